@@ -117,18 +117,16 @@ def choose(
     progress: Progress = NEW,
     at_ms: int | None = None,
     asks: Asks | None = None,
-    reads: bool = False,
 ) -> tuple[Decision, Gate]:
     """Decides a request that `check` let pass. `model`: a route that it goes to in place of the one it names;
-    `progress`: of its session; `at_ms`: decided again, as of then, without what it would hold; `asks`: engines;
-    `reads`: also what the route does not choose by."""
+    `progress`: of its session; `at_ms`: decided again, as of then, without what it would hold; `asks`: engines."""
     learned = forecaster.learned
     route, listed = rules.routes[model] if model else _route(rules, request.model, caller)
     targets = listed if at_ms is not None else learned.measured.priced(listed)
     seen, strategy = screened.classification, route.strategy
     if at_ms is None:
         app = request.limits.app or caller.name
-        whole = with_reading(seen, request) if reads or route.name in rules.reading else seen
+        whole = with_reading(seen, request) if route.name in rules.reading else seen
         seen = structs.replace(whole, app=app, template=template(request, route.name, app))
     now = now_ms() if at_ms is None else at_ms
     special, told = _special(request, seen, targets) if route.name in rules.specialised else (ANYTHING, None)
@@ -196,6 +194,12 @@ def _situation(
         calls=progress.calls,
         elapsed_ms=now - progress.at_ms if progress.calls else 0.0,
     )
+
+
+def read_too(decision: Decision, request: Request) -> Decision:
+    """With what the request's text foretells, where the route did not choose by it."""
+    seen = decision.classification
+    return structs.replace(decision, classification=with_reading(seen, request)) if seen.unread else decision
 
 
 def _special(request: Request, seen: Classification, targets: Sequence[Target]) -> tuple[Asked, Languages | None]:

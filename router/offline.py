@@ -10,7 +10,7 @@ from router.access import ledger_of
 from router.api.auth import OPEN
 from router.api.parse import parse
 from router.budget.budget import Pots
-from router.choose import check, choose, index
+from router.choose import check, choose, index, read_too
 from router.classify.ner import Reader
 from router.decide.explain import Examined, examine
 from router.decide.health import Health
@@ -72,8 +72,8 @@ def explain_request(settings: Settings, body: bytes) -> Examined:
     targets = tuple(config.targets.values())
     knowledge = known(ledger_of(settings), targets)
     forecaster = Forecaster(targets, knowledge.learned, knowledge.beliefs(targets))
-    decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), forecaster, draw, reads=True)
-    return examine(decision)
+    decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), forecaster, draw)
+    return examine(read_too(decision, request))
 
 
 async def _screened(screen: Screen, request: Request) -> Screened:

@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import structs
 
 from router.accounting import CLIENT_CLOSED, Accounting, Settlement
-from router.choose import Rules, binding, chance, check, choose, downgrade, index, limited, named
+from router.choose import Rules, binding, chance, check, choose, downgrade, index, limited, named, read_too
 from router.config.policy import Config
 from router.decide.eligibility import Gate
 from router.decide.explain import encode, explain
@@ -85,7 +85,8 @@ class Pipeline:
         rules = self.rules
         check(rules, request, caller)
         screened = await rules.screen.look(request, caller, self._sources)
-        decision, _ = self._choose(rules, request, caller, screened, reads=True)
+        decision, _ = self._choose(rules, request, caller, screened)
+        decision = read_too(decision, request)
         self._record(decision)
         await self._accounting.durable()
         return decision
@@ -130,12 +131,12 @@ class Pipeline:
             raise
 
     def _choose(
-        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = "", reads: bool = False
+        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
     ) -> tuple[Decision, Gate]:
         draw, session = chance(request.id), request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
         known = (rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)
-        return choose(*known, asks=self._fleet, reads=reads)
+        return choose(*known, asks=self._fleet)
 
     async def _children(self, rules: Rules, request: Request, caller: Caller) -> list[Child]:
         """The budgets that were split off, of those that request and key name. Raises `ClientError`."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec import Struct, structs
 
-from router.classify.difficulty import with_reading
+from router.classify import difficulty
 from router.config.policy import Config, Route
 from router.decide.explain import encode, explain
 from router.dispatch.side_calls import Verifiers
@@ -69,7 +69,7 @@ def _log_of(ledger: Ledger, keep: Callable[[str, int, bytes], object]) -> Log:
 
 def _with_readings(waiting: Iterable[tuple[Request, Decision]]) -> list[Decision]:
     return [
-        structs.replace(decision, classification=with_reading(decision.classification, request))
+        structs.replace(decision, classification=difficulty.with_reading(decision.classification, request))
         for request, decision in waiting
     ]
 

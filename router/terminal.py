@@ -31,6 +31,34 @@ def ledger_of(settings: "Settings") -> Iterator["Ledger"]:
 
 
 @contextmanager
+def ledger_there(settings: "Settings") -> Iterator["Ledger"]:
+    """`ledger_of`; without one the command fails."""
+    with ledger_of(settings) as ledger:
+        if not ledger.exists():
+            fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
+        yield ledger
+
+
+@contextmanager
+def failing(*kinds: type[Exception], about: str = "") -> Iterator[None]:
+    """The command fails with what these say, after `about`; always with what is wrong with a question or a policy."""
+    from router.errors import ClientError, ConfigError
+
+    known: tuple[type[Exception], ...] = (ClientError, *kinds)
+    try:
+        yield
+    except ConfigError as error:
+        tell_problems(error)
+    except known as error:
+        said: object = error
+        if isinstance(error, ClientError):
+            said = error.message
+        elif isinstance(error, OSError | LookupError):
+            said = error.strerror if isinstance(error, OSError) else error.args[0]
+        fail(f"{about if isinstance(error, kinds) else ''}{said}")
+
+
+@contextmanager
 def writing() -> Iterator["Connection"]:
     """A connection to the ledger, which is made first."""
     with ledger_of(settings_of(None)) as ledger:

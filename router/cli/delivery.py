@@ -74,13 +74,10 @@ def written_as(report: Report, form: Format, table: str = "") -> bytes:
 def chosen(options: Mapping[str, bool], table: str, out: Path | None) -> Format | None:
     """By the option, else by the file's ending, else text; None where these contradict each other."""
     named = [Format(name) for name, given in options.items() if given]
-    found = named[0] if named else Format.CSV if table else _of_file(out)
-    return None if len(named) > 1 or (table and found is not Format.CSV) else found
-
-
-def _of_file(path: Path | None) -> Format:
-    ending = "" if path is None else path.suffix.removeprefix(".")
-    return Format(ending) if ending in set(Format) else Format.TEXT
+    ending = "" if out is None else out.suffix.removeprefix(".")
+    of_file = Format(ending) if ending in set(Format) else Format.TEXT
+    form = named[0] if named else Format.CSV if table else of_file
+    return None if len(named) > 1 or (table and form is not Format.CSV) else form
 
 
 # Files that are there whole or not at all.
@@ -90,19 +87,15 @@ def put(path: Path, content: bytes) -> None:
     """Replaces what was there, in one step. Raises `Undelivered`."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        _write(beside, content)
+        with beside.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         beside.replace(path)
     except OSError as error:
         with suppress(OSError):
             beside.unlink()
         raise Undelivered(f"{path} can't be written ({error.strerror})") from None
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 # A report posted as JSON.
@@ -146,9 +139,11 @@ def _post(parts: SplitResult, body: bytes, token: Secret | None) -> None:
     headers = {"content-type": "application/json", "user-agent": "lowpass"}
     if token:
         headers["authorization"] = f"Bearer {token.reveal()}"
-    connection = _connection(parts)
+    https = partial(HTTPSConnection, context=ssl.create_default_context())
+    opened = https if parts.scheme == "https" else HTTPConnection
+    connection = opened(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:
-        connection.request("POST", _path(parts), body, headers)
+        connection.request("POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, headers)
         status = connection.getresponse().status
     except InvalidURL:
         raise Undelivered(_UNSPEAKABLE) from None
@@ -158,26 +153,10 @@ def _post(parts: SplitResult, body: bytes, token: Secret | None) -> None:
         raise Undelivered(_UNSPEAKABLE) from None
     finally:
         connection.close()
-    _judge(parts, status)
-
-
-def _connection(parts: SplitResult) -> HTTPConnection:
-    host = parts.hostname or ""
-    if parts.scheme == "http":
-        return HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
-    return HTTPSConnection(host, parts.port, timeout=TIMEOUT_S, context=ssl.create_default_context())
-
-
-def _path(parts: SplitResult) -> str:
-    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-
-
-def _judge(parts: SplitResult, status: int) -> None:
-    if 200 <= status < 300:
-        return
     if status >= 500 or status in _AGAIN:
         raise Passing(f"answered {status}")
-    raise Undelivered(f"the webhook at {parts.hostname} answered {status}")
+    if not 200 <= status < 300:
+        raise Undelivered(f"the webhook at {parts.hostname} answered {status}")
 
 
 # A report as a mail: the table as plain text, the page as HTML, the rows as a CSV file.
@@ -191,14 +170,15 @@ def send(
 ) -> None:
     """`server` is LOWPASS_SMTP_URL. Raises `Undelivered`."""
     parts = _mail_address(server)
-    mail = message(report, to, sender or _sender(parts))
+    user = unquote(parts.username or "")
+    mail = message(report, to, sender or (user if "@" in user else f"lowpass@{parts.hostname}"))
     insist(partial(_send, parts, mail), f"the mail server {parts.hostname}", waits_s)
 
 
 def message(report: Report, to: Sequence[str], sender: str) -> EmailMessage:
     mail = EmailMessage()
     mail["Subject"] = heading(report)
-    mail["From"], mail["To"] = _mailbox(sender), [_mailbox(one) for one in to]
+    mail["From"], mail["To"] = _mailbox(sender), [_mailbox(address) for address in to]
     mail["Date"], mail["Message-ID"] = formatdate(), make_msgid(domain="lowpass.invalid")
     mail.set_content(as_text(report))
     mail.add_alternative(page(report), subtype="html")
@@ -227,37 +207,23 @@ def _mail_address(server: Secret | None) -> SplitResult:
     return parts
 
 
-def _sender(parts: SplitResult) -> str:
-    user = unquote(parts.username or "")
-    return user if "@" in user else f"lowpass@{parts.hostname}"
-
-
 def _send(parts: SplitResult, mail: EmailMessage) -> None:
     context = ssl.create_default_context()
+    opened = partial(smtplib.SMTP_SSL, context=context) if parts.scheme == "smtps" else smtplib.SMTP
     try:
-        with _opened(parts, context) as smtp:
+        with opened(parts.hostname or "", parts.port or _PORTS[parts.scheme], timeout=TIMEOUT_S) as smtp:
             _enter(smtp, parts, context)
             smtp.send_message(mail)
-    except smtplib.SMTPResponseException as error:
-        raise _refused(parts, error.smtp_code) from None
-    except smtplib.SMTPRecipientsRefused as error:
-        raise _refused(parts, min(code for code, _ in error.recipients.values())) from None
+    except (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused) as error:
+        if isinstance(error, smtplib.SMTPResponseException):
+            code = error.smtp_code
+        else:
+            code = min(code for code, _ in error.recipients.values())
+        if code < 500:  # for now: https://www.rfc-editor.org/rfc/rfc5321#section-4.2.1
+            raise Passing(f"answered {code}") from None
+        raise Undelivered(f"the mail server {parts.hostname} answered {code}") from None
     except (OSError, smtplib.SMTPException) as error:
         raise Passing(f"failed ({type(error).__name__})") from None
-
-
-def _refused(parts: SplitResult, code: int) -> Exception:
-    """400s are for now: https://www.rfc-editor.org/rfc/rfc5321#section-4.2.1"""
-    if code < 500:
-        return Passing(f"answered {code}")
-    return Undelivered(f"the mail server {parts.hostname} answered {code}")
-
-
-def _opened(parts: SplitResult, context: ssl.SSLContext) -> smtplib.SMTP:
-    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-    if parts.scheme == "smtps":
-        return smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_S, context=context)
-    return smtplib.SMTP(host, port, timeout=TIMEOUT_S)
 
 
 def _enter(smtp: smtplib.SMTP, parts: SplitResult, context: ssl.SSLContext) -> None:

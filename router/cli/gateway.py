@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, app
-from router.terminal import echo_json, errors, fail, ledger_of, settings_of, show, tell_problems
+from router.terminal import echo_json, errors, failing, ledger_of, settings_of, show
 
 if TYPE_CHECKING:
     from router.settings import Settings
@@ -21,15 +21,10 @@ def serve(
     workers: Annotated[str | None, typer.Option(metavar="N", help="Processes; else LOWPASS_WORKERS or 1.")] = None,
 ) -> None:
     """Start the gateway and the local engines that its policy needs."""
-    from router.errors import ConfigError
     from router.server import StartError, run
 
-    try:
+    with failing(StartError):
         run(settings_of(policy, host, port, workers))
-    except StartError as error:
-        fail(str(error))
-    except ConfigError as error:
-        tell_problems(error)
 
 
 @app.command()
@@ -63,15 +58,15 @@ def _check_prices(settings: "Settings", days: int, as_json: bool) -> NoReturn:
     a difference has no reason."""
     from router.policies import compare_prices, recompute_ledger
 
-    found = compare_prices(days)
+    comparison = compare_prices(days)
     with ledger_of(settings) as ledger:
         again = recompute_ledger(ledger) if ledger.exists() else None
     if as_json:
-        echo_json({"prices": found, "ledger": again})
+        echo_json({"prices": comparison, "ledger": again})
     else:
-        lines = [*found.disagreements, *found.stale, found, *([*again.changed, again] if again else ())]
+        lines = [*comparison.disagreements, *comparison.stale, comparison, *([*again.changed, again] if again else ())]
         typer.echo("\n".join(map(str, lines)))
-    raise typer.Exit(bool(found.unexplained or (again and again.changed)))
+    raise typer.Exit(bool(comparison.unexplained or (again and again.changed)))
 
 
 @app.command()
@@ -84,17 +79,12 @@ def explain(
     from msgspec import Raw
 
     from router.decide.explain import encode, with_reason
-    from router.errors import ClientError, ConfigError
+    from router.errors import ClientError
     from router.offline import explain_request
     from router.report.explained import table
 
-    try:
+    with failing(OSError, about=f"{request} can't be read: "):
         body = sys.stdin.buffer.read() if str(request) == "-" else request.read_bytes()
+    with failing(ClientError, about=f"{request}: "):
         explained = explain_request(settings_of(policy), body)
-    except OSError as error:
-        fail(f"{request} can't be read: {error.strerror}")
-    except ClientError as error:
-        fail(f"{request}: {error.message}")
-    except ConfigError as error:
-        tell_problems(error)
     echo_json(Raw(with_reason(encode(explained)))) if as_json else show(table(explained))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, keys
-from router.terminal import echo_json, fail, settings_of, show, tell_problems, writing
+from router.terminal import echo_json, fail, failing, settings_of, show, writing
 
 if TYPE_CHECKING:
     from router.ledger.keys import Key
@@ -63,11 +63,8 @@ def keys_create(
     )
     if any((route, target, tag, budget, min_class)):
         _check(terms, settings_of(policy).policy, new_tag or ())
-    with writing() as connection:
-        try:
-            key, secret = store.create(connection, terms, COMMAND_LINE)
-        except ValueError as error:
-            fail(str(error))
+    with writing() as connection, failing(ValueError):
+        key, secret = store.create(connection, terms, COMMAND_LINE)
     _tell_secret(key, secret, as_json)
 
 
@@ -100,15 +97,10 @@ def keys_rotate(
     from router.ledger.keys import COMMAND_LINE
     from router.types.request import seconds
 
-    try:
+    with failing(ValueError, about="--grace: "):
         grace_ms = 0 if grace in ("0", "0s") else seconds(grace) * 1000
-    except ValueError as error:
-        fail(f"--grace: {error}")
-    with writing() as connection:
-        try:
-            key, secret = store.rotate(connection, name, grace_ms, COMMAND_LINE)
-        except LookupError as error:
-            fail(str(error.args[0]))
+    with writing() as connection, failing(LookupError):
+        key, secret = store.rotate(connection, name, grace_ms, COMMAND_LINE)
     _tell_secret(key, secret, as_json)
 
 
@@ -118,11 +110,8 @@ def keys_revoke(name: NameArgument) -> None:
     from router.ledger import keys as store
     from router.ledger.keys import COMMAND_LINE
 
-    with writing() as connection:
-        try:
-            key = store.revoke(connection, name, COMMAND_LINE)
-        except LookupError as error:
-            fail(str(error.args[0]))
+    with writing() as connection, failing(LookupError):
+        key = store.revoke(connection, name, COMMAND_LINE)
     typer.echo(f"revoked '{key.terms.name}' ({key.id})")
 
 
@@ -147,13 +136,11 @@ def _usd(text: str | None) -> Decimal | None:
 
 def _check(terms: "KeyTerms", policy: Any, new_tags: Sequence[str]) -> None:
     from router.config.check import check_terms
-    from router.errors import ConfigError
     from router.policies import load_policy, unlaunched
 
     try:
-        check_terms(terms, load_policy(policy, unlaunched(policy)), new_tags)
-    except ConfigError as error:
-        tell_problems(error)
+        with failing():
+            check_terms(terms, load_policy(policy, unlaunched(policy)), new_tags)
     except ValueError as error:
         fail(f"{error}; --policy or LOWPASS_POLICY names another one")
 

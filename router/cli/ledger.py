@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, ledger
-from router.terminal import echo_json, errors, fail, ledger_of, settings_of, show, tell_problems
+from router.terminal import echo_json, errors, fail, failing, ledger_of, ledger_there, settings_of, show
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -18,26 +18,32 @@ if TYPE_CHECKING:
     from router.correcting import Reconciled
     from router.ledger.ledger import Ledger
     from router.ledger.verify import Verified
-    from router.settings import Settings
+
+_UNCHANGED = "nothing is changed, as the store of the budgets does not answer: "
 
 
 @ledger.command()
 def verify(as_json: JsonOption = False) -> None:
     """Look at every row again: sums, holds, prices, references. Fails where anything is wrong."""
     from router.ledger.ledger import SqliteLedger
+    from router.ledger.verify import verify as look
+    from router.ledger.verify import verify_budgets
+    from router.policies import known_prices
+    from router.report.recompute import repriced
 
     settings = settings_of(None)
-    with ledger_of(settings) as found:
-        _exists(found)
-        looked_at = [(found, _verified(found, settings))]
+    own = settings.database_url is None and settings.redis_url is None
+    with ledger_there(settings) as books:
+        also, tell = repriced(known_prices(books)), _progress("requests looked at")
+        looked_at = [(books, look(books, also=also, own_budgets=own, told=tell))]
         local = SqliteLedger(settings.sqlite)
         if settings.database_url is not None and settings.redis_url is None and local.exists():
-            looked_at.append((local, _budgets_verified(local)))
+            looked_at.append((local, verify_budgets(local)))
     if as_json:
-        echo_json([{"ledger": one.name, "sound": known.sound, **_fields(known)} for one, known in looked_at])
+        echo_json([{"ledger": each.name, "sound": known.sound, **_fields(known)} for each, known in looked_at])
     else:
-        for one, known in looked_at:
-            _tell(one, known)
+        for each, known in looked_at:
+            _tell(each, known)
     raise typer.Exit(not all(known.sound for _, known in looked_at))
 
 
@@ -46,9 +52,8 @@ def info(as_json: JsonOption = False) -> None:
     """Version, rows, size, and from when on it has them."""
     from router.ledger.backup import info as read
 
-    with ledger_of(settings_of(None)) as found:
-        _exists(found)
-        known = read(found)
+    with ledger_there(settings_of(None)) as books:
+        known = read(books)
     fields = {**_fields(known), "bytes_per_request": known.bytes_per_request}
     if as_json:
         echo_json(fields)
@@ -64,13 +69,10 @@ def migrate(
     """Bring the ledger to a version: up, as `lowpass serve` does, or down, for an older lowpass."""
     from router.ledger.migrate import WouldLose
 
-    with ledger_of(settings_of(None)) as found:
-        before = found.version()
-        try:
-            version = found.migrate(to, lose_data=lose_data)
-        except (ValueError, WouldLose) as error:
-            fail(str(error))
-    typer.echo(f"{found.name}: version {version}, {'as before' if version == before else f'was {before}'}")
+    with ledger_of(settings_of(None)) as books, failing(ValueError, WouldLose):
+        before = books.version()
+        version = books.migrate(to, lose_data=lose_data)
+    typer.echo(f"{books.name}: version {version}, {'as before' if version == before else f'was {before}'}")
 
 
 @ledger.command()
@@ -80,14 +82,11 @@ def backup(
     """Copy the whole ledger into one file, as of one moment, while gateways go on."""
     from router.ledger.backup import backup as copy
 
-    with ledger_of(settings_of(None)) as found:
-        _exists(found)
+    with ledger_there(settings_of(None)) as books, failing(OSError, about=f"{file} can't be written: "):
         try:
-            copied = copy(found, file, _progress("rows copied"))
+            copied = copy(books, file, _progress("rows copied"))
         except FileExistsError:
             fail(f"{file} is there already, and is not written over: name another file")
-        except OSError as error:
-            fail(f"{file} can't be written: {error.strerror}")
     rows = f"{sum(copied.rows.values()):,} rows, {copied.size:,} bytes"
     echo_json(copied) if as_json else typer.echo(f"{file}: {rows}, version {copied.version}")
 
@@ -98,14 +97,10 @@ def restore(file: Annotated[Path, typer.Argument(help="What `lowpass ledger back
     from router.ledger.backup import BackupBroken, NotEmpty
     from router.ledger.backup import restore as take
 
-    with ledger_of(settings_of(None)) as found:
-        try:
-            copied = take(found, file, _progress("rows restored"))
-        except (BackupBroken, NotEmpty) as error:
-            fail(str(error))
-        except OSError as error:
-            fail(f"{file} can't be read: {error.strerror}")
-    typer.echo(f"{found.name}: {sum(copied.rows.values()):,} rows of {file}")
+    unreadable = failing(OSError, about=f"{file} can't be read: ")
+    with ledger_of(settings_of(None)) as books, failing(BackupBroken, NotEmpty), unreadable:
+        copied = take(books, file, _progress("rows restored"))
+    typer.echo(f"{books.name}: {sum(copied.rows.values()):,} rows of {file}")
 
 
 @ledger.command()
@@ -118,22 +113,16 @@ def adjust(
 ) -> None:
     """Correct what a request is charged: a row is added that its budgets, reports and exports follow."""
     from router.correcting import adjust_request
-    from router.errors import ConfigError
     from router.ledger.adjust import NotAdjustable
     from router.types.account import StoreUnavailable
     from router.types.price import usd_text
 
     settings = settings_of(policy)
-    with ledger_of(settings) as found:
-        _exists(found)
-        try:
-            adjusted = adjust_request(settings, found, request, _usd("--cost", cost), _reason(reason))
-        except NotAdjustable as error:
-            fail(str(error))
-        except ConfigError as error:
-            tell_problems(error)
-        except StoreUnavailable as error:
-            fail(f"nothing is changed, as the store of the budgets does not answer: {error}")
+    with ledger_there(settings) as books, failing(StoreUnavailable, about=_UNCHANGED), failing(NotAdjustable):
+        nano = _usd("--cost", cost)
+        if not reason.strip() or len(reason) > 500 or not reason.isprintable():
+            fail("--reason: write 1 to 500 printable characters")
+        adjusted = adjust_request(settings, books, request, nano, reason.strip())
     if as_json:
         echo_json(adjusted)
         return
@@ -152,28 +141,18 @@ def reconcile(
 ) -> None:
     """Compare what a provider billed with the ledger, by day and model. Fails where a difference is not booked."""
     from router.correcting import reconcile as compare
-    from router.errors import ConfigError
     from router.ledger.reconcile import StatementError
     from router.types.account import StoreUnavailable
 
     settings = settings_of(policy)
-    with ledger_of(settings) as found:
-        _exists(found)
-        try:
+    with ledger_there(settings) as books:
+        with failing(OSError, UnicodeDecodeError, about=f"{file} can't be read: "):
             lines = file.read_text("utf-8-sig").splitlines()
-            reconciled = compare(settings, found, provider, lines, book=book)
-        except (OSError, UnicodeDecodeError) as error:
-            fail(f"{file} can't be read: {error}")
-        except StatementError as error:
-            fail(f"{file}: {error}")
-        except LookupError as error:
-            fail(str(error.args[0]))
-        except ConfigError as error:
-            tell_problems(error)
-        except StoreUnavailable as error:
-            fail(f"nothing is changed, as the store of the budgets does not answer: {error}")
+        stated = failing(StatementError, about=f"{file}: ")
+        with failing(StoreUnavailable, about=_UNCHANGED), failing(LookupError), stated:
+            reconciled = compare(settings, books, provider, lines, book=book)
     echo_json(reconciled) if as_json else _show_differences(reconciled)
-    raise typer.Exit(any(one.added != one.booked for one in reconciled.comparison.differences))
+    raise typer.Exit(any(difference.added != difference.booked for difference in reconciled.comparison.differences))
 
 
 @ledger.command()
@@ -183,9 +162,9 @@ def upkeep() -> None:
     from router.types.clock import now_ms
 
     settings = settings_of(None)
-    with ledger_of(settings) as found:
-        found.migrate()
-        moved, dropped = run(found, now_ms(), settings.keep_rows_ms, all_of_them=True)
+    with ledger_of(settings) as books:
+        books.migrate()
+        moved, dropped = run(books, now_ms(), settings.keep_rows_ms, all_of_them=True)
     typer.echo(f"moved {moved:,} requests; dropped the rows of {dropped:,}")
 
 
@@ -196,15 +175,15 @@ def _show_differences(reconciled: "Reconciled") -> None:
 
     comparison = reconciled.comparison
     table = Table("day (UTC)", "model", "billed", "ledger", "difference", "booked", "cause", "explanation")
-    for one in comparison.differences:
-        day = datetime.fromtimestamp(one.day * 86_400, UTC)
-        amounts = (one.billed, one.ledger, one.added, one.booked)
-        table.add_row(f"{day:%Y-%m-%d}", one.model, *map(usd_text, amounts), one.cause, one.explanation)
+    for row in comparison.differences:
+        day = datetime.fromtimestamp(row.day * 86_400, UTC)
+        amounts = (row.billed, row.ledger, row.added, row.booked)
+        table.add_row(f"{day:%Y-%m-%d}", row.model, *map(usd_text, amounts), row.cause, row.explanation)
     if comparison.differences:
         show(table)
     sums = f"billed ${usd_text(comparison.billed)}, ledger ${usd_text(comparison.ledger)}"
-    told = f"{reconciled.form}, {comparison.days} days: {sums}, {len(comparison.differences)} differences"
-    typer.echo(f"{told}, {reconciled.corrections} corrections written")
+    summary = f"{reconciled.form}, {comparison.days} days: {sums}, {len(comparison.differences)} differences"
+    typer.echo(f"{summary}, {reconciled.corrections} corrections written")
     for target, factor in sorted(comparison.factors.items()):
         typer.echo(f"{target}: what was estimated was billed {factor:.2f} times")
 
@@ -222,27 +201,6 @@ def _usd(option: str, text: str) -> int:
             f"{option}: write an amount in USD from 0 to 9000000 with at most 9 decimals, such as 0.0123; not '{text}'"
         )
     return nano_from_usd(amount)
-
-
-def _reason(text: str) -> str:
-    if not text.strip() or len(text) > 500 or not text.isprintable():
-        fail("--reason: write 1 to 500 printable characters")
-    return text.strip()
-
-
-def _verified(found: "Ledger", settings: "Settings") -> "Verified":
-    from router.ledger.verify import verify as look
-    from router.policies import known_prices
-    from router.report.recompute import repriced
-
-    own = settings.database_url is None and settings.redis_url is None
-    return look(found, also=repriced(known_prices(found)), own_budgets=own, told=_progress("requests looked at"))
-
-
-def _budgets_verified(found: "Ledger") -> "Verified":
-    from router.ledger.verify import verify_budgets
-
-    return verify_budgets(found)
 
 
 def _fields(known: "Struct") -> dict[str, object]:
@@ -268,19 +226,14 @@ def _written(name: str, value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
 
 
-def _tell(found: "Ledger", known: "Verified") -> None:
+def _tell(books: "Ledger", known: "Verified") -> None:
     for finding in known.findings:
         typer.echo(str(finding))
     if len(known.findings) < known.found:
         typer.echo(f"… and {known.found - len(known.findings):,} more")
     looked_at = f"{known.requests:,} requests, {known.attempts:,} attempts"
     head = f", chain {known.chain}" if known.chain else ""
-    typer.echo(f"{found.name}: {looked_at}{head}: {errors(known.found)}")
-
-
-def _exists(found: "Ledger") -> None:
-    if not found.exists():
-        fail(f"there is no ledger at {found.name} yet: `lowpass serve` makes it")
+    typer.echo(f"{books.name}: {looked_at}{head}: {errors(known.found)}")
 
 
 def _progress(what: str) -> Callable[[int], object]:

@@ -2,20 +2,20 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, local
-from router.terminal import echo_json, fail, settings_of, show
+from router.terminal import echo_json, fail, failing, settings_of, show
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
     from local_serving.launch.record import Record, Standing
-    from local_serving.plan.plan import Guess, Plan
+    from local_serving.plan.plan import Plan
     from local_serving.spec.spec import EngineSpec, Vllm
     from router.settings import Settings
 
@@ -50,18 +50,24 @@ def plan_engines(
     names = engines or engines_needed(settings_of(policy).policy)
     if not names:
         fail("the policy names no engine: name one, as in `lowpass local plan qwen3-8b`; `lowpass local list` has them")
-    found = {name: _planned(name) for name in names}
-    plans = [one for one in found.values() if one is not None and not isinstance(one, str)]
+    by_name = {name: _planned(name) for name in names}
+    plans = [plan for plan in by_name.values() if plan is not None and not isinstance(plan, str)]
     if as_json:
-        echo_json([_told(name, one) for name, one in found.items()])
+        echo_json([_fields(name, plan) for name, plan in by_name.items()])
     elif plans:
         show(_table(_COLUMNS, map(_row, plans)))
-    _tell(found, as_json)
-    raise typer.Exit(any(isinstance(one, str) or (one is not None and not one.fits) for one in found.values()))
+    for name, plan in by_name.items():
+        if isinstance(plan, str):
+            typer.echo(plan, err=True)
+        elif not as_json and plan is None:
+            typer.echo(f"{name}: run by somebody else, nothing to plan")
+        elif not as_json and plan is not None and plan.remedy:
+            typer.echo(f"{name}: {plan.remedy}")
+    raise typer.Exit(any(isinstance(plan, str) or (plan is not None and not plan.fits) for plan in by_name.values()))
 
 
 def _planned(name: str) -> "Plan | str | None":
-    """None for an engine that somebody else runs; else its plan, or why there is none."""
+    """None for an engine that lowpass does not run; else its plan, or why there is none."""
     from local_serving.plan.plan import plan
     from local_serving.spec.read import read
     from local_serving.spec.spec import EngineError, External
@@ -73,67 +79,38 @@ def _planned(name: str) -> "Plan | str | None":
         return str(error)
 
 
-def _tell(found: "dict[str, Plan | str | None]", as_json: bool) -> None:
-    """What is no figure."""
-    for name, one in found.items():
-        if isinstance(one, str):
-            typer.echo(one, err=True)
-        elif not as_json and one is None:
-            typer.echo(f"{name}: run by somebody else, nothing to plan")
-        elif not as_json and one is not None and one.remedy:
-            typer.echo(f"{name}: {one.remedy}")
-
-
-def _told(name: str, one: "Plan | str | None") -> dict[str, Any]:
+def _fields(name: str, plan: "Plan | str | None") -> dict[str, Any]:
     from msgspec import structs
 
-    if one is None or isinstance(one, str):
-        return {"engine": name, "fits": None, "error": one}
-    more = {"needed": one.needed, "room": one.room, "memory_bytes": one.memory_bytes, "usd": one.usd}
-    return structs.asdict(one) | more
+    if plan is None or isinstance(plan, str):
+        return {"engine": name, "fits": None, "error": plan}
+    more = {"needed": plan.needed, "room": plan.room, "memory_bytes": plan.memory_bytes, "usd": plan.usd}
+    return structs.asdict(plan) | more
 
 
 _COLUMNS = (
-    "engine",
-    "on",
-    "may take",
-    "weights",
-    "overhead",
-    "cache",
-    "left",
-    "fits",
-    "tokens",
-    "in full",
-    "USD/M in",
-    "out",
+    *("engine", "on", "may take", "weights", "overhead", "cache", "left", "fits", "tokens", "in full"),
+    *("USD/M in", "out"),
 )
 
 
-def _row(one: "Plan") -> tuple[str, ...]:
-    """Sizes are GiB of one GPU, or of one replica on a CPU."""
-    kept = min(one.kv_cache, max(one.available - one.weights - one.overhead, 0)) + one.prompt_cache
-    left = one.available - one.weights - one.overhead - kept
-    fits = "yes" if one.ample else "tight" if one.fits else "no"
-    usd = ("-", "-") if one.usd is None else (_span(one.usd.input), _span(one.usd.output))
-    sizes = map(_gib, (one.available, one.weights, one.overhead, kept, left))
-    on = one.device if one.replicas == 1 else f"{one.replicas} × ({one.device})"
-    return (one.engine, on, *sizes, fits, f"{one.tokens:,}", f"{one.sequences} of {one.parallel}", *usd)
-
-
-def _span(guess: "Guess") -> str:
-    """At best to at worst."""
-    return f"{guess.best:.2g} to {guess.worst:.2g}"
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f}"
+def _row(plan: "Plan") -> tuple[str, ...]:
+    """Sizes are GiB of one GPU, or of one replica on a CPU; prices at best to at worst."""
+    kept = min(plan.kv_cache, max(plan.available - plan.weights - plan.overhead, 0)) + plan.prompt_cache
+    left = plan.available - plan.weights - plan.overhead - kept
+    sizes = (f"{size / 2**30:.2f}" for size in (plan.available, plan.weights, plan.overhead, kept, left))
+    fits = "yes" if plan.ample else "tight" if plan.fits else "no"
+    guesses = () if plan.usd is None else (plan.usd.input, plan.usd.output)
+    usd = [f"{guess.best:.2g} to {guess.worst:.2g}" for guess in guesses] or ["-", "-"]
+    on = plan.device if plan.replicas == 1 else f"{plan.replicas} × ({plan.device})"
+    return (plan.engine, on, *sizes, fits, f"{plan.tokens:,}", f"{plan.sequences} of {plan.parallel}", *usd)
 
 
 def _described(spec: "EngineSpec") -> tuple[str, ...]:
     from local_serving.served import gpus
 
     model, count = spec.architecture, gpus(spec)
-    kinds = " + ".join(f"{one.layers} {one.kind}" for one in model.attention) if model else "-"
+    kinds = " + ".join(f"{part.layers} {part.kind}" for part in model.attention) if model else "-"
     sizes = (f"{model.parameters_b:g} B", f"{model.active_b:g} B") if model else ("-", "-")
     gpu = f"{count} × {getattr(spec, 'gpu', '?')}" if count else "-"
     return (spec.name, type(spec).__name__.lower(), *sizes, kinds, gpu, spec.licence, spec.model)
@@ -144,7 +121,7 @@ def _show_gpus(as_json: bool) -> None:
 
     if as_json:
         return echo_json(dict(GPUS))
-    rows = ((name, *map(str, (one.gib, one.bandwidth, one.bf16, one.fp8, one.watts))) for name, one in GPUS.items())
+    rows = ((name, *map(str, (gpu.gib, gpu.bandwidth, gpu.bf16, gpu.fp8, gpu.watts))) for name, gpu in GPUS.items())
     show(_table(("GPU", "GiB", "GB/s", "TFLOP/s in 16 bits", "in 8 bits", "watts"), rows))
 
 
@@ -170,15 +147,11 @@ _TOLD_EVERY_S = 10.0
 @local.command()
 def up(engines: Engines = None, policy: PolicyOption = None) -> None:
     """Start engines that outlive this shell, and wait until they serve; without names, those of the policy."""
-    from local_serving.spec.spec import EngineError
-
     settings = settings_of(policy)
-    try:
+    with _failing():
         starts = [_Start(spec, settings) for spec in _specs(engines, settings)]
-        told = [start.outcome() for start in starts]
-    except EngineError as error:
-        fail(str(error))
-    if failures := [why for why in told if why]:
+        outcomes = [start.outcome() for start in starts]
+    if failures := [why for why in outcomes if why]:
         fail("; ".join(failures))
 
 
@@ -188,14 +161,14 @@ def down(engines: Engines = None) -> None:
     from local_serving.launch import detached, record
 
     folder = settings_of(None).engines
-    for one in _chosen(record.records(folder), engines):
-        if not one.owned:
-            typer.echo(f"{one.name} is not up")
-        elif one.owner == "serve":
-            fail(f"{one.name} belongs to the gateway with process id {one.process.pid}: it ends with that")
+    for engine in _chosen(record.records(folder), engines):
+        if not engine.owned:
+            typer.echo(f"{engine.name} is not up")
+        elif engine.owner == "serve":
+            fail(f"{engine.name} belongs to the gateway with process id {engine.process.pid}: it ends with that")
         else:
-            gently = detached.end(one, folder)
-            typer.echo(f"{one.name} has ended" if gently else f"{one.name} did not end and was killed")
+            gently = detached.end(engine, folder)
+            typer.echo(f"{engine.name} has ended" if gently else f"{engine.name} did not end and was killed")
 
 
 @local.command()
@@ -204,7 +177,7 @@ def status(engines: Engines = None, as_json: JsonOption = False) -> None:
     from local_serving.launch import record
     from local_serving.launch.record import standing
 
-    rows = [row for one in _chosen(record.records(settings_of(None).engines), engines) for row in standing(one)]
+    rows = [row for engine in _chosen(record.records(settings_of(None).engines), engines) for row in standing(engine)]
     if as_json:
         return echo_json(rows)
     for line in _run_table(rows):
@@ -218,7 +191,8 @@ def logs(
 ) -> None:
     """What an engine said, and what became of it."""
     folder, name = settings_of(None).logs, _name(engine)
-    paths = [path for path in sorted(folder.glob(f"{name}*.log")) if _is_log(path, name)]
+    tails = {path: path.name.removeprefix(name).removesuffix("log").strip(".") for path in folder.glob(f"{name}*.log")}
+    paths = sorted(path for path, number in tails.items() if not number or number.isdigit())
     if not paths:
         fail(f"there is no log of {name} in {folder}")
     ends = [_say(path, 0) for path in paths]
@@ -253,15 +227,15 @@ class _Start:
     def _waited(self, process: "Popen[bytes]") -> str:
         from local_serving.launch import detached, record
 
-        name, told = self._spec.name, self._begun
+        name, spoke_s = self._spec.name, self._begun
         while process.poll() is None:
             now = record.read(self._settings.engines, name)
             if now and now.process.pid == process.pid and any(state.status == "ready" for state in now.states):
                 typer.echo(f"{name} serves at {', '.join(now.urls)} after {time.monotonic() - self._begun:.1f} s")
                 return ""
-            if time.monotonic() - told > _TOLD_EVERY_S:
-                told = time.monotonic()
-                typer.echo(f"{name} is starting: {told - self._begun:.0f} s (`lowpass local logs {name}`)", err=True)
+            if time.monotonic() - spoke_s > _TOLD_EVERY_S:
+                spoke_s = time.monotonic()
+                typer.echo(f"{name} is starting: {spoke_s - self._begun:.0f} s (`lowpass local logs {name}`)", err=True)
             time.sleep(_LOOK_EVERY_S)
         now = record.read(self._settings.engines, name)  # another `up` may have been quicker
         return self._already(now) if now and now.owned else detached.why(self._settings.logs, name)
@@ -291,29 +265,19 @@ def _specs(engines: Sequence[str] | None, settings: "Settings") -> "list[EngineS
 
 def _chosen(records: "Sequence[Record]", engines: Sequence[str] | None) -> "Sequence[Record]":
     names = [_name(engine) for engine in engines or ()]
-    known = {one.name: one for one in records}
+    known = {record.name: record for record in records}
     for name in names:
         if name not in known:
             fail(f"{name} was never started here: known are {', '.join(known) or 'none'}")
-    return [known[name] for name in names] or [one for one in records if one.owned]
+    return [known[name] for name in names] or [record for record in records if record.owned]
 
 
 def _name(engine: str) -> str:
     """An engine is named as its spec names it, whether that or the spec's path is given."""
     from local_serving.spec.read import read
-    from local_serving.spec.spec import EngineError
 
-    if not engine.endswith((".yaml", ".yml")):
-        return engine
-    try:
-        return read(engine).name
-    except EngineError as error:
-        fail(str(error))
-
-
-def _is_log(path: Path, name: str) -> bool:
-    middle = path.name.removeprefix(name).removesuffix("log").strip(".")
-    return not middle or middle.isdigit()
+    with _failing():
+        return read(engine).name if engine.endswith((".yaml", ".yml")) else engine
 
 
 def _say(path: Path, start: int) -> int:
@@ -356,12 +320,12 @@ def compose(engines: ManifestEngines, external: External = False, as_json: JsonO
     from local_serving import manifests
     from local_serving.manifests import services_of
 
-    with _manifests_told():
+    with _failing():
         specs = _read(engines)
         if external:
             return _echo_external(specs, services_of, as_json)
-        found = manifests.compose(specs)
-        echo_json(found) if as_json else typer.echo(manifests.dumped(found), nl=False)
+        services = manifests.compose(specs)
+        echo_json(services) if as_json else typer.echo(manifests.dumped(services), nl=False)
 
 
 @local.command("kubernetes")
@@ -370,11 +334,11 @@ def kubernetes(engines: ManifestEngines, external: External = False, as_json: Js
     from local_serving import manifests
     from local_serving.manifests import hosts
 
-    with _manifests_told():
+    with _failing():
         specs = _read(engines)
         if external:
             return _echo_external(specs, hosts, as_json)
-        items = [one for spec in specs for one in manifests.kubernetes(spec)]
+        items = [item for spec in specs for item in manifests.kubernetes(spec)]
         if as_json:
             return echo_json({"apiVersion": "v1", "kind": "List", "items": items})
         typer.echo("".join(map(_to_copy, specs)) + manifests.dumped(*items), nl=False)
@@ -389,9 +353,9 @@ def nodes(
     """Commands for an engine over several machines: what to start on each."""
     from local_serving import manifests
 
-    with _manifests_told():
-        found = manifests.nodes(_read([engine])[0], head)
-        echo_json(found) if as_json else typer.echo("\n\n".join("\n".join(node.lines) for node in found))
+    with _failing():
+        machines = manifests.nodes(_read([engine])[0], head)
+        echo_json(machines) if as_json else typer.echo("\n\n".join("\n".join(node.lines) for node in machines))
 
 
 def _read(engines: Iterable[str]) -> "list[EngineSpec]":
@@ -408,11 +372,11 @@ def _echo_external(specs: "list[EngineSpec]", hosts: "Callable[[Vllm], Iterable[
     if len(specs) > 1:
         fail("--external writes the spec of one engine: name one at a time")
     spec = launched(specs[0])
-    found = manifests.external(spec, tuple(hosts(spec)))
+    running = manifests.external(spec, tuple(hosts(spec)))
     if as_json:
-        return echo_json(manifests.said(found))
+        return echo_json(manifests.said(running))
     target = f"{{model: {spec.model}, engine: PATH-OF-THIS-FILE}}"
-    typer.echo(f"# In the policy, as a target: {spec.name}: {target}\n{manifests.written(found)}", nl=False)
+    typer.echo(f"# In the policy, as a target: {spec.name}: {target}\n{manifests.written(running)}", nl=False)
 
 
 def _to_copy(spec: "EngineSpec") -> str:
@@ -425,11 +389,8 @@ def _to_copy(spec: "EngineSpec") -> str:
     return "\n".join([f"# Copy these into the claim {engine.name}-models before the engine starts:", *lines]) + "\n"
 
 
-@contextmanager
-def _manifests_told() -> Iterator[None]:
+def _failing() -> AbstractContextManager[None]:
+    """The command fails with what is wrong with an engine."""
     from local_serving.spec.spec import EngineError
 
-    try:
-        yield
-    except EngineError as error:
-        fail(str(error))
+    return failing(EngineError)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, SinceOption, UntilOption, app
-from router.terminal import fail, ledger_of, settings_of, show, tell_problems
+from router.terminal import fail, failing, ledger_there, settings_of, show
 
 if TYPE_CHECKING:
     from router.cli.delivery import Wanted
     from router.config.policy import Config
-    from router.ledger.ledger import Ledger
     from router.report.query import Question
     from router.report.report import Report
     from router.settings import Settings
@@ -51,9 +50,9 @@ def report(
     question = Question(
         by=by, where=tuple(where or ()), since=since, until=until, zone=zone, baseline=baseline, subject=subject
     )
-    found = _read(settings, name, question)
-    _tell(found, Wanted(form=form, table=table, out=out, webhook=webhook, email=tuple(email or ())), settings)
-    raise typer.Exit(not found.sound)
+    answer = _read(settings, name, question)
+    _tell(answer, Wanted(form=form, table=table, out=out, webhook=webhook, email=tuple(email or ())), settings)
+    raise typer.Exit(not answer.sound)
 
 
 @app.command()
@@ -63,46 +62,32 @@ def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
 
 
 def _read(settings: "Settings", name: str, question: "Question") -> "Report":
-    from router.errors import ClientError, ConfigError
     from router.offline import budget_report, policy_targets
     from router.report.catalog import NAME, contents, definition, read
     from router.types.account import StoreUnavailable
 
     if name == NAME:
         return contents()
-    try:
-        with ledger_of(settings) as ledger:
-            if not ledger.exists():
-                fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
-            pots = budget_report(settings) if definition(name).needs_pots else None
-            return read(ledger, name, question, policy_targets(settings), pots)
-    except ClientError as error:
-        fail(error.message)
-    except ConfigError as error:
-        tell_problems(error)
-    except StoreUnavailable as error:
-        fail(f"the store of the budgets does not answer: {error}")
+    silent = failing(StoreUnavailable, about="the store of the budgets does not answer: ")
+    with silent, ledger_there(settings) as ledger:
+        pots = budget_report(settings) if definition(name).needs_pots else None
+        return read(ledger, name, question, policy_targets(settings), pots)
 
 
-def _tell(found: "Report", wanted: "Wanted", settings: "Settings") -> None:
+def _tell(answer: "Report", wanted: "Wanted", settings: "Settings") -> None:
     """On standard output, unless it goes elsewhere."""
     import os
 
     from router.cli.delivery import Format, Undelivered, deliver, written_as
-    from router.errors import ClientError
     from router.report.render import table
 
-    try:
+    with failing(Undelivered, about="the report was not delivered: "):
         if wanted.anywhere:
-            deliver(found, wanted, os.environ, settings.home)
+            deliver(answer, wanted, os.environ, settings.home)
         elif wanted.form is Format.TEXT:
-            show(table(found))
+            show(table(answer))
         else:
-            typer.echo(written_as(found, wanted.form, wanted.table), nl=False)
-    except Undelivered as failure:
-        fail(f"the report was not delivered: {failure}")
-    except ClientError as error:
-        fail(error.message)
+            typer.echo(written_as(answer, wanted.form, wanted.table), nl=False)
 
 
 # `lowpass replay`: another policy over recorded traffic.
@@ -126,48 +111,28 @@ def replay(
 ) -> None:
     """What another policy would have made of recorded traffic: cost, right answers, refusals, where data goes."""
     from router.cli.delivery import Format, chosen, written_as
-    from router.errors import ClientError
+    from router.replay.replay import replay as again
+    from router.replay.replay import stretch
+    from router.replay.report import as_report
     from router.report.query import Question
     from router.report.render import table as drawn
 
     form = chosen({"json": as_json, "csv": as_csv}, table, None)
     if form is None:
         fail("a replay has one form: --json or --csv; --table is one of CSV's")
-    question = Question(since=since, until=until, where=tuple(where or ()))
-    others = _others(policy, against)
-    found = _replayed(policy, others, question, processes or min(os.cpu_count() or 1, MOST_PROCESSES))
-    try:
-        show(drawn(found)) if form is Format.TEXT else typer.echo(written_as(found, form, table), nl=False)
-    except ClientError as error:
-        fail(error.message)
-
-
-def _replayed(policy: Path, others: "list[Config]", question: "Question", processes: int) -> "Report":
-    from router.errors import ClientError
-    from router.replay.replay import replay as again
-    from router.replay.replay import stretch
-    from router.replay.report import as_report
-
-    config, settings = _config(policy), settings_of(policy)
-    try:
-        with ledger_of(settings) as ledger:
-            if not ledger.exists():
-                fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
-            about = stretch(ledger, question)
-            window = (about.since_ms, about.until_ms, about.where)
-            return as_report(again(ledger, config, *window, others=others, processes=processes))
-    except ClientError as error:
-        fail(error.message)
+    others, config = _others(policy, against), _config(policy)
+    cores = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
+    with ledger_there(settings_of(policy)) as ledger, failing():
+        about = stretch(ledger, Question(since=since, until=until, where=tuple(where or ())))
+        answer = as_report(again(ledger, config, *about, others=others, processes=cores))
+        show(drawn(answer)) if form is Format.TEXT else typer.echo(written_as(answer, form, table), nl=False)
 
 
 def _config(path: Path) -> "Config":
-    from router.errors import ConfigError
     from router.policies import load_policy, unlaunched
 
-    try:
+    with failing():
         return load_policy(path, unlaunched(path))
-    except ConfigError as error:
-        tell_problems(error)
 
 
 def _others(policy: Path, against: Path | None) -> "list[Config]":
@@ -206,42 +171,24 @@ def focus(
     policy: PolicyOption = None,
 ) -> None:
     """Cost and usage by hour, as FOCUS 1.4 defines it: whole hours, in UTC."""
-    from router.errors import ClientError, ConfigError
-    from router.export.focus import ParquetMissing
+    from router.export.focus import ParquetMissing, dataset, write_csv, write_parquet
     from router.ledger.facts.query import Expired
-    from router.report.report import iso
-
-    settings = settings_of(policy)
-    try:
-        with ledger_of(settings) as ledger:
-            if not ledger.exists():
-                fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
-            count = _written(ledger, settings.policy, out, format, since, until)
-    except ClientError as error:
-        fail(error.message)
-    except ConfigError as error:
-        tell_problems(error)
-    except ParquetMissing as error:
-        fail(str(error))
-    except Expired as error:
-        fail(f"requests before {iso(error.before_ms)} have expired: say --since {iso(error.before_ms)}")
-    except OSError as error:
-        fail(f"{out} can't be written ({error.strerror}): name a file in a folder that has room")
-    typer.echo(f"{out}: {count} records")
-
-
-def _written(ledger: "Ledger", policy: Path, out: Path, form: str, since: str, until: str) -> int:
-    from router.export.focus import dataset, write_csv, write_parquet
     from router.policies import directory
-    from router.report.report import moment
+    from router.report.report import iso, moment
     from router.types.clock import now_ms
 
-    now = now_ms()
-    since_ms, until_ms = moment("since", since, now), moment("until", until, now)
-    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-        fail(f"--since {since} is not before --until {until}")
-    known = directory(policy, ledger)
-    with ledger.reading() as connection:
-        connection.execute("BEGIN")
-        records = dataset(connection, known, since_ms, until_ms)
-        return write_csv(out, records) if form == "csv" else write_parquet(out, records)
+    settings, now = settings_of(policy), now_ms()
+    with failing(ParquetMissing), ledger_there(settings) as ledger:
+        since_ms, until_ms = moment("since", since, now), moment("until", until, now)
+        if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+            fail(f"--since {since} is not before --until {until}")
+        known, write = directory(settings.policy, ledger), write_csv if format == "csv" else write_parquet
+        try:
+            with ledger.reading() as connection:
+                connection.execute("BEGIN")
+                count = write(out, dataset(connection, known, since_ms, until_ms))
+        except Expired as error:
+            fail(f"requests before {iso(error.before_ms)} have expired: say --since {iso(error.before_ms)}")
+        except OSError as error:
+            fail(f"{out} can't be written ({error.strerror}): name a file in a folder that has room")
+    typer.echo(f"{out}: {count} records")

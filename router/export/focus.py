@@ -52,74 +52,25 @@ class Column(Struct, frozen=True):
     kind: Kind = Kind.TEXT
 
 
-_COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost", "x_CacheSaved", "x_ThinkingCost")
-_QUANTITIES = ("ConsumedQuantity", "PricingQuantity", "x_Attempts", "x_Requests", "x_ThinkingTokens")
 _KINDS = {
-    **dict.fromkeys(_COSTS, Kind.COST),
-    **dict.fromkeys(_QUANTITIES, Kind.QUANTITY),
-    **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice"), Kind.PRICE),
-    **dict.fromkeys(("BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart"), Kind.TIME),
-    **dict.fromkeys(("SkuPriceDetails", "Tags"), Kind.JSON),
+    Kind.COST: "BilledCost ContractedCost EffectiveCost ListCost x_CacheSaved x_ThinkingCost",
+    Kind.QUANTITY: "ConsumedQuantity PricingQuantity x_Attempts x_Requests x_ThinkingTokens",
+    Kind.PRICE: "ContractedUnitPrice ListUnitPrice",
+    Kind.TIME: "BillingPeriodEnd BillingPeriodStart ChargePeriodEnd ChargePeriodStart",
+    Kind.JSON: "SkuPriceDetails Tags",
+    Kind.TEXT: """
+        BillingAccountId BillingAccountName BillingAccountType BillingCurrency ChargeCategory ChargeClass
+        ChargeDescription ChargeFrequency ConsumedUnit HostProviderName InvoiceIssuerName PricingCategory PricingUnit
+        RegionId RegionName ResourceId ResourceName ResourceType ServiceCategory ServiceName ServiceProviderName
+        ServiceSubcategory SkuId SkuMeter SkuPriceId SubAccountId SubAccountName SubAccountType x_CostSource x_Effort
+        x_KeyName x_ModelName x_PriceVersion x_RouteName x_TaskName x_TokenBucket
+    """,
 }
-_NAMES = (
-    "BilledCost",
-    "BillingAccountId",
-    "BillingAccountName",
-    "BillingAccountType",
-    "BillingCurrency",
-    "BillingPeriodEnd",
-    "BillingPeriodStart",
-    "ChargeCategory",
-    "ChargeClass",
-    "ChargeDescription",
-    "ChargeFrequency",
-    "ChargePeriodEnd",
-    "ChargePeriodStart",
-    "ConsumedQuantity",
-    "ConsumedUnit",
-    "ContractedCost",
-    "ContractedUnitPrice",
-    "EffectiveCost",
-    "HostProviderName",
-    "InvoiceIssuerName",
-    "ListCost",
-    "ListUnitPrice",
-    "PricingCategory",
-    "PricingQuantity",
-    "PricingUnit",
-    "RegionId",
-    "RegionName",
-    "ResourceId",
-    "ResourceName",
-    "ResourceType",
-    "ServiceCategory",
-    "ServiceName",
-    "ServiceProviderName",
-    "ServiceSubcategory",
-    "SkuId",
-    "SkuMeter",
-    "SkuPriceDetails",
-    "SkuPriceId",
-    "SubAccountId",
-    "SubAccountName",
-    "SubAccountType",
-    "Tags",
-    "x_Attempts",
-    "x_CacheSaved",
-    "x_CostSource",
-    "x_Effort",
-    "x_KeyName",
-    "x_ModelName",
-    "x_PriceVersion",
-    "x_Requests",
-    "x_RouteName",
-    "x_TaskName",
-    "x_ThinkingCost",
-    "x_ThinkingTokens",
-    "x_TokenBucket",
+COLUMNS = tuple(
+    sorted((Column(name, kind) for kind, names in _KINDS.items() for name in names.split()), key=lambda each: each.name)
 )
-COLUMNS = tuple(Column(name, _KINDS.get(name, Kind.TEXT)) for name in _NAMES)
-NAMES = _NAMES
+"""By name: capitals come before the x of our own."""
+NAMES = tuple(column.name for column in COLUMNS)
 
 
 # What a group of attempts was charged, a charge a kind of token. Nothing is lost: charges add up to what was paid.
@@ -220,16 +171,15 @@ def _beyond(tokens: Mapping[str, int], price: Price | None, listed: int, attempt
 
 def _rate(price: Price, bucket: str) -> int:
     name = _RATES.get(bucket, bucket)
-    rates = (getattr(price, one) for one in (name, *KIN.get(name, ())))
-    found: int = next(rate for rate in rates if rate is not None)
-    return found
+    rates = (getattr(price, each) for each in (name, *KIN.get(name, ())))
+    return int(next(rate for rate in rates if rate is not None))
 
 
 # One charge → one record: every column of the specification that a gateway can fill, and why the others are empty.
 
 OWN = "lowpass"
 """Who adjusts, and whose tags bear the prefix."""
-NOBODY = "default"
+NO_ORGANISATION = "default"
 """The billing account of keys without an organisation."""
 _PREFIX = OWN + "/"
 _PER_TOKENS, _PER_REQUEST = f"{UNITS_PER_RATE} Tokens", "Requests"
@@ -278,55 +228,47 @@ def usage(group: Group, charge: Charge, rest: Mapping[str, int]) -> Record:
     return _record(group, charge.cost, charge.listed, _place(group), about, rest)
 
 
-def adjustment(group: Group, nano: int, rest: Mapping[str, int]) -> Record:
-    """Requests charged at their hold, since the gateway died before anybody knew what they had used."""
-    by = {"HostProviderName": OWN, "InvoiceIssuerName": OWN, "ServiceName": OWN, "ServiceProviderName": OWN}
-    about: dict[str, Cell] = {
-        "ChargeCategory": "Adjustment",
-        "ChargeDescription": "Requests of a gateway that died, charged at what was held for them",
-        "ChargeFrequency": "One-Time",
-    }
-    return _record(group, nano, nano, by, about, rest)
+_LOST = "Requests of a gateway that died, charged at what was held for them"
+_BY_US: Mapping[str, Cell] = dict.fromkeys(
+    ("HostProviderName", "InvoiceIssuerName", "ServiceName", "ServiceProviderName"), OWN
+)
 
 
-def correction(group: Group, nano: int, rest: Mapping[str, int]) -> Record:
-    """What a provider billed otherwise than it was charged (`lowpass ledger adjust`, `lowpass ledger reconcile`)."""
-    about: dict[str, Cell] = {
-        "ChargeCategory": "Adjustment",
-        "ChargeDescription": f"Corrections of charges of {group.text('model')} at {group.provider}",
-        "ChargeFrequency": "One-Time",
-    }
-    return _record(group, nano, nano, _place(group), about, rest)
+def adjustment(group: Group, nano: int, what: str, place: Mapping[str, Cell], rest: Mapping[str, int]) -> Record:
+    """A charge by itself: a hold that became one, since what the requests used is not known; or what a provider billed
+    otherwise than it was charged (`lowpass ledger adjust`, `lowpass ledger reconcile`)."""
+    about = {"ChargeCategory": "Adjustment", "ChargeDescription": what, "ChargeFrequency": "One-Time"}
+    return _record(group, nano, nano, place, about, rest)
 
 
 def _record(
     group: Group, cost: int, listed: int, place: Mapping[str, Cell], about: Mapping[str, Cell], rest: Mapping[str, int]
 ) -> Record:
-    billed = usd_from_nano(cost)
-    costs = {"BilledCost": billed, "ContractedCost": billed, "EffectiveCost": billed, "ListCost": usd_from_nano(listed)}
-    found: dict[str, Cell] = {**costs, **_when(group.hour), **_who(group), **place, **about, **_rest(rest)}
-    return tuple(map(found.get, NAMES))
+    costs: dict[str, Cell] = dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost"), usd_from_nano(cost))
+    costs["ListCost"] = usd_from_nano(listed)
+    counts: dict[str, Cell] = {}
+    if rest:
+        counts = {"x_Attempts": Decimal(rest["attempts"]), "x_Requests": Decimal(rest["requests"])}
+        counts["x_CacheSaved"] = usd_from_nano(rest["cache_saved"])
+    cells = {**costs, **_when(group.hour), **_who(group), **place, **about, **counts}
+    return tuple(map(cells.get, NAMES))
 
 
 def _when(hour: int) -> dict[str, Cell]:
     """The billing period is the calendar month, the charge period the hour; both ends are exclusive. UTC."""
-    start = _at(hour)
+    start, end = (datetime.fromtimestamp(at * HOUR_MS // 1000, UTC) for at in (hour, hour + 1))
     month = start.replace(day=1, hour=0)
     following = month.replace(year=month.year + month.month // 12, month=month.month % 12 + 1)
     return {
         "BillingPeriodEnd": following,
         "BillingPeriodStart": month,
-        "ChargePeriodEnd": _at(hour + 1),
+        "ChargePeriodEnd": end,
         "ChargePeriodStart": start,
     }
 
 
-def _at(hour: int) -> datetime:
-    return datetime.fromtimestamp(hour * HOUR_MS // 1000, UTC)
-
-
 def _who(group: Group) -> dict[str, Cell]:
-    account, team = group.text("organisation") or NOBODY, group.text("team")
+    account, team = group.text("organisation") or NO_ORGANISATION, group.text("team")
     return {
         "BillingAccountId": account,
         "BillingAccountName": account,
@@ -360,13 +302,6 @@ def _place(group: Group) -> dict[str, Cell]:
         "ServiceName": "Local Inference" if group.local else f"{group.provider} API",
         "ServiceProviderName": group.provider,
     }
-
-
-def _rest(rest: Mapping[str, int]) -> dict[str, Cell]:
-    if not rest:
-        return {}
-    saved = usd_from_nano(rest["cache_saved"])
-    return {"x_Attempts": Decimal(rest["attempts"]), "x_CacheSaved": saved, "x_Requests": Decimal(rest["requests"])}
 
 
 def _tags(group: Group) -> str | None:
@@ -413,9 +348,6 @@ class Directory(Struct, frozen=True):
     local: frozenset[str] = frozenset()
     """Ids of providers that are engines of one's own."""
 
-    def price(self, model: Label, version: Label) -> Price | None:
-        return price_then(self.prices, str(model), str(version))
-
 
 def dataset(
     connection: Connection, directory: Directory, since_ms: int | None = None, until_ms: int | None = None
@@ -426,48 +358,41 @@ def dataset(
     """
     first = None if since_ms is None else since_ms // HOUR_MS * HOUR_MS
     last = None if until_ms is None else -(-until_ms // HOUR_MS) * HOUR_MS
-    for begin in _begins(connection, first, last):
+    hours = Query(table=TABLE, by=("hour",), measures=("requests",), since_ms=first, until_ms=last)
+    for begin in sorted({int(hour or 0) // TOGETHER * TOGETHER for (hour,) in sums(connection, hours)}):
         since, until = begin * HOUR_MS, (begin + TOGETHER) * HOUR_MS
-        asked = _query(("hour", *BY), MEASURES, max(since, first or 0), min(until, until if last is None else last))
-        yield from _records(sums(connection, asked), directory)
+        since, until = max(since, first or 0), min(until, until if last is None else last)
+        query = Query(table=TABLE, by=("hour", *BY), measures=MEASURES, since_ms=since, until_ms=until)
+        yield from _records(sums(connection, query), directory)
 
 
-def _begins(connection: Connection, since_ms: int | None, until_ms: int | None) -> list[int]:
-    """Of the spans of hours in which anything began."""
-    found = sums(connection, _query(("hour",), ("requests",), since_ms, until_ms))
-    return sorted({int(hour or 0) // TOGETHER * TOGETHER for (hour,) in found})
-
-
-def _query(by: tuple[str, ...], measures: tuple[str, ...], since_ms: int | None, until_ms: int | None) -> Query:
-    return Query(table=TABLE, by=by, measures=measures, since_ms=since_ms, until_ms=until_ms)
-
-
-def _records(found: Sums, directory: Directory) -> Iterator[Record]:
-    for labels in sorted(found, key=lambda labels: tuple(map(str, labels))):
-        of, measured = dict(zip(BY, labels[1:], strict=True)), dict(zip(MEASURES, found[labels], strict=True))
+def _records(by_labels: Sums, directory: Directory) -> Iterator[Record]:
+    for labels in sorted(by_labels, key=lambda labels: tuple(map(str, labels))):
+        of, measured = dict(zip(BY, labels[1:], strict=True)), dict(zip(MEASURES, by_labels[labels], strict=True))
         provider = str(of["provider"] or "")
         group = Group(int(labels[0] or 0), of, directory.entities.get(provider, provider), provider in directory.local)
         if of["target"] is None:
             lost = measured["cost"] + measured["recovered"]
             if lost:
-                yield adjustment(group, lost, measured)
+                yield adjustment(group, lost, _LOST, _BY_US, measured)
         else:
-            yield from _usage(group, measured, directory)
+            price = price_then(directory.prices, str(of["model"]), str(of["price_version"]))
+            yield from _usage(group, measured, price)
 
 
-def _usage(group: Group, measured: Mapping[str, int], directory: Directory) -> Iterator[Record]:
+def _usage(group: Group, measured: Mapping[str, int], price: Price | None) -> Iterator[Record]:
     """Whatever belongs to the group as a whole stands in its first record alone, so that columns can be summed."""
     of = group.of
     if of["cost_source"] == CostSource.ADJUSTED:
-        yield correction(group, measured["cost"], measured)
+        what = f"Corrections of charges of {group.text('model')} at {group.provider}"
+        yield adjustment(group, measured["cost"], what, _place(group), measured)
         return
-    price = directory.price(of["model"], of["price_version"])
     rest = measured
     for charge in charges(measured, price, str(of["cost_source"])):
         yield usage(group, charge, rest)
         rest = {}
     if measured["recovered"]:
-        yield adjustment(group, measured["recovered"], rest)
+        yield adjustment(group, measured["recovered"], _LOST, _BY_US, rest)
 
 
 # Records → a file. Either the whole file is there in the end, or what was there before.
@@ -489,7 +414,7 @@ def write_csv(path: Path, records: Iterable[Record]) -> int:
         rows.writerow(NAMES)
         count = 0
         for record in records:
-            rows.writerow("" if cell is None else said(cell) for cell, said in zip(record, write, strict=True))
+            rows.writerow("" if cell is None else text_of(cell) for cell, text_of in zip(record, write, strict=True))
             count += 1
     return count
 
@@ -523,24 +448,16 @@ def _arrow(arrow: Any, column: Column) -> Any:
     return arrow.string() if scale is None else arrow.decimal128(DIGITS, scale)
 
 
-def _text(cell: Any) -> str:
-    """What a spreadsheet would take for a formula gets an apostrophe in front."""
-    return f"'{cell}" if cell.startswith(_FORMULA) else str(cell)
-
-
-def _time(cell: Any) -> str:
-    return f"{cell.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
 def _number(scale: int) -> Callable[[Any], str]:
     step = Decimal(1).scaleb(-scale)
     return lambda cell: f"{cell.quantize(step):f}"
 
 
 _WRITTEN: dict[Kind, Callable[[Any], str]] = {
-    Kind.TEXT: _text,
+    # What a spreadsheet would take for a formula gets an apostrophe in front.
+    Kind.TEXT: lambda cell: f"'{cell}" if cell.startswith(_FORMULA) else str(cell),
     Kind.JSON: str,
-    Kind.TIME: _time,
+    Kind.TIME: lambda cell: f"{cell.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
     **{kind: _number(scale) for kind, scale in SCALES.items()},
 }
 

@@ -66,7 +66,7 @@ def factor(seen: Seen) -> float:
 
 
 def differences(part: Part) -> Differences:
-    """Of the decisions that change: before any budget stops somebody."""
+    """Of the decisions that change: before any budget stops a request."""
     rows, changed = part.rows, part.changed
     times = factors(part)
     new = changed["first"] * times[changed["to"]] + changed["second"] * times[changed["then"]]
@@ -84,10 +84,10 @@ def factors(part: Part) -> Vector:
     return np.array([*(factor(part.seen.get(name, Seen())) for name in part.targets), 1.0])
 
 
-def effects(part: Part, found: Differences) -> tuple[list[Effect], Effect]:
+def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
     """One a route, and of all together."""
     weights = _resampled(part.rows["bucket"])
-    drawn = [_effect(part, found, weights, route) for route in range(len(part.routes))]
+    drawn = [_effect(part, changes, weights, route) for route in range(len(part.routes))]
     routes = [effect for effect, _ in drawn]
     cost, passes, refusals = np.sum([draws for _, draws in drawn], axis=0) if drawn else np.zeros((3, RESAMPLES))
     total = Effect(
@@ -111,13 +111,13 @@ def sample(weight: Vector) -> float:
     return float(weight.sum() ** 2 / (weight**2).sum()) if len(weight) else 0.0
 
 
-def _effect(part: Part, found: Differences, weights: Vector, route: int) -> tuple[Effect, Vector]:
+def _effect(part: Part, changes: Differences, weights: Vector, route: int) -> tuple[Effect, Vector]:
     """And the resamples [3, resamples] of its changes: cost, passes, refusals."""
     mine = part.rows["route"] == route
     trials = part.trials[part.trials["route"] == route]
     scored = trials[np.isfinite(trials["score"])]
     size, size_scored = sample(trials["weight"]), sample(scored["weight"])
-    sums = _sums(part, found, mine, trials, scored)
+    sums = _sums(part, changes, mine, trials, scored)
     corrected, passes_corrected = size >= LEAST_SAMPLE, size_scored >= LEAST_SAMPLE
     every = np.ones((1, weights.shape[1]))
     values, draws = (_estimates(each, sums, corrected, passes_corrected) for each in (every, weights))
@@ -155,39 +155,24 @@ def _mean(weights: Vector, residual: Vector, weight: Vector) -> Vector:
     return np.divide(weights @ residual, whole, out=np.zeros(len(weights)), where=whole > 0)
 
 
-def _sums(part: Part, found: Differences, mine: NDArray[np.bool_], trials: Lines, scored: Lines) -> _Sums:
-    rows, times, used = part.rows, factors(part), _used(part)
+def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lines, scored: Lines) -> _Sums:
+    rows, times = part.rows, factors(part)
+    used = np.flatnonzero(np.bincount(rows["bucket"], minlength=BUCKETS))
     moved = part.changed[mine[part.changed["row"]] & part.changed["supported"]]
     supported = np.zeros(len(rows))
-    supported[moved["row"]] = ~found.no_cost[moved["row"]] & (found.paid[moved["row"]] > 0)
+    supported[moved["row"]] = ~changes.no_cost[moved["row"]] & (changes.paid[moved["row"]] > 0)
     off = trials["weight"] * (trials["paid"] - trials["expected"] * times[trials["to"]])
     missed = scored["weight"] * (scored["score"] - scored["p"])
-
-    def by_bucket(lines: Lines, values: Vector) -> Vector:
-        return np.asarray(np.bincount(lines["bucket"], values, BUCKETS)[used], dtype=np.float64)
-
-    cost, passes, refusals, supports = (
-        by_bucket(rows[mine], values[mine]) for values in (found.cost, found.passes, found.refusals, supported)
+    sums = (
+        *((rows[mine], values[mine]) for values in (changes.cost, changes.passes, changes.refusals, supported)),
+        *((trials, trials["weight"]), (trials, off), (scored, scored["weight"]), (scored, missed)),
     )
-    return _Sums(
-        cost=cost,
-        passes=passes,
-        refusals=refusals,
-        supported=supports,
-        weight=by_bucket(trials, trials["weight"]),
-        residual=by_bucket(trials, off),
-        weight_scored=by_bucket(scored, scored["weight"]),
-        residual_scored=by_bucket(scored, missed),
-    )
-
-
-def _used(part: Part) -> NDArray[np.intp]:
-    """Buckets that somebody is in."""
-    return np.flatnonzero(np.bincount(part.rows["bucket"], minlength=BUCKETS))
+    by_bucket = (np.bincount(lines["bucket"], values, BUCKETS)[used] for lines, values in sums)
+    return _Sums(*(np.asarray(bucket, dtype=np.float64) for bucket in by_bucket))
 
 
 def _resampled(buckets: NDArray[np.int32]) -> Vector:
-    """[resamples, buckets that somebody is in]: how often each is drawn. The same each time."""
+    """[resamples, buckets with rows]: how often each is drawn. The same each time."""
     count = len(np.unique(buckets))
     if not count:
         return np.zeros((RESAMPLES, 0))
@@ -203,45 +188,34 @@ def _change(value: float, draws: Vector) -> Change:
 # The changes themselves: alike ones together, and the most consequential one by one.
 
 
-def shifted(part: Part, found: Differences, most: int) -> tuple[tuple[Shift, ...], tuple[Changed, ...]]:
+def shifted(part: Part, changes: Differences, most: int) -> tuple[tuple[Shift, ...], tuple[Changed, ...]]:
     """Who begins or ceases to be served comes first; then by what is at stake: money, and what failures cost."""
     changed = part.changed
     if not len(changed):
         return (), ()
     at = changed["row"]
-    cost, passes, turned = found.cost[at], found.passes[at], found.refusals[at] != 0
+    cost, passes, turned = changes.cost[at], changes.passes[at], changes.refusals[at] != 0
     weight = np.abs(cost) + changed["failure"] * np.abs(passes)
     order = np.lexsort((changed["id"], -weight, ~turned))
     decisions = tuple(
         Changed(
-            bytes(changed["id"][one]).decode(),
-            int(changed["at_ms"][one]),
-            part.moves[changed["move"][one]],
-            float(cost[one]),
-            float(passes[one]),
+            bytes(changed["id"][row]).decode(),
+            int(changed["at_ms"][row]),
+            part.moves[changed["move"][row]],
+            float(cost[row]),
+            float(passes[row]),
         )
-        for one in order[:most]
+        for row in order[:most]
     )
-    return _shifts(part, changed["move"], cost, passes, weight, turned), decisions
-
-
-def _shifts(
-    part: Part,
-    moves: NDArray[np.int32],
-    cost: NDArray[np.float64],
-    passes: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    turned: NDArray[np.bool_],
-) -> tuple[Shift, ...]:
-    size = len(part.moves)
+    moves, size = changed["move"], len(part.moves)
     counts = np.bincount(moves, minlength=size)
     sums = [np.bincount(moves, each, size) for each in (cost, passes, weight, turned.astype(np.float64))]
-    order = np.lexsort((np.arange(size), -sums[2], sums[3] == 0))
-    return tuple(
-        Shift(part.moves[one], int(counts[one]), float(sums[0][one]), float(sums[1][one]))
-        for one in order
-        if counts[one]
+    shifts = (
+        Shift(part.moves[row], int(counts[row]), float(sums[0][row]), float(sums[1][row]))
+        for row in np.lexsort((np.arange(size), -sums[2], sums[3] == 0))
+        if counts[row]
     )
+    return tuple(shifts), decisions
 
 
 # What a replay can't know, in plain words, each with the number of requests that it is about.
@@ -282,23 +256,20 @@ _UNASKED = ("never_asked", "hardly_asked")
 CODES = (*_TEXTS, *_UNASKED)
 
 
-def told(part: Part, found: Differences, sides: Compared, expired: int) -> tuple[Unknown, ...]:
-    counts = {**part.unknown, **_derived(part, found, sides), "expired": expired}
-    plain = [Unknown(code, counts[code], text) for code, text in _TEXTS.items() if counts.get(code)]
-    return (*plain, *_unasked(part))
-
-
-def _derived(part: Part, found: Differences, sides: Compared) -> dict[str, int]:
-    rows = part.rows
-    now = sides.new.config.sensitivity.detectors
+def told(part: Part, changes: Differences, sides: Compared, expired: int) -> tuple[Unknown, ...]:
+    rows, now = part.rows, sides.new.config.sensitivity.detectors
     differ = any(side.config.sensitivity.detectors != now for side in sides.old.values())
-    return {
+    counts = {
+        **part.unknown,
         "unseen": int(((rows["before"] == REFUSED) & (rows["after"] == SERVED)).sum()),
-        "cost": int(found.no_cost.sum()),
-        "passes": int(found.no_passes.sum()),
+        "cost": int(changes.no_cost.sum()),
+        "passes": int(changes.no_passes.sum()),
         "detectors": len(rows) if differ else 0,
         "behaviour": len(part.changed),
+        "expired": expired,
     }
+    plain = [Unknown(code, counts[code], text) for code, text in _TEXTS.items() if counts.get(code)]
+    return (*plain, *_unasked(part))
 
 
 def _unasked(part: Part) -> Iterator[Unknown]:
@@ -311,40 +282,34 @@ def _unasked(part: Part) -> Iterator[Unknown]:
             text = f"would go to {target}, which has answered nobody here: its cost and pass rate are prior knowledge."
             yield Unknown("never_asked", count, text)
         elif count and answers < LEAST_SEEN:
-            text = (
-                f"would go to {target}, of which only {answers} answers were seen: its expected cost is not corrected."
-            )
-            yield Unknown("hardly_asked", count, text)
+            seen = f"of which only {answers} answers were seen: its expected cost is not corrected."
+            yield Unknown("hardly_asked", count, f"would go to {target}, {seen}")
 
 
 # A replay as the new policy's budgets would have it.
 
-ANYBODY = "(any)"
-"""Stands for whoever was asked, where a budget stops a request."""
+ANY_TARGET = "(any)"
+"""Stands for the target that was asked, where a budget stops a request."""
 
 
-def limited(part: Part, found: Differences, sides: Compared) -> tuple[Part, Differences]:
+def limited(part: Part, changes: Differences, sides: Compared) -> tuple[Part, Differences]:
     """Who finds a budget used up is refused. Where nothing changes and the budgets are those of that time, who was
     admitted then is admitted again."""
-    if not len(part.charges) or (not len(part.changed) and _same(part, sides)):
-        return part, found
-    by = stopped(part.charges, part.accounts, found.paid)
-    lowers = {one.id for one in sides.new.config.budgets if isinstance(one.exhausted, Downgrade)}
+    budgets = sides.new.config.budgets
+    same = not part.unknown["other_policy"] and all(side.config.budgets == budgets for side in sides.old.values())
+    if not len(part.charges) or (not len(part.changed) and same):
+        return part, changes
+    by = stopped(part.charges, part.accounts, changes.paid)
+    lowers = {budget.id for budget in budgets if isinstance(budget.exhausted, Downgrade)}
     lowered = np.array([account.budget in lowers for account in part.accounts], np.bool_)
     at = np.flatnonzero(by >= 0)
     down = lowered[by[at]]
-    part = structs.replace(part, unknown=part.unknown + _counted(int(down.sum())))
-    at = at[~down]
-    return (_refused(part, at, by), differences(_refused(part, at, by))) if len(at) else (part, found)
-
-
-def _same(part: Part, sides: Compared) -> bool:
-    known = not part.unknown["other_policy"]
-    return known and all(side.config.budgets == sides.new.config.budgets for side in sides.old.values())
-
-
-def _counted(number: int) -> Counter[str]:
-    return Counter({"downgraded": number}) if number else Counter()
+    if down.any():
+        part = structs.replace(part, unknown=part.unknown + Counter({"downgraded": int(down.sum())}))
+    if down.all():
+        return part, changes
+    part = _refused(part, at[~down], by)
+    return part, differences(part)
 
 
 def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
@@ -353,7 +318,7 @@ def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
     routes = rows["route"][at].tolist()
     numbers = np.full(len(rows), -1, np.int32)
     numbers[at] = [
-        moves.at(_move(part.routes[route], part.accounts[account].budget))
+        moves.at(Move(part.routes[route], ANY_TARGET, "", f"budget {part.accounts[account].budget} is used up"))
         for route, account in zip(routes, by[at].tolist(), strict=True)
     ]
     rows["after"][at] = REFUSED
@@ -370,10 +335,6 @@ def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
     )
 
 
-def _move(route: str, budget: str) -> Move:
-    return Move(route, ANYBODY, "", f"budget {budget} is used up")
-
-
 def _lines(charges: Lines, rows: NDArray[np.intp], numbers: NDArray[np.int32]) -> Lines:
     """Of requests that go nowhere else: what they were likely to be worth is not at hand."""
     lines = np.zeros(len(rows), MOVE)
@@ -387,28 +348,21 @@ def _lines(charges: Lines, rows: NDArray[np.intp], numbers: NDArray[np.int32]) -
 # Where each class went, and where it would go.
 
 
-class _Place(NamedTuple):
-    data_class: str
-    target: str
-    entity: str
-    jurisdiction: str
-    region: str
-    local: bool
-    redacted: bool
+_Place = tuple[str, str, str, str, str, bool, bool]
+"""As the first fields of `Egress`."""
 
 
 def egress(part: Part, sides: Compared, past: Mapping[str, bytes]) -> tuple[Egress, ...]:
     """One a place; `past`: documents of policies by their hashes. The largest changes first."""
-    known: dict[str, Mapping[str, Target]] = {}
-    for policy in {flow.policy for flow in (*part.before, *part.after)}:
-        known[policy] = _targets(policy, sides, past)
+    policies = {flow.policy for flow in (*part.before, *part.after)}
+    known = {policy: _targets(policy, sides, past) for policy in policies}
     before, after = _placed(part.before, known), _placed(part.after, known)
-    rows = [Egress(**place._asdict(), before=before[place], after=after[place]) for place in {**before, **after}]
+    rows = [Egress(*place, before[place], after[place]) for place in {**before, **after}]
     return tuple(sorted(rows, key=lambda row: (-abs(row.after - row.before), row.data_class, row.target, row.region)))
 
 
 def _targets(policy: str, sides: Compared, past: Mapping[str, bytes]) -> Mapping[str, Target]:
-    """As that policy has them; where nobody knows it any more, as far as is known of these names."""
+    """As that policy has them; where it is not known any more, as far as is known of these names."""
     if policy == sides.new.hash:
         return sides.new.config.targets
     document = past.get(policy)
@@ -416,16 +370,12 @@ def _targets(policy: str, sides: Compared, past: Mapping[str, bytes]) -> Mapping
 
 
 def _placed(flows: Counter[Flow], known: Mapping[str, Mapping[str, Target]]) -> Counter[_Place]:
-    found = Counter[_Place]()
+    places = Counter[_Place]()
     for flow, count in flows.items():
-        found[_place(flow, known[flow.policy].get(flow.target))] += count
-    return found
-
-
-def _place(flow: Flow, target: Target | None) -> _Place:
-    if target is None:
-        return _Place(flow.data_class, flow.target, "", "", "", False, flow.redacted)
-    provider = target.provider
-    entity = provider.entity or provider.id
-    law, local = provider.jurisdiction, provider.local
-    return _Place(flow.data_class, flow.target, entity, law, target.region, local, flow.redacted)
+        target = known[flow.policy].get(flow.target)
+        about = ("", "", "", False)
+        if target is not None:
+            provider = target.provider
+            about = (provider.entity or provider.id, provider.jurisdiction, target.region, provider.local)
+        places[flow.data_class, flow.target, *about, flow.redacted] += count
+    return places

@@ -2,6 +2,8 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -103,25 +105,18 @@ class Part(Struct, frozen=True, kw_only=True):
 def joined(parts: Sequence[Part]) -> Part:
     """In the order of the parts, which is that of time."""
     routes, targets, moves, accounts = Labels[str](), Labels[str](), Labels[Move](), Labels[Account]()
-    rows, changed, trials, charges = (
-        [np.zeros(0, ROW)],
-        [np.zeros(0, MOVE)],
-        [np.zeros(0, TRIAL)],
-        [np.zeros(0, CHARGE)],
-    )
+    rows, changed, trials, charges = ([np.zeros(0, kind)] for kind in (ROW, MOVE, TRIAL, CHARGE))
     seen: dict[str, Seen] = {}
-    before, after, unknown = Counter[Flow](), Counter[Flow](), Counter[str]()
-    first = read = 0
+    first = 0
     for part in parts:
         route, target, move = _places(routes, part.routes), _places(targets, part.targets), _places(moves, part.moves)
         rows.append(_moved(part.rows, route=route))
         changed.append(_moved(part.changed, first, move=move, to=target, then=target))
         trials.append(_moved(part.trials, route=route, to=target))
         charges.append(_moved(part.charges, first, account=_places(accounts, part.accounts)))
-        first, read = first + len(part.rows), read + part.read
-        for name, one in part.seen.items():
-            seen[name] = seen.get(name, Seen()).plus(one)
-        before, after, unknown = before + part.before, after + part.after, unknown + part.unknown
+        first += len(part.rows)
+        for name, counts in part.seen.items():
+            seen[name] = seen.get(name, Seen()).plus(counts)
     return Part(
         rows=np.concatenate(rows),
         changed=np.concatenate(changed),
@@ -132,10 +127,10 @@ def joined(parts: Sequence[Part]) -> Part:
         moves=moves.labels,
         accounts=accounts.labels,
         seen=seen,
-        before=before,
-        after=after,
-        unknown=unknown,
-        read=read,
+        before=sum((part.before for part in parts), Counter[Flow]()),
+        after=sum((part.after for part in parts), Counter[Flow]()),
+        unknown=sum((part.unknown for part in parts), Counter[str]()),
+        read=sum(part.read for part in parts),
     )
 
 
@@ -162,42 +157,26 @@ Flags = NDArray[np.bool_]
 def stopped(charges: Lines, accounts: Sequence[Account], paid: Vector) -> NDArray[np.intp]:
     """[rows]: the account that stops a request, or −1. `charges` go by rows; `paid` [rows]: nano-USD.
 
-    An account stops whoever comes once its limit is reached; all of them begin empty. Nobody waits, and holds are not
-    played: each request is charged before the next one comes.
+    An account stops every request once its limit is reached; all of them begin empty. No request waits, and holds are
+    not played: each request is charged before the next one comes.
     """
-    found = np.full(len(paid), -1, np.intp)
-    pots = _Pots(accounts)
-    rows, numbers = charges["row"].tolist(), charges["account"].tolist()
-    costs, start = paid.tolist(), 0
-    while start < len(rows):
-        end, row = start, rows[start]
-        while end < len(rows) and rows[end] == row:
-            end += 1
-        found[row] = pots.charge(numbers[start:end], costs[row])
-        start = end
-    return found
+    by = np.full(len(paid), -1, np.intp)
+    booked: dict[str, dict[int, float]] = defaultdict(dict)
+    costs = paid.tolist()
+    for row, lines in groupby(zip(charges["row"].tolist(), charges["account"].tolist(), strict=True), itemgetter(0)):
+        numbers = [number for _, number in lines]
+        full = (n for n in numbers if _spent(booked[accounts[n].id], accounts[n]) >= accounts[n].limit)
+        by[row] = next(full, -1)
+        for account in (accounts[number] for number in numbers if by[row] < 0):
+            window = booked[account.id]
+            window[account.window_start_ms] = window.get(account.window_start_ms, 0.0) + costs[row]
+    return by
 
 
-class _Pots:
-    def __init__(self, accounts: Sequence[Account]) -> None:
-        self._accounts = accounts
-        self._booked: dict[str, dict[int, float]] = defaultdict(dict)
-
-    def charge(self, numbers: Sequence[int], paid: float) -> int:
-        for number in numbers:
-            if self._spent(self._accounts[number]) >= self._accounts[number].limit:
-                return number
-        for number in numbers:
-            account = self._accounts[number]
-            booked = self._booked[account.id]
-            booked[account.window_start_ms] = booked.get(account.window_start_ms, 0.0) + paid
-        return -1
-
-    def _spent(self, account: Account) -> float:
-        """In its window; what is older is forgotten."""
-        booked = self._booked[account.id]
-        if account.since_ms == account.window_start_ms:
-            return booked.get(account.window_start_ms, 0.0)
-        for start in [start for start in booked if start < account.since_ms]:
-            del booked[start]
-        return sum(booked.values())
+def _spent(booked: dict[int, float], account: Account) -> float:
+    """In its window; what is older is forgotten."""
+    if account.since_ms == account.window_start_ms:
+        return booked.get(account.window_start_ms, 0.0)
+    for start in [start for start in booked if start < account.since_ms]:
+        del booked[start]
+    return sum(booked.values())

@@ -13,15 +13,13 @@ from router.choose import named
 from router.decide.plan import weighs
 from router.decide.strategies import Cascade, Strategy
 from router.estimate.estimate import per_choice
-from router.estimate.forecast import Forecaster
 from router.ledger.query import Row
 from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, Seen
 from router.replay.part import REFUSED as PART_REFUSED
 from router.replay.sides import REFUSED, Choice, Compared, Decided, Side, Stored, alike, same, stored, trial
 from router.types.account import Account, Unit
-from router.types.decision import Cascade as PlanCascade
-from router.types.decision import Dropped, Hedge, Plan, Tactic, Vector, Vote, Weighed
-from router.types.request import Caller, Classification
+from router.types.decision import Dropped, Hedge, Plan, Vector, Vote, Weighed
+from router.types.request import Caller
 from router.types.target import Target
 from router.worth import PERFECT, RHO, Check, Value, cascade_value, sample_value
 
@@ -38,35 +36,33 @@ class Expected(NamedTuple):
     p: float
 
 
-class Asked(NamedTuple):
-    """A request, and what is known of the targets it may go to. `cap`: thinking tokens over all choices; `weighed`:
-    what the decision has worked out already."""
-
-    one: Stored
-    seen: Classification
-    forecaster: Forecaster
-    cap: int | None
-    weighed: Sequence[Weighed] = ()
+_UNKNOWN, _NOTHING = Expected(nan, nan, nan), Expected(0.0, 0.0, 0.0)
 
 
-def alone(asked: Asked, target: Target) -> Expected:
-    """Expected nano-USD and pass rate of a target that is asked alone."""
-    for each in asked.weighed:
+def alone(side: Side, record: Stored, target: Target, weighed: Sequence[Weighed] = ()) -> Expected:
+    """Expected nano-USD and pass rate of a target that is asked alone. `weighed`: what the decision has worked out."""
+    for each in weighed:
         if each.target == target.id:
             return Expected(each.cost_nano, 0.0, each.p)
-    one = asked.one
-    cap = per_choice(one.request, asked.cap)
-    forecast = asked.forecaster.forecast((target,), one.request, asked.seen, one.at_ms, cap)
+    seen = side.seen(record)
+    cap = per_choice(record.request, side.rules.screen.guard.demands(seen.classes).thinking_cap)
+    forecast = side.forecaster.forecast((target,), record.request, seen, record.row.started_ms, cap)
     return Expected(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
 
 
-def expected(asked: Asked, choice: Choice, strategy: Strategy, first: Target, second: Target | None) -> Expected:
-    """As the strategy itself values it: a pair by the chance that its second is asked. A hedge's second is taken to be
-    asked by nobody, as it mostly is."""
+def expected(side: Side, record: Stored, choice: Choice, weighed: Sequence[Weighed] = ()) -> Expected:
+    """As the strategy itself values it: a pair by the chance that its second is asked. A hedge's second is taken
+    not to be asked, as is mostly so. A refusal costs nothing, and is never right."""
+    if not choice.target:
+        return _NOTHING
+    first, second = side.targets.get(choice.target), side.targets.get(choice.second)
+    if first is None or (second is None and choice.second):
+        return _UNKNOWN
     if second is None or isinstance(choice.tactic, Hedge):
-        return alone(asked, first)
-    each = (alone(asked, first), alone(asked, second))
-    cost, p = np.array([one.first for one in each]), np.array([one.p for one in each])
+        return alone(side, record, first, weighed)
+    strategy = (side.rules.routes.get(side.named(record)) or next(iter(side.rules.routes.values())))[0].strategy
+    each = (alone(side, record, first, weighed), alone(side, record, second, weighed))
+    cost, p = np.array([part.first for part in each]), np.array([part.p for part in each])
     both, without = (_pair(choice, strategy, some, p) for some in (cost, cost * _FREE))
     return Expected(*map(float, (without.cost[0, 1], both.cost[0, 1] - without.cost[0, 1], both.p[0, 1])))
 
@@ -84,9 +80,9 @@ _TOLD = frozenset({"not_allowed", "evidence_expired", "data_class", "region", "c
 """Reasons whose detail is of the policy alone: others have numbers of the request in it."""
 
 
-def why(one: Stored, decided: Decided, new: Side) -> str:
+def why(record: Stored, decided: Decided, new: Side) -> str:
     """`decided` is another choice than the stored one."""
-    before, after, decision = one.choice, decided.choice, decided.decision
+    before, after, decision = record.choice, decided.choice, decided.decision
     if decision is None:
         return "the policy has no such route, or the key may not name it"
     plan = decision.plan
@@ -97,15 +93,9 @@ def why(one: Stored, decided: Decided, new: Side) -> str:
     if before.target != after.target:
         return _left(before.target, plan, new)
     if before.tactic != after.tactic or before.second != after.second:
-        return f"{plan.strategy}: {how(after.tactic)}"
+        how = "alone" if after.tactic is None else type(after.tactic).__name__.lower()
+        return f"{plan.strategy}: {how}"
     return "sees placeholders" if after.redacted else "sees all of it"
-
-
-def how(tactic: Tactic | None) -> str:
-    """One word for it."""
-    if tactic is None:
-        return "alone"
-    return {PlanCascade: "cascade", Vote: "vote", Hedge: "hedge"}[type(tactic)]
 
 
 def _left(target: str, plan: Plan, new: Side) -> str:
@@ -113,13 +103,13 @@ def _left(target: str, plan: Plan, new: Side) -> str:
     dropped = next((each for each in plan.dropped if each.target == target), None)
     if dropped is not None:
         return _told(dropped)
-    found = new.rules.routes.get(plan.route)
-    if found is None or target not in (each.id for each in found[1]):
+    route = new.rules.routes.get(plan.route)
+    if route is None or target not in (each.id for each in route[1]):
         return f"{target} is no target of the route"
     weighed = next((each.why for each in plan.weighed if each.target == target), "")
     if plan.explored:
         return f"an experiment ({plan.explored})"
-    return f"{plan.strategy}: {target} is {weighed}" if weighs(found[0].strategy) and weighed else plan.strategy
+    return f"{plan.strategy}: {target} is {weighed}" if weighs(route[0].strategy) and weighed else plan.strategy
 
 
 def _told(dropped: Dropped) -> str:
@@ -136,8 +126,6 @@ MOST_SEEN = 128
 JUDGED = "judge"
 """What a judge's requests are called in place of their route."""
 _HOUR_MS = 3_600_000
-_UNKNOWN = Expected(nan, nan, nan)
-_NOTHING = Expected(0.0, 0.0, 0.0)
 Wanted = Callable[[Stored], bool]
 Scores = Callable[[str], float | None]
 
@@ -159,7 +147,7 @@ class Reader:
         self._seen: dict[str, Seen] = {}
         self._before, self._after, self._unknown = Counter[Flow](), Counter[Flow](), Counter[str]()
         budgets = self._new.config.budgets
-        self._limited = any(one.unit is Unit.USD and not one.soft for one in budgets)
+        self._limited = any(budget.unit is Unit.USD and not budget.soft for budget in budgets)
 
     def part(self) -> Part:
         return Part(
@@ -180,183 +168,172 @@ class Reader:
 
     def take(self, rows: Sequence[Row]) -> None:
         self._read += len(rows)
-        found = [one for row in rows if (one := self._replayable(row)) is not None]
+        records = [record for row in rows if (record := self._replayable(row)) is not None]
         for side in {id(side): side for side in (self._new, *self._compared.old.values())}.values():
-            side.look(found)
-        for one in found:
-            self._decide(one)
+            side.look(records)
+        for record in records:
+            self._decide(record)
 
     def _replayable(self, row: Row) -> Stored | None:
-        one = stored(row, self._callers)
-        if isinstance(one, str):
-            self._unknown[one] += 1
+        record = stored(row, self._callers)
+        if isinstance(record, str):
+            self._unknown[record] += 1
             return None
-        if one.route == JUDGED and JUDGED not in self._new.config.routes:
+        if record.row.route == JUDGED and JUDGED not in self._new.config.routes:
             self._unknown["judges"] += 1
             return None
-        return one if self._wanted(one) else None
+        return record if self._wanted(record) else None
 
-    def _decide(self, one: Stored) -> None:
-        old, decided = self._compared.old.get(one.document.policy), None
+    def _decide(self, record: Stored) -> None:
+        old, decided = self._compared.old.get(record.document.policy), None
         if old is None:
             self._unknown["other_policy"] += 1
-        if old is None or not self._alike(old, one):
-            decided = self._new.decide(one)
-            for code in self._new.unknown(one):
+        if old is None or not self._alike(old, record):
+            decided = self._new.decide(record)
+            for code in self._new.unknown(record):
                 self._unknown[code] += 1
-            self._try(one, decided)
-        changed = decided is not None and decided.choice != one.choice and not self._learned(one, old, decided)
-        self._line(one, decided if changed else None)
+            self._try(record, decided)
+        changed = decided is not None and decided.choice != record.choice and not self._learned(record, old, decided)
+        self._line(record, decided if changed else None)
         if changed and decided is not None:
-            self._change(one, old, decided)
+            self._change(record, old, decided)
         elif self._limited:
-            self._charge(one, one.route, tuple(each.target for each in one.document.considered))
-        self._compare(one, old)
+            self._charge(record, record.row.route, tuple(each.target for each in record.document.considered))
+        self._compare(record, old)
 
-    def _alike(self, old: Side, one: Stored) -> bool:
+    def _alike(self, old: Side, record: Stored) -> bool:
         """Both have the same rules for it: then what is known today can't tell them apart."""
-        key = (id(old), self._new.named(one))
-        found = self._same.get(key)
-        if found is None:
-            found = self._same[key] = alike(old, self._new, key[1])
-        return found
+        key = (id(old), self._new.named(record))
+        if key not in self._same:
+            self._same[key] = alike(old, self._new, key[1])
+        return self._same[key]
 
-    def _learned(self, one: Stored, old: Side | None, decided: Decided) -> bool:
+    def _learned(self, record: Stored, old: Side | None, decided: Decided) -> bool:
         """Its own policy would decide so too by now: that is no merit of the new one, which would still let it be."""
-        if old is None or not _may(decided, one.choice) or old.decide(one).choice != decided.choice:
+        if old is None or decided.decision is None or not _may(decided.decision.plan, record.choice):
+            return False
+        if old.decide(record).choice != decided.choice:
             return False
         self._unknown["learned"] += 1
         return True
 
-    def _line(self, one: Stored, decided: Decided | None) -> None:
+    def _line(self, record: Stored, decided: Decided | None) -> None:
         """`decided`: where it changes."""
-        before = PART_REFUSED if not one.choice.target else SERVED if one.answered else UNANSWERED
+        before = PART_REFUSED if not record.choice.target else SERVED if record.answered else UNANSWERED
         after = before
-        choice = one.choice if decided is None else decided.choice
+        choice = record.choice if decided is None else decided.choice
         if decided is not None:
             after = PART_REFUSED if not choice.target else before if before == UNANSWERED else SERVED
-        self._rows.append((self._routes.at(one.route), _bucket(one), one.spent, before, after))
-        if one.sent:
-            _flow(self._before, one, one.document.policy, one.choice)
-        if one.sent or before == PART_REFUSED:
-            _flow(self._after, one, self._new.hash, choice)
+        self._rows.append((self._routes.at(record.row.route), _bucket(record), record.spent, before, after))
+        if record.row.attempts:
+            _flow(self._before, record, record.document.policy, record.choice)
+        if record.row.attempts or before == PART_REFUSED:
+            _flow(self._after, record, self._new.hash, choice)
 
-    def _change(self, one: Stored, old: Side | None, decided: Decided) -> None:
+    def _change(self, record: Stored, old: Side | None, decided: Decided) -> None:
         choice, decision = decided.choice, decided.decision
-        if not one.answered and one.choice.target:
+        if not record.answered and record.choice.target:
             self._unknown["unanswered"] += 1
             if choice.target:
                 return
         weighed = () if decision is None else decision.plan.weighed
-        found = self._expected(one, self._new, choice, weighed)
-        before = self._p_before(one, old, weighed)
+        new, before = expected(self._new, record, choice, weighed), self._p_before(record, old, weighed)
         if decision is not None and choice.target:
-            self._charge(one, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
-        move = Move(one.route, _who(one.choice), _who(choice), why(one, decided, self._new))
+            self._charge(record, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
+        move = Move(record.row.route, _who(record.choice), _who(choice), why(record, decided, self._new))
         failure = None if decision is None else decision.stakes.failure_nano
         first, second = (self._targets.at(name) if name else -1 for name in (choice.target, choice.second))
         self._changed.append(
             (
-                *(len(self._rows) - 1, self._moves.at(move), one.id.encode(), one.at_ms),
-                *(found.first, found.second, first, second, found.p, before),
-                *(failure or 0, decision is not None and trial(one, decision.plan).supported),
+                *(len(self._rows) - 1, self._moves.at(move), record.row.id.encode(), record.row.started_ms),
+                *(new.first, new.second, first, second, new.p, before),
+                *(failure or 0, decision is not None and trial(record, decision.plan).supported),
             )
         )
 
-    def _expected(self, one: Stored, side: Side, choice: Choice, weighed: Sequence[Weighed] = ()) -> Expected:
-        """A refusal costs nothing, and is never right."""
-        if not choice.target:
-            return _NOTHING
-        first, second = side.targets.get(choice.target), side.targets.get(choice.second)
-        if first is None or (second is None and choice.second):
-            return _UNKNOWN
-        found = side.rules.routes.get(side.named(one)) or next(iter(side.rules.routes.values()))
-        return expected(self._asked(one, side, weighed), choice, found[0].strategy, first, second)
-
-    def _p_before(self, one: Stored, old: Side | None, weighed: Sequence[Weighed]) -> float:
+    def _p_before(self, record: Stored, old: Side | None, weighed: Sequence[Weighed]) -> float:
         """By what is known today; where the target is gone, by what was known then."""
-        name = one.choice.target
+        name = record.choice.target
         if old is None or same(old.targets.get(name), self._new.targets.get(name)):
-            found = self._expected(one, self._new, one.choice, weighed).p
+            p = expected(self._new, record, record.choice, weighed).p
         else:
-            found = self._expected(one, old, one.choice).p
-        if isnan(found):
-            found = next((each.p for each in one.document.weighed if each.target == one.choice.target), found)
-        return found
+            p = expected(old, record, record.choice).p
+        return next((each.p for each in record.document.weighed if each.target == name), p) if isnan(p) else p
 
-    def _asked(self, one: Stored, side: Side, weighed: Sequence[Weighed] = ()) -> Asked:
-        seen = side.seen(one)
-        cap = side.rules.screen.guard.demands(seen.classes).thinking_cap
-        return Asked(one, seen, side.forecaster, cap, weighed)
-
-    def _compare(self, one: Stored, old: Side | None) -> None:
+    def _compare(self, record: Stored, old: Side | None) -> None:
         """What an answer cost, with what it is expected to cost."""
-        name = one.choice.target
+        name = record.choice.target
         known = self._seen.get(name, Seen())
-        if not one.answered or one.sent != 1 or one.choice.tactic is not None or known.answers >= MOST_SEEN:
+        if (
+            not record.answered
+            or record.row.attempts != 1
+            or record.choice.tactic is not None
+            or known.answers >= MOST_SEEN
+        ):
             return
         target = self._new.targets.get(name)
         if target is None or (old is not None and not same(old.targets.get(name), target)):
             return
-        found = alone(self._asked(one, self._new), target)
-        self._seen[name] = known.plus(Seen(1, one.spent, found.first))
+        self._seen[name] = known.plus(Seen(1, record.spent, alone(self._new, record, target).first))
 
-    def _try(self, one: Stored, decided: Decided) -> None:
+    def _try(self, record: Stored, decided: Decided) -> None:
         """An experiment that asked whom the new policy would choose."""
-        if not one.document.explored or decided.decision is None or not one.answered:
+        if not record.document.explored or decided.decision is None or not record.answered:
             return
-        found = trial(one, decided.decision.plan)
-        target = self._new.targets.get(found.target)
+        tried = trial(record, decided.decision.plan)
+        target = self._new.targets.get(tried.target)
         if target is None:
             return
-        likely = alone(self._asked(one, self._new), target)
-        score = self._scores(one.id)
+        likely, score = alone(self._new, record, target), self._scores(record.row.id)
         self._trials.append(
             (
-                *(self._routes.at(one.route), _bucket(one), self._targets.at(found.target)),
-                *(1 / one.document.propensity, one.spent, likely.first, likely.p, nan if score is None else score),
+                *(self._routes.at(record.row.route), _bucket(record), self._targets.at(tried.target)),
+                *(
+                    1 / record.document.propensity,
+                    record.spent,
+                    likely.first,
+                    likely.p,
+                    nan if score is None else score,
+                ),
             )
         )
 
-    def _charge(self, one: Stored, route: str, targets: tuple[str, ...]) -> None:
-        """The pots of the new policy that it would be charged to. Whoever was not sent then is not charged now."""
-        if not self._limited or not targets or not (one.sent or not one.choice.target):
+    def _charge(self, record: Stored, route: str, targets: tuple[str, ...]) -> None:
+        """The pots of the new policy that it would be charged to; what was not sent then is not charged now."""
+        if not self._limited or not targets or not (record.row.attempts or not record.choice.target):
             return
         rules = self._new.rules
         charged = Charged(
-            request_id=one.id,
+            request_id=record.row.id,
             route=route,
-            caller=one.caller,
-            session=one.session,
-            tags=one.request.limits.tags,
+            caller=record.caller,
+            session=record.row.session,
+            tags=record.request.limits.tags,
             targets=targets,
         )
-        binds = rules.pots.binding(charged, named(rules, one.request, one.caller))
-        for account in rules.pots.accounts(charged, binds, one.at_ms):
+        binds = rules.pots.binding(charged, named(rules, record.request, record.caller))
+        for account in rules.pots.accounts(charged, binds, record.row.started_ms):
             if account.hard and account.unit is Unit.USD and (not account.targets or targets[0] in account.targets):
                 place = (len(self._rows) - 1, self._accounts.at(account))
-                self._charges.append((*place, one.id.encode(), one.at_ms))
+                self._charges.append((*place, record.row.id.encode(), record.row.started_ms))
 
 
-def _may(decided: Decided, choice: Choice) -> bool:
+def _may(plan: Plan, choice: Choice) -> bool:
     """What was chosen then might still be."""
-    plan = None if decided.decision is None else decided.decision.plan
-    if plan is None:
-        return False
     able = {each.target for each in plan.weighed} or {step.target.id for step in plan.steps}
     return {choice.target, choice.second} - {""} <= able
 
 
-def _bucket(one: Stored) -> int:
-    return zlib.crc32((one.session or str(one.at_ms // _HOUR_MS)).encode()) % BUCKETS
+def _bucket(record: Stored) -> int:
+    return zlib.crc32((record.row.session or str(record.row.started_ms // _HOUR_MS)).encode()) % BUCKETS
 
 
-def _flow(flows: Counter[Flow], one: Stored, policy: str, choice: Choice) -> None:
+def _flow(flows: Counter[Flow], record: Stored, policy: str, choice: Choice) -> None:
     for target in (choice.target, choice.second):
         if target:
-            flows[Flow(one.data_class, policy, target, choice.redacted)] += 1
+            flows[Flow(record.row.data_class, policy, target, choice.redacted)] += 1
 
 
 def _who(choice: Choice) -> str:
-    """Empty: nobody."""
+    """Empty: it was refused."""
     return f"{choice.target} + {choice.second}" if choice.second else choice.target

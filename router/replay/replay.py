@@ -11,12 +11,11 @@ from router.config.policy import Config
 from router.ledger import keys
 from router.ledger.facts.query import Label, Where
 from router.ledger.ledger import Ledger
-from router.ledger.query import Stretch as DecidedStretch
-from router.ledger.query import decided, stretches
+from router.ledger.query import Stretch, decided, stretches
 from router.ledger.rollups import expired
 from router.ledger.rows import Connection, documents
 from router.replay.estimate import differences, effects, egress, factor, limited, shifted, told
-from router.replay.part import Part, Seen, joined
+from router.replay.part import Part, joined
 from router.replay.read import Reader, Wanted
 from router.replay.report import Calibrated, Replayed
 from router.replay.sides import Compared, Stored, compared
@@ -29,43 +28,36 @@ from router.types.request import Caller
 # Which requests are replayed, by what decisions and rows say of them.
 
 DIMENSIONS: Mapping[str, Callable[[Stored], Label]] = {
-    "route": lambda one: one.route,
-    "class": lambda one: one.data_class,
-    "task": lambda one: one.task.value,
-    "target": lambda one: one.choice.target,
-    "key": lambda one: one.caller.name or one.caller.id,
-    "team": lambda one: one.caller.team,
-    "organisation": lambda one: one.caller.organisation,
-    "session": lambda one: one.session,
+    "route": lambda record: record.row.route,
+    "class": lambda record: record.row.data_class,
+    "task": lambda record: record.task.value,
+    "target": lambda record: record.choice.target,
+    "key": lambda record: record.caller.name or record.caller.id,
+    "team": lambda record: record.caller.team,
+    "organisation": lambda record: record.caller.organisation,
+    "session": lambda record: record.row.session,
 }
 
 
 def wanted(where: Collection[Where]) -> Callable[[Stored], bool]:
     """All of `where` must hold. Raises ValueError for another dimension."""
-    unknown = sorted({one.dimension for one in where} - set(DIMENSIONS))
+    unknown = sorted({condition.dimension for condition in where} - set(DIMENSIONS))
     if unknown:
         raise ValueError(f"replay can't be filtered by {unknown[0]}: it knows {', '.join(DIMENSIONS)}")
-    return lambda one: all(each.holds(DIMENSIONS[each.dimension](one) or None) for each in where)
+    return lambda record: all(each.holds(DIMENSIONS[each.dimension](record) or None) for each in where)
 
 
 # Which stretch of which traffic, as people say it: since, until, and filters.
 
 
-class Stretch(Struct, frozen=True):
-    """As `replay` wants it."""
-
-    since_ms: int | None
-    until_ms: int | None
-    where: Collection[Where]
-
-
-def stretch(ledger: Ledger, question: Question) -> Stretch:
-    """Raises a 400 `ClientError` for what makes no sense, or the ledger does not know."""
+def stretch(ledger: Ledger, question: Question) -> tuple[int | None, int | None, tuple[Where, ...]]:
+    """As `replay` wants it: since, until, where. Raises a 400 `ClientError` for what makes no sense, or the ledger does
+    not know."""
     about = asked(_ASKABLE, question, now_ms())
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         source = Source(connection=connection, asked=about, targets={})
-        return Stretch(about.since_ms, about.until_ms, filters(_ASKABLE, source, question.where))
+        return about.since_ms, about.until_ms, filters(_ASKABLE, source, question.where)
 
 
 def _nothing(source: Source) -> Report:
@@ -99,7 +91,7 @@ class Work(Struct, frozen=True):
     since_ms: int | None
     until_ms: int | None
 
-    def read(self, stretch: DecidedStretch) -> Part:
+    def read(self, stretch: Stretch) -> Part:
         """As of one moment. Raises `LedgerUnavailable`."""
         with self.ledger.reading() as connection:
             connection.execute("BEGIN")
@@ -117,12 +109,12 @@ _here: list[Work] = []
 def parts(work: Work, processes: int) -> list[Part]:
     """In the order of time. More than one process: forked, so this one must have no threads and no event loop."""
     with work.ledger.reading() as connection:
-        found = stretches(connection, work.since_ms, work.until_ms)
-    if processes < 2 or len(found) < 2:
-        return [work.read(stretch) for stretch in found]
+        every = stretches(connection, work.since_ms, work.until_ms)
+    if processes < 2 or len(every) < 2:
+        return [work.read(stretch) for stretch in every]
     _here[:] = [work]
-    with get_context("fork").Pool(min(processes, len(found)), _begin) as pool:
-        return pool.map(_read, found, chunksize=1)
+    with get_context("fork").Pool(min(processes, len(every)), _begin) as pool:
+        return pool.map(_read, every, chunksize=1)
 
 
 def callers(connection: Connection) -> dict[str, Caller]:
@@ -136,7 +128,7 @@ def _begin() -> None:
     gc.disable()
 
 
-def _read(stretch: DecidedStretch) -> Part:
+def _read(stretch: Stretch) -> Part:
     return _here[0].read(stretch)
 
 
@@ -144,9 +136,9 @@ def scores(connection: Connection) -> Callable[[str], float | None]:
     """What was said of an answer last, by everyone who counts."""
 
     def score(identifier: str) -> float | None:
-        said = connection.execute(_SCORES, (identifier,)).fetchall()
-        whole = sum(weight for _, weight in said)
-        return sum(value * weight for value, weight in said) / whole if whole else None
+        verdicts = connection.execute(_SCORES, (identifier,)).fetchall()
+        whole = sum(weight for _, weight in verdicts)
+        return sum(value * weight for value, weight in verdicts) / whole if whole else None
 
     return score
 
@@ -175,9 +167,9 @@ def replay(
     """
     sides = compared(config, others, ledger)
     whole = joined(parts(Work(ledger, sides, wanted(where), since_ms, until_ms), processes))
-    whole, found = limited(whole, differences(whole), sides)
-    routes, total = effects(whole, found)
-    shifts, decisions = shifted(whole, found, most)
+    whole, changes = limited(whole, differences(whole), sides)
+    routes, total = effects(whole, changes)
+    shifts, decisions = shifted(whole, changes, most)
     with ledger.reading() as connection:
         past, gone = documents(connection), expired(connection, since_ms, until_ms)
     return Replayed(
@@ -190,10 +182,6 @@ def replay(
         shifts=shifts,
         decisions=decisions,
         egress=egress(whole, sides, past),
-        unknown=told(whole, found, sides, gone),
-        calibrated=_calibrated(whole.seen),
+        unknown=told(whole, changes, sides, gone),
+        calibrated=tuple(Calibrated(name, seen.answers, factor(seen)) for name, seen in sorted(whole.seen.items())),
     )
-
-
-def _calibrated(seen: dict[str, Seen]) -> tuple[Calibrated, ...]:
-    return tuple(Calibrated(name, one.answers, factor(one)) for name, one in sorted(seen.items()))

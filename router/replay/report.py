@@ -1,18 +1,16 @@
 """The report of a replay. Money in nano-USD, passes and refusals in requests; a change is new less old."""
 
-from collections.abc import Iterator
-from decimal import Decimal
+from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.replay.part import Move
-from router.report.report import Column, Kind, Report, Row
-from router.types.price import usd_from_nano
+from router.report.report import Column, Report, Row, columns, usd
 
 # What a replay found. Money in nano-USD, passes and refusals in requests; a change is new less old.
 
 
-class Change(Struct, frozen=True):
+class Change(NamedTuple):
     """An expected change, and the interval that it lies in with 95 %, as far as chance goes: which requests came."""
 
     value: float = 0.0
@@ -59,7 +57,7 @@ class Changed(Struct, frozen=True):
     passes: float
 
 
-class Egress(Struct, frozen=True, kw_only=True):
+class Egress(Struct, frozen=True):
     """How many requests of a class go somewhere. Empty: not stated; `entity` is also that where it is not known."""
 
     data_class: str
@@ -81,7 +79,7 @@ class Unknown(Struct, frozen=True):
     text: str
 
 
-class Calibrated(Struct, frozen=True):
+class Calibrated(NamedTuple):
     """What answers of a target cost, so many times what they were expected to; 1 where they are too few to tell."""
 
     target: str
@@ -108,48 +106,18 @@ class Replayed(Struct, frozen=True, kw_only=True):
 # A replay as a report: one row a route, and below it what changes, where data goes, and what can't be known.
 
 NAME = "replay"
-_COLUMNS = (
-    Column("route", Kind.LABEL),
-    Column("requests", Kind.COUNT),
-    Column("changed", Kind.COUNT),
-    Column("spent_usd", Kind.USD),
-    Column("change_usd", Kind.USD),
-    Column("low_usd", Kind.USD),
-    Column("high_usd", Kind.USD),
-    Column("change_share", Kind.SHARE),
-    Column("passes", Kind.COUNT),
-    Column("passes_low", Kind.COUNT),
-    Column("passes_high", Kind.COUNT),
-    Column("refused", Kind.COUNT),
-    Column("refusals", Kind.COUNT),
-    Column("refusals_low", Kind.COUNT, rare=True),
-    Column("refusals_high", Kind.COUNT, rare=True),
-    Column("cost_is"),
-    Column("experiments", Kind.COUNT, rare=True),
+_COLUMNS = columns(
+    "route:label requests:count changed:count spent_usd change_usd low_usd high_usd change_share:share",
+    "passes:count passes_low:count passes_high:count refused:count refusals:count refusals_low:count?",
+    "refusals_high:count? cost_is experiments:count?",
 )
-_MOVED = (Column("route", Kind.LABEL), Column("before"), Column("after"), Column("why"))
-_SHIFTS = (*_MOVED, Column("requests", Kind.COUNT), Column("change_usd", Kind.USD), Column("passes", Kind.COUNT))
-_DECISIONS = (
-    Column("request", Kind.REQUEST),
-    Column("time", Kind.TIME),
-    *_MOVED,
-    Column("change_usd", Kind.USD),
-    Column("passes", Kind.COUNT),
-)
-_EGRESS = (
-    Column("class", Kind.LABEL),
-    Column("target"),
-    Column("entity"),
-    Column("jurisdiction"),
-    Column("region"),
-    Column("redacted"),
-    Column("before", Kind.COUNT),
-    Column("after", Kind.COUNT),
-    Column("change", Kind.COUNT),
-)
-_UNKNOWN = (Column("what"), Column("requests", Kind.COUNT), Column("text"))
-_CALIBRATED = (Column("target"), Column("answers", Kind.COUNT), Column("observed_by_expected", Kind.FACTOR))
-NOBODY = "(refused)"
+_MOVED = "route:label before after why"
+_SHIFTS = columns(_MOVED, "requests:count change_usd passes:count")
+_DECISIONS = columns("request:request time:time", _MOVED, "change_usd passes:count")
+_EGRESS = columns("class:label target entity jurisdiction region redacted before:count after:count change:count")
+_UNKNOWN = columns("what requests:count text")
+_CALIBRATED = columns("target answers:count observed_by_expected:factor")
+NO_TARGET = "(refused)"
 _NOTE = (
     "A change is what the new policy would have cost, passed and refused, less what the old one did; the interval is"
     " 95 % of what other requests of that kind might have shown. Decisions that stay cost what they did cost, exactly."
@@ -161,12 +129,13 @@ _NOTE = (
 
 def as_report(replayed: Replayed) -> Report:
     """Every list that has something in it is a table below."""
-    below = (
-        _below("changes", "What changes", _SHIFTS, _shifts(replayed)),
-        _below("decisions", "Decisions that change, the most consequential first", _DECISIONS, _decisions(replayed)),
-        _below("egress", "Where classes go", _EGRESS, _egress(replayed)),
-        _below("calibration", "What targets cost, compared with what was expected", _CALIBRATED, _targets(replayed)),
-        _below("unknown", "What can't be known", _UNKNOWN, _unknown(replayed)),
+    decisions = tuple(map(_decision, replayed.decisions))
+    below: tuple[tuple[str, str, tuple[Column, ...], tuple[Row, ...]], ...] = (
+        ("changes", "What changes", _SHIFTS, tuple(map(_shift, replayed.shifts))),
+        ("decisions", "Decisions that change, the most consequential first", _DECISIONS, decisions),
+        ("egress", "Where classes go", _EGRESS, tuple(map(_egress, replayed.egress))),
+        ("calibration", "What targets cost, compared with what was expected", _CALIBRATED, replayed.calibrated),
+        ("unknown", "What can't be known", _UNKNOWN, tuple(map(structs.astuple, replayed.unknown))),
     )
     return Report(
         name=NAME,
@@ -177,67 +146,36 @@ def as_report(replayed: Replayed) -> Report:
         note=_NOTE,
         since_ms=replayed.since_ms,
         until_ms=replayed.until_ms,
-        below=tuple(one for one in below if one.rows),
+        below=tuple(
+            Report(name=name, title=title, columns=names, rows=rows) for name, title, names, rows in below if rows
+        ),
     )
-
-
-def _below(name: str, title: str, columns: tuple[Column, ...], rows: Iterator[Row]) -> Report:
-    return Report(name=name, title=title, columns=columns, rows=tuple(rows))
 
 
 def _row(effect: Effect) -> Row:
-    share = effect.cost.value / effect.spent if effect.spent else None
     return (
-        *(effect.route, effect.requests, effect.changed, usd_from_nano(effect.spent)),
-        *(*_money(effect.cost), share),
-        *_three(effect.passes),
-        *(effect.refused, *_three(effect.refusals)),
-        *(_method(effect), effect.sample or None),
+        *(effect.route, effect.requests, effect.changed, usd(effect.spent)),
+        *map(usd, effect.cost),
+        effect.cost.value / effect.spent if effect.spent else None,
+        *(*effect.passes, effect.refused, *effect.refusals),
+        "corrected" if effect.corrected else "expected" if effect.changed else "observed",
+        effect.sample or None,
     )
 
 
-def _method(effect: Effect) -> str:
-    return "corrected" if effect.corrected else "expected" if effect.changed else "observed"
+def _shift(shift: Shift) -> Row:
+    return (*_moved(shift.move), shift.requests, usd(shift.cost), shift.passes)
 
 
-def _money(change: Change) -> Row:
-    return tuple(map(_usd, (change.value, change.low, change.high)))
+def _decision(changed: Changed) -> Row:
+    return (changed.id, changed.at_ms, *_moved(changed.move), usd(changed.cost), changed.passes)
 
 
-def _three(change: Change) -> Row:
-    return change.value, change.low, change.high
+def _moved(move: Move) -> Row:
+    return move.route, move.before or NO_TARGET, move.after or NO_TARGET, move.why
 
 
-def _usd(nano: float) -> Decimal:
-    """An expectation, to the nano-dollar."""
-    return usd_from_nano(round(nano))
-
-
-def _shifts(replayed: Replayed) -> Iterator[Row]:
-    for one in replayed.shifts:
-        route, before, after, why = one.move
-        yield route, before or NOBODY, after or NOBODY, why, one.requests, _usd(one.cost), one.passes
-
-
-def _decisions(replayed: Replayed) -> Iterator[Row]:
-    for one in replayed.decisions:
-        route, before, after, why = one.move
-        yield one.id, one.at_ms, route, before or NOBODY, after or NOBODY, why, _usd(one.cost), one.passes
-
-
-def _egress(replayed: Replayed) -> Iterator[Row]:
-    for one in replayed.egress:
-        region = "local" if one.local else one.region or None
-        redacted = "yes" if one.redacted else "no"
-        place = (one.data_class, one.target, one.entity or None, one.jurisdiction or None, region, redacted)
-        yield *place, one.before, one.after, one.after - one.before
-
-
-def _targets(replayed: Replayed) -> Iterator[Row]:
-    for one in replayed.calibrated:
-        yield one.target, one.answers, one.factor
-
-
-def _unknown(replayed: Replayed) -> Iterator[Row]:
-    for one in replayed.unknown:
-        yield one.code, one.count, one.text
+def _egress(flow: Egress) -> Row:
+    region = "local" if flow.local else flow.region or None
+    place = (flow.data_class, flow.target, flow.entity or None, flow.jurisdiction or None, region)
+    return (*place, "yes" if flow.redacted else "no", flow.before, flow.after, flow.after - flow.before)

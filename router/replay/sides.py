@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from router.choose import Rules, chance, choose, index
 from router.config.policy import Config
 from router.decide.eligibility import Redact
-from router.decide.profile import Progress, progress_of, request_of
+from router.decide.profile import progress_of, request_of
 from router.errors import ClientError
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
@@ -26,7 +26,7 @@ from router.screen import Screened
 from router.stores import learned_from
 from router.types.account import LedgerUnavailable
 from router.types.clock import new_id
-from router.types.decision import Decision, Plan, Shape, Tactic, Vector
+from router.types.decision import Decision, Dropped, Plan, Queued, Shape, Tactic, Vector
 from router.types.decision import Weighed as Planned
 from router.types.request import TRAITS, Caller, Cause, Classification, Reading, Redacted, Request
 from router.types.target import Queue, Queues, Secret, Target, Task
@@ -51,19 +51,6 @@ class _Seen(Struct, gc=False):
 class Considered(Struct, gc=False):
     target: str
     redacted: bool = False
-
-
-class Dropped(Struct, gc=False):
-    target: str
-    reason: str
-
-
-class Queued(Struct, gc=False):
-    target: str
-    wait_ms: int = 0
-    waiting: int = 0
-    full: bool = False
-    degraded: bool = False
 
 
 class Weighed(Struct, gc=False):
@@ -107,19 +94,13 @@ REFUSED = Choice()
 class Stored(Struct, frozen=True, gc=False):
     """One request that was decided, and what came of it."""
 
-    id: str
-    at_ms: int
-    route: str
-    data_class: str
-    session: str
+    row: Row
     lowered: bool
     spent: int
     """nano-USD."""
     reading: Reading | None
-    """None: nobody looked at it, as with embeddings."""
+    """None: its text was not looked at, as with embeddings."""
     answered: bool
-    sent: int
-    """Attempts."""
     document: Document
     shape: Shape
     request: Request
@@ -139,67 +120,34 @@ def stored(row: Row, callers: Mapping[str, Caller]) -> Stored | str:
         return "undecided"
     try:
         document = _decoder.decode(row.document)
-        return "unshaped" if document.shape is None else _stored(row, document, document.shape, callers)
+        if document.shape is None:
+            return "unshaped"
+        traits, tags = document.classification.traits, tuple(row.tags.split(",")) if row.tags else ()
+        about = {"id": row.id, "endpoint": row.endpoint, "model": row.requested, "session": row.session}
+        steps = [(step.target, step.redacted) for step in document.considered]
+        return Stored(
+            row=row,
+            lowered=LOWERED in row.lowered.split(", "),
+            spent=row.cost or 0,
+            reading=Reading.unpack(traits) if traits else None,
+            answered=row.status == 200,
+            document=document,
+            shape=document.shape,
+            request=request_of(document.shape, **about, stream=bool(row.stream), tags=tags),
+            caller=callers.get(row.key_id) or Caller(id=row.key_id),
+            choice=_choice(document.chosen, document.tactic, steps),
+            task=Task(row.task),
+        )
     except (ValueError, msgspec.DecodeError):
         return "unreadable"
 
 
-def _stored(row: Row, document: Document, shape: Shape, callers: Mapping[str, Caller]) -> Stored:
-    """Raises ValueError for what this lowpass does not know."""
-    caller, traits = callers.get(row.key_id), document.classification.traits
-    return Stored(
-        id=row.id,
-        at_ms=row.started_ms,
-        route=row.route,
-        data_class=row.data_class,
-        session=row.session,
-        lowered=LOWERED in row.lowered.split(", "),
-        spent=row.cost or 0,
-        reading=Reading.unpack(traits) if traits else None,
-        answered=row.status == 200,
-        sent=row.attempts,
-        document=document,
-        shape=shape,
-        request=request_of(
-            shape,
-            id=row.id,
-            endpoint=row.endpoint,
-            model=row.requested,
-            stream=bool(row.stream),
-            session=row.session,
-            tags=tuple(row.tags.split(",")) if row.tags else (),
-        ),
-        caller=Caller(id=row.key_id) if caller is None else caller,
-        choice=_choice(document),
-        task=Task(row.task),
-    )
-
-
-def classification(one: Stored, classes: frozenset[str], data_class: str) -> Classification:
-    """As it was seen, with the classes that the policy at hand makes of it."""
-    seen = one.document.classification
-    return Classification(
-        data_class=data_class,
-        classes=classes,
-        difficulty=seen.difficulty,
-        task=one.task,
-        unfamiliarity=seen.unfamiliarity,
-        reading=one.reading,
-        app=seen.app,
-        template=seen.template,
-    )
-
-
-def progress(one: Stored) -> Progress:
-    return progress_of(one.shape, one.at_ms)
-
-
-def _choice(document: Document) -> Choice:
-    if document.chosen is None:
+def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str, bool]]) -> Choice:
+    """`steps`: targets, and whether they see placeholders only."""
+    if chosen is None:
         return REFUSED
-    tactic, steps = document.tactic, document.considered
-    second = steps[1].target if tactic is not None and len(steps) > 1 else ""
-    return Choice(document.chosen, tactic, second, bool(steps and steps[0].redacted))
+    second = steps[1][0] if tactic is not None and len(steps) > 1 else ""
+    return Choice(chosen, tactic, second, bool(steps and steps[0][1]))
 
 
 # Experiments of the past as trials of another policy.
@@ -216,29 +164,26 @@ class Trial(NamedTuple):
     """The new choice is another one, and chance might have asked it."""
 
 
-def trial(one: Stored, plan: Plan) -> Trial:
+def trial(record: Stored, plan: Plan) -> Trial:
     """`plan`: the new policy's. Only of single targets: experiments ask one alone."""
-    document = one.document
+    document = record.document
     if document.propensity >= 1 or not plan.steps:
         return Trial()
     new = _chosen(plan.weighed) if plan.weighed else plan.steps[0].target.id
     if not new or new == _chosen(document.weighed):
         return Trial()
-    asked = new if document.explored and one.choice.target == new else ""
-    return Trial(asked, not plan.explored and new in _could_be_tried(document.weighed))
+    asked = new if document.explored and record.choice.target == new else ""
+    # Targets within all limits: each has some chance.
+    able = any(row.target == new and row.why not in _OUT for row in document.weighed)
+    return Trial(asked, not plan.explored and able)
 
 
 def _chosen(weighed: tuple[Weighed, ...] | tuple[Planned, ...]) -> str:
     """The choice without chance; empty where it is a pair."""
-    return next((one.target for one in weighed if one.why in _CHOSEN), "")
+    return next((row.target for row in weighed if row.why in _CHOSEN), "")
 
 
-def _could_be_tried(weighed: tuple[Weighed, ...]) -> set[str]:
-    """Targets within all limits: each has some chance."""
-    return {row.target for row in weighed if row.why not in _OUT}
-
-
-# What the ledger has taught so far of some targets, for whoever decides without a gateway.
+# What the ledger has taught so far of some targets, for decisions without a gateway.
 
 
 class Knowledge(Struct, frozen=True):
@@ -250,10 +195,10 @@ class Knowledge(Struct, frozen=True):
 
     def beliefs(self, targets: Sequence[Target]) -> PassRateModel:
         """`targets`: of those that it is about."""
-        found = PassRateModel()
-        found.adopt(targets)
-        found.restore(self.rates)
-        return found
+        beliefs = PassRateModel()
+        beliefs.adopt(targets)
+        beliefs.restore(self.rates)
+        return beliefs
 
 
 def known(ledger: Ledger, targets: Sequence[Target]) -> Knowledge:
@@ -281,16 +226,16 @@ class Ahead:
         self._expected = beliefs.expect_each(np.zeros((0, TRAITS)))
 
     def look(self, readings: Iterable[Reading]) -> None:
-        """At the next ones, which are there until then: once somebody asks about one of them."""
+        """At the next ones, which are there until then: once one of them is asked about."""
         self._next = list(readings)
-        self._at = {id(one): at for at, one in enumerate(self._next)}
+        self._at = {id(reading): at for at, reading in enumerate(self._next)}
 
     def expect(self, seen: Classification, at: Index) -> Expected:
         row = self._at.get(id(seen.reading)) if seen.reading is not None else None
         if row is None or seen.template in self._beliefs.templates:
             return self._beliefs.expect(seen, at)
         if self._next:
-            self._expected = self._beliefs.expect_each(np.array([one.traits for one in self._next], np.float64))
+            self._expected = self._beliefs.expect_each(np.array([reading.traits for reading in self._next], np.float64))
             self._next = []
         p, sd, nodes, own_sd = self._expected
         return Expected(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], self._beliefs.outcomes[at])
@@ -355,69 +300,70 @@ class Side:
         self._redactable = frozenset(name for name, row in classes.items() if row.redact is not Redact.NEVER)
         self._sets: dict[frozenset[str], tuple[frozenset[str], str]] = {}
 
-    @property
-    def hash(self) -> str:
-        return self.rules.in_force.hash
-
-    @property
-    def config(self) -> Config:
-        return self.rules.config
+        self.hash, self.config = self.rules.in_force.hash, config
 
     def look(self, requests: Iterable[Stored]) -> None:
         """At those that are decided next: so it takes less time."""
-        self._ahead.look(one.reading for one in requests if one.reading is not None)
+        self._ahead.look(record.reading for record in requests if record.reading is not None)
 
-    def decide(self, one: Stored) -> Decided:
-        seen = self.seen(one)
-        screened = Screened(seen, self._redacted(one, seen.classes))
+    def decide(self, record: Stored) -> Decided:
+        seen = self.seen(record)
+        screened = Screened(seen, self._redacted(record, seen.classes))
         try:
             decision, _ = choose(
-                *(self.rules, one.request, one.caller, screened, _health(one), self.forecaster),
-                draw=chance(one.id),
-                model=self.named(one) if one.lowered else "",
-                progress=progress(one),
-                at_ms=one.at_ms,
-                asks=_asks(one),
+                *(self.rules, record.request, record.caller, screened, _health(record), self.forecaster),
+                draw=chance(record.row.id),
+                model=self.named(record) if record.lowered else "",
+                progress=progress_of(record.shape, record.row.started_ms),
+                at_ms=record.row.started_ms,
+                asks=_asks(record),
             )
         except ClientError:
             return Decided(REFUSED, None)
-        return Decided(_sides_choice(decision.plan), decision)
+        steps = [(step.target.id, step.redacted) for step in decision.plan.steps]
+        return Decided(_choice(steps[0][0] if steps else None, decision.plan.tactic, steps), decision)
 
-    def named(self, one: Stored) -> str:
+    def named(self, record: Stored) -> str:
         """The route that it is decided by: a budget may have sent it to another one than it named."""
-        return one.route if one.lowered and one.route in self.config.routes else one.request.model
+        return record.row.route if record.lowered and record.row.route in self.config.routes else record.request.model
 
-    def unknown(self, one: Stored) -> list[str]:
-        """What of a request this policy would have to know, and nobody does."""
-        causes = one.document.classification.causes
+    def unknown(self, record: Stored) -> list[str]:
+        """What of a request this policy would have to know, and is not kept."""
+        causes = record.document.classification.causes
         lacks = any(cause.data_class not in self._ranks and cause.by != _DEFAULT for cause in causes)
-        unread = one.shape.redacted is None and any(cause.data_class in self._redactable for cause in causes)
+        unread = record.shape.redacted is None and any(cause.data_class in self._redactable for cause in causes)
         return [*(["class"] if lacks else ()), *(["redaction"] if unread else ())]
 
-    def seen(self, one: Stored) -> Classification:
-        """The request as this policy sees it."""
-        found = _found(one)
-        known = self._sets.get(found)
+    def seen(self, record: Stored) -> Classification:
+        """The request as this policy sees it: a class that it lacks is every class, as with what sessions have seen."""
+        seen = record.document.classification
+        causes = frozenset([cause.data_class for cause in seen.causes if cause.by != _DEFAULT])
+        known = self._sets.get(causes)
         if known is None:
             if len(self._sets) >= _MOST_SETS:
                 self._sets.clear()
-            known = self._sets[found] = self._classes(found)
-        return classification(one, *known)
+            classes = causes if causes <= self._ranks.keys() else frozenset(self._ranks)
+            classes |= {self.config.sensitivity.default}
+            known = self._sets[causes] = (classes, max(classes, key=self._ranks.__getitem__))
+        return Classification(
+            classes=known[0],
+            data_class=known[1],
+            difficulty=seen.difficulty,
+            task=record.task,
+            unfamiliarity=seen.unfamiliarity,
+            reading=record.reading,
+            app=seen.app,
+            template=seen.template,
+        )
 
-    def _classes(self, found: frozenset[str]) -> tuple[frozenset[str], str]:
-        """A class that this policy lacks is every class, as with what sessions have seen."""
-        default = frozenset({self.config.sensitivity.default})
-        classes = (found if found <= self._ranks.keys() else frozenset(self._ranks)) | default
-        return classes, max(classes, key=self._ranks.__getitem__)
-
-    def _redacted(self, one: Stored, classes: frozenset[str]) -> Redacted | None:
+    def _redacted(self, record: Stored, classes: frozenset[str]) -> Redacted | None:
         """What was left then, what this policy would not redact, and what it would leave."""
         names = classes & self._redactable
-        if one.shape.redacted is None or not names:
+        if record.shape.redacted is None or not names:
             return None
-        left = frozenset(one.shape.redacted).intersection(self._ranks)
+        left = frozenset(record.shape.redacted).intersection(self._ranks)
         to = frozenset(self.config.sensitivity.redacted_to(name) for name in names)
-        return Redacted(one.request, left | (classes - names) | to, {})
+        return Redacted(record.request, left | (classes - names) | to, {})
 
 
 class Compared(NamedTuple):
@@ -427,21 +373,21 @@ class Compared(NamedTuple):
     old: Mapping[str, Side]
 
 
-def same(one: Target | None, other: Target | None) -> bool:
+def same(before: Target | None, after: Target | None) -> bool:
     """The same target at the same price, whatever its key, and whichever file says so."""
-    if one is None or other is None:
-        return one is other
-    return one is other or _bare(one) == _bare(other)
+    if before is None or after is None:
+        return before is after
+    return before is after or _bare(before) == _bare(after)
 
 
 def alike(old: Side, new: Side, model: str) -> bool:
-    """The same rules for whoever names `model`."""
-    one, other = old.rules.routes.get(model), new.rules.routes.get(model)
-    if old is new or one is None or other is None:
-        return old is new or one is other
+    """The same rules for requests that name `model`."""
+    before, after = old.rules.routes.get(model), new.rules.routes.get(model)
+    if old is new or before is None or after is None:
+        return old is new or before is after
     return (
-        one[0] == other[0]
-        and all(starmap(same, zip_longest(one[1], other[1])))
+        before[0] == after[0]
+        and all(starmap(same, zip_longest(before[1], after[1])))
         and (model in old.config.routes) == (model in new.config.routes)
         and old.config.sensitivity == new.config.sensitivity
     )
@@ -450,7 +396,9 @@ def alike(old: Side, new: Side, model: str) -> bool:
 def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Compared:
     """Each side knows the targets of all: whatever was observed counts on both."""
     rest = [other for other in others if other != config]
-    targets, fresh = _joined([config, *rest]), _fresh_ms([config, *rest])
+    targets = _joined([config, *rest])
+    prices = [target.model.price for policy in (config, *rest) for target in policy.targets.values()]
+    fresh = QUARTER_MS if any(price is not None and timed(price) for price in prices) else _ALWAYS_MS
     knowledge = known(ledger, targets)
     new = Side(config, knowledge, targets, fresh)
     old: dict[str, Side] = {}
@@ -469,21 +417,11 @@ def _bare(target: Target) -> Target:
 
 def _joined(configs: Iterable[Config]) -> tuple[Target, ...]:
     """Of targets of the same name the first."""
-    found: dict[str, Target] = {}
+    targets: dict[str, Target] = {}
     for config in configs:
         for name, target in config.targets.items():
-            found.setdefault(name, target)
-    return tuple(found.values())
-
-
-def _fresh_ms(configs: Iterable[Config]) -> int:
-    prices = [target.model.price for config in configs for target in config.targets.values()]
-    return QUARTER_MS if any(price is not None and timed(price) for price in prices) else _ALWAYS_MS
-
-
-def _found(one: Stored) -> frozenset[str]:
-    """Without what every request has."""
-    return frozenset([cause.data_class for cause in one.document.classification.causes if cause.by != _DEFAULT])
+            targets.setdefault(name, target)
+    return tuple(targets.values())
 
 
 def _health(stored: Stored) -> _Health:
@@ -492,18 +430,10 @@ def _health(stored: Stored) -> _Health:
     return _Health(rests, degrades) if rests or degrades else _HEALTHY
 
 
-def _asks(one: Stored) -> _Queued | None:
-    document = one.document
+def _asks(record: Stored) -> _Queued | None:
+    document = record.document
     down = [dropped.target for dropped in document.dropped if dropped.reason == _DOWN]
     if not (document.queued or down):
         return None
     busy = {each.target: Queue(wait_ms=each.wait_ms, waiting=each.waiting, full=each.full) for each in document.queued}
     return _Queued(busy | dict.fromkeys(down, Queue(down="down")))
-
-
-def _sides_choice(plan: Plan) -> Choice:
-    if not plan.steps:
-        return REFUSED
-    first, *rest = plan.steps
-    second = rest[0].target.id if plan.tactic is not None and rest else ""
-    return Choice(first.target.id, plan.tactic, second, first.redacted)

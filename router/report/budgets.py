@@ -1,7 +1,7 @@
 """`lowpass report budgets`: standing, forecast, and what budgets and the loop breaker refused."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -10,13 +10,12 @@ from msgspec import Struct
 from router.budget.budget import Budget, KeyLimit, Rolling
 from router.budget.loops import Kind as Loop
 from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import Label, Query, Where
+from router.ledger.facts.query import Label, Query, Where, add
 from router.ledger.incident import EXHAUSTED
 from router.ledger.rollups import sums
-from router.ledger.rows import Connection
-from router.report.query import Definition, Source
-from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, Value
-from router.report.statistics import LOOK_BACK_HOURS, Forecast, Profile
+from router.report.query import Source
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, plots
+from router.report.statistics import LOOK_BACK_HOURS, Profile
 from router.types.account import Account, Balance, BudgetStore, Child, Unit
 from router.types.price import usd_from_nano
 
@@ -24,21 +23,9 @@ from router.types.price import usd_from_nano
 
 _REFUSED = "budget_exceeded"
 """`requests.error`; with status 200 it began to answer, and was stopped."""
-_ANSWERED = 200
 _BY = ("route", "state", "status", "error")
 _MEASURES = ("requests", "lowered_requests", "overruns", "request_held", "cost")
-_COLUMNS = (
-    Column("route", Kind.LABEL),
-    Column("requests", Kind.COUNT),
-    Column("refused", Kind.COUNT),
-    Column("stopped", Kind.COUNT),
-    Column("lowered", Kind.COUNT),
-    Column("overruns", Kind.COUNT),
-    Column("held_usd", Kind.USD),
-    Column("cost_usd", Kind.USD),
-    Column("over_reservation", Kind.FACTOR),
-)
-_NOTE = (
+_REFUSED_NOTE = (
     "Refused: answered with budget_exceeded; stopped: cut where the budget ended; lowered: made smaller until it"
     " fitted; overruns: charged more than was held. Over-reservation: held, of what settled requests cost. Held is what"
     " a request asked its budgets to keep, the worst case also where none binds it. Rows don't name the budget that"
@@ -48,55 +35,45 @@ _TRIPS = """
     SELECT kind, scope, COUNT(*), MIN(at_ms), MAX(at_ms) FROM incidents
     WHERE at_ms >= ? AND at_ms < ? GROUP BY kind, scope ORDER BY COUNT(*) DESC, kind, scope
 """
-_TRIP_COLUMNS = (
-    Column("loop", Kind.LABEL),
-    Column("scope"),
-    Column("trips", Kind.COUNT),
-    Column("first", Kind.TIME),
-    Column("last", Kind.TIME),
-)
 _SINCE = "SELECT subject, MAX(at_ms) FROM incidents WHERE kind = ? GROUP BY subject"
 
 
-def since(connection: Connection) -> Mapping[str, int]:
-    """By account: when it first refused a request in the last window in which it did (Unix ms)."""
-    return dict(connection.execute(_SINCE, (EXHAUSTED,)).fetchall())
-
-
-def by_route(source: Source) -> Report:
-    found: dict[str | None, list[int]] = defaultdict(lambda: [0] * 7)
-    every = source.sums(TABLE, _BY, _MEASURES)
-    for (route, state, status, error), (requests, lowered, overruns, held, cost) in every.items():
+def _refused(source: Source) -> Report:
+    routes: dict[str | None, tuple[int, ...]] = {}
+    known = source.sums(TABLE, _BY, _MEASURES)
+    for (route, state, status, error), (requests, lowered, overruns, held, cost) in known.items():
         refused = requests if error == _REFUSED else 0
-        stopped = refused if status == _ANSWERED else 0
+        stopped = refused if status == 200 else 0
         settled = state == "settled"
         line = (requests, refused - stopped, stopped, lowered, overruns, held * settled, cost * settled)
-        place = found[None if route is None else str(route)]
-        place[:] = [one + other for one, other in zip(place, line, strict=True)]
-    rows = tuple(_row(route, found[route]) for route in sorted(found, key=lambda name: (name is None, name or "")))
-    totals = [sum(column) for column in zip(*found.values(), strict=True)]
+        add(routes, None if route is None else str(route), line)
+    names = sorted(routes, key=lambda name: (name is None, name or ""))
     return Report(
         name="refused",
         title="Refusals and holds by route",
-        columns=_COLUMNS,
-        rows=rows,
-        totals=_row("total", totals) if rows else None,
-        note=_NOTE,
+        columns=columns(
+            "route:label requests:count refused:count stopped:count lowered:count overruns:count held_usd cost_usd",
+            "over_reservation:factor",
+        ),
+        rows=tuple(_refused_row(route, routes[route]) for route in names),
+        totals=_refused_row("total", list(map(sum, zip(*routes.values(), strict=True)))) if routes else None,
+        note=_REFUSED_NOTE,
     )
 
 
-def _row(route: str | None, sums: Sequence[int]) -> Row:
+def _refused_row(route: str | None, sums: Sequence[int]) -> Row:
     *counts, held, cost = sums
     return (route, *counts, usd_from_nano(held), usd_from_nano(cost), held / cost if cost else None)
 
 
-def trips(source: Source) -> Report:
-    found = source.connection.execute(_TRIPS, source.asked.bounds).fetchall()
-    rows = tuple(tuple(line) for line in found if line[0] in set(Loop))
-    return Report(name="loops", title="Loops that were stopped", columns=_TRIP_COLUMNS, rows=rows)
-
-
-TABLES: tuple[Callable[[Source], Report], ...] = (by_route, trips)
+def _trips(source: Source) -> Report:
+    lines = source.connection.execute(_TRIPS, source.asked.bounds).fetchall()
+    return Report(
+        name="loops",
+        title="Loops that were stopped",
+        columns=columns("loop:label scope trips:count first:time last:time"),
+        rows=tuple(tuple(line) for line in lines if line[0] in set(Loop)),
+    )
 
 
 # How every pot of every budget stands: the same numbers for HTTP, the command line and the dashboard.
@@ -164,85 +141,54 @@ async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[Pot
 Hours = Mapping[int, int]
 """Unix hour → nano-USD, or thinking tokens."""
 _FILTERS = {"organisations": "organisation", "teams": "team", "keys": "key", "routes": "route", "targets": "target"}
-_ANYBODY = ""
 
 
 def hourly(source: Source, budget: Budget) -> Mapping[str, Hours]:
-    """By value of the budget's scope ("" where it has one pot). Keys count to the team that they are in today."""
-    now, tagged = source.asked.now_ms, bool(budget.tags) or budget.scope == "tag"
+    """By value of the budget's scope ("" where it has one pot). Keys count to the team that they are in today; what
+    was recovered after a crash is charged too."""
+    hour, tagged = source.asked.now_ms // HOUR_MS, bool(budget.tags) or budget.scope == "tag"
     by = ["hour", *(["tags"] if tagged else []), *([budget.scope] if budget.scope not in ("all", "tag") else [])]
-    found: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    filters = {dimension: frozenset(getattr(budget, name)) for name, dimension in _FILTERS.items()}
+    thinking = "output_reasoning" if budget.targets or budget.scope == "target" else "request_thinking"
     query = Query(
         table=TABLE,
         by=tuple(by),
-        measures=_measures(budget),
-        where=tuple(_where(budget)),
-        since_ms=(now // HOUR_MS - LOOK_BACK_HOURS) * HOUR_MS,
-        until_ms=now // HOUR_MS * HOUR_MS,
+        measures=("cost", "recovered") if budget.unit is Unit.USD else (thinking,),
+        where=tuple(Where(dimension, labels) for dimension, labels in filters.items() if labels),
+        since_ms=(hour - LOOK_BACK_HOURS) * HOUR_MS,
+        until_ms=hour * HOUR_MS,
     )
+    pots: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for labels, amounts in sums(source.connection, query).items():
-        told = dict(zip(by, labels, strict=True))
-        for value in _values(budget, told):
-            found[value][int(told["hour"] or 0)] += sum(amounts)
-    return found
+        group = dict(zip(by, labels, strict=True))
+        for value in _values(budget, group):
+            pots[value][int(group["hour"] or 0)] += sum(amounts)
+    return pots
 
 
-def _measures(budget: Budget) -> tuple[str, ...]:
-    """What was recovered after a crash is charged to budgets too."""
-    if budget.unit is Unit.USD:
-        return "cost", "recovered"
-    return ("output_reasoning",) if budget.targets or budget.scope == "target" else ("request_thinking",)
-
-
-def _where(budget: Budget) -> Iterable[Where]:
-    for name, dimension in _FILTERS.items():
-        values = getattr(budget, name)
-        if values:
-            yield Where(dimension, frozenset(values))
-
-
-def _values(budget: Budget, told: Mapping[str, Label]) -> Iterable[str]:
+def _values(budget: Budget, group: Mapping[str, Label]) -> Iterable[str]:
     """The pots that a group was charged to."""
-    tags = set(str(told.get("tags") or "").split(",")) - {""}
+    tags = set(str(group.get("tags") or "").split(",")) - {""}
     if budget.tags:
         tags &= set(budget.tags)
         if not tags:
             return ()
     if budget.scope == "tag":
         return tags
-    return (_ANYBODY if budget.scope == "all" else str(told[budget.scope] or ""),)
+    return ("" if budget.scope == "all" else str(group[budget.scope] or ""),)
 
 
 # What is left in each pot of each budget, how long that will last, and what was refused for the lack of it.
 
-_BUDGETS_COLUMNS = (
-    Column("id"),
-    Column("parent", rare=True),
-    Column("scope"),
-    Column("value"),
-    Column("binds"),
-    Column("window"),
-    Column("unit"),
-    Column("limit", Kind.AMOUNT),
-    Column("policy_limit", Kind.AMOUNT, rare=True),
-    Column("spent", Kind.AMOUNT),
-    Column("held", Kind.AMOUNT),
-    Column("remaining", Kind.AMOUNT),
-    Column("soft", rare=True),
-    Column("resets_at", Kind.TIME),
-    Column("expires_at", Kind.TIME, rare=True),
+_COLUMNS = columns(
+    "id parent? scope value binds window unit limit:amount policy_limit:amount? spent:amount held:amount",
+    "remaining:amount soft? resets_at:time expires_at:time?",
 )
-_BUDGETS_NOTE = (
+_NOTE = (
     "Held is kept back for requests in progress and for budgets that were split off. A budget whose pots are all full"
     " stands here once."
 )
-_AHEAD = (
-    Column("forecast", Kind.AMOUNT, rare=True),
-    Column("forecast_low", Kind.AMOUNT, rare=True),
-    Column("forecast_high", Kind.AMOUNT, rare=True),
-    Column("lasts_until", Kind.TIME, rare=True),
-    Column("refused_since", Kind.TIME, rare=True),
-)
+_AHEAD = columns("forecast:amount? forecast_low:amount? forecast_high:amount? lasts_until:time? refused_since:time?")
 _AHEAD_NOTE = (
     "Forecast: of what will have been spent when the window ends, if nothing were refused: what is spent, and for each"
     " hour to come the mean of alike hours of the last four weeks (of the same weekday after two weeks of history, of"
@@ -272,70 +218,49 @@ async def budgets(store: BudgetStore, declared: Sequence[Budget], now_ms: int) -
 
     Raises `StoreUnavailable`.
     """
-    found = await measured(store, await every(store, declared, now_ms))
-    rows = tuple(map(_budgets_row, found))
-    return Pots(
-        name="budgets", title="Budgets", columns=_BUDGETS_COLUMNS, rows=rows, note=_BUDGETS_NOTE, standings=tuple(found)
-    )
+    standings = tuple(await measured(store, await every(store, declared, now_ms)))
+    rows = tuple(map(_row, standings))
+    return Pots(name="budgets", title="Budgets", columns=_COLUMNS, rows=rows, note=_NOTE, standings=standings)
 
 
-def _made(source: Source) -> Report:
-    below = tuple(table(source) for table in TABLES)
-    since_ms, until_ms = source.asked.since_ms, source.asked.until_ms
-    pots = source.pots
-    if not isinstance(pots, Pots):
-        return Report(
-            name="budgets",
-            title="Budgets",
-            columns=(*_BUDGETS_COLUMNS, *_AHEAD),
-            rows=(),
-            note=_UNANSWERED,
-            below=below,
-        )
-    ahead = _Ahead(source)
-    told = [ahead.of(standing) for standing in pots.standings]
+def report(source: Source) -> Report:
+    pots, ahead = source.pots, _Ahead(source)
+    rows, standings = (pots.rows, pots.standings) if isinstance(pots, Pots) else ((), ())
     return Report(
         name="budgets",
         title="Budgets",
-        columns=(*_BUDGETS_COLUMNS, *_AHEAD),
-        rows=tuple((*row, *more) for row, more in zip(pots.rows, told, strict=True)),
-        note=f"{_BUDGETS_NOTE} {_AHEAD_NOTE}",
-        since_ms=since_ms,
-        until_ms=until_ms,
-        below=below,
-        plots=_plots(pots.standings),
+        columns=(*_COLUMNS, *_AHEAD),
+        rows=tuple((*row, *ahead.of(standing)) for row, standing in zip(rows, standings, strict=True)),
+        note=f"{_NOTE} {_AHEAD_NOTE}" if isinstance(pots, Pots) else _UNANSWERED,
+        below=(_refused(source), _trips(source)),
+        plots=_plots(standings),
     )
 
 
-REPORT = Definition(
-    name="budgets",
-    summary="Limit, spent, held, left and a forecast of each budget; refusals, over-reservation, loop trips.",
-    make=_made,
-    needs_pots=True,
-)
-
-
 class _Ahead:
-    """The ledger is asked once a budget, not once a pot."""
+    """The ledger is asked once a budget, not once a pot. `_refused`: by account, when it first refused a request in the
+    last window in which it did (Unix ms)."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._spent: dict[str, Mapping[str, Hours]] = {}
-        self._refused = since(source.connection)
+        self._refused: dict[str, int] = dict(source.connection.execute(_SINCE, (EXHAUSTED,)).fetchall())
 
     def of(self, standing: Standing) -> Row:
         """In the order of `_AHEAD`."""
-        account = standing.pot.account
+        account, spent = standing.pot.account, standing.balance.spent
         refused = self._refused.get(account.id)
         now = refused if refused is not None and refused >= account.since_ms else None
         profile = self._profile(standing.pot)
         if profile is None:
             return (None, None, None, None, now)
-        spent, ends = standing.balance.spent, account.resets_at_ms
-        last = self._source.asked.now_ms + LONGEST_MS if ends is None else ends
-        lasts = profile.reaches(account.limit - spent, last)
-        found = None if ends is None else profile.until(ends)
-        return (*_forecast(account.unit, spent, found), lasts, now)
+        ends = account.resets_at_ms
+        lasts = profile.reaches(account.limit - spent, self._source.asked.now_ms + LONGEST_MS if ends is None else ends)
+        if ends is None:
+            return (None, None, None, lasts, now)
+        ahead = profile.until(ends)
+        coming = (None if more is None else spent + round(more) for more in (ahead.expected, ahead.low, ahead.high))
+        return (*(amount_of(account.unit, amount) for amount in coming), lasts, now)
 
     def _profile(self, pot: Pot) -> Profile | None:
         """None where nothing tells what is to come."""
@@ -351,52 +276,37 @@ class _Ahead:
             return None
 
 
-def _forecast(unit: Unit, spent: int, found: Forecast | None) -> tuple[Value, Value, Value]:
-    if found is None:
-        return None, None, None
-    low, high = (None if more is None else _amount(unit, spent + round(more)) for more in (found.low, found.high))
-    return _amount(unit, spent + round(found.expected)), low, high
-
-
 def _plots(standings: Sequence[Standing]) -> tuple[Plot, ...]:
     """Of hard limits in any unit: the share that is spent and held."""
     marks = [
-        Mark(label=one.pot.account.id, value=amount / one.pot.account.limit, series=series)
-        for one in standings[:_MOST_BARS]
-        for series, amount in (("spent", one.balance.spent), ("held", one.balance.held))
+        Mark(label=standing.pot.account.id, value=amount / standing.pot.account.limit, series=series)
+        for standing in standings[:_MOST_BARS]
+        for series, amount in (("spent", standing.balance.spent), ("held", standing.balance.held))
         if amount
     ]
-    title = "Spent and held, of the limit"
-    return (Plot(title=title, shape=Shape.DAYS, unit=Kind.SHARE, marks=tuple(marks)),) if marks else ()
+    return plots("Spent and held, of the limit", Shape.DAYS, Kind.SHARE, marks)
 
 
-def _budgets_row(standing: Standing) -> Row:
+def _row(standing: Standing) -> Row:
     pot, account = standing.pot, standing.pot.account
-    amounts = (standing.balance.spent, standing.balance.held, standing.remaining)
     policy = account.limit if pot.budget is None else pot.budget.limit
+    limits = (account.limit, None if policy == account.limit else policy)
+    amounts = (*limits, standing.balance.spent, standing.balance.held, standing.remaining)
     return (
-        account.id,
-        None if pot.child is None else pot.child.parent,
-        account.scope,
-        pot.value,
-        _binds(pot.budget),
-        pot.window,
-        account.unit.value,
-        _amount(account.unit, account.limit),
-        None if policy in (None, account.limit) else _amount(account.unit, policy),
-        *(_amount(account.unit, amount) for amount in amounts),
+        *(account.id, None if pot.child is None else pot.child.parent, account.scope, pot.value),
+        *("who names it" if pot.budget is None else _binds(pot.budget), pot.window, account.unit.value),
+        *(amount_of(account.unit, amount) for amount in amounts),
         None if account.hard else "soft",
         account.resets_at_ms if pot.child is None else None,
         account.expires_at_ms,
     )
 
 
-def _amount(unit: Unit, amount: int) -> Decimal | int:
-    return usd_from_nano(amount) if unit is Unit.USD else amount
+def amount_of(unit: Unit | None, amount: int | None) -> Decimal | int | None:
+    """nano-USD as USD; tokens, and what has no unit, as they are."""
+    return usd_from_nano(amount) if unit is Unit.USD and amount is not None else amount
 
 
-def _binds(budget: Budget | None) -> str:
-    if budget is None:
-        return "who names it"
+def _binds(budget: Budget) -> str:
     filters = ((name.removesuffix("s"), getattr(budget, name)) for name in _BUDGETS_FILTERS)
     return "; ".join(f"{name} {' or '.join(values)}" for name, values in filters if values) or "everything"

@@ -25,34 +25,98 @@ from router.report import (
     thinking,
     vendors,
 )
-from router.report import incidents as audit
-from router.report import request as session
-from router.report.query import Asked, Definition, Question, Source, asked, named, wrong
+from router.report.judged import FINER
+from router.report.query import Definition, Question, Source, asked, named, wrong
 from router.report.render import NO_LABEL
-from router.report.report import Column, Report, iso
+from router.report.report import Report, columns, iso
 from router.types.clock import now_ms
 from router.types.target import Target
 
-# All reports by their names. A new one is one file and one line here: the rest (table, files, pages) is generic.
+# All reports by their names. A new one is one file and one entry here: the rest (table, files, pages) is generic.
 
 REPORTS: Mapping[str, Definition] = {
-    one.name: one
-    for one in (
-        spend.REPORT,
-        cost_of_pass.REPORT,
-        savings.REPORT,
-        price_reversal.REPORT,
-        thinking.REPORT,
-        budgets.REPORT,
-        egress.REPORT,
-        reliability.REPORT,
-        vendors.REPORT,
-        local_vs_api.REPORT,
-        engines.REPORT,
-        request.REPORT,
-        session.SESSION_REPORT,
-        incidents.REPORT,
-        audit.AUDIT_REPORT,
+    report.name: report
+    for report in (
+        Definition("spend", "What was spent, on what.", spend.spend, by=spend.BY, where=spend.NAMES),
+        Definition(
+            "cost-of-pass",
+            "What a right answer costs by target, task and difficulty, and which target is worth having.",
+            cost_of_pass.cost_of_pass,
+            by=FINER,
+            where=FINER,
+        ),
+        Definition(
+            "savings",
+            "What routing saved against the best, the cheapest or any other single target, and what became of quality.",
+            savings.savings,
+            by=savings.BY,
+            where=("route", "task"),
+            takes_baseline=True,
+        ),
+        Definition(
+            "price-reversal",
+            "Models that are cheaper by list price and were dearer in fact, and how much of that is thinking.",
+            price_reversal.price_reversal,
+            where=("model", "task", "difficulty"),
+        ),
+        Definition(
+            "thinking",
+            "Where thinking goes: tokens and money, what capped it, and what it was for nothing.",
+            thinking.thinking,
+            by=thinking.BY,
+            where=thinking.BY,
+        ),
+        Definition(
+            "budgets",
+            "Limit, spent, held, left and a forecast of each budget; refusals, over-reservation, loop trips.",
+            budgets.report,
+            needs_pots=True,
+        ),
+        Definition(
+            "egress",
+            "Where requests of each class went, and whether the policy of their time allowed it.",
+            egress.egress,
+            where=("class", "target", "region", "policy"),
+        ),
+        Definition(
+            "reliability",
+            "Errors, fallbacks, latency and our own overhead, by target.",
+            reliability.reliability,
+            where=("target",),
+        ),
+        Definition(
+            "vendors",
+            "Concentration by legal entity and jurisdiction, and what is left if one vanishes.",
+            vendors.vendors,
+            where=("route", "class"),
+        ),
+        Definition(
+            "local-vs-api",
+            "Break-even of the local engines at the measured load.",
+            local_vs_api.local_vs_api,
+            where=("route", "class"),
+        ),
+        Definition(
+            "engines",
+            "Hours, tokens, energy and measured price of each local engine, and its price's history.",
+            engines.local_engines,
+            by=("engine", "day"),
+        ),
+        Definition(
+            "request",
+            "Everything known of one request: attempts, decision, every candidate's estimate, charges, outcomes.",
+            request.whole_request,
+            needs_subject=True,
+            timeless=True,
+        ),
+        Definition(
+            "session",
+            "One session: its requests in order, whom they asked, what they cost.",
+            request.whole_session,
+            needs_subject=True,
+        ),
+        Definition("incidents", "What the loop breaker and the region check stopped.", incidents.incidents),
+        Definition("audit", "Who changed keys, limits and charges, and when.", incidents.audit),
     )
 }
 
@@ -60,39 +124,38 @@ REPORTS: Mapping[str, Definition] = {
 # The list of all reports, itself a report.
 
 NAME = "list"
-_COLUMNS = (Column("name"), Column("summary"), Column("by"), Column("where"), Column("takes", rare=True))
-_NOTE = "Every report takes since, until and zone as well."
 
 
 def contents() -> Report:
-    rows = tuple((one.name, one.summary, _all(one.by), _all(one.where), _takes(one)) for one in REPORTS.values())
-    return Report(name=NAME, title="Reports", columns=_COLUMNS, rows=rows, note=_NOTE)
-
-
-def _all(names: tuple[str, ...]) -> str | None:
-    return ", ".join(names) or None
-
-
-def _takes(definition: Definition) -> str | None:
-    """What only some reports take."""
-    subject = ("subject",) if definition.needs_subject else ()
-    return _all((*subject, *(("baseline",) if definition.takes_baseline else ())))
+    rows = [
+        (
+            *(report.name, report.summary, ", ".join(report.by) or None, ", ".join(report.where) or None),
+            "subject" if report.needs_subject else "baseline" if report.takes_baseline else None,
+        )
+        for report in REPORTS.values()
+    ]
+    return Report(
+        name=NAME,
+        title="Reports",
+        columns=columns("name summary by where takes?"),
+        rows=tuple(rows),
+        note="Every report takes since, until and zone as well.",
+    )
 
 
 # `where` as people write it, with the labels that the ledger has.
 
-_TABLES = (attempts, offers)
-_COUNTED = {dimension for table in _TABLES for grouping in table.GROUPINGS for dimension in grouping}
+_COUNTED = {dimension for table in (attempts, offers) for grouping in table.GROUPINGS for dimension in grouping}
 """Dimensions of few labels, which are kept for good: others are not looked up."""
 _LISTED = 20
 
 
 def filters(definition: Definition, source: Source, texts: Iterable[str]) -> tuple[Where, ...]:
     """`source` has none yet. Raises a 400 `ClientError` for what the report or the ledger does not know."""
-    return tuple(_where(definition, source, text) for text in texts)
+    return tuple(_filter(definition, source, text) for text in texts)
 
 
-def _where(definition: Definition, source: Source, text: str) -> Where:
+def _filter(definition: Definition, source: Source, text: str) -> Where:
     dimension, equals, labels = text.partition("=")
     inverted = dimension.endswith("!")
     dimension = dimension.removesuffix("!").strip()
@@ -103,26 +166,17 @@ def _where(definition: Definition, source: Source, text: str) -> Where:
         raise wrong("where", f"{definition.name} can't be filtered by '{dimension[:40]}'. {can}")
     if "\0" in labels:
         raise wrong("where", "where: a NUL is in no label.")
-    wanted = _labels(labels)
+    wanted = frozenset(None if label.strip() == NO_LABEL else label.strip() for label in labels.split(","))
     if dimension == "tag":
         return Where("tags", _having(source, wanted), inverted)
     return Where(dimension, _known(source, dimension, wanted), inverted)
 
 
-def _labels(text: str) -> frozenset[str | None]:
-    return frozenset(None if label.strip() == NO_LABEL else label.strip() for label in text.split(","))
-
-
 def _having(source: Source, tags: frozenset[str | None]) -> frozenset[Label]:
     """All that stands for some of these tags: requests keep theirs as one text."""
-    present = _present(source, "tags")
-    parts = {label: _tags(label) for label in present}
-    _check("tag", tags, sorted({tag for tag_set in parts.values() for tag in tag_set if tag is not None}))
+    parts = {label: {None} if label is None else {*str(label).split(",")} for label in _present(source, "tags")}
+    _check("tag", tags, sorted({tag for some in parts.values() for tag in some if tag is not None}))
     return frozenset(label for label, some in parts.items() if tags & some)
-
-
-def _tags(label: Label) -> frozenset[str | None]:
-    return frozenset({None}) if label is None else frozenset(str(label).split(","))
 
 
 def _known(source: Source, dimension: str, wanted: frozenset[str | None]) -> frozenset[Label]:
@@ -130,7 +184,10 @@ def _known(source: Source, dimension: str, wanted: frozenset[str | None]) -> fro
     if dimension not in _COUNTED:
         return frozenset(wanted)
     present = {str(label): label for label in _present(source, dimension) if label is not None}
-    present |= {name: name for name in _declared(source, dimension)}
+    if dimension in ("target", "candidate", "chosen"):
+        present |= {name: name for name in source.targets}
+    elif dimension == "model":
+        present |= {target.model.id: target.model.id for target in source.targets.values()}
     _check(dimension, wanted, sorted(present))
     return frozenset(None if label is None else present.get(label, label) for label in wanted)
 
@@ -138,14 +195,7 @@ def _known(source: Source, dimension: str, wanted: frozenset[str | None]) -> fro
 def _present(source: Source, dimension: str) -> list[Label]:
     """In the whole ledger: a window in which nothing happened is no mistake."""
     table = attempts if dimension in attempts.DIMENSIONS else offers
-    everywhere = source.always()
-    return [label for (label,) in everywhere.sums(table.TABLE, (dimension,), ("requests",))]
-
-
-def _declared(source: Source, dimension: str) -> Iterable[str]:
-    if dimension in ("target", "candidate", "chosen"):
-        return source.targets
-    return {target.model.id for target in source.targets.values()} if dimension == "model" else ()
+    return [label for (label,) in source.always().sums(table.TABLE, (dimension,), ("requests",))]
 
 
 def _check(dimension: str, wanted: frozenset[str | None], known: list[str]) -> None:
@@ -165,11 +215,11 @@ _NOTHING: Mapping[str, Target] = {}
 
 def definition(name: str) -> Definition:
     """Raises a 404 `ClientError`."""
-    found = REPORTS.get(name)
-    if found is None:
+    report = REPORTS.get(name)
+    if report is None:
         message = f"There is no report '{name[:40]}'. {named(REPORTS)}"
         raise ClientError(404, "not_found", message, param="name")
-    return found
+    return report
 
 
 def read(
@@ -204,18 +254,16 @@ def answer(
     source = Source(connection=connection, asked=about, targets=targets, pots=pots)
     try:
         about = structs.replace(about, where=filters(report, source, question.where))
-        return _said(report.make(structs.replace(source, asked=about)), about)
+        made = report.make(structs.replace(source, asked=about))
     except Expired as gone:
         raise wrong("since", _gone(report, gone)) from None
-
-
-def _said(report: Report, asked: Asked) -> Report:
-    """A report without rows says that it has none to show."""
-    if report.rows or report.below:
-        return report
-    window = " in this window" if asked.since_ms is not None or asked.until_ms is not None else ""
-    filtered = " with these filters" if asked.where else ""
-    return structs.replace(report, note=f"Nothing to show{window}{filtered}. {report.note}".strip())
+    if not report.timeless and made.since_ms is None and made.until_ms is None:
+        made = structs.replace(made, since_ms=about.since_ms, until_ms=about.until_ms)
+    if made.rows or made.below:
+        return made
+    window = " in this window" if about.since_ms is not None or about.until_ms is not None else ""
+    filtered = " with these filters" if about.where else ""
+    return structs.replace(made, note=f"Nothing to show{window}{filtered}. {made.note}".strip())
 
 
 def _gone(report: Definition, gone: Expired) -> str:

@@ -1,7 +1,8 @@
 """Charts as SVG."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import ROUND_HALF_EVEN, Context
 
 from msgspec import Struct
@@ -17,6 +18,10 @@ _LEAST: dict[Kind, float] = {Kind.COUNT: 1, Kind.USD: 1, Kind.AMOUNT: 1, Kind.MS
 """There is nothing between two ticks this far apart; money is in nano-USD."""
 SPREAD = 50
 """From this ratio of the largest to the smallest number on, only a logarithmic scale tells the small ones apart."""
+
+
+Place = Callable[[float], float]
+"""Where a value stands: in percent across, in pixels upright."""
 
 
 class Scale(Struct, frozen=True):
@@ -43,8 +48,8 @@ class Scale(Struct, frozen=True):
 
 def linear(values: Iterable[float], kind: Kind) -> Scale:
     """A pass rate's scale ends at 1 at the latest, others where the largest value needs it."""
-    found = [0.0, *values]
-    low, high = min(found), max(found)
+    held = [0.0, *values]
+    low, high = min(held), max(held)
     step = _step((high - low) / (_MOST_TICKS - 1), _LEAST.get(kind, 0))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return Scale(tuple(number * step for number in range(first, max(last, first + 1) + 1)))
@@ -52,10 +57,10 @@ def linear(values: Iterable[float], kind: Kind) -> Scale:
 
 def spread(values: Iterable[float], kind: Kind) -> Scale:
     """Logarithmic where the values are all above 0 and too far apart for a linear one."""
-    found = list(values)
-    if not found or min(found) <= 0 or max(found) < SPREAD * min(found):
-        return linear(found, kind)
-    first, last = math.floor(math.log10(min(found)) + 1e-9), math.ceil(math.log10(max(found)) - 1e-9)
+    numbers = list(values)
+    if not numbers or min(numbers) <= 0 or max(numbers) < SPREAD * min(numbers):
+        return linear(numbers, kind)
+    first, last = math.floor(math.log10(min(numbers)) + 1e-9), math.ceil(math.log10(max(numbers)) - 1e-9)
     return Scale(tuple(10.0**power for power in range(first, max(last, first + 1) + 1)), logarithmic=True)
 
 
@@ -200,7 +205,9 @@ def said(value: float, kind: Kind) -> str:
         return f"{value:.3f}".rstrip("0").rstrip(".")
     if kind is Kind.FACTOR:
         return f"{value:,.2f} ×"
-    return _time(value) if kind is Kind.MS else counted(value)
+    if kind is Kind.MS:
+        return f"{value / 1000:,.3g} s" if abs(value) >= 1000 else f"{value:,.3g} ms"
+    return counted(value)
 
 
 def exact(value: float, kind: Kind) -> str:
@@ -226,10 +233,6 @@ def counted(value: float) -> str:
     return f"{value:,.3g}" if value % 1 else f"{value:,.0f}"
 
 
-def _time(ms: float) -> str:
-    return f"{ms / 1000:,.3g} s" if abs(ms) >= 1000 else f"{ms:,.3g} ms"
-
-
 # What all shapes do with marks: colours of series, titles, the room that an axis needs.
 
 OTHERS = "others"
@@ -243,19 +246,19 @@ Tones = Mapping[str, int]
 
 def tones(marks: Iterable[Mark]) -> Tones:
     """The largest series first; those beyond the colours there are share the last one. Nothing needs no colour."""
-    sizes: dict[str, float] = {}
+    sizes: defaultdict[str, float] = defaultdict(float)
     for mark in marks:
-        sizes[mark.series] = sizes.get(mark.series, 0) + abs(mark.value)
+        sizes[mark.series] += abs(mark.value)
     ranked = sorted(filter(sizes.get, sizes), key=lambda series: (-sizes[series], series))
     return {series: min(place, TONES - 1) for place, series in enumerate(ranked)}
 
 
-def legend(found: Tones) -> tuple[Entry, ...]:
+def legend(colours: Tones) -> tuple[Entry, ...]:
     """None for a single series: the title names it."""
-    if len(found) < 2:
+    if len(colours) < 2:
         return ()
-    named = [Entry(tone, series or NO_LABEL) for series, tone in found.items() if tone < TONES - 1]
-    left = [series for series, tone in found.items() if tone == TONES - 1]
+    named = [Entry(tone, series or NO_LABEL) for series, tone in colours.items() if tone < TONES - 1]
+    left = [series for series, tone in colours.items() if tone == TONES - 1]
     rest = [Entry(TONES - 1, OTHERS if len(left) > 1 else left[0] or NO_LABEL)] if left else []
     return (*named, *rest)
 
@@ -266,7 +269,7 @@ def reach(marks: Iterable[Mark]) -> list[float]:
 
 
 def title(mark: Mark, unit: Kind) -> str:
-    """What is shown where somebody points at it: exact."""
+    """What is shown where a reader points at it: exact."""
     named = ", ".join(filter(None, (mark.label or NO_LABEL, mark.series)))
     return f"{named}: {exact(mark.value, unit)}{interval(mark, unit)}"
 
@@ -277,35 +280,46 @@ def interval(mark: Mark, unit: Kind) -> str:
     return f" ({said(mark.low, unit)} to {said(mark.high, unit)})"
 
 
-def room(ticks: Sequence[Tick]) -> float:
-    """Pixels left of an axis."""
-    return round(_LETTER_PX * max((len(tick.text) for tick in ticks), default=0) + 10, 1)
+def across(scale: Scale) -> Place:
+    """Percent of the width."""
+    return lambda value: round(100 * scale.share(value), 3)
+
+
+def above(scale: Scale, floor: float, top: float) -> Place:
+    """Pixels from above, on a scale that reaches from `floor` to `top`."""
+    return lambda value: round(floor - (floor - top) * scale.share(value), 2)
+
+
+def ends(mark: Mark, place: Place) -> tuple[float | None, float | None]:
+    """Where its interval begins and ends."""
+    return None if mark.low is None else place(mark.low), None if mark.high is None else place(mark.high)
+
+
+def upright(scale: Scale, unit: Kind, place: Place) -> tuple[tuple[Tick, ...], float]:
+    """The ticks of an upright axis, and the pixels that their texts need left of it."""
+    ticks = tuple(Tick(place(value), said(value, unit)) for value in scale.ticks)
+    return ticks, round(_LETTER_PX * max(len(tick.text) for tick in ticks) + 10, 1)
 
 
 # Lying bars, one a label, from zero.
 
 
 def bars(plot: Plot) -> Bars:
-    scale, found = linear(reach(plot.marks), plot.unit), tones(plot.marks)
-    drawn = tuple(_bar(mark, plot, scale, found) for mark in plot.marks)
-    return Bars(zero=round(100 * scale.share(0), 3), bars=drawn, legend=legend(found))
+    scale, colours = linear(reach(plot.marks), plot.unit), tones(plot.marks)
+    place = across(scale)
+    zero = place(0)
 
+    def bar(mark: Mark) -> Bar:
+        end, (low, high) = place(mark.value), ends(mark, place)
+        text = said(mark.value, plot.unit) + interval(mark, plot.unit)
+        return Bar(
+            *(mark.label or NO_LABEL, text, title(mark, plot.unit), min(zero, end), round(abs(end - zero), 3)),
+            tone=colours.get(mark.series, 0),
+            low=low,
+            high=high,
+        )
 
-def _bar(mark: Mark, plot: Plot, scale: Scale, found: Tones) -> Bar:
-    def place(value: float) -> float:
-        return round(100 * scale.share(value), 3)
-
-    zero, end = place(0), place(mark.value)
-    return Bar(
-        label=mark.label or NO_LABEL,
-        text=said(mark.value, plot.unit) + interval(mark, plot.unit),
-        title=title(mark, plot.unit),
-        x=min(zero, end),
-        width=round(abs(end - zero), 3),
-        tone=found.get(mark.series, 0),
-        low=None if mark.low is None else place(mark.low),
-        high=None if mark.high is None else place(mark.high),
-    )
+    return Bars(zero=zero, bars=tuple(map(bar, plot.marks)), legend=legend(colours))
 
 
 # Upright columns in the order given, from zero; the series of a label stand on each other, losses hang below.
@@ -317,47 +331,47 @@ WIDE_LABELS, FEW_LABELS = 12, 5
 _GAP = 0.14
 """Of a column's room, on either side."""
 
-Part = tuple[Mark, float, float]
-"""A mark, and from where to where its column reaches."""
-
 
 def days(plot: Plot) -> Days:
     labels = list(dict.fromkeys(mark.label for mark in plot.marks))
-    places = {label: place for place, label in enumerate(labels)}
-    found = tones(plot.marks)
-    ranks = {series: rank for rank, series in enumerate(found)}
-    ranked = sorted(plot.marks, key=lambda mark: ranks.get(mark.series, 0))
-    parts = list(_stacked(ranked))
-    scale = linear([*(end for _, _, end in parts), *(reach(plot.marks) if len(found) < 2 else ())], plot.unit)
-    slot = 100 / max(1, len(labels))
-    columns = tuple(
-        _column(part, slot * places[part[0].label], slot, scale, plot, found.get(part[0].series, 0)) for part in parts
+    places, colours = {label: place for place, label in enumerate(labels)}, tones(plot.marks)
+    ranks, single = {series: rank for rank, series in enumerate(colours)}, len(colours) < 2
+    parts = list(_stacked(sorted(plot.marks, key=lambda mark: ranks.get(mark.series, 0))))
+    scale = linear([*(end for _, _, end in parts), *(reach(plot.marks) if single else ())], plot.unit)
+    place, slot = above(scale, HEIGHT - FOOT, TOP), 100 / max(1, len(labels))
+
+    def column(mark: Mark, start: float, end: float) -> Column:
+        top, bottom = place(max(start, end)), place(min(start, end))
+        return Column(
+            x=round(slot * places[mark.label] + slot * _GAP, 3),
+            width=round(slot * (1 - 2 * _GAP), 3),
+            y=top,
+            height=round(bottom - top, 2),
+            title=title(mark, plot.unit),
+            tone=colours.get(mark.series, 0),
+        )
+
+    whiskers = (
+        Whisker(round(slot * (places[mark.label] + 0.5), 3), place(mark.low), place(mark.high))
+        for mark in plot.marks
+        if single and mark.low is not None and mark.high is not None
     )
-    whiskers = _whiskers(plot, places, slot, scale) if len(found) < 2 else ()
-    ticks = tuple(Tick(_y(value, scale), said(value, plot.unit)) for value in scale.ticks)
+    ticks, left = upright(scale, plot.unit, place)
     return Days(
         height=HEIGHT,
-        left=room(ticks),
-        zero=_y(0, scale),
+        left=left,
+        zero=place(0),
         ticks=ticks,
         labels=_thinned(labels, slot),
-        columns=columns,
-        whiskers=whiskers,
-        legend=legend(found),
+        columns=tuple(column(*part) for part in parts),
+        whiskers=tuple(whiskers),
+        legend=legend(colours),
     )
 
 
-def _y(value: float, scale: Scale) -> float:
-    return _above(HEIGHT - FOOT, TOP, value, scale)
-
-
-def _above(floor: float, top: float, value: float, scale: Scale) -> float:
-    """Pixels from above of a value on a scale that reaches from `floor` to `top`."""
-    return round(floor - (floor - top) * scale.share(value), 2)
-
-
-def _stacked(marks: Sequence[Mark]) -> Iterator[Part]:
-    """Each on the one before of its label; what is below 0 on what is below 0."""
+def _stacked(marks: Iterable[Mark]) -> Iterator[tuple[Mark, float, float]]:
+    """Each mark, and from where to where its column reaches: on the one before of its label; what is below 0 on what is
+    below 0."""
     reached: dict[tuple[str, bool], float] = {}
     for mark in marks:
         side = (mark.label, mark.value < 0)
@@ -366,44 +380,18 @@ def _stacked(marks: Sequence[Mark]) -> Iterator[Part]:
         yield mark, start, reached[side]
 
 
-def _column(part: Part, x: float, slot: float, scale: Scale, plot: Plot, tone: int) -> Column:
-    mark, start, end = part
-    top, bottom = _y(max(start, end), scale), _y(min(start, end), scale)
-    return Column(
-        x=round(x + slot * _GAP, 3),
-        width=round(slot * (1 - 2 * _GAP), 3),
-        y=top,
-        height=round(bottom - top, 2),
-        title=title(mark, plot.unit),
-        tone=tone,
-    )
-
-
-def _whiskers(plot: Plot, places: Mapping[str, int], slot: float, scale: Scale) -> tuple[Whisker, ...]:
-    return tuple(
-        Whisker(round(slot * (places[mark.label] + 0.5), 3), _y(mark.low, scale), _y(mark.high, scale))
-        for mark in plot.marks
-        if mark.low is not None and mark.high is not None
-    )
-
-
 def _thinned(labels: list[str], slot: float) -> tuple[Tick, ...]:
-    """The last one always has room; others every so often, counted from it."""
+    """The last one always has room; others every so often, counted from it. Days and hours of one year stand without
+    it."""
     wide, few = (math.ceil(len(labels) / most) for most in (WIDE_LABELS, FEW_LABELS))
     few = math.ceil(few / wide) * wide if labels else 1
-    short = _short(labels)
-    return tuple(
-        Tick(round(slot * (place + 0.5), 3), text, wide=(len(labels) - 1 - place) % few > 0)
-        for place, text in enumerate(short)
-        if (len(labels) - 1 - place) % wide == 0
-    )
-
-
-def _short(labels: list[str]) -> list[str]:
-    """Days and hours of one year without it."""
     years = {label[:5] for label in labels}
     dated = len(years) == 1 and years.pop()[:4].isdigit() and all(label[4:5] == "-" for label in labels)
-    return [label[5:] for label in labels] if dated else labels
+    return tuple(
+        Tick(round(slot * (place + 0.5), 3), label[5:] if dated else label, wide=(len(labels) - 1 - place) % few > 0)
+        for place, label in enumerate(labels)
+        if (len(labels) - 1 - place) % wide == 0
+    )
 
 
 # Points at two numbers, with the intervals that they may lie in, and lines that lead from one to the next.
@@ -414,71 +402,53 @@ _WIDE_TICK = 2
 
 
 def points(plot: Plot) -> Points:
-    across = spread([mark.x or 0.0 for mark in plot.marks], plot.x_unit)
-    up, found = _up(plot), tones(plot.marks)
-    dots = tuple(_dot(number + 1, mark, plot, across, up, found) for number, mark in enumerate(plot.marks))
-    ticks = tuple(Tick(_points_y(value, up), said(value, plot.unit)) for value in up.ticks)
+    """A rate's axis is all of 0 to 1."""
+    along, colours = spread([mark.x or 0.0 for mark in plot.marks], plot.x_unit), tones(plot.marks)
+    up = linear([*reach(plot.marks), *([1.0] if plot.unit is Kind.RATE else [])], plot.unit)
+    x, y = across(along), above(up, POINTS_HEIGHT - POINTS_FOOT, POINTS_TOP)
+
+    def dot(number: int, mark: Mark) -> Dot:
+        low, high = ends(mark, y)
+        at = said(mark.x or 0.0, plot.x_unit)
+        return Dot(
+            number=number,
+            x=x(mark.x or 0.0),
+            y=y(mark.value),
+            title=f"{title(mark, plot.unit)}, {plot.x_title} {at}",
+            label=mark.label or NO_LABEL,
+            text=f"{at} · {said(mark.value, plot.unit)}{interval(mark, plot.unit)}",
+            tone=colours.get(mark.series, 0),
+            low=low,
+            high=high,
+        )
+
+    dots = tuple(dot(number, mark) for number, mark in enumerate(plot.marks, 1))
+    ticks, left = upright(up, plot.unit, y)
     return Points(
         height=POINTS_HEIGHT,
-        left=room(ticks),
+        left=left,
         floor=POINTS_HEIGHT - POINTS_FOOT,
         across=tuple(
-            Tick(_x(value, across), said(value, plot.x_unit), wide=place % _WIDE_TICK > 0)
-            for place, value in enumerate(across.ticks)
+            Tick(x(value), said(value, plot.x_unit), wide=place % _WIDE_TICK > 0)
+            for place, value in enumerate(along.ticks)
         ),
         up=ticks,
         dots=dots,
-        lines=tuple(_lines(plot, across, up, found)),
-        x_title=plot.x_title + (", logarithmic" if across.logarithmic else ""),
-        legend=legend(found),
+        lines=tuple(_lines(plot.marks, dots)),
+        x_title=plot.x_title + (", logarithmic" if along.logarithmic else ""),
+        legend=legend(colours),
     )
 
 
-def _up(plot: Plot) -> Scale:
-    """A rate's axis is all of 0 to 1."""
-    whole = [1.0] if plot.unit is Kind.RATE else []
-    return linear([*reach(plot.marks), *whole], plot.unit)
-
-
-def _x(value: float, scale: Scale) -> float:
-    return round(100 * scale.share(value), 3)
-
-
-def _points_y(value: float, scale: Scale) -> float:
-    return _above(POINTS_HEIGHT - POINTS_FOOT, POINTS_TOP, value, scale)
-
-
-def _dot(number: int, mark: Mark, plot: Plot, across: Scale, up: Scale, found: Tones) -> Dot:
-    x = mark.x or 0.0
-    return Dot(
-        number=number,
-        x=_x(x, across),
-        y=_points_y(mark.value, up),
-        title=f"{title(mark, plot.unit)}, {plot.x_title} {said(x, plot.x_unit)}",
-        label=mark.label or NO_LABEL,
-        text=f"{said(x, plot.x_unit)} · {said(mark.value, plot.unit)}{interval(mark, plot.unit)}",
-        tone=found.get(mark.series, 0),
-        low=None if mark.low is None else _points_y(mark.low, up),
-        high=None if mark.high is None else _points_y(mark.high, up),
-    )
-
-
-def _lines(plot: Plot, across: Scale, up: Scale, found: Tones) -> Iterator[Line]:
+def _lines(marks: Iterable[Mark], dots: Iterable[Dot]) -> Iterator[Line]:
     """From each joined mark to the next one of its series, in the order given."""
-    before: dict[str, Mark] = {}
-    for mark in plot.marks:
-        if not mark.joined:
-            continue
-        start = before.get(mark.series)
-        if start is not None:
-            yield Line(
-                x=_x(start.x or 0.0, across),
-                y=_points_y(start.value, up),
-                to_x=_x(mark.x or 0.0, across),
-                to_y=_points_y(mark.value, up),
-                tone=found.get(mark.series, 0),
-            )
-        before[mark.series] = mark
+    before: dict[str, Dot] = {}
+    for mark, dot in zip(marks, dots, strict=True):
+        if mark.joined:
+            start = before.get(mark.series)
+            if start is not None:
+                yield Line(start.x, start.y, dot.x, dot.y, dot.tone)
+            before[mark.series] = dot
 
 
 # A plot → its drawing.

@@ -1,16 +1,15 @@
 """`lowpass report cost-of-pass`: which target gives a right answer for the least."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
-from functools import reduce
 from typing import NamedTuple
+
+from msgspec import structs
 
 from router.ledger.facts.query import Label
 from router.report.judged import CELL, FEW, FINER, Facts, Group, Labels, cells, pooled, together
-from router.report.query import Definition, Source
-from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
-from router.types.price import usd_from_nano
+from router.report.query import Source, grouped, summed
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, labels, plots, usd
 
 # Which target gives a right answer for the least in each cell, and what would be lost without it.
 
@@ -45,11 +44,11 @@ class Adds(NamedTuple):
         return self.without / self.frontier if self.without is not None and self.frontier else None
 
 
-def known(found: Mapping[Labels, Facts]) -> list[Cell]:
+def known(by_cell: Mapping[Labels, Facts]) -> list[Cell]:
     """By task and difficulty, from facts by target, task and difficulty."""
     values: defaultdict[Labels, dict[Label, float]] = defaultdict(dict)
-    answers: defaultdict[Labels, int] = defaultdict(int)
-    for (target, *about), facts in found.items():
+    answers: Counter[Labels] = Counter()
+    for (target, *about), facts in by_cell.items():
         answers[tuple(about)] += facts.answers
         value = pooled([facts]).cost_of_pass
         if value is not None:
@@ -60,26 +59,24 @@ def known(found: Mapping[Labels, Facts]) -> list[Cell]:
 def adds(cells: Sequence[Cell]) -> list[Adds]:
     """One a target, what adds most first."""
     wanted = sum(cell.answers for cell in cells)
-    found = [_adds(target, cells, wanted) for target in {name for cell in cells for name in cell.values}]
-    return sorted(found, key=lambda one: (-(one.factor or 0), -one.share, str(one.target)))
+    parts = [_adds(target, cells, wanted) for target in {name for cell in cells for name in cell.values}]
+    return sorted(parts, key=lambda part: (-(part.factor or 0), -part.share, str(part.target)))
 
 
 def hull(points: Iterable[tuple[float, float, str]]) -> list[str]:
     """Names on the upper left edge of (cost, pass rate): what no target, and no mixture of two, is better than at the
     same cost."""
     edge: list[tuple[float, float, str]] = []
-    for point in sorted(points, key=lambda one: (one[0], -one[1])):
-        if edge and point[1] <= edge[-1][1]:
+    for cost, rate, name in sorted(points, key=lambda point: (point[0], -point[1])):
+        if edge and rate <= edge[-1][1]:
             continue
-        while len(edge) > 1 and _below(edge[-2], edge[-1], point):
+        while len(edge) > 1:
+            (first_cost, first_rate, _), (last_cost, last_rate, _) = edge[-2:]
+            if (last_rate - first_rate) * (cost - first_cost) > (rate - first_rate) * (last_cost - first_cost):
+                break  # the last one is above the line from the one before it to this
             edge.pop()
-        edge.append(point)
+        edge.append((cost, rate, name))
     return [name for *_, name in edge]
-
-
-def _below(one: tuple[float, float, str], middle: tuple[float, float, str], other: tuple[float, float, str]) -> bool:
-    """`middle` is not above the line from one to the other."""
-    return (middle[1] - one[1]) * (other[0] - one[0]) <= (other[1] - one[1]) * (middle[0] - one[0])
 
 
 def _adds(target: Label, cells: Sequence[Cell], wanted: int) -> Adds:
@@ -88,12 +85,9 @@ def _adds(target: Label, cells: Sequence[Cell], wanted: int) -> Adds:
     compared = [cell for cell in mine if len(cell.values) > 1]
     share = sum(cell.answers for cell in lowest) / wanted if wanted else 0.0
     frontier = _mean([(cell.answers, min(cell.values.values())) for cell in compared])
-    without = _mean([(cell.answers, min(_others(cell, target))) for cell in compared])
+    others = [(cell.answers, [value for name, value in cell.values.items() if name != target]) for cell in compared]
+    without = _mean([(answers, min(values)) for answers, values in others])
     return Adds(target, len(mine), len(lowest), share, len(mine) - len(compared), frontier, without)
-
-
-def _others(cell: Cell, target: Label) -> list[float]:
-    return [value for name, value in cell.values.items() if name != target]
 
 
 def _mean(parts: Sequence[tuple[int, float]]) -> float | None:
@@ -103,32 +97,12 @@ def _mean(parts: Sequence[tuple[int, float]]) -> float | None:
 
 # What a right answer costs, by target, task and difficulty; the frontier of that, and what each target adds to it.
 
-_COLUMNS = (
-    Column("attempts", Kind.COUNT),
-    Column("answers", Kind.COUNT),
-    Column("judged", Kind.COUNT),
-    Column("pass_rate", Kind.RATE),
-    Column("pass_rate_low", Kind.RATE),
-    Column("pass_rate_high", Kind.RATE),
-    Column("basis"),
-    Column("cost_usd", Kind.USD),
-    Column("thinking_usd", Kind.USD, rare=True),
-    Column("cost_per_answer_usd", Kind.USD),
-    Column("cost_of_pass_usd", Kind.USD),
-    Column("cost_of_pass_low_usd", Kind.USD),
-    Column("cost_of_pass_high_usd", Kind.USD),
+_COLUMNS = columns(
+    "attempts:count answers:count judged:count pass_rate:rate pass_rate_low:rate pass_rate_high:rate basis",
+    "cost_usd thinking_usd? cost_per_answer_usd cost_of_pass_usd cost_of_pass_low_usd cost_of_pass_high_usd",
 )
 _UNKNOWN = (None, None, None)
-_ADDS = (
-    Column("target", Kind.LABEL),
-    Column("cells", Kind.COUNT),
-    Column("lowest", Kind.COUNT),
-    Column("share", Kind.SHARE),
-    Column("alone", Kind.COUNT),
-    Column("frontier_usd", Kind.USD),
-    Column("without_usd", Kind.USD),
-    Column("adds", Kind.FACTOR),
-)
+_ADDS = columns("target:label cells:count lowest:count share:share alone:count frontier_usd without_usd adds:factor")
 _NOTE = (
     "Cost of pass: what was spent ÷ (answers × pass rate), with attempts that gave no answer. Intervals hold 95 %."
     f" Basis: judged by at least {FEW} answers; below that, and where nobody judged, as the decisions expected it."
@@ -144,143 +118,92 @@ _ADDS_NOTE = (
 def cost_of_pass(source: Source) -> Report:
     by = source.asked.by or CELL
     finer = cells(source, FINER if {*by} - {*CELL} else CELL)
-    found = {labels: group.facts for labels, group in together(finer, lambda labels: labels[: len(CELL)]).items()}
-    below = [_added(found)]
+    facts = {labels: group.facts for labels, group in together(finer, lambda labels: labels[: len(CELL)]).items()}
+    below = [_added(facts)]
     if tuple(by) != ("target",):
-        below.insert(0, _table(source, ("target",), found, "What a right answer costs, by target"))
-    title = f"What a right answer costs, by {' and '.join(by)}"
-    return _table(source, by, finer, title, tuple(below), _plots(found))
+        below.insert(0, _table(source, ("target",), facts, "What a right answer costs, by target"))
+    whole = _table(source, by, finer, f"What a right answer costs, by {' and '.join(by)}")
+    return structs.replace(whole, below=tuple(below), plots=_plots(facts))
 
 
-def _table(
-    source: Source,
-    by: Sequence[str],
-    found: Mapping[Labels, Facts],
-    title: str,
-    below: tuple[Report, ...] = (),
-    plots: tuple[Plot, ...] = (),
-) -> Report:
+def _table(source: Source, by: Sequence[str], by_cell: Mapping[Labels, Facts], title: str) -> Report:
+    """Targets stand beside each other where they can be compared, the lowest first."""
     places = [FINER.index(name) for name in by]
-    groups = together(found, lambda labels: tuple(labels[place] for place in places))
+    groups = together(by_cell, lambda labels: tuple(labels[place] for place in places))
+
+    def order(item: tuple[Labels, Group]) -> tuple[object, ...]:
+        names, group = item
+        value = group.cost_of_pass
+        others = [str(label) for name, label in zip(by, names, strict=True) if name != "target"]
+        return others, value is None, value.value if value else 0, -group.facts.cost, tuple(map(str, names))
+
+    total = summed(Facts, (group.facts for group in groups.values()))
+    counts, money = (total.attempts, total.answers, total.judged), (usd(total.cost), usd(total.thinking_cost))
     return Report(
         name="cost-of-pass",
         title=title,
-        columns=(*(Column(name, Kind.LABEL) for name in by), *_COLUMNS),
-        rows=tuple((*labels, *_row(facts)) for labels, facts in _ordered(by, groups)),
-        totals=("total", *(None for _ in by[1:]), *_totals(groups.values())),
+        columns=(*labels(by), *_COLUMNS),
+        rows=tuple((*names, *_row(group)) for names, group in sorted(groups.items(), key=order)),
+        totals=("total", *(None for _ in by[1:]), *counts, *_UNKNOWN, None, *money, None, *_UNKNOWN),
         note=_NOTE,
         since_ms=source.asked.since_ms,
         until_ms=source.asked.until_ms,
-        below=below,
-        plots=plots,
     )
-
-
-def _ordered(by: Sequence[str], groups: Mapping[Labels, Group]) -> list[tuple[Labels, Group]]:
-    """Targets stand beside each other where they can be compared, the lowest first."""
-
-    def key(one: tuple[Labels, Group]) -> tuple[object, ...]:
-        labels, group = one
-        value = group.cost_of_pass
-        others = [str(label) for name, label in zip(by, labels, strict=True) if name != "target"]
-        return others, value is None, value.value if value else 0, -group.facts.cost, tuple(map(str, labels))
-
-    return sorted(groups.items(), key=key)
 
 
 def _row(group: Group) -> Row:
-    facts, price, value = group.facts, group.facts.price, group.cost_of_pass
+    facts, price = group.facts, group.facts.price
     return (
-        facts.attempts,
-        facts.answers,
-        facts.judged,
-        *(group.passes or _UNKNOWN),
-        group.basis,
-        usd_from_nano(facts.cost),
-        usd_from_nano(facts.thinking_cost) if facts.thinking_known else None,
+        *(facts.attempts, facts.answers, facts.judged, *(group.passes or _UNKNOWN), group.basis),
+        usd(facts.cost),
+        usd(facts.thinking_cost) if facts.thinking_known else None,
         usd(price.value if price else None),
-        *map(usd, value or _UNKNOWN),
+        *map(usd, group.cost_of_pass or _UNKNOWN),
     )
 
 
-def _totals(groups: Iterable[Group]) -> Row:
-    """What can be added up."""
-    facts = reduce(Facts.plus, (group.facts for group in groups), Facts())
-    counts, money = (facts.attempts, facts.answers, facts.judged), (facts.cost, facts.thinking_cost)
-    return *counts, *_UNKNOWN, None, *map(usd_from_nano, money), None, *_UNKNOWN
-
-
-def usd(mean: float | None) -> Decimal | None:
-    """Of an estimate in nano-USD, to the nano-dollar."""
-    return None if mean is None else usd_from_nano(round(mean))
-
-
-def _added(found: Mapping[Labels, Facts]) -> Report:
-    cells = known(found)
-    rows = tuple(map(_add_row, adds(cells)))
-    below = (_by_task(cells),) if len({cell.task for cell in cells}) > 1 else ()
+def _added(by_cell: Mapping[Labels, Facts]) -> Report:
+    cells = known(by_cell)
     return Report(
         name="frontier",
         title="What each target adds to the frontier",
         columns=_ADDS,
-        rows=rows,
+        rows=tuple(map(_add_row, adds(cells))),
         note=_ADDS_NOTE,
-        below=below,
+        below=(_by_task(cells),) if len({cell.task for cell in cells}) > 1 else (),
     )
 
 
 def _by_task(cells: Sequence[Cell]) -> Report:
     """Targets on the frontier only: elsewhere they add nothing."""
-    tasks = sorted({_text(cell.task) or "" for cell in cells})
-    rows = tuple(
-        (task, *_add_row(one))
-        for task in tasks
-        for one in adds([cell for cell in cells if (_text(cell.task) or "") == task])
-        if one.lowest
+    tasks = grouped((_text(cell.task) or "", cell) for cell in cells)
+    rows = tuple((task, *_add_row(target)) for task in sorted(tasks) for target in adds(tasks[task]) if target.lowest)
+    return Report(
+        name="frontier-by-task",
+        title="What each target adds, by task",
+        columns=(*labels(["task"]), *_ADDS),
+        rows=rows,
     )
-    columns = (Column("task", Kind.LABEL), *_ADDS)
-    return Report(name="frontier-by-task", title="What each target adds, by task", columns=columns, rows=rows)
 
 
-def _add_row(one: Adds) -> Row:
-    numbers = one.cells, one.lowest, one.share, one.alone
-    return _text(one.target), *numbers, usd(one.frontier), usd(one.without), one.factor
+def _add_row(part: Adds) -> Row:
+    numbers = part.cells, part.lowest, part.share, part.alone
+    return _text(part.target), *numbers, usd(part.frontier), usd(part.without), part.factor
 
 
 def _text(label: Label) -> str | None:
     return None if label is None else str(label)
 
 
-def _plots(found: Mapping[Labels, Facts]) -> tuple[Plot, ...]:
-    targets = together(found, lambda labels: labels[:1])
+def _plots(by_cell: Mapping[Labels, Facts]) -> tuple[Plot, ...]:
     points = [
         (group.facts.price.value, group.passes, str(name))
-        for (name,), group in targets.items()
+        for (name,), group in together(by_cell, lambda labels: labels[:1]).items()
         if group.facts.price is not None and group.passes is not None
     ]
     edge = hull((cost, rate.value, name) for cost, rate, name in points)
-    marks = tuple(
+    marks = (
         Mark(label=name, value=rate.value, low=rate.low, high=rate.high, x=cost, joined=name in edge)
-        for cost, rate, name in sorted(points, key=lambda one: one[0])
+        for cost, rate, name in sorted(points, key=lambda point: point[0])
     )
-    if not marks:
-        return ()
-    return (
-        Plot(
-            title="Pass rate by the cost of an answer",
-            shape=Shape.POINTS,
-            unit=Kind.RATE,
-            marks=marks,
-            x_unit=Kind.USD,
-            x_title="Cost of an answer",
-        ),
-    )
-
-
-REPORT = Definition(
-    name="cost-of-pass",
-    summary="What a right answer costs by target, task and difficulty, and which target is worth having.",
-    make=cost_of_pass,
-    by=FINER,
-    where=FINER,
-)
+    return plots("Pass rate by the cost of an answer", Shape.POINTS, Kind.RATE, marks, Kind.USD, "Cost of an answer")

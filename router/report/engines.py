@@ -1,58 +1,29 @@
 """What local engines did, what a token of them costs by that, and whether what was charged pays for their hours."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from functools import reduce
 
 from msgspec import Struct, structs
 
 from router.ledger import engines
 from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.report.query import Definition, Source
-from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, Value, day, iso
-from router.types.price import MEASURED, EngineHour, EnginePrice, Price, added, usd_from_nano
+from router.report.query import Source, grouped
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, columns, day, iso, labels, plots, usd
+from router.types.price import MEASURED, EngineHour, EnginePrice, Price, added
 
 MOST_PRICES = 1_000
 _MJ_PER_WH = 3_600_000
-_COLUMNS = (
-    Column("up_s", Kind.COUNT),
-    Column("busy_s", Kind.COUNT),
-    Column("idle_share", Kind.SHARE),
-    Column("busy_usd", Kind.USD),
-    Column("idle_usd", Kind.USD),
-    Column("charged_usd", Kind.USD),
-    Column("charged_share", Kind.SHARE),
-    Column("input_uncached", Kind.COUNT),
-    Column("cache_read", Kind.COUNT),
-    Column("output", Kind.COUNT),
-    Column("concurrency", Kind.FACTOR),
-    Column("read_per_s", Kind.COUNT),
-    Column("written_per_s", Kind.COUNT),
-    Column("input_per_m_usd", Kind.USD),
-    Column("cache_read_per_m_usd", Kind.USD),
-    Column("output_per_m_usd", Kind.USD),
-    Column("full_input_per_m_usd", Kind.USD),
-    Column("full_output_per_m_usd", Kind.USD),
-    Column("list_input_per_m_usd", Kind.USD),
-    Column("list_output_per_m_usd", Kind.USD),
-    Column("energy_j", Kind.COUNT),
-    Column("energy_wh_per_m", Kind.COUNT),
-    Column("energy"),
-    Column("rejected", Kind.COUNT, rare=True),
-    Column("preempted", Kind.COUNT, rare=True),
-    Column("restarts", Kind.COUNT, rare=True),
+_COLUMNS = columns(
+    "up_s:count busy_s:count idle_share:share busy_usd idle_usd charged_usd charged_share:share",
+    "input_uncached:count cache_read:count output:count concurrency:factor read_per_s:count written_per_s:count",
+    "input_per_m_usd cache_read_per_m_usd output_per_m_usd full_input_per_m_usd full_output_per_m_usd",
+    "list_input_per_m_usd list_output_per_m_usd energy_j:count energy_wh_per_m:count energy rejected:count?",
+    "preempted:count? restarts:count?",
 )
-_PRICES = (
-    Column("since", Kind.TIME),
-    Column("engine", Kind.LABEL),
-    Column("version"),
-    Column("input_per_m_usd", Kind.USD),
-    Column("cache_read_per_m_usd", Kind.USD),
-    Column("output_per_m_usd", Kind.USD),
-    Column("counted"),
-    Column("hourly_usd", Kind.USD),
-    Column("idle_share", Kind.SHARE),
-    Column("gateway", Kind.LABEL),
+_PRICES = columns(
+    "since:time engine:label version input_per_m_usd cache_read_per_m_usd output_per_m_usd counted hourly_usd",
+    "idle_share:share gateway:label",
 )
 _NOTE = (
     "Whole clock hours. Busy: at least one request was running; idle is the rest of the time that it was up. Charged:"
@@ -78,155 +49,113 @@ class _Seen(Struct, frozen=True):
         return price.wall_ms / price.busy_ms if price and price.busy_ms else 1.0
 
 
-def _made(source: Source) -> Report:
+def local_engines(source: Source) -> Report:
     by = source.asked.by or ("engine",)
-    source = _whole_hours(source)
-    told = _history(source)
-    seen = _seen(source, by, told)
+    # What engines did is known by the hour.
+    since, until = source.asked.since_ms, source.asked.until_ms
+    since = None if since is None else since // HOUR_MS * HOUR_MS
+    until = None if until is None else -(-until // HOUR_MS) * HOUR_MS
+    source = structs.replace(source, asked=structs.replace(source.asked, since_ms=since, until_ms=until))
+    prices = engines.history(source.connection, *source.asked.bounds, MOST_PRICES)
     return Report(
         name="engines",
         title="Local engines",
-        columns=(*(Column(name, Kind.LABEL) for name in by), *_COLUMNS),
-        rows=tuple(map(_row, seen)),
+        columns=(*labels(by), *_COLUMNS),
+        rows=tuple(map(_row, _seen(source, by, prices))),
         note=_NOTE,
-        since_ms=source.asked.since_ms,
-        until_ms=source.asked.until_ms,
-        below=(_prices(told),) if told else (),
-        plots=_plots(told),
+        since_ms=since,
+        until_ms=until,
+        below=(_prices(prices),) if prices else (),
+        plots=_plots(prices),
     )
 
 
-REPORT = Definition(
-    name="engines",
-    summary="Hours, tokens, energy and measured price of each local engine, and its price's history.",
-    make=_made,
-    by=("engine", "day"),
-)
+def _seen(source: Source, by: Sequence[str], prices: Sequence[EnginePrice]) -> list[_Seen]:
+    def group(engine: str, hour: int) -> tuple[str, ...]:
+        known = {"engine": engine, "day": day(hour * HOUR_MS, source.asked.zone)}
+        return tuple(known[name] for name in by)
 
-
-def _whole_hours(source: Source) -> Source:
-    """What engines did is known by the hour."""
-    since, until = source.asked.since_ms, source.asked.until_ms
-    whole = structs.replace(
-        source.asked,
-        since_ms=None if since is None else since // HOUR_MS * HOUR_MS,
-        until_ms=None if until is None else -(-until // HOUR_MS) * HOUR_MS,
-    )
-    return structs.replace(source, asked=whole)
-
-
-def _history(source: Source) -> list[EnginePrice]:
-    return engines.history(source.connection, *source.asked.bounds, MOST_PRICES)
-
-
-def _seen(source: Source, by: Sequence[str], told: Sequence[EnginePrice]) -> list[_Seen]:
-    did: dict[tuple[str, ...], list[EngineHour]] = defaultdict(list)
-    paid: dict[tuple[str, ...], int] = defaultdict(int)
-    for hour in worked(source):
-        did[_labels(source, by, hour.engine, hour.hour)].append(hour)
-    for (engine, at), nano in _charged(source).items():
-        paid[_labels(source, by, engine, at)] += nano
+    paid: Counter[tuple[str, ...]] = Counter()
+    for (target, version, hour), (cost,) in source.sums(TABLE, ("target", "price_version", "hour"), ("cost",)).items():
+        engine = _engine(source, str(target), str(version))
+        if engine:
+            paid[group(engine, int(hour or 0))] += cost
+    targets = reversed(list(source.targets.values()))  # of several at one engine the first counts
+    lists = {target.engine.name: target.model.price for target in targets if target.engine}
+    did = grouped((group(hour.engine, hour.hour), hour) for hour in worked(source))
     return [
-        _Seen(labels, reduce(added, hours), paid[labels], _last(told, hours), _listed(source, hours[0].engine))
-        for labels, hours in sorted(did.items())
+        _Seen(names, reduce(added, hours), paid[names], _last(prices, hours), lists.get(hours[0].engine))
+        for names, hours in sorted(did.items())
     ]
 
 
-def _labels(source: Source, by: Sequence[str], engine: str, hour: int) -> tuple[str, ...]:
-    known = {"engine": engine, "day": day(hour * HOUR_MS, source.asked.zone)}
-    return tuple(known[name] for name in by)
-
-
 def worked(source: Source) -> list[EngineHour]:
-    """Of the window. Where several gateways watch an engine that somebody else runs, each saw all of it: the one that
+    """Of the window. Where several gateways watch an engine that none of them runs, each saw all of it: the one that
     watched it for longest is believed."""
     since_ms, until_ms = source.asked.bounds
-    found: dict[tuple[str, int, str], EngineHour] = {}
+    longest: dict[tuple[str, int, str], EngineHour] = {}
     for hour in engines.hours(source.connection, since_ms // HOUR_MS, -(-until_ms // HOUR_MS)):
         key = (hour.engine, hour.hour, "" if hour.external else hour.gateway)
-        if key not in found or found[key].wall_ms < hour.wall_ms:
-            found[key] = hour
-    return list(found.values())
+        if key not in longest or longest[key].wall_ms < hour.wall_ms:
+            longest[key] = hour
+    return list(longest.values())
 
 
 def totals(source: Source) -> dict[str, EngineHour]:
     """Of the window, by engine."""
-    found: dict[str, EngineHour] = {}
-    for hour in worked(source):
-        found[hour.engine] = added(found[hour.engine], hour) if hour.engine in found else hour
-    return found
-
-
-def _charged(source: Source) -> dict[tuple[str, int], int]:
-    """By engine and hour: the engine that a measured price names, else that of the target."""
-    paid: dict[tuple[str, int], int] = defaultdict(int)
-    for (target, version, hour), (cost,) in source.sums(TABLE, ("target", "price_version", "hour"), ("cost",)).items():
-        engine = _engine(source, str(target), str(version))
-        if engine:
-            paid[engine, int(hour or 0)] += cost
-    return paid
+    return {name: reduce(added, hours) for name, hours in grouped((did.engine, did) for did in worked(source)).items()}
 
 
 def _engine(source: Source, target: str, version: str) -> str:
+    """The one that a measured price names, else that of the target."""
     if version.startswith(MEASURED):
         return version.removeprefix(MEASURED).rpartition(" ")[0]
     known = source.targets.get(target)
     return known.engine.name if known is not None and known.engine is not None else ""
 
 
-def _last(told: Sequence[EnginePrice], hours: Iterable[EngineHour]) -> EnginePrice | None:
+def _last(prices: Sequence[EnginePrice], hours: Sequence[EngineHour]) -> EnginePrice | None:
     """Of the engine; None where the row has several."""
-    names = {hour.engine for hour in hours}
-    beyond = max(hour.hour for hour in hours) + 1 if names else 0
-    known = (price for price in told if price.engine in names and price.since_ms < beyond * HOUR_MS)
+    names, end = {hour.engine for hour in hours}, max(hour.hour for hour in hours) + 1
+    known = (price for price in prices if price.engine in names and price.since_ms < end * HOUR_MS)
     return next(known, None) if len(names) == 1 else None
 
 
-def _listed(source: Source, engine: str) -> Price | None:
-    return next((one.model.price for one in source.targets.values() if one.engine and one.engine.name == engine), None)
-
-
-def _row(one: _Seen) -> Row:
-    did = one.did
+def _row(seen: _Seen) -> Row:
+    did = seen.did
     return (
-        *one.labels,
+        *seen.labels,
         *(round(did.wall_ms / 1000), round(did.busy_ms / 1000)),
         1 - did.busy_ms / did.wall_ms if did.wall_ms else None,
-        *_money(one),
+        *_money(seen),
         *(did.uncached_tokens, did.cached_tokens, did.output_tokens),
         did.request_ms / did.busy_ms if did.busy_ms else None,
-        _per_s(did.uncached_tokens, did.prefill_ms),
-        _per_s(did.output_tokens, did.decode_ms),
-        *_rates(one),
+        # Tokens a second of one request, in one phase.
+        round(1000 * did.uncached_tokens / did.prefill_ms) if did.prefill_ms else None,
+        round(1000 * did.output_tokens / did.decode_ms) if did.decode_ms else None,
+        *_rates(seen),
         *_energy(did),
         *(did.rejected, did.preempted, did.restarts),
     )
 
 
-def _money(one: _Seen) -> tuple[Value, ...]:
+def _money(seen: _Seen) -> tuple[Value, ...]:
     """Of busy hours, of idle ones, charged, and the share of the charges in what they are to pay for."""
-    did = one.did
+    did = seen.did
     if not did.cost:
-        return None, None, usd_from_nano(one.charged), None
+        return None, None, usd(seen.charged), None
     busy = did.cost * did.busy_ms // did.wall_ms if did.wall_ms else 0
-    due = did.cost if one.price is not None and one.price.counted == "full" else busy
-    share = one.charged / due if due else None
-    return usd_from_nano(busy), usd_from_nano(did.cost - busy), usd_from_nano(one.charged), share
+    due = did.cost if seen.price is not None and seen.price.counted == "full" else busy
+    return usd(busy), usd(did.cost - busy), usd(seen.charged), seen.charged / due if due else None
 
 
-def _per_s(tokens: int, ms: int) -> Value:
-    """Of one request, in one phase."""
-    return round(1000 * tokens / ms) if ms else None
-
-
-def _rates(one: _Seen) -> tuple[Value, ...]:
-    listed = (None, None) if one.listed is None else (usd_from_nano(one.listed.input), usd_from_nano(one.listed.output))
-    if one.price is None:
+def _rates(seen: _Seen) -> tuple[Value, ...]:
+    listed = (None, None) if seen.listed is None else (usd(seen.listed.input), usd(seen.listed.output))
+    if seen.price is None:
         return (None, None, None, None, None, *listed)
-    marginal = 1 / one.idle if one.price.counted == "full" else 1.0
-    rates = tuple(rate * marginal for rate in (one.price.input, one.price.cached, one.price.output))
-    full = (rates[0] * one.idle, rates[2] * one.idle)
-    return (*(usd_from_nano(round(rate)) for rate in (*rates, *full)), *listed)
+    marginal = 1 / seen.idle if seen.price.counted == "full" else 1.0
+    rates = [rate * marginal for rate in (seen.price.input, seen.price.cached, seen.price.output)]
+    return (*map(usd, (*rates, rates[0] * seen.idle, rates[2] * seen.idle)), *listed)
 
 
 def _energy(did: EngineHour) -> tuple[Value, ...]:
@@ -238,43 +167,33 @@ def _energy(did: EngineHour) -> tuple[Value, ...]:
     return round(known / 1000), round(known / _MJ_PER_WH * 1_000_000 / tokens) if tokens else None, source
 
 
-def _prices(told: Sequence[EnginePrice]) -> Report:
+def _prices(prices: Sequence[EnginePrice]) -> Report:
     return Report(
         name="prices",
         title="Measured prices",
         columns=_PRICES,
-        rows=tuple(map(_told, told)),
+        rows=tuple(map(_price_row, prices)),
         note=f"Per million tokens, the newest {MOST_PRICES:,}. A request pays the one by which it was decided.",
     )
 
 
-def _told(price: EnginePrice) -> Row:
-    rates = map(usd_from_nano, (price.input, price.cached, price.output))
+def _price_row(price: EnginePrice) -> Row:
+    rates: Row = tuple(map(usd, (price.input, price.cached, price.output)))
     idle = 1 - price.busy_ms / price.wall_ms if price.wall_ms else None
-    names = (price.since_ms, price.engine, price.version)
-    return (*names, *rates, price.counted, usd_from_nano(price.hourly), idle, price.gateway)
+    return (price.since_ms, price.engine, price.version, *rates, price.counted, usd(price.hourly), idle, price.gateway)
 
 
-def _plots(told: Sequence[EnginePrice]) -> tuple[Plot, ...]:
-    if not told:
-        return ()
-    first = told[-1].since_ms
-    marks = tuple(
+def _plots(prices: Sequence[EnginePrice]) -> tuple[Plot, ...]:
+    first = prices[-1].since_ms if prices else 0
+    marks = (
         Mark(
-            label=f"{one.engine} {iso(one.since_ms)}",
-            value=one.output,
-            x=(one.since_ms - first) / HOUR_MS,
-            series=one.engine,
+            label=f"{price.engine} {iso(price.since_ms)}",
+            value=price.output,
+            x=(price.since_ms - first) / HOUR_MS,
+            series=price.engine,
             joined=True,
         )
-        for one in reversed(told)
+        for price in reversed(prices)
     )
-    return (
-        Plot(
-            title="Measured price of a million output tokens",
-            shape=Shape.POINTS,
-            unit=Kind.USD,
-            marks=marks,
-            x_title=f"hours since {iso(first)}",
-        ),
-    )
+    since = f"hours since {iso(first)}"
+    return plots("Measured price of a million output tokens", Shape.POINTS, Kind.USD, marks, x_title=since)

@@ -1,15 +1,20 @@
 """A decision as tables for people."""
 
+from functools import partial
+
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from router.decide.explain import Examined, encode, reason
+from router.types.decision import Stakes
 from router.types.price import usd_about, usd_text
 from router.types.request import Path
 
 MOST_FINDINGS = 100
 """Shown; the causes count all."""
+_table = partial(Table, title_justify="left")
+_number = partial(Column, justify="right", no_wrap=True)
 
 
 def table(examined: Examined) -> RenderableType:
@@ -20,14 +25,21 @@ def table(examined: Examined) -> RenderableType:
         f"route {examined.route} ({examined.strategy}), {classes}, task {seen.task}, difficulty {seen.difficulty:.2f}\n"
         f"\n{reason(encode(examined))}"
     )
+    causes = _table("class", "because of", Column("times", justify="right"), title="why it has its classes")
+    for cause in seen.causes:
+        causes.add_row(Text(cause.data_class), Text(cause.by), str(cause.count))
+    dropped = _table("target", "reason", "detail", title="not allowed or not able")
+    for row in examined.dropped:
+        dropped.add_row(row.target, row.reason, row.detail)
+    queues = [Text(f"{'spilled' if row.spilled else 'queue'}: {row.told()}") for row in examined.queued]
     parts: tuple[RenderableType, ...] = (
-        _causes(examined),
+        causes,
         *([_findings(examined)] if examined.findings else []),
         *([_unasked(examined)] if examined.possible else []),
-        *([_weighed(examined)] if examined.weighed else []),
-        *([_queued(examined)] if examined.queued else []),
+        *([Group(*map(Text, _at_stake(examined.stakes)), _weighed(examined))] if examined.weighed else []),
+        *queues,
         _considered(examined),
-        *([_dropped(examined)] if examined.dropped else []),
+        *([dropped] if examined.dropped else []),
     )
     return Group(head, *parts)
 
@@ -38,22 +50,12 @@ def where(path: Path) -> str:
     return "".join(parts).removeprefix(".") or "the body"
 
 
-def _causes(examined: Examined) -> Table:
-    rows = Table("class", "because of", title="why it has its classes", title_justify="left")
-    rows.add_column("times", justify="right")
-    for cause in examined.classification.causes:
-        rows.add_row(Text(cause.data_class), Text(cause.by), str(cause.count))
-    return rows
-
-
 def _findings(examined: Examined) -> Table:
     """Where, never what."""
-    rows = Table("detector", "class", "where", title="what was found", title_justify="left")
-    rows.add_column("characters", justify="right", no_wrap=True)
-    rows.add_column("")
-    for one in examined.findings[:MOST_FINDINGS]:
-        place = (Text(where(one.path)), f"{one.start}–{one.end}", "" if one.exact else "hidden")
-        rows.add_row(Text(one.detector), Text(one.data_class), *place)
+    rows = _table("detector", "class", "where", _number("characters"), "", title="what was found")
+    for finding in examined.findings[:MOST_FINDINGS]:
+        place = (Text(where(finding.path)), f"{finding.start}–{finding.end}", "" if finding.exact else "hidden")
+        rows.add_row(Text(finding.detector), Text(finding.data_class), *place)
     left = len(examined.findings) - MOST_FINDINGS
     if left > 0:
         rows.add_row(f"and {left} more", "", "", "", "")
@@ -61,30 +63,27 @@ def _findings(examined: Examined) -> Table:
 
 
 def _unasked(examined: Examined) -> Text:
-    classes = ", ".join(sorted({one.data_class for one in examined.possible}))
+    classes = ", ".join(sorted({finding.data_class for finding in examined.possible}))
     return Text(
         f"{len(examined.possible)} of them only possibly so ({classes}): nobody can be asked for a second opinion here,"
         " so they count as found"
     )
 
 
-def _weighed(examined: Examined) -> Group:
+def _weighed(examined: Examined) -> Table:
     """p with its standard deviation, cost with the middle 80 % of what it may be, time to the first byte and in all."""
-    rows = Table("target", title="what was expected of each", title_justify="left")
-    rows.columns[0].overflow = "fold"
-    for name in ("p", "expected $", "10–90 %", "seconds", "value $"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    rows.add_column("why", no_wrap=True)
-    for one in examined.weighed:
-        spread = f"{usd_about(one.cost_nano_p10, 2)}–{usd_about(one.cost_nano_p90, 2)}"
-        times = f"{one.first_ms / 1000:.1f} / {one.total_ms / 1000:.1f}"
-        money = (usd_about(one.cost_nano), spread, times, usd_about(one.value_nano))
-        rows.add_row(Text(one.target), f"{one.p:.2f} ± {one.p_sd:.2f}", *money, one.why)
-    return Group(*map(Text, _stakes(examined)), rows)
+    numbers = map(_number, ("p", "expected $", "10–90 %", "seconds", "value $"))
+    target, why = Column("target", overflow="fold"), Column("why", no_wrap=True)
+    rows = _table(target, *numbers, why, title="what was expected of each")
+    for row in examined.weighed:
+        spread = f"{usd_about(row.cost_nano_p10, 2)}–{usd_about(row.cost_nano_p90, 2)}"
+        times = f"{row.first_ms / 1000:.1f} / {row.total_ms / 1000:.1f}"
+        money = (usd_about(row.cost_nano), spread, times, usd_about(row.value_nano))
+        rows.add_row(Text(row.target), f"{row.p:.2f} ± {row.p_sd:.2f}", *money, row.why)
+    return rows
 
 
-def _stakes(examined: Examined) -> list[str]:
-    stakes = examined.stakes
+def _at_stake(stakes: Stakes) -> list[str]:
     limits = [
         *([f"a failure costs ${usd_text(stakes.failure_nano)}"] if stakes.failure_nano is not None else []),
         *([f"pass rate at least {stakes.min_pass_rate:g}"] if stakes.min_pass_rate is not None else []),
@@ -94,27 +93,13 @@ def _stakes(examined: Examined) -> list[str]:
     return [f"at stake: {', '.join(limits)}"] if limits else []
 
 
-def _queued(examined: Examined) -> Group:
-    return Group(*[Text(f"{'spilled' if one.spilled else 'queue'}: {one.told()}") for one in examined.queued])
-
-
 def _considered(examined: Examined) -> Table:
-    rows = Table(title="would be asked, in this order", title_justify="left")
-    rows.add_column("target", overflow="fold")
-    rows.add_column("sees")
-    for name in ("expected $", "at most $", "tokens in", "out", "out at most"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    for one in examined.considered:
-        money = (bytes(one.cost_usd).decode(), bytes(one.hold_usd).decode())
-        tokens = map(str, (one.input_tokens, one.output_tokens, one.max_output))
-        effort = f" at effort {one.effort}" if one.effort else ""
-        sees = "placeholders" if one.redacted else "all of it"
-        rows.add_row(f"{one.target} ({one.model}{effort})", sees, *money, *tokens)
-    return rows
-
-
-def _dropped(examined: Examined) -> Table:
-    rows = Table("target", "reason", "detail", title="not allowed or not able", title_justify="left")
-    for one in examined.dropped:
-        rows.add_row(one.target, one.reason, one.detail)
+    numbers = map(_number, ("expected $", "at most $", "tokens in", "out", "out at most"))
+    rows = _table(Column("target", overflow="fold"), "sees", *numbers, title="would be asked, in this order")
+    for step in examined.considered:
+        money = (bytes(step.cost_usd).decode(), bytes(step.hold_usd).decode())
+        tokens = map(str, (step.input_tokens, step.output_tokens, step.max_output))
+        effort = f" at effort {step.effort}" if step.effort else ""
+        sees = "placeholders" if step.redacted else "all of it"
+        rows.add_row(f"{step.target} ({step.model}{effort})", sees, *money, *tokens)
     return rows

@@ -1,16 +1,13 @@
 """What answers cost and how often they were right, in cells that can be put together: the ground of comparisons."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
-from operator import add
 from typing import NamedTuple
 
 from msgspec import structs
 
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.query import Label, Where
-from router.report.query import Source
+from router.report.query import Source, grouped, summed
 from router.report.statistics import Estimate, quotient, rate, skewed, weighted
 
 CELL = ("target", "task", "difficulty")
@@ -47,9 +44,6 @@ class Facts(NamedTuple):
     rated: int = 0
     pass_e4: int = 0
 
-    def plus(self, other: "Facts") -> "Facts":
-        return Facts(*map(add, self, other))
-
     @property
     def basis(self) -> str:
         """What its pass rate goes by."""
@@ -59,7 +53,7 @@ class Facts(NamedTuple):
 
     @property
     def passes(self) -> Estimate | None:
-        """The share of answers that are right. None: nobody knows. What is only expected has no interval."""
+        """The share of answers that are right. None: not known. What is only expected has no interval."""
         if self.basis == "unknown":
             return None
         return Estimate(self.pass_e4 / self.rated / 1e4) if self.basis == "expected" else self.seen
@@ -77,19 +71,17 @@ class Facts(NamedTuple):
         """nano-USD for an answer: all that was spent, also on attempts without one. None: there was no answer."""
         if not self.answers:
             return None
-        mean = self.cost / self.answers
-        return skewed(mean, self._spread(mean / _MICRO) * _MICRO**2, self.answers)
-
-    def _spread(self, mean: float) -> float:
-        """Variance of the mean, in square micro-USD: of the ratio of all costs to all answers (linearised)."""
+        mean = self.cost / self.answers / _MICRO
         # Squares of tiny costs are rounded up by far; no sum of squares is above the square of the sum.
         squares = min(self.cost_square, (self.cost / _MICRO) ** 2)
         residuals = squares - 2 * mean * self.answers_cost / _MICRO + mean**2 * self.answers
-        return residuals / (self.answers * max(1, self.answers - 1))
+        # Of the mean, in square micro-USD: of the ratio of all costs to all answers (linearised).
+        variance = residuals / (self.answers * max(1, self.answers - 1))
+        return skewed(self.cost / self.answers, variance * _MICRO**2, self.answers)
 
 
 class Group(NamedTuple):
-    """Some cells together. `passes`: the share of their answers that are right, None: nobody knows; `basis`: what that
+    """Some cells together. `passes`: the share of their answers that are right, None: not known; `basis`: what that
     goes by."""
 
     facts: Facts
@@ -105,70 +97,50 @@ class Group(NamedTuple):
 
 _ANYTHING = (0.0, 1.0)
 """Where a rate lies that is only expected, beside others that were judged."""
-_SPENT = Facts._fields[: Facts._fields.index("judged")]
+SPENT = Facts._fields[: Facts._fields.index("judged")]
 _JUDGED = Facts._fields[Facts._fields.index("judged") : Facts._fields.index("rated")]
+_TAKEN = Where("taken", frozenset({1}))
+_OFFERED = {"target": "candidate"}
+"""Dimensions of attempts, as offers name them."""
 
 
 def cells(source: Source, by: Sequence[str] = CELL, *, expected: bool = True) -> dict[Labels, Facts]:
     """By `CELL`, or `FINER`: what was asked of targets on behalf of clients. Without what was expected of them it takes
     less."""
-    found: dict[Labels, Facts] = {}
-    for some in (_spent(source, by), _judged(source, by), _expected(source, by) if expected else ()):
-        for labels, facts in some:
-            found[labels] = found.get(labels, Facts()).plus(facts)
-    return {labels: facts for labels, facts in found.items() if facts.attempts or facts.cost}
-
-
-def together(found: Mapping[Labels, Facts], group: Callable[[Labels], Labels]) -> dict[Labels, Group]:
-    """Cells of the same group as one."""
-    parts: defaultdict[Labels, list[Facts]] = defaultdict(list)
-    for labels, facts in found.items():
-        parts[group(labels)].append(facts)
-    return {name: pooled(some) for name, some in parts.items()}
-
-
-def pooled(parts: Sequence[Facts]) -> Group:
-    """The pass rate counts each part by its answers, however many of them were judged. Parts of too few judgements to
-    stand alone are put together first; those of which nothing is known are taken to be as the others."""
-    solid = [one for one in parts if one.answers and one.basis in _SOLID]
-    rest = reduce(Facts.plus, (one for one in parts if one.basis not in _SOLID), Facts())
-    if rest.answers and rest.passes is not None:
-        solid.append(rest)
-    bases = sorted({one.basis for one in solid})
-    basis = bases[0] if len(bases) == 1 else "mixed" if bases else "unknown"
-    return Group(reduce(Facts.plus, parts, Facts()), _mean(solid), basis)
-
-
-def _mean(solid: Sequence[Facts]) -> Estimate | None:
-    known = [(one.answers, one.passes) for one in solid if one.passes is not None]
-    if any(rate.low is not None for _, rate in known):
-        known = [(answers, _bounded(rate)) for answers, rate in known]
-    return weighted(known) if known else None
-
-
-def _bounded(rate: Estimate) -> Estimate:
-    return Estimate(rate.value, *_ANYTHING) if rate.low is None else rate
-
-
-def _spent(source: Source, by: Sequence[str]) -> Iterator[tuple[Labels, Facts]]:
-    for labels, sums in source.sums(attempts.TABLE, by, _SPENT, CLIENTS).items():
-        yield labels, Facts(*sums)
-
-
-def _judged(source: Source, by: Sequence[str]) -> Iterator[tuple[Labels, Facts]]:
-    for labels, sums in source.passes(by, _JUDGED).items():
-        yield labels, Facts(**dict(zip(_JUDGED, sums, strict=True)))
+    spent = [(labels, Facts(*sums)) for labels, sums in source.sums(attempts.TABLE, by, SPENT, CLIENTS).items()]
+    judged = [
+        (labels, Facts(**dict(zip(_JUDGED, sums, strict=True)))) for labels, sums in source.passes(by, _JUDGED).items()
+    ]
+    parts = grouped((*spent, *judged, *(_expected(source, by) if expected else ())))
+    by_cell = {labels: summed(Facts, some) for labels, some in parts.items()}
+    return {labels: facts for labels, facts in by_cell.items() if facts.attempts or facts.cost}
 
 
 def _expected(source: Source, by: Sequence[str]) -> Iterator[tuple[Labels, Facts]]:
     asked = source.asked
-    where = tuple(structs.replace(one, dimension=_OFFERED.get(one.dimension, one.dimension)) for one in asked.where)
+    where = tuple(structs.replace(each, dimension=_OFFERED.get(each.dimension, each.dimension)) for each in asked.where)
     chosen = structs.replace(source, asked=structs.replace(asked, where=where))
     offered, measures = [_OFFERED.get(name, name) for name in by], ("answered_rated", "answered_pass_e4")
     for labels, (rated, pass_e4) in chosen.sums(offers.TABLE, offered, measures, _TAKEN).items():
         yield labels, Facts(rated=rated, pass_e4=pass_e4)
 
 
-_TAKEN = Where("taken", frozenset({1}))
-_OFFERED = {"target": "candidate"}
-"""Dimensions of attempts, as offers name them."""
+def together(by_cell: Mapping[Labels, Facts], group: Callable[[Labels], Labels]) -> dict[Labels, Group]:
+    """Cells of the same group as one."""
+    parts = grouped((group(labels), facts) for labels, facts in by_cell.items())
+    return {name: pooled(some) for name, some in parts.items()}
+
+
+def pooled(parts: Sequence[Facts]) -> Group:
+    """The pass rate counts each part by its answers, however many of them were judged. Parts of too few judgements to
+    stand alone are put together first; those of which nothing is known are taken to be as the others."""
+    solid = [facts for facts in parts if facts.answers and facts.basis in _SOLID]
+    rest = summed(Facts, (facts for facts in parts if facts.basis not in _SOLID))
+    if rest.answers and rest.passes is not None:
+        solid.append(rest)
+    bases = sorted({facts.basis for facts in solid})
+    basis = bases[0] if len(bases) == 1 else "mixed" if bases else "unknown"
+    known = [(facts.answers, facts.passes) for facts in solid if facts.passes is not None]
+    if any(rate.low is not None for _, rate in known):
+        known = [(n, Estimate(rate.value, *_ANYTHING) if rate.low is None else rate) for n, rate in known]
+    return Group(summed(Facts, parts), weighted(known) if known else None, basis)

@@ -1,7 +1,7 @@
 """Whether machines of one's own are worth their hours: at the load that was measured, against the cheapest API."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -10,29 +10,15 @@ from router.ledger.facts.query import Where
 from router.ledger.rows import documents
 from router.report.egress import Places
 from router.report.engines import totals
-from router.report.query import Definition, Source
-from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, Value
-from router.report.vendors import Cell, Instead, cells, instead
-from router.types.price import usd_from_nano
+from router.report.query import Source, grouped
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, plots, usd
+from router.report.vendors import Instead, cells, instead
 
 _MEASURES = ("requests", "input_tokens", "output_tokens")
-_COLUMNS = (
-    Column("target", Kind.LABEL),
-    Column("requests", Kind.COUNT),
-    Column("tokens", Kind.COUNT),
-    Column("hours", Kind.COUNT),
-    Column("busy_hours", Kind.COUNT),
-    Column("tokens_per_busy_hour", Kind.COUNT),
-    Column("tokens_in_best_hour", Kind.COUNT),
-    Column("hourly_usd", Kind.USD),
-    Column("machine_usd", Kind.USD),
-    Column("idle_usd", Kind.USD),
-    Column("comparable", Kind.COUNT),
-    Column("api_usd", Kind.USD),
-    Column("break_even_requests_per_hour", Kind.COUNT),
-    Column("break_even_tokens_per_hour", Kind.COUNT),
-    Column("load", Kind.SHARE),
-    Column("cheaper"),
+_COLUMNS = columns(
+    "target:label requests:count tokens:count hours:count busy_hours:count tokens_per_busy_hour:count",
+    "tokens_in_best_hour:count hourly_usd machine_usd idle_usd comparable:count api_usd",
+    "break_even_requests_per_hour:count break_even_tokens_per_hour:count load:share cheaper",
 )
 _NOTE = (
     "Hours: of the window, until now. Busy: clock hours in which it was asked anything. Machine: its hourly price for"
@@ -45,22 +31,14 @@ _RESTING = frozenset({"circuit_open"})
 """Outcomes of attempts of which nothing was sent."""
 
 
-class _Served(Struct):
-    """Of one target. `by_hour`: tokens."""
-
-    requests: int
-    by_hour: dict[int, int]
-
-    @property
-    def tokens(self) -> int:
-        return sum(self.by_hour.values())
-
-
 class _Compared(Struct, frozen=True):
-    """Hours of the window in ms; `hourly` in nano-USD."""
+    """One target: what it served, and what the same requests would have cost elsewhere. Hours of the window in ms;
+    `hourly` in nano-USD."""
 
     target: str
-    served: _Served
+    requests: int
+    by_hour: Mapping[int, int]
+    """Tokens."""
     window_ms: int
     hourly: int | None
     other: Instead
@@ -68,6 +46,10 @@ class _Compared(Struct, frozen=True):
     """Where its engine is metered: nano-USD for its share of the hours in which that was up, and …"""
     idle: int | None = None
     """… of those the part in which it did nothing."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.by_hour.values())
 
     @property
     def machine(self) -> int | None:
@@ -82,95 +64,78 @@ class _Compared(Struct, frozen=True):
         return self.hourly * other.served / other.then if self.hourly and other.then else None
 
     @property
-    def each(self) -> float | None:
-        """Tokens of a request."""
-        return self.served.tokens / self.served.requests if self.served.requests else None
-
-    @property
     def load(self) -> float | None:
         """Of the break-even."""
         machine = self.machine
         return self.other.then / machine if machine and self.other.served else None
 
+    @property
+    def cheaper(self) -> str | None:
+        """What had no price elsewhere can only speak for the machine."""
+        if self.load is None:
+            return None
+        return "local" if self.load >= 1 else "api" if not self.other.stranded else "api, for what it could serve"
 
-def _made(source: Source) -> Report:
-    found = _compared(source)
+
+def local_vs_api(source: Source) -> Report:
+    targets = _compared(source)
     return Report(
         name="local-vs-api",
         title="Local engines against the cheapest API",
         columns=_COLUMNS,
-        rows=tuple(map(_row, found)),
-        note=" ".join((_NOTE, *_unknown(found))),
-        since_ms=source.asked.since_ms,
-        until_ms=source.asked.until_ms,
-        plots=_plots(found),
+        rows=tuple(map(_row, targets)),
+        note=" ".join((_NOTE, *_unknown(targets))),
+        plots=_plots(targets),
     )
 
 
-REPORT = Definition(
-    name="local-vs-api",
-    summary="Break-even of the local engines at the measured load.",
-    make=_made,
-    where=("route", "class"),
-)
-
-
 def _compared(source: Source) -> list[_Compared]:
+    """The local targets of the policy in force and of the window, also those that served nothing."""
     places = Places(documents(source.connection), source.targets)
-    served = _served(source, _locals(source, places))
-    window_ms = _window_ms(source, served.values())
-    chosen: dict[str, list[Cell]] = defaultdict(list)
-    for cell in cells(source):
-        chosen[cell.chosen].append(cell)
-    metered = _metered(source, served)
+    seen = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
+    names = sorted(name for name in seen | set(source.targets) if places.now(name).local)
+    requests, by_hour = Counter[str](), {name: dict[int, int]() for name in names}
+    asked = (Where("target", frozenset(names)), Where("outcome", _RESTING, inverted=True))
+    for (target, hour), (count, *tokens) in source.sums(TABLE, ("target", "hour"), _MEASURES, *asked).items():
+        requests[str(target)] += count
+        by_hour[str(target)][int(hour or 0)] = sum(tokens)
+    tokens_of = {name: sum(hours.values()) for name, hours in by_hour.items()}
+    window_ms, metered = _window_ms(source), _metered(source, tokens_of)
+    chosen = grouped((cell.chosen, cell) for cell in cells(source))
+
+    def remote(target: str) -> bool:
+        return places.offered(target) and not places.now(target).local
+
     return [
         _Compared(
             name,
-            one,
+            requests[name],
+            by_hour[name],
             window_ms,
-            _hourly(source, name),
-            instead(chosen[name], lambda at: _remote(places, at)),
+            source.targets[name].hourly if name in source.targets else None,
+            instead(chosen.get(name, ()), remote),
             *metered.get(name, ()),
         )
-        for name, one in sorted(served.items(), key=lambda item: (-item[1].tokens, item[0]))
+        for name in sorted(names, key=lambda name: (-tokens_of[name], name))
     ]
 
 
-def _metered(source: Source, served: Mapping[str, _Served]) -> dict[str, tuple[int, int]]:
+def _metered(source: Source, tokens_of: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Target → what its engine's hours cost, and the idle ones of them; those who share an engine share its hours."""
-    sharing: dict[str, list[str]] = defaultdict(list)
-    for name in served:
-        target = source.targets.get(name)
-        if target is not None and target.engine is not None and target.hourly:
-            sharing[target.engine.name].append(name)
-    found = {}
+    targets = (source.targets[name] for name in tokens_of if name in source.targets)
+    sharing = grouped((target.engine.name, target.id) for target in targets if target.engine and target.hourly)
+    paid = {}
     for engine, did in totals(source).items():
-        tokens = sum(served[name].tokens for name in sharing[engine])
-        for name in sharing[engine]:
-            share = served[name].tokens / tokens if tokens else 1 / len(sharing[engine])
+        names = sharing.get(engine, [])
+        tokens = sum(tokens_of[name] for name in names)
+        for name in names:
+            share = tokens_of[name] / tokens if tokens else 1 / len(names)
             idle = did.cost - did.cost * did.busy_ms // did.wall_ms
-            found[name] = (round(did.cost * share), round(idle * share))
-    return found
+            paid[name] = (round(did.cost * share), round(idle * share))
+    return paid
 
 
-def _locals(source: Source, places: Places) -> list[str]:
-    """Of the policy in force and of the window, also those that served nothing."""
-    seen = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
-    return sorted(name for name in seen | set(source.targets) if places.now(name).local)
-
-
-def _served(source: Source, names: Sequence[str]) -> Mapping[str, _Served]:
-    found = {name: _Served(0, {}) for name in names}
-    asked = (Where("target", frozenset(names)), Where("outcome", _RESTING, inverted=True))
-    sums = source.sums(TABLE, ("target", "hour"), _MEASURES, *asked)
-    for (target, hour), (requests, *tokens) in sums.items():
-        one = found[str(target)]
-        one.requests += requests
-        one.by_hour[int(hour or 0)] = sum(tokens)
-    return found
-
-
-def _window_ms(source: Source, served: object) -> int:
+def _window_ms(source: Source) -> int:
     """From its begin, or the first hour of the ledger, until its end or now."""
     asked = source.asked
     since = asked.since_ms
@@ -181,73 +146,38 @@ def _window_ms(source: Source, served: object) -> int:
     return max(0, until - since)
 
 
-def _remote(places: Places, target: str) -> bool:
-    return places.offered(target) and not places.now(target).local
-
-
-def _hourly(source: Source, target: str) -> int | None:
-    found = source.targets.get(target)
-    return None if found is None else found.hourly
-
-
-def _row(one: _Compared) -> Row:
-    served, other, tokens = one.served, one.other, one.served.tokens
-    busy, requests = len(served.by_hour), one.break_even
+def _row(compared: _Compared) -> Row:
+    tokens, busy, even = compared.tokens, len(compared.by_hour), compared.break_even
     return (
-        *(one.target, served.requests, tokens, round(one.window_ms / HOUR_MS), busy),
-        *(round(tokens / busy) if busy else None, max(served.by_hour.values(), default=None)),
-        *(
-            _usd(one.hourly),
-            _usd(one.machine),
-            _usd(one.idle),
-            other.served,
-            _usd(other.then) if other.served else None,
-        ),
-        None if requests is None else round(requests),
-        None if requests is None or one.each is None else round(requests * one.each),
-        one.load,
-        _cheaper(one),
+        *(compared.target, compared.requests, tokens, round(compared.window_ms / HOUR_MS), busy),
+        *(round(tokens / busy) if busy else None, max(compared.by_hour.values(), default=None)),
+        *(usd(compared.hourly), usd(compared.machine), usd(compared.idle)),
+        *(compared.other.served, usd(compared.other.then) if compared.other.served else None),
+        None if even is None else round(even),
+        None if even is None or not compared.requests else round(even * (tokens / compared.requests)),
+        *(compared.load, compared.cheaper),
     )
 
 
-def _cheaper(one: _Compared) -> Value:
-    """What had no price elsewhere can only speak for the machine."""
-    load = one.load
-    if load is None:
-        return None
-    return "local" if load >= 1 else "api" if not one.other.stranded else "api, for what it could serve"
-
-
-def _usd(nano: int | None) -> Value:
-    return None if nano is None else usd_from_nano(nano)
-
-
-def _unknown(found: Sequence[_Compared]) -> list[str]:
-    said = []
-    unpriced = [one.target for one in found if one.hourly is None]
+def _unknown(targets: Sequence[_Compared]) -> Iterator[str]:
+    unpriced = [compared.target for compared in targets if compared.hourly is None]
     if unpriced:
-        said.append(f"No hourly price is declared for {', '.join(unpriced)}: write hourly_usd in its target.")
-    for one in found:
-        if one.other.stranded:
-            said.append(
-                f"{one.other.stranded:,} of {one.other.requests:,} requests of {one.target} had no remote candidate:"
-                " they can't be compared."
-            )
-        elif one.served.requests and not one.other.requests:
-            said.append(f"No decision of the window chose {one.target} first: what an API had cost is not known.")
-    if not found:
-        said.append("There is no local target.")
-    return said
+        yield f"No hourly price is declared for {', '.join(unpriced)}: write hourly_usd in its target."
+    for compared in targets:
+        if compared.other.stranded:
+            which = f"{compared.other.stranded:,} of {compared.other.requests:,} requests of {compared.target}"
+            yield f"{which} had no remote candidate: they can't be compared."
+        elif compared.requests and not compared.other.requests:
+            yield f"No decision of the window chose {compared.target} first: what an API had cost is not known."
+    if not targets:
+        yield "There is no local target."
 
 
-def _plots(found: Sequence[_Compared]) -> tuple[Plot, ...]:
+def _plots(targets: Sequence[_Compared]) -> tuple[Plot, ...]:
     marks = []
-    for one in found:
-        if one.machine is not None:
-            marks.append(Mark(label=f"{one.target}: machine", value=one.machine, series="machine"))
-        if one.other.served:
-            marks.append(Mark(label=f"{one.target}: API", value=one.other.then, series="API"))
-    if not marks:
-        return ()
-    title = "The machine, and the same requests at an API"
-    return (Plot(title=title, shape=Shape.BARS, unit=Kind.USD, marks=tuple(marks)),)
+    for compared in targets:
+        if compared.machine is not None:
+            marks.append(Mark(label=f"{compared.target}: machine", value=compared.machine, series="machine"))
+        if compared.other.served:
+            marks.append(Mark(label=f"{compared.target}: API", value=compared.other.then, series="API"))
+    return plots("The machine, and the same requests at an API", Shape.BARS, Kind.USD, marks)

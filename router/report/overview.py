@@ -1,9 +1,10 @@
 """The overview of the dashboard."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -14,9 +15,9 @@ from router.report import savings
 from router.report.charts import OTHERS, dollars
 from router.report.incidents import incidents
 from router.report.judged import Group, cells, pooled, together
-from router.report.query import Asked, Source
+from router.report.query import Asked, Source, summed
 from router.report.render import NO_LABEL
-from router.report.report import Kind, Mark, Plot, Report, Shape, Value, day, iso
+from router.report.report import Kind, Mark, Plot, Report, Shape, Value, bars, day, iso
 from router.types.price import nano_from_usd
 from router.types.target import Target
 
@@ -45,8 +46,8 @@ class Gauge(Struct, frozen=True):
 def gauges(budgets: Report) -> tuple[Gauge, ...]:
     """Of the report of that name; the fullest first."""
     names = [column.name for column in budgets.columns]
-    found = [_gauge(dict(zip(names, row, strict=True))) for row in budgets.rows]
-    return tuple(sorted(found, key=lambda one: -(one.used_percent + one.reserved_percent)))
+    unsorted = [_gauge(dict(zip(names, row, strict=True))) for row in budgets.rows]
+    return tuple(sorted(unsorted, key=lambda gauge: -(gauge.used_percent + gauge.reserved_percent)))
 
 
 def _gauge(row: dict[str, Value]) -> Gauge:
@@ -55,7 +56,7 @@ def _gauge(row: dict[str, Value]) -> Gauge:
     ends_at = row["resets_at"] or row["expires_at"]
     return Gauge(
         id=str(row["id"]),
-        whose=_whose(row),
+        whose=f"{row['scope']} {row['value']}" if row["value"] else f"binds {row['binds']}",
         window=str(row["window"]),
         spent=_text(row["spent"]),
         held=_text(row["held"]),
@@ -69,22 +70,13 @@ def _gauge(row: dict[str, Value]) -> Gauge:
     )
 
 
-def _whose(row: dict[str, Value]) -> str:
-    value = row["value"]
-    return f"{row['scope']} {value}" if value else f"binds {row['binds']}"
-
-
 def _count(amount: Value) -> int:
     """nano-USD, or tokens."""
-    return amount if isinstance(amount, int) else _nano(amount)
+    return amount if isinstance(amount, int) else nano_from_usd(amount) if isinstance(amount, Decimal) else 0
 
 
 def _text(amount: Value) -> str:
-    return f"{amount:,} tokens" if isinstance(amount, int) else dollars(_nano(amount))
-
-
-def _nano(value: object) -> int:
-    return nano_from_usd(value) if isinstance(value, Decimal) else 0
+    return f"{amount:,} tokens" if isinstance(amount, int) else dollars(_count(amount))
 
 
 # The few numbers that the first page shows: one look at the ledger's sums by hour, and at the budgets.
@@ -94,16 +86,11 @@ WEEK, MONTH = 7, 30
 MOST_TARGETS = 6
 """Bars for targets; the report of spend has them all."""
 _DAY_MS = 24 * attempts.HOUR_MS
-_MEASURES = (
-    *("requests", "errors", "cost", "recovered", "input_tokens", "output_tokens"),
-    *("output_reasoning", "split_output", "thinking_cost"),
-)
-
-_Group = TypeVar("_Group")
 
 
-class Period(Struct, frozen=True):
-    """`charged` in nano-USD. Reasoning is a share of `split_output`: the output of those who tell it from the rest."""
+class Period(NamedTuple):
+    """Sums of the ledger, named as there; in nano-USD. Reasoning is a share of `split_output`: the output of those
+    who tell it from the rest."""
 
     requests: int = 0
     errors: int = 0
@@ -126,7 +113,7 @@ class Period(Struct, frozen=True):
 
     @property
     def thinking(self) -> float | None:
-        """Share of the output; None where nobody tells."""
+        """Share of the output; None where no provider says."""
         return self.output_reasoning / self.split_output if self.split_output else None
 
 
@@ -168,84 +155,60 @@ def overview(connection: Connection, targets: Mapping[str, Target], pots: Report
         Source(connection=connection, asked=Asked(since_ms=since, zone=UTC, now_ms=now_ms), targets=targets)
         for since in (month, week)
     )
-    found = long.sums(attempts.TABLE, ("hour", "target"), _MEASURES)
+    by_hour = long.sums(attempts.TABLE, ("hour", "target"), Period._fields)
     return Overview(
-        today=_since(found, midnight),
-        week=_since(found, week),
-        month=_since(found, month),
-        by_day=_by_day(found, month),
-        by_target=_by_target(found, week),
+        today=_since(by_hour, midnight),
+        week=_since(by_hour, week),
+        month=_since(by_hour, month),
+        by_day=_by_day(by_hour, month),
+        by_target=_by_target(by_hour, week),
         gauges=None if pots is None else gauges(pots),
         answers=together(cells(short), lambda labels: ()).get((), pooled(())),
-        saved=_saved(savings.REPORT.make(short)),
-        incidents=incidents(connection, week, None),
+        saved=_saved(savings.savings(short)),
+        incidents=incidents(short),
     )
 
 
 def _saved(report: Report) -> Saved | None:
     """Against the first baseline, which is the one that is right most often."""
-    names = [column.name for column in report.columns]
-    row = dict(zip(names, report.rows[0], strict=True)) if report.rows else {}
-    amount = row.get("saved_usd")
-    if not isinstance(amount, Decimal):
+    if not report.rows:
         return None
-    bounds = (row["saved_low_usd"], row["saved_high_usd"])
-    low, high = (bound if isinstance(bound, Decimal) else None for bound in bounds)
-    rates = (row["saved_share"], row["pass_rate"], row["baseline_pass_rate"])
-    return Saved(_name(row["target"]), amount, low, high, *map(_share, rates))
+    row: dict[str, Any] = dict(zip((column.name for column in report.columns), report.rows[0], strict=True))
+    amounts = (row["saved_usd"], row["saved_low_usd"], row["saved_high_usd"])
+    return Saved(_name(row["target"]), *amounts, row["saved_share"], row["pass_rate"], row["baseline_pass_rate"])
 
 
-def _share(value: Value) -> float | None:
-    return value if isinstance(value, float) else None
+def _since(by_hour: Sums, since_ms: int) -> Period:
+    return summed(Period, (sums for (hour, _), sums in by_hour.items() if _at(hour) >= since_ms))
 
 
-def _since(found: Sums, since_ms: int) -> Period:
-    some = [sums for (hour, _), sums in found.items() if _at(hour) >= since_ms]
-    return Period(*map(sum, zip(*some, strict=True))) if some else Period()
+def _at(hour: Label) -> int:
+    return int(hour or 0) * attempts.HOUR_MS
 
 
-def _at(hour: object) -> int:
-    assert isinstance(hour, int)  # noqa: S101
-    return hour * attempts.HOUR_MS
-
-
-def _by_day(found: Sums, since_ms: int) -> Plot:
+def _by_day(by_hour: Sums, since_ms: int) -> Plot:
     """Also days on which nothing happened."""
-    days = [day(since_ms + number * _DAY_MS, UTC) for number in range(MONTH)]
-    costs = _charges(found, lambda hour, target: (day(_at(hour), UTC), target))
-    series = set(_largest(_charges(found, lambda hour, target: target)))
-    marks: dict[tuple[str, str], int] = {(one, ""): 0 for one in days}
-    for (date, target), cost in costs.items():
-        place = (date, _name(target) if target in series else OTHERS)
-        marks[place] = marks.get(place, 0) + cost
-    drawn = (Mark(label=date, series=name, value=cost) for (date, name), cost in marks.items())
-    return Plot(title="Spend by day and target", shape=Shape.DAYS, unit=Kind.USD, marks=tuple(drawn))
+    series = {target for target, _ in _ranked(by_hour)[:MOST_TARGETS]}
+    costs = Counter({(day(since_ms + number * _DAY_MS, UTC), ""): 0 for number in range(MONTH)})
+    for (hour, target), sums in by_hour.items():
+        costs[day(_at(hour), UTC), _name(target) if target in series else OTHERS] += Period(*sums).charged
+    marks = (Mark(label=date, series=name, value=cost) for (date, name), cost in costs.items())
+    return Plot(title="Spend by day and target", shape=Shape.DAYS, unit=Kind.USD, marks=tuple(marks))
 
 
-def _by_target(found: Sums, since_ms: int) -> Plot:
-    recent = {labels: sums for labels, sums in found.items() if _at(labels[0]) >= since_ms}
-    costs = _charges(recent, lambda hour, target: target)
-    shown = _largest(costs)
-    marks = [Mark(label=_name(target), value=costs[target]) for target in shown]
-    rest = [cost for target, cost in costs.items() if target not in shown]
-    if rest:
-        marks.append(Mark(label=f"{len(rest)} {OTHERS}", value=sum(rest)))
+def _by_target(by_hour: Sums, since_ms: int) -> Plot:
+    recent = _ranked({labels: sums for labels, sums in by_hour.items() if _at(labels[0]) >= since_ms})
+    marks = bars([(_name(target), cost) for target, cost in recent], MOST_TARGETS)
     return Plot(title="Spend by target", shape=Shape.BARS, unit=Kind.USD, marks=tuple(marks))
 
 
-def _charges(found: Sums, group: Callable[[Label, Label], _Group]) -> dict[_Group, int]:
-    """nano-USD."""
-    costs: dict[_Group, int] = {}
-    for (hour, target), sums in found.items():
-        name = group(hour, target)
-        costs[name] = costs.get(name, 0) + Period(*sums).charged
-    return costs
+def _ranked(by_hour: Sums) -> list[tuple[Label, int]]:
+    """nano-USD by target, the dearest first."""
+    costs: Counter[Label] = Counter()
+    for (_, target), sums in by_hour.items():
+        costs[target] += Period(*sums).charged
+    return sorted(costs.items(), key=lambda item: (-item[1], str(item[0])))
 
 
-def _largest(costs: Mapping[Label, int]) -> list[Label]:
-    """The dearest first."""
-    return sorted(costs, key=lambda target: (-costs[target], str(target)))[:MOST_TARGETS]
-
-
-def _name(target: Value) -> str:
+def _name(target: Label) -> str:
     return str(target or NO_LABEL)

@@ -6,15 +6,15 @@ List price and cost can come apart by the number of tokens, most of them thought
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
+from math import inf
 from typing import NamedTuple
 
 from router.ledger.facts import attempts
-from router.report.judged import CLIENTS, Facts, Labels
-from router.report.query import Definition, Source
-from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
+from router.report.judged import CLIENTS, SPENT, Facts, Labels
+from router.report.query import Source
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, plots, usd
 from router.report.statistics import Estimate, quotient, weighted
 from router.report.thinking import silent
-from router.types.price import usd_from_nano
 from router.types.target import Target
 
 LEAST = 5
@@ -22,20 +22,9 @@ LEAST = 5
 _MOST_BARS = 12
 _ABOUT = ("task", "difficulty")
 _TOKENS = ("input_tokens", "output_tokens", "counted")
-_SPENT = Facts._fields[: Facts._fields.index("judged")]
-_COLUMNS = (
-    Column("model", Kind.LABEL),
-    Column("than", Kind.LABEL),
-    Column("answers", Kind.COUNT),
-    Column("list_usd", Kind.USD),
-    Column("than_list_usd", Kind.USD),
-    Column("cost_usd", Kind.USD),
-    Column("than_cost_usd", Kind.USD),
-    Column("dearer", Kind.FACTOR),
-    Column("dearer_low", Kind.FACTOR),
-    Column("dearer_high", Kind.FACTOR),
-    Column("without_thinking", Kind.FACTOR),
-    Column("thinking_part", Kind.SHARE),
+_COLUMNS = columns(
+    "model:label than:label answers:count list_usd than_list_usd cost_usd than_cost_usd dearer:factor",
+    "dearer_low:factor dearer_high:factor without_thinking:factor thinking_part:share",
 )
 _NOTE = (
     "Model is cheaper by its list price (USD per million tokens, input and output as both used them) and dearer by what"
@@ -73,87 +62,74 @@ class Pair(NamedTuple):
     def dearer(self) -> Estimate | None:
         return quotient(*self.costs)
 
-    @property
-    def reversed(self) -> bool:
-        return self.costs[0].value > self.costs[1].value
-
 
 def price_reversal(source: Source) -> Report:
     prices, left_out = _prices(source.targets.values())
-    found = _pairs(_cells(source), prices)
-    some = sorted((pair for pair in found if pair.reversed), key=_most)
+    pairs = _pairs(_cells(source), prices)
+    reversals = [pair for pair in pairs if pair.costs[0].value > pair.costs[1].value]
+    reversals.sort(key=lambda pair: (-(pair.dearer.value if pair.dearer else inf), pair.model, pair.than))
+    note = (
+        f"{len(reversals)} of the {len(pairs)} pairs of models that can be compared.",
+        _NOTE,
+        f"Left out, with several prices: {', '.join(left_out)}." if left_out else "",
+    )
     return Report(
         name="price-reversal",
         title="Cheaper by list price, dearer in fact",
         columns=_COLUMNS,
-        rows=tuple(map(_row, some)),
-        note=" ".join(_notes(len(some), len(found), prices, left_out)),
-        since_ms=source.asked.since_ms,
-        until_ms=source.asked.until_ms,
-        plots=_plots(some[:_MOST_BARS]),
+        rows=tuple(map(_row, reversals)),
+        note=" ".join(filter(None, note)) if prices else _NO_PRICES,
+        plots=_plots(reversals[:_MOST_BARS]),
     )
 
 
 def _plots(some: Sequence[Pair]) -> tuple[Plot, ...]:
-    marks = tuple(
+    marks = (
         Mark(label=f"{pair.model} : {pair.than}", value=factor.value, low=factor.low, high=factor.high)
         for pair in some
         if (factor := pair.dearer) is not None
     )
-    title = "How many times as dear, though cheaper by list price"
-    return (Plot(title=title, shape=Shape.BARS, unit=Kind.FACTOR, marks=marks),) if marks else ()
-
-
-def _most(pair: Pair) -> tuple[float, str, str]:
-    return -(pair.dearer.value if pair.dearer else float("inf")), pair.model, pair.than
-
-
-def _notes(some: int, of_all: int, prices: Mapping[str, object], left_out: Sequence[str]) -> Iterable[str]:
-    if not prices:
-        return (_NO_PRICES,)
-    first = f"{some} of the {of_all} pairs of models that can be compared."
-    rest = (f"Left out, with several prices: {', '.join(left_out)}.",) if left_out else ()
-    return (first, _NOTE, *rest)
+    return plots("How many times as dear, though cheaper by list price", Shape.BARS, Kind.FACTOR, marks)
 
 
 def _prices(targets: Iterable[Target]) -> tuple[dict[str, tuple[int, int]], list[str]]:
     """Input and output by model, in nano-USD per million tokens; and models whose targets don't agree on them."""
-    found: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
+    lists: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
     for target in targets:
         price = target.model.price
         if price is not None and not price.assumed:
-            found[target.model.id].add((price.input, price.output))
-    left_out = sorted(model for model, prices in found.items() if len(prices) > 1)
-    return {model: next(iter(prices)) for model, prices in found.items() if len(prices) == 1}, left_out
+            lists[target.model.id].add((price.input, price.output))
+    left_out = sorted(model for model, prices in lists.items() if len(prices) > 1)
+    return {model: next(iter(prices)) for model, prices in lists.items() if len(prices) == 1}, left_out
 
 
 def _cells(source: Source) -> dict[str, dict[Labels, Cost]]:
     """By model, then by task and difficulty."""
     mute = {target.model.id for target in source.targets.values() if silent(target)}
-    measures = (*_SPENT, *_TOKENS)
-    found: defaultdict[str, dict[Labels, Cost]] = defaultdict(dict)
+    measures = (*SPENT, *_TOKENS)
+    costs: defaultdict[str, dict[Labels, Cost]] = defaultdict(dict)
     for (model, *about), sums in source.sums(attempts.TABLE, ("model", *_ABOUT), measures, CLIENTS).items():
-        facts, (sent, made, counted) = Facts(*sums[: len(_SPENT)]), sums[len(_SPENT) :]
+        facts, (sent, made, counted) = Facts(*sums[: len(SPENT)]), sums[len(SPENT) :]
         known = model in mute or facts.thinking_known >= counted
-        found[str(model)][tuple(about)] = Cost(facts, sent, made, known)
-    return found
+        costs[str(model)][tuple(about)] = Cost(facts, sent, made, known)
+    return costs
 
 
 def _pairs(cells: Mapping[str, Mapping[Labels, Cost]], prices: Mapping[str, tuple[int, int]]) -> list[Pair]:
     """All that can be compared; each once, the cheaper by list first."""
     models = [model for model in sorted(cells) if model in prices]
-    found = []
-    for one, other in permutations(models, 2):
-        shared = _shared(cells[one], cells[other])
-        lists = tuple(_list(prices[model], shared) for model in (one, other))
+    pairs = []
+    for left, right in permutations(models, 2):
+        shared = _shared(cells[left], cells[right])
+        lists = tuple(_list(prices[model], shared) for model in (left, right))
         if shared and lists[0] < lists[1]:
-            found.append(_pair(one, other, lists, shared))
-    return found
+            pairs.append(_pair(left, right, lists, shared))
+    return pairs
 
 
-def _shared(one: Mapping[Labels, Cost], other: Mapping[Labels, Cost]) -> Shared:
+def _shared(left: Mapping[Labels, Cost], right: Mapping[Labels, Cost]) -> Shared:
     """Each weighs by what it tells of a difference, so that a cell counts as the smaller of both does."""
-    both = [(cost, other[about]) for about, cost in one.items() if about in other]
+    both = [(cost, right[about]) for about, cost in left.items() if about in right]
     numbers = [(first.facts.answers, second.facts.answers) for first, second in both]
     return [(a * b / (a + b), *pair) for (a, b), pair in zip(numbers, both, strict=True) if min(a, b) >= LEAST]
 
@@ -165,35 +141,23 @@ def _list(price: tuple[int, int], shared: Shared) -> float:
     return (price[0] * sent + price[1] * made) / (sent + made) if sent + made else sum(price) / len(price)
 
 
-def _pair(one: str, other: str, lists: tuple[float, ...], shared: Shared) -> Pair:
+def _pair(left: str, right: str, lists: tuple[float, ...], shared: Shared) -> Pair:
     costs, thoughts = [], []
     for parts in ([(weight, cost) for weight, cost, _ in shared], [(weight, cost) for weight, _, cost in shared]):
         costs.append(weighted([(weight, price) for weight, cost in parts if (price := cost.facts.price) is not None]))
-        thoughts.append(weighted([(weight, Estimate(_thought(cost))) for weight, cost in parts]).value)
+        each = [(weight, Estimate(cost.facts.thinking_cost / cost.facts.answers)) for weight, cost in parts]
+        thoughts.append(weighted(each).value)
     known = all(cost.known for _, *pair in shared for cost in pair)
     answers = sum(cost.facts.answers for _, *pair in shared for cost in pair)
-    return Pair(one, other, answers, lists, tuple(costs), tuple(thoughts) if known else None)
-
-
-def _thought(cost: Cost) -> float:
-    return cost.facts.thinking_cost / cost.facts.answers
+    return Pair(left, right, answers, lists, tuple(costs), tuple(thoughts) if known else None)
 
 
 def _row(pair: Pair) -> Row:
     factor = pair.dearer or (None, None, None)
-    (cost, other), thoughts = (one.value for one in pair.costs), pair.thoughts
+    (cost, other), thoughts = (estimate.value for estimate in pair.costs), pair.thoughts
     without = part = None
     if thoughts is not None:
         rest = other - thoughts[1]
         without = (cost - thoughts[0]) / rest if rest > 0 else None
         part = (thoughts[0] - thoughts[1]) / (cost - other)
-    money = (*pair.lists, cost, other)
-    return pair.model, pair.than, pair.answers, *(usd_from_nano(round(mean)) for mean in money), *factor, without, part
-
-
-REPORT = Definition(
-    name="price-reversal",
-    summary="Models that are cheaper by list price and were dearer in fact, and how much of that is thinking.",
-    make=price_reversal,
-    where=("model", *_ABOUT),
-)
+    return pair.model, pair.than, pair.answers, *map(usd, (*pair.lists, cost, other)), *factor, without, part

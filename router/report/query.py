@@ -1,8 +1,10 @@
 """What is asked of a report, and the sums of the ledger that answer it."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from difflib import get_close_matches
+from typing import TypeVar
 from zoneinfo import ZoneInfo, available_timezones
 
 from msgspec import Struct, structs
@@ -17,9 +19,25 @@ from router.types.target import Target
 
 # What a report is made from, and what every report tells of itself.
 
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Values of the same key together."""
+    groups: defaultdict[K, list[T]] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return groups
+
+
+def summed(kind: Callable[..., T], parts: Iterable[Iterable[int]]) -> T:
+    """`kind` of the sums of all parts, place by place; of none without a part."""
+    return kind(*map(sum, zip(*parts, strict=True)))
+
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What somebody wants to know. `by` is empty for the report's own usual; times are Unix ms, None is open."""
+    """What a report is asked. `by` is empty for the report's own usual; times are Unix ms, None is open."""
 
     by: tuple[str, ...] = ()
     where: tuple[Where, ...] = ()
@@ -54,13 +72,13 @@ class Source(Struct, frozen=True, kw_only=True):
 
     def sums(self, table: str, by: Sequence[str], measures: Sequence[str], *where: Where) -> Sums:
         """Of the window and filters that were asked for, and `where`. Raises ValueError and `Expired`."""
-        return sums(self.connection, self._query(table, by, measures, where))
+        return sums(self.connection, self.query(table, by, measures, where))
 
     def passes(self, by: Sequence[str], measures: Sequence[str], *where: Where) -> Sums:
         """Of judged answers (`router.ledger.facts.passes`); otherwise as `sums`."""
-        return passes.sums(self.connection, self._query(passes.TABLE, by, measures, where))
+        return passes.sums(self.connection, self.query(passes.TABLE, by, measures, where))
 
-    def _query(self, table: str, by: Sequence[str], measures: Sequence[str], where: Sequence[Where]) -> Query:
+    def query(self, table: str, by: Sequence[str], measures: Sequence[str], where: Sequence[Where]) -> Query:
         asked = self.asked
         return Query(
             table=table,
@@ -72,7 +90,7 @@ class Source(Struct, frozen=True, kw_only=True):
         )
 
 
-class Definition(Struct, frozen=True, kw_only=True):
+class Definition(Struct, frozen=True):
     """One report: what it is called, what may be asked of it, and the pure function that makes it."""
 
     name: str
@@ -86,6 +104,8 @@ class Definition(Struct, frozen=True, kw_only=True):
     needs_subject: bool = False
     """It is about one request or session, which must be named."""
     takes_baseline: bool = False
+    timeless: bool = False
+    """It does not say which window it was asked for."""
     needs_pots: bool = False
     """It can't be made while the store of the budgets does not answer; others leave that store alone."""
 
@@ -116,13 +136,16 @@ def asked(definition: Definition, question: Question, now_ms: int) -> Asked:
     since_ms, until_ms = moment("since", question.since, now_ms, zone), moment("until", question.until, now_ms, zone)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise wrong("since", f"since ({question.since}) is not before until ({question.until}).")
+    by = _by(definition, tuple(dict.fromkeys(name.strip() for name in question.by.split(",") if question.by)))
+    if question.baseline and not definition.takes_baseline:
+        raise wrong("baseline", f"{definition.name} compares with no baseline: leave it out.")
     return Asked(
-        by=_by(definition, _names(question.by)),
+        by=by,
         since_ms=since_ms,
         until_ms=until_ms,
         zone=zone,
         now_ms=now_ms,
-        baseline=_baseline(definition, question.baseline),
+        baseline=question.baseline,
         subject=_subject(definition, question.subject),
     )
 
@@ -134,8 +157,8 @@ def zone_of(name: str) -> tzinfo:
     known = available_timezones()
     if name in known:
         return ZoneInfo(name)
-    folded = {one.casefold(): one for one in known}
-    near = [folded[one] for one in get_close_matches(name.casefold(), folded, n=3)]
+    folded = {zone.casefold(): zone for zone in known}
+    near = [folded[zone] for zone in get_close_matches(name.casefold(), folded, n=3)]
     meant = f" Did you mean {' or '.join(near)}?" if near else ""
     raise wrong("zone", f"zone: '{name[:40]}' is no time zone.{meant} Send an IANA name such as Europe/Berlin or UTC.")
 
@@ -148,24 +171,13 @@ def named(known: Collection[str]) -> str:
     return f"Known: {', '.join(known)}." if known else "There is none."
 
 
-def _names(text: str) -> tuple[str, ...]:
-    """Each once."""
-    return tuple(dict.fromkeys(name.strip() for name in text.split(","))) if text else ()
-
-
-def _by(definition: Definition, names: Sequence[str]) -> tuple[str, ...]:
+def _by(definition: Definition, names: tuple[str, ...]) -> tuple[str, ...]:
     if names and not definition.by:
         raise wrong("by", f"{definition.name} has groups of its own: leave by out.")
     unknown = next((name for name in names if name not in definition.by), None)
     if unknown is not None:
         raise wrong("by", f"{definition.name} can't be grouped by '{unknown[:40]}'. {named(definition.by)}")
-    return tuple(names)
-
-
-def _baseline(definition: Definition, name: str) -> str:
-    if name and not definition.takes_baseline:
-        raise wrong("baseline", f"{definition.name} compares with no baseline: leave it out.")
-    return name
+    return names
 
 
 def _subject(definition: Definition, subject: str) -> str:

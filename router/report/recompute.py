@@ -12,7 +12,7 @@ from router.ledger.ledger import Ledger
 from router.ledger.rows import Kept, Line
 from router.ledger.verify import Check, Finding
 from router.ledger.write import usage_of
-from router.types.price import Price, Prices, price_then
+from router.types.price import Prices, price_then
 
 _OURS = ("priced", "estimated")
 """Sources of a cost that our own price made, from before rows said what it made of the usage."""
@@ -57,8 +57,11 @@ class Repricing:
                 continue
             price = price_then(self._prices, str(attempt["model"]), str(attempt["price_version"]))
             self.attempts, self.elsewhere = self.attempts + 1, self.elsewhere + (price is None)
-            if price is not None and (computed := _cost(price, attempt)) != recorded:
-                yield Changed(kept.id, int(str(attempt["number"])), recorded, computed)
+            if price is not None:
+                row: Mapping[str, Any] = attempt
+                computed = charge(price, usage_of(row), at_ms=row["started_ms"], took_ms=row["total_ms"]).own or 0
+                if computed != recorded:
+                    yield Changed(kept.id, int(row["number"]), recorded, computed)
 
 
 def repriced(prices: Prices) -> Check:
@@ -67,9 +70,9 @@ def repriced(prices: Prices) -> Check:
 
     def look(kept: Kept) -> Iterator[Finding]:
         try:
-            for one in again.changed(kept):
-                says = f"it cost {one.recorded} nano-USD at its price, which makes {one.computed} of its usage now"
-                yield Finding("attempts", f"{one.request_id} attempt {one.number}", says)
+            for diff in again.changed(kept):
+                says = f"it cost {diff.recorded} nano-USD at its price, which makes {diff.computed} of its usage now"
+                yield Finding("attempts", f"{diff.request_id} attempt {diff.number}", says)
         except (msgspec.MsgspecError, TypeError, ValueError):
             yield Finding("attempts", kept.id, "the usage of an attempt can't be read")
 
@@ -81,7 +84,7 @@ def recompute(ledger: Ledger, prices: Prices) -> Recomputed:
     again = Repricing(prices)
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        changed = tuple(one for kept in rows.every(connection) for one in again.changed(kept))
+        changed = tuple(change for kept in rows.every(connection) for change in again.changed(kept))
     return Recomputed(again.attempts, again.elsewhere, changed)
 
 
@@ -92,7 +95,3 @@ def _recorded(attempt: Line) -> int | None:
     own = attempt["own_cost"]
     recorded = attempt["cost"] if own is None and attempt["cost_source"] in _OURS else own
     return None if recorded is None else int(recorded)
-
-
-def _cost(price: Price, row: Mapping[str, Any]) -> int:
-    return charge(price, usage_of(row), at_ms=row["started_ms"], took_ms=row["total_ms"]).own or 0

@@ -1,41 +1,28 @@
 """How often each target failed, what stood in for it, how long it took, and how long we did."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
 from router.ledger.facts.query import Label, Where
-from router.report.query import Definition, Source
-from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, Value
+from router.report.query import Source
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, columns, plots
 from router.report.statistics import percentile, wilson
 from router.types.attempt import ErrorKind
 
 OK = "ok"
 RESTING: str = ErrorKind.CIRCUIT_OPEN
 GIVEN_UP = frozenset({"client_gone", "outrun"})
-"""Outcomes that say nothing about a target: nobody waited for it to the end."""
+"""Outcomes that say nothing about a target: its answer was not waited for to the end."""
 REFUSED = frozenset({ErrorKind.CONTEXT_LENGTH, ErrorKind.CONTENT_FILTER, ErrorKind.BAD_REQUEST})
 """It was there, and said that it does not answer such a request."""
-_COUNTS = ("attempts", "answered", "failed")
-_ROLES = ("hedge", "cascade", "vote")
-_COLUMNS = (
-    Column("target", Kind.LABEL),
-    *(Column(name, Kind.COUNT) for name in _COUNTS),
-    *(Column(name, Kind.SHARE) for name in ("error_rate", "error_low", "error_high")),
-    *(Column(name, Kind.COUNT, rare=True) for name in ("refused", "given_up", "skipped", "retries")),
-    Column("fallbacks", Kind.COUNT),
-    *(Column(name, Kind.COUNT, rare=True) for name in _ROLES),
-    *(Column(name, Kind.MS) for name in ("p50_ms", "p90_ms", "p99_ms")),
-    *(Column(name, Kind.MS) for name in ("first_p50_ms", "first_p90_ms", "first_p99_ms")),
-    *(Column(name, Kind.COUNT) for name in ("overhead_p50_us", "overhead_p99_us")),
-)
-_OUTCOME_COLUMNS = (
-    Column("target", Kind.LABEL),
-    Column("outcome", Kind.LABEL),
-    Column("attempts", Kind.COUNT),
-    Column("share", Kind.SHARE),
+_COLUMNS = columns(
+    "target:label attempts:count answered:count failed:count error_rate:share error_low:share error_high:share",
+    "refused:count? given_up:count? skipped:count? retries:count? fallbacks:count hedge:count? cascade:count?",
+    "vote:count? p50_ms p90_ms p99_ms first_p50_ms first_p90_ms first_p99_ms overhead_p50_us:count",
+    "overhead_p99_us:count",
 )
 _NOTE = (
     "Attempts: of which anything was sent; skipped: while the target rested after failures. The error rate is failed of"
@@ -47,24 +34,14 @@ _NOTE = (
 
 
 class _Seen(Struct):
-    """Of one target, or of all."""
+    """Of one target, or of all: how often each outcome, and each role, retries and fallbacks among them; how many in
+    each bucket of time."""
 
-    outcomes: Counter[str]
-    roles: Counter[str]
-    total_ms: Counter[int]
-    first_ms: Counter[int]
-    overhead_us: Counter[int]
-    retries: int = 0
-    fallbacks: int = 0
-
-    def add(self, other: "_Seen") -> None:
-        self.outcomes += other.outcomes
-        self.roles += other.roles
-        self.total_ms += other.total_ms
-        self.first_ms += other.first_ms
-        self.overhead_us += other.overhead_us
-        self.retries += other.retries
-        self.fallbacks += other.fallbacks
+    outcomes: Counter[str] = field(default_factory=Counter)
+    roles: Counter[str] = field(default_factory=Counter)
+    total_ms: Counter[int] = field(default_factory=Counter)
+    first_ms: Counter[int] = field(default_factory=Counter)
+    overhead_us: Counter[int] = field(default_factory=Counter)
 
     @property
     def asked(self) -> int:
@@ -85,78 +62,52 @@ class _Seen(Struct):
 
     @property
     def failed(self) -> int:
-        """An outcome that nobody knows is a failure."""
+        """An unknown outcome is a failure."""
         return self.judged - self.outcomes[OK]
 
 
-def _nothing() -> _Seen:
-    return _Seen(Counter(), Counter(), Counter(), Counter(), Counter())
-
-
-def _made(source: Source) -> Report:
-    seen = _seen(source)
-    every = _nothing()
-    for one in seen.values():
-        every.add(one)
+def reliability(source: Source) -> Report:
+    seen, every = _seen(source)
     ranked = sorted(seen.items(), key=lambda item: (-item[1].asked, item[0]))
-    rows = tuple(_row(name, one) for name, one in ranked)
     return Report(
         name="reliability",
         title="Reliability by target",
         columns=_COLUMNS,
-        rows=rows,
-        totals=_row("total", every) if rows else None,
+        rows=tuple(_row(name, counts) for name, counts in ranked),
+        totals=_row("total", every) if ranked else None,
         note=_NOTE,
-        since_ms=source.asked.since_ms,
-        until_ms=source.asked.until_ms,
         below=_outcomes(ranked),
         plots=_plots(ranked),
     )
 
 
-REPORT = Definition(
-    name="reliability",
-    summary="Errors, fallbacks, latency and our own overhead, by target.",
-    make=_made,
-    where=("target",),
-)
+def _seen(source: Source) -> tuple[Mapping[str, _Seen], _Seen]:
+    """By target, and of all; without requests that asked no target."""
+    by_target: defaultdict[str, _Seen] = defaultdict(_Seen)
+    every = _Seen()
 
+    def note(target: Label, counter: str, key: Label, count: int) -> None:
+        if target is not None and key is not None:
+            for seen in (by_target[str(target)], every):
+                getattr(seen, counter)[key] += count
 
-def _seen(source: Source) -> Mapping[str, _Seen]:
-    """Requests that asked no target are nobody's."""
-    found: dict[str, _Seen] = {}
-
-    def of(target: Label) -> _Seen:
-        return found.setdefault(str(target), _nothing())
-
-    told = ("attempts", "retries", "fallbacks")
-    for (target, outcome), (count, retries, fallbacks) in source.sums(TABLE, ("target", "outcome"), told).items():
-        if target is not None:
-            one = of(target)
-            one.outcomes[str(outcome)] += count
-            one.retries += retries
-            one.fallbacks += fallbacks
+    measures = ("attempts", "retries", "fallbacks")
+    for (target, outcome), (count, retries, fallbacks) in source.sums(TABLE, ("target", "outcome"), measures).items():
+        note(target, "outcomes", str(outcome), count)
+        note(target, "roles", "retry", retries)
+        note(target, "roles", "fallback", fallbacks)
     for (target, role), (count,) in source.sums(TABLE, ("target", "role"), ("attempts",)).items():
-        if target is not None and role is not None:
-            of(target).roles[str(role)] += count
+        note(target, "roles", role, count)
     answered, streams = Where("outcome", frozenset({OK})), Where("stream", frozenset({1}))
-    for target, edge, count in _times(source, "total_ms", "attempts", answered):
-        of(target).total_ms[edge] += count
-    for target, edge, count in _times(source, "first_ms", "attempts", streams):
-        of(target).first_ms[edge] += count
-    for target, edge, count in _times(source, "overhead_us", "requests"):
-        of(target).overhead_us[edge] += count
-    return found
-
-
-def _times(source: Source, dimension: str, measure: str, *where: Where) -> list[tuple[Label, int, int]]:
-    """Target, lower edge of a bucket, how many in it."""
-    found = source.sums(TABLE, ("target", dimension), (measure,), *where)
-    return [
-        (target, int(edge), count)
-        for (target, edge), (count,) in found.items()
-        if target is not None and edge is not None and count
-    ]
+    for name, measure, where in (
+        ("total_ms", "attempts", (answered,)),
+        ("first_ms", "attempts", (streams,)),
+        ("overhead_us", "requests", ()),
+    ):
+        for (target, edge), (count,) in source.sums(TABLE, ("target", name), (measure,), *where).items():
+            if count:
+                note(target, name, edge, count)
+    return by_target, every
 
 
 def _row(label: str, seen: _Seen) -> Row:
@@ -164,8 +115,8 @@ def _row(label: str, seen: _Seen) -> Row:
     rates: tuple[Value, ...] = (None, None, None) if interval is None else (seen.failed / seen.judged, *interval)
     return (
         *(label, seen.asked, seen.outcomes[OK], seen.failed, *rates),
-        *(seen.refused, seen.given_up, seen.outcomes[RESTING], seen.retries, seen.fallbacks),
-        *(seen.roles[role] for role in _ROLES),
+        *(seen.refused, seen.given_up, seen.outcomes[RESTING]),
+        *(seen.roles[role] for role in ("retry", "fallback", "hedge", "cascade", "vote")),
         *(percentile(seen.total_ms, EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
         *(percentile(seen.first_ms, EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
         *(percentile(seen.overhead_us, EDGES_US, share) for share in (0.5, 0.99)),
@@ -179,24 +130,22 @@ def _outcomes(ranked: list[tuple[str, _Seen]]) -> tuple[Report, ...]:
         for outcome, count in sorted(seen.outcomes.items(), key=lambda item: (-item[1], item[0]))
         if outcome != OK and count
     )
-    if not rows:
-        return ()
-    return (Report(name="outcomes", title="What went wrong", columns=_OUTCOME_COLUMNS, rows=rows),)
+    names = columns("target:label outcome:label attempts:count share:share")
+    return (Report(name="outcomes", title="What went wrong", columns=names, rows=rows),) if rows else ()
 
 
 def _plots(ranked: list[tuple[str, _Seen]]) -> tuple[Plot, ...]:
-    rates = tuple(
+    rates = (
         Mark(label=name, value=seen.failed / seen.judged, low=interval[0], high=interval[1])
         for name, seen in ranked
         if (interval := wilson(seen.failed, seen.judged)) is not None
     )
-    slow = tuple(
+    slow = (
         Mark(label=name, value=p90)
         for name, seen in ranked
         if (p90 := percentile(seen.total_ms, EDGES_MS, 0.9)) is not None
     )
-    plots = (
-        Plot(title="Error rate, with 95 % intervals", shape=Shape.BARS, unit=Kind.SHARE, marks=rates),
-        Plot(title="Nine of ten answers were complete within", shape=Shape.BARS, unit=Kind.MS, marks=slow),
+    return (
+        *plots("Error rate, with 95 % intervals", Shape.BARS, Kind.SHARE, rates),
+        *plots("Nine of ten answers were complete within", Shape.BARS, Kind.MS, slow),
     )
-    return tuple(plot for plot in plots if plot.marks)

@@ -1,6 +1,6 @@
 """A report as text, HTML and CSV."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from io import StringIO
@@ -44,8 +44,7 @@ def written(report: Report) -> Written:
         for place, column in enumerate(report.columns)
         if not column.rare or any(line[place] for line in lines)
     ]
-    cells = [_cells(column.kind, values) for column, values in filled]
-    rows = list(zip(*cells, strict=True))
+    rows = list(zip(*(_cells(column.kind, values) for column, values in filled), strict=True))
     totals = rows.pop() if report.totals else ()
     # A total is of all: a label that it lacks is not one that its rows lack.
     totals = tuple("" if text == NO_LABEL else text for text in totals)
@@ -69,7 +68,7 @@ def _document(report: Report) -> dict[str, object]:
         "totals": as_object(report.columns, report.totals) if report.totals else None,
         "note": report.note,
         "sound": report.sound,
-        "below": [_document(one) for one in report.below],
+        "below": [_document(part) for part in report.below],
     }
 
 
@@ -112,9 +111,17 @@ def _json(kind: Kind, value: Value) -> object:
 
 def _cells(kind: Kind, values: Sequence[Value]) -> list[str]:
     """Amounts with as many decimals as the longest of them needs."""
-    money = [value for value in values if isinstance(value, Decimal)]
-    places = max([_LEAST_PLACES, *map(_places, money)])
+    decimals = (len(plain(value).partition(".")[2]) for value in values if isinstance(value, Decimal))
+    places = max((_LEAST_PLACES, *decimals))
     return [f"{value:,.{places}f}" if isinstance(value, Decimal) else _cell(kind, value) for value in values]
+
+
+_WRITTEN: Mapping[Kind, Callable[[float], str]] = {
+    Kind.TIME: lambda value: iso(round(value)),
+    Kind.SHARE: lambda value: f"{100 * value:,.1f} %",
+    Kind.FACTOR: lambda value: f"{value:,.2f} ×",
+    Kind.RATE: lambda value: f"{value:.3f}",
+}
 
 
 def _cell(kind: Kind, value: str | int | float | None) -> str:
@@ -122,24 +129,9 @@ def _cell(kind: Kind, value: str | int | float | None) -> str:
         return NO_LABEL if kind is Kind.LABEL else UNKNOWN
     if isinstance(value, str):
         return shown(value)
-    if kind is Kind.TIME:
-        return iso(round(value))
-    return _number(kind, value)
-
-
-def _number(kind: Kind, value: float) -> str:
-    if kind is Kind.SHARE:
-        return f"{100 * value:,.1f} %"
-    if kind is Kind.FACTOR:
-        return f"{value:,.2f} ×"
-    if kind is Kind.RATE:
-        return f"{value:.3f}"
+    if kind in _WRITTEN:
+        return _WRITTEN[kind](value)
     return f"{rounded(value):,}" if kind in NUMBERS else str(value)
-
-
-def _places(amount: Decimal) -> int:
-    _, _, decimals = plain(amount).partition(".")
-    return len(decimals)
 
 
 # Which columns of a report stand beside each other where there is so much room; the others follow below.
@@ -158,7 +150,7 @@ def parts(text: Written, width: int) -> Iterator[list[int]]:
     room = width - 1 - sum(_width(text, place) for place in labels)
     part: list[int] = []
     for place in rest:
-        if part and sum(_width(text, one) for one in (*part, place)) > room:
+        if part and sum(_width(text, at) for at in (*part, place)) > room:
             yield labels + part
             part = []
         part.append(place)
@@ -252,7 +244,10 @@ https://owasp.org/www-community/attacks/CSV_Injection"""
 
 def as_csv(report: Report, table: str = "") -> bytes:
     """The report's first table, or the one of that name. Raises a 400 `ClientError` for a name that it lacks."""
-    chosen = _table(report, table)
+    named_tables = {part.name: part for part in reversed(list(tables(report)))}
+    if table and table not in named_tables:
+        raise wrong("table", f"{report.name} has no table '{table[:40]}'. {named(sorted(named_tables))}")
+    chosen = named_tables[table] if table else report
     lines = [[column.name for column in chosen.columns]]
     lines += [
         [cell(column.kind, value) for column, value in zip(chosen.columns, row, strict=True)] for row in chosen.rows
@@ -264,13 +259,15 @@ def as_csv(report: Report, table: str = "") -> bytes:
 def tables(report: Report) -> Iterator[Report]:
     """The report itself, and all that stands below it."""
     yield report
-    for one in report.below:
-        yield from tables(one)
+    for part in report.below:
+        yield from tables(part)
 
 
 def cell(kind: Kind, value: Value) -> str:
+    """Text always stands between quotes: a spreadsheet may take a semicolon for the end of a cell."""
     if isinstance(value, str):
-        return _text(value)
+        safe = shown(f"'{value}" if value.startswith(_FORMULA) else value)
+        return '"' + safe.replace('"', '""') + '"'
     if value is None:
         return ""
     if isinstance(value, Decimal):
@@ -278,18 +275,3 @@ def cell(kind: Kind, value: Value) -> str:
     if kind is Kind.TIME and isinstance(value, int):
         return iso(value)
     return str(rounded(value))
-
-
-def _text(value: str) -> str:
-    """Always between quotes: a spreadsheet may take a semicolon for the end of a cell."""
-    safe = shown(f"'{value}" if value.startswith(_FORMULA) else value)
-    return '"' + safe.replace('"', '""') + '"'
-
-
-def _table(report: Report, name: str) -> Report:
-    if not name:
-        return report
-    found = {one.name: one for one in reversed(list(tables(report)))}
-    if name not in found:
-        raise wrong("table", f"{report.name} has no table '{name[:40]}'. {named(sorted(found))}")
-    return found[name]

@@ -2,21 +2,22 @@
 
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from enum import StrEnum
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.errors import ClientError
 from router.ledger.facts.attempts import HOUR_MS, QUARTER_MS
+from router.types.price import usd_from_nano
 
 # `since` and `until` as people write them.
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
-_HOUR_MS = 3_600_000
 _LONG = ("d", "w")
 """These ages begin with their hour: old rows are sums by hour."""
 _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -29,7 +30,7 @@ def moment(param: str, text: str, now_ms: int, zone: tzinfo = UTC) -> int | None
     age = _AGE.fullmatch(text)
     if age:
         past = now_ms - int(age[1]) * _UNIT_MS[age[2]]
-        return past - past % _HOUR_MS if age[2] in _LONG else past
+        return past - past % HOUR_MS if age[2] in _LONG else past
     try:
         when = datetime.fromisoformat(text)
         return round((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
@@ -62,12 +63,10 @@ def shown(text: str) -> str:
     """Every character that would not be seen is written as an escape: a line break as \\n, U+202E as \\u202e."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(map(_shown, text))
-
-
-def _shown(one: str) -> str:
-    hidden = unicodedata.category(one) in _HIDDEN and one not in _KEPT
-    return one.encode("unicode_escape").decode() if hidden else one
+    return "".join(
+        char.encode("unicode_escape").decode() if char not in _KEPT and unicodedata.category(char) in _HIDDEN else char
+        for char in text
+    )
 
 
 # What every report is: columns, rows, totals, and a note on how to read them.
@@ -107,6 +106,26 @@ class Column(Struct, frozen=True):
     """Tables for people leave it out while there is nothing in it."""
 
 
+def columns(*texts: str) -> tuple[Column, ...]:
+    """Of words such as "route:label requests:count cost_usd retries:count?": a name, its kind, ? where it is rare.
+    Without a kind a name in _usd is USD, one in _ms is ms, any other one is text."""
+    words = [(*word.removesuffix("?").partition(":"), word.endswith("?")) for text in texts for word in text.split()]
+    usual = {"_usd": Kind.USD, "_ms": Kind.MS}
+    return tuple(
+        Column(name, Kind(kind) if kind else next((usual[end] for end in usual if name.endswith(end)), Kind.TEXT), rare)
+        for name, _, kind, rare in words
+    )
+
+
+def labels(names: Iterable[str]) -> tuple[Column, ...]:
+    return tuple(Column(name, Kind.LABEL) for name in names)
+
+
+def usd(nano: Value) -> Decimal | None:
+    """nano-USD → USD, to the nano-dollar; None is unknown."""
+    return usd_from_nano(round(nano)) if isinstance(nano, int | float) else None
+
+
 class Mark(Struct, frozen=True, kw_only=True):
     """One value of a chart, and the interval that it may lie in. Money is in nano-USD: charts round, tables don't."""
 
@@ -131,7 +150,7 @@ class Shape(StrEnum):
 
 
 class Plot(Struct, frozen=True, kw_only=True):
-    """What a chart shows, for whoever draws it. `unit` and `x_unit`: what the numbers are."""
+    """What a chart shows. `unit` and `x_unit`: what the numbers are."""
 
     title: str
     shape: Shape
@@ -139,6 +158,21 @@ class Plot(Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...]
     x_unit: Kind = Kind.COUNT
     x_title: str = ""
+
+
+def plots(
+    title: str, shape: Shape, unit: Kind, marks: Iterable[Mark], x_unit: Kind = Kind.COUNT, x_title: str = ""
+) -> tuple[Plot, ...]:
+    """One, or none where nothing is to be seen."""
+    plot = Plot(title=title, shape=shape, unit=unit, marks=tuple(marks), x_unit=x_unit, x_title=x_title)
+    return (plot,) if plot.marks else ()
+
+
+def bars(sizes: Sequence[tuple[str, float]], most: int) -> list[Mark]:
+    """The first ones; all others are one bar, so that the bars add up."""
+    marks = [Mark(label=label, value=size) for label, size in sizes[:most]]
+    rest = [size for _, size in sizes[most:]]
+    return [*marks, Mark(label=f"{len(rest)} others", value=sum(rest))] if rest else marks
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -163,24 +197,9 @@ class Report(Struct, frozen=True, kw_only=True):
         place = next(number for number, column in enumerate(self.columns) if column.name == name)
         return tuple(row[place] for row in self.rows)
 
-    def narrowed(self, *names: str) -> "Report":
-        """With these columns only, in their own order."""
-        places = [number for number, column in enumerate(self.columns) if column.name in names]
-
-        def cut(row: Row) -> Row:
-            return tuple(row[place] for place in places)
-
-        return structs.replace(
-            self,
-            columns=tuple(self.columns[place] for place in places),
-            rows=tuple(map(cut, self.rows)),
-            totals=None if self.totals is None else cut(self.totals),
-        )
-
     def total(self, name: str) -> Value:
         """Raises KeyError for a name that this report lacks, and for every name where it has no totals."""
-        names = (column.name for column in self.columns)
-        return dict(zip(names, self.totals or (), strict=False))[name]
+        return dict(zip((column.name for column in self.columns), self.totals or (), strict=False))[name]
 
 
 # How far sums over hours may be off: a moving-block bootstrap (Künsch 1989, Annals of Statistics 17, 1217), which

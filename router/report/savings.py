@@ -2,10 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from decimal import Decimal
 from fractions import Fraction
-from functools import reduce
-from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +12,9 @@ from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS, JUDGE
 from router.ledger.facts.query import Label, Where
 from router.report.judged import Facts, Labels, cells, pooled
-from router.report.query import Definition, Source, named, wrong
-from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, bounds, day, drawn
+from router.report.query import Source, grouped, named, summed, wrong
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, bounds, columns, day, drawn, labels, plots, usd
 from router.report.statistics import Estimate, weighted
-from router.types.price import usd_from_nano
 
 # What the same requests would have cost, and how often they would have been right, at one target: as the decisions
 # expected it, corrected by what was expected of that target and came out.
@@ -41,9 +37,6 @@ class Sum(NamedTuple):
     pass_e4: int = 0
     actual: int = 0
 
-    def plus(self, other: "Sum") -> "Sum":
-        return Sum(*map(add, self, other))
-
 
 class Offer(NamedTuple):
     group: Labels
@@ -58,7 +51,7 @@ class Offer(NamedTuple):
 
     @property
     def alone(self) -> bool:
-        """Nobody but the candidate was paid, as far as it answered."""
+        """Only the candidate was paid, as far as it answered."""
         return self.first and self.strategy not in _SEVERAL
 
 
@@ -110,69 +103,66 @@ class Alternative(NamedTuple):
 
 def offered(source: Source, by: Sequence[str], read: Callable[[Labels], Labels]) -> list[Offer]:
     """`read`: labels of these dimensions → the group that they belong to."""
-    found = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES)
-    return _added(
-        Offer(read(labels[: len(by)]), labels[-3], labels[-2], labels[-1], Sum(*sums)) for labels, sums in found.items()
+    groups = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES)
+    return _together(
+        Offer(read(labels[: len(by)]), labels[-3], labels[-2], labels[-1], Sum(*sums))
+        for labels, sums in groups.items()
     )
 
 
-def merged(found: Iterable[Offer]) -> list[Offer]:
+def merged(every: Iterable[Offer]) -> list[Offer]:
     """All groups as one, which has no labels."""
-    return _added(one._replace(group=()) for one in found)
+    return _together(offer._replace(group=()) for offer in every)
 
 
-def _added(found: Iterable[Offer]) -> list[Offer]:
+def _together(every: Iterable[Offer]) -> list[Offer]:
     """One for each group, choice, candidate and strategy."""
-    added: dict[tuple[object, ...], Offer] = {}
-    for one in found:
-        before = added.get(one[:-1])
-        added[one[:-1]] = one if before is None else one._replace(sum=before.sum.plus(one.sum))
-    return list(added.values())
+    alike = grouped((offer[:4], offer.sum) for offer in every)
+    return [Offer(*about, summed(Sum, sums)) for about, sums in alike.items()]
 
 
 def hourly(source: Source, by: Sequence[str], targets: Iterable[Label]) -> list[Hour]:
     """Of these candidates."""
     them = Where("candidate", frozenset(targets))
     measures = ("answered_expected", "answered_actual")
-    found = source.sums(offers.TABLE, (*by, "hour", *_WHOM), measures, _NO_JUDGES, them)
+    by_labels = source.sums(offers.TABLE, (*by, "hour", *_WHOM), measures, _NO_JUDGES, them)
     return [
         Hour(tuple(labels), int(hour or 0), candidate, chosen == candidate and strategy not in _SEVERAL, *sums)
-        for (*labels, hour, chosen, candidate, strategy), sums in found.items()
+        for (*labels, hour, chosen, candidate, strategy), sums in by_labels.items()
     ]
 
 
-def correction(found: Iterable[Offer], target: Label) -> Ratio:
-    total = reduce(Sum.plus, (one.sum for one in found if one.candidate == target and one.alone), Sum())
+def correction(every: Iterable[Offer], target: Label) -> Ratio:
+    total = summed(Sum, (offer.sum for offer in every if offer.candidate == target and offer.alone))
     enough = total.answered >= ENOUGH and total.expected > 0
     return Ratio(total.actual, total.expected, total.answered) if enough else Ratio(served=total.answered)
 
 
-def alternative(found: Sequence[Offer], target: Label) -> Alternative:
-    chosen = {_decision(one): one.sum for one in found if one.first}
-    total, right = Sum(), 0.0
-    for one in found:
-        if one.candidate == target:
-            total = total.plus(one.sum)
-            of_chosen = chosen.get(_decision(one), Sum())
-            # Alike decisions need not all have had this candidate: it gets its part of what was expected of the chosen.
-            right += of_chosen.pass_e4 * one.sum.rated / of_chosen.rated if of_chosen.rated else 0.0
+def alternative(every: Sequence[Offer], target: Label) -> Alternative:
+    chosen = {(offer.group, offer.chosen, offer.strategy): offer.sum for offer in every if offer.first}
+    mine, right = [offer for offer in every if offer.candidate == target], 0.0
+    for offer in mine:
+        of_chosen = chosen.get((offer.group, offer.chosen, offer.strategy), Sum())
+        # Alike decisions need not all have had this candidate: it gets its part of what was expected of the chosen.
+        right += of_chosen.pass_e4 * offer.sum.rated / of_chosen.rated if of_chosen.rated else 0.0
+    total = summed(Sum, (offer.sum for offer in mine))
     rates = (right / total.rated / 1e4, total.pass_e4 / total.rated / 1e4) if total.rated else (None, None)
     return Alternative(total.answered, total.actual, total.expected, *rates)
 
 
-def spread(found: Iterable[Hour], everything: Sequence[Hour], known: Baseline) -> tuple[float, float] | None:
+def spread(mine: Iterable[Hour], everything: Sequence[Hour], known: Baseline) -> tuple[float, float] | None:
     """Bounds of what the baseline would have cost more than what was paid, in nano-USD; `everything`: of all groups,
     which its correction is drawn from anew each time. None: of too few hours."""
     if not everything:
         return None
-    first, last = min(one.hour for one in everything), max(one.hour for one in everything)
+    first, last = min(hour.hour for hour in everything), max(hour.hour for hour in everything)
     table = np.zeros((last - first + 1, 4))
-    for one in found:
-        if one.candidate == known.target:
-            table[one.hour - first, :2] += one.expected, one.actual
-    for one in everything:
-        if one.candidate == known.target and one.alone:
-            table[one.hour - first, 2:] += one.expected, one.actual
+    for hour in mine:
+        if hour.candidate == known.target:
+            table[hour.hour - first, :2] += hour.expected, hour.actual
+    for hour in everything:
+        if hour.candidate == known.target and hour.alone:
+            table[hour.hour - first, 2:] += hour.expected, hour.actual
     draws = drawn(table)
     if draws is None:
         return None
@@ -182,18 +172,9 @@ def spread(found: Iterable[Hour], everything: Sequence[Hour], known: Baseline) -
     return bounds(expected * np.where(again, came / np.where(again, foreseen, 1), ratio.factor) - paid)
 
 
-def _decision(one: Offer) -> tuple[object, ...]:
-    return one.group, one.chosen, one.strategy
-
-
 # What was spent on answers, and what routing itself costs: answers that were passed over, judges, exploration.
 
 _OUTLAY_MEASURES = ("cost", "recovered", "requests", "passed_over", "passed_over_cost")
-_COLUMNS = (Column("what"), Column("number", Kind.COUNT), Column("spent_usd", Kind.USD), Column("share", Kind.SHARE))
-_NOTE = (
-    "Passed over: answers of cascades, votes and hedges that nobody was given. Explored requests were sent where chance"
-    " said, to keep the estimates honest; they were answered all the same."
-)
 
 
 class Outlay(NamedTuple):
@@ -210,65 +191,50 @@ class Outlay(NamedTuple):
     def all(self) -> int:
         return self.cost + self.judges
 
-    def plus(self, other: "Outlay") -> "Outlay":
-        return Outlay(*map(add, self, other))
-
 
 def outlays(source: Source, dimensions: Sequence[str], read: Callable[[Labels], Labels]) -> dict[Labels, Outlay]:
     """By group; `read`: labels of these dimensions → the group that they belong to."""
     # A route tells judges from clients as well; what is kept when rows expire has one or the other.
-    routed = "route" in dimensions or any(one.dimension == "route" for one in source.asked.where)
+    routed = "route" in dimensions or any(condition.dimension == "route" for condition in source.asked.where)
     flag, judge = ("route", JUDGE) if routed else ("judging", 1)
     by = tuple(dict.fromkeys((*dimensions, flag)))
-    found: dict[Labels, Outlay] = {}
-    for labels, (cost, recovered, requests, *rest) in source.sums(attempts.TABLE, by, _OUTLAY_MEASURES).items():
-        judging = labels[by.index(flag)] == judge
-        one = Outlay(cost + recovered, requests, *rest)
-        group = read(labels[: len(dimensions)])
-        before = found.get(group, Outlay())
-        found[group] = before.plus(Outlay(judges=one.cost, judgements=one.requests) if judging else one)
-    return found
+    parts = []
+    for names, (cost, recovered, requests, *rest) in source.sums(attempts.TABLE, by, _OUTLAY_MEASURES).items():
+        outlay = Outlay(cost + recovered, requests, *rest)
+        if names[by.index(flag)] == judge:
+            outlay = Outlay(judges=outlay.cost, judgements=requests)
+        parts.append((read(names[: len(dimensions)]), outlay))
+    return {group: summed(Outlay, some) for group, some in grouped(parts).items()}
 
 
 def lines(source: Source, spent: Outlay) -> Report:
     """What all of it was spent on."""
-    explored, paid = _explored(source)
-    answers = spent.cost - spent.passed_over_cost
-    rows = (
-        _line("answers given", spent.requests, answers, spent.all),
-        _line("answers passed over", spent.passed_over, spent.passed_over_cost, spent.all),
-        _line("judges", spent.judgements, spent.judges, spent.all),
-        _line("explored requests, part of the above", explored, paid, spent.all),
+    by_labels = source.sums(offers.TABLE, ("explored", "chosen", "candidate"), ("requests", "actual"))
+    some = [sums for (explored, chosen, candidate), sums in by_labels.items() if explored and chosen == candidate]
+    parts = (
+        ("answers given", spent.requests, spent.cost - spent.passed_over_cost),
+        ("answers passed over", spent.passed_over, spent.passed_over_cost),
+        ("judges", spent.judgements, spent.judges),
+        ("explored requests, part of the above", sum(n for n, _ in some), sum(actual for _, actual in some)),
     )
     return Report(
         name="outlay",
         title="What it was spent on",
-        columns=_COLUMNS,
-        rows=rows,
-        totals=("all but the last line", None, usd_from_nano(spent.all), 1.0 if spent.all else None),
-        note=_NOTE,
+        columns=columns("what number:count spent_usd share:share"),
+        rows=tuple((what, number, usd(nano), nano / spent.all if spent.all else None) for what, number, nano in parts),
+        totals=("all but the last line", None, usd(spent.all), 1.0 if spent.all else None),
+        note=(
+            "Passed over: answers of cascades, votes and hedges that nobody was given. Explored requests were sent"
+            " where chance said, to keep the estimates honest; they were answered all the same."
+        ),
     )
-
-
-def _explored(source: Source) -> tuple[int, int]:
-    found = source.sums(offers.TABLE, ("explored", "chosen", "candidate"), ("requests", "actual"))
-    some = [sums for (explored, chosen, candidate), sums in found.items() if explored and chosen == candidate]
-    return sum(requests for requests, _ in some), sum(actual for _, actual in some)
-
-
-def _line(what: str, number: int, nano: int, whole: int) -> Row:
-    return what, number, usd_from_nano(nano), nano / whole if whole else None
 
 
 # How often answers were right in fact, beside how often one target's are, on work of the same kinds.
 
-_RATES = ("pass_rate", "pass_rate_low", "pass_rate_high")
-_QUALITY_COLUMNS = (
-    Column("against"),
-    Column("target", Kind.LABEL),
-    Column("answers", Kind.COUNT),
-    *(Column(name, Kind.RATE) for name in _RATES),
-    *(Column(f"baseline_{name}", Kind.RATE) for name in _RATES),
+_QUALITY_COLUMNS = columns(
+    "against target:label answers:count pass_rate:rate pass_rate_low:rate pass_rate_high:rate baseline_pass_rate:rate",
+    "baseline_pass_rate_low:rate baseline_pass_rate_high:rate",
 )
 _QUALITY_NOTE = (
     "As judged, of whoever answered and of the baseline, over the tasks and difficulties where the baseline was judged"
@@ -278,21 +244,22 @@ _QUALITY_NOTE = (
 
 def quality(source: Source, known: Sequence[Baseline]) -> tuple[Report, ...]:
     """Nothing under a filter by route: judgements know the task and the target of an answer, and not its route."""
-    if any(one.dimension == "route" for one in source.asked.where):
+    if any(condition.dimension == "route" for condition in source.asked.where):
         return ()
-    found: defaultdict[Labels, dict[Label, Facts]] = defaultdict(dict)
+    by_cell: defaultdict[Labels, dict[Label, Facts]] = defaultdict(dict)
     for (target, *about), facts in cells(source, expected=False).items():
-        found[tuple(about)][target] = facts
-    rows = tuple(_row(one, found) for one in known)
+        by_cell[tuple(about)][target] = facts
+    rows = tuple(_row(baseline, by_cell) for baseline in known)
     return (Report(name="quality", title="Quality as judged", columns=_QUALITY_COLUMNS, rows=rows, note=_QUALITY_NOTE),)
 
 
-def _row(one: Baseline, found: Mapping[Labels, Mapping[Label, Facts]]) -> Row:
-    parts = [part for some in found.values() if (part := _cell(some, one.target)) is not None]
-    ours = [(float(answers), chosen) for answers, chosen, _ in parts]
-    theirs = [(float(answers), other) for answers, _, other in parts]
-    rates = (*weighted(ours), *weighted(theirs)) if parts else (None,) * (2 * len(_RATES))
-    return one.name, one.target, sum(answers for answers, *_ in parts), *rates
+def _row(baseline: Baseline, by_cell: Mapping[Labels, Mapping[Label, Facts]]) -> Row:
+    parts = [part for some in by_cell.values() if (part := _cell(some, baseline.target)) is not None]
+    rates = [
+        *(weighted([(float(answers), chosen) for answers, chosen, _ in parts]) if parts else (None,) * 3),
+        *(weighted([(float(answers), other) for answers, _, other in parts]) if parts else (None,) * 3),
+    ]
+    return baseline.name, baseline.target, sum(answers for answers, *_ in parts), *rates
 
 
 def _cell(some: Mapping[Label, Facts], target: str) -> tuple[int, Estimate, Estimate] | None:
@@ -310,24 +277,11 @@ BY = ("route", "task", "day")
 _USUAL = ("route",)
 _MOST = 0.5
 """Share of the answered requests that a target could have served, to be the best or the cheapest of all."""
-_SAVINGS_COLUMNS = (
-    Column("against"),
-    Column("target", Kind.LABEL),
-    Column("requests", Kind.COUNT),
-    Column("could_serve", Kind.SHARE),
-    Column("spent_usd", Kind.USD),
-    Column("baseline_usd", Kind.USD),
-    Column("saved_usd", Kind.USD),
-    Column("saved_low_usd", Kind.USD),
-    Column("saved_high_usd", Kind.USD),
-    Column("saved_share", Kind.SHARE),
-    Column("pass_rate", Kind.RATE),
-    Column("baseline_pass_rate", Kind.RATE),
-    Column("per_pass_usd", Kind.USD),
-    Column("correction", Kind.FACTOR),
+_COLUMNS = columns(
+    "against target:label requests:count could_serve:share spent_usd baseline_usd saved_usd saved_low_usd",
+    "saved_high_usd saved_share:share pass_rate:rate baseline_pass_rate:rate per_pass_usd correction:factor",
 )
-_BOUNDS = ("saved_low_usd", "saved_high_usd")
-_SAVINGS_NOTE = (
+_NOTE = (
     "Baseline: what the answered requests that this one target could have served were expected to cost there, and what"
     " all others did cost. Saved is net: answers that were passed over, judges and exploration are in what was spent."
     " Pass rates are expected, of what was chosen and of the baseline on the same requests; per pass: what each right"
@@ -376,68 +330,68 @@ class Compared(Struct, frozen=True):
 
 def savings(source: Source) -> Report:
     by = source.asked.by or _USUAL
-    dimensions, read = _dimensions(by), _reader(source, by)
-    found, spent = offered(source, dimensions, read), outlays(source, dimensions, read)
-    everything, whole = merged(found), reduce(Outlay.plus, spent.values(), Outlay())
+    dimensions = tuple("hour" if name == "day" else name for name in by)
+
+    def read(names: Labels) -> Labels:
+        """An hour counts in the day in which it begins."""
+        return tuple(
+            day(int(label or 0) * HOUR_MS, source.asked.zone) if name == "day" else label
+            for name, label in zip(by, names, strict=True)
+        )
+
+    every, spent = offered(source, dimensions, read), outlays(source, dimensions, read)
+    everything, whole = merged(every), summed(Outlay, spent.values())
     known = _baselines(source, everything)
     total = _bounded(source, (), _compared(everything, {(): whole}, known))
-    groups = _compared(found, spent, known, in_order="day" in by)
+    groups = _compared(every, spent, known, in_order="day" in by)
     main = total
     if source.asked.by:
         main = groups if "day" in by else _bounded(source, dimensions, groups)
     return Report(
         name="savings",
         title="Savings" + (f" by {' and '.join(by)}" if source.asked.by else ""),
-        columns=(*(Column(name, Kind.LABEL) for name in source.asked.by), *_SAVINGS_COLUMNS),
+        columns=(*labels(source.asked.by), *_COLUMNS),
         rows=tuple(map(_savings_row, main)),
-        note=" ".join(filter(None, (*(one.warning for one in total), _SAVINGS_NOTE))),
-        since_ms=source.asked.since_ms,
-        until_ms=source.asked.until_ms,
-        below=(*_parts(source, groups), *quality(source, known), lines(source, whole)),
+        note=" ".join(filter(None, (*(compared.warning for compared in total), _NOTE))),
+        below=(
+            *(() if source.asked.by else (_by_route(groups),)),
+            *quality(source, known),
+            lines(source, whole),
+        ),
         plots=_plots(total),
     )
 
 
-def _parts(source: Source, groups: Sequence[Compared]) -> tuple[Report, ...]:
-    if source.asked.by:
-        return ()
-    columns = (*(Column(name, Kind.LABEL) for name in _USUAL), *_SAVINGS_COLUMNS)
-    whole = Report(
-        name="savings-by-route", title="Savings by route", columns=columns, rows=tuple(map(_savings_row, groups))
+def _by_route(groups: Sequence[Compared]) -> Report:
+    """Without bounds."""
+    names = (*labels(_USUAL), *_COLUMNS)
+    places = [place for place, column in enumerate(names) if column.name not in ("saved_low_usd", "saved_high_usd")]
+    rows = [_savings_row(compared) for compared in groups]
+    return Report(
+        name="savings-by-route",
+        title="Savings by route",
+        columns=tuple(names[place] for place in places),
+        rows=tuple(tuple(row[place] for place in places) for row in rows),
     )
-    return (whole.narrowed(*(column.name for column in columns if column.name not in _BOUNDS)),)
 
 
-def _dimensions(by: Sequence[str]) -> tuple[str, ...]:
-    return tuple("hour" if name == "day" else name for name in by)
-
-
-def _reader(source: Source, by: Sequence[str]) -> Callable[[Labels], Labels]:
-    """An hour counts in the day in which it begins."""
-
-    def read(labels: Labels) -> Labels:
-        return tuple(
-            day(int(label or 0) * HOUR_MS, source.asked.zone) if name == "day" else label
-            for name, label in zip(by, labels, strict=True)
-        )
-
-    return read
-
-
-def _baselines(source: Source, found: Sequence[Offer]) -> list[Baseline]:
+def _baselines(source: Source, every: Sequence[Offer]) -> list[Baseline]:
     """Of the targets that could have served most requests: the likeliest to be right, and the cheapest as corrected.
-    Raises a 400 `ClientError` for a named one that nobody knows."""
-    others = {target: alternative(found, target) for target in sorted({str(one.candidate) for one in found})}
-    enough = _MOST * sum(one.sum.answered for one in found if one.first)
-    usual = {target: one for target, one in others.items() if one.requests and one.requests >= enough}
-    rated = {target: one.rate for target, one in usual.items() if one.rate is not None}
-    prices = {target: _price(found, target, one) for target, one in usual.items()}
+    Raises a 400 `ClientError` for a named one that is not known."""
+    others = {target: alternative(every, target) for target in sorted({str(offer.candidate) for offer in every})}
+    enough = _MOST * sum(offer.sum.answered for offer in every if offer.first)
+    usual = {target: other for target, other in others.items() if other.requests and other.requests >= enough}
+    rated = {target: other.rate for target, other in usual.items() if other.rate is not None}
+    # nano-USD for a request.
+    prices = {
+        name: Fraction(correction(every, name).of(other.expected), other.requests) for name, other in usual.items()
+    }
     picked = {
         "always best": max(rated, key=lambda target: rated[target], default=""),
         "always cheapest": min(prices, key=lambda target: prices[target], default=""),
         "as asked": _asked(source, others),
     }
-    return [Baseline(name, target, correction(found, target)) for name, target in picked.items() if target]
+    return [Baseline(name, target, correction(every, target)) for name, target in picked.items() if target]
 
 
 def _asked(source: Source, offered: Collection[str]) -> str:
@@ -451,85 +405,44 @@ def _asked(source: Source, offered: Collection[str]) -> str:
     return asked
 
 
-def _price(found: Sequence[Offer], target: str, other: Alternative) -> Fraction:
-    """nano-USD for a request."""
-    return Fraction(correction(found, target).of(other.expected), other.requests)
-
-
 def _compared(
-    found: Iterable[Offer], spent: Mapping[Labels, Outlay], known: Sequence[Baseline], *, in_order: bool = False
+    every: Iterable[Offer], spent: Mapping[Labels, Outlay], known: Sequence[Baseline], *, in_order: bool = False
 ) -> list[Compared]:
     """The groups of which most was spent first, or `in_order` of their labels."""
-    groups: defaultdict[Labels, list[Offer]] = defaultdict(list)
-    for one in found:
-        groups[one.group].append(one)
+    groups = grouped((offer.group, offer) for offer in every)
     order = sorted(spent, key=lambda group: (0 if in_order else -spent[group].all, tuple(map(str, group))))
+    parts = [(group, groups.get(group, [])) for group in order]
     return [
         Compared(
-            group,
-            baseline,
-            spent[group],
-            sum(one.sum.answered for one in groups[group] if one.first),
-            alternative(groups[group], baseline.target),
+            *(group, baseline, spent[group], sum(offer.sum.answered for offer in some if offer.first)),
+            alternative(some, baseline.target),
         )
-        for group in order
+        for group, some in parts
         for baseline in known
     ]
 
 
 def _bounded(source: Source, dimensions: Sequence[str], compared: Sequence[Compared]) -> list[Compared]:
     """With bounds, of groups that go on all the time."""
-    hours = hourly(source, dimensions, {one.baseline.target for one in compared})
-    groups: defaultdict[Labels, list[Hour]] = defaultdict(list)
-    for one in hours:
-        groups[one.group].append(one)
-    return [structs.replace(one, bounds=spread(groups[one.group], hours, one.baseline)) for one in compared]
+    hours = hourly(source, dimensions, {row.baseline.target for row in compared})
+    groups = grouped((hour.group, hour) for hour in hours)
+    return [structs.replace(row, bounds=spread(groups.get(row.group, ()), hours, row.baseline)) for row in compared]
 
 
-def _savings_row(one: Compared) -> Row:
-    low, high = (None, None) if one.bounds is None else (bound - one.outlay.judges for bound in one.bounds)
+def _savings_row(row: Compared) -> Row:
+    low, high = (None, None) if row.bounds is None else (bound - row.outlay.judges for bound in row.bounds)
     return (
-        *one.group,
-        one.baseline.name,
-        one.baseline.target,
-        one.other.requests,
-        one.other.requests / one.answered if one.answered else None,
-        usd_from_nano(one.outlay.all),
-        usd_from_nano(one.nano),
-        usd_from_nano(one.saved),
-        _usd(low),
-        _usd(high),
-        one.saved / one.nano if one.nano else None,
-        one.other.chosen_rate,
-        one.other.rate,
-        _usd(one.per_pass),
-        one.baseline.correction.factor,
+        *(*row.group, row.baseline.name, row.baseline.target, row.other.requests),
+        row.other.requests / row.answered if row.answered else None,
+        *map(usd, (row.outlay.all, row.nano, row.saved, low, high)),
+        row.saved / row.nano if row.nano else None,
+        *(row.other.chosen_rate, row.other.rate, usd(row.per_pass), row.baseline.correction.factor),
     )
 
 
-def _usd(mean: float | None) -> Decimal | None:
-    return None if mean is None else usd_from_nano(round(mean))
-
-
 def _plots(compared: Sequence[Compared]) -> tuple[Plot, ...]:
-    if not compared:
-        return ()
-    spent = Mark(label="spent", value=compared[0].outlay.all)
-    marks = (spent, *map(_mark, compared))
-    title = "What was spent, and what it would have been"
-    return (Plot(title=title, shape=Shape.BARS, unit=Kind.USD, marks=marks),)
-
-
-def _mark(one: Compared) -> Mark:
-    low, high = (None, None) if one.bounds is None else (bound + one.outlay.cost for bound in one.bounds)
-    return Mark(label=f"{one.baseline.name}: {one.baseline.target}", value=one.nano, low=low, high=high)
-
-
-REPORT = Definition(
-    name="savings",
-    summary="What routing saved against the best, the cheapest or any other single target, and what became of quality.",
-    make=savings,
-    by=BY,
-    where=("route", "task"),
-    takes_baseline=True,
-)
+    marks = [Mark(label="spent", value=row.outlay.all) for row in compared[:1]]
+    for row in compared:
+        low, high = (None, None) if row.bounds is None else (bound + row.outlay.cost for bound in row.bounds)
+        marks.append(Mark(label=f"{row.baseline.name}: {row.baseline.target}", value=row.nano, low=low, high=high))
+    return plots("What was spent, and what it would have been", Shape.BARS, Kind.USD, marks)

@@ -1,5 +1,6 @@
 """`lowpass report spend`: cost and tokens by any dimension, with a chart."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from functools import cache
@@ -10,10 +11,26 @@ from typing import NamedTuple
 from router.ledger.facts import attempts
 from router.ledger.facts.query import Label, Sums, add
 from router.ledger.write import BUCKETS
-from router.report.query import Asked, Definition, Source
+from router.report.query import Asked, Source, grouped
 from router.report.render import NO_LABEL
-from router.report.report import STEPS_MS, Column, Kind, Mark, Plot, Report, Shape, Value, day, hour, next_day, step
-from router.types.price import usd_from_nano
+from router.report.report import (
+    STEPS_MS,
+    Kind,
+    Mark,
+    Plot,
+    Report,
+    Shape,
+    Value,
+    bars,
+    columns,
+    day,
+    hour,
+    labels,
+    next_day,
+    plots,
+    step,
+    usd,
+)
 
 # What the chart of spend shows: the dearest groups, or each day's.
 
@@ -22,72 +39,59 @@ MOST_SERIES = 6
 """More colours can't be told apart."""
 _MOST_DAYS = 400
 """Days without spend are shown as such, unless there would be too many."""
-_TITLE = "Spend"
 
 Costs = Sequence[tuple[tuple[str | None, ...], int]]
 """Labels → nano-USD, in the report's order."""
 
 
-def plots(by: Sequence[str], costs: Costs) -> tuple[Plot, ...]:
+def drawn(by: Sequence[str], costs: Costs) -> tuple[Plot, ...]:
     """None where a chart would mislead: tags of one request can't stand on each other, and what has no time nowhere."""
     times = [place for place, name in enumerate(by) if name in ("day", "hour")]
-    timeless = any(labels[place] is None for place in times for labels, _ in costs)
-    if not costs or len(times) > 1 or timeless or (times and "tag" in by):
+    timeless = any(names[place] is None for place in times for names, _ in costs)
+    if len(times) > 1 or timeless or (times and "tag" in by):
         return ()
-    marks = _stacked(times[0], costs) if times else _bars(costs)
-    if times and by[times[0]] == "day":
-        marks = _filled(marks)
-    shape = Shape.DAYS if times else Shape.BARS
-    return (Plot(title=_TITLE, shape=shape, unit=Kind.USD, marks=tuple(marks)),)
-
-
-def _bars(costs: Costs) -> list[Mark]:
-    """What is left out is one bar of its own, so that the bars add up."""
-    shown = [Mark(label=_name(labels), value=cost) for labels, cost in costs[:MOST_BARS]]
-    rest = costs[MOST_BARS:]
-    return [*shown, Mark(label=f"{len(rest)} others", value=sum(cost for _, cost in rest))] if rest else shown
+    if not times:
+        return plots("Spend", Shape.BARS, Kind.USD, bars([(_name(names), cost) for names, cost in costs], MOST_BARS))
+    marks = _stacked(times[0], costs)
+    return plots("Spend", Shape.DAYS, Kind.USD, _filled(marks) if marks and by[times[0]] == "day" else marks)
 
 
 def _stacked(time: int, costs: Costs) -> list[Mark]:
-    rest = [(labels[time] or "", labels[:time] + labels[time + 1 :], cost) for labels, cost in costs]
-    sizes: dict[tuple[str | None, ...], int] = {}
+    rest = [(names[time] or "", names[:time] + names[time + 1 :], cost) for names, cost in costs]
+    sizes, stacks = Counter[tuple[str | None, ...]](), Counter[tuple[str, str]]()
     for _, series, cost in rest:
-        sizes[series] = sizes.get(series, 0) + cost
-    largest = set(sorted(sizes, key=lambda series: -sizes[series])[:MOST_SERIES])
-    found: dict[tuple[str, str], int] = {}
+        sizes[series] += cost
+    largest = {series for series, _ in sizes.most_common(MOST_SERIES)}
     for label, series, cost in rest:
-        name = (_name(series) if series else "") if series in largest else "others"
-        found[label, name] = found.get((label, name), 0) + cost
-    order = sorted(found.items(), key=lambda one: (datetime.fromisoformat(one[0][0]), one[0][1]))
+        stacks[label, _name(series) if series in largest else "others"] += cost
+    order = sorted(stacks.items(), key=lambda item: (datetime.fromisoformat(item[0][0]), item[0][1]))
     return [Mark(label=label, series=name, value=cost) for (label, name), cost in order]
 
 
 def _filled(marks: Iterable[Mark]) -> list[Mark]:
     """With a mark for each day on which nothing happened."""
-    known: dict[str, list[Mark]] = {}
-    for mark in marks:
-        known.setdefault(mark.label, []).append(mark)
+    known = grouped((mark.label, mark) for mark in marks)
     day, last = min(known), max(known)
-    found: list[Mark] = []
-    while day <= last and len(found) < _MOST_DAYS:
-        found += known.get(day, [Mark(label=day, value=0)])
+    filled: list[Mark] = []
+    while day <= last and len(filled) < _MOST_DAYS:
+        filled += known.get(day, [Mark(label=day, value=0)])
         day = next_day(day)
-    return found if day > last else [mark for some in known.values() for mark in some]
+    return filled if day > last else [mark for some in known.values() for mark in some]
 
 
-def _name(labels: tuple[str | None, ...]) -> str:
-    return " · ".join(label or NO_LABEL for label in labels)
+def _name(names: tuple[str | None, ...]) -> str:
+    return " · ".join(label or NO_LABEL for label in names)
 
 
 # What was spent, on what: every nano-USD of the ledger in exactly one row, except where a row is a tag.
 
 TIMES: Mapping[str, Callable[[int, tzinfo], str]] = {"day": day, "hour": hour}
 """Of a moment in Unix ms."""
-_NAMES = (
+NAMES = (
     *("organisation", "team", "key", "tag", "route", "model", "target", "provider", "region", "effort"),
     *("class", "task", "session", "app", "template"),
 )
-BY = (*_NAMES, *TIMES)
+BY = (*NAMES, *TIMES)
 """What spend can be grouped by."""
 _USUAL = ("target",)
 MOST_ROWS = 10_000
@@ -110,39 +114,44 @@ class _Name(NamedTuple):
 class _Sum(NamedTuple):
     """A column and the measure in it. It means nothing where the measure `known` is 0, and is its share of `whole`."""
 
-    column: Column
+    column: str
+    """As `columns` reads it."""
     measure: str
     known: str = ""
     whole: str = ""
 
 
-def _bucket(name: str) -> _Sum:
-    if name == "output_reasoning":
-        return _Sum(Column("reasoning_tokens", Kind.COUNT), name, "split")
-    usual = name in ("input_uncached", "output_visible")
-    return _Sum(Column(name, Kind.COUNT, rare=not usual), name, "counted")
+def _buckets(side: str) -> list[_Sum]:
+    """Reasoning is known where it is told from other output; only the usual kinds of tokens are not rare."""
+    special = {
+        "output_reasoning": _Sum("reasoning_tokens:count", "output_reasoning", "split"),
+        "input_uncached": _Sum("input_uncached:count", "input_uncached", "counted"),
+        "output_visible": _Sum("output_visible:count", "output_visible", "counted"),
+    }
+    names = [name for name in BUCKETS if name.startswith("output") == (side == "output")]
+    return [special.get(name, _Sum(f"{name}:count?", name, "counted")) for name in names]
 
 
 _SUMS = (
-    _Sum(Column("requests", Kind.COUNT), "requests"),
-    _Sum(Column("cost_usd", Kind.USD), "cost"),
-    _Sum(Column("cache_saved_usd", Kind.USD, rare=True), "cache_saved"),
-    _Sum(Column("recovered_usd", Kind.USD, rare=True), "recovered"),
-    _Sum(Column("held_usd", Kind.USD, rare=True), "held"),
-    _Sum(Column("attempts", Kind.COUNT), "attempts"),
-    _Sum(Column("errors", Kind.COUNT), "errors"),
-    _Sum(Column("failed_attempts", Kind.COUNT, rare=True), "failed_attempts"),
-    _Sum(Column("input_tokens", Kind.COUNT), "input_tokens", "counted"),
-    *(_bucket(name) for name in BUCKETS if not name.startswith("output")),
-    _Sum(Column("output_tokens", Kind.COUNT), "output_tokens", "counted"),
-    *(_bucket(name) for name in BUCKETS if name.startswith("output")),
-    _Sum(Column("thinking_share", Kind.SHARE), "output_reasoning", "split", whole="split_output"),
-    _Sum(Column("reasoning_unknown", Kind.COUNT, rare=True), "unsplit"),
-    _Sum(Column("unpriced", Kind.COUNT, rare=True), "unpriced"),
+    _Sum("requests:count", "requests"),
+    _Sum("cost_usd", "cost"),
+    _Sum("cache_saved_usd?", "cache_saved"),
+    _Sum("recovered_usd?", "recovered"),
+    _Sum("held_usd?", "held"),
+    _Sum("attempts:count", "attempts"),
+    _Sum("errors:count", "errors"),
+    _Sum("failed_attempts:count?", "failed_attempts"),
+    _Sum("input_tokens:count", "input_tokens", "counted"),
+    *_buckets("input"),
+    _Sum("output_tokens:count", "output_tokens", "counted"),
+    *_buckets("output"),
+    _Sum("thinking_share:share", "output_reasoning", "split", whole="split_output"),
+    _Sum("reasoning_unknown:count?", "unsplit"),
+    _Sum("unpriced:count?", "unpriced"),
 )
-COLUMNS = tuple(one.column for one in _SUMS)
+COLUMNS = columns(*(each.column for each in _SUMS))
 """Beside the labels."""
-_MEASURES = tuple(dict.fromkeys(name for one in _SUMS for name in (one.measure, one.known, one.whole) if name))
+_MEASURES = tuple(dict.fromkeys(name for each in _SUMS for name in each[1:] if name))
 _AT = {name: place for place, name in enumerate(_MEASURES)}
 
 _AT_TARGETS = (
@@ -170,59 +179,44 @@ def spend(source: Source) -> Report:
     asked = source.asked
     by = asked.by or _USUAL
     names = [_spend_name(name, asked) for name in by]
-    found = source.sums(attempts.TABLE, tuple(dict.fromkeys(name.dimension for name in names)), _MEASURES)
+    by_labels = source.sums(attempts.TABLE, tuple(dict.fromkeys(name.dimension for name in names)), _MEASURES)
     # Of very many groups the sums by hour know the total sooner.
-    whole = found if len(found) <= MOST_ROWS else source.sums(attempts.TABLE, (), _MEASURES)
+    whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(attempts.TABLE, (), _MEASURES)
     total = _total(whole.values())
-    groups = _rows(by, _grouped(found, names), total)
+    groups = _rows(by, _grouped(by_labels, names), total)
     return Report(
         name="spend",
         title=f"Spend by {' and '.join(by)}",
-        columns=(*(Column(name, Kind.LABEL) for name in by), *COLUMNS),
-        rows=tuple((*labels, *_cells(sums)) for labels, sums in groups),
+        columns=(*labels(by), *COLUMNS),
+        rows=tuple((*names, *_cells(sums)) for names, sums in groups),
         totals=("total", *(None for _ in by[1:]), *_cells(total)),
         note=" ".join(_notes(by, asked, total)),
-        since_ms=asked.since_ms,
-        until_ms=asked.until_ms,
-        plots=plots(by, [(labels, _charged(sums)) for labels, sums in groups]),
+        plots=drawn(by, [(names, _charged(sums)) for names, sums in groups]),
     )
 
 
 def _spend_name(name: str, asked: Asked) -> _Name:
     if name in TIMES:
         dimension = step(asked.zone, asked.since_ms, asked.until_ms, asked.now_ms)
-        return _Name(dimension, _times(TIMES[name], STEPS_MS[dimension], asked.zone))
-    return _Name("tags", cache(_tags)) if name == "tag" else _Name(name, _as_it_is)
-
-
-def _times(
-    written: Callable[[int, tzinfo], str], step_ms: int, zone: tzinfo
-) -> Callable[[Label], Sequence[str | None]]:
-    @cache
-    def read(label: Label) -> Sequence[str | None]:
-        return (written(int(label or 0) * step_ms, zone),)
-
-    return read
-
-
-def _tags(label: Label) -> Sequence[str | None]:
-    return sorted(set(str(label).split(","))) if label else (None,)
+        written, step_ms = TIMES[name], STEPS_MS[dimension]
+        return _Name(dimension, cache(lambda label: (written(int(label or 0) * step_ms, asked.zone),)))
+    if name == "tag":
+        return _Name("tags", cache(lambda label: sorted(set(str(label).split(","))) if label else (None,)))
+    return _Name(name, _as_it_is)
 
 
 def _as_it_is(label: Label) -> Sequence[str | None]:
     return (None if label is None else str(label),)
 
 
-def _grouped(found: Sums, names: Sequence[_Name]) -> dict[Group, Sizes]:
+def _grouped(by_labels: Sums, names: Sequence[_Name]) -> dict[Group, Sizes]:
     places = {dimension: at for at, dimension in enumerate(dict.fromkeys(name.dimension for name in names))}
     parts = [(name.read, places[name.dimension]) for name in names]
     if all(name.read is _as_it_is for name in names):
-        return {
-            tuple(None if label is None else str(label) for label in labels): sums for labels, sums in found.items()
-        }
+        return {tuple(None if each is None else str(each) for each in group): sums for group, sums in by_labels.items()}
     groups: dict[Group, Sizes] = {}
-    for labels, sums in found.items():
-        for group in product(*(read(labels[place]) for read, place in parts)):
+    for known, sums in by_labels.items():
+        for group in product(*(read(known[place]) for read, place in parts)):
             add(groups, group, sums)
     return groups
 
@@ -252,17 +246,16 @@ def _ordered(by: Sequence[str], groups: Mapping[Group, Sizes]) -> list[tuple[Gro
     """By time, where a name is one; else the dearest first. What has no label comes last."""
     timed = any(name in TIMES for name in by)
 
-    def place(one: tuple[Group, Sizes]) -> tuple[object, ...]:
-        labels, sums = one
-        order = tuple((label is None, _moment(name, label)) for name, label in zip(by, labels, strict=True))
-        return order if timed else (not any(labels), -_charged(sums), order)
+    def place(item: tuple[Group, Sizes]) -> tuple[object, ...]:
+        group, sums = item
+        # An hour is told from its double by its offset.
+        order = tuple(
+            (label is None, datetime.fromisoformat(label) if name == "hour" and label else label or "")
+            for name, label in zip(by, group, strict=True)
+        )
+        return order if timed else (not any(group), -_charged(sums), order)
 
     return sorted(groups.items(), key=place)
-
-
-def _moment(name: str, label: str | None) -> object:
-    """An hour is told from its double by its offset."""
-    return datetime.fromisoformat(label) if name == "hour" and label else label or ""
 
 
 def _charged(sums: Sizes) -> int:
@@ -271,26 +264,23 @@ def _charged(sums: Sizes) -> int:
 
 
 def _cells(sums: Sizes) -> Iterator[Value]:
-    for one in _SUMS:
-        amount = sums[_AT[one.measure]]
-        if one.known and not sums[_AT[one.known]]:
+    for each, column in zip(_SUMS, COLUMNS, strict=True):
+        amount = sums[_AT[each.measure]]
+        if each.known and not sums[_AT[each.known]]:
             yield None
-        elif one.whole:
-            whole = sums[_AT[one.whole]]
+        elif each.whole:
+            whole = sums[_AT[each.whole]]
             yield amount / whole if whole else None
         else:
-            yield usd_from_nano(amount) if one.column.kind is Kind.USD else amount
+            yield usd(amount) if column.kind is Kind.USD else amount
 
 
 def _notes(by: Sequence[str], asked: Asked, total: Sizes) -> Iterator[str]:
-    yield _AT_TARGETS if _OF_ATTEMPTS & {*by, *(one.dimension for one in asked.where)} else _PER_REQUEST
+    yield _AT_TARGETS if _OF_ATTEMPTS & {*by, *(condition.dimension for condition in asked.where)} else _PER_REQUEST
     if "tag" in by:
         yield _PER_TAG
     if "day" in by:
         yield f"Days begin at midnight, {asked.zone}."
-    for one in _SUMS:
-        if one.column.name in _LEGEND and total[_AT[one.measure]]:
-            yield _LEGEND[one.column.name]
-
-
-REPORT = Definition(name="spend", summary="What was spent, on what.", make=spend, by=BY, where=_NAMES)
+    for each, column in zip(_SUMS, COLUMNS, strict=True):
+        if column.name in _LEGEND and total[_AT[each.measure]]:
+            yield _LEGEND[column.name]

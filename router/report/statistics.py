@@ -60,13 +60,10 @@ def skewed(value: float, variance: float, seen: int) -> Estimate:
         return Estimate(value, value, value)
     if seen < _LEAST:
         return Estimate(value)
-    factor = exp(_student(seen - 1) * sqrt(max(0.0, variance)) / value)
+    # Two-sided 95 % of Student's distribution, to the first term beyond the normal one (Cornish and Fisher 1938).
+    student = Z_95 + (Z_95**3 + Z_95) / (4 * (seen - 1))
+    factor = exp(student * sqrt(max(0.0, variance)) / value)
     return Estimate(value, value / factor, value * factor)
-
-
-def _student(freedom: int) -> float:
-    """Two-sided 95 % of Student's distribution, to the first term beyond the normal one (Cornish and Fisher 1938)."""
-    return Z_95 + (Z_95**3 + Z_95) / (4 * freedom)
 
 
 def quotient(over: Estimate, under: Estimate) -> Estimate | None:
@@ -86,10 +83,10 @@ def weighted(parts: Sequence[tuple[float, Estimate]]) -> Estimate:
     """A mean of independent estimates, by weights above 0: how far each may be off, on either side, adds up as squares
     do (MOVER for sums)."""
     whole = sum(weight for weight, _ in parts)
-    value = sum(weight * one.value for weight, one in parts) / whole
+    value = sum(weight * estimate.value for weight, estimate in parts) / whole
 
     def off(side: int) -> float | None:
-        bounds = [(weight, one[side], one.value) for weight, one in parts]
+        bounds = [(weight, estimate[side], estimate.value) for weight, estimate in parts]
         gaps = [weight * (bound - mean) for weight, bound, mean in bounds if bound is not None]
         return hypot(*gaps) / whole if len(gaps) == len(parts) else None
 

@@ -13,7 +13,8 @@ from router.budget.loop_breaker import ROWS, Breaker
 from router.budget.loops import Kind, Loops, Scope, Spike, Tripped
 from router.ledger.journal import SqliteJournal
 from router.refusals import loop_detected
-from router.report.incidents import incidents
+from router.report.catalog import answer
+from router.report.query import Question
 from tests.budget.conformance.desk import without
 from tests.budget.loops.endless import ENDLESS
 from tests.budget.loops.messages import DAY, MINUTE, Message, exchange, user
@@ -206,11 +207,10 @@ def test_a_session_has_an_end(world: World) -> None:
 def test_trips_are_rows_of_a_report_and_counted(world: World) -> None:
     tripped = stop(world, "known_answers")
     assert len(report(world, "SELECT * FROM incidents")) == 1
-    until = tripped.at_ms + 60 * MINUTE
-    row = (tripped.at_ms, "ping_pong", "pair", "alice, bob", tripped.reason, until)
+    row = (tripped.at_ms, "ping_pong", "pair", "alice, bob", tripped.reason, tripped.at_ms + 60 * MINUTE)
     with closing(sqlite3.connect(world.journal.path)) as connection:  # type: ignore[attr-defined]
-        assert incidents(connection, None, None).rows == (row,)
-        assert incidents(connection, tripped.at_ms + 1, None).rows == ()
+        assert answer(connection, "incidents").rows == (row,)
+        assert answer(connection, "incidents", Question(since="2099-01-01")).rows == ()
     assert {kind: count for kind, count in world.breaker.trips.items() if count} == {"ping_pong": 1}
 
 

@@ -107,9 +107,9 @@ class Planned(Pipeline):
     upstream: ClassVar[Scripted]
 
     def _choose(
-        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = "", reads: bool = False
+        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
     ) -> tuple[Decision, Gate]:
-        decision, gate = super()._choose(rules, request, caller, screened, route, reads)
+        decision, gate = super()._choose(rules, request, caller, screened, route)
         weighed = tuple(_weighed(name, ms) for name, ms in self.case.takes_ms.items())
         plan = structs.replace(decision.plan, tactic=self.case.tactic, weighed=weighed)
         return structs.replace(decision, plan=plan), gate

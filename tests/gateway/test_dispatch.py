@@ -210,6 +210,7 @@ def test_a_route_can_be_asked_for_without_calling_a_target(gateway: Gateway, ups
     assert gateway.get(f"/v1/decisions/{decided['id']}").json == decided
     answer = gateway.post(CHAT, body)
     assert answer.headers["x-lowpass-model"] == decided["chosen"]
+    gateway.tick()  # its text is read after the answer
     served = gateway.get(f"/v1/decisions/{answer.headers['x-lowpass-decision']}").json
     assert {**served, "id": ""} == {**decided, "id": ""}
 

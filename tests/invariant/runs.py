@@ -61,9 +61,9 @@ class Planner(Pipeline):
         self._random, self._outcomes, self.moods = world.random, outcomes, dict[str, str]()
 
     def _choose(
-        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = "", reads: bool = False
+        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
     ) -> tuple[Decision, Gate]:
-        decision, gate = super()._choose(rules, request, caller, screened, route, reads)
+        decision, gate = super()._choose(rules, request, caller, screened, route)
         decision = replace(decision, plan=replace(decision.plan, tactic=self._random.choice(TACTICS)))
         mood = self.moods[request.id]
         if mood == "honest":
