@@ -38,10 +38,6 @@ def _tool(**fields: Any) -> dict[str, Any]:
     return {"messages": PLAIN, "tools": [{"type": "function", "function": {"name": "f"} | fields}]}
 
 
-def _items(*items: dict[str, Any]) -> dict[str, Any]:
-    return {"input": [*PLAIN, *items]}
-
-
 every_place = each_row("row", data(__file__, "passages.yaml"), ids=lambda row: row["name"])
 
 
@@ -108,7 +104,7 @@ def _part(**part: Any) -> dict[str, Any]:
 
 
 def _input(**part: Any) -> dict[str, Any]:
-    return _items({"role": "user", "content": [part]})
+    return {"input": [*PLAIN, {"role": "user", "content": [part]}]}
 
 
 def _file(data: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from adapters.catalog import compare, read, regenerate, shipped
-from adapters.catalog import compare as litellm_map
 from adapters.catalog.compare import OFF_PEAK, Cell, from_row, to_row
 from adapters.catalog.tables import read_tables
 from adapters.thinking import WORDS
@@ -288,7 +287,7 @@ def test_litellm_s_names_of_rates() -> None:
     entry["cache_creation_input_token_cost_above_12hr_above_272k_tokens_flex"] = 5.000000000000001e-06
     entry["search_context_cost_per_query"] = {"search_context_size_low": 0.01, "search_context_size_high": 0.02}
     entries = msgspec.json.Decoder(float_hook=Decimal).decode(msgspec.json.encode({"gpt-5": entry}))
-    sheet = litellm_map.litellm_map_sheet(entries, *CATALOG.models["openai/gpt-5"])
+    sheet = compare.litellm_map_sheet(entries, *CATALOG.models["openai/gpt-5"])
     assert sheet is not None
     assert sheet.cells == {
         Cell("", "", 0, "input"): 2,

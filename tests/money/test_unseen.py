@@ -273,7 +273,10 @@ def test_a_region_that_costs_more_is_in_every_estimate_and_check_says_so(tmp_pat
     for number, (model, rule) in enumerate(dear):
         targets |= {f"near-{number}": {"model": model.id, "api_key": "x", "region": rule.region}}
         targets |= {f"any-{number}": {"model": model.id, "api_key": "x"}}
-    routes = {str(number): _cheapest(f"near-{number}", f"any-{number}") for number in range(len(dear))}
+    routes = {
+        str(number): {"strategy": {"kind": "cheapest", "targets": [f"near-{number}", f"any-{number}"]}}
+        for number in range(len(dear))
+    }
     policy = tmp_path / "policy.yaml"
     policy.write_text(json.dumps({"version": 1, "targets": targets, "routes": routes}))
     checked = lowpass(tmp_path, "check", "--policy", str(policy)).output
@@ -286,10 +289,6 @@ def test_a_region_that_costs_more_is_in_every_estimate_and_check_says_so(tmp_pat
         over, under = rule.times
         assert second["cost_usd"] == pytest.approx(first["cost_usd"] * over / under, rel=1e-6)
         assert f"near-{number}: in region {rule.region} {model.id} costs {over / under:g} times" in checked
-
-
-def _cheapest(*targets: str) -> dict[str, Any]:
-    return {"strategy": {"kind": "cheapest", "targets": list(targets)}}
 
 
 def _regional() -> Iterator[tuple[Model, Rule]]:

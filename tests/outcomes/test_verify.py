@@ -18,7 +18,6 @@ from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
 from router.dispatch.side_calls import LARGEST, Verifiers
 from router.outcomes import verify
-from router.outcomes import verify as pool
 from router.outcomes.verify import Pool, Work, said
 from router.types.attempt import Asked, Verdict, accepted
 from router.types.target import Wire
@@ -43,7 +42,7 @@ GUARD = ClassGuard(CLASSES, lambda body: frozenset({"secret"} if b"orchid" in bo
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here is about how soon a process starts or a schema is followed."""
-    monkeypatch.setattr(pool, "START_S", PATIENT_MS / 1_000)
+    monkeypatch.setattr(verify, "START_S", PATIENT_MS / 1_000)
     monkeypatch.setattr(verify, "SCHEMA_MS", PATIENT_MS)
 
 
