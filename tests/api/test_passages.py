@@ -71,12 +71,7 @@ def test_the_very_bytes_show_it_too_and_nothing_is_seen_without_it(row: dict[str
 
 @each_row(
     "body",
-    [
-        '{"model": "auto", "messages": [{"role": "a", "content": "HERE", "content": "hello"}]}',
-        '{"model": "auto", "messages": [{"role": "a", "content": "HERE"}], "messages": [{"role": "a", "content": ""}]}',
-        '{"model": "auto", "messages": [{"role": "a", "content": "\\n\\u0041ERE", "content": "hi"}]}',
-        '{"model": "auto", "x": {"y": "HERE"}, "x": 1, "messages": [{"role": "user", "content": "hello"}]}',
-    ],
+    data(__file__, "passed_over.yaml"),
 )
 def test_what_the_parser_passes_over_is_seen(body: str) -> None:
     """A key that stands twice, escaped or not."""

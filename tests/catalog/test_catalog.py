@@ -20,7 +20,7 @@ from adapters.thinking import WORDS
 from router.testing.cli import lowpass
 from router.types.price import RATES
 from router.types.target import Capability, Contract, Licence, Model, Provider, Terms, Wire
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 CATALOG = shipped()
 MODELS = [model for model, _ in CATALOG.models.values()]
@@ -156,21 +156,7 @@ SOUND = {
     "models/x.yaml": "{provider: x, models: {m: {" + CARD + "}}}",
     "prices/x.yaml": "{m: [" + TABLE + "}]}",
 }
-MISSPELT = [
-    ("licences.yaml", "{MIT: {comercial: true, source: x}}", "comercial"),
-    ("licences.yaml", "{MIT: {commercial: true}}", "source"),
-    ("providers.yaml", X + ", quirks: {stream_usages: true}}", "stream_usages"),
-    ("providers.yaml", X + ", quirk: {}}", "quirk"),
-    ("providers.yaml", X + ", terms: {trains: false}}", "trains"),
-    ("providers.yaml", X.replace("openai_compatible", "soap") + "}", "soap"),
-    ("models/x.yaml", "{provider: x, models: {m: {" + CARD + ", contxt: 9}}}", "contxt"),
-    ("models/x.yaml", "{provider: x, models: {m: {" + CARD + ", thinking: {level: 1}}}}", "level"),
-    ("prices/x.yaml", "{m: [" + TABLE.replace("input", "inputs") + "}]}", "inputs"),
-    ("prices/x.yaml", "{m: [" + TABLE + ", rules: [{tier: flex, times: 2}]}]}", "tier"),
-    ("prices/x.yaml", "{m: [" + TABLE + ", rules: [{days: [monday], times: 2}]}]}", "monday"),
-    ("prices/x.yaml", "{m: [" + TABLE + ', rules: [{hours: ["1-2"], times: 2}]}]}', "hours"),
-    ("prices/x.yaml", "{}", "m is missing"),
-]
+MISSPELT = data(__file__, "misspelt.yaml")
 
 
 @each_row("file, text, problem", MISSPELT)

@@ -27,7 +27,7 @@ from local_serving.spec import spec as specs
 from local_serving.spec.read import known, read
 from local_serving.spec.spec import Architecture, Attention, EngineError, Llamacpp, Parallelism, Vllm
 from tests.local_serving import models
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 MODELS = {model.name: model for model in models.known()}
 EMBEDDING = 1.1
@@ -298,18 +298,7 @@ def test_vllm_on_gpus_leaves_about_the_cache_that_others_saw(name: str, changes:
     assert made.weights + made.overhead == pytest.approx(made.available - gib * GIB, rel=0.1)
 
 
-@each_row(
-    "changes, fits, ample, remedy",
-    [
-        ({}, True, True, ""),
-        ({"parallel": 64}, True, False, "23 of 64 streams of full length have room at once: lower context to 2960 or"),
-        ({"context": 1_000_000}, False, False, "lower context to 190480, or spread it over 4 × l40s-48gb"),
-        ({"context": 250_000}, False, False, r", or spread it over 2 × l40s-48gb \(tensor × 2\)"),
-        ({"gpu": "l4-24gb", "context": 131_072}, False, False, r"or spread it over 2 × l4-24gb \(tensor × 2\)"),
-        ({"gpu": "t4-16gb"}, False, False, r"^spread it over 2 × t4-16gb \(tensor × 2\)$"),
-        ({"memory": 0.02}, False, False, r"^15.8 GiB are missing: take larger GPUs, or weights of fewer bits"),
-    ],
-)
+@each_row("changes, fits, ample, remedy", data(__file__, "remedies.yaml"))
 def test_what_does_not_fit_has_a_remedy_that_does(changes: Any, fits: bool, ample: bool, remedy: str) -> None:
     made = plan(structs.replace(VLLM, **changes))
     assert (made.fits, made.ample) == (fits, ample)

@@ -24,7 +24,7 @@ from router.types.target import Wire
 from tests.gateway.canned import Canned, canned
 from tests.gateway.running import until
 from tests.outcomes.values import asked, asking, expecting, saying, verifier
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 CANARY = "CANARY-answer"
 PLAIN = asked(asking(), saying(CANARY))
@@ -71,17 +71,7 @@ def python(function: str, **fields: Any) -> Any:
     return verifier("python", function=f"tests.outcomes.functions:{function}", **{"timeout_ms": PATIENT_MS} | fields)
 
 
-@each_row(
-    "function, score, became",
-    [
-        ("half", 0.5, "yes"),
-        ("unsure", None, "not_applicable"),
-        ("long_enough", 0.0, "no"),
-        ("prints", 1.0, "yes"),
-        *((function, None, "crashed") for function in ("raises", "leaves", "hoards", "missing")),
-        *((function, None, "nonsense") for function in ("rambles", "too_much", "nan")),
-    ],
-)
+@each_row("function, score, became", data(__file__, "verify.yaml")["functions"])
 def test_an_operator_s_function(
     function: str, score: float | None, became: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -249,22 +239,7 @@ def test_a_service_is_told_the_answer_and_what_is_expected(server: Canned) -> No
 CONTRACT = {"retention_days": 0, "evidence": "contract 7"}
 
 
-@each_row(
-    "classes, place, told",
-    [
-        ("internal", {}, True),
-        ("internal european", {}, False),
-        ("internal european", {"region": "eu"}, True),
-        ("internal secret", {"region": "eu"}, False),
-        ("internal secret", {"local": True}, True),
-        ("internal unkept", {}, False),
-        ("internal unkept", {"terms": CONTRACT}, True),
-        ("unkept", {"terms": CONTRACT | {"expires": "2020-01-01"}}, False),
-        ("barred", {"local": True}, False),
-        ("", {}, False),
-        ("internal orchid", {}, False),
-    ],
-)
+@each_row("classes, place, told", data(__file__, "verify.yaml")["classes"])
 def test_classes_bind_verifiers_like_targets(server: Canned, classes: str, place: dict[str, Any], told: bool) -> None:
     """Also what only the answer shows."""
     server.clear()
