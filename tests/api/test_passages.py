@@ -69,10 +69,7 @@ def test_the_very_bytes_show_it_too_and_nothing_is_seen_without_it(row: dict[str
     assert not classes(_request(row, "nothing"))
 
 
-@each_row(
-    "body",
-    data(__file__, "passed_over.yaml"),
-)
+@each_row("body", data(__file__, "passed_over.yaml"))
 def test_what_the_parser_passes_over_is_seen(body: str) -> None:
     """A key that stands twice, escaped or not."""
     data = body.replace("HERE", KEY).replace("ERE", KEY[1:]).encode()
