@@ -16,20 +16,10 @@ from msgspec import Raw
 from adapters.litellm import REMEDY, LitellmAdapter, LitellmTransport
 from router.errors import ClientError, UpstreamFailure
 from router.testing.upstream import HUGE, REASONING, REFUSAL, TEXT, Recorded, Upstream, reported
+from router.types import target as targets
 from router.types.attempt import Call, ErrorKind, Failure, Reply, StreamDecoder, UpstreamResponse, Usage
 from router.types.request import Endpoint
-from router.types.target import (
-    Contract,
-    Model,
-    Provider,
-    Quirks,
-    Secret,
-    Target,
-    Thinking,
-    ThinkingField,
-    Timeouts,
-    Wire,
-)
+from router.types.target import Model, Provider, Target, Timeouts, Wire
 from tests.tables import each_row
 
 pytestmark = [  # of LiteLLM's own making
@@ -48,12 +38,12 @@ PATIENT = Timeouts(first=110_000, between=110_000, total=110_000)
 
 def target(upstream: Upstream, model: str, timeouts: Timeouts = PATIENT, **more: Any) -> Target:
     base_url = upstream.url + BASES[model.partition("/")[0]]
-    quirks = Quirks(thinking_field=ThinkingField.REASONING_EFFORT)
+    quirks = targets.Quirks(thinking_field=targets.ThinkingField.REASONING_EFFORT)
     provider = Provider(id="any", wire=Wire.LITELLM, base_url=base_url, quirks=quirks)
-    thinking = Thinking(contract=Contract.LEVEL, levels=("low", "high"), tokens=(1024, 4096))
+    thinking = targets.Thinking(contract=targets.Contract.LEVEL, levels=("low", "high"), tokens=(1024, 4096))
     card = Model(id="any", name=model, context=8192, max_output=4096, capabilities=frozenset(), thinking=thinking)
     given = {"id": "any", "model": card, "provider": provider, "base_url": base_url, "timeouts": timeouts, **more}
-    return Target(api_key=Secret(KEY), **given)
+    return Target(api_key=targets.Secret(KEY), **given)
 
 
 def call(to: Target, *, stream: bool = False, endpoint: Endpoint = Endpoint.CHAT, **body: Any) -> Call:

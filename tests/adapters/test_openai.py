@@ -12,7 +12,7 @@ from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Reply, StreamDecoder, Usage
 from router.types.request import Endpoint
 from tests.adapters.calls import ADAPTER, USAGE, answer, answered, call, chunk, cut, events, fails, message, sse
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 E, K = Endpoint, ErrorKind
 COUNTED = Usage(input_uncached=10, output_visible=4)
@@ -22,18 +22,7 @@ def decode(body: bytes, **asked: Any) -> Reply:
     return ADAPTER.decode(call(**asked), body)
 
 
-@each_row(
-    "message, finish, has_answer",
-    [
-        ({"content": "Hi"}, "stop", True),
-        ({"content": None, "reasoning": "hm"}, "length", False),
-        ({"content": " \n", "reasoning_content": "hm"}, "length", False),
-        ({"content": None, "refusal": "No."}, "stop", True),
-        ({"content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}, "x", True),
-        ({"content": "", "tool_calls": []}, "stop", False),
-        ({"content": [{"type": "reference"}, {"type": "text", "text": "Hi"}]}, "stop", True),
-    ],
-)
+@each_row("message, finish, has_answer", data(__file__, "openai_answers.yaml"))
 def test_an_answer_is_more_than_thoughts(message: dict[str, Any], finish: str, has_answer: bool) -> None:
     reply = decode(answer(message, finish, usage=USAGE, timings={"x": 1.5}))
     assert (reply.has_answer, reply.finish_reason, reply.model_served) == (has_answer, finish, "served-1")

@@ -17,34 +17,17 @@ from router.testing.cli import lowpass
 from router.testing.upstream import Upstream
 from tests.bench.made import columns, written
 from tests.gateway.running import ROOT, ordered, serving, target
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 
-@each_row(
-    "command, parts",
-    [
-        ("budgets", "overshoot, crowds, kills, holds, cost"),
-        ("sensitivity", "identifiers, secrets, evasions"),
-        ("reports", "size, pages"),
-        ("local", "overhead, plan, spill, affinity, cost"),
-    ],
-)
+@each_row("command, parts", data(__file__, "refused.yaml")["parts"])
 def test_an_unknown_part_is_refused(tmp_path: Path, command: str, parts: str) -> None:
     done = lowpass(tmp_path, "bench", command, "--only", "spil")
     assert (done.status, done.out) == (1, "")
     assert f"does not know spil: choose of {parts}" in done.error
 
 
-@each_row(
-    "options, message",
-    [
-        (["--rows", "{made}"], "is a folder; say which of its sets with --set NAME"),
-        (["--rows", "{made}", "--set", "other"], "has no other.rows"),
-        (["--rows", "{made}/none.parquet"], "none.parquet: does not exist"),
-        (["--rows", "{made}/made.txt"], "of an unknown kind"),
-        (["--rows", "{made}/broken.parquet"], "not sound parquet"),
-    ],
-)
+@each_row("options, message", data(__file__, "refused.yaml")["routing"])
 def test_routing_fails_with_one_line(tmp_path: Path, options: list[str], message: str) -> None:
     made = written(tmp_path, *columns())
     (made / "made.txt").touch()

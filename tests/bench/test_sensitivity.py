@@ -13,7 +13,6 @@ from bench.sensitivity.run import measure
 from bench.sensitivity.sight import fast, sight
 from bench.sensitivity.split import Split, chance
 from router.testing.cli import lowpass
-from router.types.request import Finding
 from tests.tables import each_row
 
 
@@ -57,7 +56,10 @@ def test_a_judge_that_sees_nothing_misses_everything() -> None:
 
 def test_a_card_found_in_something_else_costs_precision() -> None:
     seen = look(fast(), identifiers.texts(Split.DEV, 3))
-    renamed = [Seen(one.text, tuple(_called_card(hit) for hit in one.findings)) for one in seen]
+    renamed = [
+        Seen(one.text, tuple(msgspec.structs.replace(hit, detector="identifiers.card") for hit in one.findings))
+        for one in seen
+    ]
     assert _of(identifiers.figures(seen), "email", "precision") == 1
     assert _of(identifiers.figures(renamed), "card", "precision") < 0.5
     assert _of(identifiers.figures(renamed), "email", "recall") == 0
@@ -81,10 +83,6 @@ def test_halves_share_no_sentence_and_no_value() -> None:
 @each_row("hits, of, low, high", [(0, 1000, 0, 0.00383), (97, 100, 0.9155, 0.98974), (0, 0, 0, 1)])
 def test_intervals(hits: int, of: int, low: float, high: float) -> None:
     assert wilson(hits, of) == pytest.approx((low, high), abs=1e-4)
-
-
-def _called_card(hit: Finding) -> Finding:
-    return msgspec.structs.replace(hit, detector="identifiers.card")
 
 
 def _of(figures: Iterator[Figure], name: str, what: str) -> float:

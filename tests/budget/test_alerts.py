@@ -23,7 +23,7 @@ from router.ledger.ledger import SqliteLedger, claim
 from router.types.account import LEASE_MS, Reservation
 from router.types.target import Wire
 from tests.budget.conformance.desk import HOUR, NOW, exactly, without
-from tests.budget.hook import SECRET, Hook, listening
+from tests.budget.hook import SECRET, Hook
 from tests.budget.redis_gateways import eventually
 from tests.tables import each_row
 
@@ -55,7 +55,7 @@ class Gateway:
         self.spent = 0
 
     def rule(self, **fields: Any) -> Budget:
-        own = {"id": "b", "limit_usd": Decimal(10), "window": "day", "alerts": (HALF,), "webhook": self.hook.url}
+        own = {"id": "b", "limit_usd": Decimal(10), "window": "day", "alerts": (HALF,), "webhook": self.hook.address}
         return Budget.model_validate(own | {"soft": True} | fields)
 
     def watch(self, **fields: Any) -> Budget:
@@ -98,7 +98,7 @@ def at_gateway(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     @wraps(test)
     def run(tmp_path: Path, caplog: pytest.LogCaptureFixture, **others: Any) -> None:
         async def work() -> None:
-            with listening() as hook:
+            with Hook() as hook:
                 async with Gateway(tmp_path / "l.db", hook, caplog).running() as gateway:
                     await test(gateway=gateway, **others)
 

@@ -30,7 +30,7 @@ from router.types.request import Caller
 from router.types.target import Secret
 from tests.budget.conformance.desk import HOUR, NOW, exactly
 from tests.report.filled import target
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 EVERYONE = Budget(id="everyone", limit_usd=Decimal(100), window="day")
 PER_KEY = Budget(id="per-key", limit_usd=Decimal(10), scope="key")
@@ -180,18 +180,7 @@ def test_what_a_pot_says(served: Served) -> None:
     assert (served.get("bobs", "bob").body["soft"], served.get("bobs", "bob").body["resets_at"]) == (True, None)
 
 
-@each_row(
-    "key, status, param, identifiers",
-    [
-        ("alice", 404, "id", ("per-key|bob", "bobs", "team/thoughts|blue", "per-session|other", "tagged", "nothing")),
-        ("alice", 404, "id", ("everyone|alice",)),
-        ("alice", 400, "x-lowpass-session", ("per-session",)),
-        ("alice", 400, "id", ("each",)),
-        ("reader", 404, "id", ("nothing", "everyone|x")),
-        ("nobody", 401, None, ("everyone",)),
-        ("", 401, None, ("everyone",)),
-    ],
-)
+@each_row("key, status, param, identifiers", data(__file__, "hidden.yaml"))
 def test_what_is_not_there_or_another_s(
     served: Served, key: str, status: int, param: str | None, identifiers: tuple[str, ...]
 ) -> None:

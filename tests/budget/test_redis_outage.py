@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from router.budget.redis import RedisBudgets
+from router.ledger.ledger import SqliteLedger
 from router.types.account import Amount, Balance, Refused, Reservation, StoreUnavailable
 from router.types.target import Secret
 from tests.budget import redis_gateways
@@ -280,10 +281,9 @@ async def test_a_recovered_row_costs_what_redis_held_and_what_was_moved_is_not_b
         await dying.extend(crashed, [POT], Amount(2), NOW)
         dying.settle(moved, [3])
         await dying.settled()
+    held = plain.request(crashed.request_id, state="held", held=999, held_thinking=0, cost=None)
+    plain.put(SqliteLedger(gateways.ledger), "requests", **held)
     with closing(sqlite3.connect(gateways.ledger)) as ledger, ledger:
-        row = plain.request(crashed.request_id, state="held", held=999, held_thinking=0, cost=None)
-        marks = ", ".join("?" * len(row))
-        ledger.execute(f"INSERT INTO live_requests ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))  # noqa: S608
         ledger.execute("INSERT INTO names VALUES (7, 'pot')")
         ledger.execute("INSERT INTO past_bookings VALUES (?, 7, 0, 5, 3)", (moved.request_id,))
     async with gateways.opened() as store:

@@ -14,14 +14,13 @@ import msgspec
 import pytest
 
 from adapters.catalog import compare, read, regenerate, shipped
-from adapters.catalog import compare as litellm_map
 from adapters.catalog.compare import OFF_PEAK, Cell, from_row, to_row
 from adapters.catalog.tables import read_tables
 from adapters.thinking import WORDS
 from router.testing.cli import lowpass
 from router.types.price import RATES
 from router.types.target import Capability, Contract, Licence, Model, Provider, Terms, Wire
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 CATALOG = shipped()
 MODELS = [model for model, _ in CATALOG.models.values()]
@@ -157,21 +156,7 @@ SOUND = {
     "models/x.yaml": "{provider: x, models: {m: {" + CARD + "}}}",
     "prices/x.yaml": "{m: [" + TABLE + "}]}",
 }
-MISSPELT = [
-    ("licences.yaml", "{MIT: {comercial: true, source: x}}", "comercial"),
-    ("licences.yaml", "{MIT: {commercial: true}}", "source"),
-    ("providers.yaml", X + ", quirks: {stream_usages: true}}", "stream_usages"),
-    ("providers.yaml", X + ", quirk: {}}", "quirk"),
-    ("providers.yaml", X + ", terms: {trains: false}}", "trains"),
-    ("providers.yaml", X.replace("openai_compatible", "soap") + "}", "soap"),
-    ("models/x.yaml", "{provider: x, models: {m: {" + CARD + ", contxt: 9}}}", "contxt"),
-    ("models/x.yaml", "{provider: x, models: {m: {" + CARD + ", thinking: {level: 1}}}}", "level"),
-    ("prices/x.yaml", "{m: [" + TABLE.replace("input", "inputs") + "}]}", "inputs"),
-    ("prices/x.yaml", "{m: [" + TABLE + ", rules: [{tier: flex, times: 2}]}]}", "tier"),
-    ("prices/x.yaml", "{m: [" + TABLE + ", rules: [{days: [monday], times: 2}]}]}", "monday"),
-    ("prices/x.yaml", "{m: [" + TABLE + ', rules: [{hours: ["1-2"], times: 2}]}]}', "hours"),
-    ("prices/x.yaml", "{}", "m is missing"),
-]
+MISSPELT = data(__file__, "misspelt.yaml")
 
 
 @each_row("file, text, problem", MISSPELT)
@@ -288,7 +273,7 @@ def test_litellm_s_names_of_rates() -> None:
     entry["cache_creation_input_token_cost_above_12hr_above_272k_tokens_flex"] = 5.000000000000001e-06
     entry["search_context_cost_per_query"] = {"search_context_size_low": 0.01, "search_context_size_high": 0.02}
     entries = msgspec.json.Decoder(float_hook=Decimal).decode(msgspec.json.encode({"gpt-5": entry}))
-    sheet = litellm_map.litellm_map_sheet(entries, *CATALOG.models["openai/gpt-5"])
+    sheet = compare.litellm_map_sheet(entries, *CATALOG.models["openai/gpt-5"])
     assert sheet is not None
     assert sheet.cells == {
         Cell("", "", 0, "input"): 2,

@@ -129,21 +129,7 @@ def test_most_persons_are_found_and_few_sentences_without_one_hold_any(model: No
     assert len(wrong) <= HARMLESS * len(harmless), wrong
 
 
-ANNOUNCED = [
-    *("please ask Mr. ⟦Okonkwo⟧ about it", "my name is ⟦Zsófia Kövér⟧, thanks", "She named him ⟦Timothy⟧"),
-    *("⟦Emily⟧, can I speak to you?", "Dear ⟦Frau van der Berg⟧,", "it was ⟦Timothy's⟧ idea"),
-    *("Kind regards,\n⟦Zyxwa⟧", "my wife ⟦Zyxwa⟧ left", '{"first_name": "⟦Zyxwa⟧"}', "⟦Zyxwa⟧ told us so"),
-    *("From: ⟦Zyxwa Qorb⟧ <z@example.org>", "name: ⟦hannah eastwick⟧ and i live here", "⟦Baumann, Friederike⟧"),
-    "Mrs. ⟦Zyxwa Qorb⟧, Flat 2",
-]
-NO_PERSON = [
-    *("a plain sentence", "The Quick Brown Fox", "April in Paris", "TODO: FIX THIS", "", "Emily Street", "name: nginx"),
-    *("Robinson Properties Inc", "Kind regards,\nThe Support Team", "Dear Customer", "I am Spanish"),
-    *("Hello, this is Mr", '{"name": "Blue Widget"}', "Pat the dough dry."),
-]
-
-
-@each_row("text", [*ANNOUNCED, *NO_PERSON])
+@each_row("text", [text for texts in samples("announced.txt").values() for text in texts])
 def test_what_announces_a_name_finds_one_that_is_in_no_list(text: str) -> None:
     text, name = unmarked(text)
     found = persons(text, people(text))

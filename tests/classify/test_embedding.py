@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from router.classify import embedding
 from router.classify.embedding import DIMENSIONS, SPACE, EmbeddingError, Single, Words, load
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 ODD = {
     **{"NUL": "one\0two", "lone surrogates": "\ud800 word \udfff", "emoji": "🎉 👩‍👩‍👧 🇮🇪", "unassigned": "\U000e0fff"},
@@ -30,16 +30,7 @@ def near(text: str, other: str) -> float:
     return float(embed(text) @ embed(other))
 
 
-LIKE = [
-    ("integral of x", "derivative of a function", "recipe for soup"),
-    ("Translate this sentence into French.", "How do you say that in Spanish?", "Sort a list of integers in C."),
-    ("def add(a, b): return a + b", "write a Python function that sums", "the history of the Roman empire"),
-    ("The patient has a high fever and a cough", "symptoms of an infection", "interest rates and bonds"),
-    ("一元二次方程", "数学 方程 求解", "红烧肉 怎么 做"),
-]
-
-
-@each_row("text, closer, farther", LIKE)
+@each_row("text, closer, farther", data(__file__, "samples/alike.yaml"))
 def test_like_is_near_like(text: str, closer: str, farther: str) -> None:
     assert near(text, closer) > near(text, farther) + 0.1
 

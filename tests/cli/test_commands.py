@@ -11,7 +11,7 @@ import pytest
 
 from router.testing.upstream import Upstream
 from tests.gateway.running import ROOT, Gateway, Process, explained, ordered, target, usd, user
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 SMALL = "local/smollm2-135m-instruct"
 SECRET = "AKIA" + "QYLPMN5HHHF7NVXA"
@@ -83,17 +83,7 @@ def test_the_greeting_says_where_everything_is_and_the_report_what_was_charged(h
         assert "plain" in output or words.startswith("budgets")
 
 
-@each_row(
-    "environ, options, reason",
-    [
-        ({"LOWPASS_HOME": "/proc/nowhere"}, "", "LOWPASS_HOME"),
-        ({"LOWPASS_PORT": "http"}, "", "LOWPASS_PORT"),
-        ({}, "--policy /nowhere/policy.yaml", "no such file"),
-        *(({}, f"--port 0 --host {host}", "lowpass keys create") for host in ("0.0.0.0", "::")),  # noqa: S104
-        *(({"LOWPASS_WORKERS": text}, "", f"{text} is not a number of workers") for text in ("0", "-1", "65", "2.5")),
-        *(({"LOWPASS_WORKERS": "2"}, f"--workers {text}", f"{text} is not a number of workers") for text in ("0", "x")),
-    ],
-)
+@each_row("environ, options, reason", data(__file__, "starting.yaml"))
 def test_what_keeps_it_from_starting_is_one_clear_line(
     tmp_path: Path, environ: dict[str, str], options: str, reason: str
 ) -> None:

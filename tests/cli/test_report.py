@@ -14,7 +14,7 @@ from router.report.catalog import REPORTS
 from router.testing import lowpass
 from tests.report.delivery.sinks import webhook
 from tests.report.filled import Happened, Tried, fill, thinking
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 
 @pytest.fixture
@@ -50,20 +50,7 @@ def test_the_list_names_every_report(home: Path) -> None:
     assert [row["name"] for row in document["rows"]] == list(REPORTS)
 
 
-@each_row(
-    "words, line",
-    [
-        ("spent", "There is no report 'spent'. Known: spend, "),
-        ("--by colour", "can't be grouped by 'colour'. Known: organisation"),
-        ("--where target=maxi", "there is no target 'maxi'. Known: "),
-        ("--zone Mars", "is no time zone"),
-        ("--since soon", "Send a date"),
-        ("--json --csv", "has one form"),
-        ("--table nowhere", "spend has no table 'nowhere'"),
-        ("spend abc", "about no single request"),
-        ("--email cfo@example.com", "needs LOWPASS_SMTP_URL"),
-    ],
-)
+@each_row("words, line", data(__file__, "report.yaml"))
 def test_what_makes_no_sense_fails_in_one_line(home: Path, words: str, line: str) -> None:
     done = lowpass(home, "report", *words.split())
     assert (done.status, done.out, done.error.count("\n")) == (1, "", 1)

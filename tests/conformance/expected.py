@@ -10,60 +10,19 @@ from msgspec import Struct
 from router.testing.upstream import BEHAVIOURS, FLAVOURS, OPENROUTER_COST_NANO, Behaviour, Tokens, errors, reported
 from router.testing.upstream.behaviours import NORMAL, Answer, Ask, Break, Tool, record
 from router.testing.upstream.errors import Fault
+from tests.tables import data
 
 WIRES = (*FLAVOURS, "anthropic", "gemini")
-CHOICES = 3
-"""Of the behaviour "many"."""
 ASKED_AGAIN = {"flaky": 1, "rate-limited-once": 1, "error-500": 1}
 """Retries of the targets that have any."""
-RATES = {"input": 3, "output": 11, "cache_read": 0.5, "cache_write": 5, "cache_write_1h": 7, "reasoning": 13}
-"""USD per million tokens: all different, so that no bucket can pass for another."""
-
-WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
-TOOLS = [{"type": "function", "function": {"name": name, "parameters": WEATHER}} for name in ("weather", "climate")]
-ASKS: dict[str, dict[str, Any]] = {
-    "tools": {"tools": TOOLS},
-    "parallel-tools": {"tools": TOOLS, "parallel_tool_calls": True},
-    "schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "weather", "schema": WEATHER}}},
-    "logprobs": {"logprobs": True},
-    "many": {"n": CHOICES},
-}
-"""What a client adds to its request so that the behaviour makes sense."""
-
-LACKS = {
-    ("anthropic", "many"): "Messages has no n",
-    ("anthropic", "logprobs"): "Messages has no logprobs",
-    ("mistral", "logprobs"): "Mistral answers the field with an error",
-    ("groq", "logprobs"): "Groq answers the field with an error",
-}
-"""What a wire can't carry: the target lacks the capability, and the request is refused before anybody is asked."""
-
-_PROSE = "the provider says it in prose only, and not in words that are known to be its own"
-_FAULTS = {"rate": "rate_limited", "server": "server_error", "overloaded": "overloaded", "auth": "auth"}
-_FAULTS |= {"quota": "quota", "context": "context_length", "filter": "content_filter"}
-_BREAKS = {Break.CUT: "cut", Break.ERROR: "server_error"}
-_BREAKS |= dict.fromkeys((Break.HANG, Break.SILENCE), "timeout")
-_BREAKS |= dict.fromkeys((Break.GARBAGE, Break.HTML), "bad_response")
-OTHER_KINDS = {
-    ("mistral", "content-filter"): ("bad_request", _PROSE),
-    ("openrouter", "content-filter"): ("bad_request", _PROSE),
-    ("vllm", "content-filter"): ("bad_request", "vLLM filters nothing and has no code for it"),
-    ("llamacpp", "content-filter"): ("bad_request", "llama.cpp filters nothing and has no code for it"),
-    ("gemini", "content-filter"): ("bad_request", "Gemini answers a blocked prompt with 200 and promptFeedback"),
-}
+_DATA = data(__file__, "expected.yaml")
+RATES, ASKS, ANSWERS = _DATA["rates"], _DATA["asks"], _DATA["answers"]
+_FAULTS: dict[str | None, str] = _DATA["faults"]
+_BREAKS: dict[Break, str] = _DATA["breaks"]
+LACKS = {(wire, behaviour) for wire, behaviour, _ in _DATA["lacks"]}
+OTHER_KINDS: dict[tuple[str, str], str] = {(wire, behaviour): kind for wire, behaviour, kind, _ in _DATA["other_kinds"]}
 _STATED_IN_STREAM = ("openrouter", "vllm", "llamacpp", "anthropic", "gemini")
 """Wires whose error events carry a status or a type that tells "overloaded" from a failure."""
-
-_UPSTREAM = ("api_error", "upstream_error")
-# Kind of failure → status, type and code for the client.
-ANSWERS = {
-    **dict.fromkeys(("rate_limited", "overloaded"), (503, *_UPSTREAM)),
-    **dict.fromkeys(("server_error", "bad_response", "cut", "auth", "quota"), (502, *_UPSTREAM)),
-    "timeout": (504, *_UPSTREAM),
-    "context_length": (400, "invalid_request_error", "context_length_exceeded"),
-    "content_filter": (400, "invalid_request_error", "content_filter"),
-    "bad_request": (400, "invalid_request_error", "invalid_request_error"),
-}
 
 IDS = {"anthropic": "msg_upstream", "gemini": "resp_upstream"}
 """Of a chat answer; "chatcmpl-upstream" on all other wires."""
@@ -132,7 +91,8 @@ class Case(Struct, frozen=True):
 
     @property
     def asks(self) -> dict[str, Any]:
-        return ASKS.get(self.behaviour, {})
+        fields: dict[str, Any] = ASKS.get(self.behaviour, {})
+        return fields
 
     @property
     def end(self) -> End:
@@ -157,7 +117,7 @@ def ending(end: End) -> list[Case]:
 def kind(case: Case) -> str:
     """How the failed attempts of a case are called in the ledger."""
     if (case.wire, case.behaviour) in OTHER_KINDS:
-        return OTHER_KINDS[case.wire, case.behaviour][0]
+        return OTHER_KINDS[case.wire, case.behaviour]
     if case.row.breaks is None:
         return _FAULTS[case.row.fault]
     stated = case.streamed and case.row.breaks is Break.ERROR and case.wire in _STATED_IN_STREAM

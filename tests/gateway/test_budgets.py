@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from router.testing.upstream import Upstream
-from tests.budget.hook import Hook, listening
+from tests.budget.hook import Hook
 from tests.gateway.running import MESSAGES, Gateway, ordered, serving, target, until, usd
 
 NORMAL_USD = Decimal("0.00004")
@@ -142,7 +142,7 @@ def test_a_spent_budget_shows_what_was_spent_and_when_it_resets(gateway: Gateway
 def alerting(url: str, hook: Hook) -> dict[str, Any]:
     watched = {"id": "watched", "limit_usd": float(NORMAL_USD * 4), "soft": True, "routes": ["auto"]}
     sessions = {"id": "sessions", "limit_usd": 0.1, "scope": "session", "routes": ["talk"], "alerts": [0.0002]}
-    budgets = [{**watched, "alerts": [0.5, 1], "webhook": hook.url}, {**sessions, "webhook": hook.url}]
+    budgets = [{**watched, "alerts": [0.5, 1], "webhook": hook.address}, {**sessions, "webhook": hook.address}]
     classes = {"internal": {}, "people": {"training": "never"}}
     detectors = [{"kind": "identifiers", "class": "people"}]
     return {**policy(url), "sensitivity": {"classes": classes, "detectors": detectors}, "budgets": budgets}
@@ -150,7 +150,7 @@ def alerting(url: str, hook: Hook) -> dict[str, Any]:
 
 @pytest.fixture
 def hook() -> Iterator[Hook]:
-    with listening() as hook:
+    with Hook() as hook:
         yield hook
 
 
@@ -179,7 +179,7 @@ def test_alerts_go_where_the_policy_says_and_name_no_one(alerts: Gateway, hook: 
     (_, body), *_ = until(lambda: hook.got)
     assert (body["scope"], body["value"], body["withheld"]) == ("session", None, ["people"])
     assert MAIL not in alerts.log.read_text()
-    with listening() as other:
+    with Hook() as other:
         alerts.write_policy(alerting(upstream.url, other))
         alerts.tick()
         assert alerts.chat("talk", headers={"x-lowpass-session": "monday"}).status == 200
@@ -191,7 +191,7 @@ def test_an_alert_of_the_whole_limit_is_told_at_the_first_refusal_and_again_afte
     tmp_path: Path, upstream: Upstream, hook: Hook
 ) -> None:
     """Something is left in the budget that no request fits."""
-    little = {"id": "little", "window": "day", "routes": ["auto"], "alerts": [1], "webhook": hook.url}
+    little = {"id": "little", "window": "day", "routes": ["auto"], "alerts": [1], "webhook": hook.address}
     with serving(tmp_path, {**policy(upstream.url), "budgets": [{**little, "limit_usd": 0.00012}]}) as own:
         assert [own.chat("auto", max_tokens=10).status for _ in range(3)] == [200, 402, 402]
         own.tick()

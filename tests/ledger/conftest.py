@@ -5,9 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from router.ledger import journal as sqlite
-from router.ledger.postgres import connection, journal
-from router.ledger.postgres import connection as place
-from router.ledger.postgres import journal as pipe
+from router.ledger.postgres import journal
 from tests.postgres import Server
 from tests.stores import ledger, new_ledger, new_sqlite, postgres
 
@@ -17,8 +15,8 @@ __all__ = ["ledger", "new_ledger", "new_sqlite", "postgres"]
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Databases have a minute for what they must do within seconds; what failed is tried again at once."""
-    for module, name in ((place, "CONNECT_S"), (pipe, "COMMIT_S"), (connection, "ANSWER_S"), (journal, "END_S")):
-        monkeypatch.setattr(module, name, 60)
+    for name in ("connection.CONNECT_S", "connection.ANSWER_S", "journal.COMMIT_S", "journal.END_S"):
+        monkeypatch.setattr(f"router.ledger.postgres.{name}", 60)
     monkeypatch.setattr(sqlite, "BUSY_MS", 60_000)
     for module in (sqlite, journal):
         monkeypatch.setattr(module, "RETRY_S", 0.01)

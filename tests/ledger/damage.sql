@@ -47,3 +47,14 @@ INSERT INTO bookings VALUES ('x', 'day', 5, 0, 1, 'settled'); -- bookings x in d
 DELETE FROM bookings WHERE request_id = 'c1'; -- children c1: nothing is booked for it in day
 UPDATE bookings SET charged = charged + 1 WHERE request_id LIKE 'packed-%'; -- moved requests were charged
 DELETE FROM past_bookings WHERE request_id = '$OLD'; -- moved requests were charged
+
+-- Of rows of the past, whatever else was made to agree with it: their chain tells.
+DELETE FROM past_requests WHERE id = '$P'
+UPDATE past_requests SET key_id = (SELECT MAX(id) FROM names) WHERE id = '$P'
+UPDATE past_requests SET session = 'another' WHERE id = '$P'
+UPDATE past_attempts SET total_ms = total_ms + 1 WHERE request_id = '$P'
+DELETE FROM past_bookings WHERE request_id = '$P'
+UPDATE names SET name = 'mallory' WHERE id = (SELECT key_id FROM past_requests WHERE id = '$P')
+DELETE FROM chain WHERE last = (SELECT MIN(last) FROM chain WHERE last > (SELECT MIN(last) FROM chain))
+DELETE FROM chain WHERE last = (SELECT MAX(last) FROM chain)
+UPDATE chain SET digest = 'x' WHERE last = (SELECT MIN(last) FROM chain)

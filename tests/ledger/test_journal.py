@@ -22,9 +22,8 @@ import pytest
 from router.ledger import journal as sqlite_journal
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.postgres import connection, journal
-from router.ledger.postgres import journal as pipe
-from router.ledger.postgres import journal as queue
+from router.ledger.postgres import connection
+from router.ledger.postgres import journal as journals
 from router.ledger.postgres.journal import Item, Pipe, PostgresLedger
 from router.ledger.write import recover, renew
 from router.types.account import LEASE_MS, Journal, LedgerUnavailable, Row
@@ -345,7 +344,7 @@ def test_a_server_that_was_killed_finds_every_row_when_it_is_back(
     mortal: Server, mortal_ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As far as there is room for what waits."""
-    monkeypatch.setattr(queue, "LARGEST", 10)
+    monkeypatch.setattr(journals, "LARGEST", 10)
 
     async def work(journal: Journal) -> None:
         decide(journal, "d0")
@@ -388,7 +387,7 @@ def test_a_server_that_hangs_is_left(shared: PostgresLedger, monkeypatch: pytest
         (row,) = found(shared, SESSIONS)
         with hanging(row["pid"]):
             with monkeypatch.context() as patch:
-                patch.setattr(pipe, "COMMIT_S", 0.01)
+                patch.setattr(journals, "COMMIT_S", 0.01)
                 decide(journal, "d0")
                 await refused(journal)
             await available(journal)
@@ -435,7 +434,7 @@ def test_a_commit_whose_answer_is_lost_is_not_made_twice(
 def test_the_end_does_not_wait_for_ever_and_says_what_is_lost(
     mortal: Server, mortal_ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(journal, "END_S", 0.01)
+    monkeypatch.setattr(journals, "END_S", 0.01)
 
     async def work(journal: Journal) -> None:
         mortal.kill()

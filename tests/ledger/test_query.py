@@ -6,7 +6,6 @@ import pytest
 from msgspec import structs
 
 from router.ledger import outcomes, query
-from router.ledger import query as decided
 from router.ledger.ledger import Ledger, SqliteLedger, instance_secret
 from router.ledger.query import Row, Stretch, stretches
 from router.ledger.rollups import expired
@@ -64,7 +63,7 @@ def decided_row(request: Kept) -> Row:
 
 def read(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[Row]:
     parts = stretches(connection, since_ms, until_ms)
-    return [row for stretch in parts for row in decided.decided(connection, stretch, since_ms, until_ms)]
+    return [row for stretch in parts for row in query.decided(connection, stretch, since_ms, until_ms)]
 
 
 def test_decisions_come_in_stretches_as_whole_rows_say_wherever_they_are(ledger: Ledger) -> None:
@@ -86,7 +85,7 @@ def test_decisions_come_in_stretches_as_whole_rows_say_wherever_they_are(ledger:
 
 def test_stretches_have_each_request_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     made = kept(range(40))
-    monkeypatch.setattr(decided, "LENGTH", 7)
+    monkeypatch.setattr(query, "LENGTH", 7)
     fill(ledger, made[:30])
     move(ledger, MONDAY_MS + 10 * DAY_MS)
     fill(ledger, made[30:])
@@ -98,7 +97,7 @@ def test_stretches_have_each_request_once(ledger: Ledger, monkeypatch: pytest.Mo
     move(ledger, MONDAY_MS + 10 * DAY_MS)
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        rows = [row for stretch in parts for row in decided.decided(connection, stretch)]
+        rows = [row for stretch in parts for row in query.decided(connection, stretch)]
     assert [row.id for row in rows] == [one.id for one in made], "what moved meanwhile is there once"
 
 

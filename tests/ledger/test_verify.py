@@ -76,7 +76,7 @@ def test_a_sound_ledger(ledger: Ledger) -> None:
 
 
 IDS = {"$A": FRESH[0].id, "$B": FRESH[1].id, "$OLD": OLD[1].id, "$H": HELD, "$C": CRASHED}
-TOGETHER, ALONE, LOCAL = (
+TOGETHER, ALONE, LOCAL, PAST = (
     [tuple(line.split("; -- ")) for line in part.splitlines()[1:]]
     for part in Path(__file__).with_name("damage.sql").read_text("utf-8").split("\n\n")
 )
@@ -197,20 +197,7 @@ def test_sums_of_what_expired_vouch_for_each_other(ledger: Ledger) -> None:
     assert any("it sums cost of all to " in line and ", and other sums to " in line for line in says(ledger))
 
 
-@each_row(
-    "statement",
-    [
-        "DELETE FROM past_requests WHERE id = '$P'",
-        "UPDATE past_requests SET key_id = (SELECT MAX(id) FROM names) WHERE id = '$P'",
-        "UPDATE past_requests SET session = 'another' WHERE id = '$P'",
-        "UPDATE past_attempts SET total_ms = total_ms + 1 WHERE request_id = '$P'",
-        "DELETE FROM past_bookings WHERE request_id = '$P'",
-        "UPDATE names SET name = 'mallory' WHERE id = (SELECT key_id FROM past_requests WHERE id = '$P')",
-        "DELETE FROM chain WHERE last = (SELECT MIN(last) FROM chain WHERE last > (SELECT MIN(last) FROM chain))",
-        "DELETE FROM chain WHERE last = (SELECT MAX(last) FROM chain)",
-        "UPDATE chain SET digest = 'x' WHERE last = (SELECT MIN(last) FROM chain)",
-    ],
-)
+@each_row("statement", [statement for (statement,) in PAST])
 def test_what_is_no_longer_as_it_was_written_shows(template: Path, tmp_path: Path, statement: str) -> None:
     """Of rows of the past, whatever else was made to agree with it."""
     ledger = SqliteLedger(Path(shutil.copy(template, tmp_path)))

@@ -20,24 +20,14 @@ from msgspec import structs
 from adapters.catalog import shipped as catalog
 from local_serving.launch.llamacpp import LISTENING, model_path
 from local_serving.plan import architecture
-from local_serving.plan import architecture as config
 from local_serving.plan.architecture import read_head
 from local_serving.plan.gpus import GIB, GPUS
 from local_serving.plan.plan import CPU_CORE, MIB, Cache, expert_parameters, on_gpu, plan, speed, step_tokens, weights
+from local_serving.spec import spec as specs
 from local_serving.spec.read import known, read
-from local_serving.spec.spec import (
-    Adapter,
-    Architecture,
-    Attention,
-    Cost,
-    EngineError,
-    External,
-    Llamacpp,
-    Parallelism,
-    Vllm,
-)
+from local_serving.spec.spec import Architecture, Attention, EngineError, Llamacpp, Parallelism, Vllm
 from tests.local_serving import models
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 MODELS = {model.name: model for model in models.known()}
 EMBEDDING = 1.1
@@ -45,7 +35,7 @@ EMBEDDING = 1.1
 
 
 def built(name: str) -> Architecture:
-    return config.of_config(MODELS[name].config)
+    return architecture.of_config(MODELS[name].config)
 
 
 @each_row("name", MODELS)
@@ -240,7 +230,7 @@ def test_a_shipped_engine_fits_and_agrees_with_its_card_and_its_model_s_config(s
     assert ("tools" in card.capabilities) == bool(spec.tools)
     assert ("embeddings" in card.capabilities) == (spec.runner == "pooling")
     if spec.name in MODELS:
-        counted = config.of_config(MODELS[spec.name].config)
+        counted = architecture.of_config(MODELS[spec.name].config)
         assert stated.parameters_b == pytest.approx(counted.parameters_b, rel=0.015)
         assert stated.active_b == pytest.approx(counted.active_b, rel=0.15)
         assert structs.replace(counted, parameters_b=stated.parameters_b, active_b=stated.active_b) == stated
@@ -308,18 +298,7 @@ def test_vllm_on_gpus_leaves_about_the_cache_that_others_saw(name: str, changes:
     assert made.weights + made.overhead == pytest.approx(made.available - gib * GIB, rel=0.1)
 
 
-@each_row(
-    "changes, fits, ample, remedy",
-    [
-        ({}, True, True, ""),
-        ({"parallel": 64}, True, False, "23 of 64 streams of full length have room at once: lower context to 2960 or"),
-        ({"context": 1_000_000}, False, False, "lower context to 190480, or spread it over 4 × l40s-48gb"),
-        ({"context": 250_000}, False, False, r", or spread it over 2 × l40s-48gb \(tensor × 2\)"),
-        ({"gpu": "l4-24gb", "context": 131_072}, False, False, r"or spread it over 2 × l4-24gb \(tensor × 2\)"),
-        ({"gpu": "t4-16gb"}, False, False, r"^spread it over 2 × t4-16gb \(tensor × 2\)$"),
-        ({"memory": 0.02}, False, False, r"^15.8 GiB are missing: take larger GPUs, or weights of fewer bits"),
-    ],
-)
+@each_row("changes, fits, ample, remedy", data(__file__, "remedies.yaml"))
 def test_what_does_not_fit_has_a_remedy_that_does(changes: Any, fits: bool, ample: bool, remedy: str) -> None:
     made = plan(structs.replace(VLLM, **changes))
     assert (made.fits, made.ample) == (fits, ample)
@@ -342,7 +321,7 @@ def test_what_makes_it_smaller_or_larger() -> None:
     assert eight.weights == pytest.approx(base.weights / 2 + 128_256 * 4096 * 2, rel=0.001)  # ends stay in 16 bits
     assert plan(structs.replace(VLLM, kv_dtype="fp8")).tokens == pytest.approx(2 * base.tokens, abs=32)
     assert plan(structs.replace(VLLM, eager=True)).overhead < base.overhead
-    lora = (Adapter(name="a", path="a", rank=64),)
+    lora = (specs.Adapter(name="a", path="a", rank=64),)
     assert plan(structs.replace(VLLM, adapters=lora)).overhead > base.overhead
     gpus = ("l4-24gb", "a100-80gb", "h100-80gb", "b200-180gb")
     assert list(map(step_tokens, gpus)) == [2048, 2048, 8192, 16_384], "as vLLM makes them"
@@ -351,7 +330,7 @@ def test_what_makes_it_smaller_or_larger() -> None:
 
 
 def test_a_cost_is_the_price_of_an_hour_by_what_it_serves() -> None:
-    spec = structs.replace(VLLM, cost=Cost(gpu_hour_usd=Decimal("1.2"), host_hour_usd=Decimal("0.3")))
+    spec = structs.replace(VLLM, cost=specs.Cost(gpu_hour_usd=Decimal("1.2"), host_hour_usd=Decimal("0.3")))
     made = plan(spec)
     assert made.usd is not None
     assert made.usd.output.likely == pytest.approx(1.5 / 3600 * 1e6 / made.speed.output.likely)
@@ -401,4 +380,4 @@ def test_a_model_of_which_too_little_is_known_is_told(
 
 def test_what_somebody_else_runs_is_not_planned() -> None:
     with pytest.raises(EngineError, match="run by somebody else: there is nothing to plan"):
-        plan(External(name="theirs", model="m", urls=("http://gpu1:8000/v1",)))
+        plan(specs.External(name="theirs", model="m", urls=("http://gpu1:8000/v1",)))

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +18,7 @@ from local_serving.launch.llamacpp import model_path
 from local_serving.launch.recipe import Place, recipe, share
 from local_serving.launch.vllm import arguments, command, environment, names
 from local_serving.spec.spec import Adapter, EngineError, Llamacpp, Parallelism, Parts, Vllm
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 VALID = "name: mine\nengine: llamacpp\nmodel: local/mine\nfile: mine.gguf\ncontext: 512\n"
 VLLM = "name: mine\nengine: vllm\nmodel: local/mine\npath: Qwen/Qwen3-8B\ncontext: 4096\n"
@@ -150,7 +149,7 @@ ELSEWHERE = {
     *("environment", "cpu_cache_gib"),
 }
 """Fields that the command line does not have: of the plan, the price, the launch or the environment."""
-FLAGS = yaml.safe_load(Path(__file__).with_name("vllm_flags.yaml").read_text("utf-8"))
+FLAGS = data(__file__, "vllm_flags.yaml")
 LORA = (Adapter(name="a", path="/a"),)
 ENVIRONMENTS: list[tuple[dict[str, Any], dict[str, str], str]] = [
     ({}, {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}, "VLLM_SERVER_DEV_MODE"),

@@ -2,10 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any, Self
 
 import pytest
@@ -17,6 +15,7 @@ from local_serving import watch
 from local_serving.spec.read import read
 from local_serving.spec.spec import External, Vllm
 from local_serving.watch import Watch, Words, load_of, words_of
+from router.testing.upstream import Page, Recorded, Upstream
 from router.types.target import EngineState, Load, Status
 from tests.local_serving.supervised import in_loop, until
 from tests.tables import each_row
@@ -77,46 +76,26 @@ def test_each_kind_of_engine_has_its_words() -> None:
     assert {name: words_of(structs.replace(theirs, metrics=name)) for name in metrics} == metrics
 
 
-class Engine(ThreadingHTTPServer):
-    """`page` is its answer to GET /metrics; before it answers it waits until `may_answer`."""
-
-    daemon_threads = True
+class Engine(Upstream):
+    """`text` is its answer to GET /metrics; before it answers it waits until `may_answer`."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.status, self.page, self.may_answer, self.asked = 200, LLAMACPP.encode(), Event(), list[str]()
+        super().__init__()
+        self.status, self.text, self.may_answer, self.asked = 200, LLAMACPP.encode(), Event(), list[str]()
         self.may_answer.set()
-        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
 
-    def __enter__(self) -> Self:
-        Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.may_answer.set()
-        self.shutdown()
-        self.server_close()
+        super().__exit__(*error)
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Engine
-
-    def do_GET(self) -> None:
-        self.server.asked.append(self.path)
-        self.server.may_answer.wait(60)
-        with suppress(OSError):  # its reader may have gone
-            self.send_response(self.server.status)
-            self.send_header("content-length", str(len(self.server.page)))
-            self.end_headers()
-            self.wfile.write(self.server.page)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+    def page(self, request: Recorded) -> Page:
+        self.asked.append(request.path)
+        self.may_answer.wait(60)
+        return Page((self.text,), self.status)
 
 
 def state(url: str, status: Status = Status.READY, name: str = "e") -> EngineState:
-    return EngineState(name=name, model="m", status=status, url=url)
+    return EngineState(name=name, model="m", status=status, url=f"{url}/v1")
 
 
 class Watched(Watch):
@@ -144,10 +123,10 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask(url: str, patience_s: float = 60.0) -> Load | None:
-    return asyncio.run(watch.read(url, "llamacpp", patience_s))
+    return asyncio.run(watch.read(f"{url}/v1", "llamacpp", patience_s))
 
 
-@each_row("url", ["http://127.0.0.1:1/v1", "http://127.0.0.1:99999/v1", "http://[::1/v1", "nonsense"])
+@each_row("url", ["http://127.0.0.1:1", "http://127.0.0.1:99999", "http://[::1", "nonsense"])
 def test_where_none_answers_there_is_no_load(url: str) -> None:
     assert ask(url) is None
 
@@ -158,13 +137,13 @@ def test_a_replica_is_asked_at_metrics_and_an_odd_answer_is_no_load(monkeypatch:
         load = ask(here.url)
         assert load is not None
         assert (load.running, load.waiting) == (4, 1)
-        assert ask(here.url.replace("/v1", "/behind/a/path/v1")) is not None
+        assert ask(f"{here.url}/behind/a/path") is not None
         assert here.asked == ["/metrics", "/behind/a/path/metrics"]
         here.status = 503
         assert ask(here.url) is None
-        here.status, here.page = 200, b"# nothing\n" * 200_000 + LLAMACPP.encode()
+        here.status, here.text = 200, b"# nothing\n" * 200_000 + LLAMACPP.encode()
         assert ask(here.url) is None
-        here.page = LLAMACPP.encode()
+        here.text = LLAMACPP.encode()
         here.may_answer.clear()
         assert ask(here.url, patience_s=0.05) is None
 
@@ -174,7 +153,7 @@ async def test_states_carry_the_last_load_and_are_the_same_object_until_it_chang
     with Engine() as here:
         async with Watched(state(here.url)) as watched:
             await until(lambda: watched.running == 4)
-            here.page = LLAMACPP.replace("processing 4", "processing 1").encode()
+            here.text = LLAMACPP.replace("processing 4", "processing 1").encode()
             await until(lambda: watched.running == 1)
         assert watched.states is watched.states
 

@@ -7,7 +7,7 @@ from typing import Any
 from router.testing.upstream import Upstream
 from tests.gateway.running import Gateway, Reply, local, target
 from tests.money.books import IN, OUT, PRICE, budgets, pot, row_of, rules, thoughts, within
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 LEAST = 256
 """Tokens of output below which a cap leaves no room for an answer."""
@@ -142,20 +142,7 @@ def asked(upstream: Upstream) -> tuple[object, object, object]:
     return body.get("reasoning_effort"), body.get("thinking_token_budget"), switch.get("enable_thinking")
 
 
-@each_row(
-    "name, cap, words, control",
-    [
-        ("exact", "700", (None, 700, True), "budget=700"),
-        ("exact", "0", (None, None, False), "off"),
-        ("level", "700", ("low", None, None), "effort=low"),
-        ("level", "100", ("none", None, None), "off"),
-        ("switch", "300", (None, None, True), "on"),
-        ("switch", "299", (None, None, False), "off"),
-        ("always", "300", (None, None, None), "always_on"),
-        ("always", "299", None, None),
-        ("none", "0", (None, None, None), "none"),
-    ],
-)
+@each_row("name, cap, words, control", data(__file__, "fit.yaml"))
 def test_a_cap_on_thinking_by_contract(
     gateway: Gateway, upstream: Upstream, name: str, cap: str, words: object, control: str | None
 ) -> None:
@@ -166,7 +153,7 @@ def test_a_cap_on_thinking_by_contract(
     assert (reply.status, reply.headers["x-lowpass-thinking"]) == (200, control)
     effort, budget, on = asked(upstream)
     # vLLM's word beside its number says no more than the number.
-    assert ((None if name in ("exact", "switch") else effort), budget, on) == words
+    assert [None if name in ("exact", "switch") else effort, budget, on] == words
     assert (row_of(gateway, reply)["reasoning_tokens"] or 0) <= int(cap)
 
 

@@ -22,7 +22,7 @@ from tests.gateway.running import MESSAGES, Gateway, serving, target, until
 from tests.money import books
 from tests.money.books import IN, NANO, OUT, PRICE, account, bookings, budgets, row_of, rules, within
 from tests.money.crowd import Wish, crowd
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 ALWAYS = {"contract": "always_on", "levels": ["on"], "tokens": [5_000]}
 
@@ -234,17 +234,7 @@ def test_a_policy_of_a_model_without_a_price_or_a_misspelt_key_of_a_budget_is_re
     assert (status != 0, message in output) == (True, True), output
 
 
-@each_row(
-    "model, served, charged, stream",
-    [
-        ("openai/gpt-4.1-mini", "gpt-4.1", "openai/gpt-4.1", False),
-        ("openai/gpt-4.1-mini", "gpt-4.1-2025-04-14", "openai/gpt-4.1", True),
-        ("openai/gpt-4.1-mini", "gpt-4.1-mini-2025-04-14", "openai/gpt-4.1-mini", False),
-        ("openai/gpt-4.1-mini", "unheard-of", "openai/gpt-4.1-mini", True),
-        ("anthropic/claude-haiku-4-5", "claude-sonnet-4-5-20250929", "anthropic/claude-sonnet-4-5", True),
-        ("gemini/gemini-2.5-flash", "gemini-2.5-pro", "gemini/gemini-2.5-pro", False),
-    ],
-)
+@each_row("model, served, charged, stream", data(__file__, "served.yaml"))
 def test_the_model_that_served_is_the_one_that_is_charged(
     tmp_path_factory: pytest.TempPathFactory, upstream: Upstream, model: str, served: str, charged: str, stream: bool
 ) -> None:
@@ -273,7 +263,10 @@ def test_a_region_that_costs_more_is_in_every_estimate_and_check_says_so(tmp_pat
     for number, (model, rule) in enumerate(dear):
         targets |= {f"near-{number}": {"model": model.id, "api_key": "x", "region": rule.region}}
         targets |= {f"any-{number}": {"model": model.id, "api_key": "x"}}
-    routes = {str(number): _cheapest(f"near-{number}", f"any-{number}") for number in range(len(dear))}
+    routes = {
+        str(number): {"strategy": {"kind": "cheapest", "targets": [f"near-{number}", f"any-{number}"]}}
+        for number in range(len(dear))
+    }
     policy = tmp_path / "policy.yaml"
     policy.write_text(json.dumps({"version": 1, "targets": targets, "routes": routes}))
     checked = lowpass(tmp_path, "check", "--policy", str(policy)).output
@@ -286,10 +279,6 @@ def test_a_region_that_costs_more_is_in_every_estimate_and_check_says_so(tmp_pat
         over, under = rule.times
         assert second["cost_usd"] == pytest.approx(first["cost_usd"] * over / under, rel=1e-6)
         assert f"near-{number}: in region {rule.region} {model.id} costs {over / under:g} times" in checked
-
-
-def _cheapest(*targets: str) -> dict[str, Any]:
-    return {"strategy": {"kind": "cheapest", "targets": list(targets)}}
 
 
 def _regional() -> Iterator[tuple[Model, Rule]]:

@@ -11,19 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from router.api import parse
-from router.outcomes.judge import (
-    JUDGING_MOST_WAITING,
-    LEAST_GOLD,
-    LEAST_PAIRS,
-    UNKNOWN_WEIGHT,
-    Case,
-    Given,
-    Judge,
-    Judging,
-    Trust,
-    case,
-    overlap,
-)
+from router.outcomes import judge as judges
+from router.outcomes.judge import LEAST_PAIRS, UNKNOWN_WEIGHT, Case, Given, Judge, Trust, case
 from router.types.attempt import Answer
 from router.types.decision import Served, Weighed
 from router.types.logged import Logged, Said
@@ -79,7 +68,7 @@ class Court:
         """One after another; what is said goes into the log, and so to who trusts."""
 
         async def work() -> None:
-            judging = Judging(self.ask, self.trust, lambda judge, became: self.counted.append(became))
+            judging = judges.Judging(self.ask, self.trust, lambda judge, became: self.counted.append(became))
             for each in cases:
                 await judging.judge(each)
 
@@ -163,7 +152,7 @@ def test_it_is_believed_once_it_has_agreed_with_itself_often_enough_until_client
 def test_a_judge_that_agrees_with_those_who_know_counts_in_full(gold_first: bool) -> None:
     """Whichever comes first; a verifier's yes counts where it decides."""
     court = Court()
-    for number in range(LEAST_GOLD):
+    for number in range(judges.LEAST_GOLD):
         if gold_first:
             court.gold(number, 1.0, "verifier.exact")
             court.gold(number, 0.0, "verifier.empty", decides=False)
@@ -205,7 +194,7 @@ def test_what_can_not_be_judged_in_words_is_not(answer: Answer, content: Any) ->
 
 def test_what_is_hard_to_tell_apart_comes_first() -> None:
     def weighed(*rows: tuple[int, float, float]) -> float:
-        return overlap([Weighed("t", p, sd, 1, 1, 1, 1, 1, value, "") for value, p, sd in rows])
+        return judges.overlap([Weighed("t", p, sd, 1, 1, 1, 1, 1, value, "") for value, p, sd in rows])
 
     clear = [(1, 0.9, 0.01), (2, 0.5, 0.01)]
     assert weighed(*clear) < 0.01 < 0.9 < weighed((1, 0.8, 0.1), (2, 0.79, 0.1), (9, 0.1, 0.5)) <= 1
@@ -221,7 +210,7 @@ def test_only_a_share_is_judged_and_the_most_telling_of_it(court: Court) -> None
         return case(judge, asking(), Caller(), [Given(1, "t", RIGHT)], priority, lambda _: judged.append(priority))
 
     async def work() -> None:
-        judging = Judging(court.ask, Trust(), lambda judge, became: None)
+        judging = judges.Judging(court.ask, Trust(), lambda judge, became: None)
         running = asyncio.ensure_future(judging.run())
         for number in range(300):
             priority = (number * 37 % 100) / 100
@@ -232,7 +221,7 @@ def test_only_a_share_is_judged_and_the_most_telling_of_it(court: Court) -> None
         await asyncio.wait([running])
 
     asyncio.run(work())
-    assert JUDGING_MOST_WAITING <= len(made) < 300
+    assert judges.JUDGING_MOST_WAITING <= len(made) < 300
     assert 28 <= len(judged) <= 30
     assert min(judged[5:]) >= 0.8
 

@@ -18,14 +18,13 @@ from router.dispatch.egress import EgressFilter
 from router.dispatch.http import HttpTransport
 from router.dispatch.side_calls import LARGEST, Verifiers
 from router.outcomes import verify
-from router.outcomes import verify as pool
 from router.outcomes.verify import Pool, Work, said
 from router.types.attempt import Asked, Verdict, accepted
 from router.types.target import Wire
 from tests.gateway.canned import Canned, canned
 from tests.gateway.running import until
 from tests.outcomes.values import asked, asking, expecting, saying, verifier
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 CANARY = "CANARY-answer"
 PLAIN = asked(asking(), saying(CANARY))
@@ -43,7 +42,7 @@ GUARD = ClassGuard(CLASSES, lambda body: frozenset({"secret"} if b"orchid" in bo
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here is about how soon a process starts or a schema is followed."""
-    monkeypatch.setattr(pool, "START_S", PATIENT_MS / 1_000)
+    monkeypatch.setattr(verify, "START_S", PATIENT_MS / 1_000)
     monkeypatch.setattr(verify, "SCHEMA_MS", PATIENT_MS)
 
 
@@ -74,17 +73,7 @@ def python(function: str, **fields: Any) -> Any:
     return verifier("python", function=f"tests.outcomes.functions:{function}", **{"timeout_ms": PATIENT_MS} | fields)
 
 
-@each_row(
-    "function, score, became",
-    [
-        ("half", 0.5, "yes"),
-        ("unsure", None, "not_applicable"),
-        ("long_enough", 0.0, "no"),
-        ("prints", 1.0, "yes"),
-        *((function, None, "crashed") for function in ("raises", "leaves", "hoards", "missing")),
-        *((function, None, "nonsense") for function in ("rambles", "too_much", "nan")),
-    ],
-)
+@each_row("function, score, became", data(__file__, "verify.yaml")["functions"])
 def test_an_operator_s_function(
     function: str, score: float | None, became: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -252,22 +241,7 @@ def test_a_service_is_told_the_answer_and_what_is_expected(server: Canned) -> No
 CONTRACT = {"retention_days": 0, "evidence": "contract 7"}
 
 
-@each_row(
-    "classes, place, told",
-    [
-        ("internal", {}, True),
-        ("internal european", {}, False),
-        ("internal european", {"region": "eu"}, True),
-        ("internal secret", {"region": "eu"}, False),
-        ("internal secret", {"local": True}, True),
-        ("internal unkept", {}, False),
-        ("internal unkept", {"terms": CONTRACT}, True),
-        ("unkept", {"terms": CONTRACT | {"expires": "2020-01-01"}}, False),
-        ("barred", {"local": True}, False),
-        ("", {}, False),
-        ("internal orchid", {}, False),
-    ],
-)
+@each_row("classes, place, told", data(__file__, "verify.yaml")["classes"])
 def test_classes_bind_verifiers_like_targets(server: Canned, classes: str, place: dict[str, Any], told: bool) -> None:
     """Also what only the answer shows."""
     server.clear()

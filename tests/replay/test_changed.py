@@ -30,10 +30,6 @@ def of(replayed: Replayed, route: str) -> Effect:
     return next(effect for effect in replayed.routes if effect.route == route)
 
 
-def whys(replayed: Replayed) -> set[str]:
-    return {shift.move.why for shift in replayed.shifts}
-
-
 def codes(found: Replayed) -> dict[str, int]:
     return {one.code: one.count for one in found.unknown}
 
@@ -131,7 +127,7 @@ def test_budgets_are_played_in_the_order_of_time(recorded: Gateway, tried: Tried
     sums = list(accumulate((row["cost"] for row in rows), initial=0))
     kept = next(number for number, spent in enumerate(sums) if spent >= limit)
     assert found.total.cost.value == sums[kept] - found.total.spent
-    assert whys(found) == {"budget less is used up"}
+    assert {shift.move.why for shift in found.shifts} == {"budget less is used up"}
     stopped = [row for row in rows[kept:] if row["cost"] or row["target"]]
     assert found.total.refusals.value == found.total.changed
     assert len(stopped) <= found.total.changed <= len(stopped) + 1

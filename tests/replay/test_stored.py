@@ -25,39 +25,17 @@ from router.types.request import Caller, Endpoint, KeyTerms
 from tests.decide.values import candidate
 from tests.ledger.plain import outcome, put
 from tests.replay.traffic import KEY, MAIL, ROUTES, policy
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 CANARY = "zebra-crossing"
 LONG = " ".join(f"word{number}" for number in range(900))
 USER: Any = {"role": "user", "content": "What is 17 times 23?"}
-BODIES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "capped": {"max_tokens": 5},
-    "several": {"n": 3, "temperature": 0.7},
-    "always the same": {"temperature": 0},
-    "effort": {"reasoning_effort": "high"},
-    "an effort of its own": {"reasoning_effort": CANARY},
-    "tools": {"tools": [{"type": "function", "function": {"name": CANARY, "parameters": {"type": "object"}}}]},
-    "schema": {"response_format": {"type": "json_schema", "json_schema": {"name": CANARY, "schema": {"a": 1}}}},
-    "tier": {"service_tier": "flex"},
-    "a tier of its own": {"service_tier": CANARY},
-    "personal": {"messages": [{"role": "user", "content": f"Write to {MAIL}"}]},
-    "secret": {"messages": [{"role": "user", "content": f"Why is {KEY} refused?"}]},
-    "long": {"messages": [{"role": "user", "content": LONG}]},
-    "another script": {"messages": [{"role": "user", "content": "你好，请介绍一下自己。" * 9}]},
-    "cached": {"messages": [{**USER, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]},
-    "spoken": {"modalities": ["text", "audio"], "audio": {"voice": CANARY, "format": "wav"}},
-    "streamed": {"stream": True},
-}
-HEADERS: dict[str, list[tuple[bytes, bytes]]] = {
-    "region": [(b"x-lowpass-region", b"eu")],
-    "a region of its own": [(b"x-lowpass-region", CANARY.encode())],
-    "thinking": [(b"x-lowpass-thinking-budget", b"100")],
-    "stakes": [(b"x-lowpass-failure-cost-usd", b"3"), (b"x-lowpass-min-pass-rate", b"0.9")],
-    "limits": [(b"x-lowpass-budget-usd", b"0.001"), (b"x-lowpass-deadline-ms", b"900")],
-    "budget": [(b"x-lowpass-budget", b"all")],
-    "a budget of its own": [(b"x-lowpass-budget", CANARY.encode())],
-    "session": [(b"x-lowpass-session", b"s")],
+
+
+SHAPES = data(__file__, "shapes.yaml")
+BODIES = SHAPES["bodies"] | {"long": {"messages": [{"role": "user", "content": LONG}]}}
+HEADERS = {
+    name: [(key.encode(), value.encode()) for key, value in sent.items()] for name, sent in SHAPES["headers"].items()
 }
 CASES = {**{name: (body, []) for name, body in BODIES.items()}, **{name: ({}, sent) for name, sent in HEADERS.items()}}
 

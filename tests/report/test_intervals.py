@@ -15,7 +15,7 @@ from router.report.judged import Facts, pooled
 from router.report.report import LEAST, drawn
 from router.report.savings import Baseline, Hour, Ratio, spread
 from router.report.statistics import Estimate, percentile, quotient, rate, skewed, weighted, wilson
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 
 @each_row(
@@ -44,17 +44,7 @@ def test_what_is_below_the_line_bounds_a_quotient_the_other_way_and_a_mean_of_on
     assert weighted([(1, sure), (1, Estimate(0.5))]) == Estimate(0.5)
 
 
-@each_row(
-    "points, edge",
-    [
-        ([], []),
-        ([(1, 0.5, "a")], ["a"]),
-        ([(1, 0.5, "a"), (2, 0.4, "b")], ["a"]),
-        ([(1, 0.5, "a"), (2, 0.6, "b"), (3, 0.9, "c")], ["a", "c"]),
-        ([(1, 0.5, "a"), (2, 0.8, "b"), (3, 0.9, "c"), (9, 0.9, "d")], ["a", "b", "c"]),
-        ([(0, 0.5, "a"), (0, 0.6, "b")], ["b"]),
-    ],
-)
+@each_row("points, edge", data(__file__, "frontier.yaml"))
 def test_nothing_on_the_frontier_is_beaten_by_a_mixture(
     points: list[tuple[float, float, str]], edge: list[str]
 ) -> None:

@@ -12,6 +12,7 @@ from router.report.budgets import Pot, Pots, Standing
 from router.report.report import Report
 from router.types.account import Balance
 from router.types.attempt import Verdict
+from tests.ledger.plain import Row, booking, outcome, put
 from tests.report.asking import below, cells, lines, reported, totals
 from tests.report.filled import HOUR_MS, MONDAY_MS, Happened, Tried, fill
 
@@ -24,10 +25,8 @@ CASCADE = Happened(
     tried=(Tried("small", 1_500, more=CHECKED), Tried("large", 20_000)),
     weighed={"small": (0.5, 1_000), "large": (0.9, 30_000)},
 )
-JUDGED = (
-    "INSERT INTO outcomes (request_id, attempt, target, source, revision, score, weight, was_weight, decides, task,"
-    " difficulty, traits, given_ms, told_key) VALUES ('r1', 2, 'large', 'client', 0, 1, 1, 0, 1, '', 0, '', ?, '')"
-)
+
+
 MONTHLY = Budget(id="monthly", limit_usd=Decimal(1), scope="key")
 THOUGHTS = Budget(id="thoughts", limit_thinking_tokens=1_000, window="lifetime")
 STANDINGS = tuple(Standing(Pot(account=pot.full(MONDAY_MS), budget=pot), Balance(0, 0)) for pot in (MONTHLY, THOUGHTS))
@@ -35,15 +34,12 @@ POTS = Pots(name="budgets", title="", columns=(), rows=(), standings=STANDINGS)
 
 
 def filled(ledger: Ledger, *more: Happened) -> Ledger:
-    booked = (
-        ("r1", "monthly|ci", MONDAY_MS, 90_000, 21_500, "settled"),
-        ("r1", "thoughts", 0, 500, None, "held"),
-        ("r1", "gone", MONDAY_MS, 7, 7, "settled"),
-    )
-    with fill(ledger, [CASCADE, *more]).writing() as connection:
-        for row in booked:
-            connection.execute("INSERT INTO bookings VALUES (?, ?, ?, ?, ?, ?)", row)
-        connection.execute(JUDGED, (MONDAY_MS + 5,))
+    fill(ledger, [CASCADE, *more])
+    monthly: Row = {"window_start_ms": MONDAY_MS, "held": 90_000, "charged": 21_500, "state": "settled"}
+    put(ledger, "bookings", **booking("r1", "monthly|ci", **monthly))
+    put(ledger, "bookings", **booking("r1", "thoughts", window_start_ms=0, held=500))
+    put(ledger, "bookings", **booking("r1", "gone", **monthly | {"held": 7, "charged": 7}))
+    put(ledger, "outcomes", **outcome("r1", attempt=2, target="large", given_ms=MONDAY_MS + 5))
     return ledger
 
 

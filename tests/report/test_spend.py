@@ -180,16 +180,7 @@ def test_of_many_rows_the_least_are_one(ledger: Ledger, monkeypatch: pytest.Monk
         assert sum(map(nano, found.column("cost_usd"))) == nano(found.total("cost_usd")) == sum(range(1, 21))
 
 
-@each_row(
-    "zone, day, hours",
-    [
-        # On 2026-10-25 Berlin has 25 hours, on 2026-03-29 it has 23; Lord Howe moves its clock by half an hour.
-        *(("Europe/Berlin", "2026-10-25", 25), ("Europe/Berlin", "2026-03-29", 23)),
-        ("Australia/Lord_Howe", "2026-04-05", 24.5),
-        *((zone, "2026-07-01", 24) for zone in ("Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu")),
-        *((zone, "2026-07-01", 24) for zone in ("Pacific/Apia", "UTC")),
-    ],
-)
+@each_row("zone, day, hours", BY_HAND["days"])
 def test_days_begin_at_midnight_in_their_zone(zone: str, day: str, hours: float) -> None:
     begins_ms = round(datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
     ends_ms = begins_ms + round(hours * HOUR_MS)
@@ -218,16 +209,7 @@ def test_the_chart_of_days_shows_days_without_spend() -> None:
     assert marks == [("02", 3_500), ("03", 7), ("04", 90_000), ("05", 0), ("06", 9)]
 
 
-@each_row(
-    "where, cost, requests",
-    [
-        *(("target=mini", 3_500, 2), ("target=mini,local", 3_507, 3), ("target!=mini", 7, 4)),
-        *(("target=(none)", 0, 3), ("session=nobody's", 0, 0), ("task=code", 1_500, 1)),
-        *(("tag=red", 1_507, 2), ("tag=blue", 1_500, 1), ("tag!=blue", 2_007, 5)),
-        *(("tag=(none)", 2_000, 4), ("tag!=(none)", 1_507, 2)),
-        *(("key=web", 1_500, 2), ("organisation=acme", 1_500, 2)),
-    ],
-)
+@each_row("where, cost, requests", BY_HAND["filters"])
 def test_filters(week: Ledger, where: str, cost: int, requests: int) -> None:
     assert totals(report(week, "route", where=(where,)), "cost_usd", "requests") == (cost, requests)
 

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from router.testing.upstream import FLAVOURS, OPENROUTER_COST_USD, REASONING, TEXT, Upstream
-from tests.tables import each_row
+from router.testing.upstream import FLAVOURS, REASONING, TEXT, Upstream
+from tests.tables import data, each_row
 from tests.upstream.probe import CHAT, MESSAGES, chat, events, post, streamed
 
 # OpenAI's, by flavour
@@ -28,17 +28,7 @@ def test_flavours_place_their_usage_where_they_really_do(upstream: Upstream, fla
     assert b"prompt_tokens" not in post(upstream, f"/{flavour}{CHAT}", streamed("missing-usage"))[2]
 
 
-CACHES: dict[str, dict[str, object]] = {
-    "deepseek": {"prompt_tokens": 84, "prompt_cache_hit_tokens": 40, "prompt_cache_miss_tokens": 44},
-    "xai": {"prompt_tokens": 84, "completion_tokens": 10, "total_tokens": 94},
-    "mistral": {"prompt_tokens": 84, "completion_tokens": 10, "total_tokens": 94},
-    "openrouter": {
-        "prompt_tokens_details": {"cached_tokens": 40, "cache_write_tokens": 32},
-        "cost": OPENROUTER_COST_USD,
-    },
-    "llamacpp": {"completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 40}},
-    "moonshot": {"cached_tokens": 40},
-}
+CACHES: dict[str, dict[str, object]] = data(__file__, "wires.yaml")["caches"]
 
 
 @each_row("flavour, expected", CACHES.items())
@@ -84,16 +74,7 @@ def anthropic(model: str, **more: object) -> dict[str, object]:
     return {"model": model, "max_tokens": 100, "messages": MESSAGES, **more}
 
 
-@each_row(
-    "body, message",
-    [
-        ({"frequency_penalty": 1}, "frequency_penalty: Extra inputs are not permitted"),
-        ({"max_tokens": None}, "max_tokens: Field required"),
-        ({"messages": [{"role": "system", "content": "x"}]}, "messages: Input should be 'user' or 'assistant'"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "must be greater than `thinking.budget_tokens`"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 10}}, "greater than or equal to 1024"),
-    ],
-)
+@each_row("body, message", data(__file__, "wires.yaml")["anthropic"])
 def test_anthropic_is_as_strict_as_the_real_one(upstream: Upstream, body: dict[str, object], message: str) -> None:
     status, _, reply = post(upstream, "/v1/messages", {**anthropic("normal"), **body})
     assert status == 400

@@ -160,10 +160,6 @@ def _chapter(world: World, number: int) -> str:
     return f"{world.last}\n\nNext chapter: {world.prose(300)}"
 
 
-def _last(world: World, number: int) -> str:
-    return world.last
-
-
 def there_and_back(world: World) -> None:
     for _ in range(500):
         text, translated = world.prose(40), world.prose(40)
@@ -225,10 +221,6 @@ def parallel_rollouts(world: World) -> None:
             messages += exchange(answer, world.prose(10) if turn else "I want a refund")
 
 
-def _counted(world: World, number: int) -> str:
-    return f"Probe {number} at {world.now}: reply with the single word OK."
-
-
 SOUND: dict[str, Case] = cases(__name__) | {
     "reviews": asks(1_500, _review, "batch"),
     "reviews_in_a_session": asks(1_500, _review, "batch", session="reviews-1"),
@@ -248,12 +240,14 @@ SOUND: dict[str, Case] = cases(__name__) | {
     "samples_of_few_shots": partial(_samples, times=4, each=100, start="examples", every=2 * SECOND),
     "refused_as_its_budget_is_spent": asks(500, HEALTH, "poor", session="s", sent=False, cost=0),
     "monitor": asks(2_880, HEALTH, "monitor", every=MINUTE, answer="OK"),
-    "monitor_that_counts": asks(2_880, _counted, "monitor", every=MINUTE),
+    "monitor_that_counts": asks(
+        2_880, lambda world, n: f"Probe {n} at {world.now}: reply with the single word OK.", "monitor", every=MINUTE
+    ),
     "monitor_of_an_echo": asks(2_880, f"Repeat after me: {FOX}", "monitor", every=MINUTE, answer=FOX),
     "two_monitors": asks(2_880, HEALTH, *REGIONS, every=30 * SECOND, answer="OK"),
     "three_probes": asks(2_880, lambda _, number: THREE_PROBES[number // 2 % 3], *REGIONS, every=30 * SECOND),
     "two_agents_at_work": asks(
-        400, _last, "planner", "doer", every=MINUTE, answer=lambda world, _: world.prose(20, 60)
+        400, lambda world, _: world.last, "planner", "doer", every=MINUTE, answer=lambda world, _: world.prose(20, 60)
     ),
     "book": asks(200, _chapter, "reader", answer=_summary),
     "coding_agent": talk(200, "coder", TASK, _coding, every=(5 * SECOND, 40 * SECOND)),

@@ -5,12 +5,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import accumulate
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
-import yaml
 from msgspec import Raw
 
 from router.budget.loop_breaker import Breaker
@@ -19,13 +17,14 @@ from router.types.account import Journal
 from router.types.clock import new_id
 from router.types.request import Caller, Endpoint, Limits, Request
 from tests.budget.loops.messages import Message, Prompt, user
+from tests.tables import data
 
 Pause = int | tuple[int, int]
 """Of so many ms, or between two numbers of them."""
 Case = Callable[["World"], None]
 COST = 200_000
 """nano-USD of an ordinary request."""
-PHRASES = yaml.safe_load(Path(__file__).with_name("phrases.yaml").read_text(encoding="utf-8"))
+PHRASES = data(__file__, "phrases.yaml")
 
 
 @cache

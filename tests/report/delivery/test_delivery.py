@@ -16,7 +16,7 @@ from router.cli.delivery import Format, Undelivered, Wanted, chosen, deliver, po
 from router.report.report import Column, Kind, Report
 from router.types.target import Secret
 from tests.report.delivery.sinks import Mailed, mail_server, webhook
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 HOSTILE = "<script>alert(1)</script>\r\nBcc: all@example.com"
 REPORT = Report(
@@ -207,17 +207,7 @@ def test_where_there_is_no_server_the_connection_is_refused() -> None:
         call(f"http://127.0.0.1:{port}", token=None)
 
 
-@each_row(
-    "url, says",
-    [
-        *((url, "no address") for url in ("", "example.com/hook", "ftp://example.com", "https://", "https://[::1/")),
-        ("https://example.com:port/", "no address"),
-        *((f"http://{host}/hook", "unencrypted") for host in ("example.com", "10.0.0.7", "localhost.example.com")),
-        *((f"http://{host}/hook", "unencrypted") for host in ("127.0.0.1.example.com", "[::2]")),
-        *((f"http://{host}/a b", "does not allow") for host in ("127.9.9.9", "[::1]", "localhost")),
-        ("https://user:pass@example.com/", "LOWPASS_REPORT_WEBHOOK_TOKEN"),
-    ],
-)
+@each_row("url, says", data(__file__, "refused.yaml"))
 def test_addresses_that_are_not_tried(url: str, says: str) -> None:
     with pytest.raises(Undelivered, match=says) as failed:
         call(url)
