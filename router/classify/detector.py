@@ -39,7 +39,7 @@ class Form(NamedTuple):
     confirm: Confirm | None = None
     """None: a match is a hit."""
     words: str = ""
-    """What it is called where somebody is asked whether it really is one; empty: as its name says."""
+    """What a second opinion is told that it is; empty: as its name says."""
 
 
 def possibly(text: str, start: int, end: int) -> Iterable[Span]:

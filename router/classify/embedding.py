@@ -169,7 +169,7 @@ class Words(dict[str, bytes]):
         self._pieces[_LINE] = _byte(ord("\n"))
 
     def __repr__(self) -> str:
-        """Without the words, which are somebody's text."""
+        """Without the words, which are text of requests."""
         return f"<{len(self)} words>"
 
     def split(self, text: str) -> bytes:

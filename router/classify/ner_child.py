@@ -180,13 +180,13 @@ _AT_COMPANY = re2.compile(r"(?:&|\b(?:University|Bank|Hotel|School|House) of)[ ]
 
 
 def is_place(text: str, start: int, end: int) -> bool:
-    """A street or a town that is named after somebody."""
+    """A street or a town that is named after a person."""
     before, after = _around(text, start, end)
     return _PLACE_BEFORE.search(before) is not None or _PLACE_AFTER.match(after) is not None
 
 
 def is_company(text: str, start: int, end: int) -> bool:
-    """A company or a house that is named after somebody."""
+    """A company or a house that is named after a person."""
     before, after = _around(text, start, end)
     return _AT_COMPANY.search(before) is not None or _COMPANY.match(after) is not None
 

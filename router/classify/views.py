@@ -170,7 +170,7 @@ def joined(groups: Iterable[Sequence[Segment]]) -> View:
 
 
 def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
-    """Of pictures and the like only the heading: whoever read the request has marked them as unscannable."""
+    """Of pictures and the like only the heading: the request's parser has marked them as unscannable."""
     left = MOST_DECODED
     groups: list[Sequence[Segment]] = []
     for passage in passages:
@@ -309,7 +309,7 @@ _MESSAGE_FIELDS = frozenset({"content", "text", "arguments", "output", "input"})
 
 
 def joins(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
-    """Of passages as they follow each other, and of those of one role, whoever spoke in between.
+    """Of passages as they follow each other, and of those of one role, whatever stands in between.
 
     Top-level lists (inputs of an embedding) are texts of their own.
     """
@@ -377,7 +377,7 @@ def strings(value: Any, path: Path = (), *, keys: bool = True) -> Iterator[Passa
 # left to replace. Ordinary text has one view.
 
 MOST_LAYERS = 6
-"""Base64 of base64 and so on: whoever wraps more often has something to hide."""
+"""Base64 of base64 and so on: a text that is wrapped more often hides something."""
 
 
 def views(passages: Sequence[Passage], raw: bytes) -> Iterator[View]:

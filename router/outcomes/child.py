@@ -52,7 +52,7 @@ def _end_with(parent: int) -> None:
 
 
 def _no_network(event: str, arguments: tuple[Any, ...]) -> None:
-    """What it is told stays here. No sandbox: it keeps libraries from calling home, not somebody who means to."""
+    """What it is told stays here. No sandbox: it keeps libraries from calling home, not code that means to."""
     if event in ("socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname"):
         raise PermissionError("a verifier in Python has no network: use kind: http")
 

@@ -140,12 +140,12 @@ GOOD = 0.8
 LEAST_PAIRS = 10
 """Before so many it is not believed."""
 LEAST_GOLD = 20
-"""Before so many common answers nobody knows how often it is right: it is half believed."""
+"""Before so many common answers it is not known how often it is right: it is half believed."""
 UNKNOWN_WEIGHT = 0.5
 WINDOW = 200
 """The latest pairs, and the latest common answers, that count."""
 MOST_WAITING = 10_000
-"""Answers that are remembered until somebody else says something of them."""
+"""Answers that are remembered until another source says something of them."""
 K = TypeVar("K")
 V = TypeVar("V")
 JUDGE = "judge."

@@ -157,7 +157,7 @@ class Learning:
         self._log.save(NAME, self._tail.settled, msgspec.msgpack.encode(state))
 
     def alarm(self, alarm: Alarm, place: str) -> None:
-        """A target is not what it was, whoever found that out. `place`: the same for all who find the same.
+        """A target is not what it was, whichever gateway found that out. `place`: the same for all who find the same.
 
         What is found in rows from before this process was told by those who lived then.
         """
@@ -204,7 +204,7 @@ class Learning:
 
 def outcomes(row: Logged) -> Iterator[Outcome]:
     """What is learned of a row: the earlier score that it replaces is taken back, and its own counts. Nothing where
-    nobody looked at the request. Raises ValueError for a row that can't be read."""
+    the request was not looked at. Raises ValueError for a row that can't be read."""
     if not row.traits:
         return
     traits = b64decode(row.traits, validate=True)

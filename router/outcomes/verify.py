@@ -20,7 +20,7 @@ from router.types.logged import Said
 START_S = 30.0
 """How long the function's own imports may take."""
 PAUSE_S = 5.0
-"""After a start that failed, nobody tries again for so long."""
+"""After a start that failed, the pool waits so long before the next."""
 LONGEST_LINE = 65_536
 """Bytes of one answer, which is a number."""
 _KEPT = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT")
@@ -214,7 +214,7 @@ class Ports(Struct, frozen=True):
     """What verifiers need of the world. `post` raises `KeptAway`, `Crashed` or `Nonsense`."""
 
     post: Callable[[Http, Asked, bytes], Awaitable[float | None]]
-    """Sends a body to its place, through the door; returns what it said."""
+    """Sends a body to its place, through the egress filter; returns what it said."""
     pool: Pool
     count: Callable[[str, Became], object]
 

@@ -11,7 +11,7 @@ import re2
 from router.classify.detector import Span
 from router.tables import patterns
 
-# Is this text a value that somebody made up of chance, or words, a placeholder, an expression of a program?
+# Is this text a value made of chance, or words, a placeholder, an expression of a program?
 
 PATTERNS = patterns("classify/data/secrets.yaml")
 _STAND_IN = re2.compile(PATTERNS["stand_in"])
@@ -218,7 +218,7 @@ def secret(value: str, named: str, *, bare_words: bool = False) -> bool:
 
 
 # `DB_PASSWORD` to `…`, | DB_PASSWORD | … |, {"name": "DB_PASSWORD", "value": "…"}: a name, and its value further on.
-# Where less than an assignment says that this is a value, only what nobody would write as a word counts as one.
+# Where less than an assignment says that this is a value, only what is written as no word counts as one.
 
 _MENTION_PARTS = re2.compile(PATTERNS["mention_parts"])
 _COMPOUND = re2.compile(r".*(?:[0-9A-Za-z][_.-][0-9A-Za-z]|[a-z][A-Z])|[A-Z]+$")
@@ -268,7 +268,7 @@ def _stands(part: dict[str, str], name: str, before: str, value: str) -> bool:
 
 
 def _chance(value: str) -> bool:
-    """Nobody would write this as a word, a path or a version."""
+    """No word, path or version looks so."""
     if not _PLAIN.fullmatch(value) or not _LETTER.search(value) or not _DIGIT.search(value) or _NUMBER.fullmatch(value):
         return False
     return patchy(value) or (len(value) >= _MENTIONS_LEAST and (jumbled(value) or bits(value) >= 4))

@@ -188,7 +188,7 @@ _ADDRESS_BEFORE, _ADDRESS_REACH = 24, 70
 
 
 def _with(*postcodes: Any) -> Confirm:
-    """A street is an address when a postcode of the country follows; a company's is nobody's."""
+    """A street is an address when a postcode of the country follows; a company's is no person's."""
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         after = text[end : end + _ADDRESS_REACH]
@@ -203,9 +203,9 @@ def _with(*postcodes: Any) -> Confirm:
 
 # Addresses of machines.
 #
-# An address that names one machine in the world points to whoever uses it. Loopback, private, link-local, multicast
+# An address that names one machine in the world points to its user. Loopback, private, link-local, multicast
 # and reserved ones are the same everywhere, and the number of a version looks like one: neither counts. Those set
-# aside for documentation count, since whoever writes them means an address of the other kind.
+# aside for documentation count, since they stand for an address of the other kind.
 
 
 _VERSION = re2.compile(NUMBERS["version"])
