@@ -30,7 +30,7 @@ Record = tuple[Cell, ...]
 """One value a column, in their order."""
 
 
-class Kind(StrEnum):
+class CellKind(StrEnum):
     TEXT = "text"
     JSON = "json"
     """An object, as text."""
@@ -42,23 +42,23 @@ class Kind(StrEnum):
     """USD for one of the pricing unit."""
 
 
-SCALES = {Kind.COST: 9, Kind.QUANTITY: 6, Kind.PRICE: 18}
+SCALES = {CellKind.COST: 9, CellKind.QUANTITY: 6, CellKind.PRICE: 18}
 """Decimals; times a quantity, a price of 18 is right to the nano-dollar. 38 digits in all (decimal128)."""
 DIGITS = 38
 
 
-class Column(Struct, frozen=True):
+class FocusColumn(Struct, frozen=True):
     name: str
-    kind: Kind = Kind.TEXT
+    kind: CellKind = CellKind.TEXT
 
 
 _KINDS = {
-    Kind.COST: "BilledCost ContractedCost EffectiveCost ListCost x_CacheSaved x_ThinkingCost",
-    Kind.QUANTITY: "ConsumedQuantity PricingQuantity x_Attempts x_Requests x_ThinkingTokens",
-    Kind.PRICE: "ContractedUnitPrice ListUnitPrice",
-    Kind.TIME: "BillingPeriodEnd BillingPeriodStart ChargePeriodEnd ChargePeriodStart",
-    Kind.JSON: "SkuPriceDetails Tags",
-    Kind.TEXT: """
+    CellKind.COST: "BilledCost ContractedCost EffectiveCost ListCost x_CacheSaved x_ThinkingCost",
+    CellKind.QUANTITY: "ConsumedQuantity PricingQuantity x_Attempts x_Requests x_ThinkingTokens",
+    CellKind.PRICE: "ContractedUnitPrice ListUnitPrice",
+    CellKind.TIME: "BillingPeriodEnd BillingPeriodStart ChargePeriodEnd ChargePeriodStart",
+    CellKind.JSON: "SkuPriceDetails Tags",
+    CellKind.TEXT: """
         BillingAccountId BillingAccountName BillingAccountType BillingCurrency ChargeCategory ChargeClass
         ChargeDescription ChargeFrequency ConsumedUnit HostProviderName InvoiceIssuerName PricingCategory PricingUnit
         RegionId RegionName ResourceId ResourceName ResourceType ServiceCategory ServiceName ServiceProviderName
@@ -66,9 +66,8 @@ _KINDS = {
         x_KeyName x_ModelName x_PriceVersion x_RouteName x_TaskName x_TokenBucket
     """,
 }
-COLUMNS = tuple(
-    sorted((Column(name, kind) for kind, names in _KINDS.items() for name in names.split()), key=lambda each: each.name)
-)
+_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+COLUMNS = tuple(FocusColumn(name, _KIND_OF[name]) for name in sorted(_KIND_OF))
 """By name: capitals come before the x of our own."""
 NAMES = tuple(column.name for column in COLUMNS)
 
@@ -316,7 +315,7 @@ def _unit_price(nano: int, quantity: Decimal) -> Decimal:
     """The hour's average: the list price itself, unless rules changed it from one attempt to the next."""
     with localcontext() as context:
         context.prec = DIGITS
-        return (usd_from_nano(nano) / quantity).quantize(Decimal(1).scaleb(-SCALES[Kind.PRICE]), ROUND_HALF_EVEN)
+        return (usd_from_nano(nano) / quantity).quantize(Decimal(1).scaleb(-SCALES[CellKind.PRICE]), ROUND_HALF_EVEN)
 
 
 def _json(value: object) -> str:
@@ -441,8 +440,8 @@ def write_parquet(path: Path, records: Iterable[Record]) -> int:
     return count
 
 
-def _arrow(arrow: Any, column: Column) -> Any:
-    if column.kind is Kind.TIME:
+def _arrow(arrow: Any, column: FocusColumn) -> Any:
+    if column.kind is CellKind.TIME:
         return arrow.timestamp("ms", tz="UTC")
     scale = SCALES.get(column.kind)
     return arrow.string() if scale is None else arrow.decimal128(DIGITS, scale)
@@ -453,11 +452,11 @@ def _number(scale: int) -> Callable[[Any], str]:
     return lambda cell: f"{cell.quantize(step):f}"
 
 
-_WRITTEN: dict[Kind, Callable[[Any], str]] = {
+_WRITTEN: dict[CellKind, Callable[[Any], str]] = {
     # What a spreadsheet would take for a formula gets an apostrophe in front.
-    Kind.TEXT: lambda cell: f"'{cell}" if cell.startswith(_FORMULA) else str(cell),
-    Kind.JSON: str,
-    Kind.TIME: lambda cell: f"{cell.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    CellKind.TEXT: lambda cell: f"'{cell}" if cell.startswith(_FORMULA) else str(cell),
+    CellKind.JSON: str,
+    CellKind.TIME: lambda cell: f"{cell.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
     **{kind: _number(scale) for kind, scale in SCALES.items()},
 }
 

@@ -12,8 +12,8 @@ from router.budget.budget import Downgrade
 from router.decide import in_force
 from router.replay.part import MOVE, REFUSED, SERVED, Flow, Labels, Lines, Move, Part, Seen, stopped
 from router.replay.read import BUCKETS
-from router.replay.report import Change, Changed, Effect, Egress, Shift, Unknown
-from router.replay.sides import Compared
+from router.replay.report import Change, ChangedDecision, Effect, Egress, Shift, Unknown
+from router.replay.sides import Policies
 from router.types.decision import Vector
 from router.types.target import Target
 
@@ -188,7 +188,7 @@ def _change(value: float, draws: Vector) -> Change:
 # The changes themselves: alike ones together, and the most consequential one by one.
 
 
-def shifted(part: Part, changes: Differences, most: int) -> tuple[tuple[Shift, ...], tuple[Changed, ...]]:
+def shifted(part: Part, changes: Differences, most: int) -> tuple[tuple[Shift, ...], tuple[ChangedDecision, ...]]:
     """Who begins or ceases to be served comes first; then by what is at stake: money, and what failures cost."""
     changed = part.changed
     if not len(changed):
@@ -198,7 +198,7 @@ def shifted(part: Part, changes: Differences, most: int) -> tuple[tuple[Shift, .
     weight = np.abs(cost) + changed["failure"] * np.abs(passes)
     order = np.lexsort((changed["id"], -weight, ~turned))
     decisions = tuple(
-        Changed(
+        ChangedDecision(
             bytes(changed["id"][row]).decode(),
             int(changed["at_ms"][row]),
             part.moves[changed["move"][row]],
@@ -256,7 +256,7 @@ _UNASKED = ("never_asked", "hardly_asked")
 CODES = (*_TEXTS, *_UNASKED)
 
 
-def told(part: Part, changes: Differences, sides: Compared, expired: int) -> tuple[Unknown, ...]:
+def told(part: Part, changes: Differences, sides: Policies, expired: int) -> tuple[Unknown, ...]:
     rows, now = part.rows, sides.new.config.sensitivity.detectors
     differ = any(side.config.sensitivity.detectors != now for side in sides.old.values())
     counts = {
@@ -292,7 +292,7 @@ ANY_TARGET = "(any)"
 """Stands for the target that was asked, where a budget stops a request."""
 
 
-def limited(part: Part, changes: Differences, sides: Compared) -> tuple[Part, Differences]:
+def limited(part: Part, changes: Differences, sides: Policies) -> tuple[Part, Differences]:
     """Who finds a budget used up is refused. Where nothing changes and the budgets are those of that time, who was
     admitted then is admitted again."""
     budgets = sides.new.config.budgets
@@ -352,7 +352,7 @@ _Place = tuple[str, str, str, str, str, bool, bool]
 """As the first fields of `Egress`."""
 
 
-def egress(part: Part, sides: Compared, past: Mapping[str, bytes]) -> tuple[Egress, ...]:
+def egress(part: Part, sides: Policies, past: Mapping[str, bytes]) -> tuple[Egress, ...]:
     """One a place; `past`: documents of policies by their hashes. The largest changes first."""
     policies = {flow.policy for flow in (*part.before, *part.after)}
     known = {policy: _targets(policy, sides, past) for policy in policies}
@@ -361,7 +361,7 @@ def egress(part: Part, sides: Compared, past: Mapping[str, bytes]) -> tuple[Egre
     return tuple(sorted(rows, key=lambda row: (-abs(row.after - row.before), row.data_class, row.target, row.region)))
 
 
-def _targets(policy: str, sides: Compared, past: Mapping[str, bytes]) -> Mapping[str, Target]:
+def _targets(policy: str, sides: Policies, past: Mapping[str, bytes]) -> Mapping[str, Target]:
     """As that policy has them; where it is not known any more, as far as is known of these names."""
     if policy == sides.new.hash:
         return sides.new.config.targets

@@ -16,7 +16,7 @@ from router.estimate.estimate import per_choice
 from router.ledger.query import Row
 from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, Seen
 from router.replay.part import REFUSED as PART_REFUSED
-from router.replay.sides import REFUSED, Choice, Compared, Decided, Side, Stored, alike, same, stored, trial
+from router.replay.sides import REFUSED, Choice, NewDecision, Policies, Side, Stored, alike, same, stored, trial
 from router.types.account import Account, Unit
 from router.types.decision import Dropped, Hedge, Plan, Vector, Vote, Weighed
 from router.types.request import Caller
@@ -28,7 +28,7 @@ from router.worth import PERFECT, RHO, Check, Value, cascade_value, sample_value
 _FREE = np.array([1.0, 0.0])
 
 
-class Expected(NamedTuple):
+class ExpectedValue(NamedTuple):
     """Expected nano-USD of the first target and of the second, and the pass rate of what is given in the end."""
 
     first: float
@@ -36,21 +36,21 @@ class Expected(NamedTuple):
     p: float
 
 
-_UNKNOWN, _NOTHING = Expected(nan, nan, nan), Expected(0.0, 0.0, 0.0)
+_UNKNOWN, _NOTHING = ExpectedValue(nan, nan, nan), ExpectedValue(0.0, 0.0, 0.0)
 
 
-def alone(side: Side, record: Stored, target: Target, weighed: Sequence[Weighed] = ()) -> Expected:
+def alone(side: Side, record: Stored, target: Target, weighed: Sequence[Weighed] = ()) -> ExpectedValue:
     """Expected nano-USD and pass rate of a target that is asked alone. `weighed`: what the decision has worked out."""
     for each in weighed:
         if each.target == target.id:
-            return Expected(each.cost_nano, 0.0, each.p)
+            return ExpectedValue(each.cost_nano, 0.0, each.p)
     seen = side.seen(record)
     cap = per_choice(record.request, side.rules.screen.guard.demands(seen.classes).thinking_cap)
     forecast = side.forecaster.forecast((target,), record.request, seen, record.row.started_ms, cap)
-    return Expected(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
+    return ExpectedValue(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
 
 
-def expected(side: Side, record: Stored, choice: Choice, weighed: Sequence[Weighed] = ()) -> Expected:
+def expected(side: Side, record: Stored, choice: Choice, weighed: Sequence[Weighed] = ()) -> ExpectedValue:
     """As the strategy itself values it: a pair by the chance that its second is asked. A hedge's second is taken
     not to be asked, as is mostly so. A refusal costs nothing, and is never right."""
     if not choice.target:
@@ -64,7 +64,7 @@ def expected(side: Side, record: Stored, choice: Choice, weighed: Sequence[Weigh
     each = (alone(side, record, first, weighed), alone(side, record, second, weighed))
     cost, p = np.array([part.first for part in each]), np.array([part.p for part in each])
     both, without = (_pair(choice, strategy, some, p) for some in (cost, cost * _FREE))
-    return Expected(*map(float, (without.cost[0, 1], both.cost[0, 1] - without.cost[0, 1], both.p[0, 1])))
+    return ExpectedValue(*map(float, (without.cost[0, 1], both.cost[0, 1] - without.cost[0, 1], both.p[0, 1])))
 
 
 def _pair(choice: Choice, strategy: Strategy, cost: Vector, p: Vector) -> Value:
@@ -80,7 +80,7 @@ _TOLD = frozenset({"not_allowed", "evidence_expired", "data_class", "region", "c
 """Reasons whose detail is of the policy alone: others have numbers of the request in it."""
 
 
-def why(record: Stored, decided: Decided, new: Side) -> str:
+def why(record: Stored, decided: NewDecision, new: Side) -> str:
     """`decided` is another choice than the stored one."""
     before, after, decision = record.choice, decided.choice, decided.decision
     if decision is None:
@@ -133,7 +133,7 @@ Scores = Callable[[str], float | None]
 class Reader:
     """`take` each request, then the `part`. `scores`: how good an answer was, by its request's id."""
 
-    def __init__(self, compared: Compared, callers: Mapping[str, Caller], wanted: Wanted, scores: Scores) -> None:
+    def __init__(self, compared: Policies, callers: Mapping[str, Caller], wanted: Wanted, scores: Scores) -> None:
         self._compared, self._new = compared, compared.new
         self._callers, self._wanted, self._scores = callers, wanted, scores
         self._same: dict[tuple[int, str], bool] = {}
@@ -208,7 +208,7 @@ class Reader:
             self._same[key] = alike(old, self._new, key[1])
         return self._same[key]
 
-    def _learned(self, record: Stored, old: Side | None, decided: Decided) -> bool:
+    def _learned(self, record: Stored, old: Side | None, decided: NewDecision) -> bool:
         """Its own policy would decide so too by now: that is no merit of the new one, which would still let it be."""
         if old is None or decided.decision is None or not _may(decided.decision.plan, record.choice):
             return False
@@ -217,7 +217,7 @@ class Reader:
         self._unknown["learned"] += 1
         return True
 
-    def _line(self, record: Stored, decided: Decided | None) -> None:
+    def _line(self, record: Stored, decided: NewDecision | None) -> None:
         """`decided`: where it changes."""
         before = PART_REFUSED if not record.choice.target else SERVED if record.answered else UNANSWERED
         after = before
@@ -230,7 +230,7 @@ class Reader:
         if record.row.attempts or before == PART_REFUSED:
             _flow(self._after, record, self._new.hash, choice)
 
-    def _change(self, record: Stored, old: Side | None, decided: Decided) -> None:
+    def _change(self, record: Stored, old: Side | None, decided: NewDecision) -> None:
         choice, decision = decided.choice, decided.decision
         if not record.answered and record.choice.target:
             self._unknown["unanswered"] += 1
@@ -276,7 +276,7 @@ class Reader:
             return
         self._seen[name] = known.plus(Seen(1, record.spent, alone(self._new, record, target).first))
 
-    def _try(self, record: Stored, decided: Decided) -> None:
+    def _try(self, record: Stored, decided: NewDecision) -> None:
         """An experiment that asked whom the new policy would choose."""
         if not record.document.explored or decided.decision is None or not record.answered:
             return

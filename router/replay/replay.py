@@ -18,7 +18,7 @@ from router.replay.estimate import differences, effects, egress, factor, limited
 from router.replay.part import Part, joined
 from router.replay.read import Reader, Wanted
 from router.replay.report import Calibrated, Replayed
-from router.replay.sides import Compared, Stored, compared
+from router.replay.sides import Policies, Stored, compared
 from router.report.catalog import filters
 from router.report.query import Definition, Question, Source, asked
 from router.report.report import Report
@@ -82,11 +82,11 @@ TOGETHER = 1_024
 """Requests that are looked at together."""
 
 
-class Work(Struct, frozen=True):
+class ReplayJob(Struct, frozen=True):
     """What every process is told."""
 
     ledger: Ledger
-    compared: Compared
+    compared: Policies
     wanted: Wanted
     since_ms: int | None
     until_ms: int | None
@@ -102,11 +102,11 @@ class Work(Struct, frozen=True):
             return reader.part()
 
 
-_here: list[Work] = []
+_here: list[ReplayJob] = []
 """Of this process, for those that are forked from it."""
 
 
-def parts(work: Work, processes: int) -> list[Part]:
+def parts(work: ReplayJob, processes: int) -> list[Part]:
     """In the order of time. More than one process: forked, so this one must have no threads and no event loop."""
     with work.ledger.reading() as connection:
         every = stretches(connection, work.since_ms, work.until_ms)
@@ -166,7 +166,7 @@ def replay(
     without threads. Raises `LedgerUnavailable`, and ValueError for a `where` of what requests don't have.
     """
     sides = compared(config, others, ledger)
-    whole = joined(parts(Work(ledger, sides, wanted(where), since_ms, until_ms), processes))
+    whole = joined(parts(ReplayJob(ledger, sides, wanted(where), since_ms, until_ms), processes))
     whole, changes = limited(whole, differences(whole), sides)
     routes, total = effects(whole, changes)
     shifts, decisions = shifted(whole, changes, most)

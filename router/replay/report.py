@@ -47,7 +47,7 @@ class Shift(Struct, frozen=True):
     passes: float
 
 
-class Changed(Struct, frozen=True):
+class ChangedDecision(Struct, frozen=True):
     """One decision that changes."""
 
     id: str
@@ -97,7 +97,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
     total: Effect
     shifts: tuple[Shift, ...]
     """The most consequential first, like `decisions`."""
-    decisions: tuple[Changed, ...]
+    decisions: tuple[ChangedDecision, ...]
     egress: tuple[Egress, ...]
     unknown: tuple[Unknown, ...]
     calibrated: tuple[Calibrated, ...]
@@ -167,7 +167,7 @@ def _shift(shift: Shift) -> Row:
     return (*_moved(shift.move), shift.requests, usd(shift.cost), shift.passes)
 
 
-def _decision(changed: Changed) -> Row:
+def _decision(changed: ChangedDecision) -> Row:
     return (changed.id, changed.at_ms, *_moved(changed.move), usd(changed.cost), changed.passes)
 
 

@@ -48,7 +48,7 @@ class _Seen(Struct, gc=False):
     template: str = ""
 
 
-class Considered(Struct, gc=False):
+class ConsideredTarget(Struct, gc=False):
     target: str
     redacted: bool = False
 
@@ -68,7 +68,7 @@ class Document(Struct, gc=False):
     policy: str
     classification: _Seen
     chosen: str | None = None
-    considered: tuple[Considered, ...] = ()
+    considered: tuple[ConsideredTarget, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     weighed: tuple[Weighed, ...] = ()
     queued: tuple[Queued, ...] = ()
@@ -254,7 +254,7 @@ _RESTS, _DOWN = "circuit_open", "engine_down"
 _DEFAULT = "default"
 
 
-class Decided(NamedTuple):
+class NewDecision(NamedTuple):
     """`decision` is None where the policy has no such model, or the key may not name it."""
 
     choice: Choice
@@ -306,7 +306,7 @@ class Side:
         """At those that are decided next: so it takes less time."""
         self._ahead.look(record.reading for record in requests if record.reading is not None)
 
-    def decide(self, record: Stored) -> Decided:
+    def decide(self, record: Stored) -> NewDecision:
         seen = self.seen(record)
         screened = Screened(seen, self._redacted(record, seen.classes))
         try:
@@ -319,9 +319,9 @@ class Side:
                 asks=_asks(record),
             )
         except ClientError:
-            return Decided(REFUSED, None)
+            return NewDecision(REFUSED, None)
         steps = [(step.target.id, step.redacted) for step in decision.plan.steps]
-        return Decided(_choice(steps[0][0] if steps else None, decision.plan.tactic, steps), decision)
+        return NewDecision(_choice(steps[0][0] if steps else None, decision.plan.tactic, steps), decision)
 
     def named(self, record: Stored) -> str:
         """The route that it is decided by: a budget may have sent it to another one than it named."""
@@ -366,7 +366,7 @@ class Side:
         return Redacted(record.request, left | (classes - names) | to, {})
 
 
-class Compared(NamedTuple):
+class Policies(NamedTuple):
     """The policy that is tried, and by their hashes those that decisions may be of."""
 
     new: Side
@@ -393,7 +393,7 @@ def alike(old: Side, new: Side, model: str) -> bool:
     )
 
 
-def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Compared:
+def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Policies:
     """Each side knows the targets of all: whatever was observed counts on both."""
     rest = [other for other in others if other != config]
     targets = _joined([config, *rest])
@@ -406,7 +406,7 @@ def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Compar
         side = Side(other, knowledge, _joined([other, config, *rest]), fresh)
         old.setdefault(side.hash, side)
     old.setdefault(new.hash, new)
-    return Compared(new, old)
+    return Policies(new, old)
 
 
 def _bare(target: Target) -> Target:

@@ -24,7 +24,7 @@ Place = Callable[[float], float]
 """Where a value stands: in percent across, in pixels upright."""
 
 
-class Scale(Struct, frozen=True):
+class Axis(Struct, frozen=True):
     """From `low` to `high`, the first and the last of `ticks`."""
 
     ticks: tuple[float, ...]
@@ -46,22 +46,22 @@ class Scale(Struct, frozen=True):
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
-def linear(values: Iterable[float], kind: Kind) -> Scale:
+def linear(values: Iterable[float], kind: Kind) -> Axis:
     """A pass rate's scale ends at 1 at the latest, others where the largest value needs it."""
     held = [0.0, *values]
     low, high = min(held), max(held)
     step = _step((high - low) / (_MOST_TICKS - 1), _LEAST.get(kind, 0))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return Scale(tuple(number * step for number in range(first, max(last, first + 1) + 1)))
+    return Axis(tuple(number * step for number in range(first, max(last, first + 1) + 1)))
 
 
-def spread(values: Iterable[float], kind: Kind) -> Scale:
+def spread(values: Iterable[float], kind: Kind) -> Axis:
     """Logarithmic where the values are all above 0 and too far apart for a linear one."""
     numbers = list(values)
     if not numbers or min(numbers) <= 0 or max(numbers) < SPREAD * min(numbers):
         return linear(numbers, kind)
     first, last = math.floor(math.log10(min(numbers)) + 1e-9), math.ceil(math.log10(max(numbers)) - 1e-9)
-    return Scale(tuple(10.0**power for power in range(first, max(last, first + 1) + 1)), logarithmic=True)
+    return Axis(tuple(10.0**power for power in range(first, max(last, first + 1) + 1)), logarithmic=True)
 
 
 def _step(least: float, unit: float) -> float:
@@ -80,7 +80,7 @@ TONES = 8
 """Colours that the style sheet tells apart."""
 
 
-class Entry(Struct, frozen=True):
+class LegendEntry(Struct, frozen=True):
     """A line of the legend."""
 
     tone: int
@@ -113,10 +113,10 @@ class Bars(Struct, frozen=True):
 
     zero: float
     bars: tuple[Bar, ...]
-    legend: tuple[Entry, ...] = ()
+    legend: tuple[LegendEntry, ...] = ()
 
 
-class Column(Struct, frozen=True):
+class DayColumn(Struct, frozen=True):
     x: float
     width: float
     y: float
@@ -139,9 +139,9 @@ class Days(Struct, frozen=True):
     zero: float
     ticks: tuple[Tick, ...]
     labels: tuple[Tick, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[DayColumn, ...]
     whiskers: tuple[Whisker, ...] = ()
-    legend: tuple[Entry, ...] = ()
+    legend: tuple[LegendEntry, ...] = ()
 
 
 class Dot(Struct, frozen=True):
@@ -158,7 +158,7 @@ class Dot(Struct, frozen=True):
     high: float | None = None
 
 
-class Line(Struct, frozen=True):
+class ChartLine(Struct, frozen=True):
     x: float
     y: float
     to_x: float
@@ -173,9 +173,9 @@ class Points(Struct, frozen=True):
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
     dots: tuple[Dot, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
     x_title: str
-    legend: tuple[Entry, ...] = ()
+    legend: tuple[LegendEntry, ...] = ()
 
 
 class Drawing(Struct, frozen=True):
@@ -253,13 +253,13 @@ def tones(marks: Iterable[Mark]) -> Tones:
     return {series: min(place, TONES - 1) for place, series in enumerate(ranked)}
 
 
-def legend(colours: Tones) -> tuple[Entry, ...]:
+def legend(colours: Tones) -> tuple[LegendEntry, ...]:
     """None for a single series: the title names it."""
     if len(colours) < 2:
         return ()
-    named = [Entry(tone, series or NO_LABEL) for series, tone in colours.items() if tone < TONES - 1]
+    named = [LegendEntry(tone, series or NO_LABEL) for series, tone in colours.items() if tone < TONES - 1]
     left = [series for series, tone in colours.items() if tone == TONES - 1]
-    rest = [Entry(TONES - 1, OTHERS if len(left) > 1 else left[0] or NO_LABEL)] if left else []
+    rest = [LegendEntry(TONES - 1, OTHERS if len(left) > 1 else left[0] or NO_LABEL)] if left else []
     return (*named, *rest)
 
 
@@ -280,12 +280,12 @@ def interval(mark: Mark, unit: Kind) -> str:
     return f" ({said(mark.low, unit)} to {said(mark.high, unit)})"
 
 
-def across(scale: Scale) -> Place:
+def across(scale: Axis) -> Place:
     """Percent of the width."""
     return lambda value: round(100 * scale.share(value), 3)
 
 
-def above(scale: Scale, floor: float, top: float) -> Place:
+def above(scale: Axis, floor: float, top: float) -> Place:
     """Pixels from above, on a scale that reaches from `floor` to `top`."""
     return lambda value: round(floor - (floor - top) * scale.share(value), 2)
 
@@ -295,7 +295,7 @@ def ends(mark: Mark, place: Place) -> tuple[float | None, float | None]:
     return None if mark.low is None else place(mark.low), None if mark.high is None else place(mark.high)
 
 
-def upright(scale: Scale, unit: Kind, place: Place) -> tuple[tuple[Tick, ...], float]:
+def upright(scale: Axis, unit: Kind, place: Place) -> tuple[tuple[Tick, ...], float]:
     """The ticks of an upright axis, and the pixels that their texts need left of it."""
     ticks = tuple(Tick(place(value), said(value, unit)) for value in scale.ticks)
     return ticks, round(_LETTER_PX * max(len(tick.text) for tick in ticks) + 10, 1)
@@ -340,9 +340,9 @@ def days(plot: Plot) -> Days:
     scale = linear([*(end for _, _, end in parts), *(reach(plot.marks) if single else ())], plot.unit)
     place, slot = above(scale, HEIGHT - FOOT, TOP), 100 / max(1, len(labels))
 
-    def column(mark: Mark, start: float, end: float) -> Column:
+    def column(mark: Mark, start: float, end: float) -> DayColumn:
         top, bottom = place(max(start, end)), place(min(start, end))
-        return Column(
+        return DayColumn(
             x=round(slot * places[mark.label] + slot * _GAP, 3),
             width=round(slot * (1 - 2 * _GAP), 3),
             y=top,
@@ -440,14 +440,14 @@ def points(plot: Plot) -> Points:
     )
 
 
-def _lines(marks: Iterable[Mark], dots: Iterable[Dot]) -> Iterator[Line]:
+def _lines(marks: Iterable[Mark], dots: Iterable[Dot]) -> Iterator[ChartLine]:
     """From each joined mark to the next one of its series, in the order given."""
     before: dict[str, Dot] = {}
     for mark, dot in zip(marks, dots, strict=True):
         if mark.joined:
             start = before.get(mark.series)
             if start is not None:
-                yield Line(start.x, start.y, dot.x, dot.y, dot.tone)
+                yield ChartLine(start.x, start.y, dot.x, dot.y, dot.tone)
             before[mark.series] = dot
 
 

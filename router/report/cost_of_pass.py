@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from router.ledger.facts.query import Label
-from router.report.judged import CELL, FEW, FINER, Facts, Group, Labels, cells, pooled, together
+from router.report.judged import CELL, FEW, FINER, CellGroup, Facts, Labels, cells, pooled, together
 from router.report.query import Source, grouped, summed
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, labels, plots, usd
 
@@ -17,7 +17,7 @@ Values = Mapping[Label, float]
 """Cost of pass by target, nano-USD."""
 
 
-class Cell(NamedTuple):
+class TaskCell(NamedTuple):
     """A task at a difficulty: how many answers were wanted there, and what a right one costs of each target."""
 
     task: Label
@@ -44,7 +44,7 @@ class Adds(NamedTuple):
         return self.without / self.frontier if self.without is not None and self.frontier else None
 
 
-def known(by_cell: Mapping[Labels, Facts]) -> list[Cell]:
+def known(by_cell: Mapping[Labels, Facts]) -> list[TaskCell]:
     """By task and difficulty, from facts by target, task and difficulty."""
     values: defaultdict[Labels, dict[Label, float]] = defaultdict(dict)
     answers: Counter[Labels] = Counter()
@@ -53,10 +53,10 @@ def known(by_cell: Mapping[Labels, Facts]) -> list[Cell]:
         value = pooled([facts]).cost_of_pass
         if value is not None:
             values[tuple(about)][target] = value.value
-    return [Cell(about[0], answers[about], some) for about, some in values.items()]
+    return [TaskCell(about[0], answers[about], some) for about, some in values.items()]
 
 
-def adds(cells: Sequence[Cell]) -> list[Adds]:
+def adds(cells: Sequence[TaskCell]) -> list[Adds]:
     """One a target, what adds most first."""
     wanted = sum(cell.answers for cell in cells)
     parts = [_adds(target, cells, wanted) for target in {name for cell in cells for name in cell.values}]
@@ -79,7 +79,7 @@ def hull(points: Iterable[tuple[float, float, str]]) -> list[str]:
     return [name for *_, name in edge]
 
 
-def _adds(target: Label, cells: Sequence[Cell], wanted: int) -> Adds:
+def _adds(target: Label, cells: Sequence[TaskCell], wanted: int) -> Adds:
     mine = [cell for cell in cells if target in cell.values]
     lowest = [cell for cell in mine if cell.values[target] == min(cell.values.values())]
     compared = [cell for cell in mine if len(cell.values) > 1]
@@ -131,7 +131,7 @@ def _table(source: Source, by: Sequence[str], by_cell: Mapping[Labels, Facts], t
     places = [FINER.index(name) for name in by]
     groups = together(by_cell, lambda labels: tuple(labels[place] for place in places))
 
-    def order(item: tuple[Labels, Group]) -> tuple[object, ...]:
+    def order(item: tuple[Labels, CellGroup]) -> tuple[object, ...]:
         names, group = item
         value = group.cost_of_pass
         others = [str(label) for name, label in zip(by, names, strict=True) if name != "target"]
@@ -151,7 +151,7 @@ def _table(source: Source, by: Sequence[str], by_cell: Mapping[Labels, Facts], t
     )
 
 
-def _row(group: Group) -> Row:
+def _row(group: CellGroup) -> Row:
     facts, price = group.facts, group.facts.price
     return (
         *(facts.attempts, facts.answers, facts.judged, *(group.passes or _UNKNOWN), group.basis),
@@ -174,7 +174,7 @@ def _added(by_cell: Mapping[Labels, Facts]) -> Report:
     )
 
 
-def _by_task(cells: Sequence[Cell]) -> Report:
+def _by_task(cells: Sequence[TaskCell]) -> Report:
     """Targets on the frontier only: elsewhere they add nothing."""
     tasks = grouped((_text(cell.task) or "", cell) for cell in cells)
     rows = tuple((task, *_add_row(target)) for task in sorted(tasks) for target in adds(tasks[task]) if target.lowest)

@@ -38,7 +38,7 @@ class Sent(NamedTuple):
     region_source: str
 
 
-class Judge:
+class PolicyJudge:
     """Reads each policy once."""
 
     def __init__(self, documents: Mapping[str, bytes]) -> None:
@@ -125,7 +125,7 @@ class Places:
     """By the policy documents of the ledger, and the `targets` of the policy in force."""
 
     def __init__(self, documents: Mapping[str, bytes], targets: Mapping[str, Target]) -> None:
-        self._judge, self._policies, self._targets = Judge(documents), sorted(documents), targets
+        self._judge, self._policies, self._targets = PolicyJudge(documents), sorted(documents), targets
 
     def then(self, target: str, policy: str) -> Place:
         """As the policy of that time had it; today's word where its document is not there."""
@@ -183,7 +183,7 @@ def sent(labels: Sequence[object]) -> Sent:
 class Search:
     """In the window of `source`; `room`: how many more are listed."""
 
-    def __init__(self, source: Source, judge: Judge) -> None:
+    def __init__(self, source: Source, judge: PolicyJudge) -> None:
         self._source, self._judge, self.room = source, judge, MOST
         hours = [int(hour or 0) for (hour,) in source.sums(attempts.TABLE, ("hour",), ("attempts",))]
         self._latest_ms = (max(hours, default=0) + 1) * attempts.HOUR_MS + LONGEST_MS
@@ -257,7 +257,7 @@ class _Group(Struct, frozen=True):
 
 
 def egress(source: Source) -> Report:
-    judge = Judge(documents(source.connection))
+    judge = PolicyJudge(documents(source.connection))
     groups = _groups(source, judge)
     refused = source.sums(attempts.TABLE, ("class",), ("requests",), Where("error", frozenset({"no_eligible_target"})))
     nowhere = [None] * (_COUNTS_FROM - 1)
@@ -280,7 +280,7 @@ def egress(source: Source) -> Report:
     )
 
 
-def _groups(source: Source, judge: Judge) -> list[_Group]:
+def _groups(source: Source, judge: PolicyJudge) -> list[_Group]:
     """Nothing is sent to a target that rests after failures."""
     search = Search(source, judge)
     alike: dict[tuple[Sent, bool], tuple[int, ...]] = {}
@@ -297,7 +297,7 @@ def _groups(source: Source, judge: Judge) -> list[_Group]:
     return groups
 
 
-def _rows(judge: Judge, groups: Iterable[_Group]) -> Iterator[Row]:
+def _rows(judge: PolicyJudge, groups: Iterable[_Group]) -> Iterator[Row]:
     """One row a place: groups that differ in nothing but their policy are one."""
     places: dict[Row, list[int | None]] = {}
     for group in groups:
@@ -309,7 +309,7 @@ def _rows(judge: Judge, groups: Iterable[_Group]) -> Iterator[Row]:
         yield (*place, *counts)
 
 
-def _place_of(judge: Judge, sent: Sent) -> Row:
+def _place_of(judge: PolicyJudge, sent: Sent) -> Row:
     """Entity and jurisdiction as the policy of that time had them; None where that is not known."""
     past = judge.past(sent.policy)
     target = None if past is None else past.targets.get(sent.target)

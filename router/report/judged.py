@@ -80,7 +80,7 @@ class Facts(NamedTuple):
         return skewed(self.cost / self.answers, variance * _MICRO**2, self.answers)
 
 
-class Group(NamedTuple):
+class CellGroup(NamedTuple):
     """Some cells together. `passes`: the share of their answers that are right, None: not known; `basis`: what that
     goes by."""
 
@@ -125,13 +125,13 @@ def _expected(source: Source, by: Sequence[str]) -> Iterator[tuple[Labels, Facts
         yield labels, Facts(rated=rated, pass_e4=pass_e4)
 
 
-def together(by_cell: Mapping[Labels, Facts], group: Callable[[Labels], Labels]) -> dict[Labels, Group]:
+def together(by_cell: Mapping[Labels, Facts], group: Callable[[Labels], Labels]) -> dict[Labels, CellGroup]:
     """Cells of the same group as one."""
     parts = grouped((group(labels), facts) for labels, facts in by_cell.items())
     return {name: pooled(some) for name, some in parts.items()}
 
 
-def pooled(parts: Sequence[Facts]) -> Group:
+def pooled(parts: Sequence[Facts]) -> CellGroup:
     """The pass rate counts each part by its answers, however many of them were judged. Parts of too few judgements to
     stand alone are put together first; those of which nothing is known are taken to be as the others."""
     solid = [facts for facts in parts if facts.answers and facts.basis in _SOLID]
@@ -143,4 +143,4 @@ def pooled(parts: Sequence[Facts]) -> Group:
     known = [(facts.answers, facts.passes) for facts in solid if facts.passes is not None]
     if any(rate.low is not None for _, rate in known):
         known = [(n, Estimate(rate.value, *_ANYTHING) if rate.low is None else rate) for n, rate in known]
-    return Group(summed(Facts, parts), weighted(known) if known else None, basis)
+    return CellGroup(summed(Facts, parts), weighted(known) if known else None, basis)

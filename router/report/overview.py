@@ -14,7 +14,7 @@ from router.ledger.rows import Connection
 from router.report import savings
 from router.report.charts import OTHERS, dollars
 from router.report.incidents import incidents
-from router.report.judged import Group, cells, pooled, together
+from router.report.judged import CellGroup, cells, pooled, together
 from router.report.query import Asked, Source, summed
 from router.report.render import NO_LABEL
 from router.report.report import Kind, Mark, Plot, Report, Shape, Value, bars, day, iso
@@ -139,7 +139,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     """Of the week."""
     gauges: tuple[Gauge, ...] | None
     """None: unknown, as the store of the budgets does not answer."""
-    answers: Group
+    answers: CellGroup
     """What is known of the week's answers: how many are right, and what a right one costs."""
     saved: Saved | None
     """In the week. None: nothing to compare with."""

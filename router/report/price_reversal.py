@@ -34,7 +34,7 @@ _NOTE = (
 _NO_PRICES = "The policy in force has no list prices to compare with."
 
 
-class Cost(NamedTuple):
+class ModelCost(NamedTuple):
     """Of one model in one cell. `known`: all that thinking cost there is known."""
 
     facts: Facts
@@ -43,7 +43,7 @@ class Cost(NamedTuple):
     known: bool
 
 
-Shared = Sequence[tuple[float, Cost, Cost]]
+Shared = Sequence[tuple[float, ModelCost, ModelCost]]
 """Cells in which two models answered: its weight, and the cost of each."""
 
 
@@ -103,19 +103,19 @@ def _prices(targets: Iterable[Target]) -> tuple[dict[str, tuple[int, int]], list
     return {model: next(iter(prices)) for model, prices in lists.items() if len(prices) == 1}, left_out
 
 
-def _cells(source: Source) -> dict[str, dict[Labels, Cost]]:
+def _cells(source: Source) -> dict[str, dict[Labels, ModelCost]]:
     """By model, then by task and difficulty."""
     mute = {target.model.id for target in source.targets.values() if silent(target)}
     measures = (*SPENT, *_TOKENS)
-    costs: defaultdict[str, dict[Labels, Cost]] = defaultdict(dict)
+    costs: defaultdict[str, dict[Labels, ModelCost]] = defaultdict(dict)
     for (model, *about), sums in source.sums(attempts.TABLE, ("model", *_ABOUT), measures, CLIENTS).items():
         facts, (sent, made, counted) = Facts(*sums[: len(SPENT)]), sums[len(SPENT) :]
         known = model in mute or facts.thinking_known >= counted
-        costs[str(model)][tuple(about)] = Cost(facts, sent, made, known)
+        costs[str(model)][tuple(about)] = ModelCost(facts, sent, made, known)
     return costs
 
 
-def _pairs(cells: Mapping[str, Mapping[Labels, Cost]], prices: Mapping[str, tuple[int, int]]) -> list[Pair]:
+def _pairs(cells: Mapping[str, Mapping[Labels, ModelCost]], prices: Mapping[str, tuple[int, int]]) -> list[Pair]:
     """All that can be compared; each once, the cheaper by list first."""
     models = [model for model in sorted(cells) if model in prices]
     pairs = []
@@ -127,7 +127,7 @@ def _pairs(cells: Mapping[str, Mapping[Labels, Cost]], prices: Mapping[str, tupl
     return pairs
 
 
-def _shared(left: Mapping[Labels, Cost], right: Mapping[Labels, Cost]) -> Shared:
+def _shared(left: Mapping[Labels, ModelCost], right: Mapping[Labels, ModelCost]) -> Shared:
     """Each weighs by what it tells of a difference, so that a cell counts as the smaller of both does."""
     both = [(cost, right[about]) for about, cost in left.items() if about in right]
     numbers = [(first.facts.answers, second.facts.answers) for first, second in both]

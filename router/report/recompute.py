@@ -18,7 +18,7 @@ _OURS = ("priced", "estimated")
 """Sources of a cost that our own price made, from before rows said what it made of the usage."""
 
 
-class Changed(Struct, frozen=True):
+class RepricedAttempt(Struct, frozen=True):
     """An attempt that would be charged otherwise; nano-USD."""
 
     request_id: str
@@ -34,7 +34,7 @@ class Recomputed(Struct, frozen=True):
     attempts: int
     elsewhere: int
     """Charged at prices that the policy of that time stated: its hash is in the row, its text is not here."""
-    changed: tuple[Changed, ...]
+    changed: tuple[RepricedAttempt, ...]
 
     def __str__(self) -> str:
         return (
@@ -50,7 +50,7 @@ class Repricing:
         self._prices = prices
         self.attempts = self.elsewhere = 0
 
-    def changed(self, kept: Kept) -> Iterator[Changed]:
+    def changed(self, kept: Kept) -> Iterator[RepricedAttempt]:
         for attempt in kept.attempts:
             recorded = _recorded(attempt)
             if recorded is None:
@@ -61,7 +61,7 @@ class Repricing:
                 row: Mapping[str, Any] = attempt
                 computed = charge(price, usage_of(row), at_ms=row["started_ms"], took_ms=row["total_ms"]).own or 0
                 if computed != recorded:
-                    yield Changed(kept.id, int(row["number"]), recorded, computed)
+                    yield RepricedAttempt(kept.id, int(row["number"]), recorded, computed)
 
 
 def repriced(prices: Prices) -> Check:

@@ -28,7 +28,7 @@ _WHOM = ("chosen", "candidate", "strategy")
 _MEASURES = ("answered", "answered_expected", "answered_rated", "answered_pass_e4", "answered_actual")
 
 
-class Sum(NamedTuple):
+class OfferSums(NamedTuple):
     """Of requests that were answered: what was expected of one candidate, and what was paid in fact; nano-USD."""
 
     answered: int = 0
@@ -43,7 +43,7 @@ class Offer(NamedTuple):
     chosen: Label
     candidate: Label
     strategy: Label
-    sum: Sum
+    sum: OfferSums
 
     @property
     def first(self) -> bool:
@@ -105,7 +105,7 @@ def offered(source: Source, by: Sequence[str], read: Callable[[Labels], Labels])
     """`read`: labels of these dimensions → the group that they belong to."""
     groups = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES)
     return _together(
-        Offer(read(labels[: len(by)]), labels[-3], labels[-2], labels[-1], Sum(*sums))
+        Offer(read(labels[: len(by)]), labels[-3], labels[-2], labels[-1], OfferSums(*sums))
         for labels, sums in groups.items()
     )
 
@@ -118,7 +118,7 @@ def merged(every: Iterable[Offer]) -> list[Offer]:
 def _together(every: Iterable[Offer]) -> list[Offer]:
     """One for each group, choice, candidate and strategy."""
     alike = grouped((offer[:4], offer.sum) for offer in every)
-    return [Offer(*about, summed(Sum, sums)) for about, sums in alike.items()]
+    return [Offer(*about, summed(OfferSums, sums)) for about, sums in alike.items()]
 
 
 def hourly(source: Source, by: Sequence[str], targets: Iterable[Label]) -> list[Hour]:
@@ -133,7 +133,7 @@ def hourly(source: Source, by: Sequence[str], targets: Iterable[Label]) -> list[
 
 
 def correction(every: Iterable[Offer], target: Label) -> Ratio:
-    total = summed(Sum, (offer.sum for offer in every if offer.candidate == target and offer.alone))
+    total = summed(OfferSums, (offer.sum for offer in every if offer.candidate == target and offer.alone))
     enough = total.answered >= ENOUGH and total.expected > 0
     return Ratio(total.actual, total.expected, total.answered) if enough else Ratio(served=total.answered)
 
@@ -142,10 +142,10 @@ def alternative(every: Sequence[Offer], target: Label) -> Alternative:
     chosen = {(offer.group, offer.chosen, offer.strategy): offer.sum for offer in every if offer.first}
     mine, right = [offer for offer in every if offer.candidate == target], 0.0
     for offer in mine:
-        of_chosen = chosen.get((offer.group, offer.chosen, offer.strategy), Sum())
+        of_chosen = chosen.get((offer.group, offer.chosen, offer.strategy), OfferSums())
         # Alike decisions need not all have had this candidate: it gets its part of what was expected of the chosen.
         right += of_chosen.pass_e4 * offer.sum.rated / of_chosen.rated if of_chosen.rated else 0.0
-    total = summed(Sum, (offer.sum for offer in mine))
+    total = summed(OfferSums, (offer.sum for offer in mine))
     rates = (right / total.rated / 1e4, total.pass_e4 / total.rated / 1e4) if total.rated else (None, None)
     return Alternative(total.answered, total.actual, total.expected, *rates)
 
@@ -291,7 +291,7 @@ _NOTE = (
 )
 
 
-class Compared(Struct, frozen=True):
+class Saving(Struct, frozen=True):
     """One baseline in one group. `answered`: requests; `bounds`: of what was saved, judges apart, in nano-USD."""
 
     group: Labels
@@ -362,7 +362,7 @@ def savings(source: Source) -> Report:
     )
 
 
-def _by_route(groups: Sequence[Compared]) -> Report:
+def _by_route(groups: Sequence[Saving]) -> Report:
     """Without bounds."""
     names = (*labels(_USUAL), *_COLUMNS)
     places = [place for place, column in enumerate(names) if column.name not in ("saved_low_usd", "saved_high_usd")]
@@ -407,13 +407,13 @@ def _asked(source: Source, offered: Collection[str]) -> str:
 
 def _compared(
     every: Iterable[Offer], spent: Mapping[Labels, Outlay], known: Sequence[Baseline], *, in_order: bool = False
-) -> list[Compared]:
+) -> list[Saving]:
     """The groups of which most was spent first, or `in_order` of their labels."""
     groups = grouped((offer.group, offer) for offer in every)
     order = sorted(spent, key=lambda group: (0 if in_order else -spent[group].all, tuple(map(str, group))))
     parts = [(group, groups.get(group, [])) for group in order]
     return [
-        Compared(
+        Saving(
             *(group, baseline, spent[group], sum(offer.sum.answered for offer in some if offer.first)),
             alternative(some, baseline.target),
         )
@@ -422,14 +422,14 @@ def _compared(
     ]
 
 
-def _bounded(source: Source, dimensions: Sequence[str], compared: Sequence[Compared]) -> list[Compared]:
+def _bounded(source: Source, dimensions: Sequence[str], compared: Sequence[Saving]) -> list[Saving]:
     """With bounds, of groups that go on all the time."""
     hours = hourly(source, dimensions, {row.baseline.target for row in compared})
     groups = grouped((hour.group, hour) for hour in hours)
     return [structs.replace(row, bounds=spread(groups.get(row.group, ()), hours, row.baseline)) for row in compared]
 
 
-def _savings_row(row: Compared) -> Row:
+def _savings_row(row: Saving) -> Row:
     low, high = (None, None) if row.bounds is None else (bound - row.outlay.judges for bound in row.bounds)
     return (
         *(*row.group, row.baseline.name, row.baseline.target, row.other.requests),
@@ -440,7 +440,7 @@ def _savings_row(row: Compared) -> Row:
     )
 
 
-def _plots(compared: Sequence[Compared]) -> tuple[Plot, ...]:
+def _plots(compared: Sequence[Saving]) -> tuple[Plot, ...]:
     marks = [Mark(label="spent", value=row.outlay.all) for row in compared[:1]]
     for row in compared:
         low, high = (None, None) if row.bounds is None else (bound + row.outlay.cost for bound in row.bounds)

@@ -114,7 +114,7 @@ _Z = NormalDist().inv_cdf((1 + SURE) / 2)
 _DAY_HOURS = 24
 
 
-class Forecast(Struct, frozen=True):
+class SpendForecast(Struct, frozen=True):
     """Amounts to come. `low` and `high` are None where history is too short to tell how much days differ."""
 
     expected: float
@@ -144,17 +144,17 @@ class Profile:
             place[1] += 1
         self._means = {slot: amount / hours for slot, (amount, hours) in sums.items()}
 
-    def until(self, end_ms: int) -> Forecast:
+    def until(self, end_ms: int) -> SpendForecast:
         """From now on."""
         expected = sum(amount for _, amount in self._coming(end_ms))
         spread = self._spread()
         if spread is None:
-            return Forecast(expected)
+            return SpendForecast(expected)
         deviation, freedom = spread
         ahead = max(0, end_ms - self._now_ms) / HOUR_MS / _DAY_HOURS
         days = len(self._hours) // _DAY_HOURS
         half = _forecast_student(freedom) * deviation * sqrt(ahead + ahead**2 / days)
-        return Forecast(expected, max(0.0, expected - half), expected + half)
+        return SpendForecast(expected, max(0.0, expected - half), expected + half)
 
     def reaches(self, amount: int, latest_ms: int) -> int | None:
         """When so much will have been spent (Unix ms); None: not before `latest_ms`."""

@@ -24,7 +24,7 @@ SURE = 10_000
 """A pass rate of 1, as sums have it."""
 
 
-class Offer(NamedTuple):
+class CandidateSums(NamedTuple):
     """Of one candidate, over the requests of one kind with one choice: nano-USD, and rates in ten-thousandths."""
 
     requests: int
@@ -33,12 +33,12 @@ class Offer(NamedTuple):
     pass_e4: int
 
 
-class Cell(Struct, frozen=True):
+class ChoiceSums(Struct, frozen=True):
     """Requests of one kind with the same choice, and what was expected of it and of everybody else."""
 
     chosen: str
-    own: Offer
-    others: Mapping[str, Offer]
+    own: CandidateSums
+    others: Mapping[str, CandidateSums]
 
 
 class Instead(NamedTuple):
@@ -60,26 +60,26 @@ class Instead(NamedTuple):
         return self.requests - self.stranded
 
 
-def cells(source: Source) -> list[Cell]:
+def cells(source: Source) -> list[ChoiceSums]:
     """Of requests that had a choice."""
-    by_kind: dict[tuple[object, ...], dict[str, Offer]] = {}
+    by_kind: dict[tuple[object, ...], dict[str, CandidateSums]] = {}
     for labels, sums in source.sums(TABLE, (*_KIND, "chosen", "candidate"), _MEASURES).items():
         *kind, candidate = labels
-        by_kind.setdefault(tuple(kind), {})[str(candidate)] = Offer(*sums)
+        by_kind.setdefault(tuple(kind), {})[str(candidate)] = CandidateSums(*sums)
+    chosen = ((str(kind[-1]), offers) for kind, offers in by_kind.items() if kind[-1] in offers)
     return [
-        Cell(str(kind[-1]), offers[str(kind[-1])], {name: offer for name, offer in offers.items() if name != kind[-1]})
-        for kind, offers in by_kind.items()
-        if kind[-1] in offers
+        ChoiceSums(name, offers[name], {other: offer for other, offer in offers.items() if other != name})
+        for name, offers in chosen
     ]
 
 
-def instead(of: Iterable[Cell], may: Callable[[str], bool]) -> Instead:
+def instead(of: Iterable[ChoiceSums], may: Callable[[str], bool]) -> Instead:
     """If only the candidates that `may` had been there: the cheapest takes all that it could serve, the next what it
     could beyond."""
     return summed(Instead, (_moved(cell, may) for cell in of))
 
 
-def _moved(cell: Cell, may: Callable[[str], bool]) -> Instead:
+def _moved(cell: ChoiceSums, may: Callable[[str], bool]) -> Instead:
     own = cell.own
     others = [offer for name, offer in cell.others.items() if may(name) and offer.requests]
     others.sort(key=lambda offer: offer.expected / offer.requests)
