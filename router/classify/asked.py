@@ -80,24 +80,22 @@ def asked(request: Request) -> Asked:
     before = "\n".join(users[:-1])[-BEFORE:] if follows else ""
     words, sizes = _stated_sizes(ask.lower())
     few = len(answers) >= 2 and sum(map(len, answers)) < 300 * len(answers)
+    asks = _logs((size, 7), (width(message) + len(whole) - len(message), 12), (len(whole) - len(ask), 12), (system, 12))
+    past = _logs((len(users), 4), (len(answers), 4), (len(answers[-1]) if answers else 0, 9), (tools, 5))
+    given = _logs((len(result), 10), (request.max_output or 0, 10), (request.images, 3))
+    first = width(users[0][:2_000]) if len(users) > 1 else 0
+    others = _logs((first, 8), (sum(map(len, answers)) / len(answers) if answers else 0, 9))
     numbers = (
-        _log(size, 7),
-        _log(width(message) + len(whole) - len(message), 12),
-        _log(len(whole) - len(ask), 12),
-        _log(system, 12),
+        *asks,
         float(system > 0),
-        _log(len(users), 4),
-        _log(len(answers), 4),
-        _log(len(answers[-1]) if answers else 0, 9),
-        _log(tools, 5),
+        *past,
         float(tools > 0),
         float(Capability.JSON_SCHEMA in request.needs),
         float("response_format" in request.body),
         float(from_tool),
-        _log(len(result), 10),
-        _log(request.max_output or 0, 10),
+        *given[:2],
         float(request.max_output is not None),
-        _log(request.images, 3),
+        given[2],
         float(size <= 12),
         float(size <= 40),
         float(size <= 100),
@@ -105,10 +103,10 @@ def asked(request: Request) -> Asked:
         float(few),
         *_form(ask, message),
         *sizes,
-        _log(width(users[0][:2_000]), 8) if len(users) > 1 else 0.0,
+        others[0],
         float(from_tool and bool(_failed(result.lower().encode(errors="replace")))),
         float('""' in ask),
-        _log(sum(map(len, answers)) / len(answers) if answers else 0, 9),
+        others[1],
     )
     after = result[-BEFORE:] if from_tool else ""
     return Asked(ask, before, after, numbers, words if words and cues().writes(ask) else 0)
@@ -148,7 +146,7 @@ def instruction(message: str) -> str:
     bare = message
     if "```" in bare:
         bare = "```".join(bare.split("```")[::2])
-    if any(mark in bare for mark in _QUOTES):
+    if _quote(bare):
         bare = bytes(_quotations(b'""', bare.encode(errors="replace"))).decode(errors="replace")
     if len(bare.strip()) < 4:
         bare = message
@@ -157,7 +155,7 @@ def instruction(message: str) -> str:
     return f"{_end(bare[:HEAD], first=True)}\n{_end(bare[-TAIL:], first=False)}"
 
 
-_QUOTES = '"“”«»„「『'
+_quote = re.compile('["“”«»„「『]').search
 
 
 def _end(part: str, *, first: bool) -> str:
@@ -180,8 +178,9 @@ def width(text: str) -> int:
     return len(text) + (WIDE - 1) * int((first >= _FIRST_WIDE).sum())
 
 
-def _log(count: float, most: float) -> float:
-    return log1p(max(count, 0)) / most
+def _logs(*counts: tuple[float, float]) -> list[float]:
+    """Of counts, each with the logarithm that stands for 1."""
+    return [log1p(max(count, 0)) / most for count, most in counts]
 
 
 _SPANS = (b"0123456789", bytes(range(0x41, 0x5B)), b"()[]{}<>=+*/^_\\|&%$#@;")
@@ -203,12 +202,14 @@ def _form(ask: str, message: str) -> tuple[float, ...]:
     share, words = 1 / max(len(ask), 1), max(ask.count(" ") + 1, 1)
     latex = ask.count("\\") + ask.count("$") + ask.count("^")
     return (
-        _log(message.count("```"), 3),
-        _log(latex, 4),
-        _log(ask.count("?") + ask.count("？"), 2),
-        _log(ask.count("!") + ask.count("！"), 2),
-        _log(message.count("\n"), 8),
-        _log(len(_items(ask.encode(errors="replace"))), 3),
+        *_logs(
+            (message.count("```"), 3),
+            (latex, 4),
+            (ask.count("?") + ask.count("？"), 2),
+            (ask.count("!") + ask.count("！"), 2),
+            (message.count("\n"), 8),
+            (len(_items(ask.encode(errors="replace"))), 3),
+        ),
         *(min(1.0, 4 * digits * share), min(1.0, 4 * capitals * share), min(1.0, 5 * marks * share)),
         min(1.0, len(ask) / words / 12),
         *(min(1.0, han * share), min(1.0, 2 * kana * share), min(1.0, cyrillic * share)),
@@ -229,7 +230,8 @@ def _stated_sizes(ask: str) -> tuple[int, tuple[float, ...]]:
     words, items = _amount_words(ask), _amount_items(ask)
     number = _number(words.group(1)) if words else 0
     count = _number(items.group(1)) if items else 0
-    sizes = (float(bool(words)), _log(number, 9), float(bool(items)), _log(count, 5))
+    stated, listed = _logs((number, 9), (count, 5))
+    sizes = (float(bool(words)), stated, float(bool(items)), listed)
     return number, (*sizes, float(bool(_amount_sentences(ask))))
 
 

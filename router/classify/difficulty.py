@@ -164,7 +164,7 @@ class Reader(Struct, frozen=True, eq=False):
         values: list[float] = outputs.tolist()
         difficulty = min(max(values[DIFFICULTY_OUT], DIFFICULTY_RANGE[0]), DIFFICULTY_RANGE[1])
         output = min(max(values[OUTPUT_OUT], OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
-        hard_sd, output_sd = (float(np.interp(difficulty, SPREAD_AT, sds)) for sds in self.spread)
+        hard_sd, output_sd = [float(np.interp(difficulty, SPREAD_AT, sds)) for sds in self.spread]
         if words >= LEAST_WORDS:
             output, output_sd = min(log(words * TOKENS_PER_WORD), OUTPUT_RANGE[1]), WORDS_SD
         helps = _shares(values[NO_THINKING:TASK_OUT], self.sharpness)

@@ -249,7 +249,18 @@ def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[Terms
 
 
 def _paid(some: Terms, usage: Usage) -> int:
-    paid = _tokens(some.rates, usage) * some.over
+    """Tokens × rates, in nano-USD per million, and units."""
+    rates = some.rates
+    paid = usage.input_uncached * rates.input + usage.output_visible * rates.output
+    if usage.cache_read:
+        paid += usage.cache_read * rate_of(rates, "cache_read")
+    if usage.cache_write:
+        paid += usage.cache_write * rate_of(rates, "cache_write")
+    if usage.output_reasoning:
+        paid += usage.output_reasoning * rate_of(rates, "reasoning")
+    if any(rare := _RARE_COUNTS(usage)):
+        paid += sum(tokens * rate_of(rates, bucket) for bucket, tokens in zip(_RARE, rare, strict=True) if tokens)
+    paid *= some.over
     return paid + _units(some, usage.units) * some.under if usage.units else paid
 
 
@@ -288,20 +299,6 @@ def _saved(rates: Rates, usage: Usage) -> int:
         pairs = zip(_SELDOM_CACHED, seldom, strict=True)
         saved += sum(count * (rate_of(rates, plain) - rate_of(rates, name)) for (name, plain), count in pairs if count)
     return saved
-
-
-def _tokens(rates: Rates, usage: Usage) -> int:
-    """Tokens × rates, in nano-USD per million."""
-    paid = usage.input_uncached * rates.input + usage.output_visible * rates.output
-    if usage.cache_read:
-        paid += usage.cache_read * rate_of(rates, "cache_read")
-    if usage.cache_write:
-        paid += usage.cache_write * rate_of(rates, "cache_write")
-    if usage.output_reasoning:
-        paid += usage.output_reasoning * rate_of(rates, "reasoning")
-    if any(rare := _RARE_COUNTS(usage)):
-        paid += sum(tokens * rate_of(rates, bucket) for bucket, tokens in zip(_RARE, rare, strict=True) if tokens)
-    return paid
 
 
 def rate_of(rates: Rates, name: str) -> int:

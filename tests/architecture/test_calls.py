@@ -1,0 +1,17 @@
+"""What a request costs in calls of Python, which is the same on every machine (`python -m bench.calls`)."""
+
+from bench.calls import counted, gateway, kinds
+
+MOST = {"pinned": 560, "auto": 810, "cascade": 900, "stream": 990, "responses": 625}
+"""Calls of our own functions a request. They may only shrink: lower the number with every step."""
+FILES, DECODES, ENCODES = 74, 33, 3
+"""Files that any of them passes through; JSON that is read (a stream: by its events) and written, by each at most."""
+
+
+def test_no_request_makes_more_calls_than_before() -> None:
+    with gateway() as (served, headers):
+        counts = {kind: counted(served, headers, kind) for kind in kinds()}
+    assert counts.keys() == MOST.keys()
+    assert not {kind: count.calls for kind, count in counts.items() if count.calls > MOST[kind]}
+    assert all(count.files <= FILES and count.calls > 100 for count in counts.values())
+    assert all(count.decodes <= DECODES and count.encodes <= ENCODES for count in counts.values())
