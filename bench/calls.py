@@ -41,8 +41,7 @@ _PRICES = (0.05, 0.1, 0.4, 1.0, 3.0)
 
 
 class Counts(Struct, frozen=True):
-    """Of one request: the least of `COUNTED`, beside which nothing else ran. Resuming a coroutine counts as a call, as a
-    profiler counts it."""
+    """Of one request: the least of `COUNTED`, beside which nothing else ran. Resuming a coroutine counts as a call."""
 
     calls: int
     functions: int

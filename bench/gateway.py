@@ -129,7 +129,7 @@ def machine(place: Cores) -> Machine:
 
 
 def _say(line: str) -> None:
-    """Progress, on a terminal only: one line, overwritten."""
+    """SessionState, on a terminal only: one line, overwritten."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 

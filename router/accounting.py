@@ -7,7 +7,7 @@ from contextlib import suppress
 from router.budget.alerts import Alerts
 from router.budget.loop_breaker import Breaker
 from router.decide.health import SUSPENSION_S
-from router.decide.profile import Recall
+from router.decide.profile import SessionStates
 from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, UNBOUND, BudgetHold, Presence, Room, thought
 from router.dispatch.meter import finish
 from router.dispatch.stream import Opened
@@ -53,7 +53,13 @@ class Accounting:
         recorder: OutcomeRecorder,
     ) -> None:
         self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
-        self.alerts, self.breaker, self.room, self.recorder, self.recall = alerts, breaker, Room(), recorder, Recall()
+        self.alerts, self.breaker, self.room, self.recorder, self.recall = (
+            alerts,
+            breaker,
+            Room(),
+            recorder,
+            SessionStates(),
+        )
         self.open: dict[str, Settlement] = {}
         """By request, from its birth to its end."""
         self.lease = Lease(now_ms)

@@ -151,7 +151,7 @@ class Gateway:
 
     def _declared(self) -> Sequence[Budget]:
         """Budgets of the policy with the limits in force, and limits of keys."""
-        pots = self._pipeline.rules.pots
+        pots = self._pipeline.rules.accounts
         return [*pots.budgets, *pots.of_keys(self.keyring.callers.values())]
 
     def _transports(self) -> Mapping[Wire, Transport]:
@@ -272,7 +272,7 @@ class Gateway:
             refresh, self.keyring, self._ledger, self._settings
         )
         if self._pipeline.limit(limits):
-            self._alerts.adopt(self._rules().pots.budgets)
+            self._alerts.adopt(self._rules().accounts.budgets)
 
     async def _share_loops(self) -> None:
         """What each process counts and stops, all of them know a second later."""
@@ -299,7 +299,7 @@ class Gateway:
             self._pipeline.adopt(change)
             self._open_door()
             self._health.pardon()
-            self._alerts.adopt(self._rules().pots.budgets)
+            self._alerts.adopt(self._rules().accounts.budgets)
             self._breaker.loops = change.loops
             self._policy_error = ""
             _log.info("policy %s is in force (%s)", change.path, self._pipeline.rules.in_force.hash)

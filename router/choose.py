@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
-from router.budget.budget import Charged, Downgrade, Pots, rates
+from router.budget.budget import BudgetAccounts, Charged, Downgrade, rates
 from router.classify.difficulty import with_reading
 from router.classify.language import languages
 from router.classify.template import instructions, template
@@ -14,7 +14,7 @@ from router.config.policy import Config, Route
 from router.decide.eligibility import ANYTHING, Asked, Gate, asked
 from router.decide.in_force import InForce, in_force
 from router.decide.plan import plan, weighed_plan, weighs
-from router.decide.profile import NEW, Progress, own_stakes, shape_of
+from router.decide.profile import NEW, SessionState, own_stakes, shape_of
 from router.decide.strategies import Pinned
 from router.decide.weigh import Situation
 from router.dispatch.hold import UNBOUND
@@ -58,7 +58,7 @@ class Rules(Struct, frozen=True):
     config: Config
     in_force: InForce
     screen: Screen
-    pots: Pots
+    accounts: BudgetAccounts
     routes: Mapping[str, tuple[Route, tuple[Target, ...]]]
     """By the `model` that a client sends: routes, and every target by its own id as a route that pins it."""
     specialised: frozenset[str]
@@ -80,12 +80,14 @@ def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = Non
     }
     sensitivity = config.sensitivity
     document = in_force(config.hash, sensitivity.default, sensitivity.classes, config.targets)
-    screen, pots = Screen(sensitivity, secret, config.targets), Pots(config.budgets)
+    screen, accounts = Screen(sensitivity, secret, config.targets), BudgetAccounts(config.budgets)
     specialised = {name for name, (_, targets) in routes.items() if any(row.tasks or row.languages for row in targets)}
     regions = frozenset(target.region for target in config.targets.values())
     budgets = frozenset(budget.id for budget in config.budgets)
     reading = specialised | {name for name, (route, targets) in routes.items() if _reads(route, targets)}
-    rules = Rules(config, document, screen, pots, routes, frozenset(specialised), frozenset(reading), regions, budgets)
+    rules = Rules(
+        config, document, screen, accounts, routes, frozenset(specialised), frozenset(reading), regions, budgets
+    )
     return limited(rules, limits) if limits else rules
 
 
@@ -97,7 +99,7 @@ def _reads(route: Route, targets: Sequence[Target]) -> bool:
 
 def limited(rules: Rules, limits: Mapping[str, int]) -> Rules:
     budgets = [budget.with_limits(limits) for budget in rules.config.budgets]
-    return structs.replace(rules, pots=Pots(budgets))
+    return structs.replace(rules, accounts=BudgetAccounts(budgets))
 
 
 def chance(identifier: str) -> float:
@@ -114,7 +116,7 @@ def choose(
     forecaster: Forecaster,
     draw: float,
     model: str = "",
-    progress: Progress = NEW,
+    progress: SessionState = NEW,
     at_ms: int | None = None,
     asks: Asks | None = None,
 ) -> tuple[Decision, Gate]:
@@ -173,7 +175,7 @@ def _situation(
     cap: int | None,
     verified: bool,
     fixed: bool,
-    progress: Progress,
+    progress: SessionState,
     draw: float,
     eligible: tuple[Target, ...],
 ) -> Situation:
@@ -223,7 +225,7 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
     and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
     limits, requirements = request.limits, rules.screen.guard.demands(decision.classification.classes)
     free = limits is NO_LIMITS and requirements.thinking_cap is None and decision.stakes.max_nano is None
-    if free and not (rules.pots.budgets or children or caller.allowance):
+    if free and not (rules.accounts.budgets or children or caller.allowance):
         return UNBOUND
     charged = Charged(
         request_id=request.id,
@@ -233,9 +235,9 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
         tags=(*caller.tags, *limits.tags),
         targets=tuple([step.target.id for step in decision.plan.steps]),
     )
-    binds = rules.pots.binding(charged, named(rules, request, caller))
+    binds = rules.accounts.binding(charged, named(rules, request, caller))
     at_ms = now_ms()
-    accounts = rules.pots.accounts(charged, binds, at_ms)
+    accounts = rules.accounts.accounts(charged, binds, at_ms)
     if children:
         replaced = {account for child in children for account in child.replaces}
         accounts += [child.account() for child in children]
@@ -264,12 +266,12 @@ def _tokens(request: Request, decision: Decision) -> int:
 def named(rules: Rules, request: Request, caller: Caller) -> frozenset[str]:
     """The budgets of the policy that key and header name."""
     names = {caller.budget, request.limits.budget} - {""}
-    return frozenset(budget.id for budget in rules.pots.budgets if budget.id in names) if names else _NONE
+    return frozenset(budget.id for budget in rules.accounts.budgets if budget.id in names) if names else _NONE
 
 
 def downgrade(rules: Rules, budget_id: str) -> str:
     """The route for requests that no longer fit a budget; empty: they are refused."""
-    budget = next((one for one in rules.pots.budgets if one.id == budget_id), None)
+    budget = next((one for one in rules.accounts.budgets if one.id == budget_id), None)
     return budget.exhausted.downgrade if budget and isinstance(budget.exhausted, Downgrade) else ""
 
 

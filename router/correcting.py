@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct, structs
 
-from router.budget.budget import Budget, Pots
+from router.budget.budget import Budget, BudgetAccounts
 from router.ledger.adjust import Adjusted, Booking, Correction, adjust, learn_billing
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import COMMAND_LINE, callers
@@ -71,9 +71,9 @@ def reconcile(settings: Settings, ledger: Ledger, provider: str, lines: Sequence
 
 def declared(settings: Settings, ledger: Ledger) -> Sequence[Budget]:
     """Budgets of the policy, and limits of keys."""
-    pots = Pots(load_policy(settings.policy, unlaunched(settings.policy)).budgets)
+    accounts = BudgetAccounts(load_policy(settings.policy, unlaunched(settings.policy)).budgets)
     with ledger.reading() as connection:
-        return [*pots.budgets, *pots.of_keys(callers(connection).values())]
+        return [*accounts.budgets, *accounts.of_keys(callers(connection).values())]
 
 
 def units(budgets: Sequence[Budget]) -> Mapping[str, Unit]:

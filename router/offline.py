@@ -9,7 +9,7 @@ from random import random
 from router.access import ledger_of
 from router.api.auth import OPEN
 from router.api.parse import parse
-from router.budget.budget import Pots
+from router.budget.budget import BudgetAccounts
 from router.choose import check, choose, index, read_too
 from router.classify.ner import Reader
 from router.decide.explain import Examined, examine
@@ -35,7 +35,7 @@ def budget_report(settings: Settings) -> Report:
     policy, ledger = load_policy(settings.policy, unlaunched(settings.policy)).budgets, ledger_of(settings)
     with ledger.reading() as connection:
         raised = {limit.id: limit.size for limit in limits(connection)}
-        accounts = Pots([budget.with_limits(raised) for budget in policy])
+        accounts = BudgetAccounts([budget.with_limits(raised) for budget in policy])
         declared = [*accounts.budgets, *accounts.of_keys(callers(connection).values())]
 
     async def read() -> Report:

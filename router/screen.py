@@ -26,8 +26,8 @@ from router.types.request import (
     Finding,
     Redacted,
     Request,
+    SessionClasses,
     SessionStore,
-    Taint,
     session_key,
 )
 from router.types.target import Secret, Target
@@ -91,7 +91,7 @@ class Screen:
             before = await sources.sessions.taint(key)
             screened = await self._look(request, caller, before, read, sources)
             after = self._taint(screened.classification)
-            if after.firm - before.firm or after.found - before.found:
+            if after.permanent - before.permanent or after.found - before.found:
                 await sources.sessions.add(key, after)
         except _UNAVAILABLE:
             own = self._taint((await self._look(request, caller, CLEAN, read, sources)).classification)
@@ -99,7 +99,7 @@ class Screen:
                 # The store hears of it when it is back: what was said meanwhile binds too.
                 with suppress(*_UNAVAILABLE):
                     await sources.sessions.add(key, own)
-            return await self._look(request, caller, Taint(firm=frozenset(self.ranks)), read, sources)
+            return await self._look(request, caller, SessionClasses(permanent=frozenset(self.ranks)), read, sources)
         return screened
 
     async def read(self, request: Request, reader: Reader) -> Sequence[Finding] | None:
@@ -119,7 +119,7 @@ class Screen:
         return found
 
     async def _look(
-        self, request: Request, caller: Caller, before: Taint, read: Sequence[Finding] | None, sources: Sources
+        self, request: Request, caller: Caller, before: SessionClasses, read: Sequence[Finding] | None, sources: Sources
     ) -> Screened:
         """What is only possible counts, unless a second opinion denies it."""
         large = len(request.raw) >= LARGE
@@ -148,7 +148,7 @@ class Screen:
         self,
         request: Request,
         caller: Caller,
-        before: Taint = CLEAN,
+        before: SessionClasses = CLEAN,
         read: Sequence[Finding] | None = (),
         denied: Set[Doubt] = _NOTHING,
     ) -> Screened:
@@ -190,7 +190,7 @@ class Screen:
         return hmac.digest(self._secret, scope.encode(), hashlib.sha256)
 
     def _floor(
-        self, request: Request, caller: Caller, before: Taint, read: Sequence[Finding] | None
+        self, request: Request, caller: Caller, before: SessionClasses, read: Sequence[Finding] | None
     ) -> tuple[Cause, ...]:
         """What holds whatever is found in the text. A name that the policy does not know is every class."""
         causes = [self._default]
@@ -199,8 +199,8 @@ class Screen:
                 causes += [Cause(known, by) for known in ((name,) if name in self.ranks else self.ranks)]
         for modality in sorted(request.unscannable):
             causes.append(Cause(self._sensitivity.unread(modality), f"unscannable.{modality}"))
-        if before.firm:
-            causes += self._remembered(before.firm)
+        if before.permanent:
+            causes += self._remembered(before.permanent)
         if read is None:
             causes += [Cause(name, "detector_failed") for name in self.ranks]
         return tuple(causes)
@@ -210,14 +210,14 @@ class Screen:
         known = classes if classes <= self.ranks.keys() else self.ranks
         return (Cause(name, "session") for name in sorted(known))
 
-    def _taint(self, seen: Classification) -> Taint:
+    def _taint(self, seen: Classification) -> SessionClasses:
         """What this request adds to its session."""
         default = self._sensitivity.default
         new = [cause for cause in seen.causes if cause.by not in _KNOWN and cause.data_class != default]
-        firm = frozenset(cause.data_class for cause in new if _firm(cause))
-        return Taint(firm, frozenset(cause.data_class for cause in new) - firm)
+        permanent = frozenset(cause.data_class for cause in new if _permanent(cause))
+        return SessionClasses(permanent, frozenset(cause.data_class for cause in new) - permanent)
 
 
-def _firm(cause: Cause) -> bool:
+def _permanent(cause: Cause) -> bool:
     """No redaction takes it away."""
     return cause.by in ("header", "detector_failed") or cause.by.startswith("unscannable")

@@ -245,7 +245,7 @@ class KeyDesk:
         return written
 
     async def _shown(self, key: Key, secret: str = "") -> dict[str, object]:
-        limit = self._rules().pots.of_key(key.caller())
+        limit = self._rules().accounts.of_key(key.caller())
         pots = [] if limit is None else [Pot(account=limit.pot(key.terms.name, now_ms()), budget=limit)]
         return as_json(key, [standing.balance.spent for standing in await measured(self._store, pots)], secret)
 
@@ -376,14 +376,14 @@ class Desk:
     async def limited(self, identifier: str) -> Pot:
         """What an administrator sets a limit of: all accounts of a budget, or one. Raises `ClientError`."""
         now, (name, _, value) = self._clock(), identifier.partition("|")
-        budget = next((budget for budget in self._rules().pots.budgets if budget.id == name), None)
+        budget = next((budget for budget in self._rules().accounts.budgets if budget.id == name), None)
         if budget is not None and (budget.divided or not value):
             return Pot(account=budget.pot(value, now) if value else budget.full(now), budget=budget)
         if name == KeyLimit.model_fields["id"].default:
             raise wrong("id", f"The limit of a key is changed by PATCH /v1/keys/{value}.")
         if await self._store.child(identifier) is not None:
             raise wrong("id", f"'{identifier}' was split off: its limit is what was split. Close it, and split anew.")
-        known = ", ".join(budget.id for budget in self._rules().pots.budgets) or "none"
+        known = ", ".join(budget.id for budget in self._rules().accounts.budgets) or "none"
         raise ClientError(404, "not_found", f"There is no budget '{identifier}'. Known: {known}.", param="id")
 
     async def listed(self, caller: Caller, said: Limits) -> list[Standing]:
@@ -419,7 +419,9 @@ class Desk:
 
     async def close(self, identifier: str, caller: Caller) -> Standing:
         child = await self._store.child(identifier)
-        if child is None and any(identifier.partition("|")[0] == budget.id for budget in self._rules().pots.budgets):
+        if child is None and any(
+            identifier.partition("|")[0] == budget.id for budget in self._rules().accounts.budgets
+        ):
             raise wrong("id", f"'{identifier}' is a budget of the policy: only what was split off can be closed.")
         if child is None or not child.usable_by(caller):
             raise ClientError(404, "not_found", f"This key has split off no budget '{identifier}'.", param="id")
@@ -433,8 +435,8 @@ class Desk:
         for name, (_, targets) in rules.routes.items():
             if may_name(rules, caller, name):
                 charged = _charged(name, caller, said, tuple(target.id for target in targets))
-                for budget in rules.pots.binding(charged, frozenset({caller.budget})):
-                    for account in rules.pots.accounts(charged, [budget], now):
+                for budget in rules.accounts.binding(charged, frozenset({caller.budget})):
+                    for account in rules.accounts.accounts(charged, [budget], now):
                         found.setdefault(account.id, Pot(account=account, budget=budget))
         return found
 
@@ -467,7 +469,7 @@ class Desk:
         return pots[0]
 
     def _unknown(self, identifier: str, caller: Caller, said: Limits) -> ClientError:
-        budget = next((budget for budget in self._rules().pots.budgets if budget.id == identifier), None)
+        budget = next((budget for budget in self._rules().accounts.budgets if budget.id == identifier), None)
         if budget is not None and budget.scope == "request":
             return wrong("id", f"'{identifier}' limits each request by itself: nothing is kept for it.")
         if budget is not None and budget.scope == "session" and not said.session:

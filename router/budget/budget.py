@@ -358,7 +358,7 @@ MOST_ACCOUNTS = 4_096
 """Accounts that are remembered: sessions and tags are the clients' to name."""
 
 
-class Pots:
+class BudgetAccounts:
     """The budgets of one policy. Not thread-safe: one event loop."""
 
     def __init__(self, budgets: Iterable[Budget]) -> None:

@@ -147,12 +147,12 @@ def _check(terms: "KeyTerms", policy: Any, new_tags: Sequence[str]) -> None:
 
 def _spent(connection: "Connection", key: "Key") -> list[int]:
     """nano-USD in the window of its limit, by the ledger's rows; empty: it has none."""
-    from router.budget.budget import Pots
+    from router.budget.budget import BudgetAccounts
     from router.ledger.facts.query import Query, Where
     from router.ledger.rollups import sums
     from router.types.clock import now_ms
 
-    limit = Pots(()).of_key(key.caller())
+    limit = BudgetAccounts(()).of_key(key.caller())
     if limit is None:
         return []
     ours = Where("key", frozenset({key.terms.name}))

@@ -13,7 +13,7 @@ from router.types.target import EFFORTS, Capability
 MOST_SESSIONS = 65_536
 
 
-class Progress(Struct, frozen=True):
+class SessionState(Struct, frozen=True):
     """Of one session. `at_ms`: when it began (Unix)."""
 
     target: str = ""
@@ -24,20 +24,22 @@ class Progress(Struct, frozen=True):
     at_ms: int = 0
 
 
-NEW = Progress()
+NEW = SessionState()
 
 
-class Recall:
+class SessionStates:
     def __init__(self) -> None:
-        self._sessions: dict[str, Progress] = {}
+        self._sessions: dict[str, SessionState] = {}
 
-    def of(self, session: str) -> Progress:
+    def of(self, session: str) -> SessionState:
         return self._sessions.get(session, NEW)
 
     def note(self, session: str, target: str, cost: int, began_ms: int) -> None:
         """A request of it has ended; `target` answered, or nobody where it is empty. `began_ms`: Unix."""
-        before = self._sessions.pop(session, None) or Progress(at_ms=began_ms)
-        self._sessions[session] = Progress(target or before.target, before.spent + cost, before.calls + 1, before.at_ms)
+        before = self._sessions.pop(session, None) or SessionState(at_ms=began_ms)
+        self._sessions[session] = SessionState(
+            target or before.target, before.spent + cost, before.calls + 1, before.at_ms
+        )
         if len(self._sessions) > MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
 
@@ -54,7 +56,7 @@ _SPOKEN, _FIXED = {"audio": Raw(b"{}")}, {"seed": Raw(b"0")}
 def shape_of(
     request: Request,
     stakes: Stakes,
-    progress: Progress,
+    progress: SessionState,
     fixed: bool,
     redacted: Set[str] | None,
     regions: Set[str],
@@ -139,11 +141,11 @@ def own_stakes(request: Request) -> Stakes:
     )
 
 
-def progress_of(shape: Shape, at_ms: int) -> Progress:
+def progress_of(shape: Shape, at_ms: int) -> SessionState:
     before = shape.before
     if before is None:
         return NEW
-    return Progress(before.target, before.spent, before.calls, at_ms - before.elapsed_ms)
+    return SessionState(before.target, before.spent, before.calls, at_ms - before.elapsed_ms)
 
 
 def _limits(shape: Shape, session: str, tags: tuple[str, ...]) -> Limits:
@@ -168,7 +170,7 @@ def _limits(shape: Shape, session: str, tags: tuple[str, ...]) -> Limits:
     )
 
 
-def _before(progress: Progress, at_ms: int) -> Before:
+def _before(progress: SessionState, at_ms: int) -> Before:
     return Before(progress.target, progress.spent, progress.calls, at_ms - progress.at_ms)
 
 

@@ -311,8 +311,8 @@ class Reader:
             tags=record.request.limits.tags,
             targets=targets,
         )
-        binds = rules.pots.binding(charged, named(rules, record.request, record.caller))
-        for account in rules.pots.accounts(charged, binds, record.row.started_ms):
+        binds = rules.accounts.binding(charged, named(rules, record.request, record.caller))
+        for account in rules.accounts.accounts(charged, binds, record.row.started_ms):
             if account.hard and account.unit is Unit.USD and (not account.targets or targets[0] in account.targets):
                 place = (len(self._rows) - 1, self._accounts.at(account))
                 self._charges.append((*place, record.row.id.encode(), record.row.started_ms))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from router.sessions.rows import TAINT, Mark, joined, marks
 from router.types.account import Journal, StoreUnavailable
-from router.types.request import CLEAN, Taint
+from router.types.request import CLEAN, SessionClasses
 
 
 class Server(Protocol):
@@ -28,12 +28,12 @@ class RedisSessions:
         self._owed: dict[str, set[str]] = {}
         self._paying: asyncio.Task[None] | None = None
 
-    async def taint(self, session: str) -> Taint:
+    async def taint(self, session: str) -> SessionClasses:
         reply = await self._server.run("seen", [self._prefix + session])
         found = {*map(str, reply), *self._owed.get(session, ())}
         return joined(map(_mark, found)) if found else CLEAN
 
-    async def add(self, session: str, taint: Taint) -> None:
+    async def add(self, session: str, taint: SessionClasses) -> None:
         """Into the ledger first: whoever rebuilds a server that lost its data then finds it there."""
         fields = self._owed.setdefault(session, set())
         for mark in marks(taint):

@@ -5,7 +5,7 @@ from functools import partial
 
 from router.sessions.rows import TAINT, Mark, joined, marks
 from router.types.account import LocalJournal
-from router.types.request import CLEAN, Taint
+from router.types.request import CLEAN, SessionClasses
 
 _SEEN = "SELECT data_class, firm FROM taints WHERE session = ?"
 
@@ -20,11 +20,11 @@ class SqliteSessions:
     def __init__(self, journal: LocalJournal) -> None:
         self._journal = journal
 
-    async def taint(self, session: str) -> Taint:
+    async def taint(self, session: str) -> SessionClasses:
         found = self._journal.read(partial(_marks, session=session))
         return joined(found) if found else CLEAN
 
-    async def add(self, session: str, taint: Taint) -> None:
+    async def add(self, session: str, taint: SessionClasses) -> None:
         for mark in marks(taint):
             self._journal.add(TAINT, (session, *mark))
         await self._journal.committed()

@@ -273,15 +273,15 @@ class Redacted(Struct, frozen=True):
 # What a session has seen: its classes stick until a new session begins. The port that stores implement.
 
 
-class Taint(Struct, frozen=True):
+class SessionClasses(Struct, frozen=True):
     """Classes that a session has had. `found` ones are known from findings alone, which redaction can take away;
-    `firm` ones were declared (header), or stood for what can't be read."""
+    `permanent` ones were declared (header), or stood for what can't be read."""
 
-    firm: frozenset[str] = frozenset()
+    permanent: frozenset[str] = frozenset()
     found: frozenset[str] = frozenset()
 
 
-CLEAN = Taint()
+CLEAN = SessionClasses()
 
 
 class SessionStore(Protocol):
@@ -290,9 +290,9 @@ class SessionStore(Protocol):
     Raises `StoreUnavailable`: then nobody knows what the session has seen.
     """
 
-    async def taint(self, session: str) -> Taint: ...
+    async def taint(self, session: str) -> SessionClasses: ...
 
-    async def add(self, session: str, taint: Taint) -> None:
+    async def add(self, session: str, taint: SessionClasses) -> None:
         """Returns once it can't be lost, and every process sees it. Adds to what is there; never takes away."""
         ...
 

@@ -81,7 +81,7 @@ class Served:
         )
         rules = index(policy, Secret("test"))
         ring = Keyring({digest(caller.name.encode()): caller for caller in callers}, open_to_all=not callers)
-        calls = [admin.budgets_routes(lambda: rules, self.store, lambda: rules.pots.budgets, lambda: self.now)]
+        calls = [admin.budgets_routes(lambda: rules, self.store, lambda: rules.accounts.budgets, lambda: self.now)]
         self.client = TestClient(rest(ring, public=[], calls=calls, reports=[], admin=[]))
         self.client.portal = portal
 

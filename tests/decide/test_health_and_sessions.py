@@ -15,7 +15,7 @@ from router.decide.health import (
     WARM,
     Health,
 )
-from router.decide.profile import MOST_SESSIONS, NEW, Progress, Recall
+from router.decide.profile import MOST_SESSIONS, NEW, SessionState, SessionStates
 from tests.tables import each_row
 
 
@@ -164,12 +164,12 @@ def test_a_suspension_outlives_answers_and_failures_and_ends_with_its_hour_or_th
 
 
 def test_a_session_adds_up_and_the_one_that_is_unused_for_longest_is_forgotten() -> None:
-    recall = Recall()
+    recall = SessionStates()
     recall.note("s", "a", 5, 1_000)
     recall.note("s", "b", 7, 2_000)
-    assert recall.of("s") == Progress("b", 12, 2, 1_000)
+    assert recall.of("s") == SessionState("b", 12, 2, 1_000)
     recall.note("s", "", 0, 3_000)
-    assert recall.of("s") == Progress("b", 12, 3, 1_000), "without an answer, who answered before stays"
+    assert recall.of("s") == SessionState("b", 12, 3, 1_000), "without an answer, who answered before stays"
     assert recall.of("other") == NEW
     for number in [*range(MOST_SESSIONS), 0, MOST_SESSIONS]:
         recall.note(str(number), "a", 1, 0)

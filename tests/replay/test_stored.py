@@ -11,7 +11,7 @@ from router.api.parse import parse
 from router.choose import chance, check, choose
 from router.decide.explain import encode, explain
 from router.decide.health import Health
-from router.decide.profile import NEW, Progress
+from router.decide.profile import NEW, SessionState
 from router.ledger import keys
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import Row
@@ -74,7 +74,7 @@ def decided(side: Side, route: str, body: dict[str, Any], headers: Any) -> tuple
     request = parse(Endpoint.CHAT, new_id(), json.dumps(fields).encode(), headers)
     check(rules, request, caller)
     screened, at = rules.screen.alone(request, caller), int(request.id[:12], 16)
-    before = Progress("cheap", 4_000, 2, at - 5_000) if request.limits.session else NEW
+    before = SessionState("cheap", 4_000, 2, at - 5_000) if request.limits.session else NEW
     arguments = (screened, Health(lambda: 0.0), side.forecaster, chance(request.id))
     chosen, _ = choose(rules, request, caller, *arguments, progress=before)
     document, seen = encode(explain(chosen)), chosen.classification

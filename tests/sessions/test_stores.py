@@ -18,7 +18,7 @@ from router.ledger.query import taints
 from router.sessions.redis import RedisSessions, hashes
 from router.sessions.sqlite import SqliteSessions
 from router.types.account import LEASE_MS, StoreUnavailable
-from router.types.request import CLEAN, SessionStore, Taint, session_key
+from router.types.request import CLEAN, SessionClasses, SessionStore, session_key
 from router.types.target import Secret
 from tests.budget.conformance.stores import Place, empty
 from tests.budget.redis_gateways import at_own_redis, at_redis, eventually, pause
@@ -27,9 +27,9 @@ from tests.ledger.books import rows
 
 SPAWN = multiprocessing.get_context("spawn")
 CLASSES = st.frozensets(st.sampled_from(["pii", "phi", "secret", "1st", "0th", "a.b:c/d-e_f"]), max_size=4)
-TAINTS = st.builds(Taint, CLASSES, CLASSES)
+TAINTS = st.builds(SessionClasses, CLASSES, CLASSES)
 SESSIONS = st.sampled_from(["key/a", "key/b", "/a", "other/a", "key/a b\n{x}", "key/ü"])
-PII = Taint(firm=frozenset({"pii"}))
+PII = SessionClasses(permanent=frozenset({"pii"}))
 
 
 @asynccontextmanager
@@ -63,14 +63,16 @@ async def in_redis(url: Secret, ledger: Ledger, tag: str = "lowpass") -> AsyncIt
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(SESSIONS, TAINTS), max_size=12))
-def test_a_session_has_all_that_was_ever_added_and_nothing_of_others(kind: str, added: list[tuple[str, Taint]]) -> None:
+def test_a_session_has_all_that_was_ever_added_and_nothing_of_others(
+    kind: str, added: list[tuple[str, SessionClasses]]
+) -> None:
     async def work(place: Place) -> None:
         async with opened(place) as one, opened(place) as other:
-            expected: dict[str, Taint] = {}
+            expected: dict[str, SessionClasses] = {}
             for number, (session, taint) in enumerate(added):
                 await (one if number % 2 else other).add(session, taint)
                 before = expected.get(session, CLEAN)
-                expected[session] = Taint(before.firm | taint.firm, before.found | taint.found)
+                expected[session] = SessionClasses(before.permanent | taint.permanent, before.found | taint.found)
                 assert await one.taint(session) == await other.taint(session) == expected[session]
             for session in ("key/a", "key/b", "/a", "other/a", "unknown/x"):
                 assert await one.taint(session) == expected.get(session, CLEAN)
@@ -85,9 +87,9 @@ def test_what_many_add_at_once_is_all_there_and_of_one_key_alone(kind: str) -> N
     async def work(place: Place) -> None:
         async with opened(place) as one, opened(place) as other:
             session = session_key("k1", "s")
-            taints = [Taint(found=frozenset({name})) for name in names]
+            taints = [SessionClasses(found=frozenset({name})) for name in names]
             await asyncio.gather(*((one, other)[number % 2].add(session, add) for number, add in enumerate(taints)))
-            assert await one.taint(session) == Taint(found=frozenset(names))
+            assert await one.taint(session) == SessionClasses(found=frozenset(names))
             for key in ("k2", ""):
                 assert await one.taint(session_key(key, "s")) == CLEAN
 
@@ -118,7 +120,7 @@ def test_a_kill_right_after_loses_nothing(kind: str) -> None:
         victim.kill()
         victim.join(LONG_S)
 
-        async def look() -> list[Taint]:
+        async def look() -> list[SessionClasses]:
             async with opened(place) as store:
                 return [await store.taint(f"k/{number}") for number in range(1, last + 1)]
 
@@ -138,8 +140,8 @@ def test_a_clean_session_has_no_row() -> None:
         assert rows(place.ledger, "SELECT * FROM taints") == []
 
 
-PHI = Taint(found=frozenset({"phi"}))
-BOTH = Taint(PII.firm, PHI.found)
+PHI = SessionClasses(found=frozenset({"phi"}))
+BOTH = SessionClasses(PII.permanent, PHI.found)
 
 
 async def answers(store: SessionStore) -> bool:
