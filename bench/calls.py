@@ -146,6 +146,12 @@ class Client:
         self._http = httpx.Client(base_url=served.url, headers=dict(headers), timeout=60)
         self._number = 0
 
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._http.close()
+
     def send(self) -> None:
         self._number += 1
         text = f"Ticket {self._number}. "
@@ -157,6 +163,10 @@ class Client:
         reply = self._http.post(self._path, json=body)
         assert reply.status_code == 200, reply.text
 
+    def warm_up(self) -> None:
+        for _ in range(WARM_UP):
+            self.send()
+
 
 def on_loop(served: Gateway, act: Callable[[], T]) -> T:
     """Calls `act` in the thread of the gateway's event loop."""
@@ -166,40 +176,38 @@ def on_loop(served: Gateway, act: Callable[[], T]) -> T:
 
 
 def counted(served: Gateway, headers: Mapping[str, str], kind: str) -> Counts:
-    client, hook = Client(served, headers, kind), Hook()
-    for _ in range(WARM_UP):
-        client.send()
-    on_loop(served, lambda: sys.setprofile(hook))
-    try:
-        on_loop(served, hook.take)
-        counts = []
-        for _ in range(COUNTED):
-            client.send()
-            counts.append(on_loop(served, hook.take))
-    finally:
-        on_loop(served, lambda: sys.setprofile(None))
+    hook, counts = Hook(), []
+    with Client(served, headers, kind) as client:
+        client.warm_up()
+        on_loop(served, lambda: sys.setprofile(hook))
+        try:
+            on_loop(served, hook.take)
+            for _ in range(COUNTED):
+                client.send()
+                counts.append(on_loop(served, hook.take))
+        finally:
+            on_loop(served, lambda: sys.setprofile(None))
     return Counts(**{name: min(getattr(each, name) for each in counts) for name in Counts.__struct_fields__})
 
 
 def timed(served: Gateway, headers: Mapping[str, str], kind: str) -> float:
     """CPU microseconds of the event loop's thread for a request, one after the other."""
-    client = Client(served, headers, kind)
-    for _ in range(WARM_UP):
-        client.send()
-    before = on_loop(served, time.thread_time_ns)
-    for _ in range(TIMED):
-        client.send()
-    return (on_loop(served, time.thread_time_ns) - before) / TIMED / 1000
+    with Client(served, headers, kind) as client:
+        client.warm_up()
+        before = on_loop(served, time.thread_time_ns)
+        for _ in range(TIMED):
+            client.send()
+        return (on_loop(served, time.thread_time_ns) - before) / TIMED / 1000
 
 
 def profiled(served: Gateway, headers: Mapping[str, str], kind: str) -> pstats.Stats:
-    client, profiler = Client(served, headers, kind), cProfile.Profile()
-    for _ in range(WARM_UP):
-        client.send()
-    on_loop(served, profiler.enable)
-    for _ in range(TIMED):
-        client.send()
-    on_loop(served, profiler.disable)
+    profiler = cProfile.Profile()
+    with Client(served, headers, kind) as client:
+        client.warm_up()
+        on_loop(served, profiler.enable)
+        for _ in range(TIMED):
+            client.send()
+        on_loop(served, profiler.disable)
     return pstats.Stats(profiler)
 
 
