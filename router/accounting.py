@@ -36,7 +36,7 @@ from router.types.decision import Decision, Translation
 from router.types.request import Caller, Endpoint, Request, session_key
 
 CLIENT_CLOSED = 499
-"""Status of a request whose client left, as nginx logs it; nobody receives it."""
+"""Status of a request whose client left, as nginx logs it; it is not sent."""
 
 
 class Accounting:
@@ -152,7 +152,7 @@ class Settlement:
         return await self.refuse(refusal)
 
     def _birth(self, decision: Decision, held: Amount) -> None:
-        """The row is there before anything is held: a crash in between leaves nothing that nobody knows of."""
+        """The row is there before anything is held, so that a crash in between leaves no hold without a row."""
         journal, self._route = self._accounting.journal, decision.plan.route
         if self._born:
             reroute(journal, self._request.id, decision, held)

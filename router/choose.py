@@ -103,7 +103,7 @@ def limited(rules: Rules, limits: Mapping[str, int]) -> Rules:
 
 
 def chance(identifier: str) -> float:
-    """Uniform in [0, 1), by the random bits of a request's id: whoever decides it again draws the same."""
+    """Uniform in [0, 1), by the random bits of a request's id: deciding it again draws the same."""
     return (int(identifier[16:], 16) % _CHANCES) / _CHANCES
 
 

@@ -45,7 +45,7 @@ class ServedContext(Struct, frozen=True):
 
     @property
     def watched(self) -> bool:
-        """Somebody looks at its answers."""
+        """A verifier or a judge looks at its answers."""
         return bool(self.route.verifiers) or self.route.judge is not None
 
     @property
@@ -55,7 +55,7 @@ class ServedContext(Struct, frozen=True):
 
 
 async def recollect(ledger: Ledger, beliefs: PassRateModel) -> None:
-    """What the shared log has taught so far, for who only wants to know. Raises what the ledger raises."""
+    """Teaches `beliefs` what the shared log has taught so far. Raises what the ledger raises."""
 
     def nothing(*_: object) -> None:
         return None
@@ -139,11 +139,11 @@ class OutcomeRecorder:
                 await self._journal.committed()
 
     def verify(self, route: Route, guard: Guard) -> Verify | None:
-        """None: nobody looks at the route's answers."""
+        """None: the route has no verifiers."""
         return self._verifiers.of(route.verifiers, guard) if route.verifiers else None
 
     def settled(self, context: ServedContext, attempts: Sequence[Attempt]) -> None:
-        """Every attempt has its number: what was said of answers before they were given, and who answered."""
+        """Writes the verdicts of answers that were looked at before they were given, and notes which model answered."""
         for number, attempt in enumerate(attempts, 1):
             if attempt.verdicts:
                 self._write(context, attempt.verdicts, number, attempt.target.id)
@@ -154,7 +154,7 @@ class OutcomeRecorder:
                     self._learning.alarm(alarm, f"{alarm.kind}-{attempt.model_served}")
 
     def given(self, context: ServedContext, verify: Verify | None, asked: Asked, number: int) -> None:
-        """An answer that nobody has looked at yet is on its way to its client."""
+        """An answer that no verifier has looked at yet is on its way to its client."""
         self._consider(context, asked, number)
         if verify is None or len(self._pending) >= MOST_PENDING:
             return

@@ -37,7 +37,7 @@ LARGE = 131_072
 _KNOWN = ("default", "key", "session")
 """Causes that hold for the next request of a session anyway."""
 _UNAVAILABLE = (StoreUnavailable, LedgerUnavailable)
-_NOBODY: Mapping[str, Target] = {}
+_NO_TARGETS: Mapping[str, Target] = {}
 _NOTHING: frozenset[Doubt] = frozenset()
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Sources(Struct, frozen=True):
     reader: Reader
     secret: Secret
     opinions: Opinions | None = None
-    """Who asks for second opinions; None: nobody does."""
+    """Asks for second opinions; None: none are asked for."""
 
 
 class Screened(Struct, frozen=True):
@@ -60,9 +60,9 @@ class Screened(Struct, frozen=True):
 
 
 class Screen:
-    """One policy's. `secret` makes placeholders that nobody else can tie to their values."""
+    """One policy's. `secret` makes placeholders that can't be tied to their values without it."""
 
-    def __init__(self, sensitivity: Sensitivity, secret: Secret, targets: Mapping[str, Target] = _NOBODY) -> None:
+    def __init__(self, sensitivity: Sensitivity, secret: Secret, targets: Mapping[str, Target] = _NO_TARGETS) -> None:
         self._sensitivity, self._secret = sensitivity, secret.reveal().encode()
         self.ranks = sensitivity.ranks()
         self._default = Cause(sensitivity.default, "default")

@@ -32,7 +32,7 @@ _CODES = (
     "TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS YE YT ZA ZM ZW"
 )
 COUNTRIES = frozenset(_CODES.split())
-"""ISO 3166-1 alpha-2. A code that nobody has would exclude nobody."""
+"""ISO 3166-1 alpha-2. A code that no country has would exclude no target."""
 
 
 def _country(code: str) -> str:
@@ -181,7 +181,7 @@ def objection(demands: Requirements, target: Target, *, redacted: bool) -> Objec
 
 
 def expired(target: Target, now_ms: int) -> str:
-    """Why nobody may rely on what was said of `target` any longer."""
+    """Why what was said of `target` may not be relied on any longer."""
     until = target.terms.expires_ms
     if until is None or now_ms < until:
         return ""
@@ -315,7 +315,7 @@ def asked(request: Request, seen: Classification, targets: Sequence[Target], lan
 
 
 def special(target: Target, asked: Asked) -> str:
-    """Why a specialist is not there for this; "" where it is, and for whoever is no specialist."""
+    """Why a specialist is not there for this; "" where it is, and for a target that is no specialist."""
     return _task(target, asked) or (_language(target, asked) if target.languages else "")
 
 
@@ -350,7 +350,7 @@ def _sure(seen: Classification) -> bool:
     return seen.reading.share(seen.task) >= SURE
 
 
-# The hard filter: who may and can serve a request. Runs before any scoring, and again at the door.
+# The hard filter: which targets may and can serve a request. Runs before any scoring.
 
 _FAILED = "its engine has failed, and `lowpass local status` says why"
 

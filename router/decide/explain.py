@@ -247,11 +247,11 @@ class Explained(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Examined(Explained, frozen=True, kw_only=True):
-    """With the place of each finding: for who has the request anyway. Never kept: one that was has none."""
+    """With the place of each finding: for a reader who has the request anyway. Never kept: one that was has none."""
 
     findings: tuple[Finding, ...] = ()
     possible: tuple[Finding, ...] = ()
-    """Of them: those that count only because nobody was asked."""
+    """Of them: those that count only because no second opinion was asked for."""
 
 
 def explain(decision: Decision) -> Explained:

@@ -83,7 +83,7 @@ def weighed_plan(
 
 
 def _in_time(targets: Iterable[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
-    """Who may and can serve before the deadline, and why the others may not or can't."""
+    """Targets that may and can serve before the deadline, and why the others may not or can't."""
     eligible, dropped = sift(targets, gate)
     late = hopeless(eligible, gate.queues, gate.deadline_ms) if gate.queues else ()
     return ((), (*dropped, *late)) if late else (tuple(eligible), tuple(dropped))

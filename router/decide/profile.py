@@ -35,7 +35,7 @@ class SessionStates:
         return self._sessions.get(session, NEW)
 
     def note(self, session: str, target: str, cost: int, began_ms: int) -> None:
-        """A request of it has ended; `target` answered, or nobody where it is empty. `began_ms`: Unix."""
+        """A request of it has ended; `target` answered; empty: none did. `began_ms`: Unix."""
         before = self._sessions.pop(session, None) or SessionState(at_ms=began_ms)
         self._sessions[session] = SessionState(
             target or before.target, before.spent + cost, before.calls + 1, before.at_ms
@@ -65,7 +65,7 @@ def shape_of(
     at_ms: int,
 ) -> Shape:
     """`stakes`: the request's own. `regions`, `budgets`: of the policy; no other name is kept. `languages`: where
-    somebody looked. `at_ms`: Unix."""
+    they were looked for. `at_ms`: Unix."""
     limits, needs = request.limits, request.needs
     return Shape(
         bytes=request.prompt_bytes,

@@ -67,7 +67,7 @@ class _Draws(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Which courses are pairs of one kind, and who is second in them."""
+    """Which courses are pairs of one kind, and which target is second in them."""
 
     at: NDArray[np.intp]
     first: NDArray[np.intp]
@@ -107,7 +107,7 @@ def best(played: Played) -> int:
 
 
 def _known(situation: Situation) -> Situation:
-    """Whoever has something that is no number is never right, and never done."""
+    """A target with a figure that is no number is never right, and never done."""
     forecast = situation.forecast
     columns = {
         name: getattr(forecast, name) for name in ("p", "cost", "cost_p90", "first_ms", "total_ms", "total_p90_ms")

@@ -116,7 +116,7 @@ class CostOfPass(BaseModel):
         return Ranked(by_value(found, chosen), weighed(situation, found, why))
 
     def _kept(self, situation: Situation, found: Worth) -> int:
-        """The one that served the session before, while nobody is better by more than a trifle, and the evidence for it
+        """What served the session before, while no other is better by more than a trifle, and the evidence for it
         does not lack more."""
         last = next((at for at, one in enumerate(situation.targets) if one.id == situation.last), None)
         if last is None or found.out[last]:

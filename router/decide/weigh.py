@@ -81,14 +81,14 @@ _TINY = 1e-9
 
 
 def hopeless(targets: Sequence[Target], queues: Queues, deadline_ms: int | None) -> tuple[Dropped, ...]:
-    """All of them, where none would begin before the deadline: an answer that comes too late helps nobody."""
+    """All of them, where none would begin before the deadline: an answer that comes too late does not help."""
     if deadline_ms is None or not all(queues.get(one.id, _NONE).wait_ms >= deadline_ms for one in targets):
         return ()
     return tuple(Dropped(one.id, "saturated", f"its queue takes {queues[one.id].wait_ms} ms") for one in targets)
 
 
 def spilled(steps: Sequence[Candidate], queues: Queues, deadline_ms: int | None, takes: Takes) -> tuple[Candidate, ...]:
-    """Who has too long a queue comes behind all others, the shortest queue first."""
+    """A target with too long a queue comes behind all others, the shortest queue first."""
     late = [_late(step, queues, deadline_ms, takes) for step in steps]
     here = [step for step, is_late in zip(steps, late, strict=True) if not is_late]
     behind = [step for step, is_late in zip(steps, late, strict=True) if is_late]
@@ -132,7 +132,7 @@ def waits_ms(situation: Situation) -> Vector:
 
 
 def timely(situation: Situation) -> Vector:
-    """Chance that an answer of each target makes the deadline; 1 where nobody waits: who is slow anyway is out."""
+    """Chance that an answer of each target makes the deadline; 1 where no request waits, as slow targets are out."""
     chance, forecast, deadline = np.ones(len(situation.targets)), situation.forecast, situation.stakes.deadline_ms
     if deadline is None:
         return chance
@@ -160,7 +160,7 @@ def _slow_ms(queue: Queue, mean: float, p90: float) -> float:
 
 
 def _too_long(target: Target, queue: Queue) -> bool:
-    """Beyond the timeout of the first byte nobody waits anyway."""
+    """Beyond the timeout of the first byte the gateway does not wait anyway."""
     most = target.timeouts.first if target.max_wait_ms is None else min(target.max_wait_ms, target.timeouts.first)
     return queue.full or queue.degraded or queue.wait_ms > most
 
@@ -190,7 +190,7 @@ _MOST = 1e30
 _MOST_Z = 30.0
 _ROOT_2_PI = sqrt(2 * pi)
 _LEAST_P = 1e-3
-"""A pass rate below it says no more than that nobody knows."""
+"""A pass rate below it says no more than that it is not known."""
 
 
 class Worth(Struct, frozen=True, eq=False):
@@ -229,7 +229,7 @@ def price(cost: Vector, p: Vector, stakes: Stakes) -> Vector:
 
 
 def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
-    """Who breaks floor, cap or deadline, or has too long a queue. The worst reason counts; what is not a number breaks
+    """Targets that break floor, cap or deadline, or have too long a queue. The worst reason counts; NaN breaks
     them all."""
     forecast, stakes = situation.forecast, situation.stakes
     out = np.zeros(len(forecast.p), dtype=np.intp)
@@ -270,13 +270,13 @@ def reasons(found: Worth, chosen: int, word: Why = "chosen") -> list[Why]:
 
 
 def by_value(found: Worth, first: int) -> list[int]:
-    """Indexes of targets: `first`, then by value; what is out last of all, for when nobody else answers."""
+    """Indexes of targets: `first`, then by value; what is out last of all, for when no other answers."""
     order: list[int] = np.lexsort((found.value, found.out, np.arange(len(found.value)) != first)).tolist()
     return order
 
 
 def _among(situation: Situation, out: NDArray[np.intp]) -> Flags:
-    """Whoever is in; where nobody is, whoever is nearest to the least bad of the limits."""
+    """Targets that are in; where none is, those that are nearest to the least bad of the limits."""
     forecast, least = situation.forecast, int(out.min())
     among = np.equal(out, least)
     if least in (IN, UNKNOWN):

@@ -117,4 +117,4 @@ _HOOK = Target(
     provider=Provider(id="webhook", wire=Wire.OPENAI_COMPATIBLE, base_url=""),
     base_url="",
 )
-"""A webhook as a place: nobody has promised anything of it. It is reached as OpenAI's wire is, by plain HTTP."""
+"""A webhook as a place, of which nothing is promised. It is reached as OpenAI's wire is, by plain HTTP."""

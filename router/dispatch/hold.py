@@ -37,7 +37,7 @@ OUTRUN = "outrun"
 
 
 class Presence:
-    """Who is still there: the client of a request, that it may be read on though it leaves, and the process' lease."""
+    """Whether a request's client is still there, whether it is read on though it leaves, and the process' lease."""
 
     __slots__ = ("gone", "lost_since", "reads_on")
 
@@ -120,7 +120,7 @@ def _done(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
-# For how long of a request somebody else was at work: what is left of its time is ours.
+# For how long of a request a target was at work: what is left of its time is ours.
 
 
 class Waits:
@@ -277,7 +277,7 @@ class BudgetHold:
     async def covers(self, steps: Sequence[Candidate]) -> bool:
         """What is held pays for all of `steps` at once, at their worst; more is held for that where it can be.
 
-        Never under a cap on the request's thinking: nobody can say what is left of it while one of them thinks.
+        Never under a cap on the request's thinking: what is left of it is not known while one of them thinks.
         """
         if self._bound.thinking is not None:
             return False
@@ -322,7 +322,7 @@ class BudgetHold:
         return self.attempts[-1]
 
     def take_back(self, attempt: Attempt) -> Attempt:
-        """What was set aside is given after all: whoever gives it adds it again, as the last one."""
+        """What was set aside is given after all: the caller adds it again, as the last attempt."""
         self.attempts[:] = [one for one in self.attempts if one is not attempt]
         return structs.replace(attempt, passed_over=False)
 

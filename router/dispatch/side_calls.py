@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class AtHome(Struct, frozen=True):
-    """`guard`, and beside it that nothing goes to who is not local, whatever a policy says. Implements `Guard`."""
+    """`guard`, and beside it that only local targets are sent anything, whatever a policy says. Implements `Guard`."""
 
     guard: Guard
 
@@ -70,7 +70,7 @@ class Inquiry(Struct, frozen=True):
 
 
 class Opinions:
-    """Nothing that goes wrong here is told to a client: it only means that nobody said no. `count` hears of each."""
+    """Nothing that goes wrong here is told to a client: then nothing is denied. `count` hears of each."""
 
     def __init__(
         self,

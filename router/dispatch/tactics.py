@@ -276,7 +276,7 @@ ROLE = "cascade"
 
 
 async def cascade(loop: AttemptLoop, levels: int) -> Answered | Opened | None:
-    """The first answer that nobody rejects; the last level's, or a fallback's, as it is.
+    """The first answer that no verifier rejects; the last level's, or a fallback's, as it is.
 
     Where these have none (no budget, no time, no target), what was rejected last is better than an error.
     """
@@ -359,7 +359,7 @@ async def _affords(loop: AttemptLoop) -> bool:
 
 
 async def _first(rivals: Sequence[Asking]) -> Asking | None:
-    """The one that answers first; None where nobody does."""
+    """The rival that answers first; None where none does."""
     pending = set(rivals)
     while pending:
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -370,7 +370,7 @@ async def _first(rivals: Sequence[Asking]) -> Asking | None:
 
 
 async def _end(rivals: Sequence[Asking], winner: Asking | None, budget: BudgetHold) -> None:
-    """Whoever has not won is given up, and pays for what was used; without a winner it is the client that left."""
+    """Cancels the rivals that have not won, and charges what they used; without a winner it is the client that left."""
     losers, left = [rival for rival in rivals if rival is not winner], False
     for rival in losers:
         rival.cancel(None if winner is None else OUTRUN)
@@ -388,7 +388,7 @@ async def _end(rivals: Sequence[Asking], winner: Asking | None, budget: BudgetHo
 
 
 def _drop(rival: Asking, outcome: str, budget: BudgetHold) -> None:
-    """An answer that nobody will get is paid for all the same."""
+    """An answer that is not given is paid for all the same."""
     answer = None if rival.cancelled() or rival.exception() is not None else rival.result()
     if isinstance(answer, Answered):
         budget.set_aside(answer.attempt)
@@ -421,7 +421,7 @@ async def vote(loop: AttemptLoop, samples: int) -> Answered | Opened | None:
 
 
 async def _settled(loop: AttemptLoop, step: Candidate, first: Answered, samples: int) -> bool:
-    """Nobody else needs to be asked."""
+    """No other target needs to be asked."""
     said = _said(first)
     if said is None:
         return True

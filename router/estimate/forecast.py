@@ -42,7 +42,7 @@ _EMPTY = Queue()
 
 
 class Rates(Protocol):
-    """Whoever knows how likely each target is right."""
+    """Knows how likely each target is right."""
 
     def expect(self, seen: Classification, at: Index) -> Expected:
         """Of the targets with these indexes."""

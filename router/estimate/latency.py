@@ -44,7 +44,7 @@ class Pace(Struct):
         if first_ms is not None:
             self.first = self.first * KEEP + log(max(first_ms, _LEAST_MS))
             self.first_weight = self.first_weight * KEEP + 1
-        # Where nobody saw the first byte it was as late as usual, but the answer took at least as long as it.
+        # Where the first byte was not seen it was as late as usual, but the answer took at least as long as it.
         begun = min(self.first_ms, total_ms / 2) if first_ms is None else first_ms
         each = log(max(total_ms - begun, _LEAST_MS) / output)
         self.each = self.each * KEEP + each
@@ -127,7 +127,7 @@ class Measured:
         return known[1]
 
     def _one(self, target: Target) -> Target:
-        """Where nobody says what an hour costs, nothing is measured."""
+        """Where the policy does not say what an hour costs, nothing is measured."""
         price = self._prices.get(target.engine.name) if target.engine is not None and target.hourly else None
         if price is None:
             return target

@@ -251,7 +251,7 @@ class Learned:
         self._margins[target] = min(MOST_MARGIN, self.margin(target) * OVERRUN)
 
     def pace(self, target: str) -> Pace:
-        """How quick it was; as nobody in particular before anything was seen."""
+        """How quick the target was; as a usual one before anything was seen."""
         return self._paces.get(target) or Pace()
 
     def margin(self, target: str) -> float:

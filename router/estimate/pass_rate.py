@@ -44,7 +44,7 @@ ARRAYS, MANIFEST = "cards.npz", "cards.json"
 FORMAT = 1
 _LEAST_SCORE = 0.02
 _USUAL_EFFORT = "medium"
-"""What a model that thinks does where nobody says how much."""
+"""What a model that thinks does where no effort is asked for."""
 
 
 class CardsError(LowpassError):

@@ -139,7 +139,7 @@ LEAST_VARIANCE = 1e-8
 MOST = 1e6
 """A feature, a residual, a variance of noise and one over it are at most so much: beyond it is a mistake."""
 NOISE_FLOOR = 0.03
-"""Added to p(1 − p): nobody is so sure of a target that one surprise could overturn everything."""
+"""Added to p(1 − p): so that one surprise can't overturn what is known of a target."""
 ROWS = 512
 """Requests solved at once, which bounds memory."""
 
