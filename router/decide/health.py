@@ -60,15 +60,11 @@ class _Latency:
             self.latest = self.usual
         else:
             self.latest += (took - self.latest) * LATEST
-            if not self.slow:
+            if self.latest - self.usual <= SLOW:
                 self.usual += min(1.0, max(-1.0, took - self.usual)) * USUAL
                 self.slow_since = now
             elif now - self.slow_since > BECOMES_USUAL_S:
                 self.usual = self.latest
-
-    @property
-    def slow(self) -> bool:
-        return self.latest - self.usual > SLOW
 
 
 class _Circuit:
@@ -89,8 +85,9 @@ class _Circuit:
     @property
     def share(self) -> float:
         """Of the requests that may ask it first, where there is another target."""
-        share = self.rate if self.rate < DEGRADED_RATE else 1.0
-        return min(share, SLOW_SHARE) if self.first.slow or self.whole.slow else share
+        share, first, whole = self.rate if self.rate < DEGRADED_RATE else 1.0, self.first, self.whole
+        slow = first.latest - first.usual > SLOW or whole.latest - whole.usual > SLOW
+        return min(share, SLOW_SHARE) if slow else share
 
 
 class Health:
@@ -104,7 +101,8 @@ class Health:
 
     def resting(self, target: str) -> float:
         """Seconds until `target` may be asked again; 0 when it may be now (then possibly as a probe)."""
-        circuit, suspended_s = self._circuits.get(target), self._suspension(target)
+        circuit = self._circuits.get(target)
+        suspended_s = self._suspension(target) if self._suspended else 0.0
         if circuit is None:
             return suspended_s
         if circuit.probing:
