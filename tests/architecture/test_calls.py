@@ -3,7 +3,7 @@
 from bench.calls import counted, gateway, kinds
 
 MOST = {"pinned": 570, "auto": 835, "cascade": 925, "stream": 1_000, "responses": 640}
-"""Calls of our own functions a request, and a few more: which target is quick decides over some. They may only shrink."""
+"""Calls of our own functions a request; some depend on which target is quick. They may only shrink."""
 FILES, DECODES, ENCODES = 74, 33, 3
 """Files that any of them passes through; JSON that is read (a stream: by its events) and written, by each at most."""
 
