@@ -103,6 +103,7 @@ class Settlement:
         self.loop = ""
         """What will stop the conversation if it goes on like this."""
         self.translation: Translation | None = None
+        self._decision: Decision | None = None
         self.context: ServedContext | None = None
         """Once it is decided."""
         self.answer: str | None = None
@@ -159,6 +160,7 @@ class Settlement:
         else:
             birth(journal, self._request, self._caller, decision, held, now_ms())
         self._born = True
+        self._decision = decision
         self._accounting.open[self.id] = self
         if self.observed is not None:
             self.observed.decision = decision
@@ -208,8 +210,8 @@ class Settlement:
             odd_charges(accounting.journal, budget.attempts, now_ms())
             if self.context is not None:
                 accounting.recorder.settled(self.context, budget.attempts)
-                if self.context.decision.classification.unread:
-                    accounting.recorder.read_later(self._request, self.context.decision)
+            if self._decision is not None and self._decision.classification.unread:
+                accounting.recorder.read_later(self._request, self._decision, budget.attempts)
             accounting.telemetry.settled(self._route, status, budget.attempts, outcome.overhead_us or 0, budget.held)
             if not self.internal:
                 self._remember(cost)
@@ -248,7 +250,7 @@ class Settlement:
             overhead_us=round((took - self.budget.waits.total(now)) * 1000),
         )
 
-    # What remains when a stream is over (`router.dispatch.dispatch.Ending`).
+    # What remains when a stream is over (`router.dispatch.stream.Ending`).
 
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
         self.budget.attempts.append(attempt)

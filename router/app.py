@@ -104,10 +104,10 @@ class Gateway:
         self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._egress.withheld)
         self._alerts.adopt(config.budgets)
         verifiers = Verifiers(self._egress, self._telemetry.verdict)
-        self._recorder = OutcomeRecorder(
-            self._ledger, self._journal, PassRateModel(), verifiers, self._telemetry, asking(self._judged)
-        )
         learned = learned_from(self._ledger)
+        self._recorder = OutcomeRecorder(
+            self._ledger, self._journal, learned, PassRateModel(), verifiers, self._telemetry, asking(self._judged)
+        )
         self._tariff = Tariff(self._ledger, learned.measured)
         accounting = self._accounting = Accounting(
             self._journal,

@@ -1,4 +1,4 @@
-"""Steps 3 to 5, pure: policy, request, health of the targets → a decision. `explain` and `replay` call them too."""
+"""Steps 3 to 5: policy, request, health of the targets → a decision. `explain` and `replay` call them too."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

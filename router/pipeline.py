@@ -181,7 +181,8 @@ class Pipeline:
             if refused is None:
                 self._record(decision)
                 return decision, gate
-            route = "" if refused.account.size else downgrade(rules, refused.account.budget)
+            lower = not (refused.account.size or settlement.internal)
+            route = downgrade(rules, refused.account.budget) if lower else ""
             if not route or route in tried:
                 self._record(decision)
                 rate = rate_limited(refused, now_ms()) if refused.account.size else None

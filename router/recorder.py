@@ -3,7 +3,8 @@ from that log."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct, structs
@@ -12,6 +13,7 @@ from router.classify import difficulty
 from router.config.policy import Config, Route
 from router.decide.explain import encode, explain
 from router.dispatch.side_calls import Verifiers
+from router.estimate.learn import Learned, Seen
 from router.estimate.pass_rate import Drift, PassRateModel
 from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
@@ -21,15 +23,15 @@ from router.outcomes.judge import Ask, Given, Judging, Trust, case, overlap
 from router.outcomes.learning import Alarm, Learning, Log
 from router.outcomes.verify import said
 from router.telemetry import Telemetry
-from router.types.account import Journal
-from router.types.attempt import Asked, Attempt, Outcome, Verdict, Verify
+from router.types.account import Journal, LedgerUnavailable
+from router.types.attempt import Asked, Attempt, Outcome, Source, Verdict, Verify
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.logged import Said
-from router.types.request import Caller, Request
+from router.types.request import Caller, Request, tokens_read
 from router.types.target import Guard
 
-MOST_UNREAD, LONGEST_UNREAD = 128, 65_536
+MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
 """Requests a tick whose text is read after their answers, and their bytes: under more load the others stay unread."""
 MOST_PENDING = 256
 """Answers that verifiers look at after they were given; one more is not looked at."""
@@ -67,11 +69,41 @@ def _log_of(ledger: Ledger, keep: Callable[[str, int, bytes], object]) -> Log:
     return Log(partial(since, ledger), partial(newest, ledger), partial(load, ledger), keep)
 
 
-def _with_readings(waiting: Iterable[tuple[Request, Decision]]) -> list[Decision]:
-    return [
-        structs.replace(decision, classification=difficulty.with_reading(decision.classification, request))
-        for request, decision in waiting
-    ]
+Unread = tuple[Request, Decision, Sequence[Attempt]]
+
+
+def _with_readings(waiting: Iterable[Unread]) -> list[tuple[Decision, Sequence[Attempt]]]:
+    """A text that can't be read stays unread, and keeps no other back."""
+    done = []
+    for request, decision, attempts in waiting:
+        try:
+            seen = difficulty.with_reading(decision.classification, request)
+        except Exception as error:
+            _log.error("the text of request %s can't be read (%s)", request.id, type(error).__name__)
+            continue
+        done.append((structs.replace(decision, classification=seen), attempts))
+    return done
+
+
+def _samples(decision: Decision, attempts: Sequence[Attempt]) -> Iterator[Seen]:
+    """What attempts teach whose request is read now; counts that the gateway made up teach nothing."""
+    seen, efforts = decision.classification, {step.target.id: step.estimate.effort for step in decision.plan.steps}
+    read_output, read_thinking = tokens_read(seen.reading)
+    for attempt in attempts:
+        usage = attempt.usage
+        if usage is None or usage.source is not Source.REPORTED or usage.violations or attempt.target.id not in efforts:
+            continue
+        yield Seen(
+            target=attempt.target.id,
+            effort=efforts[attempt.target.id],
+            task=seen.task,
+            template=seen.template,
+            read_output=read_output,
+            read_thinking=read_thinking,
+            output=usage.output_total,
+            thinking=usage.output_reasoning,
+            cut=attempt.outcome != "ok" or attempt.finish_reason == "length",
+        )
 
 
 class OutcomeRecorder:
@@ -81,18 +113,19 @@ class OutcomeRecorder:
         self,
         ledger: Ledger,
         journal: Journal,
+        learned: Learned,
         beliefs: PassRateModel,
         verifiers: Verifiers,
         telemetry: Telemetry,
         ask: Ask,
     ) -> None:
-        self.beliefs = beliefs
+        self._learned, self.beliefs = learned, beliefs
         self._journal, self._verifiers, self._telemetry = journal, verifiers, telemetry
         self._trust = Trust()
         self._judging = Judging(ask, self._trust, telemetry.judgement)
         self._drift = Drift(())
         self._pending: set[asyncio.Task[None]] = set()
-        self._unread: list[tuple[Request, Decision]] = []
+        self._unread: list[Unread] = []
         self._reading = asyncio.Lock()
         log = _log_of(ledger, lambda name, position, state: save(journal, name, position, state, now_ms()))
         self._learning = Learning(log, beliefs, self._trust, telemetry, self._watch, self._tell)
@@ -124,18 +157,24 @@ class OutcomeRecorder:
         self._learning.save()
         await self._verifiers.close()
 
-    def read_later(self, request: Request, decision: Decision) -> None:
+    def read_later(self, request: Request, decision: Decision, attempts: Sequence[Attempt]) -> None:
         """Its route did not choose by its text: what that foretells is worked out at the next tick, if few wait."""
         if len(self._unread) < MOST_UNREAD and len(request.raw) <= LONGEST_UNREAD:
-            self._unread.append((request, decision))
+            self._unread.append((request, decision, attempts))
 
     async def read_waiting(self) -> None:
-        """Reads them in a thread, beside the event loop; then their rows say what was read."""
+        """Reads them in a thread, beside the event loop; then their rows say what was read, and it is learned from."""
         async with self._reading:
             waiting, self._unread = self._unread, []
-            if waiting:
-                for decision in await asyncio.to_thread(_with_readings, waiting):
-                    read(self._journal, decision, encode(explain(decision)))
+            if not waiting:
+                return
+            choices = {request.id: request.choices for request, _, _ in waiting}
+            for decision, attempts in await asyncio.to_thread(_with_readings, waiting):
+                read(self._journal, decision, encode(explain(decision)))
+                if choices[decision.id] == 1:
+                    for sample in _samples(decision, attempts):
+                        self._learned.reread(sample)
+            with suppress(LedgerUnavailable):
                 await self._journal.committed()
 
     def verify(self, route: Route, guard: Guard) -> Verify | None:

@@ -26,6 +26,7 @@ from router.api.edge import Visit, Visits
 from router.api.parse import parse
 from router.api.responses.reply import from_chat
 from router.api.responses.stream import ResponsesStream
+from router.choose import read_too
 from router.decide.explain import explain, with_reason
 from router.dispatch.hold import CLIENT_GONE
 from router.errors import ClientError
@@ -48,7 +49,7 @@ def whole(request: Request, served: Served) -> bytes:
     else:
         body["usage"] = usage
     if request.limits.explain:
-        body["lowpass"] = Raw(with_reason(encode(explain(served.decision))))
+        body["lowpass"] = Raw(with_reason(encode(explain(read_too(served.decision, request)))))
     return encode(body)
 
 
@@ -137,9 +138,9 @@ class HotRoutes:
                     observed.refused(refusal.status, refusal.code)
                 await refuse(refusal, visit.id, send)
         except asyncio.CancelledError:
-            if not visit.gone:
+            if not (visit.gone or visit.presence.gone):
                 raise
-            if visit.task is not None:
+            if visit.gone and visit.task is not None:
                 visit.task.uncancel()
         finally:
             self._visits.leave(visit)

@@ -196,17 +196,16 @@ class Learned:
             self._calm(target)
         if template and not seen.cut and seen.task is not None:
             self._share(seen)
-        kinds = (ALL, seen.task or UNREAD)
-        for kind in (*kinds, template) if template else kinds:
+        for kind in self._kinds(seen):
             cell = self._cell((target, seen.effort, kind))
             # Of an answer that was cut only a length that is long even so says something.
             if output is not None and not (seen.cut and cell.output.count and output < cell.output.upper(LONG)):
                 cell.output.add(output)
-                if seen.task is not None:
+                if seen.task is not None or kind is not ALL:
                     cell.written.add(max(output - (thinking or 0), 0), max(int(seen.read_output), 1))
             if thinking is not None and not (seen.cut and cell.thinking.count and thinking < cell.thinking.upper(LONG)):
                 cell.thinking.add(thinking)
-                if seen.task is not None:
+                if seen.task is not None or kind is not ALL:
                     cell.thought.add(thinking, max(int(seen.read_thinking * MILLE), 1))
         news = self._news.get(target, 0) + 1
         if news * NEWS >= cell.output.count:
@@ -219,6 +218,31 @@ class Learned:
         if output:
             pace = self._paces.setdefault(target, Pace())
             pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=output, ended_ms=seen.ended_ms)
+
+    def reread(self, seen: Seen) -> None:
+        """What an attempt teaches that was observed unread, once its text is read: how its answer follows from that."""
+        if seen.cut or seen.task is None:
+            return
+        if seen.template:
+            self._share(seen)
+        for kind in self._kinds(seen):
+            cell = self._cell((seen.target, seen.effort, kind))
+            if seen.output is not None:
+                cell.written.add(max(seen.output - (seen.thinking or 0), 0), max(int(seen.read_output), 1))
+                if kind is not ALL:
+                    cell.output.add(seen.output)
+            if seen.thinking is not None:
+                cell.thought.add(seen.thinking, max(int(seen.read_thinking * MILLE), 1))
+                if kind is not ALL:
+                    cell.thinking.add(seen.thinking)
+        self._recalled.pop(seen.target, None)
+
+    def _kinds(self, seen: Seen) -> tuple[str, ...]:
+        """Of work, from the widest to the narrowest; what is read and what is not are kinds of their own."""
+        task, template = seen.task or UNREAD, seen.template
+        if not template:
+            return ALL, task
+        return ALL, task, template if seen.task is not None else UNREAD + template
 
     def _see_sizes(self, seen: Seen) -> None:
         target, output = seen.target, seen.output
@@ -265,6 +289,8 @@ class Learned:
         known = (widest,) if task is None else (widest, cells.get((target, effort, task)))
         if not template:
             return Kind(known)
+        if task == UNREAD:
+            return Kind(known, None, cells.get((target, effort, UNREAD + template)))
         return Kind(known, cells.get((ALL, ALL, template)), cells.get((target, effort, template)))
 
     def known(self, template: str) -> str:

@@ -145,7 +145,8 @@ def line(observed: Observed) -> bytes:
 
 def _decided(decision: Decision) -> Decided:
     plan, seen = decision.plan, decision.classification
-    return Decided(plan.route, plan.strategy, plan.explored, seen.data_class, seen.task.value, decision.policy)
+    task = "unread" if seen.unread else seen.task.value
+    return Decided(plan.route, plan.strategy, plan.explored, seen.data_class, task, decision.policy)
 
 
 def _answered(one: Attempt) -> Answered:

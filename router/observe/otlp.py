@@ -122,7 +122,7 @@ def _decided(observed: Observed) -> dict[str, Attribute]:
         "lowpass.route": decision.plan.route,
         "lowpass.strategy": decision.plan.strategy,
         "lowpass.class": decision.classification.data_class,
-        "lowpass.task": decision.classification.task.value,
+        "lowpass.task": "unread" if decision.classification.unread else decision.classification.task.value,
         "lowpass.policy": decision.policy,
     }
     return found if served is None else found | {"lowpass.target": served.target.id}

@@ -9,7 +9,7 @@ import pytest
 
 from router.testing.upstream import RETRY_AFTER_S, TEXT, Behaviour, Page, Upstream
 from tests.gateway.canned import PAUSE, canned
-from tests.gateway.running import CHAT, MESSAGES, Gateway, ordered, serving, target, tried, usd
+from tests.gateway.running import CHAT, MESSAGES, Gateway, ordered, serving, target, tried, usd, user
 from tests.tables import each_row
 
 NORMAL_NANO = 20 * 1_000 + 10 * 2_000
@@ -220,3 +220,29 @@ def test_an_answer_explains_itself_when_asked(gateway: Gateway) -> None:
     assert reply.json["lowpass"]["chosen"] == "spare"
     assert "lowpass" not in gateway.chat("spare").json
     assert gateway.get("/v1/decisions/nobody").status == 404
+
+
+def test_what_a_route_does_not_choose_by_is_read_after_the_answer_and_teaches(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    """Length, task and difficulty: refused requests are read too, and what answers were like is known at once."""
+    targets = {name: target(upstream.url, "say-10") for name in ("pinned", "other")}
+    budget = {"id": "none", "limit_usd": "0.000000001", "tags": ["poor"]}
+    rules = {"version": 1, "targets": targets, "routes": {"plain": ordered("pinned")}, "budgets": [budget]}
+    coding = "Write a Python function that merges two sorted linked lists, and explain its complexity."
+    with serving(tmp_path, rules) as gateway:
+        replies = [gateway.chat("plain", f"{coding} ({number})") for number in range(8)]
+        refused = gateway.chat("plain", coding, {"x-lowpass-tags": "poor"})
+        assert (refused.status, {reply.status for reply in replies}) == (402, {200})
+        assert all("x-lowpass-difficulty" not in reply.headers for reply in replies)
+        told = gateway.post("/v1/feedback", {"id": replies[0].id, "passed": True})
+        assert (told.status, gateway.rows("SELECT task, difficulty > 0 AS hard FROM outcomes")) == (
+            200,
+            [{"task": "code", "hard": 1}],
+        )
+        gateway.tick()
+        for reply in (*replies, refused):
+            assert (gateway.settled(reply.id)["task"], gateway.row(reply.id)["difficulty"] > 0) == ("code", True)
+            assert gateway.get(f"/v1/decisions/{reply.id}").json["classification"]["traits"]
+        expected = gateway.post("/v1/route", {"model": "plain", "messages": user(coding)}).json["considered"][0]
+        assert expected["output_tokens"] < 300
