@@ -53,13 +53,8 @@ class Accounting:
         recorder: OutcomeRecorder,
     ) -> None:
         self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
-        self.alerts, self.breaker, self.room, self.recorder, self.recall = (
-            alerts,
-            breaker,
-            Room(),
-            recorder,
-            SessionStates(),
-        )
+        self.alerts, self.breaker, self.recorder = alerts, breaker, recorder
+        self.room, self.recall = Room(), SessionStates()
         self.open: dict[str, Settlement] = {}
         """By request, from its birth to its end."""
         self.lease = Lease(now_ms)
@@ -94,8 +89,7 @@ class Settlement:
     ) -> None:
         self.id, self.internal, self.observed = request.id, internal, observed
         self._accounting, self._request, self._caller = accounting, request, caller
-        self._started, self._open, self._born = clock_ms(), True, False
-        self._route, self._bound = "", UNBOUND
+        self._started, self._open, self._bound = clock_ms(), True, UNBOUND
         self._presence = presence or Presence()
         self._presence.lost_since = accounting.lease.lost_since
         self.budget = BudgetHold(accounting.store, accounting.learned, accounting.room, request, self._presence)
@@ -104,6 +98,7 @@ class Settlement:
         """What will stop the conversation if it goes on like this."""
         self.translation: Translation | None = None
         self._decision: Decision | None = None
+        """The last, once the request has its row."""
         self.context: ServedContext | None = None
         """Once it is decided."""
         self.answer: str | None = None
@@ -154,12 +149,11 @@ class Settlement:
 
     def _birth(self, decision: Decision, held: Amount) -> None:
         """The row is there before anything is held, so that a crash in between leaves no hold without a row."""
-        journal, self._route = self._accounting.journal, decision.plan.route
-        if self._born:
+        journal = self._accounting.journal
+        if self._decision is not None:
             reroute(journal, self._request.id, decision, held)
         else:
             birth(journal, self._request, self._caller, decision, held, now_ms())
-        self._born = True
         self._decision = decision
         self._accounting.open[self.id] = self
         if self.observed is not None:
@@ -171,7 +165,7 @@ class Settlement:
 
     def abandon(self, status: int, error: str) -> None:
         """Whatever went wrong: a request that has a row, and may have a hold, is closed."""
-        if self._born:
+        if self._decision is not None:
             self.close(status, error)
 
     def lose(self) -> None:
@@ -212,7 +206,8 @@ class Settlement:
                 accounting.recorder.settled(self.context, budget.attempts)
             if self._decision is not None and self._decision.classification.unread:
                 accounting.recorder.read_later(self._request, self._decision, budget.attempts)
-            accounting.telemetry.settled(self._route, status, budget.attempts, outcome.overhead_us or 0, budget.held)
+            route = "" if self._decision is None else self._decision.plan.route
+            accounting.telemetry.settled(route, status, budget.attempts, outcome.overhead_us or 0, budget.held)
             if not self.internal:
                 self._remember(cost)
             if overrun:

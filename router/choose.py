@@ -198,12 +198,6 @@ def _situation(
     )
 
 
-def read_too(decision: Decision, request: Request) -> Decision:
-    """With what the request's text foretells, where the route did not choose by it."""
-    seen = decision.classification
-    return structs.replace(decision, classification=with_reading(seen, request)) if seen.unread else decision
-
-
 def _special(request: Request, seen: Classification, targets: Sequence[Target]) -> tuple[Asked, Languages | None]:
     """What the request is for; its languages, where a target goes by them."""
     told = languages(request) if any([target.languages for target in targets]) else None

@@ -10,7 +10,8 @@ from router.access import ledger_of
 from router.api.auth import OPEN
 from router.api.parse import parse
 from router.budget.budget import BudgetAccounts
-from router.choose import check, choose, index, read_too
+from router.choose import check, choose, index
+from router.classify.difficulty import read_too
 from router.classify.ner import Reader
 from router.decide.explain import Examined, examine
 from router.decide.health import Health

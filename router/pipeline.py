@@ -8,7 +8,8 @@ from functools import partial
 from msgspec import structs
 
 from router.accounting import CLIENT_CLOSED, Accounting, Settlement
-from router.choose import Rules, binding, chance, check, choose, downgrade, index, limited, named, read_too
+from router.choose import Rules, binding, chance, check, choose, downgrade, index, limited, named
+from router.classify.difficulty import read_too
 from router.config.policy import Config
 from router.decide.eligibility import Gate
 from router.decide.explain import encode, explain

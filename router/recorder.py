@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from router.classify import difficulty
 from router.config.policy import Config, Route
@@ -72,16 +72,16 @@ def _log_of(ledger: Ledger, keep: Callable[[str, int, bytes], object]) -> Log:
 Unread = tuple[Request, Decision, Sequence[Attempt]]
 
 
-def _with_readings(waiting: Iterable[Unread]) -> list[tuple[Decision, Sequence[Attempt]]]:
-    """A text that can't be read stays unread, and keeps no other back."""
+def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[Seen]]]:
+    """Decisions with what was read, and what their attempts teach. A text that can't be read keeps no other back."""
     done = []
     for request, decision, attempts in waiting:
         try:
-            seen = difficulty.with_reading(decision.classification, request)
+            whole = difficulty.read_too(decision, request)
         except Exception as error:
             _log.error("the text of request %s can't be read (%s)", request.id, type(error).__name__)
             continue
-        done.append((structs.replace(decision, classification=seen), attempts))
+        done.append((whole, list(_samples(whole, attempts)) if request.choices == 1 else []))
     return done
 
 
@@ -168,12 +168,10 @@ class OutcomeRecorder:
             waiting, self._unread = self._unread, []
             if not waiting:
                 return
-            choices = {request.id: request.choices for request, _, _ in waiting}
-            for decision, attempts in await asyncio.to_thread(_with_readings, waiting):
+            for decision, samples in await asyncio.to_thread(_read, waiting):
                 read(self._journal, decision, encode(explain(decision)))
-                if choices[decision.id] == 1:
-                    for sample in _samples(decision, attempts):
-                        self._learned.reread(sample)
+                for sample in samples:
+                    self._learned.reread(sample)
             with suppress(LedgerUnavailable):
                 await self._journal.committed()
 

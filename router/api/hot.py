@@ -26,7 +26,7 @@ from router.api.edge import Visit, Visits
 from router.api.parse import parse
 from router.api.responses.reply import from_chat
 from router.api.responses.stream import ResponsesStream
-from router.choose import read_too
+from router.classify.difficulty import read_too
 from router.decide.explain import explain, with_reason
 from router.dispatch.hold import CLIENT_GONE
 from router.errors import ClientError
@@ -150,13 +150,14 @@ class HotRoutes:
                 self._observer.end(observed)
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, identity = scope.get("path"), [(b"x-request-id", new_id().encode())]
+        path = scope.get("path")
         if path == ALIVE:
-            await send_json(200, b'{"status":"ok"}', identity, send)
+            await send_json(200, b'{"status":"ok"}', [(b"x-request-id", new_id().encode())], send)
         elif path == READY and scope["method"] != "GET":
             await refuse(ClientError(405, "method_not_allowed", f"{path} is called with GET."), new_id(), send)
         elif path == READY:
             state = self._state()
+            identity = [(b"x-request-id", new_id().encode())]
             await send_json(200 if state["ready"] else 503, encode(state), identity, send)
         else:
             await self._rest(scope, receive, _identified(send) if scope["type"] == "http" else send)

@@ -32,7 +32,7 @@ from router.report.report import Report
 from router.telemetry import Values, of_budgets, of_engines, page
 from router.types.account import BudgetStore, Journal, LedgerUnavailable, StoreUnavailable
 from router.types.attempt import PASSED
-from router.types.clock import new_id, now_ms
+from router.types.clock import created_ms, new_id, now_ms
 from router.types.logged import Said
 from router.types.request import Caller, Endpoint
 from router.types.target import EngineState, Target
@@ -312,7 +312,7 @@ def feedback_routes(
 
 def _just_answered(one: Answered) -> bool:
     """Its text may not have been read yet."""
-    return not one.about.traits and now_ms() - int(one.request_id[:12], 16) < 1_000 * READ_WITHIN_S
+    return not one.about.traits and now_ms() - created_ms(one.request_id) < 1_000 * READ_WITHIN_S
 
 
 def _read(body: bytes) -> Feedback:

@@ -395,7 +395,7 @@ class BudgetAccounts:
         """Of budgets that bind a request; none of one that only caps it."""
         accounts = []
         for budget in budgets:
-            if budget.scope == "request" or (budget.scope == "session" and not charged.session):
+            if budget.caps(charged):
                 continue
             for value in budget.values(charged):
                 known = self._accounts.get((id(budget), value))

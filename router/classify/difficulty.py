@@ -23,6 +23,7 @@ from router.classify import embedding
 from router.classify.asked import NUMBERS, Asked, asked, cues
 from router.classify.embedding import DIMENSIONS, Single
 from router.errors import LowpassError
+from router.types.decision import Decision
 from router.types.request import (
     SCALES,
     SHARE,
@@ -271,6 +272,12 @@ def with_reading(seen: Classification, request: Request) -> Classification:
         unfamiliarity=found.unfamiliarity,
         reading=found.reading,
     )
+
+
+def read_too(decision: Decision, request: Request) -> Decision:
+    """With what the request's text foretells, where the route did not choose by it."""
+    seen = decision.classification
+    return structs.replace(decision, classification=with_reading(seen, request)) if seen.unread else decision
 
 
 def of_text(text: str, tools: int = 0) -> Asked:

@@ -48,10 +48,10 @@ SUSPENSION_S = 3_600.0
 class _Latency:
     """Logarithms of ms: of the last few answers, and of usual ones."""
 
-    __slots__ = ("answers", "latest", "slow_since", "usual")
+    __slots__ = ("answers", "latest", "slow", "slow_since", "usual")
 
     def __init__(self) -> None:
-        self.answers, self.latest, self.usual, self.slow_since = 0, 0.0, 0.0, 0.0
+        self.answers, self.latest, self.usual, self.slow, self.slow_since = 0, 0.0, 0.0, False, 0.0
 
     def note(self, took: float, now: float) -> None:
         self.answers += 1
@@ -65,6 +65,7 @@ class _Latency:
                 self.slow_since = now
             elif now - self.slow_since > BECOMES_USUAL_S:
                 self.usual = self.latest
+        self.slow = self.latest - self.usual > SLOW
 
 
 class _Circuit:
@@ -85,9 +86,8 @@ class _Circuit:
     @property
     def share(self) -> float:
         """Of the requests that may ask it first, where there is another target."""
-        share, first, whole = self.rate if self.rate < DEGRADED_RATE else 1.0, self.first, self.whole
-        slow = first.latest - first.usual > SLOW or whole.latest - whole.usual > SLOW
-        return min(share, SLOW_SHARE) if slow else share
+        share = self.rate if self.rate < DEGRADED_RATE else 1.0
+        return min(share, SLOW_SHARE) if self.first.slow or self.whole.slow else share
 
 
 class Health:

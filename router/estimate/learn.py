@@ -117,6 +117,20 @@ class _Cell:
         self.output, self.thinking = Window(), Window()
         self.written, self.thought = RunningRatio(), RunningRatio()
 
+    def add(self, seen: Seen, *, lengths: bool, ratios: bool) -> None:
+        """Of an answer that was cut only a length that is long even so says something."""
+        output, thinking, cut = seen.output, seen.thinking, seen.cut
+        if output is not None and not (cut and self.output.count and output < self.output.upper(LONG)):
+            if lengths:
+                self.output.add(output)
+            if ratios:
+                self.written.add(max(output - (thinking or 0), 0), max(int(seen.read_output), 1))
+        if thinking is not None and not (cut and self.thinking.count and thinking < self.thinking.upper(LONG)):
+            if lengths:
+                self.thinking.add(thinking)
+            if ratios:
+                self.thought.add(thinking, max(int(seen.read_thinking * MILLE), 1))
+
 
 class Kind:
     """What is known of one kind of work: few observations of it lean on all work of the target, and few of those on
@@ -191,28 +205,27 @@ class Learned:
         """What local engines cost."""
 
     def observe(self, seen: Seen) -> None:
-        target, output, thinking, template = seen.target, seen.output, seen.thinking, seen.template
+        target, output, template = seen.target, seen.output, seen.template
         if self._margins:
             self._calm(target)
         if template and not seen.cut and seen.task is not None:
             self._share(seen)
         for kind in self._kinds(seen):
             cell = self._cell((target, seen.effort, kind))
-            # Of an answer that was cut only a length that is long even so says something.
-            if output is not None and not (seen.cut and cell.output.count and output < cell.output.upper(LONG)):
-                cell.output.add(output)
-                if seen.task is not None or kind is not ALL:
-                    cell.written.add(max(output - (thinking or 0), 0), max(int(seen.read_output), 1))
-            if thinking is not None and not (seen.cut and cell.thinking.count and thinking < cell.thinking.upper(LONG)):
-                cell.thinking.add(thinking)
-                if seen.task is not None or kind is not ALL:
-                    cell.thought.add(thinking, max(int(seen.read_thinking * MILLE), 1))
+            cell.add(seen, lengths=True, ratios=seen.task is not None or kind is not ALL)
         news = self._news.get(target, 0) + 1
         if news * NEWS >= cell.output.count:
             self._recalled.pop(target, None)
             news = 0
         self._news[target] = news
-        self._see_sizes(seen)
+        if seen.input is not None and seen.expected_input > 0:
+            self._inputs[target, seen.script].add(seen.input * MILLE // seen.expected_input)
+        if seen.output_bytes and output:
+            self._bytes[target].add(seen.output_bytes * MILLE // output)
+        if seen.largest:
+            self._pieces[target].add(seen.largest)
+            if output and output >= LEAST_STREAMED:
+                self._shares[target].add(seen.largest * MILLE // output)
         if seen.past_cap:
             self._deaf.add(target)
         if output:
@@ -226,15 +239,7 @@ class Learned:
         if seen.template:
             self._share(seen)
         for kind in self._kinds(seen):
-            cell = self._cell((seen.target, seen.effort, kind))
-            if seen.output is not None:
-                cell.written.add(max(seen.output - (seen.thinking or 0), 0), max(int(seen.read_output), 1))
-                if kind is not ALL:
-                    cell.output.add(seen.output)
-            if seen.thinking is not None:
-                cell.thought.add(seen.thinking, max(int(seen.read_thinking * MILLE), 1))
-                if kind is not ALL:
-                    cell.thinking.add(seen.thinking)
+            self._cell((seen.target, seen.effort, kind)).add(seen, lengths=kind is not ALL, ratios=True)
         self._recalled.pop(seen.target, None)
 
     def _kinds(self, seen: Seen) -> tuple[str, ...]:
@@ -243,17 +248,6 @@ class Learned:
         if not template:
             return ALL, task
         return ALL, task, template if seen.task is not None else UNREAD + template
-
-    def _see_sizes(self, seen: Seen) -> None:
-        target, output = seen.target, seen.output
-        if seen.input is not None and seen.expected_input > 0:
-            self._inputs[target, seen.script].add(seen.input * MILLE // seen.expected_input)
-        if seen.output_bytes and output:
-            self._bytes[target].add(seen.output_bytes * MILLE // output)
-        if seen.largest:
-            self._pieces[target].add(seen.largest)
-            if output and output >= LEAST_STREAMED:
-                self._shares[target].add(seen.largest * MILLE // output)
 
     def _share(self, seen: Seen) -> None:
         """What its template makes of an answer, beside what was to be expected of the target."""

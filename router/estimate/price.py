@@ -244,8 +244,7 @@ def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[Terms
         some = terms(price, usage.input_total, usage.service_tier, usage.region_served or region, at_ms)
     else:
         some = Terms(price, price.each)
-    scale = some.under * UNITS_PER_RATE
-    return some, (2 * _paid(some, usage) + scale) // (2 * scale)
+    return some, _rounded(_paid(some, usage), some.under * UNITS_PER_RATE)
 
 
 def _paid(some: Terms, usage: Usage) -> int:

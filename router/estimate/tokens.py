@@ -341,7 +341,7 @@ def prompt(target: Target, request: Request, learned: Learned) -> Prompt:
     context, kind = target.model.context, script(request)
     media = media_tokens(target, request) if kind.endswith(MEDIA) else 0
     words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
-    rough = 1 + (words * TYPICAL[0] + dense * TYPICAL[1]) // 100 + media
+    rough = 1 + _rough(words, dense) + media
     if (own := target.prompt) is not None:
         # A template adds its own text, and may say the same twice.
         times = max(own.times, 1.0)
@@ -359,13 +359,18 @@ def prompt(target: Target, request: Request, learned: Learned) -> Prompt:
 def roughly(request: Request) -> int:
     """Of its text, for any target."""
     dense = request.dense_bytes
-    return 1 + ((request.prompt_bytes - dense) * TYPICAL[0] + dense * TYPICAL[1]) // 100
+    return 1 + _rough(request.prompt_bytes - dense, dense)
 
 
 def template(target: Target) -> int:
     """Rough tokens of the text that its template adds."""
     own = target.prompt
-    return 0 if own is None else ((own.bytes - own.dense) * TYPICAL[0] + own.dense * TYPICAL[1]) // 100
+    return 0 if own is None else _rough(own.bytes - own.dense, own.dense)
+
+
+def _rough(words: int, dense: int) -> int:
+    """Tokens of so many bytes of words, and of all else."""
+    return (words * TYPICAL[0] + dense * TYPICAL[1]) // 100
 
 
 def media_tokens(target: Target, request: Request) -> int:
