@@ -13,14 +13,13 @@ from adapters.openai_responses import ResponsesStream, respond
 from adapters.openai_stream import (
     ID_PREFIXES,
     NO_CHOICES,
-    THOUGHTS,
     Answer,
     ChatStream,
     absent,
     counted,
     parse,
     plain,
-    without_thoughts,
+    without_members,
     without_usage,
 )
 from adapters.thinking import ALWAYS_ON, Applied, applied
@@ -208,8 +207,8 @@ class OpenAICompatible:
         call = completion(call)
         quirks = call.target.provider.quirks
         body = {name: raw for name, raw in call.body.items() if name not in quirks.refuses}
-        if THOUGHTS in quirks.refuses:
-            body = without_thoughts(body)
+        if quirks.refuses:
+            body = without_members(body, quirks.refuses)
         body["model"] = _raw(call.target.model.name)
         if quirks.grammar_tools and call.endpoint is Endpoint.CHAT:
             body = with_grammar(body)

@@ -213,11 +213,7 @@ def absent(fields: dict[str, Raw], name: str) -> bool:
 #
 # Thoughts can't travel back: Mistral refuses a message with `reasoning_content`, as its row in the catalog says.
 
-THOUGHTS = "messages.reasoning_content"
-"""Among `Quirks.refuses`: the field of earlier answers that the provider does not take back."""
-
-_FIELD = b'"reasoning_content"'
-
+_INSIDE = "messages."
 _PARTS = msgspec.json.Decoder(list[Part])
 
 
@@ -235,15 +231,27 @@ def plain(fields: dict[str, Raw], answer: Answer) -> None:
     fields["choices"] = _raw(choices)
 
 
-def without_thoughts(body: dict[str, Raw]) -> dict[str, Raw]:
-    """The request without the thoughts of earlier answers."""
-    messages = body.get("messages", NULL)
-    if _FIELD not in bytes(messages):
-        return body
-    kept = [
-        {name: raw for name, raw in turn.items() if name != "reasoning_content"} for turn in CHOICES.decode(messages)
-    ]
-    return body | {"messages": _raw(kept)}
+def without_members(body: dict[str, Raw], refuses: tuple[str, ...]) -> dict[str, Raw]:
+    """The request without what a provider refuses inside messages and tools: `messages.NAME` of `refuses`."""
+    changed: dict[str, Raw] = {}
+    for name in refuses:
+        if not name.startswith(_INSIDE):
+            continue
+        member = name[len(_INSIDE) :]
+        for field in ("messages", "tools"):
+            raw = changed.get(field) or body.get(field, NULL)
+            if member.encode() in bytes(raw):
+                changed[field] = _raw([_without(row, member) for row in CHOICES.decode(raw)])
+    return body | changed if changed else body
+
+
+def _without(row: dict[str, Raw], member: str) -> dict[str, Raw]:
+    """A message without a member of it and of its parts; or a tool."""
+    left = {name: raw for name, raw in row.items() if name != member}
+    content = left.get("content", NULL)
+    if bytes(content)[:1] == b"[":
+        left["content"] = _raw([_without(part, member) for part in CHOICES.decode(content)])
+    return left
 
 
 def _told(said: Raw) -> Raw:

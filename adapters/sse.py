@@ -148,10 +148,16 @@ class Chunks:
         self._head = msgspec.json.encode(head)[:-1]
 
     def delta(
-        self, delta: dict[str, Any], index: int = 0, finish_reason: str | None = None, logprobs: Any = None
+        self,
+        delta: dict[str, Any],
+        index: int = 0,
+        finish_reason: str | None = None,
+        logprobs: Any = None,
+        stop_sequence: str | None = None,
     ) -> bytes:
-        """One event for one choice."""
+        """One event for one choice; the stop sequence that ended it stands where vLLM has it."""
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+        choice |= {"stop_reason": stop_sequence} if stop_sequence else {}
         return frame(b'%b,"choices":[%b]}' % (self._head, msgspec.json.encode(choice)))
 
     def closing(self, usage: bytes) -> bytes:

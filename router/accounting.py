@@ -33,7 +33,7 @@ from router.types.account import (
 from router.types.attempt import Attempt, Failure, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Decision, Translation
-from router.types.request import Caller, Endpoint, Request, session_key
+from router.types.request import Caller, Request, session_key
 
 CLIENT_CLOSED = 499
 """Status of a request whose client left, as nginx logs it; it is not sent."""
@@ -250,9 +250,7 @@ class Settlement:
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
         self.budget.attempts.append(attempt)
         cost = self.close(CLIENT_CLOSED if error == CLIENT_GONE else 200, error)
-        translated = self.translation is not None
-        endpoint = Endpoint.RESPONSES if translated else self._request.endpoint
-        return usage_json(endpoint, attempt.usage or Usage(), cost)
+        return usage_json(self._request.endpoint, attempt.usage or Usage(), cost)
 
     def durable(self) -> Awaitable[None]:
         return self._accounting.durable()

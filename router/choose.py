@@ -1,6 +1,7 @@
 """Steps 3 to 5: policy, request, health of the targets → a decision. `explain` and `replay` call them too."""
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Protocol
 
@@ -284,10 +285,15 @@ def _cap(name: str, limit: int, unit: Unit = Unit.USD) -> Account:
 
 
 def _route(rules: Rules, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:
-    found = rules.routes.get(model)
-    if found is None or ((caller.routes or caller.targets) and not may_name(rules, caller, model)):
+    name = model if model in rules.routes else _unaliased(rules, model)
+    found = rules.routes.get(name)
+    if found is None or ((caller.routes or caller.targets) and not may_name(rules, caller, name)):
         raise unknown_model(model, [name for name in rules.routes if may_name(rules, caller, name)])
     return found
+
+
+def _unaliased(rules: Rules, model: str) -> str:
+    return next((name for pattern, name in rules.config.aliases.items() if fnmatchcase(model, pattern)), model)
 
 
 def may_name(rules: Rules, caller: Caller, name: str) -> bool:

@@ -92,6 +92,15 @@ class Pipeline:
         await self._accounting.durable()
         return decision
 
+    async def count(self, request: Request, caller: Caller) -> int:
+        """Input tokens of a request at the target that would be asked first: an estimate, of which nothing is kept."""
+        rules = self.rules
+        check(rules, request, caller)
+        decision, _ = self._choose(rules, request, caller, await rules.screen.look(request, caller, self._sources))
+        if not decision.plan.steps:
+            raise _unserved(request, decision, self.health)
+        return decision.plan.steps[0].estimate.input_tokens
+
     async def serve(
         self,
         request: Request,

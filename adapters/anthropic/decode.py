@@ -43,6 +43,7 @@ class Delta(Struct, frozen=True):
     signature: str = ""
     partial_json: str = ""
     stop_reason: str | None = None
+    stop_sequence: str | None = None
     stop_details: StopDetails | None = None
 
 
@@ -80,6 +81,7 @@ class Message(Struct, frozen=True):
     id: str = ""
     model: str = ""
     stop_reason: str | None = None
+    stop_sequence: str | None = None
     stop_details: StopDetails | None = None
     usage: Raw = NULL
 
@@ -232,6 +234,7 @@ def decode(call: Call, body: bytes) -> Reply:
     used = usage(counts) if counts else None
     finish = FINISH.get(message.stop_reason or "", "stop")
     choice = {"index": 0, "message": answer, "logprobs": None, "finish_reason": finish}
+    choice |= {"stop_reason": message.stop_sequence} if message.stop_sequence else {}
     return Reply(
         body=completion(call, message.id or answer_id(call), [choice]),
         usage=used,
@@ -361,7 +364,8 @@ class AnthropicStream(EventStream):
         self.finish_reason = FINISH.get(reason, "stop")
         refusal = details.explanation if details and reason == "refusal" else None
         self.has_answer = self.has_answer or bool(refusal)
-        return self._chunks.delta({"refusal": refusal} if refusal else {}, finish_reason=self.finish_reason)
+        said = {"refusal": refusal} if refusal else {}
+        return self._chunks.delta(said, finish_reason=self.finish_reason, stop_sequence=event.delta.stop_sequence)
 
     def _stop(self, event: Event) -> bytes:
         self.finished = self.complete = True

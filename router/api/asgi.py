@@ -56,10 +56,12 @@ async def send_json(status: int, body: bytes, headers: Headers, send: Send) -> N
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse(error: ClientError, request_id: str, send: Send) -> None:
+async def refuse(error: ClientError, request_id: str, send: Send, envelope: Mapping[str, object] | None = None) -> None:
+    """`envelope`: Anthropic's body, in place of OpenAI's."""
     headers = [(name.encode(), value.encode()) for name, value in error.headers]
-    headers.append((b"x-request-id", request_id.encode()))
-    await send_json(error.status, encode(error.envelope()), headers, send)
+    names = (b"x-request-id",) if envelope is None else (b"x-request-id", b"request-id")
+    headers += [(name, request_id.encode()) for name in names]
+    await send_json(error.status, encode(envelope or error.envelope()), headers, send)
 
 
 def crash(error: Exception) -> ClientError:

@@ -23,6 +23,8 @@ from router.api.asgi import (
 )
 from router.api.auth import Keyring
 from router.api.edge import Visit, Visits
+from router.api.messages import MessagesStream, envelope
+from router.api.messages import from_chat as as_message
 from router.api.parse import parse
 from router.api.responses.reply import from_chat
 from router.api.responses.stream import ResponsesStream
@@ -35,7 +37,7 @@ from router.pipeline import Pipeline
 from router.refusals import rate_headers
 from router.screen import LARGE
 from router.types.clock import new_id, now_ms
-from router.types.decision import Served
+from router.types.decision import Served, Translation
 from router.types.price import usd_json
 from router.types.request import Endpoint, Request
 
@@ -44,7 +46,9 @@ from router.types.request import Endpoint, Request
 
 def whole(request: Request, served: Served) -> bytes:
     usage, body = Raw(served.usage), served.body or {}
-    if served.translated:
+    if request.endpoint is Endpoint.MESSAGES:
+        body = as_message(body, request, served.usage)
+    elif served.translated:
         body = from_chat(body, request.body, f"resp_{request.id}", usage)
     else:
         body["usage"] = usage
@@ -62,6 +66,8 @@ def answer_headers(request: Request, served: Served) -> Headers:
         (b"x-lowpass-class", seen.data_class.encode()),
         (b"x-lowpass-thinking", served.thinking.encode()),
     ]
+    if request.endpoint is Endpoint.MESSAGES:
+        headers.append((b"request-id", request_id))
     if seen.reading is not None:
         headers.append((b"x-lowpass-difficulty", b"%.3f" % seen.difficulty))
     if served.lowered:
@@ -81,9 +87,12 @@ def answer_headers(request: Request, served: Served) -> Headers:
 PATHS = {
     "/v1/chat/completions": Endpoint.CHAT,
     "/v1/responses": Endpoint.RESPONSES,
+    "/v1/messages": Endpoint.MESSAGES,
+    "/v1/messages/count_tokens": Endpoint.MESSAGES,
     "/v1/completions": Endpoint.COMPLETIONS,
     "/v1/embeddings": Endpoint.EMBEDDINGS,
 }
+COUNT = "/v1/messages/count_tokens"
 _EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -132,11 +141,12 @@ class HotRoutes:
             try:
                 await self._answer(endpoint, visit.id, scope, visit, send, observed)
             except Exception as error:
-                # Whatever goes wrong before the status is sent becomes an answer in OpenAI's envelope.
+                # Whatever goes wrong before the status is sent becomes an answer in the envelope of the endpoint.
                 refusal = error if isinstance(error, ClientError) else crash(error)
                 if observed is not None:
                     observed.refused(refusal.status, refusal.code)
-                await refuse(refusal, visit.id, send)
+                shape = envelope(refusal, visit.id) if endpoint is Endpoint.MESSAGES else None
+                await refuse(refusal, visit.id, send, shape)
         except asyncio.CancelledError:
             if not (visit.gone or visit.presence.gone):
                 raise
@@ -183,7 +193,15 @@ class HotRoutes:
             request = await asyncio.to_thread(parse, endpoint, request_id, body, headers)
         if observed is not None:
             observed.stream = request.stream
-        translation = ResponsesStream(request.body, f"resp_{request_id}") if endpoint is Endpoint.RESPONSES else None
+        if scope["path"] == COUNT:
+            tokens = await self._pipeline.count(request, caller)
+            await send_json(200, encode({"input_tokens": tokens}), [(b"x-request-id", request_id.encode())], send)
+            return
+        translation: Translation | None = None
+        if endpoint is Endpoint.MESSAGES:
+            translation = MessagesStream(request)
+        elif endpoint is Endpoint.RESPONSES:
+            translation = ResponsesStream(request.body, f"resp_{request_id}")
         served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit.presence)
         if served.events is None:
             await send_json(200, whole(request, served), answer_headers(request, served), send)

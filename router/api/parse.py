@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, structs
 
+from router.api import messages as anthropic
 from router.api.responses.request import to_chat
 from router.api.text import (
     NO_MEDIA,
@@ -51,8 +52,8 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
     try:
         data.decode()
         body = _BODY.decode(data)
-        if endpoint is Endpoint.RESPONSES:
-            return msgspec.structs.replace(_responses(request_id, body, headers), raw=data)
+        if (translated := _TRANSLATED.get(endpoint)) is not None:
+            return msgspec.structs.replace(translated(request_id, body, headers), raw=data)
         fields = _SHAPES[endpoint].decode(data)
     except msgspec.ValidationError as error:
         raise _wrong_type(error) from None
@@ -116,6 +117,20 @@ def _responses(request_id: str, body: dict[str, Raw], headers: Iterable[tuple[by
     fields = _SHAPES[Endpoint.CHAT].decode(msgspec.json.encode(chat))
     request = _chat(request_id, chat, fields, headers, Endpoint.RESPONSES)
     return msgspec.structs.replace(request, body=body, chat=chat)
+
+
+def _messages(request_id: str, body: dict[str, Raw], headers: Iterable[tuple[bytes, bytes]]) -> Request:
+    translated = anthropic.to_chat(body)
+    fields = _SHAPES[Endpoint.CHAT].decode(msgspec.json.encode(translated.chat))
+    request = _chat(request_id, translated.chat, fields, headers, Endpoint.MESSAGES)
+    own = request.limits
+    budgets = [tokens for tokens in (translated.thinking_budget, own.thinking_budget) if tokens is not None]
+    session = own.session or translated.session
+    if not budgets and session == own.session:
+        return request
+    return structs.replace(
+        request, limits=structs.replace(own, thinking_budget=min(budgets, default=None), session=session)
+    )
 
 
 def _native(
@@ -306,6 +321,10 @@ _SCHEMAS = ("tools", "functions", "response_format")
 _STORED = ("previous_response_id", "conversation", "prompt")
 _NATIVE = frozenset({Capability.CHAT, Capability.RESPONSES})
 _PLAIN_CHAT = frozenset({Capability.CHAT})
+_TRANSLATED: dict[Endpoint, Callable[[str, dict[str, Raw], Iterable[tuple[bytes, bytes]]], Request]] = {
+    Endpoint.RESPONSES: _responses,
+    Endpoint.MESSAGES: _messages,
+}
 _READERS: dict[Endpoint, Any] = {
     Endpoint.CHAT: _chat,
     Endpoint.COMPLETIONS: _completion,

@@ -276,6 +276,7 @@ def check_meaning(source: Source, policy: Policy, catalog: Catalog, names: Names
         what = f"'{name}' is both a route and a target: a request could mean either"
         source.report(source.key(("routes", name)), what, "rename one of the two")
     _check_routes(source, policy, names)
+    _check_aliases(source, policy, names)
     check_stakes(source, policy)
     check_outcomes(source, policy, names.targets)
     check_sensitivity(source, policy, catalog, names.classes)
@@ -302,6 +303,16 @@ def _check_routes(source: Source, policy: Policy, names: Names) -> None:
             if names.targets and name not in names.targets:
                 report_unknown(source, loc, "target", name, names.targets)
         check_twice(source, loc, "target", wanted)
+
+
+def _check_aliases(source: Source, policy: Policy, names: Names) -> None:
+    known = (*names.routes, *names.targets)
+    for alias, name in policy.aliases.items():
+        if known and name not in known:
+            report_unknown(source, ("aliases", alias), "route", name, known)
+        if alias in known:
+            what = f"'{alias}' is the name of a route or target: the alias would never be used"
+            source.report(source.key(("aliases", alias)), what, "leave it out")
 
 
 # Policy file → Config, or every problem at once.
@@ -393,6 +404,7 @@ def _config(path: str, digest: str, policy: Policy, targets: dict[str, Target]) 
         sensitivity=policy.sensitivity,
         budgets=budgets,
         budget_status=policy.budget_status,
+        aliases=policy.aliases,
         loops=loops,
     )
 

@@ -146,6 +146,7 @@ Milliseconds = Annotated[int, Field(gt=0)]
 Language = Annotated[str, StringConstraints(pattern=LANGUAGE)]
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Url = Annotated[str, StringConstraints(pattern=URL), AfterValidator(_address)]
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True)]
 HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
 HeaderValue = Annotated[str, StringConstraints(pattern=HEADER_VALUE)]
 
@@ -304,6 +305,9 @@ class Policy(Part):
     version: Literal[1] = 1
     targets: dict[Name, TargetRow] = {}
     routes: dict[Name, RouteRow] = {}
+    aliases: dict[ModelName, Name] = Field(
+        {}, description="Names that clients send as their model, with * for any characters, and the route of each."
+    )
     sensitivity: Sensitivity = Sensitivity()
     budgets: tuple[Budget, ...] = ()
     unpriced: Annotated[
@@ -348,4 +352,6 @@ class Config(Struct, frozen=True, kw_only=True):
     sensitivity: Sensitivity
     budgets: tuple[Budget, ...]
     budget_status: Literal[402, 429]
+    aliases: Mapping[str, str] = {}
+    """Patterns of model names, and the route or target that each stands for; the first that matches counts."""
     loops: Loops = Loops()

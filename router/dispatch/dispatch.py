@@ -100,8 +100,10 @@ class DispatchJob(Struct, frozen=True):
         return now + max(usual, LEAST_TIME_MS) <= self.deadline
 
     def translated(self, step: Candidate) -> bool:
-        """A Responses request goes out as chat where the upstream has no Responses endpoint of its own."""
-        return self.request.endpoint is Endpoint.RESPONSES and not step.target.provider.quirks.responses
+        """A Messages request goes out as chat, a Responses request where the upstream has no such endpoint."""
+        if self.request.endpoint is Endpoint.RESPONSES:
+            return not step.target.provider.quirks.responses
+        return self.request.endpoint is Endpoint.MESSAGES
 
 
 class Dispatcher(Struct, frozen=True):

@@ -32,12 +32,14 @@ Attribute = str | bool | int | float | list[str]
 OPERATIONS = {
     Endpoint.CHAT: "chat",
     Endpoint.RESPONSES: "chat",
+    Endpoint.MESSAGES: "chat",
     Endpoint.COMPLETIONS: "text_completion",
     Endpoint.EMBEDDINGS: "embeddings",
 }
 PATHS = {
     Endpoint.CHAT: "/v1/chat/completions",
     Endpoint.RESPONSES: "/v1/responses",
+    Endpoint.MESSAGES: "/v1/messages",
     Endpoint.COMPLETIONS: "/v1/completions",
     Endpoint.EMBEDDINGS: "/v1/embeddings",
 }

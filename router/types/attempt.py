@@ -79,13 +79,16 @@ class Usage(Struct, frozen=True, kw_only=True):
         return self.output_visible + (self.output_reasoning or 0) + shown
 
 
-# Usage as OpenAI's clients read it, with the cost in USD. Unknown reasoning is null, never 0.
+# Usage as the endpoint's clients read it, with the cost in USD. Unknown reasoning is null, never 0.
 
 
 def usage_json(endpoint: Endpoint, usage: Usage, cost: int) -> bytes:
     """`cost` in nano-USD: what the whole request cost, failed attempts included."""
     tokens_in, tokens_out = usage.input_total, usage.output_total
     reasoning = b"null" if usage.output_reasoning is None else b"%d" % usage.output_reasoning
+    if endpoint is Endpoint.MESSAGES:
+        uncached = tokens_in - usage.cached - usage.written
+        return _MESSAGES % (uncached, usage.written, usage.cached, tokens_out, usd_json(cost))
     if endpoint is Endpoint.EMBEDDINGS:
         return b'{"prompt_tokens":%d,"total_tokens":%d,"cost":%b}' % (tokens_in, tokens_in, usd_json(cost))
     return _FORMS[endpoint is Endpoint.RESPONSES] % (
@@ -110,6 +113,9 @@ _RESPONSES = (
     b'{"input_tokens":%d,"output_tokens":%d,"total_tokens":%d,'
     b'"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d,"audio_tokens":%d},'
     b'"output_tokens_details":{"reasoning_tokens":%b,"audio_tokens":%d},"cost":%b}'
+)
+_MESSAGES = (
+    b'{"input_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d,"cost":%b}'
 )
 _FORMS = (_CHAT, _RESPONSES)
 

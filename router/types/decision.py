@@ -380,4 +380,4 @@ class Served(Struct, frozen=True, kw_only=True):
     usage: bytes = b""
     events: AsyncGenerator[bytes] | None = None
     translated: bool = False
-    """The target was asked by chat; a Responses client needs the answer translated."""
+    """The target was asked by chat; the client needs the answer in the form of its own endpoint."""

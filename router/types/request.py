@@ -61,6 +61,8 @@ def seconds(text: str) -> int:
 class Endpoint(StrEnum):
     CHAT = "chat"
     RESPONSES = "responses"
+    MESSAGES = "messages"
+    """Anthropic's; its `body` is the chat request that stands for it."""
     COMPLETIONS = "completions"
     EMBEDDINGS = "embeddings"
 

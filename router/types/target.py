@@ -309,7 +309,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     private: dict[str, Any] = field(default_factory=dict)
     """Request fields that forbid the provider to keep or train on a request; an object joins the client's own."""
     refuses: tuple[str, ...] = ()
-    """Request fields that the provider answers with an error; dropped. `messages.NAME` is a field of each message."""
+    """Request fields that the provider answers with an error; dropped. `messages.NAME` is a member of messages, of
+    their parts and of tools."""
 
 
 class Provider(Struct, frozen=True, kw_only=True):

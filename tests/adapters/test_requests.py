@@ -52,7 +52,7 @@ GEMINI = "/v1beta/models/served-1:"
         (A, {}, "/v1/messages", {"x-api-key": "k", **VERSION}),
         (G, {}, f"{GEMINI}generateContent", {"x-goog-api-key": "k"}),
         (G, {"stream": True}, f"{GEMINI}streamGenerateContent?alt=sse", {"x-goog-api-key": "k"}),
-        *((OPENAI, {"endpoint": endpoint}, PATHS[endpoint], {"authorization": "Bearer k"}) for endpoint in E),
+        *((OPENAI, {"endpoint": endpoint}, PATHS[endpoint], {"authorization": "Bearer k"}) for endpoint in PATHS),
     ],
 )
 def test_request_line_and_headers(wire: Wire, fields: dict[str, Any], path: str, headers: dict[str, str]) -> None:

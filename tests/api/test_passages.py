@@ -13,7 +13,7 @@ from router.types.request import Endpoint, Modality, Request
 from tests.classify.looking import CLASSIFIER, KEY, MAIL, VALUES, chat, classes, classified, findings, sent, texts
 from tests.tables import data, each_row
 
-CHAT, RESPONSES, COMPLETIONS, EMBEDDINGS = Endpoint
+CHAT, RESPONSES, _, COMPLETIONS, EMBEDDINGS = Endpoint
 HERE = "it-stands-here"
 """Stands for the value in a body."""
 PLAIN: list[dict[str, Any]] = [{"role": "user", "content": "hello"}]

@@ -5,14 +5,9 @@ from typing import Protocol, TypeVar
 from msgspec import Raw, Struct, structs
 from msgspec.json import Decoder, Encoder
 
-from router.api.responses.items import Block, kept, merged
+from router.api.completion import Block, Choice, Chunk, Function, Message, ToolCall, kept, merged, promised
 from router.api.responses.reply import (
-    Choice,
-    Chunk,
-    Function,
     Item,
-    Message,
-    ToolCall,
     Wishes,
     blank,
     call_item,
@@ -21,7 +16,6 @@ from router.api.responses.reply import (
     from_chat,
     item_id,
     message_item,
-    promised,
     reasoning_item,
     refusal_part,
     text_part,

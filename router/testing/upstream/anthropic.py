@@ -72,7 +72,7 @@ class Anthropic:
         return {
             **_message(ask),
             "content": [block for block, _ in _blocks(answer)],
-            "stop_reason": _stop(answer),
+            **_stop(answer),
             **usage,
         }
 
@@ -85,8 +85,8 @@ class Anthropic:
             events += [{"type": "content_block_delta", "index": i, "delta": delta} for delta in deltas]
             events.append({"type": "content_block_stop", "index": i})
         if behaviour.reports is Reports.EVERYWHERE:
-            events.append(_delta(None, _usage(tokens.share(1, 2))))
-        events += [_delta(_stop(answer), {} if silent else _usage(tokens)), {"type": "message_stop"}]
+            events.append(_delta(_usage(tokens.share(1, 2))))
+        events += [_delta({} if silent else _usage(tokens), **_stop(answer)), {"type": "message_stop"}]
         return [Frame(e, event=str(e["type"]), content=e["type"] == "content_block_delta") for e in events]
 
     def error(self, fault: Fault) -> tuple[int, object]:
@@ -124,8 +124,10 @@ def _message(ask: Ask) -> Json:
     return {**who, "content": [], "stop_reason": None, "stop_sequence": None}
 
 
-def _stop(answer: Answer) -> str:
-    return "refusal" if answer.refusal else _STOP[answer.finish]
+def _stop(answer: Answer) -> dict[str, str | None]:
+    if answer.stopped:
+        return {"stop_reason": "stop_sequence", "stop_sequence": answer.stopped}
+    return {"stop_reason": "refusal" if answer.refusal else _STOP[answer.finish], "stop_sequence": None}
 
 
 def _usage(tokens: Tokens) -> Json:
@@ -162,5 +164,6 @@ def _hollow(block: Json) -> Json:
     return {name: empty.get(name, value) for name, value in block.items()}
 
 
-def _delta(stop: str | None, usage: Json) -> Json:
-    return {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": usage}
+def _delta(usage: Json, stop_reason: str | None = None, stop_sequence: str | None = None) -> Json:
+    delta = {"stop_reason": stop_reason, "stop_sequence": stop_sequence}
+    return {"type": "message_delta", "delta": delta, "usage": usage}

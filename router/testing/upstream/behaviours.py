@@ -159,6 +159,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     refusal: tuple[str, ...] = ()
     calls: tuple[ToolCall, ...] = ()
     finish: str = "stop"
+    stopped: str = ""
+    """The stop sequence that ended it, told by the wires that tell it."""
     logprobs: bool = False
 
 
