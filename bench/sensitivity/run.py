@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from bench.cpu import model
-from bench.sensitivity import adverse, classes, evasions, harmless, identifiers, names, secrets, speed
+from bench.sensitivity import adverse, classes, evasions, harmless, identifiers, names, secrets, shapes, speed
 from bench.sensitivity.figures import Figure, share
 from bench.sensitivity.forms import is_identifier
 from bench.sensitivity.identifiers import Miss, Seen, look
 from bench.sensitivity.people import SetsMissing
 from bench.sensitivity.report import Report, render
 from bench.sensitivity.sight import CONTENT, Sight, fast, known, sight
-from bench.sensitivity.split import Split
+from bench.sensitivity.split import Split, chance
 
 __all__ = ["PARTS", "SetsMissing", "Split", "measure", "render"]
 
@@ -92,6 +92,7 @@ class Run:
         planted = look(self.seeing, secrets.texts(self._split, self._size.secrets))
         clean = look(self.seeing, secrets.clean(self._split, self._size.texts))
         self._add("secrets", len(planted), secrets.figures(planted))
+        self.figures += shapes.figures(self.seeing, self._size.secrets, chance(self._split, "shapes"))
         self._add("clean", len(clean), secrets.clean_figures(clean))
         self._note(secrets.misses(planted))
 

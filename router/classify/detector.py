@@ -114,15 +114,15 @@ class Pattern:
     """Compiled. Raises `re2.error`."""
 
     def __init__(self, pattern: str) -> None:
-        self._match: Any = re2.compile(pattern.encode(), _OPTIONS)._regexp.Match
+        self.matches: Any = re2.compile(pattern.encode(), _OPTIONS)._regexp.Match
 
     def search(self, encoded: bytes, at: int = 0) -> tuple[int, int]:
         """(start, end) of the first match from there on; (-1, -1): none."""
-        return self._match(_ANYWHERE, encoded, at, len(encoded))[0]  # type: ignore[no-any-return]
+        return self.matches(_ANYWHERE, encoded, at, len(encoded))[0]  # type: ignore[no-any-return]
 
     def match(self, encoded: bytes, at: int, limit: int) -> tuple[int, int]:
         """(start, end) of the match that begins there, in a text that ends at the limit."""
-        return self._match(_HERE, encoded, at, limit)[0]  # type: ignore[no-any-return]
+        return self.matches(_HERE, encoded, at, limit)[0]  # type: ignore[no-any-return]
 
     def spans(self, encoded: bytes) -> Iterator[tuple[int, int]]:
         """All that do not overlap. Of patterns that match no empty text."""
@@ -154,54 +154,74 @@ def _begun(part: bytes) -> int:
     return len(part.translate(None, _CONTINUED))
 
 
-# All patterns of all detectors over one text: one pass tells which have anything to look at, the others rest.
+# All patterns of all detectors over one text. Most patterns begin with words: a single pass for all such words tells
+# which of these have anything to look at. The others begin with classes (digits, say), and are tried a few at a time:
+# in one automaton together they build new states for every text that they have not seen.
 
 MOST_CANDIDATES = 5_000
 """Looked at per form and text. What lies beyond counts as found: who writes more than that hides something."""
-_TOGETHER, _TOGETHER_IF_SHORT = 24, 96
-"""Patterns in one automaton: more are faster, but long hostile text makes a large one build a state a character."""
-_SHORT = 16_384
-"""Bytes of a text that can't."""
+_TOGETHER = 6
+"""Patterns without words in one automaton."""
 _REACH = 64
 """Bytes of a candidate in which another may begin, should it be nothing itself."""
 _QUIET = re2.Options()
 _QUIET.log_errors = False
-_QUIET.max_mem = 32 << 20
-"""RE2 tells of automata that grow too large on standard error, at each text anew.
-
-Bytes: hostile text makes an automaton build a state a character, and one that has no room for them begins anew.
-"""
 _ALWAYS = r"\A"
 """Matches every text. Without it among the matches RE2 has run out of memory, and says so only by finding nothing."""
+_LAST_WORD = b"\x00\x01\x02\x03"
+"""Stands behind every text, for the same reason."""
 
 
 class Scanner:
     """Built once a policy. Linear in the text, whatever it holds."""
 
     def __init__(self, detectors: Sequence[Detects]) -> None:
-        forms = [_compiled(detector, form) for detector in detectors for form in detector.forms]
-        self._few, self._many = _dealt(forms, _TOGETHER_IF_SHORT), _dealt(forms, _TOGETHER)
+        self._forms = [_compiled(detector, form) for detector in detectors for form in detector.forms]
+        self._words = _words(tuple(form.expression for form in self._forms))
+        wordless = self._words.Match(_LAST_WORD, True)[:-1] if self._words else range(len(self._forms))
+        self._wordless = frozenset(wordless)
+        shares = -(-len(wordless) // _TOGETHER)
+        dealt = [tuple(wordless[first::shares]) for first in range(shares)]
+        self._shares = [(some, _automaton(tuple(self._forms[at].expression for at in some))) for some in dealt]
 
     def scan(self, text: str) -> list[Hit]:
         """A lone surrogate is looked at as a question mark."""
         encoded = text.encode("utf-8", "replace")
         text = encoded.decode()
         place = Characters(text, encoded)
-        shares = self._few if len(encoded) <= _SHORT else self._many
-        forms = [form for share in shares for form in share.present(encoded)]
-        return [hit for form in forms for hit in form.hits(text, encoded, place)]
+        hits: list[Hit] = []
+        for number in self._present(encoded):
+            form = self._forms[number]
+            first, last = form.match(_ANYWHERE, encoded, 0, len(encoded))[0]
+            if first >= 0:
+                hits += form.hits(text, encoded, place, first, last)
+        return hits
+
+    def _present(self, encoded: bytes) -> Sequence[int]:
+        """The forms that may match anywhere; all, where RE2 could not tell."""
+        every = len(self._forms)
+        matched = self._words.Match(encoded + _LAST_WORD, True) if self._words else [every]
+        if matched[-1:] != [every]:
+            return range(every)
+        present = [number for number in matched[:-1] if number not in self._wordless]
+        for some, match in self._shares:
+            found = match(encoded) if match else ()
+            # Only its own memory's end keeps an automaton from matching `_ALWAYS`.
+            present += [some[at] for at in found if at < len(some)] if len(found) > 1 else () if found else some
+        return sorted(present)
 
 
 class _Compiled(NamedTuple):
     name: str
     data_class: str
     expression: str
-    pattern: Pattern
+    match: Any
+    """`Pattern.matches`."""
     confirm: Confirm | None
 
-    def hits(self, text: str, encoded: bytes, place: Characters) -> Iterator[Hit]:
+    def hits(self, text: str, encoded: bytes, place: Characters, first: int, last: int) -> Iterator[Hit]:
+        """`first`, `last`: of the first candidate, in bytes."""
         looked = 0
-        first, last = self.pattern.search(encoded)
         while first >= 0:
             start = place.of(first)
             if looked == MOST_CANDIDATES:
@@ -212,33 +232,20 @@ class _Compiled(NamedTuple):
             for span in self._confirmed(text, start, place.of(last)):
                 yield Hit(self.name, self.data_class, *span)
                 again = last if span.score >= SURE else again
-            first, last = self.pattern.search(encoded, max(first + 1, again))
+            first, last = self.match(_ANYWHERE, encoded, max(first + 1, again), len(encoded))[0]
 
     def _confirmed(self, text: str, start: int, end: int) -> Iterable[Span]:
         return (Span(start, end),) if self.confirm is None else self.confirm(text, start, end)
 
 
-class _Share:
-    """Some of the forms, in one automaton; none, where they are too large for that."""
-
-    def __init__(self, forms: Sequence[_Compiled]) -> None:
-        self._forms = forms
-        self._set = _automaton(tuple(form.expression for form in forms))
-
-    def present(self, encoded: bytes) -> Sequence[_Compiled]:
-        """The forms that match anywhere; all, where RE2 could not tell."""
-        matched = self._set and self._set.Match(encoded)
-        if not matched:
-            return self._forms
-        return [self._forms[number] for number in sorted(matched)[:-1]] if len(matched) > 1 else ()
-
-
 _pattern = lru_cache(2_048)(Pattern)
 
 
-@lru_cache(32)
+@lru_cache(256)
 def _automaton(expressions: tuple[str, ...]) -> Any:
-    """None, where they are too large for one. Kept, as most edits of a policy leave its detectors as they are."""
+    """Gives the numbers of those that match anywhere. None, where they are too large for one.
+
+    Kept, as most edits of a policy leave its detectors as they are."""
     automaton = re2.Set.SearchSet(_QUIET)
     for expression in (*expressions, _ALWAYS):
         automaton.Add(expression)
@@ -246,15 +253,20 @@ def _automaton(expressions: tuple[str, ...]) -> Any:
         automaton.Compile()
     except re2.error:
         return None
-    return automaton
+    return automaton._set.Match
 
 
-def _dealt(forms: Sequence[_Compiled], most: int) -> list[_Share]:
-    """Like cards, so that forms that look alike, which multiply each other's states, lie apart."""
-    shares = -(-len(forms) // most)
-    return [_Share(forms[first::shares]) for first in range(shares)]
+@lru_cache(32)
+def _words(expressions: tuple[str, ...]) -> Any:
+    """Tells by the words in a text which patterns may match it; `_LAST_WORD` is the last of the patterns. None, where
+    they have too many words."""
+    words = re2._re2.Filter()
+    for expression in expressions:
+        words.Add(expression.encode(), _OPTIONS)
+    words.Add(_LAST_WORD, _OPTIONS)
+    return words if words.Compile() else None
 
 
 def _compiled(detector: Detects, form: Form) -> _Compiled:
     name = f"{detector.kind}.{form.name}"
-    return _Compiled(name, detector.data_class, form.pattern, _pattern(form.pattern), form.confirm)
+    return _Compiled(name, detector.data_class, form.pattern, _pattern(form.pattern).matches, form.confirm)

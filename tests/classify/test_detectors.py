@@ -1,12 +1,15 @@
 """Secrets, markings, health, keywords, patterns, source code: what is found, whole, and what only looks like it."""
 
+import json
 import random
 import string
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from router.classify.classify import Classifier
@@ -294,3 +297,40 @@ def test_hits_lie_inside_the_text_and_blocks_of_code_do_not_overlap(scanner: Sca
     assert all(0 <= hit.start < hit.end <= len(text) for hit in hits)
     blocks = [hit for hit in hits if hit.form == "source_code.block"]
     assert all(first.end <= second.start for first, second in pairwise(blocks))
+
+
+MARKS = string.ascii_letters + string.digits + "!#$%&*+,-./:;<=>?@[]^_{|}~()"
+HEAD = "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=100))  # noqa: S311 - the same each time
+WRITTEN: dict[str, tuple[str, str, Callable[[str], str]]] = {
+    "environment": (MARKS, "DB_PASSWORD={}\nPORT=1", str),
+    "shell": (
+        MARKS + " \"'\\",
+        'export DB_PASSWORD="{}" && run',
+        lambda value: value.replace("\\", "\\\\").replace('"', '\\"'),
+    ),
+    "JSON": (MARKS + " \"'\\é", '{{"user": "a", "password": {}, "port": 1}}', json.dumps),
+    "JSON in JSON": (MARKS + ' "', "{}", lambda value: json.dumps(json.dumps({"password": value, "port": 1}))),
+    "YAML": (MARKS + " '", "db:\n  password: '{}'\n  port: 1", lambda value: value.replace("'", "''")),
+    "SQL": (MARKS + " '", "ALTER USER a IDENTIFIED BY '{}';", lambda value: value.replace("'", "''")),
+    "code": (MARKS + " '\\", "connect(user, password='{}', port=1)", lambda value: repr(value + '"')[1:-2]),
+    "address": (MARKS, "see https://amy:{}@db.internal/x", lambda value: quote(value, safe="")),
+    "chat": (MARKS, "the password is {} for now", str),
+}
+
+
+@pytest.mark.parametrize("place", WRITTEN)
+@given(draw=st.data())
+def test_a_password_is_found_to_its_true_end(place: str, draw: st.DataObject) -> None:
+    """Whatever it is made of, and however long: no six characters of it are left. By its first hundred it is judged."""
+    alphabet, text, written = WRITTEN[place]
+    head = HEAD[: draw.draw(st.sampled_from([10, 100]))]
+    rest = draw.draw(st.text(alphabet, max_size=60)) * draw.draw(st.sampled_from([1, 1, 1, 40, 2_000]))
+    form = written(head + rest.rstrip() + "a")
+    whole = text.format(form)
+    start, end = whole.index(head), whole.index(form) + form.rindex("a") + 1
+    hits = SECRET.scan(whole)
+    assume(hits or len(head) == 100)
+    covered = bytearray(len(whole))
+    for hit in hits:
+        covered[hit.start : hit.end] = b"\1" * (hit.end - hit.start)
+    assert b"\0" * 6 not in covered[start:end], (place, whole[:200])

@@ -5,15 +5,18 @@ import string
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 
 import pytest
+import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.classify.detector import MOST_CANDIDATES, Form, Hit, Scanner, Span
+from router.classify.detector import MOST_CANDIDATES, Characters, Form, Hit, Scanner, Span
 from router.classify.sensitivity.identifiers import IDENTIFIERS_FORMS
-from tests.classify.looking import IDENTIFIERS, Detector
+from router.classify.sensitivity.patterns import Markings
+from tests.classify.looking import HEALTH, IDENTIFIERS, SECRETS, Detector
 from tests.classify.looking import values as hits
 from tests.tables import each_row
 
@@ -57,6 +60,26 @@ def test_a_word_is_found_in_any_text(before: str, after: str) -> None:
     found = scan(text, Form("word", "needle"), Form("other", "(?i)HAYSTACK|straw"))
     assert len(before) in [hit.start for hit in found]
     assert all(text[hit.start : hit.end] == "needle" for hit in found if hit.form == "test.word")
+
+
+SAMPLES = [
+    line
+    for path in sorted((Path(__file__).parent / "samples").glob("*.txt"))
+    for line in path.read_text("utf-8").splitlines()
+    if line
+]
+MARKINGS = Markings.model_validate({"kind": "markings", "class": "export"})
+EVERY = Scanner([IDENTIFIERS, SECRETS, HEALTH, MARKINGS])
+
+
+@given(st.lists(st.sampled_from(SAMPLES) | st.text(max_size=20), min_size=1, max_size=30), st.sampled_from("\n .\t"))
+def test_what_the_words_of_a_text_rule_out_is_not_there(pieces: list[str], between: str) -> None:
+    text = between.join(pieces)
+    encoded = text.encode()
+    place = Characters(text, encoded)
+    ends = [(form, *form.match(re2._re2.RE2.Anchor.UNANCHORED, encoded, 0, len(encoded))[0]) for form in EVERY._forms]
+    expected = [hit for form, *first in ends if first[0] >= 0 for hit in form.hits(text, encoded, place, *first)]
+    assert EVERY.scan(text) == expected
 
 
 def test_patterns_too_large_for_one_automaton_are_looked_for_one_by_one() -> None:

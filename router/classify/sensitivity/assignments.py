@@ -18,12 +18,14 @@ _STAND_IN = re2.compile(PATTERNS["stand_in"])
 _ELSEWHERE = tuple(re2.compile(PATTERNS[name]) for name in ("reference", "elsewhere", "date"))
 """What names a value that is kept elsewhere: variables, addresses, paths, files; and dates."""
 _HASH = re2.compile(PATTERNS["hash"])
-_KEY = re2.compile(r"[0-9A-Za-z._~+/=:@!$#%^&*()?,-]+")
+_KEY = re2.compile(r"[0-9A-Za-z._~+/=:@!$#%^&*()?,|-]+")
 _UUID = re2.compile(r"(?i)[0-9a-z]{7,8}(?:-[0-9a-z]{3,4}){3}-[0-9a-z]{11,12}")
 _WORDS = re2.compile(r"[\"'(\[]*(?:[A-Za-z]+\d{0,4}|\d+)(?:[-_./:,+ ]+(?:[A-Za-z]+\d{0,4}|\d+))*[-_.!?:;,)\]]*")
 _NAMES = re2.compile(PATTERNS["names_of_kinds"])
 _PIECES = re.compile(r"[A-Z]*[a-z]+|[A-Z]+|[0-9]+")
-_NUMBERED = re2.compile(r"[A-Za-z]{4}\d{2,4}[-_.!?]?$")
+_NUMBERED = re2.compile(r"[A-Za-z]{4}[-_.!?@#$%&*]?\d{2,4}[-_.!?@#$%&*]?$")
+_PHRASE = re.compile(r"[a-z]{3,12}(?:[ _-][a-z]{3,12}){3,11}")
+_FUNCTION_WORDS = frozenset(PATTERNS["function_words"].split())
 _NO_LETTERS = bytes(set(range(256)) - set(string.ascii_letters.encode()))
 _SMALL = bytes(code if chr(code) in string.ascii_lowercase else 32 for code in range(256))
 _HARSH = bytes(code if chr(code) in "bcdfghjklmnpqrstvwxz" else 32 for code in range(256))
@@ -32,6 +34,10 @@ _COMMONPLACE = re2.compile(PATTERNS["commonplace"])
 _WEAK = re2.compile("pass|secret|token|admin|root|user|string|require|default|test|value|key")
 _LEAST_ENTROPY = 2.5
 """Bits a character; sixteen hexadecimal digits of chance have about 3.2, and hardly ever less than this."""
+
+
+_TASTE = 96
+"""Characters of it that are judged."""
 
 
 def filler(value: str) -> bool:
@@ -45,6 +51,7 @@ def filler(value: str) -> bool:
 
 def token(value: str, least: int = 16) -> bool:
     """Made by a machine: a key or a token."""
+    value = value[:_TASTE]
     if len(value) < least or not _KEY.fullmatch(value) or _aside(value) or _UUID.fullmatch(value):
         return False
     return bits(value) >= _LEAST_ENTROPY and (jumbled(value) or not _WORDS.fullmatch(value))
@@ -52,14 +59,8 @@ def token(value: str, least: int = 16) -> bool:
 
 def password(value: str, *, bare_words: bool = False) -> bool:
     """May be made by a person. `bare_words`: where it stands nothing but a password would, so that a word is one."""
-    if (
-        len(value) < 6
-        or len(value) > 256
-        or " " in value
-        or len(set(value)) < 4
-        or _aside(value)
-        or _HASH.fullmatch(value)
-    ):
+    value = value[:_TASTE]
+    if len(value) < 6 or " " in value or len(set(value)) < 4 or _aside(value) or _HASH.fullmatch(value):
         return False
     stem = value.strip("\"'!?.:;,()[]").rstrip("0123456789").lower()
     digits = sum(character.isdigit() for character in value)
@@ -70,6 +71,11 @@ def password(value: str, *, bare_words: bool = False) -> bool:
     if value.isalnum():
         return not _NAMES.fullmatch(value) and digits < len(value)
     return jumbled(value) or not _WORDS.fullmatch(value) or chosen(value)
+
+
+def phrase(value: str) -> bool:
+    """Words drawn by chance, as a passphrase is made: no sentence does without small words."""
+    return _PHRASE.fullmatch(value) is not None and _FUNCTION_WORDS.isdisjoint(re.split("[ _-]", value))
 
 
 def chosen(value: str) -> bool:
@@ -118,19 +124,24 @@ def _aside(value: str) -> bool:
 
 KINDS = ("password", "secret", "token")
 _PARTS = re2.compile(PATTERNS["assignment_parts"])
-_REACH = 4_096
-"""Characters of a value: a private key of 4,096 bits has 3,250."""
-_TASTE = 96
-"""Characters of it that are judged."""
+_REACH = 16_384
+"""Characters in which a value ends; of a longer one all that follows is part."""
 _LEAST = {"secret": 12, "token": 16}
 """Characters; shorter ones under these names are seldom secrets."""
 _CALL = re2.compile(r"[A-Za-z_$][\w.]*[(\[].*[)\]]")
-_QUOTED = re2.compile(r"""(?:[bBrRuUfF]|@|\$)?\\*(["'`])""")
-_ANNOTATED = re2.compile(r"""[A-Za-z_][\w.]*(?:\[[\w., |]*\])?(?: ?\| ?\w+| ?\?)* ?= ?(["'])""")
+_QUOTED = re.compile(
+    r"(?:(?:[bBrRuUfF]|@|\$)?"
+    r"|(?:new )?(?:[\w.:]{0,40}(?:from|of|new|decode)|[A-Z]?\w{0,20}(?:[Ss]tring|Str|Secret|Bytes|Buffer|Some))\()"
+    r"""(\\*)(["'`])"""
+)
+"""The opening of a literal, also as the argument of a call that makes a value of it."""
+_ANNOTATED = re.compile(r"""[A-Za-z_][\w.]*(?:\[[\w., |]*\])?(?: ?\| ?\w+| ?\?)* ?= ?(["'])""")
 _EXPRESSION = re2.compile(r"[A-Za-z_$@][\w$]*(?:[.(\[:?]|->|\+\+).*|[({\[].*|[!&*][A-Za-z].*|[A-Za-z_]\w*[,;)]*|\$\w+-")
 _LETTERS = re2.compile("[0-9A-Za-z_-]+")
-_END = re2.compile(r"""[\s"'`,;)<>\]}&|\\]""")
-_BLANK_OR_QUOTE = re2.compile(r"""[\s"'`]""")
+_END = re.compile(r"""[\s"'`,;)<>\]}&|\\]""")
+_BLANK_OR_QUOTE = re.compile(r"""[\s"'`]""")
+_NEXT = re.compile(r"""[^\w"'`]*(?:$|[\s"'`]|[A-Za-z_][\w.-]*["']?[=:])|</|>|\\+[nrt"'/]""")
+"""Where a value ends that has no quotes: nothing but marks follows, or another name. Else the mark is part of it."""
 _LINE_START = re2.compile(r"(?:export[ \t]+|set[ \t]+|env[ \t]+|ARG[ \t]+|ENV[ \t]+|-e[ \t]+|[ \t>#$-])*[\w.\"'-]*")
 _AMONG = re2.compile(PATTERNS["among"])
 PASSING = re2.compile(PATTERNS["passing"])
@@ -169,37 +180,85 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
     tight = not part["gap"] and not (part["after"] and mark == "=")
     place = _Place(
         named=next(kind for kind in KINDS if part[kind]),
-        literal=option or mark in ("is", "is:", ">") or (mark == "=" and _AMONG.search(before) is not None),
+        literal=option or _said(mark) or mark == ">" or (mark == "=" and _AMONG.search(before) is not None),
         line=line,
         tight=line and tight,
         environment=line and tight and mark == "=" and text[start : start + 3].isupper(),
     )
-    ahead = text[end - 1 : end - 1 + _REACH]
-    yield from (Span(end - 1 + first, end - 1 + last) for first, last in _values(ahead, place, mark))
+    first, last = _quoted(text, end - 1, mark) or (0, 0)
+    if last:
+        if _secret(text[first:last], place):
+            yield Span(first, last)
+    elif mark != "(":
+        last = _unquoted(text, end - 1, line=line, sentence=_said(mark))
+        value = text[end - 1 : last]
+        if _plausible_unquoted(value, text[last : last + 2], place, mark):
+            yield Span(end - 1, last)
 
 
-def _values(ahead: str, place: _Place, mark: str) -> Iterator[tuple[int, int]]:
-    annotated = _ANNOTATED.match(ahead) if mark == ":" else None
-    opening = _QUOTED.match(ahead, annotated.start(1) if annotated is not None else 0)
-    if opening is not None:
-        first = opening.end()
-        value = ahead[first:].partition(opening[1])[0].rstrip("\\")
-        plausible = "\n" not in value and _secret(value, place)
-    else:
-        # Up to the end of the line where an environment or a configuration gives it, else up to the next mark.
-        first, stop = 0, (_BLANK_OR_QUOTE if place.line else _END).search(ahead)
-        value = ahead if stop is None else ahead[: stop.start()]
-        plausible = _plausible_unquoted(value, ahead[len(value) :], place, mark)
-    if plausible:
-        yield first, first + len(value)
+def _said(mark: str) -> bool:
+    """A verb, as in a sentence."""
+    return mark[:1].isalpha() or mark[:1] in ("'", "’")
+
+
+def _quoted(text: str, at: int, mark: str) -> tuple[int, int] | None:
+    """(start, end) of a literal that begins there, up to the quote that closes it; None where none does."""
+    annotated = _ANNOTATED.match(text, at, at + _LINE_REACH) if mark == ":" else None
+    opening = _QUOTED.match(text, annotated.start(1) if annotated is not None else at)
+    if opening is None:
+        return None
+    first, slashes, quote = opening.end(), opening[1], opening[2]
+    limit = first + _REACH
+    line_end = text.find("\n", first, limit)
+    closing = text.find(quote, first, limit if line_end < 0 else line_end)
+    while closing >= 0:
+        escapes = closing
+        while text[escapes - 1] == "\\" and escapes > first:
+            escapes -= 1
+        doubled = quote == "'" and closing > first and text[closing + 1 : closing + 2] == quote
+        if doubled:  # as SQL and YAML escape it
+            closing += 1
+        elif closing - escapes == len(slashes) or (not slashes and (closing - escapes) % 2 == 0):
+            return first, closing - len(slashes)
+        closing = text.find(quote, closing + 1, limit if line_end < 0 else line_end)
+    return first, first if line_end >= 0 else len(text)
+
+
+def literal(text: str, at: int) -> tuple[int, int] | None:
+    """(start, end) of what stands in quotes that open there."""
+    return _quoted(text, at, "")
+
+
+def striking(value: str) -> bool:
+    """Looks like a password wherever it stands: letters, digits and marks, as no word, path or version has them."""
+    if not 6 <= len(value) <= 128 or "/" in value or "(" in value or _aside(value):
+        return False
+    kinds = sum(any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit))
+    marks = any(not character.isalnum() and character not in "-_.," for character in value)
+    return password(value) and (_chance(value) or chosen(value) or (marks and kinds >= 2))
+
+
+def _unquoted(text: str, at: int, *, line: bool, sentence: bool) -> int:
+    """The end of a value: the line's, in an environment or a configuration; else of what holds together."""
+    limit = at + _REACH
+    if line or sentence:
+        stop = _BLANK_OR_QUOTE.search(text, at, limit)
+        last = len(text) if stop is None else stop.start()
+        return at + len(text[at:last].rstrip(".,;:!?)]}>")) if sentence else last
+    stop = _END.search(text, at, limit)
+    while stop is not None and stop.start() > at and not _NEXT.match(text, stop.start(), stop.start() + _LINE_REACH):
+        stop = _END.search(text, stop.end(), limit)
+    return len(text) if stop is None else stop.start()
 
 
 def _plausible_unquoted(value: str, behind: str, place: _Place, mark: str) -> bool:
     """Without quotes it may as well be an expression of a program."""
-    if (mark == ">" and not behind.startswith("</")) or (mark == "is" and "(" in value):
+    if (mark == ">" and not behind.startswith("</")) or (_said(mark) and _CALL.fullmatch(value + behind[:1])):
         return False
     if place.environment:
         return not _CALL.fullmatch(value) and _secret(value, place)
+    if (place.line or mark == ":") and place.named == "password" and chosen(value):
+        return _secret(value, place)
     if place.literal or (place.tight and value.isalnum() and not value.isalpha()) or not _EXPRESSION.fullmatch(value):
         return _secret(value, place)
     by_chance = patchy(value) or (len(value) >= 20 and jumbled(value))
@@ -213,8 +272,8 @@ def _secret(value: str, place: _Place) -> bool:
 def secret(value: str, named: str, *, bare_words: bool = False) -> bool:
     """`named`: one of `KINDS`."""
     if named == "password":
-        return password(value[:_TASTE], bare_words=bare_words)
-    return token(value[:_TASTE], _LEAST[named])
+        return password(value, bare_words=bare_words) or phrase(value[:_TASTE])
+    return token(value, _LEAST[named])
 
 
 # `DB_PASSWORD` to `…`, | DB_PASSWORD | … |, {"name": "DB_PASSWORD", "value": "…"}: a name, and its value further on.
@@ -231,7 +290,7 @@ _NUMBER = re2.compile(r"0[xX].*|(?:\d+:)?v?\d+(?:[._-]\d+)+.*")
 _LETTER, _DIGIT = re2.compile("[A-Za-z]"), re2.compile("[0-9]")
 _MENTIONS_LEAST = 20
 """Characters of what stands for itself."""
-_MENTIONS_REACH, _LONGEST = 64, 512
+_MENTIONS_REACH = 64
 
 
 def mentions_confirm(text: str, start: int, end: int) -> Iterator[Span]:
@@ -246,9 +305,7 @@ def mentions_confirm(text: str, start: int, end: int) -> Iterator[Span]:
     head = _HEAD.search(before).group()
     tail = _TAIL.match(text[start : start + _MENTIONS_REACH]).group()
     first = start + match.end() - 1
-    ahead = text[first : first + _LONGEST]
-    stop = _END.search(ahead)
-    value = (ahead if stop is None else ahead[: stop.start()]).rstrip(".:?*")
+    value = text[first : _unquoted(text, first, line=False, sentence=bool(part["said"]))].rstrip(".:?*")
     if secret(value, named) and _stands(part, head + tail, before[: len(before) - len(head)], value):
         yield Span(first, first + len(value))
 
@@ -258,7 +315,7 @@ def _stands(part: dict[str, str], name: str, before: str, value: str) -> bool:
     if part["record"] or (part["blank"] and _SETTING.search(before)):
         return True
     compound = _COMPOUND.match(name) is not None
-    if not (_chance(value) or (part["password"] and compound and chosen(value))):
+    if not (_chance(value) or (part["password"] and (compound or part["said"]) and striking(value))):
         return False
     if part["said"]:
         return compound or _NOUN.match(name) is not None

@@ -2,7 +2,8 @@
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+import re  # for what is matched at a place: RE2's wrapper encodes the whole text each time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -13,13 +14,25 @@ from router.classify.sensitivity import assignments
 from router.classify.sensitivity.assignments import PATTERNS, filler, jumbled, password, patchy, token
 from router.types.request import Finding
 
-_HEAD_REACH = 64
+_HEAD_REACH = 96
 _KEY_MATTER = re2.compile(r"[0-9A-Za-z+/]{16}")
 _LONGEST_HEADER = 4_096
 """Characters of a token's header that are decoded."""
 _SCHEME = re2.compile(r"[A-Za-z][0-9A-Za-z+.-]*$")
 _SENTENCE_END = ".,;:!?)]}`"
 _HOST = re2.compile(r"[\w.*-]+")
+_PORT = re2.compile(r"\d{1,5}(?:[/?#]|$)")
+"""Behind a host: what follows with an at sign is part of a path."""
+_PAIRS = re2.compile(r"([\w.-]+)=\"?([^\s;,\"]+)")
+_CELL = re.compile(r"""[ \t]*["'`]?([^,;|\t"'`\n)]*)["'`]?[ \t]*([,;|\t)]|\r?\n|)""")
+_HEADING = 2_048
+"""Characters of a row."""
+_HEAD = re.compile(r"""[|\w "'`.-]+(?:[,;|\t][\w "'`.-]*)+""")
+_BEFORE = re2.compile(PATTERNS["reversed_before"])
+_REACH_BEFORE = 160
+_RULE = re2.compile(r"[|:\s-]*")
+_MOST_ROWS = 256
+"""Rows of a table that are looked at."""
 _LAST_WORD = re2.compile(r"(?:[ \t]-p|[\s:])[\"']?([^\s:\"']+)$")
 
 
@@ -70,7 +83,7 @@ def _value_of(charset: str) -> Confirm:
 
 def _private_key(text: str, start: int, end: int) -> Iterator[Span]:
     """Program code and documentation name the first line alone."""
-    if text.startswith("AGE", start) or _KEY_MATTER.search(text[start:end].partition("KEY")[2]):
+    if not text.startswith("-", start) or _KEY_MATTER.search(text[start:end].partition("KEY")[2]):
         yield Span(start, end)
 
 
@@ -109,7 +122,7 @@ def _credentials(text: str, start: int, end: int) -> Iterator[Span]:
     whole = text[start:end].rstrip(_SENTENCE_END)
     scheme = _SCHEME.search(text[max(0, start - _HEAD_REACH) : start])
     value = whole.partition("/")[2].lstrip("\\/").rpartition("@")[0].partition(":")[2]
-    if scheme is not None and password(value, bare_words=True):
+    if scheme is not None and not _PORT.match(value) and password(value, bare_words=True):
         yield Span(start - len(scheme.group()), start + len(whole))
 
 
@@ -133,9 +146,101 @@ def _basic(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _last_word(text: str, start: int, end: int) -> Iterator[Span]:
     """Login and password of a file, an argument of a command: what stands after the last blank or option."""
-    value = _LAST_WORD.search(text[start:end])
+    value = _LAST_WORD.search(text[start:end].rstrip("\"'"))
     if value is not None and password(value.group(1), bare_words=True):
         yield Span(start + value.start(1), end)
+
+
+def _literal(text: str, start: int, end: int) -> Iterator[Span]:
+    """In quotes, behind words that announce a password and nothing else."""
+    span = assignments.literal(text, end - 1)
+    if span is not None and password(text[slice(*span)], bare_words=True):
+        yield Span(*span)
+
+
+def _behind(pattern: str, plausible: Callable[[str], bool]) -> Confirm:
+    """What the pattern's group matches right behind a candidate."""
+    find = re.compile(pattern)
+
+    def confirm(text: str, start: int, end: int) -> Iterator[Span]:
+        match = find.match(text, end, end + _HEADING)
+        if match is not None and plausible(value := match[1].rstrip(_SENTENCE_END)):
+            yield Span(match.start(1), match.start(1) + len(value))
+
+    return confirm
+
+
+def _machine_or_person(value: str) -> bool:
+    return token(value) or password(value)
+
+
+def _cookie(text: str, start: int, end: int) -> Iterator[Span]:
+    line = text[end : end + _LONGEST_HEADER].partition("\n")[0]
+    for match in _PAIRS.finditer(line):
+        if token(match[2]) and not assignments.PASSING.search(match[1]):
+            yield Span(end + match.start(2), end + match.end(2))
+
+
+def _reversed(text: str, start: int, end: int) -> Iterator[Span]:
+    first = max(0, start - _REACH_BEFORE)
+    match = _BEFORE.search(text[first:start])
+    group = 2 if match is not None and match[2] else 1
+    if match is not None and assignments.striking(match[group]):
+        yield Span(first + match.start(group), first + match.end(group))
+
+
+def _setting(text: str, start: int, end: int) -> Iterator[Span]:
+    line = text[start:end].rstrip()
+    value = line.split()[-1]
+    if assignments.striking(value):
+        yield Span(start + len(line) - len(value), start + len(line))
+
+
+def _columns(text: str, start: int, end: int) -> Iterator[Span]:
+    """Of a table with a heading, or of an INSERT: the values in the columns that are named so."""
+    opening = "(" if text[end - 1] == "(" else "\n"
+    head = text.rfind(opening, max(0, start - _HEADING), start) + 1
+    if opening == "\n":
+        end = text.find("\n", end - 1, end + _HEADING) + 1
+        if not end or not _HEAD.fullmatch(text[head:end].strip()):
+            return
+    column, at, skipped = _column(text[head:start]), end, False
+    for _ in range(_MOST_ROWS):
+        rule = text.find("\n", at)
+        if not skipped and rule > at and _RULE.fullmatch(text[at:rule]):
+            at, skipped = rule + 1, True
+        cells, last = _cells(text, at)
+        if len(cells) <= column:
+            return
+        first, stop = cells[column]
+        if password(text[first:stop]):
+            yield Span(first, stop)
+        if last <= at or last >= len(text):
+            return
+        at = last
+        if opening == "(":
+            at = text.find("(", last, last + 8) + 1
+            if not at:
+                return
+
+
+def _column(heading: str) -> int:
+    return sum(heading.count(mark) for mark in ",;|\t")
+
+
+def _cells(text: str, at: int) -> tuple[list[tuple[int, int]], int]:
+    """(start, end) of each cell of a row, and where the next row begins."""
+    cells = []
+    limit = at + _HEADING
+    while at < len(text) and at < limit:
+        match = _CELL.match(text, at, limit)
+        if match is None:
+            break
+        cells.append((match.start(1), match.start(1) + len(match[1].rstrip())))
+        at = match.end()
+        if match[2] not in (",", ";", "|", "\t"):
+            break
+    return cells, at
 
 
 def _pgpass(text: str, start: int, end: int) -> Iterator[Span]:
@@ -148,6 +253,7 @@ def _pgpass(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _forms() -> Iterator[Form]:
     yield from (Form(name, pattern, _token) for name, pattern in PATTERNS["tokens"].items())
+    yield from (Form("vendor", pattern, _token) for pattern in PATTERNS["vendors"].values())
     yield from (Form(name, row["rest"], _headed(row["head"])) for name, row in PATTERNS["headed"].items())
     for name, row in PATTERNS["values"].items():
         between = f"(?:{PATTERNS['assigned']}|(?i:{PATTERNS['gap']}))"
@@ -162,7 +268,17 @@ def _forms() -> Iterator[Form]:
         ("password_file", "netrc", _last_word),
         ("password_file", "pgpass", _pgpass),
         ("command_line", "commands", _last_word),
+        ("private_key", "der", _private_key),
+        ("quoted", "quoted", _literal),
+        ("call", "login", _behind(PATTERNS["login_rest"], _machine_or_person)),
+        ("call", "cipher", _behind(PATTERNS["cipher_rest"], token)),
+        ("cookie", "cookie", _cookie),
+        ("chat", "pair", _behind(PATTERNS["pair_rest"], assignments.striking)),
+        ("chat", "reversed", _reversed),
+        ("table", "columns", _columns),
+        ("setting", "setting", _setting),
         ("assignment", "assignment", assignments.confirm),
+        ("assignment", "opening", assignments.confirm),
         ("assignment", "mention", assignments.mentions_confirm),
     ):
         yield Form(name, PATTERNS[pattern], confirm)
