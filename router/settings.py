@@ -1,5 +1,6 @@
 """Process settings from the environment; everything about routing is in the policy file."""
 
+import logging
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from router.types.target import Secret
+
+_log = logging.getLogger("lowpass")
 
 SHIPPED_POLICY = Path(__file__).parents[1] / "policies" / "default.yaml"
 NAMES = frozenset(
@@ -96,6 +99,8 @@ def read(
         raise SettingError(
             f"LOWPASS_HOME={home} can't be made ({error.strerror}): name a folder you may write"
         ) from None
+    if home.stat().st_mode & 0o007:
+        _log.warning("every user of this machine may look into LOWPASS_HOME=%s: chmod 700 it", home)
     return Settings(
         home=home,
         host=host or environ.get("LOWPASS_HOST") or "127.0.0.1",

@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 
 
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+    """Raises a 413 `ClientError`, or 415 where a page in a browser sends what it may send to any site unasked."""
+    if b"origin" in headers and not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
+        raise ClientError(415, "unsupported_media_type", "Pages in a browser send `content-type: application/json`.")
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length) > LARGEST_BODY:
         raise _too_large()

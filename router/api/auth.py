@@ -2,6 +2,7 @@
 
 import binascii
 import logging
+import re
 from base64 import b64decode
 from collections.abc import Container, Mapping
 
@@ -28,6 +29,7 @@ class Keyring:
     def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
         """Raises a 401 `ClientError`; neither it nor any log ever holds the key that was sent."""
         if self.open_to_all:
+            _check_local(headers)
             return OPEN
         secret = _secret(headers)
         found = self.callers.get(digest(secret))
@@ -63,6 +65,20 @@ class Keyring:
 
 _CHALLENGE = (("www-authenticate", 'Basic realm="lowpass", charset="UTF-8"'),)
 """Lets a browser ask for the key (as the password) on the dashboard."""
+
+
+def _check_local(headers: Mapping[bytes, bytes]) -> None:
+    """Without keys only this machine's own addresses and pages are answered: a page of another site reaches them
+    through a name that it lets point here, or with a form. Raises a 403 `ClientError`."""
+    origin = headers.get(b"origin", b"")
+    for name, host in (("host", headers.get(b"host", b"")), ("origin", origin.partition(b"://")[2] or origin)):
+        if host and not _LOCAL.fullmatch(host.strip()):
+            message = f"The header `{name}` names another site; without keys lowpass answers this machine only: "
+            remedy = "call it by 127.0.0.1 or localhost, or make a key with `lowpass keys create NAME`."
+            raise ClientError(403, "cross_site", message + remedy, type="permission_error")
+
+
+_LOCAL = re.compile(rb"(?i)(?:[\w-]+\.)*localhost(?::\d+)?|127(?:\.\d{1,3}){3}(?::\d+)?|\[::1\](?::\d+)?")
 
 
 def _secret(headers: Mapping[bytes, bytes]) -> bytes:

@@ -121,6 +121,8 @@ STARTED_A_TURN = 8
 """Requests that begin in one turn of the event loop, each about a millisecond of work: then streams go on, and
 `/health/live` is answered, while hundreds of requests wait that came at once."""
 
+_CREDENTIALS = (b"authorization", b"x-api-key")
+"""Headers of which a proxy in front and lowpass might each take another one."""
 _HOST = re.compile(rb"[\w.:%\[\]!$&'()*+,;=~-]*[ \t]*", re.ASCII)
 _FRAMING = (b"content-length", b"transfer-encoding")
 
@@ -281,6 +283,9 @@ class ClientConnection(HttpToolsProtocol):
             raise _unsound("Send one header `host`.", "host")
         if hosts and not _HOST.fullmatch(hosts[0]):
             raise _unsound("The header `host` is no name of a host.", "host")
+        for credential in _CREDENTIALS:
+            if sum([name == credential for name, _ in self.headers]) > 1:
+                raise _unsound(f"Send one header `{credential.decode()}`.", credential.decode())
         codings = [value for name, value in self.headers if name == b"transfer-encoding"]
         if codings and (len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
             raise _unsound("lowpass reads no other transfer coding than `chunked`.", "transfer-encoding")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from starlette.exceptions import HTTPException
 
 from router.api.asgi import encode, read_body
-from router.api.auth import Keyring
+from router.api.auth import REPORTS, Keyring
 from router.api.parse import parse
 from router.budget.budget import Budget
 from router.choose import Rules, may_name
@@ -21,7 +21,7 @@ from router.decide.explain import explain, with_reason
 from router.errors import ClientError
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import Answered, answered, say
-from router.ledger.query import decision
+from router.ledger.query import asked_by, decision
 from router.pipeline import Pipeline
 from router.refusals import ledger_down, store_down, unknown_model
 from router.report.budgets import every, measured
@@ -158,9 +158,11 @@ def decisions_routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
         return answer(Raw(with_reason(explain_encode(explain(await pipeline.route(parsed, request.state.caller))))))
 
     @router.get("/v1/decisions/{identifier}")
-    def explained(identifier: str) -> Response:
-        document = decision(ledger, identifier)
-        if document is None:
+    def explained(request: Request, identifier: str) -> Response:
+        """Of a request that this key sent; with the scope `reports` of any. A key that asks for another's learns as
+        little as of one that there never was."""
+        document, caller = decision(ledger, identifier), request.state.caller
+        if document is None or (REPORTS not in caller.scopes and asked_by(ledger, identifier) not in (None, caller.id)):
             raise _unknown(identifier)
         return answer(Raw(with_reason(document)))
 
@@ -276,7 +278,7 @@ class Feedback(BaseModel):
     score: float | None = Field(None, ge=0, le=1, allow_inf_nan=False)
     passed: bool | None = Field(None, strict=True)
     source: Name | None = Field(None, description="Who says so, where several do.")
-    key: Identifier | None = Field(None, description="The same key twice counts once.")
+    key: Name | None = Field(None, description="The same key twice counts once.")
 
 
 def feedback_routes(

@@ -193,6 +193,13 @@ def decision(ledger: Ledger, identifier: str) -> bytes | None:
         return document(connection, identifier)
 
 
+def asked_by(ledger: Ledger, identifier: str) -> str | None:
+    """Id of the key that sent a request; None where it has no row, as a decision without one."""
+    with ledger.reading() as connection:
+        row = connection.execute("SELECT key_id FROM requests WHERE id = ?", (identifier,)).fetchone()
+    return None if row is None else str(row[0])
+
+
 def document(connection: Connection, identifier: str) -> bytes | None:
     """As `decision`, inside a transaction."""
     row = connection.execute(_DECISION, (identifier,)).fetchone()

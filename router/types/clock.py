@@ -1,7 +1,7 @@
 """The clocks of a gateway and the ids of its requests."""
 
 import time
-from random import getrandbits
+from random import SystemRandom
 
 # The two clocks: one for when, one for how long. A test may let time pass for both.
 
@@ -33,11 +33,13 @@ def let_pass(seconds: float) -> None:
 
 _VERSION_7 = 0x7 << 76
 _VARIANT_RFC = 0x2 << 62
+_bits = SystemRandom().getrandbits
+"""Of the operating system: from earlier ids nothing can be told of later ones."""
 
 
 def new_id() -> str:
-    """A UUIDv7 as 32 hex digits; unique, not secret."""
-    random_a, random_b = getrandbits(12) << 64, getrandbits(62)
+    """A UUIDv7 as 32 hex digits; unique, and never guessed."""
+    random_a, random_b = _bits(12) << 64, _bits(62)
     return f"{now_ms() << 80 | _VERSION_7 | random_a | _VARIANT_RFC | random_b:032x}"
 
 

@@ -145,7 +145,7 @@ def exchange(gateway: Gateway, *pieces: bytes) -> bytes:
 
 
 def head(*lines: str) -> bytes:
-    return "\r\n".join((f"POST {CHAT} HTTP/1.1", "host: x", *lines, "\r\n")).encode()
+    return "\r\n".join((f"POST {CHAT} HTTP/1.1", "host: localhost", *lines, "\r\n")).encode()
 
 
 PIECE = b"%x\r\n%s\r\n" % (1 << 20, b" " * (1 << 20))

@@ -363,3 +363,41 @@ def test_an_edit_of_the_policy_is_picked_up_and_a_typo_or_a_file_that_vanished_i
     assert (ready(fresh)["policy_error"], fresh.chat("new").status) == ("", 404)
     fresh.policy.unlink()
     assert (ready(fresh)["policy_error"] == "", fresh.chat("auto").status) == (False, 200)
+
+
+def test_without_keys_only_this_machine_s_own_names_and_pages_are_answered(tmp_path: Path, upstream: Upstream) -> None:
+    """A page of another site lets its own name point here, or sends a form that no browser asks about."""
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        before = gateway.values("SELECT count(*) FROM requests")
+        for headers, status in (
+            ({"host": "evil.example"}, 403),
+            ({"host": "evil.example:4100"}, 403),
+            ({"host": "localhost.evil.example"}, 403),
+            ({"origin": "https://evil.example"}, 403),
+            ({"origin": "null"}, 403),
+            ({"origin": "http://127.0.0.1.evil.example"}, 403),
+            ({"origin": "http://localhost:3000", "content-type": "text/plain"}, 415),
+        ):
+            for method, path, body in (
+                ("POST", CHAT, b'{"model": "auto", "messages": []}'),
+                ("POST", "/v1/feedback", b"{}"),
+            ):
+                assert gateway.request(method, path, body, headers).status == status, (path, headers)
+            if status == 403:
+                assert gateway.request("GET", "/dashboard", None, headers).status == 403, headers
+        assert gateway.values("SELECT count(*) FROM requests") == before
+        assert upstream.requests == []
+        page = {"origin": "http://localhost:3000", "content-type": "application/json"}
+        for host in ("localhost:9", "[::1]:4100", "127.0.0.7", "app.localhost"):
+            reply = gateway.request(
+                "POST", CHAT, json.dumps({"model": "auto", "messages": MESSAGES}).encode(), page | {"host": host}
+            )
+            assert reply.status == 200, (host, reply.body)
+
+
+def test_a_decision_is_shown_to_the_key_that_asked_and_to_readers_of_reports(gateway: Gateway) -> None:
+    alice, bob, reader = made(gateway, "asks"), made(gateway, "asks-not"), made(gateway, "reads", scopes=["reports"])
+    asked = chat(gateway, alice).id
+    for key, status in ((alice, 200), (bob, 404), (reader, 200)):
+        shown = call(gateway, "GET", f"/v1/decisions/{asked}", key=key)
+        assert shown.status == status

@@ -25,7 +25,7 @@ from tests.tables import each_row
 
 SETTING = "LOWPASS_DATABASE_URL"
 _BODY = b'{"model": "streams", "stream": true, "messages": [{"role": "user", "content": "Hi"}]}'
-_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
 STREAM = _HEAD % len(_BODY) + _BODY
 """A request whose answer lasts."""
 

@@ -11,7 +11,7 @@ import signal
 import socket
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
 from threading import Event, Thread
@@ -468,3 +468,19 @@ def test_a_crowd_that_is_refused_meanwhile_keeps_no_ledger_from_its_return(
 
     with_ledger(mortal_ledger, work)
     assert len(scores(mortal_ledger)) == 2
+
+
+def test_the_file_is_its_owner_s_alone(tmp_path: Path) -> None:
+    """With those that SQLite puts beside it; one that was made too open is closed."""
+    before = os.umask(0)
+    try:
+        for found in (False, True):
+            path = tmp_path / f"{found}.db"
+            if found:
+                path.touch(0o666)
+            with closing(sqlite_journal.connect(path)) as connection:
+                connection.execute("CREATE TABLE t (a)")
+                modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.glob(f"{found}.db*")}
+            assert modes == {f"{found}.db{end}": 0o600 for end in ("", "-wal", "-shm")}
+    finally:
+        os.umask(before)

@@ -24,7 +24,7 @@ class Wish(Struct, frozen=True):
 
     def sent(self) -> bytes:
         body = json.dumps({"model": self.model, "messages": MESSAGES, **self.fields}).encode()
-        lines = {"host": "x", "connection": "close", "content-length": str(len(body)), **self.headers}
+        lines = {"host": "localhost", "connection": "close", "content-length": str(len(body)), **self.headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return f"POST {CHAT} HTTP/1.1\r\n{head}\r\n".encode() + body
 

@@ -55,7 +55,9 @@ def left(gateway: Gateway, upstream: Upstream, route: str, stream: bool = True) 
     GONE.clear()
     with gateway.raw() as connection:
         body = json.dumps({"model": route, "messages": MESSAGES, "stream": stream})
-        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+        connection.sendall(
+            f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+        )
         until(lambda: len(upstream.requests) > before)
         (row,) = gateway.rows("SELECT id FROM requests WHERE route = ? ORDER BY id DESC LIMIT 1", route)
         yield row["id"]

@@ -7,18 +7,22 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 from fastapi import Request
 
 from router.api.asgi import LARGEST_BODY
-from router.api.auth import OPEN, REPORTS, Keyring
+from router.api.auth import REPORTS, Keyring
 from router.errors import ClientError
+from router.ledger.keys import note
+from router.ledger.ledger import Ledger
+from router.ledger.rows import transaction
 from router.types.request import Caller
 from router.types.target import Secret
 
 # Who may see the dashboard: whoever sends a key with the scope `reports`, or the cookie that it was traded for.
 #
 # The cookie says which key it came from and until when it is good, signed with the ledger's own secret: so any
-# process of any gateway on this ledger knows it, nothing is kept, and it opens nothing once the key is revoked. It
+# process of any gateway on this ledger knows it, and it opens nothing once the key is revoked, or was signed out. It
 # never holds the key.
 
 COOKIE = "lowpass"
@@ -30,6 +34,8 @@ WINDOW_S = 60
 _MOST_ADDRESSES = 4_096
 _PURPOSE = b"dashboard\0"
 """The same secret signs nothing else that looks like this."""
+SIGNED_OUT = "signed out"
+_LAST_OUT = "SELECT document FROM audit WHERE action = ? AND subject = ? ORDER BY id DESC LIMIT 1"
 _CHALLENGE = (("www-authenticate", 'Bearer realm="lowpass"'),)
 """Unlike Basic it makes no browser open a window of its own: the page asks."""
 
@@ -37,28 +43,38 @@ _CHALLENGE = (("www-authenticate", 'Bearer realm="lowpass"'),)
 class Entry:
     """`clock` is Unix time in seconds."""
 
-    def __init__(self, keyring: Keyring, secret: Secret, clock: Callable[[], float] = time.time) -> None:
-        self._keyring, self._clock = keyring, clock
+    def __init__(
+        self, keyring: Keyring, secret: Secret, ledger: Ledger, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._keyring, self._ledger, self._clock = keyring, ledger, clock
         self._secret = secret
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
     def caller(self, headers: Mapping[bytes, bytes], cookie: str | None) -> Caller:
         """Raises a 401 or 403 `ClientError`."""
-        if self._keyring.open_to_all:
-            return OPEN
-        if b"authorization" in headers or b"x-api-key" in headers:
+        if self._keyring.open_to_all or b"authorization" in headers or b"x-api-key" in headers:
             return self._keyring.reader(headers)
         return self._signed_in(cookie or "")
 
     def sign_in(self, key: str, address: str) -> str:
         """The cookie's value. Raises a 401, 403 or 429 `ClientError`."""
-        self._slow_down(address)
         try:
             caller = self._keyring.reader({b"x-api-key": key.strip().encode()})
         except ClientError as refused:
+            # A key that is right is let in whatever others sent from the same address.
+            self._slow_down(address)
             self._failures.setdefault(address, []).append(self._clock())
             raise refused if refused.status == 403 else _unknown("This key is not valid here.") from None
         return self._token(caller.id, str(int(self._clock()) + LIFE_S))
+
+    def sign_out(self, token: str) -> None:
+        """Ends every sign-in with this key, at every process; a cookie that is none ends nothing."""
+        try:
+            caller = self._signed_in(token)
+        except ClientError:
+            return
+        with self._ledger.writing() as connection, transaction(connection):
+            note(connection, caller.name, SIGNED_OUT, caller.id, {"at": int(self._clock())})
 
     def _signed_in(self, token: str) -> Caller:
         key, _, expires = token.rpartition(".")[0].rpartition(".")
@@ -66,9 +82,16 @@ class Entry:
             raise _unknown("Sign in to see the dashboard.")
         # The keys in force are looked at each time, so that a revoked one ends what it opened.
         caller = next((one for one in self._keyring.callers.values() if one.id == key), None)
-        if caller is None or REPORTS not in caller.scopes or int(expires) <= self._clock():
+        ended = caller is None or REPORTS not in caller.scopes or int(expires) <= self._clock()
+        if ended or caller is None or self._left_at(key) >= int(expires) - LIFE_S:
             raise _unknown("Your sign-in has ended: sign in again.")
         return caller
+
+    def _left_at(self, key: str) -> int:
+        """When a key was signed out last, in seconds; below 0: never."""
+        with self._ledger.reading() as connection:
+            row = connection.execute(_LAST_OUT, (SIGNED_OUT, key)).fetchone()
+        return -1 if row is None else int(msgspec.json.decode(row[0])["at"])
 
     def _token(self, key: str, expires: str) -> str:
         what = f"{key}.{expires}"

@@ -98,7 +98,7 @@ FASTEST_S, SLOWEST_S = 5, 3_600
 
 
 def routes(site: Site) -> APIRouter:
-    entry, pages = Entry(site.keyring, site.secret), Pages()
+    entry, pages = Entry(site.keyring, site.secret, site.ledger), Pages()
 
     def guard(request: Request) -> None:
         headers = dict(request.scope["headers"])
@@ -142,6 +142,7 @@ def _doors(router: APIRouter, entry: Entry, pages: Pages) -> None:
     @router.post("/dashboard/sign-out")
     async def sign_out(request: Request) -> Response:
         await posted(request)
+        await asyncio.to_thread(entry.sign_out, request.cookies.get(COOKIE) or "")
         answer = RedirectResponse("/dashboard/sign-in", 303)
         answer.delete_cookie(COOKIE, path="/dashboard", httponly=True, samesite="strict")
         return answer
