@@ -1,5 +1,6 @@
 """Words around a candidate that confirm it or not."""
 
+import re  # of a few characters each: RE2's wrapper costs more than the match
 import string
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -67,6 +68,12 @@ NEAR, FAR = 24, 60
 _FAR_BEFORE = 40
 """The same before it, for one with a checksum: "123456789 is not accepted as SIN"."""
 
+_CELLS = ("\t", ",", ";", "|")
+_TERM_BEFORE = re.compile(r"(?:[×÷^≈]|[*<>] |\d\s*[+=]|\bmod|\bn ?=)\s*$")
+_TERM_AFTER = re.compile(
+    r"\s*(?:[×÷^≈%]| \* |[+=]\s*\d|(?:mod|bytes?|[kmgt]i?b|[mnµu]s|rows?|items?|tokens?|eur|usd)\b)", re.IGNORECASE
+)
+"""Around a term of arithmetic, or before a unit."""
 _MOST = 4
 """Numbers that one word can stand for."""
 
@@ -126,19 +133,25 @@ names_thing = named(NUMBER_NAMES["things"])
 """Whether it is called one of the things that have numbers too."""
 
 
-def shaped(valid: Valid = always, weak: bool = False, own: str = "") -> Confirm:
-    """What matched is the thing if it is valid, and not a part of something longer.
+def shaped(valid: Valid = always, own: str = "") -> Confirm:
+    """What matched is the thing if it is valid, and not a part of something longer; only possible where a word before
+    it says that it is the number of something else.
 
     `own`: the form, where others look the same; it is another where that one's name is nearest.
-    `weak`: a number that many others are like; it is only possible where a word before it says that it is another's.
     """
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         start, end = trimmed(text, start, end)
-        if not alone(text, start, end) or _in_row(text, start, end) or not valid(compact(text[start:end])):
+        if (
+            not alone(text, start, end)
+            or _in_row(text, start, end)
+            or reckoned(text, start, end)
+            or among_numbers(text, start, end)
+            or not valid(compact(text[start:end]))
+        ):
             return
         if not (own and names_other(text, start, own)):
-            yield Span(start, end, POSSIBLE if weak and names_thing(text, start) else 1.0)
+            yield Span(start, end, POSSIBLE if names_thing(text, start) else 1.0)
 
     return confirm
 
@@ -151,6 +164,20 @@ def _in_row(text: str, start: int, end: int) -> bool:
         return True
     group = text[end + 1 : end + 5]
     return text[end : end + 1] == " " and (group[:1].isdigit() or (HEX.issuperset(group) and not group.isalpha()))
+
+
+def reckoned(text: str, start: int, end: int) -> bool:
+    """A quantity: a term of arithmetic, or what a unit follows."""
+    before, after = text[max(0, start - _BEFORE) : start], text[end : end + _BEFORE]
+    return bool(_TERM_BEFORE.search(before) or _TERM_AFTER.match(after))
+
+
+def among_numbers(text: str, start: int, end: int) -> bool:
+    """A cell between others that are numbers."""
+    if text[start - 1 : start] not in _CELLS or not text[start - 2 : start - 1].isdigit():
+        return False
+    after = text[end : end + 2]
+    return after[:1] in ("", "\n") or (after[0] in _CELLS and after[1:].isdigit())
 
 
 def near(number: str, valid: Callable[[str, int, int], bool], reach: int, before: int | None = None) -> Confirm:

@@ -44,7 +44,7 @@ def _form(row: dict[str, Any]) -> Form:
         return beside(name, row["words"], row["number"], valid, NEAR if reach == "near" else reach)
     confirm: Confirm | None = CONFIRMS.get(row.get("confirm", ""))
     if confirm is None and (check or "whole" in row):
-        confirm = shaped(valid, row.get("weak", False), name if row.get("own") else "")
+        confirm = shaped(valid, name if row.get("own") else "")
         confirm = no_hash(confirm) if row.get("no_hash") else confirm
     return Form(name, whole(row["whole"]) if "whole" in row else row["pattern"], confirm)
 

@@ -14,9 +14,11 @@ from router.classify.sensitivity.context_rules import (
     HEX,
     NUMBER_NAMES,
     alone,
+    among_numbers,
     compact,
     named,
     names_thing,
+    reckoned,
     shaped,
     trimmed,
 )
@@ -48,7 +50,7 @@ NUMBERS = patterns(
 # United States and Canada.
 
 _valid_ssn = shaped(ssn)
-_valid_sin = shaped(canadian.is_valid, weak=True, own="sin")
+_valid_sin = shaped(canadian.is_valid, own="sin")
 _COUNTED = re2.compile(r" ?[a-z%$€£]")
 
 
@@ -86,6 +88,11 @@ def no_hash(confirm: Confirm) -> Confirm:
 _IS_ISSUED = re2.compile(NUMBERS["issued"])
 _FEWEST = 12
 _WEAK = 14
+_LONGEST_USUAL = 16
+"""Digits; longer cards are rare, and every counter of nanoseconds is as long."""
+_CARD = re2.compile(r"(?i)card|karte|carte|tarjeta|visa|master|maestro|amex|discover|unionpay|\bpan\b|\bcc\b|payment")
+_NEAR_CARD = 40
+"""Characters before a number in which it is called a card's."""
 """Digits of numbers that articles and parcels have as well."""
 
 
@@ -100,9 +107,24 @@ def _card(text: str, start: int, end: int) -> Iterator[Span]:
         return
     for last in (end, *_shorter(text, start, end)):
         number = compact(text[start:last])
-        if _is_card(number) and (len(number) > _WEAK or not names_thing(text, start)):
+        if _is_card(number) and not reckoned(text, start, last) and not _another(text, start, last, number):
             yield Span(start, last)
             return
+
+
+def _another(text: str, start: int, end: int, number: str) -> bool:
+    """Digits that one in ten counters has a card's checksum among, where nothing calls them a card's."""
+    short = len(number) <= _WEAK and (names_thing(text, start) or among_numbers(text, start, end))
+    if not (short or _part_of_an_id(text, start, number)):
+        return False
+    return _CARD.search(text[max(0, start - _NEAR_CARD) : start]) is None
+
+
+def _part_of_an_id(text: str, start: int, number: str) -> bool:
+    """`item_4111…`, `/status/4360…`, nineteen digits: made by machines, of which one in ten has a card's checksum."""
+    before = text[max(0, start - 2) : start]
+    joined = before[-1:] in ("_", "/") or (before[-1:] == "-" and before[:1].isalpha())
+    return len(number) > _LONGEST_USUAL or joined
 
 
 def _as_float(text: str, start: int, end: int) -> bool:
@@ -210,7 +232,7 @@ def _with(*postcodes: Any) -> Confirm:
 
 _VERSION = re2.compile(NUMBERS["version"])
 _NETWORK_BEFORE = 32
-_BUILT = re2.compile(r"(?i)^(?:[-+._ ]?(?:rc|alpha|beta|dev|snapshot|final)\b|\)? \(?build\b)")
+_BUILT = re2.compile(r"(?i)^(?:-\d|[-+._ ]?(?:rc|alpha|beta|dev|snapshot|final)\b|\)? \(?build\b)")
 _DECIMAL, _NEXT = re2.compile(r"(?:^|[^0-9.])\d*\.\d+[ ,]$"), re2.compile(r"[ ,-]\.?\d")
 """Around two numbers of a drawing that are written without a gap: "3.51.98.32"."""
 _NETWORK_LENGTH = re2.compile(r"/\d{1,3}\b")
