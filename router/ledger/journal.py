@@ -197,10 +197,10 @@ def _resolve(future: asyncio.Future[Any], result: Any) -> None:
 def connect(path: Path) -> sqlite3.Connection:
     """A connection in WAL mode, without Python's own transactions. The file is its owner's alone: it says who asked
     what, and SQLite gives the files beside it the same mode."""
-    with suppress(FileExistsError):  # and then never opened: closing it would drop the locks of this process
+    with suppress(OSError):  # A file that exists is not opened: to close it would drop this process's locks.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    if path.stat().st_mode & 0o077:
-        with suppress(PermissionError):  # of another user, who lets us write
+    with suppress(OSError):  # It belongs to another user, who lets this one write.
+        if path.stat().st_mode & 0o077:
             path.chmod(0o600)
     connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_MS / 1000)
     _write_ahead(connection)

@@ -82,7 +82,7 @@ class Served:
         rules = index(policy, Secret("test"))
         ring = Keyring({digest(caller.name.encode()): caller for caller in callers}, open_to_all=not callers)
         calls = [admin.budgets_routes(lambda: rules, self.store, lambda: rules.accounts.budgets, lambda: self.now)]
-        self.client = TestClient(rest(ring, public=[], calls=calls, reports=[], admin=[]))
+        self.client = TestClient(rest(ring, public=[], calls=calls, reports=[], admin=[]), base_url="http://localhost")
         self.client.portal = portal
 
     def ask(self, method: str, identifier: str, key: str, body: object = None, after: str = "", **named: str) -> Reply:

@@ -177,7 +177,7 @@ def _asked(gateway: Gateway, case: Case, path: str, body: bytes, headers: dict[s
     if case.leaves is None:
         return gateway.request("POST", path, body, headers).body
     with gateway.raw() as connection:
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
         until(lambda: case.leaves is not None and case.leaves(Planned.upstream))
         gateway.tick()  # so it reads what was sent before
