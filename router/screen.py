@@ -32,7 +32,7 @@ from router.types.request import (
 )
 from router.types.target import Secret, Target
 
-LARGE = 131_072
+LARGE = 32_768
 """Bytes from which a body is looked at beside the event loop: some ms of work."""
 _KNOWN = ("default", "key", "session")
 """Causes that hold for the next request of a session anyway."""
