@@ -41,7 +41,7 @@ class Conversations:
 
     def __init__(self) -> None:
         self.chains: Latest[Chain] = Latest(KEPT)
-        self._first: Latest[int] = Latest(KEPT_FIRST)
+        self._first: Latest[None] = Latest(KEPT_FIRST)
         self._answers: Latest[int] = Latest(KEPT_FIRST)
 
     def follow(self, turn: Turn, caller: str) -> tuple[Chain | None, bool]:
@@ -51,7 +51,7 @@ class Conversations:
             return chain, True
         chain = self._quoted(turn) or self._from(turn.previous)
         if chain is None:
-            self._first.put(turn.key, turn.size)
+            self._first.put(turn.key, None)
             return None, False
         self.chains.pop(chain.heads.get(caller, 0), None)
         chain.move(turn, caller)

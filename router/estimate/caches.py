@@ -53,27 +53,28 @@ class Window:
 
 
 class RunningRatio:
-    """Sum ÷ sum of the last pairs of whole numbers, so that means are kept."""
+    """Sum ÷ sum of the last pairs of whole numbers of that size, so that means are kept."""
 
-    __slots__ = ("_next", "_pairs", "over", "under")
+    __slots__ = ("_next", "_overs", "_unders", "over", "under")
 
     def __init__(self) -> None:
-        self._pairs: list[tuple[int, int]] = []
+        self._overs, self._unders = array("q"), array("q")
         self._next = self.over = self.under = 0
 
     def add(self, over: int, under: int) -> None:
-        if len(self._pairs) < SIZE:
-            self._pairs.append((over, under))
+        at = self._next
+        if len(self._overs) < SIZE:
+            self._overs.append(over)
+            self._unders.append(under)
         else:
-            oldest = self._pairs[self._next]
-            self._pairs[self._next] = over, under
-            self._next = (self._next + 1) % SIZE
-            self.over, self.under = self.over - oldest[0], self.under - oldest[1]
+            self.over, self.under = self.over - self._overs[at], self.under - self._unders[at]
+            self._overs[at], self._unders[at] = over, under
+            self._next = (at + 1) % SIZE
         self.over, self.under = self.over + over, self.under + under
 
     def leaning(self, prior: float, weight: int) -> float:
         """The ratio, with `weight` pairs of the prior."""
-        count = len(self._pairs)
+        count = len(self._overs)
         return (self.over / max(self.under, 1) * count + prior * weight) / (count + weight)
 
 
