@@ -68,6 +68,12 @@ class _CostDetails(Struct):
     upstream_inference_cost: Raw = _NULL
 
 
+class _Stated(Struct):
+    """Perplexity's: tokens, and the fee of a search."""
+
+    total_cost: Decimal
+
+
 class _ServerTools(Struct):
     web_search_requests: Count | None = None
 
@@ -181,6 +187,9 @@ def merge(a: Report | None, b: Report | None) -> Report | None:
     return Report(**{name: _maximum(getattr(a, name), getattr(b, name)) for name in Report.__struct_fields__})
 
 
+_STATED = msgspec.json.Decoder(_Stated)
+
+
 def _cost(wire: _Wire) -> int | None:
     """nano-USD. With `is_byok` OpenRouter's `cost` is only its fee; what the key's owner pays upstream is added."""
     if wire.cost_in_usd_ticks is not None:
@@ -193,10 +202,11 @@ def _cost(wire: _Wire) -> int | None:
 
 
 def _amount(raw: Raw) -> int | None:
-    """A JSON number in USD → nano-USD, exact; None for anything else."""
+    """A JSON number in USD, or Perplexity's object with the total → nano-USD, exact; None for anything else."""
+    data = bytes(raw)
     try:
-        amount = Decimal(bytes(raw).decode("ascii"))
-    except (InvalidOperation, UnicodeDecodeError):
+        amount = _STATED.decode(data).total_cost if data.startswith(b"{") else Decimal(data.decode("ascii"))
+    except (InvalidOperation, UnicodeDecodeError, msgspec.DecodeError):
         return None
     return nano_from_usd(amount) if 0 <= amount < _MOST_USD else None
 

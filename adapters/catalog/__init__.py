@@ -1,4 +1,8 @@
-"""What lowpass knows, as data: providers.yaml, licences.yaml; models and prices, a file of each for an id prefix."""
+"""What lowpass knows, as data: providers.yaml, licences.yaml; models and prices, a file of each for an id prefix.
+
+Models of `models/*.yaml` were written with the provider's pages at hand, those of `listed/*.json` are as price lists
+have them (`python -m tools.catalog`); a model of the former is never in the latter.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -12,6 +16,7 @@ from msgspec import Meta, Struct, structs
 from adapters.catalog.tables import Loader, read_tables
 from router.types.price import SERVED, Price, priced
 from router.types.target import (
+    SNAPSHOT,
     Abandoned,
     Benchmark,
     Capability,
@@ -55,28 +60,28 @@ class _Licence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where that was read, and when."""
 
 
-class _Thinking(Thinking, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CardThinking(Thinking, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     pass
 
 
-class _Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     name: str = ""
     """What the provider calls it, where that is not the end of the id."""
     context: int
     max_output: int
     capabilities: frozenset[Capability]
-    thinking: _Thinking = _Thinking()
+    thinking: CardThinking = CardThinking()
     licence: str = ""
     parameters_b: float | None = None
     active_b: float | None = None
     scores: dict[Benchmark, Annotated[float, Meta(ge=0, le=1)]] = {}
 
 
-class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CardFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     provider: str
     licence: str = "proprietary"
     """Of the cards that name none."""
-    models: dict[str, _Card]
+    models: dict[str, Card]
 
 
 class Catalog(Struct, frozen=True):
@@ -87,6 +92,8 @@ class Catalog(Struct, frozen=True):
     models: Mapping[str, tuple[Model, str]]
     prices: Mapping[str, Mapping[str, Price]]
     """Every price that a model has had in a catalog, by its version: what old rows of a ledger were charged at."""
+    listed: frozenset[str]
+    """Ids of the models that are as price lists have them."""
 
 
 @cache
@@ -99,40 +106,41 @@ def read(folder: Path) -> Catalog:
     """Raises ValueError, naming the file, where data is not of its shape."""
     rows: dict[str, _Provider] = _read(folder / "providers.yaml", dict[str, _Provider])
     licences = {name: _licence(name, row) for name, row in _read(folder / "licences.yaml", dict[str, _Licence]).items()}
-    files = sorted((folder / "models").glob("*.yaml"))
-    prices = {identifier: dict(found) for path in files for identifier, found in _prices(folder, path.stem)}
-    models = dict(card for path in files for card in _cards(path.stem, _read(path, _File), prices, licences))
+    prices = {
+        f"{path.stem}/{short}": {table.version: priced(table.row(), table.version) for table in tables}
+        for path in sorted((folder / "prices").glob("*.json"))
+        for short, tables in read_tables(path).items()
+    }
+    written, listed = (
+        dict(card for path in sorted(paths) for card in _cards(path.stem, _read(path, CardFile), prices, licences))
+        for paths in ((folder / "models").glob("*.yaml"), (folder / "listed").glob("*.json"))
+    )
+    models = listed | written
     providers = {name: _provider(name, row, models) for name, row in rows.items()}
-    return Catalog(providers, licences, models, prices)
+    return Catalog(providers, licences, models, prices, frozenset(listed))
 
 
 def _cards(
-    prefix: str, file: _File, prices: Mapping[str, Mapping[str, Price]], licences: Mapping[str, Licence]
+    prefix: str, file: CardFile, prices: Mapping[str, Mapping[str, Price]], licences: Mapping[str, Licence]
 ) -> Iterator[tuple[str, tuple[Model, str]]]:
     for short, card in file.models.items():
         identifier = f"{prefix}/{short}"
         facts = {name: value for name, value in _fields(card).items() if name != "name"}
         if not prices.get(identifier):
-            raise ValueError(f"prices/{prefix}.yaml: {short} is missing")
+            raise ValueError(f"prices/{prefix}.json: {short} is missing")
         facts["licence"] = licences.get(licence := card.licence or file.licence, Licence(id=licence))
         price = next(iter(prices[identifier].values()))
         yield identifier, (Model(id=identifier, name=card.name or short, price=price, **facts), file.provider)
 
 
-def _prices(folder: Path, prefix: str) -> Iterator[tuple[str, Iterator[tuple[str, Price]]]]:
-    """Each model's tables by version, the one in force first."""
-    path = folder / "prices" / f"{prefix}.yaml"
-    for short, tables in (read_tables(path) if path.exists() else {}).items():
-        yield f"{prefix}/{short}", ((table.version, priced(table.row(), table.version)) for table in tables)
-
-
 def _provider(identifier: str, row: _Provider, models: Mapping[str, tuple[Model, str]]) -> Provider:
-    served = [model for model, provider in models.values() if provider == identifier and not row.local]
-    prices = {
-        model.name: structs.replace(model.price, version=f"{SERVED}{model.id}, {model.price.version}")
-        for model in served
-        if model.price is not None
-    }
+    """A snapshot of the same price as the model without its date is that model, whichever of them answers."""
+    served = {model.name: model for model, place in models.values() if place == identifier and not row.local}
+    prices = {}
+    for name, model in served.items():
+        plain = served.get(SNAPSHOT.sub("", name), model)
+        if model.price is not None and (plain is model or not model.price.equals(plain.price)):
+            prices[name] = structs.replace(model.price, version=f"{SERVED}{model.id}, {model.price.version}")
     return Provider(id=identifier, **(_fields(row) | {"terms": Terms(**_fields(row.terms)), "prices": prices}))
 
 
@@ -146,6 +154,8 @@ def _fields(row: Struct) -> dict[str, Any]:
 
 def _read(path: Path, kind: type[Any]) -> Any:
     try:
+        if path.suffix == ".json":
+            return msgspec.json.decode(path.read_bytes(), type=kind)
         return msgspec.convert(yaml.load(path.read_text("utf-8"), Loader=Loader), kind)  # noqa: S506
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         raise ValueError(f"{path.name}: {error}") from None

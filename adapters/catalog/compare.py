@@ -254,6 +254,9 @@ _PREFIXES = {
     "cohere": "",
     "bedrock": "",
     "vertex": "",
+    "azure": "azure/",
+    "zai": "zai/",
+    "perplexity": "perplexity/",
 }
 """Provider → how the map begins the names of its models."""
 _RATES = {
@@ -476,7 +479,7 @@ def in_force() -> dict[str, Table]:
     """The table of each model by which calls are charged now."""
     return {
         f"{path.stem}/{short}": tables[0]
-        for path in sorted((FOLDER / "prices").glob("*.yaml"))
+        for path in sorted((FOLDER / "prices").glob("*.json"))
         for short, tables in read_tables(path).items()
     }
 
@@ -487,6 +490,8 @@ def _told(source: Source, model: str, table: Table, known: Sequence[Difference])
     for cell, theirs in sorted(sheet.cells.items()) if sheet else ():
         if ours.get(cell) != theirs:
             why = _older(source, table) or next((one.why for one in known if one.covers(model, cell)), "")
+            if not why and model in shipped().listed and (cell.when == OFF_PEAK or ours.get(cell, 0) > theirs):
+                why = "of two lists' figures the dearer is taken"
             yield Disagreement(model, str(cell), ours.get(cell), str(source), theirs, why)
 
 

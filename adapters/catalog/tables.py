@@ -1,4 +1,8 @@
-"""The files of prices: each model's tables, the one in force first. Superseded ones stay: rows were charged at them."""
+"""The files of prices, in USD per million tokens: each model's tables, the one in force first.
+
+They are written by `python -m tools.catalog` (docs/prices.md). A table is never changed once it has shipped, and
+superseded ones stay: rows of ledgers name its version.
+"""
 
 from collections.abc import Iterable, Mapping
 from datetime import date
@@ -12,11 +16,6 @@ from msgspec import Meta, Struct, structs
 
 from router.types.price import HOURS, RATES
 
-HEADER = """\
-# USD per million tokens. Written by `python -m adapters.catalog.regenerate`; how: docs/prices.md. A table is never
-# changed once it has shipped: rows of ledgers name its version.
-"""
-
 
 class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Numbers with a fraction become Decimals, from their text: money is exact."""
@@ -25,7 +24,7 @@ class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
 Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: Decimal(node.value))
 
 
-class _Rates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Rates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     input: Decimal | None = None
     output: Decimal | None = None
     cache_read: Decimal | None = None
@@ -43,7 +42,7 @@ class _Rates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output_video: Decimal | None = None
 
 
-class _Rule(_Rates, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Rule(_Rates, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     above: int = 0
     service_tier: str = ""
     region: str = ""
@@ -56,7 +55,7 @@ class _Rule(_Rates, frozen=True, kw_only=True, forbid_unknown_fields=True):
     times: Decimal | None = None
 
 
-class Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One price of one model. `checked` is the day on which its sources last said the same."""
 
     version: str
@@ -71,41 +70,22 @@ class Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return _stated(self.rates) | {"each": self.each, "rules": rules}
 
 
-def read_tables(path: Path) -> Mapping[str, list[Table]]:
+def read_tables(path: Path) -> dict[str, list[Table]]:
     """Raises ValueError, naming the file, where data is not of its shape."""
     try:
-        return msgspec.convert(yaml.load(path.read_text("utf-8"), Loader=Loader), dict[str, list[Table]])  # noqa: S506
-    except msgspec.ValidationError as error:
+        return _DECODER.decode(path.read_bytes())
+    except msgspec.DecodeError as error:
         raise ValueError(f"prices/{path.name}: {error}") from None
 
 
 def write_tables(path: Path, tables: Mapping[str, Iterable[Table]]) -> None:
-    models = (f"{model}:\n" + "".join(map(_text, found)) for model, found in tables.items())
-    path.write_text(HEADER + "".join(models), "utf-8")
+    """One line a model: `git diff` then shows which prices have changed."""
+    rows = (_encode(model) + b": " + _encode(list(found)) for model, found in tables.items())
+    path.write_bytes(b"{\n" + b",\n".join(rows) + b"\n}\n")
 
 
-def _text(table: Table) -> str:
-    row = table.row()
-    rules, each = row.pop("rules"), row.pop("each")
-    version = f'"{table.version}"' if ":" in table.version else table.version
-    lines = [f"- version: {version}", f"  checked: {table.checked}", f"  rates: {_flow(row)}"]
-    lines += [f"  each: {_flow(each)}"] if each else []
-    lines += ["  rules:", *(f"  - {_flow(rule)}" for rule in rules)] if rules else []
-    return "\n".join(lines) + "\n"
-
-
-def _flow(row: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{name}: {_value(value)}" for name, value in row.items()) + "}"
-
-
-def _value(value: object) -> str:
-    if isinstance(value, Decimal):
-        return f"{value.normalize():f}"
-    if isinstance(value, dict):
-        return _flow(value)
-    if isinstance(value, tuple):
-        return "[" + ", ".join(f'"{item}"' if ":" in item else item for item in value) + "]"
-    return str(value)
+_DECODER = msgspec.json.Decoder(dict[str, list[Table]])
+_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def _stated(row: Struct) -> dict[str, Any]:

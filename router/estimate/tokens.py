@@ -280,7 +280,8 @@ def scope(target: Target, request: Request) -> Scope:
     asked = request.caches or target.provider.wire is not Wire.ANTHROPIC
     writes = Writes.ANY if request.caches_long else Writes.DEFAULT if asked else Writes.NONE
     media = bool(request.images or request.audio_seconds) or "audio" in request.body
-    return Scope(service_tier=request.service_tier, region=target.region, writes=writes, media=media)
+    units = target.provider.quirks.units
+    return Scope(service_tier=request.service_tier, region=target.region, writes=writes, media=media, units=units)
 
 
 def _start(quantile: Callable[[float, int], int], rung: Rung, thought: int) -> int:

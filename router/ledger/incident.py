@@ -49,9 +49,10 @@ def odd_charges(journal: Journal, attempts: Iterable[Attempt], now_ms: int) -> N
         reasons = {}
         if attempt.usage is not None and attempt.usage.violations:
             reasons[IMPOSSIBLE_USAGE] = attempt.usage.violations[0]
-        if attempt.cost.price_version.startswith(SERVED):
-            asked = attempt.target.model.name
-            reasons[OTHER_MODEL] = f"asked for {asked}, served by {attempt.model_served} and charged at its price"
+        model, served = attempt.target.model, attempt.model_served or ""
+        price = attempt.target.price(served) if attempt.cost.price_version.startswith(SERVED) else None
+        if price is not None and not price.equals(model.price):
+            reasons[OTHER_MODEL] = f"asked for {model.name}, served by {served} and charged at its price"
         for kind, reason in reasons.items():
             identifier = f"{kind}-{attempt.target.id}-{now_ms // HOUR_MS}"
             journal.add(_ONCE, (identifier, now_ms, kind, attempt.target.id, reason, now_ms))

@@ -136,6 +136,10 @@ class Price(Rates, frozen=True, kw_only=True):
     assumed: bool = False
     """The policy's worst case for models without a price."""
 
+    def equals(self, other: "Price | None") -> bool:
+        """Whichever source has which of them."""
+        return other is not None and structs.replace(self, version=other.version) == other
+
 
 WORST_CASE = Price(input=150_000_000_000, output=600_000_000_000, version="worst case", assumed=True)
 """For a model without any price: OpenAI's dearest (o1-pro: 150 and 600 USD per million tokens)."""

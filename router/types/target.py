@@ -311,6 +311,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     refuses: tuple[str, ...] = ()
     """Request fields that the provider answers with an error; dropped. `messages.NAME` is a member of messages, of
     their parts and of tools."""
+    units: dict[str, int] = field(default_factory=dict)
+    """What each call uses beside its tokens, such as a search: it is held; the provider states what it charged."""
 
 
 class Provider(Struct, frozen=True, kw_only=True):
@@ -361,7 +363,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     """How often it repeats what the user said."""
 
 
-_SNAPSHOT = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|\d{3,4}|latest)$")
+SNAPSHOT = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|\d{3,4}|latest)$")
 """How providers mark one state of a model: gpt-5-2025-08-07, claude-opus-4-1-20250805, gemini-2.5-pro-001."""
 
 
@@ -415,8 +417,8 @@ class Target(Struct, frozen=True, kw_only=True):
         if served in ("", own.name):
             return own.price
         if served not in others:
-            served = _SNAPSHOT.sub("", served)
-        return own.price if served == _SNAPSHOT.sub("", own.name) else others.get(served, own.price)
+            served = SNAPSHOT.sub("", served)
+        return own.price if served == SNAPSHOT.sub("", own.name) else others.get(served, own.price)
 
 
 # The port of the rule that stands at the door: may these bytes go to that place?

@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapters.catalog import compare, read, regenerate, shipped
+from adapters.catalog import compare, read, shipped
 from adapters.catalog.compare import OFF_PEAK, Cell, from_row, to_row
 from adapters.catalog.tables import read_tables
 from adapters.thinking import WORDS
@@ -21,6 +22,7 @@ from router.testing.cli import lowpass
 from router.types.price import RATES
 from router.types.target import Capability, Contract, Licence, Model, Provider, Terms, Wire
 from tests.tables import data, each_row
+from tools.catalog.regenerate import regenerate
 
 CATALOG = shipped()
 MODELS = [model for model, _ in CATALOG.models.values()]
@@ -32,13 +34,15 @@ def name(value: object) -> str:
 
 
 def test_there_are_enough_models_and_their_ids_are_unique() -> None:
-    """YAML keeps the last of two equal keys in silence."""
-    assert len(MODELS) >= 60
+    """Of two equal keys the last is kept in silence. What is written by hand is not listed again."""
+    assert len(MODELS) >= 1_400
+    served = Counter((provider, model.name) for model, provider in CATALOG.models.values() if provider != "vllm")
+    assert [model for model, count in served.items() if count > 1] == []
     assert {provider for _, provider in CATALOG.models.values()} <= set(CATALOG.providers)
     files = [*(compare.FOLDER / "models").iterdir(), *(compare.FOLDER / "prices").iterdir()]
     for path in (compare.FOLDER / "providers.yaml", compare.FOLDER / "licences.yaml", *files):
-        indent = "" if path.parent.name == "prices" else "(?:  )?"
-        keys = re.findall(rf"^{indent}([A-Za-z0-9][\w.-]*):", path.read_text("utf-8"), re.MULTILINE)
+        named = r"^(\"[^\"]+\"): \[" if path.suffix == ".json" else r"^(?:  )?([A-Za-z0-9][\w.-]*):"
+        keys = re.findall(named, path.read_text("utf-8"), re.MULTILINE)
         keys = [key for key in keys if key not in Provider.__struct_fields__]
         assert len(keys) == len(set(keys)), path.name
 
@@ -81,7 +85,7 @@ def test_every_table_has_a_source_and_a_date(identifier: str) -> None:
     for version in versions:
         source, _, day = version.rpartition(" ")
         assert source
-        assert date(2025, 11, 21) <= date.fromisoformat(day[:10]) <= date(2026, 11, 21)
+        assert date(2025, 11, 21) <= date.fromisoformat(day[:10]) <= date(2026, 11, 26)
 
 
 def test_prices_are_exact_and_superseded_ones_stay() -> None:
@@ -149,12 +153,12 @@ def test_what_the_local_engine_promises() -> None:
 
 X = "x: {wire: openai_compatible, base_url: https://x.example/v1, entity: X"
 CARD = "context: 9, max_output: 9, capabilities: [chat]"
-TABLE = "{version: v 2026-11-21, checked: 2026-11-21, rates: {input: 1, output: 1}"
+TABLE = '{"version": "v 2026-11-21", "checked": "2026-11-21", "rates": {"input": 1, "output": 1}'
 SOUND = {
     "licences.yaml": "{MIT: {source: x}}",
     "providers.yaml": X + "}",
     "models/x.yaml": "{provider: x, models: {m: {" + CARD + "}}}",
-    "prices/x.yaml": "{m: [" + TABLE + "}]}",
+    "prices/x.json": '{"m": [' + TABLE + "}]}",
 }
 MISSPELT = data(__file__, "misspelt.yaml")
 
@@ -171,7 +175,7 @@ def test_misspelt_and_missing_facts_are_refused(file: str, text: str, problem: s
 
 
 Install = Callable[[str, Mapping[str, Any]], None]
-TODAY = date(2026, 11, 21)
+TODAY = date(2026, 11, 26)
 GPT = {"input_cost_per_token": 2.5e-07, "output_cost_per_token": 2e-06, "cache_read_input_token_cost": 2.5e-08}
 
 
@@ -231,20 +235,20 @@ def test_what_no_list_confirms_is_stale(install: Install) -> None:
 
 
 @pytest.fixture
-def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The prices in a folder that may be written."""
+def copied(tmp_path: Path) -> Path:
+    """The prices in a folder that may be written, beside the cards."""
     folder = tmp_path / "catalog"
-    shutil.copytree(compare.FOLDER / "prices", folder / "prices")
-    monkeypatch.setattr(regenerate, "FOLDER", folder)
+    for part in ("prices", "listed"):
+        shutil.copytree(compare.FOLDER / part, folder / part)
     return folder / "prices"
 
 
 def test_a_changed_price_becomes_a_new_table_before_the_old_one(copied: Path, install: Install) -> None:
-    before = read_tables(copied / "openai.yaml")["gpt-5-mini"]
+    before = read_tables(copied / "openai.json")["gpt-5-mini"]
     dearer = GPT | {"output_cost_per_token": 3e-06, "output_cost_per_token_batches": 1.5e-06}
     install("9.9.9", {"gpt-5-mini": dearer})
-    assert "openai/gpt-5-mini" in regenerate.regenerate(date(2027, 2, 1))
-    new, *old = read_tables(copied / "openai.yaml")["gpt-5-mini"]
+    assert "openai/gpt-5-mini" in regenerate(copied.parent, date(2027, 2, 1)).changed
+    new, *old = read_tables(copied / "openai.json")["gpt-5-mini"]
     assert old == before
     assert re.fullmatch(r"litellm 9\.9\.9, genai-prices \S+, 2027-02-01", new.version)
     assert new.rates.output == Decimal("3")
@@ -258,11 +262,42 @@ def test_a_price_that_is_confirmed_gets_a_new_date_only_and_what_no_list_has_sta
     off_peak = {**dict(zip(names, (6.6e-07, 1.98e-06, 2.2e-08), strict=True)), "windows": windows}
     entry = {**dict(zip(names, (1.32e-06, 3.96e-06, 4.4e-08), strict=True)), "off_peak_pricing": off_peak}
     install("9.9.9", {"deepseek/deepseek-v4-pro": entry})
-    before, local = read_tables(copied / "deepseek.yaml")["deepseek-v4-pro"], (copied / "local.yaml").read_text()
-    assert "deepseek/deepseek-v4-pro" not in regenerate.regenerate(date(2027, 2, 1))
-    after = read_tables(copied / "deepseek.yaml")["deepseek-v4-pro"]
+    before, local = read_tables(copied / "deepseek.json")["deepseek-v4-pro"], (copied / "local.json").read_text()
+    assert "deepseek/deepseek-v4-pro" not in regenerate(copied.parent, date(2027, 2, 1)).changed
+    after = read_tables(copied / "deepseek.json")["deepseek-v4-pro"]
     assert after == [msgspec.structs.replace(before[0], checked=date(2027, 2, 1)), *before[1:]]
-    assert (copied / "local.yaml").read_text() == local
+    assert (copied / "local.json").read_text() == local
+
+
+NEW = GPT | {"mode": "chat", "litellm_provider": "openai", "max_input_tokens": 9_000, "max_output_tokens": 900}
+ABSENT = data(__file__, "absent.yaml")
+
+
+def test_a_model_that_the_lists_know_gets_a_card_and_a_price_or_is_counted_by_what_it_lacks(
+    copied: Path, install: Install
+) -> None:
+    thinks = NEW | {"supports_reasoning": True, "supports_none_reasoning_effort": True}
+    entries = {f"absent-{row}": NEW | change for row, (change, _) in enumerate(ABSENT)}
+    entries |= {"ft:gpt-9": NEW, "azure/eu/gpt-9": NEW | {"litellm_provider": "azure"}, "gpt-5": NEW}
+    entries |= {"gpt-9": thinks, "azure/gpt-9": NEW | {"litellm_provider": "azure", "supports_vision": True}}
+    install("9.9.9", entries | {"embed-9": NEW | {"mode": "embedding", "output_cost_per_token": 0}})
+    regenerated = regenerate(copied.parent, date(2027, 2, 1))
+    assert regenerated.added == ("openai/gpt-9", "azure/gpt-9", "openai/embed-9")
+    others = ("a template of fine-tuned models", "the price of a region or a commitment, not of a model")
+    absent = Counter([*(reason for _, reason in ABSENT), *others, "written by hand"])
+    assert all(regenerated.absent[reason] >= count for reason, count in absent.items())
+    for file in ("providers.yaml", "licences.yaml", "models"):
+        (copied.parent / file).symlink_to(compare.FOLDER / file)
+    models = read(copied.parent).models
+    (thinking, _), (azure, provider), (embedding, _) = (models[name] for name in regenerated.added)
+    assert (thinking.name, thinking.context, thinking.max_output) == ("gpt-9", 9_000, 900)
+    assert (thinking.thinking.contract, thinking.thinking.levels) == ("level", ("none", "low", "medium", "high"))
+    assert thinking.price is not None
+    assert (thinking.price.input, thinking.price.output) == (250_000_000, 2_000_000_000)
+    assert (provider, azure.name, Capability.VISION in azure.capabilities) == ("azure", "gpt-9", True)
+    assert (*embedding.capabilities, embedding.max_output) == (Capability.EMBEDDINGS, 0)
+    assert models.keys() >= CATALOG.models.keys(), "a model is never taken away"
+    assert regenerate(copied.parent, date(2027, 2, 2)).added == ()
 
 
 def test_litellm_s_names_of_rates() -> None:

@@ -95,7 +95,9 @@ def _said(choices: list[Any]) -> Said:
     assert [delta.role for delta in deltas if delta.role] == ["assistant"]
     return Said(
         text="".join(delta.content or "" for delta in deltas),
-        reasoning="".join(_thoughts(delta) for delta in deltas),
+        reasoning="".join(
+            [getattr(delta, name, None) or "" for delta in deltas for name in ("reasoning_content", "reasoning")]
+        ),
         refusal="".join(delta.refusal or "" for delta in deltas),
         calls=_calls(deltas),
         finish=finish,
@@ -111,10 +113,6 @@ def _calls(deltas: list[Any]) -> tuple[tuple[str, str, str], ...]:
             for part, more in enumerate((piece.id, piece.function.name, piece.function.arguments)):
                 call[part] += more or ""
     return tuple((number, name, arguments) for number, name, arguments in grown.values())
-
-
-def _thoughts(message: Any) -> str:
-    return getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or ""
 
 
 def same(got: Said, wanted: Said) -> bool:

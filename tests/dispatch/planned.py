@@ -110,18 +110,20 @@ class Planned(Pipeline):
         self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
     ) -> tuple[Decision, Gate]:
         decision, gate = super()._choose(rules, request, caller, screened, route)
-        weighed = tuple(_weighed(name, ms) for name, ms in self.case.takes_ms.items())
+        times: dict[str, Any] = {
+            "first_ms": 1,
+            "value_nano": 1,
+            "why": "",
+        }  # of what is weighed only the time is looked at
+        weighed = tuple(
+            Weighed(name, 0.5, 0.1, 1, 1, 1, total_ms=ms, **times) for name, ms in self.case.takes_ms.items()
+        )
         plan = structs.replace(decision.plan, tactic=self.case.tactic, weighed=weighed)
         return structs.replace(decision, plan=plan), gate
 
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
         self.upstream.attempts = settlement.budget.attempts
         return await super()._dispatch(job, settlement)
-
-
-def _weighed(name: str, total_ms: int) -> Weighed:
-    """Only its time is looked at."""
-    return Weighed(name, 0.5, 0.1, 1, 1, 1, first_ms=1, total_ms=total_ms, value_nano=1, why="")
 
 
 def policy(case: Case, url: str) -> dict[str, Any]:

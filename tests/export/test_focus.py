@@ -56,13 +56,9 @@ def exported(ledger: Ledger, path: Path, since_ms: int | None = None, until_ms: 
         connection.execute("BEGIN")
         records = dataset(connection, DIRECTORY, since_ms, until_ms)
         count = (write_parquet if path.suffix == ".parquet" else write_csv)(path, records)
-    rows = read_parquet(path) if path.suffix == ".parquet" else read_csv(path)
+    rows = list(parquet.read_table(path).to_pylist()) if path.suffix == ".parquet" else read_csv(path)
     assert len(rows) == count
     return rows
-
-
-def read_parquet(path: Path) -> list[Row]:
-    return list(parquet.read_table(path).to_pylist())
 
 
 def read_csv(path: Path) -> list[Row]:
@@ -233,7 +229,7 @@ def test_any_ledger_adds_up_and_obeys(
         query = Query(table=TABLE, by=(), measures=("cost", "recovered"))
         expected = sum(sums(connection, query).get((), (0,)))
         write_parquet(folder / "any.parquet", dataset(connection, Directory({"lab/mini": {PRICE.version: price}})))
-    rows = read_parquet(folder / "any.parquet")
+    rows = parquet.read_table(folder / "any.parquet").to_pylist()
     assert sum(row["BilledCost"] for row in rows) * NANO_PER_USD == expected
     assert not [breach for column in COLUMNS if column in NAMES for breach in breaches(column, rows)]
 

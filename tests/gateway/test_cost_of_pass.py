@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +85,6 @@ def tell(gateway: Gateway, reply: Reply, *, passed: bool) -> None:
     assert gateway.post("/v1/feedback", {"id": reply.id, "passed": passed}).status == 200
 
 
-def outcome_of(gateway: Gateway, reply: Reply) -> dict[str, Any]:
-    query = "SELECT source, target, score, weight, expected FROM outcomes WHERE request_id = ?"
-    (outcome,) = until(lambda: gateway.rows(query, reply.id))
-    return outcome
-
-
 @each_row("how, source", [("told", "client"), ("checked", "verifier.number")])
 def test_each_task_goes_to_the_target_that_pays(tmp_path: Path, upstream: School, how: str, source: str) -> None:
     """The cards say that the cheap one is nearly as good. It is not at maths, as clients say or verifiers find."""
@@ -108,7 +103,8 @@ def test_each_task_goes_to_the_target_that_pays(tmp_path: Path, upstream: School
             assert [(attempt["target"], attempt["cost"]) for attempt in row["attempts"]] == [(target, cost)]
             if how == "told":
                 tell(gateway, reply, passed=True)
-            outcome = outcome_of(gateway, reply)
+            query = "SELECT source, target, score, weight, expected FROM outcomes WHERE request_id = ?"
+            (outcome,) = until(partial(gateway.rows, query, reply.id))
             assert outcome.pop("expected") == school.weighed(gateway, reply)[target]["p"]
             assert outcome == {"source": source, "target": target, "score": 1, "weight": 1}
         sums, houses = ({name: row["p"] for name, row in school.weighed(gateway, reply).items()} for reply in replies)

@@ -37,7 +37,10 @@ def write(world: World, rules: Rulebook, marker: str) -> Written:
     endpoint, stream = random.choice(_ENDPOINTS), random.random() < 0.5
     planted = {name: random.choice(words) for name, words in world.canaries.items() if random.random() < 0.22}
     caller, session = random.choice(tuple(world.keys)), random.choice(world.sessions)
-    written = {name: disguised(random, word) for name, word in planted.items()}
+    # As it is, or as it is written to hide it.
+    written = {
+        name: (random.choice(_DISGUISES) if random.random() < 0.3 else str)(word) for name, word in planted.items()
+    }
     pieces = [marker, *(f"{random.choice(_FILLER)} {word}" for word in written.values())]
     fields, unread = _fields(random, endpoint, pieces), frozenset[str]()
     if endpoint is Endpoint.CHAT and random.random() < 0.1:
@@ -55,12 +58,6 @@ def write(world: World, rules: Rulebook, marker: str) -> Written:
     text = " ".join(pieces)
     sticks = frozenset({header} - {""}) | unread
     return Written(endpoint, body, headers, caller, session, asked, sticks, stream, text)
-
-
-def disguised(random: Random, word: str) -> str:
-    """As it is, or as somebody writes it who does not want it to be found."""
-    how = random.choice(_DISGUISES) if random.random() < 0.3 else str
-    return how(word)
 
 
 def _fields(random: Random, endpoint: Endpoint, pieces: list[str]) -> dict[str, Any]:

@@ -49,13 +49,16 @@ def world(number: int, seed: str, url: str) -> World:
     canaries["people"] = (*canaries["people"], f"{canaries['people'][0]}@mail.example")
     places = {place.id: place for place in (_place(random, index) for index in range(random.randint(2, 7)))}
     first = Rulebook(_classes(random, classes), places, _hooks(random), unscannable={"image": random.choice(classes)})
-    moved = _moved(random, places)
+    by_number = enumerate(places.items())
+    moved = {name: replace(_place(random, at), id=name, wire=place.wire) for at, (name, place) in by_number}
     second = Rulebook(_classes(random, classes), moved, _hooks(random), unscannable={"image": random.choice(classes)})
     # The default class itself is in every text, and can't be planted.
     planted = {one: words for one, words in canaries.items() if one != first.default}
     configs = (_config(random, name, url, planted, first), _config(random, name, url, planted, second))
     keys = {f"{name}-{key}": random.choice(("", "", "", *classes)) for key in ("anna", "bert")}
-    return World(name, random, url, planted, (first, second), configs, _sessions(random, planted), keys)
+    # One session is named after something sensitive.
+    sessions = ("", "", "monday", f"chat with {random.choice([words[-1] for words in planted.values()])}")
+    return World(name, random, url, planted, (first, second), configs, sessions, keys)
 
 
 def _place(random: Random, number: int) -> Place:
@@ -79,12 +82,6 @@ def _place(random: Random, number: int) -> Place:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _moved(random: Random, places: Mapping[str, Place]) -> dict[str, Place]:
-    """The same targets under other terms."""
-    places_by_number = enumerate(places.items())
-    return {name: replace(_place(random, at), id=name, wire=place.wire) for at, (name, place) in places_by_number}
 
 
 def _classes(random: Random, names: tuple[str, ...]) -> dict[str, Demands]:
@@ -119,12 +116,6 @@ def _hooks(random: Random) -> frozenset[str]:
     return frozenset({f"hook-{random.randint(0, 99)}"} if random.random() < 0.6 else ())
 
 
-def _sessions(random: Random, canaries: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """One is named after something sensitive."""
-    named = random.choice([words[-1] for words in canaries.values()])
-    return ("", "", "monday", f"chat with {named}")
-
-
 def _config(random: Random, name: str, url: str, canaries: Mapping[str, tuple[str, ...]], rules: Rulebook) -> Config:
     targets = {place.id: _target(f"{url}/{name}", place) for place in rules.places.values()}
     names = tuple(targets)
@@ -136,7 +127,9 @@ def _config(random: Random, name: str, url: str, canaries: Mapping[str, tuple[st
         Route("weighted", Weighted.model_validate({"kind": "weighted", "weights": weights})),
     ]
     by_name = {route.name: route for route in routes}
-    budgets = [_budget(f"{url}/{name}/{hook}/x") for hook in rules.webhooks]
+    soft: dict[str, Any] = {"id": "pot", "limit_usd": Decimal("0.01"), "scope": "session", "soft": True}
+    shares = (Decimal("0.0001"), Decimal("0.001"), Decimal("0.01"))
+    budgets = [Budget(**soft, alerts=shares, webhook=f"{url}/{name}/{hook}/x") for hook in rules.webhooks]
     own: dict[str, Any] = {"path": "", "hash": f"{random.getrandbits(64):016x}", "budget_status": 402}
     own |= {"targets": targets, "routes": by_name, "budgets": tuple(budgets), "loops": Loops(enabled=False)}
     return Config(**own, sensitivity=_sensitivity(canaries, rules))
@@ -149,11 +142,6 @@ def _sensitivity(canaries: Mapping[str, tuple[str, ...]], rules: Rulebook) -> Se
     detectors = [*words, {"kind": "identifiers", "class": "people"}]
     fields = {"default": rules.default, "classes": rules.classes, "unscannable": rules.unscannable}
     return Sensitivity.model_validate(fields | {"detectors": detectors})
-
-
-def _budget(hook: str) -> Budget:
-    shares = (Decimal("0.0001"), Decimal("0.001"), Decimal("0.01"))
-    return Budget(id="pot", limit_usd=Decimal("0.01"), scope="session", soft=True, alerts=shares, webhook=hook)
 
 
 def _target(url: str, place: Place) -> Target:

@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -206,15 +207,12 @@ def test_a_full_disk_leaves_no_half_of_a_backup(new_sqlite: SqliteLedger, copy: 
         put(new_sqlite, "decisions", id=f"d{at}", decided_ms=1, policy="p", document=os.urandom(1_000).hex())
     command = [sys.executable, "-m", "router.cli", "ledger", "backup", str(copy)]
     environ = os.environ | {"LOWPASS_HOME": str(new_sqlite.path.parent), "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True, preexec_fn=_no_large_files) as full:
+    small = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (65_536, 65_536))
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True, preexec_fn=small) as full:
         error = full.communicate()[1]
     assert (full.returncode, error.count("\n")) == (1, 1), error
     assert "copy can't be written: File too large" in error
     assert not copy.exists()
-
-
-def _no_large_files() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
 
 
 def test_commands(new_sqlite: SqliteLedger, other: SqliteLedger, copy: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from router.testing import lowpass
 from router.testing.upstream import WORD, Answer, Behaviour, Page, Tokens, Upstream
 from router.types.attempt import Usage
 from router.types.clock import new_id
-from router.types.price import Rule
 from router.types.request import Caller, Endpoint
-from router.types.target import Model
 from tests.gateway.running import MESSAGES, Gateway, serving, target, until
 from tests.money import books
 from tests.money.books import IN, NANO, OUT, PRICE, account, bookings, budgets, row_of, rules, within
@@ -257,7 +254,9 @@ def test_the_model_that_served_is_the_one_that_is_charged(
 
 
 def test_a_region_that_costs_more_is_in_every_estimate_and_check_says_so(tmp_path: Path) -> None:
-    dear = [(model, rule) for model, rule in _regional() if model.id.startswith(("anthropic/", "openai/"))]
+    models = [model for model, place in shipped().models.values() if place in ("anthropic", "openai")]
+    ruled = [(model, rule) for model in models for rule in (model.price.rules if model.price else ())]
+    dear = [(model, rule) for model, rule in ruled if rule.region and not rule.service_tier]
     assert len(dear) > 5
     targets: dict[str, Any] = {}
     for number, (model, rule) in enumerate(dear):
@@ -279,9 +278,3 @@ def test_a_region_that_costs_more_is_in_every_estimate_and_check_says_so(tmp_pat
         over, under = rule.times
         assert second["cost_usd"] == pytest.approx(first["cost_usd"] * over / under, rel=1e-6)
         assert f"near-{number}: in region {rule.region} {model.id} costs {over / under:g} times" in checked
-
-
-def _regional() -> Iterator[tuple[Model, Rule]]:
-    for model, _ in shipped().models.values():
-        rules = model.price.rules if model.price else ()
-        yield from ((model, rule) for rule in rules if rule.region and not rule.service_tier)

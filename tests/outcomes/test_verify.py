@@ -238,9 +238,6 @@ def test_a_service_is_told_the_answer_and_what_is_expected(server: Canned) -> No
     assert json.loads(whole.body)["request"]["metadata"] == {"expected": "42"}
 
 
-CONTRACT = {"retention_days": 0, "evidence": "contract 7"}
-
-
 @each_row("classes, place, told", data(__file__, "verify.yaml")["classes"])
 def test_classes_bind_verifiers_like_targets(server: Canned, classes: str, place: dict[str, Any], told: bool) -> None:
     """Also what only the answer shows."""

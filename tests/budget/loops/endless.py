@@ -33,14 +33,6 @@ def _agents(
         memories[place].append(assistant(text))
 
 
-def _quote(world: World, number: int) -> str:
-    return f"Message from your colleague: {world.last}"
-
-
-def _idle(world: World, number: int) -> str:
-    return world.small_talk()
-
-
 def _unknown_answers_among_others(world: World) -> None:
     for number in range(MESSAGES):
         world.wait(APART)
@@ -51,10 +43,6 @@ def _unknown_answers_among_others(world: World) -> None:
 
 def _chinese(world: World, number: int) -> list[Message]:
     return exchange(world.hanzi_small_talk(), world.hanzi_small_talk())
-
-
-def _retry(world: World, number: int) -> str:
-    return f"Attempt {number}, {world.now}: that was no valid JSON. Please try again."
 
 
 def _same_transcript_again(world: World) -> None:
@@ -69,10 +57,6 @@ def _query(world: World, number: int) -> list[Message]:
     """One call, one error, but for the clock."""
     error = f"2026-11-21T10:{number // 60 % 60:02}:{number % 60:02}Z ERROR connection refused by database on port 5432"
     return call("query", '{"sql": "select 1"}', number, error)
-
-
-def _make(world: World, number: int) -> list[Message]:
-    return call("make", "{}", number, f"error in line {number % 7} of main: undefined symbol")
 
 
 def _circle(world: World, number: int) -> list[Message]:
@@ -110,12 +94,25 @@ GROUPS: dict[int, dict[str, Case]] = {
         "known_answers": partial(_agents, known=True),
         "known_answers_with_a_window": partial(_agents, window=1, known=True),
         "of_three": partial(_agents, keys=("alice", "bob", "carol"), window=1, known=True),
-        "quoted": asks(MESSAGES, _quote, *PAIR, every=APART, answer=_idle),
+        "quoted": asks(
+            MESSAGES,
+            lambda world, _: f"Message from your colleague: {world.last}",
+            *PAIR,
+            every=APART,
+            answer=lambda world, _: world.small_talk(),
+        ),
     },
     85: {
         "same_request_in_a_session": asks(5_000, TASK, "agent", every=SECOND, session="task"),
         "stuck_tool": talk(1_000, "agent", TASK, _query, every=10 * SECOND),
-        "stuck_tool_in_a_window": talk(1_000, "agent", TASK, _make, every=10 * SECOND, window=10),
+        "stuck_tool_in_a_window": talk(
+            1_000,
+            "agent",
+            TASK,
+            lambda _, n: call("make", "{}", n, f"line {n % 7}: undefined symbol"),
+            every=10 * SECOND,
+            window=10,
+        ),
         "three_calls_in_a_circle": talk(1_000, "agent", TASK, _circle, session="task"),
         "apologies": talk(1_000, "simulator", TASK, _apology),
         "sudden_spending": _sudden_spending,
@@ -125,7 +122,15 @@ GROUPS: dict[int, dict[str, Case]] = {
         "one_request": asks(300, "Give me valid JSON.", "agent", every=SECOND),
     },
     250: {"echo_of_two_agents": asks(400, "Thank you, I will wait for you.", *PAIR, every=SECOND)},
-    5 * 85: {"counted_retries_in_a_session": asks(5_000, _retry, "agent", every=SECOND, session="task")},
+    5 * 85: {
+        "counted_retries_in_a_session": asks(
+            5_000,
+            lambda world, n: f"{n}, {world.now}: no valid JSON. Try again.",
+            "agent",
+            every=SECOND,
+            session="task",
+        )
+    },
 }
 """By the requests within which they are stopped: of the 520 of nine days a quarter, or a sixth with known answers."""
 ENDLESS = {name: (case, most) for most, group in GROUPS.items() for name, case in group.items()}
