@@ -143,7 +143,7 @@ def _turn(messages: list[_Message], size: int, seed: int) -> Turn:
         key=_key(messages[max(last, 0) :], seed),
         previous=_key(messages[max(before, 0) : last], seed) if last >= 0 else None,
         size=size,
-        said=_said(messages[last]) if last >= 0 else "",
+        said="" if last < 0 else (_arguments if messages[last].tool_calls else _content)(messages[last]),
         acts=last >= 0 and bool(messages[last].tool_calls),
         heard="\n".join([_content(message) for message in heard if message.role not in _RULES]),
         media=any([_shows(message.content) for message in heard if isinstance(message.content, list)]),
@@ -164,17 +164,10 @@ def _single(text: str, seed: int) -> Turn:
 
 
 def _key(block: list[_Message], seed: int) -> int:
-    text = "\n".join([_whole(message) for message in block if message.role not in _RULES])
+    block = [row for row in block if row.role not in _RULES]
+    text = "\n".join([_content(row) + _arguments(row) if row.tool_calls else _content(row) for row in block])
     data = text.encode("utf-8", "replace")
     return crc32(data, seed) << 32 | len(data) & 0xFFFFFFFF
-
-
-def _whole(message: _Message) -> str:
-    return _content(message) + _arguments(message) if message.tool_calls else _content(message)
-
-
-def _said(message: _Message) -> str:
-    return _arguments(message) if message.tool_calls else _content(message)
 
 
 def _content(message: _Message) -> str:

@@ -215,7 +215,7 @@ def _cost(
     else:
         counts["cache_read"] = min(int(cached), tokens_in)
         counts["cache_write_1h" if request.caches_long else "cache_write"] = tokens_in - counts["cache_read"]
-    usage = Usage(service_tier=request.service_tier, **counts)
+    usage = Usage(service_tier=request.service_tier, units=target.provider.quirks.units, **counts)
     return own_cost(target.model.price or WORST_CASE, usage, at_ms, target.region)[1]
 
 

@@ -12,7 +12,7 @@ from router.estimate.caches import COLD, LEAST, cache_rates
 from router.estimate.latency import Z90, is_measured
 from router.estimate.learn import MILLE, Kind, Learned, leaning
 from router.estimate.pass_rate import Expected, Index
-from router.estimate.price import rate_of, terms
+from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import INPUT_SHARE, MEDIA, Rung, prompt, roughly, rungs, script, template, usual
 from router.types.decision import Forecast, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
@@ -90,6 +90,8 @@ class _Known(Struct, frozen=True, eq=False):
     """Of input that is read from a cache …"""
     rate_write: Vector
     """… and of what is not, of a prompt that is kept."""
+    fee: Vector
+    """Of a call, beside its tokens."""
     rate_out: Vector
     rate_more: Vector
     """By which thinking is dearer than other output."""
@@ -202,14 +204,15 @@ class Forecaster:
         return (*tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
 
     def _rates_of(self, target: Target, work: _Work, size: int, at_ms: int) -> tuple[float, ...]:
-        """nano-USD per token: input, that which is read from a cache, or written, output, and what thinking costs more.
+        """nano-USD per token: input, that which is read from a cache, or written, output, and what thinking costs more;
+        before output what a call costs beside its tokens.
 
         What runs here costs what its machine does, shared by all that it writes meanwhile, until that is measured.
         """
         throughput = self.learned.pace(target.id).throughput
         if target.hourly is not None and throughput > 0 and not is_measured(target.model.price):
             each = target.hourly / 3600 / throughput
-            return 0.0, 0.0, 0.0, each, 0.0
+            return 0.0, 0.0, 0.0, 0.0, each, 0.0
         some = terms(target.model.price or WORST_CASE, size, work.tier, target.region, at_ms)
         rates, scale = some.rates, 1 / UNITS_PER_RATE * some.over / some.under
         reasoning = rate_of(rates, "reasoning")
@@ -218,6 +221,7 @@ class Forecaster:
             rates.input * scale,
             read * scale,
             write * scale,
+            units_cost(some, target.provider.quirks.units) / UNITS_PER_RATE,
             rates.output * scale,
             (reasoning - rates.output) * scale,
         )
@@ -237,13 +241,14 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
 
 
 def _input_cost(tokens: Vector, targets: Sequence[Target], known: _Known, cached: Mapping[str, float]) -> Vector:
-    """nano-USD of the prompt. What is long enough to be kept, and is not in the cache yet, is written to it."""
-    plain: Vector = tokens * known.rate_in
+    """nano-USD of the prompt, and of the call itself. What is long enough to be kept, and is not in the cache yet, is
+    written to it."""
+    plain: Vector = tokens * known.rate_in + known.fee
     if not (tokens >= LEAST).any():
         return plain
     there = np.array([cached.get(target.id, 0.0) for target in targets]) if cached else 0.0
     read = np.minimum(there, tokens)
-    return np.where(tokens >= LEAST, read * known.rate_read + (tokens - read) * known.rate_write, plain)
+    return np.where(tokens >= LEAST, read * known.rate_read + (tokens - read) * known.rate_write + known.fee, plain)
 
 
 def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:

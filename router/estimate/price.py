@@ -223,7 +223,7 @@ def ceiling(
     for some in cases(price, input_tokens, scope, at_ms):
         into, out = _worst(some.rates, scope)
         tokens = (input_tokens * into + output_tokens * out) * some.over
-        most = max(most, -(-(tokens + _units(some, scope.units) * some.under) // (some.under * UNITS_PER_RATE)))
+        most = max(most, -(-(tokens + units_cost(some, scope.units) * some.under) // (some.under * UNITS_PER_RATE)))
     return most
 
 
@@ -233,7 +233,7 @@ def output_left(price: Price | None, nano: int, input_tokens: int, *, at_ms: int
     least = UNLIMITED
     for some in cases(price, input_tokens, scope, at_ms):
         into, out = _worst(some.rates, scope)
-        left = (nano * UNITS_PER_RATE - _units(some, scope.units)) * some.under // some.over - input_tokens * into
+        left = (nano * UNITS_PER_RATE - units_cost(some, scope.units)) * some.under // some.over - input_tokens * into
         least = min(least, left // out if out else least if left >= 0 else 0)
     return max(0, least)
 
@@ -260,7 +260,7 @@ def _paid(some: Terms, usage: Usage) -> int:
     if any(rare := _RARE_COUNTS(usage)):
         paid += sum(tokens * rate_of(rates, bucket) for bucket, tokens in zip(_RARE, rare, strict=True) if tokens)
     paid *= some.over
-    return paid + _units(some, usage.units) * some.under if usage.units else paid
+    return paid + units_cost(some, usage.units) * some.under if usage.units else paid
 
 
 def _rounded(amount: int, scale: int) -> int:
@@ -311,7 +311,8 @@ def rate_of(rates: Rates, name: str) -> int:
     return rate
 
 
-def _units(some: Terms, units: Mapping[str, int]) -> int:
+def units_cost(some: Terms, units: Mapping[str, int]) -> int:
+    """nano-USD per million."""
     return sum(count * some.each.get(name, DEAREST_UNIT) for name, count in units.items())
 
 

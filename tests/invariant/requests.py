@@ -37,10 +37,8 @@ def write(world: World, rules: Rulebook, marker: str) -> Written:
     endpoint, stream = random.choice(_ENDPOINTS), random.random() < 0.5
     planted = {name: random.choice(words) for name, words in world.canaries.items() if random.random() < 0.22}
     caller, session = random.choice(tuple(world.keys)), random.choice(world.sessions)
-    # As it is, or as it is written to hide it.
-    written = {
-        name: (random.choice(_DISGUISES) if random.random() < 0.3 else str)(word) for name, word in planted.items()
-    }
+    how = (_DISGUISES, (str,), (str,))  # As it is, or as it is written to hide it.
+    written = {name: random.choice(random.choice(how))(word) for name, word in planted.items()}
     pieces = [marker, *(f"{random.choice(_FILLER)} {word}" for word in written.values())]
     fields, unread = _fields(random, endpoint, pieces), frozenset[str]()
     if endpoint is Endpoint.CHAT and random.random() < 0.1:

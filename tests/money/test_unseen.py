@@ -253,19 +253,16 @@ def test_the_model_that_served_is_the_one_that_is_charged(
         assert gateway.lowpass("ledger", "verify")[0] == 0
 
 
-def test_a_region_that_costs_more_is_in_every_estimate_and_check_says_so(tmp_path: Path) -> None:
+def test_regions_and_fees_that_cost_more_are_in_every_estimate_and_check_says_so(tmp_path: Path) -> None:
     models = [model for model, place in shipped().models.values() if place in ("anthropic", "openai")]
     ruled = [(model, rule) for model in models for rule in (model.price.rules if model.price else ())]
     dear = [(model, rule) for model, rule in ruled if rule.region and not rule.service_tier]
-    assert len(dear) > 5
-    targets: dict[str, Any] = {}
+    targets: dict[str, Any] = {"searches": {"model": "perplexity/sonar-pro", "api_key": "x"}}
     for number, (model, rule) in enumerate(dear):
         targets |= {f"near-{number}": {"model": model.id, "api_key": "x", "region": rule.region}}
         targets |= {f"any-{number}": {"model": model.id, "api_key": "x"}}
-    routes = {
-        str(number): {"strategy": {"kind": "cheapest", "targets": [f"near-{number}", f"any-{number}"]}}
-        for number in range(len(dear))
-    }
+    pairs = {str(number): [f"near-{number}", f"any-{number}"] for number in range(len(dear))} | {"fee": ["searches"]}
+    routes = {name: {"strategy": {"kind": "cheapest", "targets": pair}} for name, pair in pairs.items()}
     policy = tmp_path / "policy.yaml"
     policy.write_text(json.dumps({"version": 1, "targets": targets, "routes": routes}))
     checked = lowpass(tmp_path, "check", "--policy", str(policy)).output
@@ -278,3 +275,8 @@ def test_a_region_that_costs_more_is_in_every_estimate_and_check_says_so(tmp_pat
         over, under = rule.times
         assert second["cost_usd"] == pytest.approx(first["cost_usd"] * over / under, rel=1e-6)
         assert f"near-{number}: in region {rule.region} {model.id} costs {over / under:g} times" in checked
+    request.write_text(json.dumps({"model": "fee", "messages": MESSAGES, "max_tokens": 100}))
+    explained = json.loads(lowpass(tmp_path, "explain", "--policy", str(policy), str(request), "--json").output)
+    (searches,) = explained["considered"]
+    assert len(dear) > 5
+    assert 0.014 < searches["cost_usd"] < searches["hold_usd"] < 0.017
