@@ -42,6 +42,9 @@ _FILTER_MESSAGES = ("output blocked by content filtering policy",)
 _QUOTA_CODES = {"insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active"}
 _QUOTA_MESSAGES = ("credit balance is too low", "insufficient balance")
 _MODEL_CODES = {"model_not_found", "model_decommissioned"}
+_MISSING = ("item", "response", "file", "conversation", "vector store", "thread", "batch", "container", "input")
+"""What a request names by its id: at 404 it is said to be missing by "… not found" or "no such …"."""
+_LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
 _AUTH_CODES = {"invalid_api_key", "api_key_invalid"}
 _SATURATED_CODES = {"service unavailable"}
 """vLLM with a bound on its queue (`--max-num-queued-reqs`, `--max-num-queued-tokens`)."""
@@ -86,7 +89,8 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     message = _message(error) or _sentence(status)
     codes = _codes(error) | _spent(error)
     kind = _kind(status, codes, message.lower(), _param(error))
-    return Failure(kind, message[:MESSAGE_LIMIT], status, _retry_after(headers, error), _param(error))
+    limits = tuple(sorted((name, value) for name, value in headers.items() if name.startswith(_LIMITS) and value))
+    return Failure(kind, message[:MESSAGE_LIMIT], status, _retry_after(headers, error), _param(error), limits)
 
 
 def streamed(payload: bytes) -> Failure:
@@ -120,6 +124,7 @@ def _kind(status: int, codes: set[str], message: str, param: str | None) -> Erro
         (ErrorKind.MODEL_MISSING, codes & _MODEL_CODES),
         (ErrorKind.AUTH, codes & _AUTH_CODES),
         (ErrorKind.SATURATED, status == 503 and codes & _SATURATED_CODES),
+        (ErrorKind.BAD_REQUEST, status == 404 and _names_missing(message, param)),
     )
     named = next((kind for kind, hit in kinds if hit), None)
     if named or status in _STATUS:
@@ -127,6 +132,12 @@ def _kind(status: int, codes: set[str], message: str, param: str | None) -> Erro
     if status < 400:
         return ErrorKind.MISDIRECTED
     return ErrorKind.BAD_REQUEST if status < 500 else ErrorKind.SERVER_ERROR
+
+
+def _names_missing(message: str, param: str | None) -> bool:
+    """What the request itself refers to does not exist; not the model, and not the address."""
+    named = any(message.startswith((f"{kind} ", f"no such {kind}", f"previous {kind}")) for kind in _MISSING)
+    return "model" not in message and (named or (param is not None and param != "model"))
 
 
 def _too_long(status: int, message: str, param: str | None) -> bool:

@@ -35,7 +35,7 @@ _UPSTREAM = ("api_error", "upstream_error")
 TABLE: dict[ErrorKind, Rule] = {
     ErrorKind.CONNECT: Rule(True, True, True, 502, *_UPSTREAM),
     ErrorKind.TIMEOUT: Rule(False, True, True, 504, *_UPSTREAM),
-    ErrorKind.RATE_LIMITED: Rule(True, True, False, 503, *_UPSTREAM),
+    ErrorKind.RATE_LIMITED: Rule(True, True, False, 429, "rate_limit_error", "rate_limit_exceeded"),
     ErrorKind.OVERLOADED: Rule(True, True, True, 503, *_UPSTREAM),
     ErrorKind.SATURATED: Rule(False, True, False, 503, "api_error", "saturated"),
     ErrorKind.SERVER_ERROR: Rule(True, True, True, 502, *_UPSTREAM),

@@ -303,4 +303,4 @@ def _unserved(request: Request, decision: Decision, health: Health) -> ClientErr
     if request.unsaid is not None and lacking:
         message, param = request.unsaid
         return ClientError(400, "invalid_request_error", message, param=param)
-    return no_target(decision.plan, decision.classification.data_class, health.resting)
+    return no_target(decision.plan, decision.classification.data_class, health.resting, health.limited)

@@ -10,7 +10,7 @@ from router.budget.loops import Kind, Tripped
 from router.errors import TABLE, ClientError
 from router.report.report import iso
 from router.types.account import Account, Refused, Unit
-from router.types.attempt import Attempt, Failure
+from router.types.attempt import Attempt, ErrorKind, Failure
 from router.types.decision import Dropped, Plan
 from router.types.price import usd_json, usd_text
 
@@ -31,17 +31,22 @@ def unknown_model(model: str, known: Iterable[str]) -> ClientError:
     return ClientError(404, "model_not_found", message, param="model")
 
 
-def no_target(plan: Plan, data_class: str, rest_s: Callable[[str], float]) -> ClientError:
+def no_target(
+    plan: Plan, data_class: str, rest_s: Callable[[str], float], limited: Callable[[str], bool]
+) -> ClientError:
     """403; or 503 when a target could serve but rests after failures, for `rest_s` seconds more, or its engine is not
-    up, or too busy to answer in time."""
+    up, or too busy to answer in time; 429 where all that rest have reached their rate `limited`."""
     reasons = [
         {"target": dropped.target, "reason": dropped.reason, "detail": dropped.detail} for dropped in plan.dropped
     ]
-    rests = [rest_s(dropped.target) for dropped in plan.dropped if dropped.reason == "circuit_open"]
+    rests = [dropped.target for dropped in plan.dropped if dropped.reason == "circuit_open"]
     if rests:
-        message = f"Every target of route '{plan.route}' that may serve this request is resting after failures."
-        again = (("retry-after", str(max(1, ceil(min(rests))))),)
-        return ClientError(503, "upstream_error", message, type="api_error", extra={"targets": reasons}, headers=again)
+        kind = ErrorKind.RATE_LIMITED if all(map(limited, rests)) else ErrorKind.CIRCUIT_OPEN
+        why = "has reached its rate limit" if kind is ErrorKind.RATE_LIMITED else "is resting after failures"
+        message = f"Every target of route '{plan.route}' that may serve this request {why}."
+        again, rule = (("retry-after", str(max(1, ceil(min(map(rest_s, rests)))))),), TABLE[kind]
+        extra: dict[str, object] = {"targets": reasons}
+        return ClientError(rule.status, rule.code, message, type=rule.type, extra=extra, headers=again)
     if down := [dropped for dropped in plan.dropped if dropped.reason in ("engine_down", "saturated")]:
         return _not_now(plan, down, reasons)
     if reasons and all(reason["reason"] == "unpriced" for reason in reasons):
@@ -133,6 +138,7 @@ def upstream_failed(failure: Failure, attempts: Sequence[Attempt]) -> ClientErro
     rule = TABLE[failure.kind]
     tried = [{"target": one.target.id, "outcome": one.outcome, "status": one.status} for one in attempts]
     headers = () if failure.retry_after_s is None else (("retry-after", str(ceil(failure.retry_after_s))),)
+    headers += failure.limits if failure.kind is ErrorKind.RATE_LIMITED else ()
     message = failure.message if rule.status == 400 else f"No target answered. Last: {failure.message}"
     return ClientError(
         rule.status,

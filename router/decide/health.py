@@ -28,6 +28,8 @@ SLOW = log(4)
 that take ten times as long."""
 SLOW_SHARE = 0.1
 """Of the requests, that a slow target is asked first by: they show when it is as quick as usual again."""
+WELL_S = 60.0
+"""A target that has answered within so many seconds is not gone, whatever it says of one request: 401, 403, 404 …"""
 LONGEST_RUN = 100
 """Failures in a row that are an outage of any target."""
 LATEST, USUAL = 0.3, 0.005
@@ -69,10 +71,14 @@ class _Latency:
 
 
 class _Circuit:
-    __slots__ = ("credit", "failures", "first", "probing", "rate", "rest_s", "resting_until", "run_limit", "whole")
+    __slots__ = (
+        *("credit", "failures", "first", "limited", "probing", "rate", "rest_s", "resting_until", "run_limit"),
+        *("well_at", "whole"),
+    )
 
     def __init__(self) -> None:
-        self.rate, self.credit = AT_FIRST, 0.0
+        self.rate, self.credit, self.well_at, self.limited = AT_FIRST, 0.0, -WELL_S, False
+        """… when it last succeeded, and whether it rests because of its rate limit."""
         self.failures, self.run_limit = 0, 0
         """Failures in a row, and how many of them are an outage."""
         self.rest_s, self.resting_until, self.probing = FIRST_REST_S, 0.0, False
@@ -109,6 +115,11 @@ class Health:
             return max(circuit.rest_s, suspended_s)
         return max(0.0, circuit.resting_until - self._clock(), suspended_s)
 
+    def limited(self, target: str) -> bool:
+        """Whether it rests because its rate limit is reached."""
+        circuit = self._circuits.get(target)
+        return circuit is not None and circuit.limited and circuit.resting_until > self._clock()
+
     def degraded(self, target: str) -> bool:
         """Whether the next request should ask other targets before `target`, if it has any.
 
@@ -135,6 +146,7 @@ class Health:
     def succeeded(self, target: str) -> None:
         circuit = self._circuit(target)
         circuit.rate += (1 - circuit.rate) * STEP
+        circuit.well_at, circuit.limited = self._clock(), False
         circuit.failures, circuit.rest_s, circuit.resting_until, circuit.probing = 0, FIRST_REST_S, 0.0, False
 
     def took(self, target: str, total_ms: int, first_ms: int | None, output: int) -> None:
@@ -145,12 +157,23 @@ class Health:
         else:
             circuit.whole.note(log(max(total_ms, LEAST_MS) / (START_TOKENS + output)), now)
 
-    def failed(self, target: str, *, trips: bool, retry_after_s: float | None = None) -> None:
-        """`retry_after_s` is the upstream's own wish; it is kept without opening the circuit."""
+    def failed(
+        self,
+        target: str,
+        *,
+        trips: bool,
+        refused: bool = False,
+        limited: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """`retry_after_s` is the upstream's own wish; it is kept without opening the circuit, and `limited` says that
+        its rate limit is reached. `refused`: by a status that may be about the request or about the target; it is the
+        former's fault where the latter has just answered others."""
+        trips = trips and not (refused and self._clock() - self._circuit(target).well_at < WELL_S)
         if not trips and not retry_after_s:
             return self.abandoned(target)
         circuit, now = self._circuit(target), self._clock()
-        circuit.probing = False
+        circuit.probing, circuit.limited = False, limited
         rest_s = min(retry_after_s or 0.0, LONGEST_WISH_S)
         if trips:
             if not circuit.failures:

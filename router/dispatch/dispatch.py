@@ -31,6 +31,8 @@ LEAST_TIME_MS = 10
 """No target is asked for an answer within less."""
 LARGEST_ERROR = 65_536
 """Bytes of a refusal that are read: what is larger explains nothing."""
+_REFUSED = frozenset({401, 403, 404, 405, 410, 421, 431, 451})
+"""Statuses of an upstream that may be about this request or about all."""
 LARGE = 262_144
 """Bytes of an answer that is decoded beside the event loop."""
 BACKOFF_S = 0.2
@@ -214,7 +216,13 @@ class AttemptLoop:
             lease.full()
         # What a request did wrong says nothing of the next one.
         wish = failure.retry_after_s if rule.fall_back else None
-        self._to.health.failed(target.id, trips=trips and alone, retry_after_s=wish if alone else None)
+        self._to.health.failed(
+            target.id,
+            trips=trips and alone,
+            refused=failure.status in _REFUSED,
+            limited=failure.kind is ErrorKind.RATE_LIMITED,
+            retry_after_s=wish if alone else None,
+        )
         return failure
 
     async def _exchange(self, record: AttemptRecord, view: View) -> Answered | Opened:

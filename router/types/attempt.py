@@ -155,6 +155,8 @@ class Failure(Struct, frozen=True):
     status: int | None = None
     retry_after_s: float | None = None
     param: str | None = None
+    limits: tuple[tuple[str, str], ...] = ()
+    """The upstream's own headers about its limits: the client paces itself by them."""
 
 
 # How good an answer was: what verifiers, judges and clients say, and what estimates learn from.

@@ -158,14 +158,14 @@ def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
 
 Raised = tuple[type[openai.APIStatusError], int, str]
 FAILED: Raised = (openai.InternalServerError, 502, "upstream_error")
-BUSY: Raised = (openai.InternalServerError, 503, "upstream_error")
 # What goes wrong → the exception, its status and its code.
 RAISES: dict[str, Raised] = {
     "chat/context-length": (openai.BadRequestError, 400, "context_length_exceeded"),
     "chat/content-filter": (openai.BadRequestError, 400, "content_filter"),
     "text-only": (openai.PermissionDeniedError, 403, "no_eligible_target"),
     "nobody": (openai.NotFoundError, 404, "model_not_found"),
-    **dict.fromkeys(("chat/overloaded", "chat/rate-limited"), BUSY),
+    "chat/overloaded": (openai.InternalServerError, 503, "upstream_error"),
+    "chat/rate-limited": (openai.RateLimitError, 429, "rate_limit_exceeded"),
     **dict.fromkeys(("chat/error-500", "chat/bad-json", "chat/cut"), FAILED),
     # The operator's key or account failed, not the client's: it must not ask its user for another key.
     **dict.fromkeys(("chat/auth", "chat/quota"), FAILED),
@@ -192,7 +192,7 @@ def test_the_right_exception(client: openai.OpenAI, gateway: Gateway, model: str
         assert (row["status"], row["cost"]) == (status, 0)
 
 
-@each_row("model, failed, wait_s", [("chat/flaky", 502, 0), ("chat/rate-limited-once", 503, RETRY_AFTER_S)])
+@each_row("model, failed, wait_s", [("chat/flaky", 502, 0), ("chat/rate-limited-once", 429, RETRY_AFTER_S)])
 def test_the_client_tries_again_when_told_to_and_as_late(
     client: openai.OpenAI, gateway: Gateway, upstream: Upstream, model: str, failed: int, wait_s: float
 ) -> None:

@@ -127,7 +127,7 @@ def test_the_same_target_is_asked_again(
 def rests(upstream: Upstream) -> dict[str, Any]:
     """A target that asks for a long pause, and is not asked again before."""
     body = json.dumps({"error": {"message": "Slow down.", "type": "rate_limit_error"}}).encode()
-    headers = {"content-type": "application/json", "retry-after": str(PAUSE_S)}
+    headers = {"content-type": "application/json", "retry-after": str(PAUSE_S), "x-ratelimit-remaining-tokens": "0"}
     upstream.behaviours["rests"] = Behaviour(page=lambda _: Page((body,), 429, headers))
     return target(upstream.url, "rests", retries=1)
 
@@ -155,10 +155,7 @@ def test_a_bad_request_is_no_other_target_s_problem(tmp_path: Path, upstream: Up
 
 def test_when_all_targets_fail_the_client_learns_what_was_tried(gateway: Gateway) -> None:
     reply = gateway.chat("all-fail")
-    assert {"code": "upstream_error", "type": "api_error", "kind": "overloaded"}.items() <= {
-        **reply.error,
-        "attempts": 0,
-    }.items()
+    assert [reply.error[name] for name in ("code", "type", "kind")] == ["upstream_error", "api_error", "overloaded"]
     rows = [(row["target"], row["outcome"], row["status"]) for row in reply.error["attempts"]]
     assert rows == [("first-bad", "server_error", 500), ("second-bad", "overloaded", 503)]
     row = gateway.settled(reply.id)
@@ -180,13 +177,14 @@ def test_while_all_that_may_serve_it_rest_the_client_is_told_when_to_come_back(
     """Another target of the route that could never serve it does not turn that into a refusal for good."""
     cannot = target(upstream.url, "normal", capabilities=["embeddings"])
     with serving(tmp_path, own(rests=rests(upstream), cannot=cannot)) as gateway:
-        assert gateway.chat("auto").status == 503
         reply = gateway.chat("auto")
-        assert (reply.status, reply.error["code"]) == (503, "upstream_error")
+        assert (reply.status, reply.headers["x-ratelimit-remaining-tokens"]) == (429, "0")
+        reply = gateway.chat("auto")
+        assert (reply.status, reply.error["code"]) == (429, "rate_limit_exceeded")
         assert 1 <= int(reply.headers["retry-after"]) <= PAUSE_S
         assert len(upstream.requests) == 1
         row = gateway.settled(reply.id)
-        assert (row["state"], row["status"], row["cost"], row["attempts"]) == ("released", 503, 0, [])
+        assert (row["state"], row["status"], row["cost"], row["attempts"]) == ("released", 429, 0, [])
 
 
 def test_time_in_which_a_target_was_waited_for_is_not_ours(gateway: Gateway) -> None:
