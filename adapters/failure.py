@@ -86,7 +86,7 @@ _STREAMED_STATUS = {
 def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     """A non-2xx answer as a `Failure`; header names in lower case. Never raises, whatever the body is."""
     error = _error(body)
-    message = _message(error) or _sentence(status)
+    message = _message(error) or f"The provider answered with status {status} and no message."
     codes = _codes(error) | _spent(error)
     kind = _kind(status, codes, message.lower(), _param(error))
     limits = tuple(sorted((name, value) for name, value in headers.items() if name.startswith(_LIMITS) and value))
@@ -96,7 +96,10 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
 def streamed(payload: bytes) -> Failure:
     """An error event inside a stream that began with status 200."""
     error = _error(payload)
-    statuses = (_STREAMED_STATUS.get(code) or _http_error(code) for code in sorted(_codes(error)))
+    statuses = (
+        _STREAMED_STATUS.get(code) or (int(code) if code.isdecimal() and 400 <= int(code) < 600 else None)
+        for code in sorted(_codes(error))
+    )
     return failure(next((status for status in statuses if status), 500), {}, payload)
 
 
@@ -197,14 +200,6 @@ def _param(error: dict[str, object]) -> str | None:
         return str(place[-1]) if isinstance(place, list) and place else None
     param = error.get("param")
     return param if isinstance(param, str) else None
-
-
-def _sentence(status: int) -> str:
-    return f"The provider answered with status {status} and no message."
-
-
-def _http_error(code: str) -> int | None:
-    return int(code) if code.isdecimal() and 400 <= int(code) < 600 else None
 
 
 def _retry_after(headers: Mapping[str, str], error: dict[str, object]) -> float | None:

@@ -152,7 +152,7 @@ def check(endpoint: Endpoint, body: Mapping[str, Raw]) -> None:
             raise _refused(name, f"`{name}` can't be sent through LiteLLM: leave it out.")
     if any(tool.get("type", "function") != "function" for tool in _objects(body, "tools")):
         raise _refused("tools", "Only tools of type `function` can be sent through LiteLLM.")
-    for address in _addresses(_contents(body)):
+    for address in _addresses([message.get("content") for message in _objects(body, "messages")]):
         if not address.startswith("data:"):
             raise _refused("messages", "LiteLLM would fetch this address itself: give the content as a `data:` URL.")
 
@@ -168,10 +168,6 @@ def _objects(body: Mapping[str, Raw], name: str) -> list[dict[str, object]]:
         return _OBJECTS.decode(body[name])
     except UNREADABLE:
         raise _refused(name, f"`{name}` must be a list of objects.") from None
-
-
-def _contents(body: Mapping[str, Raw]) -> list[object]:
-    return [message.get("content") for message in _objects(body, "messages")]
 
 
 def _addresses(value: object) -> Iterator[str]:

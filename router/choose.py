@@ -285,15 +285,15 @@ def _cap(name: str, limit: int, unit: Unit = Unit.USD) -> Account:
 
 
 def _route(rules: Rules, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:
-    name = model if model in rules.routes else _unaliased(rules, model)
+    name = (
+        model
+        if model in rules.routes
+        else next((name for pattern, name in rules.config.aliases.items() if fnmatchcase(model, pattern)), model)
+    )
     found = rules.routes.get(name)
     if found is None or ((caller.routes or caller.targets) and not may_name(rules, caller, name)):
         raise unknown_model(model, [name for name in rules.routes if may_name(rules, caller, name)])
     return found
-
-
-def _unaliased(rules: Rules, model: str) -> str:
-    return next((name for pattern, name in rules.config.aliases.items() if fnmatchcase(model, pattern)), model)
 
 
 def may_name(rules: Rules, caller: Caller, name: str) -> bool:

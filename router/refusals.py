@@ -137,8 +137,9 @@ def upstream_failed(failure: Failure, attempts: Sequence[Attempt]) -> ClientErro
     """What the client sees when the last attempt failed too."""
     rule = TABLE[failure.kind]
     tried = [{"target": one.target.id, "outcome": one.outcome, "status": one.status} for one in attempts]
-    headers = () if failure.retry_after_s is None else (("retry-after", str(ceil(failure.retry_after_s))),)
-    headers += failure.limits if failure.kind is ErrorKind.RATE_LIMITED else ()
+    headers = failure.limits if failure.kind is ErrorKind.RATE_LIMITED else ()
+    if failure.retry_after_s is not None:
+        headers = ("retry-after", str(ceil(failure.retry_after_s))), *headers
     message = failure.message if rule.status == 400 else f"No target answered. Last: {failure.message}"
     return ClientError(
         rule.status,

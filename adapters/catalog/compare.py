@@ -66,51 +66,6 @@ def _says(cells: Cells, cell: Cell, value: Decimal) -> bool:
     return bool(value) or (cell[:3] == ("", "", 0) and cell.name == "output") or cell.name not in RATES
 
 
-def to_row(cells: Cells, windows: Iterable[Row] = ()) -> Row:
-    """The price as the catalog has it: base rates, then rules, later ones winning."""
-    groups: dict[tuple[str, str, int], dict[str, Decimal]] = {}
-    for cell, value in cells.items():
-        groups.setdefault(cell[:3], {})[cell.name] = value
-    base = groups.pop(("", "", 0))
-    each = {name.removeprefix(EACH): value for name, value in base.items() if name.startswith(EACH)}
-    row: Row = {name: base[name] for name in RATES if name in base}
-    rules = list(_rules(cells, groups, tuple(windows)))
-    rules += [
-        {"region": name.removeprefix(REGION), "times": value} for name, value in base.items() if name.startswith(REGION)
-    ]
-    return row | ({"each": each} if each else {}) | ({"rules": rules} if rules else {})
-
-
-def _rules(
-    cells: Cells, groups: Mapping[tuple[str, str, int], Mapping[str, Decimal]], windows: tuple[Row, ...]
-) -> Iterator[Row]:
-    """Standard sizes, then tiers, then what holds at other times."""
-    factors = {tier: _factor(cells, tier) for _, tier, _ in groups if tier}
-    for when, tier, above in sorted(groups, key=lambda group: (group[0] == OFF_PEAK, group)):
-        figures = groups[when, tier, above]
-        rates = {name: value for name, value in figures.items() if name in RATES}
-        each = {name.removeprefix(EACH): value for name, value in figures.items() if name.startswith(EACH)}
-        less = max((group[2] for group in groups if group[:2] == (when, tier) and group[2] < above), default=0)
-        if factors.get(tier) is not None or (above and figures == groups.get((when, tier, less))):
-            continue
-        selector: Row = {"above": above} if above else {}
-        selector |= {"service_tier": tier} if tier else {}
-        selector |= {"since": when} if when and when != OFF_PEAK else {}
-        for window in windows if when == OFF_PEAK else ({},):
-            yield selector | window | rates | ({"each": each} if each else {})
-    yield from ({"service_tier": tier, "times": times} for tier, times in sorted(factors.items()) if times is not None)
-
-
-def _factor(cells: Cells, tier: str) -> Decimal | None:
-    """What every rate of a tier is in terms of the standard one, where that is one number."""
-    factors: set[Decimal | None] = set()
-    for cell, value in cells.items():
-        if cell.tier == tier and cell.name in RATES:
-            standard = cells.get(cell._replace(tier=""))
-            factors.add(value / standard if standard else None)
-    return factors.pop() if len(factors) == 1 else None
-
-
 def from_row(row: Mapping[str, Any]) -> dict[Cell, Decimal]:
     """The cells of a price of the catalog."""
     cells = dict(_figures(row, "", "", 0))

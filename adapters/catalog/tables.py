@@ -4,7 +4,6 @@ They are written by `python -m tools.catalog` (docs/prices.md). A table is never
 superseded ones stay: rows of ledgers name its version.
 """
 
-from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -78,14 +77,7 @@ def read_tables(path: Path) -> dict[str, list[Table]]:
         raise ValueError(f"prices/{path.name}: {error}") from None
 
 
-def write_tables(path: Path, tables: Mapping[str, Iterable[Table]]) -> None:
-    """One line a model: `git diff` then shows which prices have changed."""
-    rows = (_encode(model) + b": " + _encode(list(found)) for model, found in tables.items())
-    path.write_bytes(b"{\n" + b",\n".join(rows) + b"\n}\n")
-
-
 _DECODER = msgspec.json.Decoder(dict[str, list[Table]])
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def _stated(row: Struct) -> dict[str, Any]:

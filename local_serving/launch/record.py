@@ -134,7 +134,11 @@ def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int
     gone is ours if one of it is in the session of a guardian that we recorded.
     """
     sessions = {one.pid for one in children}
-    groups = [one.pid for one in children if alive(one) or _orphaned(one.pid, sessions)]
+    groups = [
+        one.pid
+        for one in children
+        if alive(one) or (_started(one.pid) == _GONE and any(_session(pid) in sessions for pid in members(one.pid)))
+    ]
     for group in groups:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
@@ -142,10 +146,6 @@ def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int
     while any(members(group) for group in groups) and monotonic() < deadline:
         sleep(0.01)
     return len(groups)
-
-
-def _orphaned(group: int, sessions: set[int]) -> bool:
-    return _started(group) == _GONE and any(_session(pid) in sessions for pid in members(group))
 
 
 def _session(pid: int) -> int:

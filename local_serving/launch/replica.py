@@ -104,7 +104,7 @@ class Said:
 
     def hear(self, line: str) -> None:
         text = _PREFIX.sub("", line).strip()
-        remedy = _remedy(text)
+        remedy = next((cause.remedy for cause in _CAUSES if any(word in text for word in cause.said)), "")
         if remedy and self._cause is None:
             self._cause = text, remedy
         if _EXCEPTION.match(text) and not any(vague in text for vague in _VAGUE):
@@ -137,10 +137,6 @@ def discreet(line: str) -> str:
     kind = _EXCEPTION.match(_PREFIX.sub("", line).strip())
     known = next((word for cause in _CAUSES for word in cause.said if word in line), "")
     return " ".join(filter(None, (place[0] if place else "", kind[0] if kind else "", known)))
-
-
-def _remedy(text: str) -> str:
-    return next((cause.remedy for cause in _CAUSES if any(word in text for word in cause.said)), "")
 
 
 # What an engine says of itself over HTTP: whether it is well, what it serves, how much it has to do.

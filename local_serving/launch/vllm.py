@@ -49,7 +49,11 @@ def environment(spec: Vllm, home: Path) -> dict[str, str]:
         **_caches(home),
         "PYTHONUNBUFFERED": "1",
         **(_OFFLINE if Path(spec.path).is_absolute() else {}),
-        **({} if spec.gpu else _on_cpu(spec)),
+        **(
+            {}
+            if spec.gpu
+            else {"VLLM_CPU_KVCACHE_SPACE": str(spec.cpu_cache_gib or 1), "VLLM_CPU_OMP_THREADS_BIND": "auto"}
+        ),
         **({"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"} if spec.adapters else {}),
         **({"VLLM_SERVER_DEV_MODE": "1"} if _sleeps(spec) else {}),
         **spec.environment,
@@ -125,10 +129,6 @@ def _caches(home: Path) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(cache / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
     }
-
-
-def _on_cpu(spec: Vllm) -> dict[str, str]:
-    return {"VLLM_CPU_KVCACHE_SPACE": str(spec.cpu_cache_gib or 1), "VLLM_CPU_OMP_THREADS_BIND": "auto"}
 
 
 def _sleeps(spec: Vllm) -> bool:

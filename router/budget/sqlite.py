@@ -123,7 +123,7 @@ class SqliteBudgets:
         return count
 
     async def expire(self, now_ms: int) -> None:
-        if self._journal.read(lambda connection: _has_expired(connection, now_ms)):
+        if self._journal.read(lambda connection: connection.execute(_EXPIRED, (now_ms,)).fetchone() is not None):
             await self._journal.call(lambda connection: _close_expired(connection, now_ms))
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
@@ -353,10 +353,6 @@ def _close(connection: sqlite3.Connection, identifier: str, now_ms: int) -> Chil
     for (below,) in connection.execute(_BELOW, (identifier,)).fetchall():
         _end(connection, below, now_ms)
     return _find(connection, identifier)
-
-
-def _has_expired(connection: sqlite3.Connection, now_ms: int) -> bool:
-    return connection.execute(_EXPIRED, (now_ms,)).fetchone() is not None
 
 
 def _close_expired(connection: sqlite3.Connection, now_ms: int) -> None:

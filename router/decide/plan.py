@@ -7,7 +7,7 @@ from typing_extensions import TypeIs
 
 from router.decide.eligibility import Gate, must_redact, sift
 from router.decide.weigh import Exploration, Ranks, Situation, Takes, explore, hopeless, noted, overtaken, spilled
-from router.types.decision import Candidate, Dropped, Estimate, Plan, Weighed
+from router.types.decision import Candidate, Dropped, Estimate, Plan
 from router.types.request import Request
 from router.types.target import Target
 
@@ -75,7 +75,9 @@ def weighed_plan(
         steps=steps,
         dropped=dropped,
         weighed=ranked.weighed,
-        queued=noted(gate.queues, _late(ranked.weighed)),
+        queued=noted(
+            gate.queues, frozenset([one.target for one in ranked.weighed if one.why in ("queued", "too_slow")])
+        ),
         tactic=ranked.tactic,
         explored=arm,
         propensity=likely,
@@ -87,10 +89,6 @@ def _in_time(targets: Iterable[Target], gate: Gate) -> tuple[tuple[Target, ...],
     eligible, dropped = sift(targets, gate)
     late = hopeless(eligible, gate.queues, gate.deadline_ms) if gate.queues else ()
     return ((), (*dropped, *late)) if late else (tuple(eligible), tuple(dropped))
-
-
-def _late(weighed: Sequence[Weighed]) -> frozenset[str]:
-    return frozenset([one.target for one in weighed if one.why in ("queued", "too_slow")])
 
 
 def _candidates(targets: Sequence[Target], gate: Gate, estimate: Estimates) -> tuple[Candidate, ...]:

@@ -139,12 +139,8 @@ def timely(situation: Situation) -> Vector:
     for at, one in enumerate(situation.targets):
         if one.id in situation.queues:
             spread = (forecast.total_p90_ms[at] - forecast.total_ms[at]) / Z90
-            chance[at] = _normal((deadline - forecast.total_ms[at]) / max(spread, _TINY))
+            chance[at] = (1 + erf(((deadline - forecast.total_ms[at]) / max(spread, _TINY)) / sqrt(2))) / 2
     return chance
-
-
-def _normal(z: float) -> float:
-    return (1 + erf(z / sqrt(2))) / 2
 
 
 def _late(step: Candidate, queues: Queues, deadline_ms: int | None, takes: Takes) -> bool:

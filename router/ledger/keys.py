@@ -247,11 +247,9 @@ def _key(row: Mapping[str, Any]) -> Key:
         rpm=row["rpm"],
         tpm=row["tpm"],
         parallel=row["parallel"],
-        expires=None if row["expires_ms"] is None else _date(row["expires_ms"]),
+        expires=None
+        if row["expires_ms"] is None
+        else datetime.fromtimestamp(row["expires_ms"] / 1000, UTC).isoformat(timespec="seconds"),
     )
     times = {name: row[name] for name in ("created_ms", "revoked_ms", "expires_ms", "used_ms", "previous_until_ms")}
     return Key(id=row["id"], terms=terms, **times)
-
-
-def _date(moment_ms: int) -> str:
-    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="seconds")

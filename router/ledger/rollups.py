@@ -81,7 +81,9 @@ def sums(connection: Connection, query: Query) -> Sums:
     found: Sums = {}
     for window in _windows(query):
         beyond = 0
-        if grouping is not None and _whole_hours(window):
+        if grouping is not None and all(
+            edge is None or edge % HOUR_MS == 0 for edge in (window.since_ms, window.until_ms)
+        ):
             beyond = progress(connection, grouping.name)
             _add_hours(connection, grouping, window, found)
         else:
@@ -122,10 +124,6 @@ def _windows(query: Query) -> list[Query]:
     cuts += [(first, last)] if first is None or first != last else []
     cuts += [(last, until)] if last != until else []
     return [structs.replace(query, since_ms=begin, until_ms=end) for begin, end in cuts]
-
-
-def _whole_hours(query: Query) -> bool:
-    return all(edge is None or edge % HOUR_MS == 0 for edge in (query.since_ms, query.until_ms))
 
 
 def _refuse_expired(connection: Connection, query: Query) -> None:

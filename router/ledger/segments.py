@@ -57,7 +57,7 @@ def _add_rows(connection: Connection, rows: Sequence[Kept]) -> None:
     names, ids = Names(connection), [kept.id for kept in rows]
     there: set[str] = set()
     unsettled: set[tuple[str, str]] = set()
-    for some in _some(ids):
+    for some in (ids[at : at + 500] for at in range(0, len(ids), 500)):
         there |= {identifier for (identifier,) in connection.execute(_LIVE.format(places(some)), some)}
         unsettled |= {(request, account) for request, account in connection.execute(_OPEN.format(places(some)), some)}
     gone = [kept for kept in rows if kept.id not in there]
@@ -66,10 +66,6 @@ def _add_rows(connection: Connection, rows: Sequence[Kept]) -> None:
     lines = [line for kept in gone for line in kept.bookings if (kept.id, str(line["account"])) not in unsettled]
     names.learn(str(line["account"]) for line in lines)
     past.add_bookings(connection, names, [[line[name] for name in past.BOOKING] for line in lines])
-
-
-def _some(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[at : at + 500] for at in range(0, len(ids), 500))
 
 
 def _add_sums(connection: Connection, segment: int) -> None:

@@ -38,7 +38,7 @@ class Stakes(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Stakes(
             failure_nano=_first(self.failure_nano, other.failure_nano),
             min_pass_rate=_first(self.min_pass_rate, other.min_pass_rate),
-            max_nano=_least(self.max_nano, other.max_nano),
+            max_nano=min((value for value in (self.max_nano, other.max_nano) if value is not None), default=None),
             deadline_ms=_first(self.deadline_ms, other.deadline_ms),
         )
 
@@ -58,10 +58,6 @@ def stakes(
         max_nano=None if max_cost is None else nano_from_usd(max_cost),
         deadline_ms=deadline_ms,
     )
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((value for value in (one, other) if value is not None), default=None)
 
 
 def _first(one: N | None, other: N | None) -> N | None:

@@ -15,14 +15,14 @@ import msgspec
 import pytest
 
 from adapters.catalog import compare, read, shipped
-from adapters.catalog.compare import OFF_PEAK, Cell, from_row, to_row
+from adapters.catalog.compare import OFF_PEAK, Cell, from_row
 from adapters.catalog.tables import read_tables
 from adapters.thinking import WORDS
 from router.testing.cli import lowpass
 from router.types.price import RATES
 from router.types.target import Capability, Contract, Licence, Model, Provider, Terms, Wire
 from tests.tables import data, each_row
-from tools.catalog.regenerate import regenerate
+from tools.catalog.regenerate import regenerate, to_row
 
 CATALOG = shipped()
 MODELS = [model for model, _ in CATALOG.models.values()]

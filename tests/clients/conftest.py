@@ -9,8 +9,10 @@ import pytest
 from pydantic import BaseModel
 
 from router.testing.upstream import BEHAVIOURS, TEXT, Upstream
+from tests.gateway.conftest import gateway
 from tests.gateway.running import Gateway, ordered, serving, target
 
+__all__ = ["gateway"]
 T = TypeVar("T")
 HELLO = "".join(TEXT)
 NORMAL_NANO = 20 * 1_000 + 10 * 2_000
@@ -37,16 +39,14 @@ def policy(url: str) -> dict[str, Any]:
     return {"version": 1, "targets": targets, "routes": {"auto": ordered("chat/normal")}}
 
 
-@pytest.fixture(scope="session")
-def clients_gateway(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream) -> Iterator[Gateway]:
-    with serving(tmp_path_factory.mktemp("clients"), policy(upstream_server.url)) as gateway:
+@pytest.fixture(scope="module")
+def served(
+    tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream, request: pytest.FixtureRequest
+) -> Iterator[Gateway]:
+    """Under the `policy` of the module, if it has one."""
+    made = getattr(request.module, "policy", policy)(upstream_server.url)
+    with serving(tmp_path_factory.mktemp("clients"), made) as gateway:
         yield gateway
-
-
-@pytest.fixture
-def gateway(clients_gateway: Gateway, upstream: Upstream) -> Iterator[Gateway]:
-    yield clients_gateway
-    clients_gateway.check_books()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from router.testing.upstream import REASONING, REFUSAL, Answer, Behaviour, Upstream
 from tests.clients.conftest import HELLO, NORMAL_NANO
-from tests.gateway.running import Gateway, ordered, serving, target, usd, user
+from tests.gateway.running import Gateway, ordered, target, usd, user
 
 WIRES = {"chat": "deepseek", "strict": "openai", "claude": "anthropic", "gemini": "gemini"}
 """Of targets, and whose each is."""
@@ -32,18 +32,6 @@ def policy(url: str) -> dict[str, Any]:
             targets[f"{wire}/{name}"] = row | ({"base_url": url} if wire in ("claude", "gemini") else {})
     aliases = {"claude-*-haiku*": "claude/normal", "claude-*": "auto"}
     return {"version": 1, "targets": targets, "routes": {"auto": ordered("chat/normal")}, "aliases": aliases}
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream) -> Iterator[Gateway]:
-    with serving(tmp_path_factory.mktemp("messages"), policy(upstream_server.url)) as gateway:
-        yield gateway
-
-
-@pytest.fixture
-def gateway(served: Gateway, upstream: Upstream) -> Iterator[Gateway]:
-    yield served
-    served.check_books()
 
 
 @pytest.fixture
@@ -187,7 +175,7 @@ def test_errors_are_anthropic_s(client: Any, gateway: Gateway) -> None:
         ({"messages": user([{"type": "fax"}])}, anthropic.BadRequestError, "invalid_request_error", "content[0].type"),
         ({"max_tokens": 0}, anthropic.BadRequestError, "invalid_request_error", "max_tokens must be"),
         ({"model": "chat/cut"}, anthropic.InternalServerError, "api_error", "No target answered"),
-        ({"model": "chat/rate-limited"}, anthropic.APIStatusError, "overloaded_error", "No target answered"),
+        ({"model": "chat/rate-limited"}, anthropic.RateLimitError, "rate_limit_error", "No target answered"),
     ]  # fmt: skip
     for change, expected, kind, words in rows:
         with pytest.raises(expected) as raised:

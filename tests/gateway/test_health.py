@@ -1,11 +1,12 @@
 """Targets that fail or are slow, and warm caches: how much of the traffic each keeps, and that others take the rest."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
 
 from router.decide.health import LONGEST_RUN, WARM
-from router.testing.upstream import BEHAVIOURS, Answer, Ask, Behaviour, Tokens, Upstream
+from router.testing.upstream import BEHAVIOURS, Answer, Ask, Behaviour, Page, Tokens, Upstream
 from router.types import clock
 from tests.gateway.running import Gateway, ordered, serving, target, tried, until, user
 from tests.tables import each_row
@@ -80,6 +81,20 @@ def test_a_single_target_that_fails_half_of_the_time_answers_the_other_half(
         statuses.append(gateway.chat("alone").status)
     assert set(statuses) == {200, 502}, "it is never closed off"
     assert statuses.count(200) > 130
+
+
+@each_row("status, message", [(404, "Item with id 'x' not found."), (404, "Not Found"), (403, "Not for this user.")])
+def test_what_may_be_the_fault_of_one_request_closes_off_no_target_that_answers_others(
+    gateway: Gateway, upstream: Upstream, status: int, message: str
+) -> None:
+    body, kind = json.dumps({"error": {"message": message}}).encode(), {"content-type": "application/json"}
+    for behaviour, expected in (
+        (BEHAVIOURS["normal"], {200}),
+        (Behaviour(page=lambda _: Page((body,), status, kind)), {400} if "Item" in message else {502}),
+        (BEHAVIOURS["normal"], {200}),
+    ):
+        upstream.behaviours["failing"] = behaviour
+        assert {gateway.chat("alone").status for _ in range(12)} == expected
 
 
 def test_the_circuit_opens_and_recovers(tmp_path: Path, upstream: Brown) -> None:

@@ -5,7 +5,7 @@ that the lists have and the catalog has not gets a card and a table. No card is 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -15,9 +15,13 @@ from msgspec import Struct
 
 from adapters.catalog import Card, CardFile, shipped
 from adapters.catalog.compare import (
+    EACH,
     LITELLM_MAP_PACKAGE,
+    OFF_PEAK,
     PACKAGE,
+    REGION,
     Cell,
+    Cells,
     Difference,
     Row,
     Source,
@@ -27,9 +31,8 @@ from adapters.catalog.compare import (
     litellm_map_load,
     load,
     package_version,
-    to_row,
 )
-from adapters.catalog.tables import Table, read_tables, write_tables
+from adapters.catalog.tables import Table, read_tables
 from router.types.price import RATES
 from tools.catalog.listed import Listed, from_map, from_openrouter
 
@@ -65,7 +68,7 @@ def regenerate(folder: Path, today: date) -> Regenerated:
             added.append(name)
         cards.setdefault(model.provider, CardFile(provider=model.provider, models={})).models[model.short] = model.card
     for prefix, tables in prices.items():
-        write_tables(folder / "prices" / f"{prefix}.json", tables)
+        _write_tables(folder / "prices" / f"{prefix}.json", tables)
     for prefix, file in cards.items():
         _write_cards(folder / "listed" / f"{prefix}.json", file)
     return Regenerated(tuple(changed), tuple(added), absent)
@@ -100,6 +103,13 @@ def _write_cards(path: Path, file: CardFile) -> None:
     encode = msgspec.json.Encoder(order="deterministic").encode
     rows = (encode(short) + b": " + encode(card) for short, card in sorted(file.models.items()))
     path.write_bytes(b'{"provider": ' + encode(file.provider) + b', "models": {\n' + b",\n".join(rows) + b"\n}}\n")
+
+
+def _write_tables(path: Path, tables: Mapping[str, Iterable[Table]]) -> None:
+    """One line a model: `git diff` then shows which prices have changed."""
+    encode = msgspec.json.Encoder(decimal_format="number").encode
+    rows = (encode(model) + b": " + encode(list(found)) for model, found in tables.items())
+    path.write_bytes(b"{\n" + b",\n".join(rows) + b"\n}\n")
 
 
 def _table(
@@ -146,3 +156,48 @@ def _made(row: Row, version: str, today: date) -> Table:
     rates: Row = {name: row[name] for name in RATES if name in row}
     rest: Row = {name: row[name] for name in ("each", "rules") if name in row}
     return msgspec.convert(rest | {"version": version, "checked": today, "rates": rates}, Table)
+
+
+def to_row(cells: Cells, windows: Iterable[Row] = ()) -> Row:
+    """The price as the catalog has it: base rates, then rules, later ones winning."""
+    groups: dict[tuple[str, str, int], dict[str, Decimal]] = {}
+    for cell, value in cells.items():
+        groups.setdefault(cell[:3], {})[cell.name] = value
+    base = groups.pop(("", "", 0))
+    each = {name.removeprefix(EACH): value for name, value in base.items() if name.startswith(EACH)}
+    row: Row = {name: base[name] for name in RATES if name in base}
+    rules = list(_rules(cells, groups, tuple(windows)))
+    rules += [
+        {"region": name.removeprefix(REGION), "times": value} for name, value in base.items() if name.startswith(REGION)
+    ]
+    return row | ({"each": each} if each else {}) | ({"rules": rules} if rules else {})
+
+
+def _rules(
+    cells: Cells, groups: Mapping[tuple[str, str, int], Mapping[str, Decimal]], windows: tuple[Row, ...]
+) -> Iterator[Row]:
+    """Standard sizes, then tiers, then what holds at other times."""
+    factors = {tier: _factor(cells, tier) for _, tier, _ in groups if tier}
+    for when, tier, above in sorted(groups, key=lambda group: (group[0] == OFF_PEAK, group)):
+        figures = groups[when, tier, above]
+        rates = {name: value for name, value in figures.items() if name in RATES}
+        each = {name.removeprefix(EACH): value for name, value in figures.items() if name.startswith(EACH)}
+        less = max((group[2] for group in groups if group[:2] == (when, tier) and group[2] < above), default=0)
+        if factors.get(tier) is not None or (above and figures == groups.get((when, tier, less))):
+            continue
+        selector: Row = {"above": above} if above else {}
+        selector |= {"service_tier": tier} if tier else {}
+        selector |= {"since": when} if when and when != OFF_PEAK else {}
+        for window in windows if when == OFF_PEAK else ({},):
+            yield selector | window | rates | ({"each": each} if each else {})
+    yield from ({"service_tier": tier, "times": times} for tier, times in sorted(factors.items()) if times is not None)
+
+
+def _factor(cells: Cells, tier: str) -> Decimal | None:
+    """What every rate of a tier is in terms of the standard one, where that is one number."""
+    factors: set[Decimal | None] = set()
+    for cell, value in cells.items():
+        if cell.tier == tier and cell.name in RATES:
+            standard = cells.get(cell._replace(tier=""))
+            factors.add(value / standard if standard else None)
+    return factors.pop() if len(factors) == 1 else None

@@ -134,7 +134,10 @@ def to_chat(body: dict[str, Raw]) -> Translated:
         effort = "none" if thinking.type == "disabled" else effort
         effort = effort or (_DEFAULT_EFFORT if thinking.type == "adaptive" else None)
     translated: Json = {
-        "messages": [*_system(fields.system), *_turns(fields.messages)],
+        "messages": [
+            *([{"role": "system", "content": _content(fields.system, "system")}] if fields.system else []),
+            *_turns(fields.messages),
+        ],
         "max_completion_tokens": fields.max_tokens,
         "stop": fields.stop_sequences or None,
         "reasoning_effort": effort,
@@ -167,10 +170,6 @@ def _response_format(form: OutputFormat | None) -> Json | None:
 
 
 # Turns. Results of tools come first in a user's turn, as the messages that chat has for them.
-
-
-def _system(system: str | list[ContentBlock] | None) -> list[Json]:
-    return [{"role": "system", "content": _content(system, "system")}] if system else []
 
 
 def _turns(turns: Iterable[MessagesTurn]) -> Iterator[Json]:

@@ -80,7 +80,10 @@ class Gemini:
             ask,
             n=n if isinstance(n, int) else 1,
             schema=next((record(schema) for schema in schemas if schema), None),
-            tools=tuple(Tool(str(f["name"]), _parameters(f)) for f in functions),
+            tools=tuple(
+                Tool(str(f["name"]), (record(f.get("parameters")) or record(_either(f, "parametersJsonSchema"))))
+                for f in functions
+            ),
             body=body,
         )
 
@@ -123,10 +126,6 @@ def _either(value: Json, camel: str) -> object:
     """Google reads both spellings of a field."""
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in camel)
     return value.get(camel, value.get(snake))
-
-
-def _parameters(function: Json) -> Json:
-    return record(function.get("parameters")) or record(_either(function, "parametersJsonSchema"))
 
 
 def _parts(answer: Answer, *, whole: bool) -> Iterator[Json]:

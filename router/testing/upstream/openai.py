@@ -233,7 +233,11 @@ class OpenAIEmbeddings:
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
         count = _inputs(ask.body["input"])
-        vector = _base64() if ask.body.get("encoding_format") == "base64" else list(VECTOR)
+        vector = (
+            base64.b64encode(struct.pack(f"<{len(VECTOR)}f", *VECTOR)).decode()
+            if ask.body.get("encoding_format") == "base64"
+            else list(VECTOR)
+        )
         rows = [{"object": "embedding", "index": i, "embedding": vector} for i in range(count)]
         spent = EMBEDDING.input * count
         reply: Json = {"object": "list", "data": rows, "model": self._flavour.name_of(ask)}
@@ -259,10 +263,6 @@ def models() -> Json:
 def _inputs(value: object) -> int:
     """One text, or one list of token ids, is one input."""
     return len(value) if isinstance(value, list) and not isinstance(value[0], int) else 1
-
-
-def _base64() -> str:
-    return base64.b64encode(struct.pack(f"<{len(VECTOR)}f", *VECTOR)).decode()
 
 
 def _answers(ask: Ask, behaviour: Behaviour) -> Iterator[Answer]:
