@@ -115,7 +115,7 @@ def read(folder: Path) -> Catalog:
         dict(card for path in sorted(paths) for card in _cards(path.stem, _read(path, CardFile), prices, licences))
         for paths in ((folder / "models").glob("*.yaml"), (folder / "listed").glob("*.json"))
     )
-    models = listed | written
+    models = written | {name: card for name, card in listed.items() if name not in written}
     providers = {name: _provider(name, row, models) for name, row in rows.items()}
     return Catalog(providers, licences, models, prices, frozenset(listed))
 
