@@ -1,13 +1,14 @@
 """A client's OpenAI chat request as typed values, for the wires that have to translate it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.failure import UNREADABLE
+from adapters.failure import UNREADABLE, failure
 from router.errors import ClientError
+from router.types.attempt import Call, Reply, StreamDecoder, UpstreamRequest
 
 Json = dict[str, Any]
 
@@ -139,7 +140,7 @@ _DECODER = msgspec.json.Decoder(Chat)
 _TRANSLATED = frozenset(Chat.__struct_fields__) | WITHOUT_COUNTERPART
 
 
-def parse(body: Mapping[str, Raw], refuses: tuple[str, ...] = ()) -> Chat:
+def parse(body: Mapping[str, Raw], refuses: Set[str] = frozenset()) -> Chat:
     """The request without the fields that the provider refuses; `ClientError` 400 names the place of a wrong type."""
     try:
         return _DECODER.decode(msgspec.json.encode({name: raw for name, raw in body.items() if name not in refuses}))
@@ -147,7 +148,7 @@ def parse(body: Mapping[str, Raw], refuses: tuple[str, ...] = ()) -> Chat:
         raise _refusal(error) from None
 
 
-def extras(body: Mapping[str, Raw], refuses: tuple[str, ...] = ()) -> dict[str, Any]:
+def extras(body: Mapping[str, Raw], refuses: Set[str] = frozenset()) -> dict[str, Any]:
     """The client's fields that are not OpenAI's: the provider may know them."""
     return {name: raw for name, raw in body.items() if name not in _TRANSLATED and name not in refuses}
 
@@ -196,3 +197,22 @@ def _refusal(error: Exception, name: str = "") -> ClientError:
 
 def _names_function(tool: object) -> bool:
     return isinstance(tool, dict) and isinstance(tool.get("function"), dict) and "name" in tool["function"]
+
+
+class TranslatingAdapter:
+    """The adapter of a wire that is not OpenAI's. Chat only."""
+
+    def __init__(
+        self,
+        encode: Callable[[Call], UpstreamRequest],
+        decode: Callable[[Call, bytes], Reply],
+        stream: Callable[[Call], StreamDecoder],
+    ) -> None:
+        self._encode, self.decode, self.stream, self.failure = encode, decode, stream, failure
+
+    def encode(self, call: Call) -> UpstreamRequest:
+        """Raises `ClientError` 400 for a body that is no chat request."""
+        try:
+            return self._encode(call)
+        except RecursionError:
+            raise ClientError(400, "invalid_request_error", "The request is nested too deeply.") from None

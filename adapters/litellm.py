@@ -459,18 +459,17 @@ def _litellm_answered(function: str, arguments: dict[str, Any]) -> Generator[Pie
 
 
 def _failed(error: Exception, begun: bool) -> Iterator[Piece]:
-    told = _missing(error) if isinstance(error, ImportError) else explain(error)
+    told = (
+        Failure(ErrorKind.MODEL_MISSING, f"LiteLLM can't be imported ({error.name} is missing): {REMEDY}")
+        if isinstance(error, ImportError)
+        else explain(error)
+    )
     if isinstance(told, Failure):
         yield UpstreamFailure(told)
     elif begun:
         yield UpstreamFailure(failure(told.status, told.headers, told.body))
     else:
         yield from (Head(told.status, told.headers), told.body, None)
-
-
-def _missing(error: ImportError) -> Failure:
-    """Nothing that another try could change: the next target may serve."""
-    return Failure(ErrorKind.MODEL_MISSING, f"LiteLLM can't be imported ({error.name} is missing): {REMEDY}")
 
 
 @cache

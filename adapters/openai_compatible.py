@@ -206,7 +206,9 @@ class OpenAICompatible:
         """Raises `ClientError` 400 for tools that can't be put into a grammar (`quirks.grammar_tools`)."""
         call = completion(call)
         quirks = call.target.provider.quirks
-        body = {name: raw for name, raw in call.body.items() if name not in quirks.refuses}
+        body, dropped = dict(call.body), tuple(call.body.keys() & quirks.refuses)
+        for name in dropped:
+            del body[name]
         if quirks.refuses:
             body = without_members(body, quirks.refuses)
         body["model"] = _raw(call.target.model.name)
@@ -216,13 +218,13 @@ class OpenAICompatible:
             body = with_strict(body)
         _keep_private(call, body)
         if call.endpoint is Endpoint.EMBEDDINGS:
-            return _request(call, body, "none")
+            return _request(call, body, "none", dropped)
         _stream(call, body)
         _cap(call, body)
         thinking = _think(call, body)
         if call.endpoint is Endpoint.RESPONSES:
             body["store"] = _FALSE
-        return _request(call, body, thinking)
+        return _request(call, body, thinking, dropped)
 
     def decode(self, call: Call, body: bytes) -> Reply:
         if call.endpoint is Endpoint.RESPONSES:
@@ -262,13 +264,13 @@ class OpenAICompatible:
         return failure(status, headers, body)
 
 
-def _request(call: Call, body: dict[str, Raw], thinking: str) -> UpstreamRequest:
+def _request(call: Call, body: dict[str, Raw], thinking: str, dropped: tuple[str, ...]) -> UpstreamRequest:
     headers = {"content-type": "application/json"}
     if call.target.api_key is not None:
         headers["authorization"] = f"Bearer {call.target.api_key.reveal()}"
     headers |= {name.lower(): value for name, value in call.target.headers.items()}
     path, sent = PATHS[call.endpoint], msgspec.json.encode(body)
-    return UpstreamRequest("POST", path, tuple(headers.items()), sent, thinking, call.request_id)
+    return UpstreamRequest("POST", path, tuple(headers.items()), sent, thinking, call.request_id, dropped)
 
 
 def _keep_private(call: Call, body: dict[str, Raw]) -> None:

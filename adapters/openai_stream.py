@@ -1,7 +1,7 @@
 """Answers on OpenAI's chat and completions wire, whole and streamed."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 
 import msgspec
@@ -231,7 +231,7 @@ def plain(fields: dict[str, Raw], answer: Answer) -> None:
     fields["choices"] = _raw(choices)
 
 
-def without_members(body: dict[str, Raw], refuses: tuple[str, ...]) -> dict[str, Raw]:
+def without_members(body: dict[str, Raw], refuses: Set[str]) -> dict[str, Raw]:
     """The request without what a provider refuses inside messages and tools: `messages.NAME` of `refuses`."""
     changed: dict[str, Raw] = {}
     for name in refuses:

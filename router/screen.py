@@ -214,10 +214,9 @@ class Screen:
         """What this request adds to its session."""
         default = self._sensitivity.default
         new = [cause for cause in seen.causes if cause.by not in _KNOWN and cause.data_class != default]
-        permanent = frozenset(cause.data_class for cause in new if _permanent(cause))
+        permanent = frozenset(
+            cause.data_class
+            for cause in new
+            if (cause.by in ("header", "detector_failed") or cause.by.startswith("unscannable"))
+        )
         return SessionClasses(permanent, frozenset(cause.data_class for cause in new) - permanent)
-
-
-def _permanent(cause: Cause) -> bool:
-    """No redaction takes it away."""
-    return cause.by in ("header", "detector_failed") or cause.by.startswith("unscannable")

@@ -52,15 +52,10 @@ def _replayed(trial: Trial, settings: Settings) -> Replayed:
         raise Refused("The policy is not sound.")
     # Half of the machine is left to the gateway.
     processes = max(1, (os.cpu_count() or 1) // 2)
-    others = _in_force(settings.policy)
+    others: list[Config] = []
+    with suppress(ConfigError):  # it helps where it can be read
+        others.append(load_policy(settings.policy, unlaunched(settings.policy)))
     return replay(ledger_of(settings), config, trial.since_ms, others=others, processes=processes)
-
-
-def _in_force(path: Path) -> list[Config]:
-    """It helps where it can be read."""
-    with suppress(ConfigError):
-        return [load_policy(path, unlaunched(path))]
-    return []
 
 
 @contextmanager

@@ -147,6 +147,8 @@ def _source(url: str) -> Json:
 
 # An OpenAI chat request → `POST /v1/messages`.
 
+_UNSAID = frozenset({"seed", "logit_bias", "presence_penalty", "frequency_penalty", "prediction", "logprobs"})
+"""Fields of OpenAI's that this wire has no words for, and that are left out."""
 VERIFY = "usage.inference_geo"
 VERSION = "2023-06-01"
 """Later versions refuse sampling parameters even from models that know them."""
@@ -190,9 +192,9 @@ def encode(call: Call) -> UpstreamRequest:
         **_tools(chat),
         **_geo(call.target),
     }
-    return UpstreamRequest(
-        "POST", "/v1/messages", _headers(call), msgspec.json.encode(body), _stated(control, thinking)
-    )
+    text, dropped = _stated(control, thinking), tuple(call.body.keys() & (refuses | _UNSAID))
+    sent = msgspec.json.encode(body)
+    return UpstreamRequest("POST", "/v1/messages", _headers(call), sent, text, dropped=dropped)
 
 
 def _geo(target: Target) -> Json:

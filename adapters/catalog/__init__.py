@@ -4,7 +4,7 @@ Models of `models/*.yaml` were written with the provider's pages at hand, those 
 have them (`python -m tools.catalog`); a model of the former is never in the latter.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +49,10 @@ class _Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     local: bool = False
     terms: _Terms = _Terms()
     quirks: _Quirks = _Quirks()
+    strict: bool = False
+    """It refuses fields that it does not know, such as those of foreign.yaml …"""
+    knows: tuple[str, ...] = ()
+    """… but for these."""
     abandoned: Abandoned = Abandoned.READ_ON
 
 
@@ -105,6 +109,7 @@ def shipped() -> Catalog:
 def read(folder: Path) -> Catalog:
     """Raises ValueError, naming the file, where data is not of its shape."""
     rows: dict[str, _Provider] = _read(folder / "providers.yaml", dict[str, _Provider])
+    foreign = sum(_read(folder / "foreign.yaml", dict[str, tuple[str, ...]]).values(), ())
     licences = {name: _licence(name, row) for name, row in _read(folder / "licences.yaml", dict[str, _Licence]).items()}
     prices = {
         f"{path.stem}/{short}": {table.version: priced(table.row(), table.version) for table in tables}
@@ -116,7 +121,7 @@ def read(folder: Path) -> Catalog:
         for paths in ((folder / "models").glob("*.yaml"), (folder / "listed").glob("*.json"))
     )
     models = written | {name: card for name, card in listed.items() if name not in written}
-    providers = {name: _provider(name, row, models) for name, row in rows.items()}
+    providers = {name: _provider(name, row, models, foreign) for name, row in rows.items()}
     return Catalog(providers, licences, models, prices, frozenset(listed))
 
 
@@ -133,7 +138,9 @@ def _cards(
         yield identifier, (Model(id=identifier, name=card.name or short, price=price, **facts), file.provider)
 
 
-def _provider(identifier: str, row: _Provider, models: Mapping[str, tuple[Model, str]]) -> Provider:
+def _provider(
+    identifier: str, row: _Provider, models: Mapping[str, tuple[Model, str]], foreign: Sequence[str]
+) -> Provider:
     """A snapshot of the same price as the model without its date is that model, whichever of them answers."""
     served = {model.name: model for model, place in models.values() if place == identifier and not row.local}
     prices = {}
@@ -141,7 +148,11 @@ def _provider(identifier: str, row: _Provider, models: Mapping[str, tuple[Model,
         plain = served.get(SNAPSHOT.sub("", name), model)
         if model.price is not None and (plain is model or not model.price.equals(plain.price)):
             prices[name] = structs.replace(model.price, version=f"{SERVED}{model.id}, {model.price.version}")
-    return Provider(id=identifier, **(_fields(row) | {"terms": Terms(**_fields(row.terms)), "prices": prices}))
+    unknown = set(foreign) - set(row.knows) if row.strict else set()
+    quirks = structs.replace(row.quirks, refuses=row.quirks.refuses | unknown)
+    facts = {name: value for name, value in _fields(row).items() if name not in ("strict", "knows")}
+    facts |= {"terms": Terms(**_fields(row.terms)), "quirks": quirks, "prices": prices}
+    return Provider(id=identifier, **facts)
 
 
 def _licence(identifier: str, row: _Licence) -> Licence:

@@ -250,7 +250,7 @@ def usage(tokens: Tokens) -> Usage:
         output_audio=audio_out,
         output_image=image_out,
         reasoning_source=source,
-        service_tier=_tier(tokens.traffic_type),
+        service_tier=tier(tokens.traffic_type.removeprefix("ON_DEMAND").lstrip("_")),
         violations=tuple(violations),
     )
 
@@ -277,11 +277,6 @@ def _of(details: list[Modality] | None, modality: str) -> int:
     if not details:
         return 0
     return sum(detail.token_count for detail in details if detail.modality == modality)
-
-
-def _tier(traffic: str) -> str:
-    """Vertex: ON_DEMAND, ON_DEMAND_PRIORITY, ON_DEMAND_FLEX, PROVISIONED_THROUGHPUT."""
-    return tier(traffic.removeprefix("ON_DEMAND").lstrip("_"))
 
 
 def _larger(before: int | None, after: int | None) -> int | None:

@@ -210,6 +210,10 @@ _TIERS = {"auto": None, "default": "standard"}
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 
 
+_UNSAID = frozenset({"logit_bias", "prediction", "verbosity"})
+"""Fields of OpenAI's that this wire has no words for, and that are left out."""
+
+
 def encode(call: Call) -> UpstreamRequest:
     """Raises `ClientError` for a body that is no chat request."""
     refuses = call.target.provider.quirks.refuses
@@ -232,7 +236,8 @@ def encode(call: Call) -> UpstreamRequest:
         ),
     }
     text = _stated(control, config.get("thinkingConfig"))
-    return UpstreamRequest("POST", _path(call), _headers(call), msgspec.json.encode(body), text)
+    dropped = tuple(call.body.keys() & (refuses | _UNSAID))
+    return UpstreamRequest("POST", _path(call), _headers(call), msgspec.json.encode(body), text, dropped=dropped)
 
 
 def _path(call: Call) -> str:

@@ -86,16 +86,11 @@ def of_llamacpp(model: Architecture, context: int, parallel: int, batch: int, ch
     for layers in model.attention:
         one = cache.width(layers) * layers.layers
         if layers.kind == "sliding":
-            total += one * min(context, _padded(layers.window * parallel + batch))
+            total += one * min(context, (ceil((layers.window * parallel + batch) / 256) * 256))
             total += one * min(context, layers.window + batch) * checkpoints * parallel
         else:
             total += one * context
     return total
-
-
-def _padded(cells: int) -> int:
-    """llama.cpp allots 256 at a time."""
-    return ceil(cells / 256) * 256
 
 
 # What engines take beside weights and caches. Bytes; each figure says whether it was measured, read or assumed.

@@ -1,8 +1,11 @@
 """The little of ASGI that the hot routes need."""
 
+import asyncio
 import logging
 import traceback
+import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -45,7 +48,25 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
             raise _too_large()
     if message["type"] == "http.disconnect":
         raise ClientError(400, "invalid_request_error", "The connection was closed before the body was complete.")
-    return b"".join(parts)
+    body = b"".join(parts)
+    coding = headers.get(b"content-encoding", b"identity").strip().lower()
+    return body if coding == b"identity" else await asyncio.to_thread(_unpacked, body, coding)
+
+
+def _unpacked(body: bytes, coding: bytes) -> bytes:
+    """gzip or deflate, as far as a body may be large. Raises a 400, 413 or 415 `ClientError`."""
+    if coding not in (b"gzip", b"deflate"):
+        message = "`content-encoding` may be gzip or deflate, or be left out."
+        raise ClientError(415, "unsupported_media_type", message, param="content-encoding")
+    unpacker, whole = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32), b""
+    with suppress(zlib.error):  # it then never comes to its end
+        whole = unpacker.decompress(body, LARGEST_BODY + 1)
+    if len(whole) > LARGEST_BODY:
+        raise _too_large()
+    if not unpacker.eof or unpacker.unused_data:
+        message = "The body is not what `content-encoding` says: it is something else, is cut off, or goes on."
+        raise ClientError(400, "invalid_request_error", message, param="content-encoding")
+    return whole
 
 
 def _too_large() -> ClientError:

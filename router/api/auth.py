@@ -90,4 +90,4 @@ def _secret(headers: Mapping[bytes, bytes]) -> bytes:
             return b64decode(sent.strip(), validate=True).partition(b":")[2]
         except binascii.Error:
             return b""
-    return headers.get(b"x-api-key", b"").strip()
+    return headers.get(b"x-api-key", headers.get(b"api-key", b"")).strip()

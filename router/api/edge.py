@@ -121,7 +121,7 @@ STARTED_A_TURN = 8
 """Requests that begin in one turn of the event loop, each about a millisecond of work: then streams go on, and
 `/health/live` is answered, while hundreds of requests wait that came at once."""
 
-_CREDENTIALS = (b"authorization", b"x-api-key")
+_CREDENTIALS = (b"authorization", b"x-api-key", b"api-key")
 """Headers of which a proxy in front and lowpass might each take another one."""
 _HOST = re.compile(rb"[\w.:%\[\]!$&'()*+,;=~-]*[ \t]*", re.ASCII)
 _FRAMING = (b"content-length", b"transfer-encoding")

@@ -1,6 +1,7 @@
 """The routes that models are called by, as one ASGI function: steps 1, 2 and 8 around the pipeline."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -72,6 +73,8 @@ def answer_headers(request: Request, served: Served) -> Headers:
         headers.append((b"x-lowpass-difficulty", b"%.3f" % seen.difficulty))
     if served.lowered:
         headers.append((b"x-lowpass-lowered", ", ".join(served.lowered).encode()))
+    if served.dropped:
+        headers.append((b"x-lowpass-dropped", ", ".join(sorted(served.dropped)).encode()))
     if served.decision.plan.queued:
         told = ", ".join(queue.told() for queue in served.decision.plan.queued if queue.spilled)
         headers += [(b"x-lowpass-spilled", told.encode())] if told else []
@@ -93,6 +96,11 @@ PATHS = {
     "/v1/embeddings": Endpoint.EMBEDDINGS,
 }
 COUNT = "/v1/messages/count_tokens"
+_TYPED = re.compile(
+    r"/*(?:openai/deployments/([^/]+)|(?:openai/|anthropic/|api/)?v1)?"
+    r"(/(?:chat/completions|completions|embeddings|responses|messages(?:/count_tokens)?|models(?:/.+?)?))/?"
+)
+"""Paths as base URLs make them that lack `/v1`, end in a slash, or are Azure's or a provider's; and a deployment."""
 _EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -132,8 +140,12 @@ class HotRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None:
-            await self._other(scope, receive, send)
-            return
+            if meant := _TYPED.fullmatch(scope.get("path", "")):
+                scope = {**scope, "path": f"/v1{meant[2]}", "deployment": meant[1]}
+                endpoint = PATHS.get(scope["path"])
+            if endpoint is None:
+                await self._other(scope, receive, send)
+                return
         visit = self._visits.enter(receive)
         visit.id = new_id()
         observed = None if self._observer is None else self._observer.begin(visit.id, endpoint, scope["headers"])
@@ -187,6 +199,10 @@ class HotRoutes:
         if scope["method"] != "POST":
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
         body = await read_body(by_name, visit.receive)
+        if deployment := scope.get("deployment"):
+            # Of two members of a name the later counts: what the body itself says.
+            rest = body.lstrip().removeprefix(b"{").lstrip()
+            body = b'{"model":%b%b%b' % (encode(deployment), b"" if rest.startswith(b"}") else b",", rest)
         if len(body) < LARGE:
             request = parse(endpoint, request_id, body, headers)
         else:

@@ -34,6 +34,7 @@ from router.types.account import BudgetStore, Journal, LedgerUnavailable, StoreU
 from router.types.attempt import PASSED
 from router.types.clock import created_ms, new_id, now_ms
 from router.types.logged import Said
+from router.types.price import usd_json
 from router.types.request import Caller, Endpoint
 from router.types.target import EngineState, Target
 
@@ -70,8 +71,8 @@ def rest(
         for router in routers:
             app.include_router(router, dependencies=guard)
     app.add_exception_handler(ClientError, _refused)
-    app.add_exception_handler(StoreUnavailable, _store_down)
-    app.add_exception_handler(LedgerUnavailable, _not_read)
+    app.add_exception_handler(StoreUnavailable, lambda request, _: _refused(request, store_down()))
+    app.add_exception_handler(LedgerUnavailable, lambda request, _: _refused(request, ledger_down()))
     app.add_exception_handler(HTTPException, _not_served)
     app.add_exception_handler(RequestValidationError, _invalid)
     return app
@@ -85,14 +86,6 @@ def answer(content: object, status: int = 200) -> Response:
 def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, ClientError)  # noqa: S101 - registered for this class alone
     return Response(encode(error.envelope()), error.status, dict(error.headers), media_type="application/json")
-
-
-def _not_read(request: Request, error: Exception) -> Response:
-    return _refused(request, ledger_down())
-
-
-def _store_down(request: Request, error: Exception) -> Response:
-    return _refused(request, store_down())
 
 
 def _not_served(request: Request, error: Exception) -> Response:
@@ -139,9 +132,15 @@ def models_routes(rules: Callable[[], Rules], started: int) -> APIRouter:
 
 
 def _card(name: str, rules: Rules, started: int) -> dict[str, Any]:
-    target = rules.config.targets.get(name)
-    owner = target.provider.id if target is not None else "lowpass"
-    return {"id": name, "object": "model", "created": started, "owned_by": owner}
+    target, card = rules.config.targets.get(name), {"id": name, "object": "model", "created": started}
+    if target is None:
+        return card | {"owned_by": "lowpass"}
+    model, price = target.model, target.model.price
+    facts: dict[str, Any] = {"context": model.context, "max_output": model.max_output}
+    facts |= {"capabilities": sorted(model.capabilities), "region": target.region or None}
+    if price is not None:
+        facts["usd_per_million"] = {name: Raw(usd_json(getattr(price, name))) for name in ("input", "output")}
+    return card | {"owned_by": target.provider.id, "lowpass": facts}
 
 
 # `/v1/route` decides without calling anyone, `/v1/decisions/{id}` explains.
@@ -299,7 +298,7 @@ def feedback_routes(
             await asyncio.sleep(READ_WITHIN_S)
             found = await asyncio.to_thread(answered, ledger, wanted)
         _check_known(wanted, [name for name, one in found.items() if may_judge(request.state.caller, one)])
-        source = _source(given)
+        source = f"{_OWN}.{given.source}" if given.source else _OWN
         _check_key(given.key, source, score, found)
         for one in found.values():
             count(score >= PASSED, contrary(one, source, score))
@@ -307,7 +306,8 @@ def feedback_routes(
             told = _said(one, source, score, weight, given.key or "")
             say(journal, told, one.about, now_ms())
         await journal.committed()
-        return answer({"object": "feedback", **_named(given), "score": score, "source": source})
+        named = {"ids": given.ids} if given.id is None else {"id": given.id}
+        return answer({"object": "feedback", **named, "score": score, "source": source})
 
     return router
 
@@ -356,10 +356,6 @@ def _score(given: Feedback) -> float:
     return given.score if given.score is not None else float(bool(given.passed))
 
 
-def _source(given: Feedback) -> str:
-    return f"{_OWN}.{given.source}" if given.source else _OWN
-
-
 def _said(one: Answered, source: str, score: float, weight: float, key: str) -> Said:
     return Said(
         request_id=one.request_id,
@@ -370,10 +366,6 @@ def _said(one: Answered, source: str, score: float, weight: float, key: str) -> 
         weight=weight,
         key=key,
     )
-
-
-def _named(given: Feedback) -> Mapping[str, object]:
-    return {"ids": given.ids} if given.id is None else {"id": given.id}
 
 
 def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:

@@ -140,26 +140,6 @@ class Incidents:
         """By kind, since the start."""
         self._journal = journal
 
-    def trip(
-        self,
-        row: ChainRow | SubjectRow,
-        kind: Kind,
-        scope: Scope,
-        subject: str,
-        reason: str,
-        *,
-        seen: int,
-        limit: int,
-        at_ms: int,
-        cool_down_ms: int,
-    ) -> Tripped:
-        """Each further trip of the same row rests twice as long."""
-        rest = min(cool_down_ms << min(row.trips, 32), max(LONGEST_MS, cool_down_ms))
-        row.trips += 1
-        tripped = Tripped(kind, scope, subject, reason, seen, limit, at_ms, at_ms + rest)
-        self.tell(tripped)
-        return tripped
-
     def tell(self, tripped: Tripped) -> None:
         self.counts[tripped.kind] += 1
         row = (tripped.at_ms, tripped.kind, tripped.scope, tripped.subject, tripped.reason, tripped.until_ms)
@@ -495,10 +475,12 @@ class Breaker:
         limit: int,
         now_ms: int,
     ) -> Tripped:
-        rest = self.loops.cool_down_ms
-        return self._incidents.trip(
-            row, kind, scope, subject, reason, seen=seen, limit=limit, at_ms=now_ms, cool_down_ms=rest
-        )
+        """Each further trip of the same row rests twice as long."""
+        rest = min(self.loops.cool_down_ms << min(row.trips, 32), max(LONGEST_MS, self.loops.cool_down_ms))
+        row.trips += 1
+        tripped = Tripped(kind, scope, subject, reason, seen, limit, now_ms, now_ms + rest)
+        self._incidents.tell(tripped)
+        return tripped
 
 
 def _share(count: tuple[Kind, int, int]) -> float:

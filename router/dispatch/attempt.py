@@ -126,6 +126,7 @@ class AttemptRecord:
         self.options, self.restorer, self.lease = options, restorer, lease
         """`restorer`: of an answer to a request with placeholders."""
         self.thinking = "none"
+        self.dropped: tuple[str, ...] = ()
         self.meter: Meter | None = None
         """Where a budget binds its stream."""
         self.status: int | None = None
@@ -399,6 +400,7 @@ class AttemptRecord:
             answered=answered,
             model_served=model_served,
             thinking=self.thinking,
+            dropped=self.dropped,
             classes=self.classes,
             redacted=self.restorer is not None and self.sent,
             region=region,

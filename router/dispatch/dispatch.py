@@ -229,7 +229,7 @@ class AttemptLoop:
         job, target = self.job, record.step.target
         adapter = self._to.adapters[target.provider.wire]
         sent = adapter.encode(record.call)
-        record.thinking = sent.thinking
+        record.thinking, record.dropped = sent.thinking, sent.dropped
         redacted, region = view.redacted is not None, job.request.limits.region
         outbound = OutboundRequest(job.gate.guard, target, sent, view.classes, redacted, region, record.lease.url)
         timeouts = target.timeouts if job.deadline is None else _cut(target.timeouts, job.deadline)

@@ -218,7 +218,10 @@ class Gateway(Client):
             "raw_path": path.encode(),
             "root_path": "",
             "query_string": query.encode(),
-            "headers": [(name.encode(), _latin(value)) for name, value in named.items()],
+            "headers": [
+                (name.encode(), (value if isinstance(value, bytes) else value.encode("latin-1")))
+                for name, value in named.items()
+            ],
             "client": ("127.0.0.1", 1),
             "server": self.address,
         }
@@ -230,11 +233,6 @@ def serving(home: Path, policy: object, environ: Mapping[str, str] | None = None
     """A started gateway; a test may stop it before the end."""
     with Gateway(home, policy, environ) as gateway:
         yield gateway
-
-
-def _latin(value: str | bytes) -> bytes:
-    """A header's value, which a test may give in bytes that no client would send."""
-    return value if isinstance(value, bytes) else value.encode("latin-1")
 
 
 def _handler(path: Path, as_json: bool) -> logging.Handler:

@@ -252,6 +252,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """There was something for the client, not only thoughts."""
     model_served: str = ""
     thinking: str = "none"
+    dropped: tuple[str, ...] = ()
     classes: frozenset[str] = frozenset()
     """Of what was sent: all that bound. Empty: not known."""
     redacted: bool = False
@@ -304,6 +305,8 @@ class UpstreamRequest(Struct, frozen=True):
     """The thinking control that the body really carries, e.g. "effort=low" or "budget=1024"."""
     request_id: str = ""
     """Sent as x-request-id, apart from `headers`, which are the same for every request to a target."""
+    dropped: tuple[str, ...] = ()
+    """Fields of the client's that the provider does not have."""
 
 
 class UpstreamResponse(Protocol):

@@ -366,6 +366,8 @@ class Served(Struct, frozen=True, kw_only=True):
     thinking: str
     lowered: tuple[str, ...] = ()
     """What was changed so that it fits its budgets: "route", "effort", "output"."""
+    dropped: tuple[str, ...] = ()
+    """Fields of the request that the target does not have."""
     loop: str = ""
     """What will stop the conversation if it goes on like this."""
     rates: tuple[tuple[Account, int], ...] = ()

@@ -308,7 +308,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
     """Has `/v1/responses` of its own."""
     private: dict[str, Any] = field(default_factory=dict)
     """Request fields that forbid the provider to keep or train on a request; an object joins the client's own."""
-    refuses: tuple[str, ...] = ()
+    refuses: frozenset[str] = frozenset()
     """Request fields that the provider answers with an error; dropped. `messages.NAME` is a member of messages, of
     their parts and of tools."""
     units: dict[str, int] = field(default_factory=dict)

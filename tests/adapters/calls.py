@@ -12,8 +12,8 @@ import yaml
 from msgspec import Raw
 from msgspec.structs import replace
 
-from adapters.anthropic import AnthropicAdapter
-from adapters.gemini import GeminiAdapter
+from adapters.anthropic import anthropic
+from adapters.gemini import gemini
 from adapters.openai_compatible import OpenAICompatible
 from router.errors import UpstreamFailure
 from router.types.attempt import Adapter, Call, ErrorKind, StreamDecoder
@@ -22,8 +22,8 @@ from router.types.target import Contract, Model, Provider, Quirks, Secret, Targe
 
 ADAPTER = OpenAICompatible()
 ADAPTERS: dict[Wire, Adapter] = {
-    Wire.ANTHROPIC: AnthropicAdapter(),
-    Wire.GEMINI: GeminiAdapter(),
+    Wire.ANTHROPIC: anthropic(),
+    Wire.GEMINI: gemini(),
     Wire.OPENAI_COMPATIBLE: ADAPTER,
 }
 HI = {"messages": [{"role": "user", "content": "Hi"}]}

@@ -36,7 +36,7 @@ both_wires = each_row("wire", PLAIN)
 def test_requests_are_translated(wire: Wire, row: dict[str, Any]) -> None:
     if wire not in row:
         return
-    quirks, thinking = Quirks(refuses=tuple(row.get("refuses", ()))), THINKING[row.get("thinking")]
+    quirks, thinking = Quirks(refuses=frozenset(row.get("refuses", ()))), THINKING[row.get("thinking")]
     made = call({**HI, **row.get("body", {})}, wire=wire, quirks=quirks, thinking=thinking, **row.get("call", {}))
     assert sent(made) == {**PLAIN[wire], **row[wire]}
     assert ADAPTERS[wire].encode(made).thinking == row.get("states", "none")
@@ -106,11 +106,12 @@ def counted(**more: Any) -> dict[str, Any]:
 
 NEW = Quirks(max_tokens_field="max_completion_tokens")
 RESPONSES, VECTORS = {"endpoint": E.RESPONSES}, {"input": "x", "dimensions": 8}
+SEED = {"quirks": Quirks(refuses=frozenset({"seed"}))}
 SEEDED = {"temperature": 1, "seed": 1, "metadata": {"session_id": "s"}}
 AFTER = {"role": "assistant", "content": "Hi"}
 BEFORE = AFTER | {"reasoning_content": "hm"}
 ASKED = {"role": "user", "content": 'No "reasoning_content"?'}
-FORGETS = Quirks(refuses=("messages.reasoning_content",))
+FORGETS = Quirks(refuses=frozenset({"messages.reasoning_content"}))
 
 
 @each_row(
@@ -131,7 +132,11 @@ FORGETS = Quirks(refuses=("messages.reasoning_content",))
         ({"stream": True}, {"stream": True, "quirks": Quirks(stream_usage=False)}, {"stream": True}),
         ({"stream": True}, {"stream": True, **RESPONSES}, {"stream": True, "store": False}),
         (counted(), {}, {}),
-        (SEEDED, {"quirks": Quirks(refuses=("seed",))}, {name: SEEDED[name] for name in ("temperature", "metadata")}),
+        (
+            SEEDED,
+            {"quirks": Quirks(refuses=frozenset({"seed"}))},
+            {name: SEEDED[name] for name in ("temperature", "metadata")},
+        ),
         (VECTORS, {"endpoint": E.EMBEDDINGS, "max_output": 9}, VECTORS),
         # thoughts that a provider does not take back stay here
         ({"messages": [ASKED, BEFORE]}, {}, {"messages": [ASKED, BEFORE]}),

@@ -7,16 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.budgets.report import Machine
 from bench.gpu.__main__ import measure as measure_gpu
 from bench.gpu.levels import Shape
 from bench.local import affinity, simulation, traffic
-from bench.local.checkpoints import vllm
 from bench.local.memory import Engine, Memory
 from bench.local.overhead import STREAMS, Overhead, Overheads, Round, Size, compare
-from bench.local.part import Goal, Unmeasured, missed
 from bench.local.prefix_cache import PrefixCache
-from bench.local.report import Report, render
 from bench.local.sites import embedded, engine
 from bench.local.spill import Outcome, Spill, outcome
 from bench.local.streams import Answer, Ask, Door, keep_busy
@@ -79,25 +75,6 @@ def test_an_answer_that_is_not_whole_is_lost_and_told() -> None:
     assert outcomes.lost == {"status 503": 1, "broken off": 1, "TimeoutError": 1}
     assert outcomes.shares == {"engine": 2, "provider": 1}
     assert outcomes.p50_ms == 2000
-
-
-def test_document_and_table_tell_every_figure_and_what_was_not_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    report = Report(date="2030-01-01", machine=Machine("CPU", 2, "3.11", (0.0, 0.1)), quick=True)
-    report = report.plus("plan", Memory(engines=(Engine("e", 150, 100),), absent=("vLLM: not here",)))
-    assert [(goal.what, goal.ok) for goal in report.goals] == [("e: memory, planned against measured", False)]
-    assert report.missed == missed(report.goals)
-    assert msgspec.to_builtins(report)["parts"]["plan"]["engines"][0]["planned"] == 150
-    text = render(report)
-    assert "| e: memory, planned against measured | within 10% | +50.0% (0 MiB planned, 0 MiB measured) | NO |" in text
-    assert "missed: e: memory" in text
-    assert "not measured: vLLM: not here" in text
-    goals = [Goal("w", "≥ 1", "0.5", False, "noise"), Goal("v", "≥ 1", "2", True)]
-    assert missed(goals) == ("w: 0.5, goal ≥ 1 (noise)",)
-    monkeypatch.delenv("LOWPASS_VLLM_PYTHON", raising=False)
-    with pytest.raises(Unmeasured, match="set LOWPASS_VLLM_PYTHON"):
-        vllm("vllm", "smollm2", 8)
 
 
 def test_a_cache_keeps_the_blocks_in_use_and_gives_up_the_end_of_those_that_were_used_longest_ago() -> None:

@@ -132,16 +132,6 @@ def test_weights_are_repeated_prompts(case: tuple[Floats, Floats, Truth]) -> Non
             assert metrics.harm(true, choice, 0.25, drawn[None]) == pytest.approx(expected)
 
 
-def test_grouped_switches_move_a_curve_very_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    ability = rng.random((4_000, 6))
-    true = Truth((rng.random((4_000, 6)) < ability).astype(float), rng.lognormal(-6, 1, (4_000, 6)))
-    swept = metrics.sweep(ability, true.cost, true)
-    grouped = metrics.aiq_norm(swept, true).item()
-    monkeypatch.setattr(metrics, "POINTS", 10**9)
-    assert grouped == pytest.approx(metrics.aiq_norm(swept, true).item(), abs=1e-3)
-
-
 def test_an_interval_holds_the_value_and_is_the_same_again() -> None:
     values = np.random.default_rng(0).normal(5, 1, 400)
     result = interval(lambda w: metrics.mean(values, w), 400)
@@ -196,13 +186,6 @@ def test_weights_of_calibration_are_repeated_prompts(seed: int) -> None:
 
 WEAK, STRONG = np.array([1.0, 0, 0, 1]), np.array([1.0, 1, 1, 0])
 """The strong one wins two prompts and loses one: a gap of one."""
-
-
-def test_shares_of_strong_calls_by_hand() -> None:
-    for merit, apgr, half, most in (([0, 3, 2, -1], 1.375, 0.125, 0.2), ([0, 0, 0, 0], 0.5, 0.5, 0.8)):
-        curve = pairs.gain(np.array(merit, float), WEAK, STRONG)
-        shares = [pairs.apgr(curve).item(), pairs.cpt(curve, 0.5).item(), pairs.cpt(curve, 0.8).item()]
-        assert shares == pytest.approx([apgr, half, most])
 
 
 @given(st.integers(0, 2**32))

@@ -43,7 +43,7 @@ def test_there_are_enough_models_and_their_ids_are_unique() -> None:
     for path in (compare.FOLDER / "providers.yaml", compare.FOLDER / "licences.yaml", *files):
         named = r"^(\"[^\"]+\"): \[" if path.suffix == ".json" else r"^(?:  )?([A-Za-z0-9][\w.-]*):"
         keys = re.findall(named, path.read_text("utf-8"), re.MULTILINE)
-        keys = [key for key in keys if key not in Provider.__struct_fields__]
+        keys = [key for key in keys if key not in (*Provider.__struct_fields__, "strict", "knows")]
         assert len(keys) == len(set(keys)), path.name
 
 
@@ -156,6 +156,7 @@ CARD = "context: 9, max_output: 9, capabilities: [chat]"
 TABLE = '{"version": "v 2026-11-21", "checked": "2026-11-21", "rates": {"input": 1, "output": 1}'
 SOUND = {
     "licences.yaml": "{MIT: {source: x}}",
+    "foreign.yaml": "{}",
     "providers.yaml": X + "}",
     "models/x.yaml": "{provider: x, models: {m: {" + CARD + "}}}",
     "prices/x.json": '{"m": [' + TABLE + "}]}",
@@ -286,7 +287,7 @@ def test_a_model_that_the_lists_know_gets_a_card_and_a_price_or_is_counted_by_wh
     others = ("a template of fine-tuned models", "the price of a region or a commitment, not of a model")
     absent = Counter([*(reason for _, reason in ABSENT), *others, "written by hand"])
     assert all(regenerated.absent[reason] >= count for reason, count in absent.items())
-    for file in ("providers.yaml", "licences.yaml", "models"):
+    for file in ("providers.yaml", "licences.yaml", "foreign.yaml", "models"):
         (copied.parent / file).symlink_to(compare.FOLDER / file)
     models = read(copied.parent).models
     (thinking, _), (azure, provider), (embedding, _) = (models[name] for name in regenerated.added)

@@ -204,6 +204,17 @@ def test_the_client_tries_again_when_told_to_and_as_late(
     assert [row["status"] for row in rows] == [failed, 200]
 
 
+@each_row("stream", [False, True])
+@each_row("model, dropped", [("native/normal", "keep_alive, min_p"), ("chat/normal", None)])
+def test_fields_of_other_servers_are_left_out_where_they_are_refused_and_named(
+    client: openai.OpenAI, upstream: Upstream, model: str, dropped: str | None, stream: bool
+) -> None:
+    create = client.chat.completions.with_raw_response.create
+    answer = create(model=model, messages=MESSAGES, stream=stream, extra_body={"min_p": 0.1, "keep_alive": "5m"})
+    assert answer.headers.get("x-lowpass-dropped") == dropped
+    assert (b"min_p" in upstream.requests[-1].body) == (dropped is None)
+
+
 @each_row("missing, asked", [("tools", {"messages": MESSAGES, "tools": [TOOL]}), ("vision", {"messages": IMAGES})])
 def test_a_target_that_can_not_is_named_with_what_it_lacks_and_not_tried_again_in_vain(
     client: openai.OpenAI, gateway: Gateway, upstream: Upstream, missing: str, asked: Any

@@ -63,7 +63,7 @@ def test_answers_carry_documented_headers(client: openai.OpenAI) -> None:
     stream = create(model="auto", messages=MESSAGES, max_tokens=8, stream=True)
     seen = {name for answer in (whole, stream) for name in answer.headers if name.startswith("x-")}
     assert seen <= ANSWER_HEADERS
-    now_and_then = {"x-lowpass-loop", "x-lowpass-lowered", "x-lowpass-spilled"}
+    now_and_then = {f"x-lowpass-{name}" for name in ("dropped", "loop", "lowered", "spilled")}
     assert {name for name in ANSWER_HEADERS if name.startswith("x-lowpass-")} - now_and_then <= seen
 
 

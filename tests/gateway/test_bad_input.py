@@ -1,7 +1,9 @@
 """Whatever a client sends: OpenAI's envelope with the field at fault, never a 500, never silence."""
 
+import gzip
 import json
 import re
+import zlib
 from contextlib import suppress
 from typing import Any
 
@@ -123,13 +125,44 @@ METHODS = {CHAT: "POST", "/v1/embeddings": "POST", "/v1/route": "POST", "/health
 METHODS |= {"/v1/budgets/day": "GET DELETE PATCH", "/v1/budgets": "GET"}
 """What a path is called with; everything else is refused."""
 OTHERS = [(m, path, 405) for path, own in METHODS.items() for m in VERBS if m not in own.split()]
-PATHS = ("/", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1//chat/completions", "/v2/x", "/%00")
+PATHS = ("/", "/v1", "/v1/chat", "/v1//chat/completions", "/v2/chat/completions", "/v2/x", "/%00")
 
 
 @each_row("method, path, status", [*OTHERS, *(("POST", path, 404) for path in PATHS)])
 def test_a_wrong_method_and_an_unknown_path_are_refused(gateway: Gateway, method: str, path: str, status: int) -> None:
     reply = gateway.request(method, path, b"{}" if method == "POST" else None)
     assert (reply.status, method == "HEAD" or bool(reply.error["message"])) == (status, True)
+
+
+TYPED = ("/chat/completions", "//v1/chat/completions", "/v1/chat/completions/", "/api/v1/chat/completions")
+AZURE = "/openai/deployments/auto/chat/completions?api-version=2024-10-21"
+
+
+@each_row("path", [*TYPED, "/openai/v1/chat/completions", AZURE])
+def test_paths_as_base_urls_make_them_are_served(gateway: Gateway, path: str) -> None:
+    """At Azure the model is in the path, and what the body says counts more."""
+    for body in ({"model": "auto"}, {}) if path == AZURE else ({"model": "auto"},):
+        row = gateway.settled(gateway.post(path, {"messages": MESSAGES, **body}).id)
+        assert (row["status"], row["requested"]) == (200, "auto")
+    assert gateway.get(path.replace("chat/completions", "models")).status == 200
+
+
+PLAIN = chat()
+PACKED = gzip.compress(PLAIN)
+
+
+@each_row(
+    "coding, body, status",
+    [
+        *(("gzip", PACKED, 200), (" GZIP", PACKED, 200), ("deflate", zlib.compress(PLAIN), 200)),
+        *(("identity", PLAIN, 200), ("gzip", PACKED[:-9], 400), ("gzip", PACKED + b"x", 400), ("gzip", PLAIN, 400)),
+        *(("gzip", gzip.compress(b" " * (33 << 20)), 413), ("br", PLAIN, 415), ("gzip, gzip", PACKED, 415)),
+    ],
+)
+def test_packed_bodies(gateway: Gateway, coding: str, body: bytes, status: int) -> None:
+    reply = gateway.request("POST", CHAT, body, {"content-encoding": coding})
+    assert reply.status == status
+    assert status in (200, 413) or reply.error["param"] == "content-encoding"
 
 
 def exchange(gateway: Gateway, *pieces: bytes) -> bytes:
