@@ -134,8 +134,9 @@ def _remedy(refused: Refused) -> str:
 
 
 def upstream_failed(failure: Failure, attempts: Sequence[Attempt]) -> ClientError:
-    """What the client sees when the last attempt failed too."""
-    rule = TABLE[failure.kind]
+    """What the client sees when the last attempt failed too; of a target that rests for its rate limit, that it does."""
+    limited = failure.kind is ErrorKind.CIRCUIT_OPEN and failure.status == TABLE[ErrorKind.RATE_LIMITED].status
+    rule = TABLE[ErrorKind.RATE_LIMITED if limited else failure.kind]
     tried = [{"target": one.target.id, "outcome": one.outcome, "status": one.status} for one in attempts]
     headers = failure.limits if failure.kind is ErrorKind.RATE_LIMITED else ()
     if failure.retry_after_s is not None:

@@ -187,7 +187,8 @@ class AttemptLoop:
         if fit.metered:
             record.metered_by(Meter(budget, step, job.request, fit))
         if not health.admit(target.id):
-            failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")
+            status = 429 if health.limited(target.id) else None
+            failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting.", status, health.resting(target.id))
             attempts.append(record.failed(failure))
             raise UpstreamFailure(failure)
         presence.reads_on = target.reads_on(call.stream)

@@ -66,10 +66,8 @@ def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:
     account = refused.account
     start, ends = account.window_start_ms, account.resets_at_ms
     window = start if ends is None or account.since_ms == start else start // max(1, ends - start)
-    needed, left = (_said(account.unit, amount) for amount in (refused.needed, refused.left))
-    row = (f"{EXHAUSTED}-{account.id}-{window}", now_ms, EXHAUSTED, account.id, f"{needed} needed, {left} left", ends)
+    unit = "USD" if account.unit is Unit.USD else "thinking tokens"
+    needed, left = (usd_text(n) if unit == "USD" else n for n in (refused.needed, refused.left))
+    reason = f"{needed} {unit} needed, {left} {unit} left"
+    row = (f"{EXHAUSTED}-{account.id}-{window}", now_ms, EXHAUSTED, account.id, reason, ends)
     journal.add(_EXHAUSTED, row)
-
-
-def _said(unit: Unit, amount: int) -> str:
-    return f"{usd_text(amount)} USD" if unit is Unit.USD else f"{amount} thinking tokens"
