@@ -134,7 +134,7 @@ def _remedy(refused: Refused) -> str:
 
 
 def upstream_failed(failure: Failure, attempts: Sequence[Attempt]) -> ClientError:
-    """What the client sees when the last attempt failed too; of a target that rests for its rate limit, that it does."""
+    """What the client sees when the last attempt failed too; of a target resting for its rate limit, that it does."""
     limited = failure.kind is ErrorKind.CIRCUIT_OPEN and failure.status == TABLE[ErrorKind.RATE_LIMITED].status
     rule = TABLE[ErrorKind.RATE_LIMITED if limited else failure.kind]
     tried = [{"target": one.target.id, "outcome": one.outcome, "status": one.status} for one in attempts]

@@ -238,7 +238,7 @@ def test_amounts_are_exact_and_held_is_apart_from_spent(gateway: Gateway) -> Non
     assert (shown["spent"], shown["remaining"]) == (refused["budget"]["spent"], left)
 
 
-BESIDE = ["/openai/v1/chat/completions", "/anthropic/v1/messages", "/v1/messages/batches", "/v1/images/generations"]
+BESIDE = ["/openai/v1/batches", "/anthropic/v1/messages/batches", "/v1/messages/batches", "/v1/images/generations"]
 BESIDE += ["/v1/audio/speech", "/v1beta/models/normal:generateContent", "/v1/chat/completions/../models"]
 
 
