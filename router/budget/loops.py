@@ -146,7 +146,7 @@ def _turn(messages: list[_Message], size: int, seed: int) -> Turn:
         said="" if last < 0 else (_arguments if messages[last].tool_calls else _content)(messages[last]),
         acts=last >= 0 and bool(messages[last].tool_calls),
         heard="\n".join([_content(message) for message in heard if message.role not in _RULES]),
-        media=any([_shows(message.content) for message in heard if isinstance(message.content, list)]),
+        media=any(part.type != "text" for row in heard if isinstance(row.content, list) for part in row.content),
     )
 
 
@@ -177,10 +177,6 @@ def _content(message: _Message) -> str:
 
 def _arguments(message: _Message) -> str:
     return " ".join([f"{call.function.name} {call.function.arguments}" for call in message.tool_calls or ()])
-
-
-def _shows(parts: list[_TextPart]) -> bool:
-    return any(part.type != "text" for part in parts)
 
 
 def _shortened(text: str) -> str:

@@ -371,6 +371,8 @@ _ONE_KIND = re.compile(
 
 _SPACED = Pattern(r"[!-~](?:[ \t\n][!-~]){9,}")
 """Ten single characters: no prose, hardly a table."""
+LONGEST_APART = 4_096
+"""Characters of such a run from which it is one piece: of millions of pieces each step is one long call."""
 
 
 def spaced(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
@@ -380,5 +382,7 @@ def spaced(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
         # The first and the last may belong to words.
         first = start + 3 if text[max(start - 1, 0) : start].isalnum() else start + 1
         last = end - 2 if text[end : end + 1].isalnum() else end
-        for blank in range(first, last, 2):
-            yield blank, blank + 1, "", False
+        if last - first > LONGEST_APART:
+            yield first, last, text[first + 1 : last : 2], False
+        else:
+            yield from ((blank, blank + 1, "", False) for blank in range(first, last, 2))

@@ -112,6 +112,7 @@ AMONG: dict[str, Write] = {
     "soft breaks": lambda value: quopri.encodestring(f"{'word ' * 14}{value}".encode()).decode().replace("@", "=40"),
     "JSON in JSON in JSON": lambda value: json.dumps(json.dumps({"a": json.dumps({"b": f"\n{value}\n"})})),
     "spaced": " ".join,
+    "spaced for long": lambda value: " ".join("v" * 5_000 + "." + value + "." + "w" * 5_000),
     "in lines": "\n".join,
 }
 AROUND = ("{}", "the value is {} you see", "see: {}", "请看 {} 谢谢", '{{"a": "{}"}}')
