@@ -465,11 +465,14 @@ class Upstream(Server):
         self.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         self._listening.set()
         self._loop.run_forever()
-        listener.close()
-        self._loop.run_until_complete(self._stop())
+        self._loop.run_until_complete(self._stop(listener))
         self._loop.close()
 
-    async def _stop(self) -> None:
+    async def _stop(self, listener: asyncio.Server) -> None:
+        for socket in listener.sockets:
+            self._loop.remove_reader(socket.fileno())
+        await asyncio.sleep(0)  # a client accepted in the last turn can not be attached to a listener that is closed
+        listener.close()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
