@@ -4,8 +4,11 @@ import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from math import isfinite
+from pathlib import Path
 
 import msgspec
+import yaml
+from msgspec import Struct
 
 from router.types.attempt import ErrorKind, Failure
 
@@ -17,70 +20,30 @@ LONGEST_WAIT_S = 3_600.0
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding hostile JSON raises: bad syntax or type, bytes that are not UTF-8, nesting without end."""
 
-_CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"}
-_CONTEXT_MESSAGES = (
-    "context length",
-    "context window",
-    "context size",
-    "maximum context",
-    "prompt is too long",
-    "max_model_len",  # vLLM: more output asked for than fits
-    "is too large to process",  # llama.cpp: a text longer than the batch that embeds it
-    "input is too long",
-    "exceeds the maximum number of tokens",
-)
-_FILTER_CODES = {
-    "content_filter",
-    "content_policy_violation",
-    "responsibleaipolicyviolation",
-    "moderation_blocked",
-    "data_inspection_failed",
-    "datainspectionfailed",
-}
-_FILTER_MESSAGES = ("output blocked by content filtering policy",)
-"""Anthropic says it in prose only."""
-_QUOTA_CODES = {"insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active"}
-_QUOTA_MESSAGES = ("credit balance is too low", "insufficient balance")
-_MODEL_CODES = {"model_not_found", "model_decommissioned"}
-_MISSING = ("item", "response", "file", "conversation", "vector store", "thread", "batch", "container", "input")
-"""What a request names by its id: at 404 it is said to be missing by "… not found" or "no such …"."""
 _LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
-_AUTH_CODES = {"invalid_api_key", "api_key_invalid"}
-_SATURATED_CODES = {"service unavailable"}
-"""vLLM with a bound on its queue (`--max-num-queued-reqs`, `--max-num-queued-tokens`)."""
 
-_STATUS = {
-    401: ErrorKind.AUTH,
-    402: ErrorKind.QUOTA,
-    403: ErrorKind.AUTH,
-    404: ErrorKind.MODEL_MISSING,
-    405: ErrorKind.MISDIRECTED,
-    408: ErrorKind.TIMEOUT,
-    410: ErrorKind.MISDIRECTED,
-    413: ErrorKind.CONTEXT_LENGTH,
-    421: ErrorKind.MISDIRECTED,
-    425: ErrorKind.OVERLOADED,
-    429: ErrorKind.RATE_LIMITED,
-    431: ErrorKind.MISDIRECTED,
-    451: ErrorKind.MISDIRECTED,
-    503: ErrorKind.OVERLOADED,
-    504: ErrorKind.TIMEOUT,
-    529: ErrorKind.OVERLOADED,
-}
-_STREAMED_STATUS = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""Types of errors inside a stream of status 200, and the status that they stand for (Anthropic's and OpenAI's)."""
+
+class _Sign(Struct, frozen=True):
+    kind: ErrorKind
+    at: tuple[int, ...] = ()
+    codes: frozenset[str] = frozenset()
+    params: tuple[str, ...] = ()
+    phrases: tuple[str, ...] = ()
+
+
+class _Table(Struct, frozen=True):
+    """`failures.yaml`."""
+
+    signs: tuple[_Sign, ...]
+    statuses: dict[ErrorKind, tuple[int, ...]]
+    streamed: dict[str, int]
+    named: tuple[str, ...]
+
+
+_TABLE = msgspec.convert(
+    yaml.load(Path(__file__).with_name("failures.yaml").read_text("utf-8"), yaml.CSafeLoader), _Table
+)
+_STATUS = {status: kind for kind, statuses in _TABLE.statuses.items() for status in statuses}
 
 
 def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
@@ -97,7 +60,7 @@ def streamed(payload: bytes) -> Failure:
     """An error event inside a stream that began with status 200."""
     error = _error(payload)
     statuses = (
-        _STREAMED_STATUS.get(code) or (int(code) if code.isdecimal() and 400 <= int(code) < 600 else None)
+        _TABLE.streamed.get(code) or (int(code) if code.isdecimal() and 400 <= int(code) < 600 else None)
         for code in sorted(_codes(error))
     )
     return failure(next((status for status in statuses if status), 500), {}, payload)
@@ -120,33 +83,20 @@ NO_JSON = malformed("The provider's answer is not the JSON that its API promises
 
 
 def _kind(status: int, codes: set[str], message: str, param: str | None) -> ErrorKind:
-    kinds = (
-        (ErrorKind.CONTENT_FILTER, codes & _FILTER_CODES or any(words in message for words in _FILTER_MESSAGES)),
-        (ErrorKind.CONTEXT_LENGTH, codes & _CONTEXT_CODES or _too_long(status, message, param)),
-        (ErrorKind.QUOTA, codes & _QUOTA_CODES or any(words in message for words in _QUOTA_MESSAGES)),
-        (ErrorKind.MODEL_MISSING, codes & _MODEL_CODES),
-        (ErrorKind.AUTH, codes & _AUTH_CODES),
-        (ErrorKind.SATURATED, status == 503 and codes & _SATURATED_CODES),
-        (ErrorKind.BAD_REQUEST, status == 404 and _names_missing(message, param)),
-    )
-    named = next((kind for kind, hit in kinds if hit), None)
-    if named or status in _STATUS:
-        return named or _STATUS[status]
-    if status < 400:
-        return ErrorKind.MISDIRECTED
-    return ErrorKind.BAD_REQUEST if status < 500 else ErrorKind.SERVER_ERROR
+    for sign in _TABLE.signs:
+        says = codes & sign.codes or param in sign.params or any(phrase in message for phrase in sign.phrases)
+        if says and (status in sign.at or not sign.at):
+            return sign.kind
+    if status == 404 and _names_missing(message, param):
+        return ErrorKind.BAD_REQUEST
+    default = ErrorKind.MISDIRECTED if status < 400 else ErrorKind.BAD_REQUEST if status < 500 else None
+    return _STATUS.get(status, default or ErrorKind.SERVER_ERROR)
 
 
 def _names_missing(message: str, param: str | None) -> bool:
     """What the request itself refers to does not exist; not the model, and not the address."""
-    named = any(message.startswith((f"{kind} ", f"no such {kind}", f"previous {kind}")) for kind in _MISSING)
+    named = any(message.startswith((f"{kind} ", f"no such {kind}", f"previous {kind}")) for kind in _TABLE.named)
     return "model" not in message and (named or (param is not None and param != "model"))
-
-
-def _too_long(status: int, message: str, param: str | None) -> bool:
-    """Some providers say it in prose only; vLLM names `input_tokens`."""
-    said = param == "input_tokens" or any(words in message for words in _CONTEXT_MESSAGES)
-    return status in (400, 413, 422) and said
 
 
 def _error(body: bytes) -> dict[str, object]:

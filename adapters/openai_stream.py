@@ -1,5 +1,6 @@
 """Answers on OpenAI's chat and completions wire, whole and streamed."""
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
@@ -81,7 +82,8 @@ class Said(Struct):
     @property
     def thoughts(self) -> str:
         parts = self.content if isinstance(self.content, list) else ()
-        return self.reasoning_content or self.reasoning or "".join(part.thought for part in parts)
+        shown = max(self.reasoning_content or "", self.reasoning or "", key=len)
+        return shown or "".join(part.thought for part in parts)
 
     @property
     def answers(self) -> bool:
@@ -92,9 +94,13 @@ class Said(Struct):
 
     @property
     def chars(self) -> int:
-        calls = [call.function.arguments for call in self.tool_calls or () if call.function]
-        texts = (self.text, self.refusal, self.thoughts, *calls)
-        return sum(len(text) for text in texts if text)
+        calls = [self.function_call, *(call.function for call in self.tool_calls or ())]
+        texts = [self.text, self.refusal, *(text for call in calls if call for text in (call.name, call.arguments))]
+        shown = len(self.thoughts)
+        if self.reasoning_details:  # the same thoughts once more, where both are there
+            values = (row.get(name) for row in self.reasoning_details for name in ("text", "summary"))
+            shown = max(shown, sum(len(value) for value in values if isinstance(value, str)))
+        return shown + sum(len(text) for text in texts if text)
 
 
 _SILENCE = Said()
@@ -314,8 +320,8 @@ def opens(text: str) -> bool:
 #
 # Why this can't go wrong: all bytes around the text are compared, from `data:` to the blank line. Inside a JSON
 # string every quote is escaped, so bytes without a quote, or with escaped quotes only, are one string. Usage, errors,
-# finish reasons, other choices and merged events differ outside the text, and are parsed. The text itself passes
-# unchecked.
+# finish reasons, other choices and merged events differ outside the text, and are parsed. The text itself has to be
+# the inside of a JSON string.
 
 _PADDINGS = (b'"obfuscation":"', b'"p":"')
 """Random strings by which OpenAI and Mistral hide the text's length; they come after the text."""
@@ -467,7 +473,7 @@ class ChatStream(EventStream):
         if self._template is None or self._events.pending:
             return None
         hit = self._template.stamp(event)
-        if hit is None or not is_text(event):
+        if hit is None or not is_text(event) or not _one_text(hit[0]):
             return None
         text, stamped = hit
         self.output_chars += len(text)
@@ -554,6 +560,18 @@ class ChatStream(EventStream):
             if self._call.stream_usage:
                 fields["usage"] = NULL
         return fields
+
+
+def _one_text(text: bytes) -> bool:
+    """Whether it is the inside of a JSON string; half an emoji is, as its other half may come with the next event."""
+    try:
+        _TEXT.decode(b'"%b"' % text)
+    except UNREADABLE:
+        try:
+            json.loads(b'"%b"' % text)
+        except ValueError:
+            return False
+    return True
 
 
 def _characters(text: bytes) -> int:

@@ -100,9 +100,9 @@ def joined(events: Iterable[bytes]) -> bytes:
 
 
 def frame(payload: bytes, event: bytes = b"") -> bytes:
-    """One event as bytes; each line of the payload becomes a `data` line."""
+    """One event as bytes. Line feeds of a payload, which is JSON, stand between its values: each becomes a blank."""
     if b"\n" in payload:
-        payload = payload.replace(b"\n", b"\ndata: ")
+        payload = payload.replace(b"\n", b" ")
     return b"event: %b\ndata: %b\n\n" % (event, payload) if event else b"data: %b\n\n" % payload
 
 

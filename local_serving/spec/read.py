@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import yaml
 
 from local_serving.plan.gpus import GPUS
-from local_serving.spec import spec as vllm
 from local_serving.spec.document import Document, Place, Shape, did_you_mean, parse
 from local_serving.spec.spec import Attention, EngineError, EngineSpec, External, Llamacpp, Vllm
+
+_VLLM: dict[str, list[Any]] = yaml.load(Path(__file__).with_name("vllm.yaml").read_text("utf-8"), yaml.CSafeLoader)
+"""Words that vLLM knows."""
 
 # What a spec of sound shape can still get wrong: each check yields its findings, with the place and the remedy.
 
@@ -129,9 +132,11 @@ def _parsers(spec: Vllm) -> Iterator[Finding]:
     """Plug-ins bring parsers of their own."""
     plugged = " ".join(spec.arguments)
     if spec.reasoning and "--reasoning-parser-plugin" not in plugged:
-        yield from _known(("reasoning", "parser"), "reasoning parser", spec.reasoning.parser, vllm.REASONING_PARSERS)
+        yield from _known(
+            ("reasoning", "parser"), "reasoning parser", spec.reasoning.parser, _VLLM["reasoning_parsers"]
+        )
     if spec.tools and "--tool-parser-plugin" not in plugged:
-        yield from _known(("tools",), "tool parser", spec.tools, vllm.TOOL_PARSERS)
+        yield from _known(("tools",), "tool parser", spec.tools, _VLLM["tool_parsers"])
     if spec.runner == "pooling" and (spec.tools or spec.reasoning):
         key = "tools" if spec.tools else "reasoning"
         yield Finding((key,), f"{key} for an engine that only embeds", f"remove {key}, or runner: pooling")
@@ -143,7 +148,7 @@ def _sleep(spec: Vllm) -> Iterator[Finding]:
 
 
 def _quantization(spec: Vllm) -> Iterator[Finding]:
-    yield from _known(("quantization",), "quantisation", spec.quantization, ("", *vllm.QUANTIZATIONS))
+    yield from _known(("quantization",), "quantisation", spec.quantization, ("", *_VLLM["quantizations"]))
     bits = _BITS.get(spec.quantization)
     if bits and spec.weight_bits >= 16:
         what = f"weights of {spec.weight_bits:g} bits contradict quantization: {spec.quantization}"
@@ -162,9 +167,10 @@ def _adapters(spec: Vllm) -> Iterator[Finding]:
         if adapter.name in (spec.served or (spec.model.rpartition("/")[2],)):
             what = f"the adapter '{adapter.name}' is called as the model itself"
             yield Finding(("adapters", index, "name"), what, "give it another name")
-        if adapter.rank not in vllm.LORA_RANKS:
-            ranks = ", ".join(map(str, vllm.LORA_RANKS))
-            above = next((rank for rank in vllm.LORA_RANKS if rank > adapter.rank), vllm.LORA_RANKS[-1])
+        known = _VLLM["lora_ranks"]
+        if adapter.rank not in known:
+            ranks = ", ".join(map(str, known))
+            above = next((rank for rank in known if rank > adapter.rank), known[-1])
             what = f"vLLM takes no adapters of rank {adapter.rank}, only {ranks}"
             yield Finding(("adapters", index, "rank"), what, f"write the next one: {above}")
 

@@ -149,13 +149,16 @@ class Health:
         circuit.well_at, circuit.limited = self._clock(), False
         circuit.failures, circuit.rest_s, circuit.resting_until, circuit.probing = 0, FIRST_REST_S, 0.0, False
 
-    def took(self, target: str, total_ms: int, first_ms: int | None, output: int) -> None:
-        """The time of an answer of so many tokens; of a stream `first_ms` alone, as its client decides the rest."""
-        circuit, now = self._circuit(target), self._clock()
-        if first_ms is not None:
-            circuit.first.note(log(max(first_ms, LEAST_MS)), now)
-        else:
-            circuit.whole.note(log(max(total_ms, LEAST_MS) / (START_TOKENS + output)), now)
+    def took(self, target: str, total_ms: int, first_ms: int | None, output: int, *, at_least: bool = False) -> None:
+        """The time of an answer of so many tokens; of a stream `first_ms` alone, as its client decides the rest.
+
+        `at_least`: it was not waited for to its end, so only a time above the latest says anything.
+        """
+        circuit = self._circuit(target)
+        latency = circuit.whole if first_ms is None else circuit.first
+        took = log(max(total_ms, LEAST_MS) / (START_TOKENS + output) if first_ms is None else max(first_ms, LEAST_MS))
+        if not at_least or (latency.answers >= WARM and took > latency.latest):
+            latency.note(took, self._clock())
 
     def failed(
         self,
@@ -166,15 +169,16 @@ class Health:
         limited: bool = False,
         retry_after_s: float | None = None,
     ) -> None:
-        """`retry_after_s` is the upstream's own wish; it is kept without opening the circuit, and `limited` says that
-        its rate limit is reached. `refused`: by a status that may be about the request or about the target; it is the
-        former's fault where the latter has just answered others."""
+        """`retry_after_s`: the upstream's own wish, which is kept where its rate limit is reached (`limited`), without
+        opening the circuit, and in an outage. `refused`: by a status that may be about the request or about the target;
+        it is the former's fault where the latter has just answered others."""
         trips = trips and not (refused and self._clock() - self._circuit(target).well_at < WELL_S)
         if not trips and not retry_after_s:
             return self.abandoned(target)
         circuit, now = self._circuit(target), self._clock()
         circuit.probing, circuit.limited = False, limited
-        rest_s = min(retry_after_s or 0.0, LONGEST_WISH_S)
+        wish_s = min(retry_after_s or 0.0, LONGEST_WISH_S)
+        rest_s = wish_s if limited else 0.0
         if trips:
             if not circuit.failures:
                 circuit.run_limit = run_limit(circuit.rate)
@@ -182,7 +186,7 @@ class Health:
             circuit.rate -= circuit.rate * STEP
             # While it rests, only requests from before can fail: the same outage, not a failed probe.
             if circuit.outage and circuit.resting_until <= now:
-                rest_s = max(rest_s, circuit.rest_s)
+                rest_s = max(wish_s, circuit.rest_s)
                 circuit.rest_s = min(circuit.rest_s * 2, LONGEST_REST_S)
         circuit.resting_until = max(circuit.resting_until, now + rest_s)
 

@@ -8,7 +8,7 @@ from msgspec import Raw, structs
 
 from router.decide.health import Health
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold
-from router.dispatch.meter import PAST_CAP, Meter, said
+from router.dispatch.meter import PAST_CAP, Meter, written
 from router.engines import Replicas
 from router.estimate.estimate import Fit
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
@@ -100,6 +100,15 @@ ENVELOPE, PROBABLE = 1_024, 8_192
 FASTEST_MS = 1.0
 """In which a target may write a token, before anything is known of its pace: the quickest hosts do."""
 UNCOUNTED = "more output than counted"
+MOST_UNITS = 100
+"""Searches, pages and the like that one answer may report: the longest research of a hosted tool makes dozens."""
+DEARER = 100
+"""A provider's own figure is believed up to so many times what its tokens cost here …"""
+BELIEVED_NANO = 10**9
+"""… and this, in nano-USD, for what no token shows."""
+BYTES_PER_SOUND = 8_192
+"""A token of an image or of sound has fewer in base64."""
+_MEDIA = ("output_audio", "output_image", "output_video")
 _NO_INPUT = dict.fromkeys([name for name in Usage.__struct_fields__ if name.startswith(("cache_", "input_"))], 0)
 
 
@@ -215,6 +224,7 @@ class AttemptRecord:
         self.locate(reply.region_served)
         embeds = self.call.endpoint is Endpoint.EMBEDDINGS
         usage, size = reply.usage, 0 if embeds else sum(map(len, reply.body.values()))
+        self.received_bytes = size
         if usage is None:
             usage = self._estimated(size, left=False)
         elif _plausible(usage, size):
@@ -245,11 +255,13 @@ class AttemptRecord:
         decoder = self.decoder
         if decoder is not None and (decoder.output_chars or decoder.usage is not None):
             return self.streamed(decoder, failure.kind)
-        silent = (
-            (failure.kind is ErrorKind.TIMEOUT or self._presence.lost_since(self._started_ms))
-            and failure.status is None
-            and self.sent
-        )
+        late = failure.kind is ErrorKind.TIMEOUT
+        refused = (failure.status or self.status or 200) >= 400
+        silent = (late or self._presence.lost_since(self._started_ms)) and not refused and self.sent
+        if late and silent and self.step.target.engine is None:
+            first = self._elapsed() if self.call.stream else None
+            expected = self.step.estimate.output_tokens
+            self._health.took(self.step.target.id, self._elapsed(), first, expected, at_least=True)
         # A provider that is down writes nothing: it is not charged as if it were the quickest.
         return self._done(failure.kind, self._unfinished(PRIOR_MS_PER_TOKEN) if silent else None)
 
@@ -263,7 +275,7 @@ class AttemptRecord:
         """Bytes of what was written: not of images, sounds and probabilities, nor of the JSON around it."""
         choices = reply.body.get("choices", Raw(b""))
         if any(name in bytes(choices) for name in (b'"images":', b'"audio":', b'"logprobs":{')):
-            return len((said(reply.body) or "").encode())
+            return written(choices)
         return max(0, len(choices) - ENVELOPE * self.call.n)
 
     def _recounted(self, counted: Usage, size: int) -> Usage:
@@ -275,7 +287,8 @@ class AttemptRecord:
             counted = structs.replace(counted, input_uncached=self.step.estimate.input_tokens)
         violations = (*counted.violations, UNCOUNTED)
         output = self._split(self._tokens(size), size)
-        return structs.replace(counted, **output, source=Source.ESTIMATED, violations=violations)
+        changes = {**output, "source": Source.ESTIMATED, "violations": violations, "provider_cost": None}
+        return structs.replace(counted, **changes)
 
     def _running(self, counted: Usage, estimated: Usage) -> Usage:
         """What the provider had counted of an answer that is not whole.
@@ -291,17 +304,19 @@ class AttemptRecord:
     def _bounded(self, counted: Usage, size: int) -> Usage:
         """What can't be true is bounded: output by the cap, or by a token for each byte that came; input by what was
         sent at most, or something at least."""
-        estimate, most = self.step.estimate, max(self._most, size)
-        read, written = counted.input_total, counted.output_total
+        estimate, most, model = self.step.estimate, max(self._most, size), self.step.target.model
+        read, output = counted.input_total, counted.output_total
         changes: dict[str, Any] = {}
         violations = list(counted.violations)
-        if written > most and not (counted.output_audio or counted.output_image or counted.output_video):
-            violations.append(f"{written} output tokens reported")
-            changes |= self._split(most, size)
-        if read > max(self.step.target.model.context, estimate.input_bound):
+        if counted.output_audio or counted.output_image or counted.output_video:
+            most = max(most, self.received_bytes, model.max_output * self.call.n)
+        if output > most:
+            violations.append(f"{output} output tokens reported")
+            changes |= dict.fromkeys(_MEDIA, 0) | self._split(most, size)
+        if read > max(model.context, estimate.input_bound):
             violations.append(f"{read} input tokens reported")
             changes |= {**_NO_INPUT, "input_uncached": estimate.input_bound}
-        elif written and not read and estimate.input_tokens:
+        elif output and not read and estimate.input_tokens:
             violations.append("no input tokens reported")
             changes["input_uncached"] = estimate.input_tokens
         if not changes:
@@ -382,6 +397,8 @@ class AttemptRecord:
         target, took = self.step.target, int(self._clock() - self._start)
         region, verified = placed(target, self._stated)
         if usage is not None:
+            if usage.units or usage.provider_cost is not None:
+                usage = self._believed(usage, took, model_served)
             output = usage.output_total
             self._learned.observe(self._seen(usage, output, finish_reason, outcome, took))
             if outcome == "ok" and target.engine is None:
@@ -446,6 +463,23 @@ class AttemptRecord:
         usual_ms = pace.first_ms + output * pace.ms_per_token
         return min(self.step.wait_ms, max(0, took - int(usual_ms / 2)))
 
+    def _believed(self, usage: Usage, took: int, served: str) -> Usage:
+        """Without fees and figures of the provider's that can't be true."""
+        violations, units = list(usage.violations), dict(usage.units)
+        for name, number in usage.units.items():
+            if number > MOST_UNITS:
+                violations.append(f"{number} {name} reported")
+                units[name] = MOST_UNITS
+        stated = usage.provider_cost
+        if stated is not None and stated > BELIEVED_NANO:
+            own = self._cost(structs.replace(usage, units=units, provider_cost=None), took, served)
+            if stated > DEARER * own.nano + BELIEVED_NANO:
+                violations.append(f"a cost of {stated} nano-USD reported")
+                stated = None
+        if len(violations) == len(usage.violations):
+            return usage
+        return structs.replace(usage, violations=tuple(violations), units=units, provider_cost=stated)
+
     def _cost(self, usage: Usage | None, took: int, served: str) -> Cost:
         target = self.step.target
         if usage is None:
@@ -457,5 +491,6 @@ class AttemptRecord:
 
 
 def _plausible(usage: Usage, size: int) -> bool:
-    """Whether so many tokens may have so many bytes. Images and sounds are not measured by them."""
-    return size <= usage.output_total * BYTES_PER_TOKEN + SLACK_BYTES or bool(usage.output_image or usage.output_audio)
+    """Whether so many tokens may have so many bytes."""
+    shown = usage.output_image + usage.output_audio + usage.output_video
+    return size <= usage.output_total * BYTES_PER_TOKEN + SLACK_BYTES + shown * BYTES_PER_SOUND

@@ -31,7 +31,7 @@ LEAST_TIME_MS = 10
 """No target is asked for an answer within less."""
 LARGEST_ERROR = 65_536
 """Bytes of a refusal that are read: what is larger explains nothing."""
-_REFUSED = frozenset({401, 403, 404, 405, 410, 421, 431, 451})
+_REFUSED = frozenset({401, 403, 404, *range(405, 408), *range(409, 412), 415, 417, 421, 423, 424, 426, 431, 451})
 """Statuses of an upstream that may be about this request or about all."""
 LARGE = 262_144
 """Bytes of an answer that is decoded beside the event loop."""
@@ -216,7 +216,7 @@ class AttemptLoop:
         if failure.kind is ErrorKind.SATURATED:
             lease.full()
         # What a request did wrong says nothing of the next one.
-        wish = failure.retry_after_s if rule.fall_back else None
+        wish = failure.retry_after_s if rule.status >= 429 else None
         self._to.health.failed(
             target.id,
             trips=trips and alone,

@@ -124,10 +124,31 @@ def said(body: Mapping[str, Raw]) -> str | None:
     """The text of a whole chat answer; None where it has none."""
     try:
         choices = _CHOICES.decode(body["choices"]) if "choices" in body else []
-    except msgspec.DecodeError:
-        return None  # of another endpoint, which may have any member of that name
+    except (msgspec.DecodeError, RecursionError):
+        return None  # of another endpoint, which may have any member of that name; or nested without end
     content = choices[0].message.content if choices and choices[0].message else None
     return content if isinstance(content, str) else None
+
+
+_MEDIA = frozenset({"images", "audio", "logprobs"})
+
+
+def written(choices: Raw) -> int:
+    """Characters of all texts in the choices of a whole answer: not of images, sounds and probabilities."""
+    length, waiting = 0, list[Any]()
+    try:
+        waiting.append(msgspec.json.decode(choices))
+    except (msgspec.DecodeError, RecursionError):
+        return len(choices)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            length += len(value)
+        elif isinstance(value, dict):
+            waiting += (inner for name, inner in value.items() if name not in _MEDIA)
+        elif isinstance(value, list):
+            waiting += value
+    return length
 
 
 def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:

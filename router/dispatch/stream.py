@@ -159,6 +159,8 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
         error = opened.stopped or ("" if decoder.finished else CUT.kind)
     except UpstreamFailure as upstream:
         failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
+        if decoder.finished and failure.kind is ErrorKind.TIMEOUT:
+            error = ""  # all has come but the end of the connection
     except Exception as fault:
         failure = unreadable(fault)
         error = failure.kind

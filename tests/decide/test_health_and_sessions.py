@@ -92,7 +92,10 @@ def test_half_open_lets_one_probe_through_until_one_succeeds(health: Circuits) -
 @each_row("wish, rest", [(3.0, 3.0), (10_000.0, LONGEST_WISH_S)])
 def test_retry_after_is_kept_without_opening_the_circuit(wish: float, rest: float) -> None:
     health = Circuits()
-    health.failed("t", trips=False, retry_after_s=wish)
+    health.failed("t", trips=True, retry_after_s=wish)
+    assert health.admits() == [True] * 3, "one failure is no outage, whatever it wishes"
+    health.succeeded("t")
+    health.failed("t", trips=False, limited=True, retry_after_s=wish)
     assert (health.admit("t"), health.resting("t"), health.snapshot()) == (False, rest, {"t": "resting"})
     health.now += rest
     assert health.admits() == [True] * 3

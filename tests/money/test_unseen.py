@@ -24,9 +24,9 @@ from tests.tables import data, each_row
 ALWAYS = {"contract": "always_on", "levels": ["on"], "tokens": [5_000]}
 
 
-def reporting(**counts: Any) -> Page:
+def reporting(more: dict[str, Any] | None = None, **counts: Any) -> Page:
     usage = {"prompt_tokens": 20, **counts}
-    choice = {"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Hi", **(more or {})}, "finish_reason": "stop"}
     return Page((json.dumps({"id": "c", "object": "chat.completion", "choices": [choice], "usage": usage}).encode(),))
 
 
@@ -36,6 +36,15 @@ WRONG = {
     "total-too-large": (reporting(completion_tokens=10, total_tokens=100), 20 * IN + 80 * OUT),
     "more-thought-than-output": (reporting(completion_tokens=10, total_tokens=30, **THOUGHT), 20 * IN + 80 * OUT),
     "absurd": (reporting(completion_tokens=10**9, total_tokens=10**9 + 20), 20 * IN + 128 * OUT),
+    "absurd-sound": (
+        reporting(completion_tokens=10**9, completion_tokens_details={"audio_tokens": 1}),
+        20 * IN + 1_000 * OUT,
+    ),
+    "absurd-cost": (reporting(completion_tokens=10, cost=999_999), 20 * IN + 10 * OUT),
+    "unread-thoughts": (
+        reporting({"reasoning_content": "x" * 40_000, "audio": None}, completion_tokens=2),
+        20 * IN + 11_433 * OUT,
+    ),
 }
 """What a provider reports, and what of it is charged: the larger reading, but no more than it may have written."""
 NEGATIVE = reporting(completion_tokens=-500, total_tokens=-480)
