@@ -11,8 +11,10 @@ from adapters.failure import UNREADABLE, failure, malformed
 from adapters.grammar import GrammarStream, applies, called, with_grammar
 from adapters.openai_responses import ResponsesStream, respond
 from adapters.openai_stream import (
+    CHOICES,
     ID_PREFIXES,
     NO_CHOICES,
+    NULL,
     Answer,
     ChatStream,
     absent,
@@ -338,9 +340,20 @@ def _identify(call: Call, fields: dict[str, Raw]) -> None:
             fields["created"] = _raw(int(time.time()))
 
 
+_LIST = msgspec.json.Decoder(list[Raw])
+
+
 def _embeddings(call: Call, fields: dict[str, Raw], answer: Answer) -> Reply:
-    if absent(fields, "data"):
-        raise UpstreamFailure(malformed("The provider's answer holds no embeddings."))
+    """As many vectors as texts: a list of numbers is one text, as tokens."""
+    try:
+        vectors = CHOICES.decode(fields.get("data", NULL))
+    except UNREADABLE:
+        vectors = []
+    texts = _LIST.decode(call.body["input"]) if bytes(call.body.get("input", NULL))[:1] == b"[" else []
+    several = bool(texts) and bytes(texts[0])[:1] in (b'"', b"[")
+    sound = all(bytes(vector.get("embedding", NULL))[:1] in (b'"', b"[") for vector in vectors)
+    if not sound or len(vectors) != (len(texts) if several else 1):
+        raise UpstreamFailure(malformed("The provider's answer holds no embedding for each text."))
     return Reply(body=fields, usage=_usage(call, answer.report), model_served=answer.model or "")
 
 

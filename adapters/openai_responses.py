@@ -155,6 +155,8 @@ class ResponsesStream(EventStream):
         self.model_served = self.model_served or response.model or ""
         self.usage = _usage(members, response) or self.usage
         if kind in ("response.completed", "response.incomplete"):
+            if response.status not in (None, "completed", "incomplete"):
+                raise UpstreamFailure(streamed(raw))
             self.finished = self.complete = True
             self.finish_reason = response.finish_reason
             self.has_answer = self.has_answer or response.answers

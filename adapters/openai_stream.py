@@ -432,7 +432,8 @@ class ChatStream(EventStream):
         self._call = call
         self._template: Template | None = None
         self._report: Report | None = None
-        self._unfinished = call.n
+        self._ended = set[int]()
+        """Choices that gave their reason."""
         self._marked = marked(call)
         self._thinks = False
         self._thought = self._said = 0
@@ -530,8 +531,8 @@ class ChatStream(EventStream):
             self._close()
         self.has_answer = self.has_answer or choice.answers
         if choice.finish_reason:
-            self._unfinished -= 1
-            self.finished = self.finished or self._unfinished <= 0
+            self._ended.add(choice.index)
+            self.finished = self.finished or len(self._ended) >= self._call.n
             if choice.index == 0 or not self.finish_reason:
                 self.finish_reason = choice.finish_reason
 

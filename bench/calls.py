@@ -30,7 +30,7 @@ from router.testing.upstream import Upstream
 T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
 OURS = tuple(str(ROOT / name) for name in ("router", "adapters", "local_serving"))
-WARM_UP, COUNTED, TIMED = 30, 15, 300
+WARM_UP, COUNTED, TIMED = 30, 60, 300
 """Requests of each kind: what the first ones load is not counted."""
 PROMPT = "Our warehouse moved last week. Please explain in two sentences how we tell customers that parcels come late. "
 WORDS = 5

@@ -12,21 +12,10 @@ from local_serving.plan.gpus import GPUS
 from local_serving.spec.document import Document, Place, Shape, did_you_mean, parse
 from local_serving.spec.spec import Attention, EngineError, EngineSpec, External, Llamacpp, Vllm
 
-_VLLM: dict[str, list[Any]] = yaml.load(Path(__file__).with_name("vllm.yaml").read_text("utf-8"), yaml.CSafeLoader)
+_VLLM: dict[str, Any] = yaml.load(Path(__file__).with_name("vllm.yaml").read_text("utf-8"), yaml.CSafeLoader)
 """Words that vLLM knows."""
 
 # What a spec of sound shape can still get wrong: each check yields its findings, with the place and the remedy.
-
-_BITS = {
-    "fp8": 8,
-    "mxfp4": 4.25,
-    "gpt_oss_mxfp4": 4.25,
-    "awq": 4.25,
-    "awq_marlin": 4.25,
-    "gptq": 4.25,
-    "gptq_marlin": 4.25,
-}
-"""What the weights of well-known quantisations take: 4 bits and a scale of 8 or 16 for each 32 to 128 of them."""
 
 
 class Finding(NamedTuple):
@@ -149,7 +138,7 @@ def _sleep(spec: Vllm) -> Iterator[Finding]:
 
 def _quantization(spec: Vllm) -> Iterator[Finding]:
     yield from _known(("quantization",), "quantisation", spec.quantization, ("", *_VLLM["quantizations"]))
-    bits = _BITS.get(spec.quantization)
+    bits = _VLLM["bits"].get(spec.quantization)
     if bits and spec.weight_bits >= 16:
         what = f"weights of {spec.weight_bits:g} bits contradict quantization: {spec.quantization}"
         yield Finding(("quantization",), what, f"add weight_bits: {bits:g}")

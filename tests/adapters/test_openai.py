@@ -69,9 +69,11 @@ def test_what_the_provider_left_out_is_filled_in_and_stays_the_same() -> None:
 def test_embeddings_pass_byte_for_byte() -> None:
     vectors = b'{"data":[{"index":0,"embedding":[0.10, 1e-3]}],"usage":{"prompt_tokens":6,"total_tokens":6}}'
     reply = decode(vectors, endpoint=E.EMBEDDINGS)
-    assert bytes(reply.body["data"]) == b'[{"index":0,"embedding":[0.10, 1e-3]}]'
+    assert (bytes(reply.body["data"]), {*reply.body}) == (vectors[8:46], {"data", "model", "object"})
     assert (reply.usage, reply.has_answer) == (Usage(input_uncached=6), True)
-    assert set(reply.body) == {"data", "model", "object"}
+    for odd in (b"[]", b'"zzz"', b'[{"index":0}]', b'[{"embedding":[1]},{"embedding":[1]}]'):
+        with pytest.raises(UpstreamFailure, match="bad_response"):
+            decode(b'{"data":%b}' % odd, endpoint=E.EMBEDDINGS)
 
 
 @each_row("logprobs", [{"content": [{"token": "Hi"}]}, {"content": [{"token": "Hi", "logprob": None}]}, {}, None])
