@@ -474,16 +474,18 @@ class ChatStream(EventStream):
         if self._template is None or self._events.pending:
             return None
         hit = self._template.stamp(event)
-        if hit is None or not is_text(event) or not _one_text(hit[0]):
+        if hit is None or not is_text(event):
             return None
         text, stamped = hit
+        characters = _characters(text)
+        if characters is None:
+            return None
         self.output_chars += len(text)
         if self._call.target.local:
-            self._weigh(text, self._template.thinks)
+            self._weigh(text, characters, self._template.thinks)
         return stamped
 
-    def _weigh(self, text: bytes, thinks: bool) -> None:
-        length = _characters(text)
+    def _weigh(self, text: bytes, length: int, thinks: bool) -> None:
         self._said += length
         if thinks:
             self._thought += length
@@ -563,22 +565,11 @@ class ChatStream(EventStream):
         return fields
 
 
-def _one_text(text: bytes) -> bool:
-    """Whether it is the inside of a JSON string; half an emoji is, as its other half may come with the next event."""
+def _characters(text: bytes) -> int | None:
+    """Of a JSON string's inside; None where it is none. Half an emoji is: the next event may have the other."""
     try:
-        _TEXT.decode(b'"%b"' % text)
-    except UNREADABLE:
-        try:
-            json.loads(b'"%b"' % text)
-        except ValueError:
-            return False
-    return True
-
-
-def _characters(text: bytes) -> int:
-    """Of a JSON string's inside; what is none was passed unchecked, and has its bytes."""
-    if text.isascii() and b"\\" not in text:
-        return len(text)
-    with suppress(msgspec.DecodeError):
         return len(_TEXT.decode(b'"%b"' % text))
-    return len(text)
+    except UNREADABLE:
+        with suppress(ValueError):
+            return len(json.loads(b'"%b"' % text))
+    return None

@@ -173,7 +173,7 @@ class Health:
         opening the circuit, and in an outage. `refused`: by a status that may be about the request or about the target;
         it is the former's fault where the latter has just answered others."""
         trips = trips and not (refused and self._clock() - self._circuit(target).well_at < WELL_S)
-        if not trips and not retry_after_s:
+        if not trips and not (limited and retry_after_s):
             return self.abandoned(target)
         circuit, now = self._circuit(target), self._clock()
         circuit.probing, circuit.limited = False, limited

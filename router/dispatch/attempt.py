@@ -160,7 +160,7 @@ class AttemptRecord:
         self.most_received = most * (BYTES_PER_TOKEN + envelope) + step.target.max_event_bytes
         """Of the stream, whatever the bytes are: more is past the cap too."""
         self.received_bytes = self._largest = self._thought = 0
-        """Of the stream, as the upstream sent it; bytes of output in its largest piece, and of thoughts."""
+        """Of the answer, as the upstream sent it; bytes of output in its stream's largest piece, and of thoughts."""
         self.stopped = ""
         """Why the gateway ended its stream, as an error code; empty: it did not."""
         self._hides = thinks and not thinking.streamed and fit.effort != "none"
@@ -256,7 +256,7 @@ class AttemptRecord:
         if decoder is not None and (decoder.output_chars or decoder.usage is not None):
             return self.streamed(decoder, failure.kind)
         late = failure.kind is ErrorKind.TIMEOUT
-        refused = (failure.status or self.status or 200) >= 400
+        refused = failure.status is not None or (self.status or 200) >= 400
         silent = (late or self._presence.lost_since(self._started_ms)) and not refused and self.sent
         if late and silent and self.step.target.engine is None:
             first = self._elapsed() if self.call.stream else None

@@ -31,7 +31,7 @@ LEAST_TIME_MS = 10
 """No target is asked for an answer within less."""
 LARGEST_ERROR = 65_536
 """Bytes of a refusal that are read: what is larger explains nothing."""
-_REFUSED = frozenset({401, 403, 404, *range(405, 408), *range(409, 412), 415, 417, 421, 423, 424, 426, 431, 451})
+_REFUSED = frozenset({401, 403, 404, 405, 406, 407, 409, 410, 411, 415, 417, 421, 423, 424, 426, 431, 451})
 """Statuses of an upstream that may be about this request or about all."""
 LARGE = 262_144
 """Bytes of an answer that is decoded beside the event loop."""
@@ -215,14 +215,12 @@ class AttemptLoop:
         alone = lease.broke() if trips else not self._to.replicas.spare(target)
         if failure.kind is ErrorKind.SATURATED:
             lease.full()
-        # What a request did wrong says nothing of the next one.
-        wish = failure.retry_after_s if rule.status >= 429 else None
         self._to.health.failed(
             target.id,
             trips=trips and alone,
             refused=failure.status in _REFUSED,
             limited=failure.kind is ErrorKind.RATE_LIMITED,
-            retry_after_s=wish if alone else None,
+            retry_after_s=failure.retry_after_s if alone else None,
         )
         return failure
 
