@@ -298,6 +298,9 @@ LATE_S = 1.0
 """A process that was paused, or an event loop that was blocked, for so long has answers waiting in its sockets."""
 IDLE_S = 20.0
 """A kept connection is dropped after this long without use."""
+QUIET_S = 0.02
+"""A kept connection is used again only after this long without a byte: a second answer to its last request, sent a
+moment later, would be the answer to the next one (HTTP/1.1 numbers neither)."""
 
 
 _STOPPED = Failure(ErrorKind.CUT, "The engine was stopped before its answer was complete.")
@@ -320,6 +323,7 @@ class HttpTransport:
         self._active: dict[Connection, Origin] = {}
         self._tls: ssl.SSLContext | None = None
         self._sweep_due = 0.0
+        self.quiet_s = QUIET_S
         self._sweep_later()
 
     async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> Exchange:
@@ -365,13 +369,16 @@ class HttpTransport:
             connection.abort()
 
     def _kept(self, origin: Origin) -> Connection | None:
-        pool = self._idle.get(origin)
-        while pool:
+        pool, rested = self._idle.get(origin, deque()), self._loop.time() - self.quiet_s
+        kept, resting = None, []
+        while pool and kept is None:
             connection = pool.pop()
-            if connection.usable:
-                self._active[connection] = origin
-                return connection
-        return None
+            if connection.idle_since > rested:
+                resting.append(connection)
+            elif connection.usable:
+                self._active[connection], kept = origin, connection
+        pool.extend(reversed(resting))
+        return kept
 
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> Connection:
         def release(connection: Connection) -> None:

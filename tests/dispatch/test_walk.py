@@ -106,7 +106,7 @@ async def test_a_target_that_is_slower_than_its_own_limit_does(own: HttpTranspor
 @on_loop(transport)
 async def test_a_request_on_its_second_connection_can_be_cancelled(own: HttpTransport, upstream: Upstream) -> None:
     """The kept connection is closed under it; the upstream must notice when the client leaves the fresh one."""
-    base, dispatch = upstream.base_url("openai"), dispatcher(own, Health(Clock()))
+    base, dispatch, own.quiet_s = upstream.base_url("openai"), dispatcher(own, Health(Clock())), 0
     assert await outcome(dispatch, job(at(base, "close-under-next"))) == "ok"
     second = asyncio.ensure_future(outcome(dispatch, job(at(base, "hang"))))
     await asyncio.to_thread(until, lambda: len(upstream.requests) == 3, 60)
@@ -120,10 +120,11 @@ async def test_a_request_on_its_second_connection_can_be_cancelled(own: HttpTran
 @on_loop(transport)
 async def test_kept_connections_are_used_again_and_survive_being_closed(own: HttpTransport, upstream: Upstream) -> None:
     base, dispatch = upstream.base_url("openai"), dispatcher(own, Health(Clock()))
-    for name in ("normal", "normal", "close-keepalive", "normal", "close-under-next", "normal"):
+    for name in ("normal", "normal", "normal", "close-keepalive", "normal", "close-under-next", "normal"):
+        own.quiet_s = 60 if len(upstream.requests) == 1 else 0
         assert await outcome(dispatch, job(at(base, name))) == "ok"
-    first, second, *_ = (request.connection for request in upstream.requests)
-    assert first == second
+    first, second, third, *_ = (request.connection for request in upstream.requests)
+    assert first != second == third
 
 
 async def sent(own: HttpTransport, place: Target, *, stream: bool = False) -> Exchange:
