@@ -12,8 +12,8 @@ from jinja2 import StrictUndefined, Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Raw, Struct, structs
 
-from adapters.failure import UNREADABLE, streamed
-from adapters.openai_stream import parse
+from adapters.failure import UNREADABLE, malformed, streamed
+from adapters.openai_stream import NO_CHOICES, parse
 from adapters.sse import Chunks, EventStream
 from adapters.usage import Report, canonical, merge
 from router.errors import UpstreamFailure
@@ -114,7 +114,9 @@ class CompletingStream(EventStream):
 
     def _event(self, name: bytes, payload: bytes) -> bytes:
         if payload.strip() == b"[DONE]":
-            self.finished = self.complete = True
+            if not (self.output_chars or self.finished):
+                raise UpstreamFailure(malformed(NO_CHOICES))
+            self.complete = True
             return b""
         if name == b"error":
             raise UpstreamFailure(streamed(payload))

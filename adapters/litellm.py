@@ -42,6 +42,8 @@ class Stopped(Exception):
 class Answer:
     """An `UpstreamResponse`; `write` belongs to the thread, everything else to the event loop that made it."""
 
+    arrived_ms = None
+
     def __init__(self, timeouts: Timeouts) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeouts = timeouts

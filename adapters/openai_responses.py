@@ -16,6 +16,8 @@ from router.types.attempt import Call, Reply, Usage
 class _Item(Struct):
     type: str = ""
     content: list[Part] | str | None = None
+    arguments: object = None
+    input: object = None
 
     @property
     def answers(self) -> bool:
@@ -58,6 +60,12 @@ class _Response(Struct):
     @property
     def answers(self) -> bool:
         return any(item.answers for item in self.output or ())
+
+    @property
+    def chars(self) -> int:
+        texts = [text for item in self.output or () for text in (item.content, item.arguments, item.input)]
+        parts = [part.text for text in texts if isinstance(text, list) for part in text if isinstance(part, Part)]
+        return sum(len(text) for text in (*texts, *parts) if isinstance(text, str))
 
     @property
     def tool_calls(self) -> dict[str, int]:
@@ -159,6 +167,7 @@ class ResponsesStream(EventStream):
                 raise UpstreamFailure(streamed(raw))
             self.finished = self.complete = True
             self.finish_reason = response.finish_reason
+            self.output_chars = max(self.output_chars, response.chars)
             self.has_answer = self.has_answer or response.answers
             self._last = (name, fields, members)
             return b""

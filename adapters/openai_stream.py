@@ -438,7 +438,8 @@ class ChatStream(EventStream):
         self._thinks = False
         self._thought = self._said = 0
         """Characters, of targets that may not tell the tokens of both apart."""
-        self._done = self._chosen = False
+        self._chosen = set[int]()
+        self._done = False
         self._closing: dict[str, Raw] = {}
         self._model = Raw(msgspec.json.encode(call.model))
         self._identity = {
@@ -496,7 +497,8 @@ class ChatStream(EventStream):
         if self._done or payload.strip() == b"[DONE]":
             if not self._chosen:
                 raise UpstreamFailure(malformed(NO_CHOICES))
-            self._done = self.finished = self.complete = True
+            self._done = self.complete = True
+            self.finished = self.finished or self._chosen <= self._ended
             self._template = None
             return b""
         if name == b"error":
@@ -523,7 +525,7 @@ class ChatStream(EventStream):
         self.usage = every_choice(usage, self._call.n) if one_choice else usage
 
     def _note(self, choice: Choice) -> None:
-        self._chosen = True
+        self._chosen.add(choice.index)
         if self._marked and not self.output_chars:
             self._thinks = opens(choice.said.text)
         self.output_chars += choice.chars

@@ -368,7 +368,7 @@ class AnthropicStream(EventStream):
         return self._chunks.delta(said, finish_reason=self.finish_reason, stop_sequence=event.delta.stop_sequence)
 
     def _stop(self, event: Event) -> bytes:
-        self.finished = self.complete = True
+        self.finished, self.complete = bool(self.finish_reason), True
         return b""
 
     def _text(self, text: str, thinking: str) -> bytes:

@@ -140,7 +140,7 @@ class Choice(Struct, frozen=True):
     message: Message | None = None
     delta: Message | None = None
     finish_reason: str | None = None
-    stop_reason: str | int | None = None
+    stop_reason: object = None
     """The stop sequence that ended it, where the provider says so (vLLM)."""
     logprobs: _Logprobs | None = None
 
@@ -153,7 +153,7 @@ class Choice(Struct, frozen=True):
 
 class Chunk(Struct, frozen=True):
     choices: list[Choice] = []
-    created: int | float | None = None
+    created: object = None
     model: str | None = None
     service_tier: str | None = None
 

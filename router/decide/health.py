@@ -111,8 +111,6 @@ class Health:
         suspended_s = self._suspension(target) if self._suspended else 0.0
         if circuit is None:
             return suspended_s
-        if circuit.probing:
-            return max(circuit.rest_s, suspended_s)
         return max(0.0, circuit.resting_until - self._clock(), suspended_s)
 
     def limited(self, target: str) -> bool:
@@ -134,12 +132,17 @@ class Health:
         circuit.credit -= 1
         return False
 
-    def admit(self, target: str) -> bool:
-        """Claims the right to ask `target`; after an outage only one caller at a time gets it, until one succeeds."""
+    def admit(self, target: str, *, last: bool = False) -> bool:
+        """Claims the right to ask `target`; after an outage only one caller at a time gets it, until one succeeds.
+        `last`: the request has no other target, so its share is what the success rate is."""
         if self.resting(target) > 0:
             return False
         circuit = self._circuits.get(target)
         if circuit is not None and circuit.outage:
+            circuit.credit += circuit.rate if last and circuit.probing else 0
+            if circuit.probing and circuit.credit < 1:
+                return False
+            circuit.credit -= circuit.probing
             circuit.probing = True
         return True
 
@@ -149,16 +152,19 @@ class Health:
         circuit.well_at, circuit.limited = self._clock(), False
         circuit.failures, circuit.rest_s, circuit.resting_until, circuit.probing = 0, FIRST_REST_S, 0.0, False
 
-    def took(self, target: str, total_ms: int, first_ms: int | None, output: int, *, at_least: bool = False) -> None:
-        """The time of an answer of so many tokens; of a stream `first_ms` alone, as its client decides the rest.
+    def took(
+        self, target: str, total_ms: float | None, first_ms: int | None, output: int, *, at_least: bool = False
+    ) -> None:
+        """The time of an answer of so many tokens; `first_ms`: of streams. `total_ms`: None where a slow client may have
+        decided it.
 
         `at_least`: it was not waited for to its end, so only a time above the latest says anything.
         """
         circuit = self._circuit(target)
-        latency = circuit.whole if first_ms is None else circuit.first
-        took = log(max(total_ms, LEAST_MS) / (START_TOKENS + output) if first_ms is None else max(first_ms, LEAST_MS))
-        if not at_least or (latency.answers >= WARM and took > latency.latest):
-            latency.note(took, self._clock())
+        for latency, ms, size in (circuit.first, first_ms, 1), (circuit.whole, total_ms, START_TOKENS + output):
+            took = None if ms is None else log(max(ms, LEAST_MS) / size)
+            if took is not None and (not at_least or (latency.answers >= WARM and took > latency.latest)):
+                latency.note(took, self._clock())
 
     def failed(
         self,

@@ -139,6 +139,7 @@ class AttemptRecord:
         self.meter: Meter | None = None
         """Where a budget binds its stream."""
         self.status: int | None = None
+        self._response: UpstreamResponse | None = None
         self.sent = False
         self.decoder: StreamDecoder | None = None
         """Of a stream: what has come so far."""
@@ -206,7 +207,7 @@ class AttemptRecord:
 
     def opened(self, response: UpstreamResponse) -> None:
         """Status and headers are here."""
-        self.status = response.status
+        self.status, self._response = response.status, response
         if stated := in_headers(self.step.target, response):
             self._locate(stated)
 
@@ -402,8 +403,9 @@ class AttemptRecord:
             output = usage.output_total
             self._learned.observe(self._seen(usage, output, finish_reason, outcome, took))
             if outcome == "ok" and target.engine is None:
-                first = self._first if self.decoder is not None else None
-                self._health.took(target.id, took, first, output // self.call.n)
+                streams, arrived = self.decoder is not None, self._response.arrived_ms if self._response else None
+                total = took if not streams else None if arrived is None else arrived - self._start
+                self._health.took(target.id, total, self._first if streams else None, output // self.call.n)
         return Attempt(
             target=target,
             outcome=outcome,

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, structs
 
 from router.classify.language import languages
 from router.decide.eligibility import Gate
-from router.decide.health import Health
+from router.decide.health import FIRST_REST_S, Health
 from router.dispatch.attempt import AttemptRecord, ReplicaLease
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, WITH_FALLBACK, AttemptOptions, BudgetHold
@@ -186,9 +186,10 @@ class AttemptLoop:
         record = AttemptRecord(step, fit, call, budget, now_ms(), clock_ms, health, lease, restorer, options)
         if fit.metered:
             record.metered_by(Meter(budget, step, job.request, fit))
-        if not health.admit(target.id):
+        if not health.admit(target.id, last=step is job.plan.steps[-1]):
             status = 429 if health.limited(target.id) else None
-            failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting.", status, health.resting(target.id))
+            rest_s = health.resting(target.id) or FIRST_REST_S
+            failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting.", status, rest_s)
             attempts.append(record.failed(failure))
             raise UpstreamFailure(failure)
         presence.reads_on = target.reads_on(call.stream)

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure, UpstreamRequest
+from router.types.clock import clock_ms, monotonic_s
 from router.types.target import Timeouts
 
 # One kept connection to an upstream, and one request with its response on it (HTTP/1.1 by httptools).
@@ -47,7 +48,7 @@ class Exchange:
         self._between = timeouts.between / 1000
         self._last = now + timeouts.total / 1000
         self._deadline = min(now + timeouts.first / 1000, self._last)
-        self._progress = self._paused = False
+        self._progress = self._paused = self._held_up = False
         self.status = 0
         self.received = False
         self._raw_headers: list[tuple[bytes, bytes]] = []
@@ -59,6 +60,7 @@ class Exchange:
         self._headers_done = False
         self._ended = self._surplus = self._keep_alive = False
         self._complete = False
+        self.arrived_ms: float | None = None
         self._failure: Failure | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -191,6 +193,7 @@ class Exchange:
 
     def _end(self, *, reusable: bool) -> None:
         self._complete, self._parser = True, None
+        self.arrived_ms = None if self._held_up or self._whole else clock_ms()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.free(reusable)
@@ -200,7 +203,7 @@ class Exchange:
         if self._whole and self._buffered > LARGEST_BODY:
             self.fail(_BODY_TOO_LARGE)
         elif not self._whole and self._connection is not None:
-            self._paused = True
+            self._paused = self._held_up = True
             self._connection.pause()
 
     def _resume(self) -> None:
@@ -369,7 +372,7 @@ class HttpTransport:
             connection.abort()
 
     def _kept(self, origin: Origin) -> Connection | None:
-        pool, rested = self._idle.get(origin, deque()), self._loop.time() - self.quiet_s
+        pool, rested = self._idle.get(origin, deque()), monotonic_s() - self.quiet_s
         kept, resting = None, []
         while pool and kept is None:
             connection = pool.pop()
@@ -377,13 +380,14 @@ class HttpTransport:
                 resting.append(connection)
             elif connection.usable:
                 self._active[connection], kept = origin, connection
-        pool.extend(reversed(resting))
+        if resting:
+            pool.extend(reversed(resting))
         return kept
 
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> Connection:
         def release(connection: Connection) -> None:
             self._active.pop(connection, None)
-            connection.idle_since, connection.fresh = self._loop.time(), False
+            connection.idle_since, connection.fresh = monotonic_s(), False
             self._idle.setdefault(origin, deque()).append(connection)
 
         try:
@@ -421,7 +425,7 @@ class HttpTransport:
             elif exchange.overdue(now):
                 exchange.fail(Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer."))
         for pool in self._idle.values():
-            while pool and (now - pool[0].idle_since > IDLE_S or not pool[0].usable):
+            while pool and (monotonic_s() - pool[0].idle_since > IDLE_S or not pool[0].usable):
                 pool.popleft().abort()
 
 

@@ -327,6 +327,11 @@ class UpstreamResponse(Protocol):
         """The body as it arrives; never an empty chunk."""
         ...
 
+    @property
+    def arrived_ms(self) -> float | None:
+        """When its last byte came, by `clock_ms`; None before that, and where it came no faster than it was read."""
+        ...
+
     def close(self, *, complete: bool = False) -> None:
         """Give the connection back, or cut it if the body is unread: that cancels the upstream's work. `complete`: the
         body has said that it is over, so its end may still come."""

@@ -211,7 +211,7 @@ def thoughts(*deltas: dict[str, Any]) -> list[Any]:
         ([HI, STOP, LAST, chunk(usage=FEWER)], 1, {"usage": COUNTED}),
         # an end is told from a cut, and an absent error is none
         ([HI, STOP], 1, {"finished": True, "usage": None}),
-        ([HI, "[DONE]"], 1, {"finished": True}),
+        ([HI, "[DONE]"], 1, {"finished": False}),
         ([HI], 1, {"finished": False}),
         ([HI, STOP], 2, {"finished": False}),
         ([HI, STOP, "[DONE]"], 2, {"finished": True}),

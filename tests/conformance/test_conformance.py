@@ -214,6 +214,7 @@ def test_a_connection_that_dies_under_the_next_request_costs_nobody_anything(
 ) -> None:
     for case in (Case(wire, DYING, streamed), Case(wire, "normal", streamed)):
         check_answer(official.ask(client, case), gateway, case)
+        gateway.let_pass(1)
     first, lost, repeated = upstream.requests
     assert first.connection == lost.connection != repeated.connection
     assert lost.body == repeated.body

@@ -85,6 +85,7 @@ def test_half_open_lets_one_probe_through_until_one_succeeds(health: Circuits) -
     assert health.admits() == [True, False, False]
     health.failed("t", trips=False)
     assert health.admits() == [True, False, False]
+    assert [health.admit("t", last=True) for _ in range(8)].count(True) == 6, "those with no other place, at its rate"
     health.succeeded("t")
     assert health.admits() == [True] * 3
 

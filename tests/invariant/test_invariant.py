@@ -53,10 +53,6 @@ def _worth_it(result: Found) -> None:
     assert happened["bodies judged"] > sum(happened.values()) // 4
 
 
-def _unasked(*_: object) -> str:
-    return ""
-
-
 async def _unscanned(*_: object) -> frozenset[str]:
     return _NOTHING
 
@@ -68,11 +64,11 @@ def _by_hearsay(self: EgressFilter, outbound: Any, unseen: frozenset[str]) -> st
 
 # What is taken from the door → what must come of it.
 MUTANTS: dict[str, tuple[object, str, Callable[..., Any], str]] = {
-    "the guard is not asked again": (EgressFilter, "_refusal", _unasked, "it can read"),
+    "the guard is not asked again": (EgressFilter, "_refusal", lambda *_: "", "it can read"),
     "what the bytes show does not count": (EgressFilter, "_refusal", _by_hearsay, "it can read"),
     "the bytes are not looked at": (EgressFilter, "_unseen", _unscanned, "it can read"),
     "the time is not looked at": (egress, "now_ms", lambda: 0, "its evidence had expired"),
-    "the caller's region is not asked for": (egress, "narrowed", _unasked, "another region"),
+    "the caller's region is not asked for": (egress, "narrowed", lambda *_: "", "another region"),
     "webhooks are told everything": (EgressFilter, "withheld", lambda *_: _NOTHING, "a webhook was told"),
 }
 

@@ -278,7 +278,8 @@ class ResponsesStream:
 
     def _begin(self, chunk: Chunk) -> None:
         if not self._response:
-            self._response = blank(self._body, self._id, chunk.created, chunk.model, chunk.service_tier)
+            created = chunk.created if isinstance(chunk.created, int | float) else None
+            self._response = blank(self._body, self._id, created, chunk.model, chunk.service_tier)
             self._emit("response.created", response=self._response)
             self._emit("response.in_progress", response=self._response)
 
