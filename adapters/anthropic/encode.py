@@ -17,29 +17,10 @@ from router.types.target import Contract, Target
 
 REFUSED = frozenset(
     [
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "multipleOf",
-        "minLength",
-        "maxLength",
-        "pattern",
-        "maxItems",
-        "uniqueItems",
-        "contains",
-        "minContains",
-        "maxContains",
-        "prefixItems",
-        "minProperties",
-        "maxProperties",
-        "patternProperties",
-        "propertyNames",
-        "dependentRequired",
-        "not",
-        "if",
-        "then",
-        "else",
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"),
+        *("pattern", "maxItems", "uniqueItems", "contains", "minContains", "maxContains", "prefixItems"),
+        *("minProperties", "maxProperties", "patternProperties", "propertyNames", "dependentRequired", "not"),
+        *("if", "then", "else"),
     ]
 )
 FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"])

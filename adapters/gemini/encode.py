@@ -33,27 +33,9 @@ from router.types.target import Contract, Thinking
 
 SUPPORTED = frozenset(
     [
-        "$id",
-        "$defs",
-        "$ref",
-        "$anchor",
-        "type",
-        "format",
-        "title",
-        "description",
-        "enum",
-        "items",
-        "prefixItems",
-        "minItems",
-        "maxItems",
-        "minimum",
-        "maximum",
-        "anyOf",
-        "oneOf",
-        "properties",
-        "additionalProperties",
-        "required",
-        "propertyOrdering",
+        *("$id", "$defs", "$ref", "$anchor", "type", "format", "title", "description", "enum", "items"),
+        *("prefixItems", "minItems", "maxItems", "minimum", "maximum", "anyOf", "oneOf", "properties"),
+        *("additionalProperties", "required", "propertyOrdering"),
     ]
 )
 """GenerationConfig.responseJsonSchema in Google's reference; beside a `$ref` only keywords that begin with "$"."""

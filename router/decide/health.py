@@ -155,8 +155,8 @@ class Health:
     def took(
         self, target: str, total_ms: float | None, first_ms: int | None, output: int, *, at_least: bool = False
     ) -> None:
-        """The time of an answer of so many tokens; `first_ms`: of streams. `total_ms`: None where a slow client may have
-        decided it.
+        """The time of an answer of so many tokens; `first_ms`: of streams. `total_ms`: None where its client may have
+        been what was slow.
 
         `at_least`: it was not waited for to its end, so only a time above the latest says anything.
         """

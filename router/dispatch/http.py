@@ -372,8 +372,10 @@ class HttpTransport:
             connection.abort()
 
     def _kept(self, origin: Origin) -> Connection | None:
-        pool, rested = self._idle.get(origin, deque()), monotonic_s() - self.quiet_s
-        kept, resting = None, []
+        pool = self._idle.get(origin)
+        if not pool:
+            return None
+        kept, resting, rested = None, [], monotonic_s() - self.quiet_s
         while pool and kept is None:
             connection = pool.pop()
             if connection.idle_since > rested:

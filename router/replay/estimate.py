@@ -14,6 +14,7 @@ from router.replay.part import MOVE, REFUSED, SERVED, Flow, Labels, Lines, Move,
 from router.replay.read import BUCKETS
 from router.replay.report import Change, ChangedDecision, Effect, Egress, Shift, Unknown
 from router.replay.sides import Policies
+from router.tables import table
 from router.types.decision import Vector
 from router.types.target import Target
 
@@ -219,38 +220,7 @@ def shifted(part: Part, changes: Differences, most: int) -> tuple[tuple[Shift, .
 
 
 # What a replay can't know, in plain words, each with the number of requests that it is about.
-
-_TEXTS = {
-    "expired": "have no rows any more, only sums: they are left out.",
-    "unshaped": "were decided before lowpass kept what it takes to decide them again: they are left out.",
-    "undecided": "have no decision: they are left out.",
-    "unreadable": "have a decision in another form: they are left out.",
-    "unsettled": "are in progress, or were ended by a crash, and nobody knows what they cost: they are left out.",
-    "judges": "are questions of judges, which follow the answers that they judge: they are left out.",
-    "other_policy": (
-        "were decided under policies that are not at hand: what was learned since then counts as if the new policy had"
-        " done it. Where it is the policy in force, name it with --against."
-    ),
-    "learned": "would be decided otherwise today under their own policy as well, by what was learned: no change.",
-    "unanswered": (
-        "would go elsewhere, and nobody answered them (failures of providers, used-up budgets, loops, clients that"
-        " left), which is not played again: no change in cost and passes."
-    ),
-    "class": "have a class that the policy lacks: they are given every class, the strictest.",
-    "redaction": "would be redacted, and nobody knows what would be left: taken as if nothing could be replaced.",
-    "downgraded": "would meet a used-up budget that sends them to another route: no change is counted.",
-    "unseen": "were refused and would be served: what their answers are worth nobody has seen.",
-    "cost": "would go to a target whose cost is not known: no change in cost is counted.",
-    "passes": "have no known pass rate, before or after: no change in passes is counted.",
-    "detectors": (
-        "have the classes of the detectors of their time: what others would find can't be known, as prompts are not"
-        " kept."
-    ),
-    "behaviour": (
-        "are taken to come as they came, in sessions that go on as they did: clients that ask more, less or again"
-        " because of other answers or prices can't be known."
-    ),
-}
+_TEXTS: dict[str, str] = table("replay/unknowns.yaml")
 
 _UNASKED = ("never_asked", "hardly_asked")
 CODES = (*_TEXTS, *_UNASKED)
