@@ -21,6 +21,8 @@ from router.types.target import Timeouts
 
 HIGH_WATER = 262_144
 """Bytes of an unread stream at which the upstream is no longer read from."""
+PIECE = 2_048
+"""Bytes of a stream that are read in one turn of the event loop."""
 LARGEST_BODY = 64 * 1024 * 1024
 LAST_S = 1.0
 LARGEST_HEAD = 65_536
@@ -95,9 +97,16 @@ class Exchange:
             await self._wait()
         data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
-        if self._paused:
-            self._resume()
         self._buffered = 0
+        if len(data) > PIECE:  # perhaps hundreds of events: others have their turn between them
+            end = data.rfind(b"\n\n", 0, PIECE) + 2
+            size = end if end > 1 else PIECE
+            self._chunks.append(data[size:])
+            self._buffered = len(data) - size
+            data = data[:size]
+            await asyncio.sleep(0)
+        if self._paused and self._buffered < HIGH_WATER // 2:
+            self._resume()
         return data
 
     def overdue(self, now: float) -> bool:
