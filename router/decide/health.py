@@ -55,7 +55,7 @@ class _Latency:
     def __init__(self) -> None:
         self.answers, self.latest, self.usual, self.slow, self.slow_since = 0, 0.0, 0.0, False, 0.0
 
-    def note(self, took: float, now: float) -> None:
+    def note(self, took: float, clock: Callable[[], float]) -> None:
         self.answers += 1
         if self.answers <= WARM:
             self.usual += (took - self.usual) / self.answers
@@ -64,8 +64,10 @@ class _Latency:
             self.latest += (took - self.latest) * LATEST
             if self.latest - self.usual <= SLOW:
                 self.usual += min(1.0, max(-1.0, took - self.usual)) * USUAL
-                self.slow_since = now
-            elif now - self.slow_since > BECOMES_USUAL_S:
+                self.slow_since = 0.0
+            elif not self.slow_since:
+                self.slow_since = clock()
+            elif clock() - self.slow_since > BECOMES_USUAL_S:
                 self.usual = self.latest
         self.slow = self.latest - self.usual > SLOW
 
@@ -164,7 +166,7 @@ class Health:
         for latency, ms, size in (circuit.first, first_ms, 1), (circuit.whole, total_ms, START_TOKENS + output):
             took = None if ms is None else log(max(ms, LEAST_MS) / size)
             if took is not None and (not at_least or (latency.answers >= WARM and took > latency.latest)):
-                latency.note(took, self._clock())
+                latency.note(took, self._clock)
 
     def failed(
         self,

@@ -344,8 +344,8 @@ class HttpTransport:
         if request.request_id:
             head += b"x-request-id: %b\r\n" % request.request_id.encode()
         head += b"content-length: %d\r\n\r\n" % len(request.body)
-        began = self._loop.time()
-        connection = self._kept(origin) or await self._connect(origin, timeouts)
+        began = monotonic_s()
+        connection = self._kept(origin, began - self.quiet_s) or await self._connect(origin, timeouts)
         exchange = connection.start(head, request.body, timeouts)
         try:
             return await exchange.opened()
@@ -356,7 +356,7 @@ class HttpTransport:
         except asyncio.CancelledError:
             exchange.close()
             raise
-        gone_ms = int((self._loop.time() - began) * 1000)
+        gone_ms = int((monotonic_s() - began) * 1000)
         left = {name: max(1, getattr(timeouts, name) - gone_ms) for name in ("connect", "first", "total")}
         timeouts = structs.replace(timeouts, **left)
         exchange = (await self._connect(origin, timeouts)).start(head, request.body, timeouts)
@@ -380,14 +380,14 @@ class HttpTransport:
         for connection in [*self._active, *(kept for pool in self._idle.values() for kept in pool)]:
             connection.abort()
 
-    def _kept(self, origin: Origin) -> Connection | None:
+    def _kept(self, origin: Origin, quiet_since: float) -> Connection | None:
         pool = self._idle.get(origin)
         if not pool:
             return None
-        kept, resting, rested = None, [], monotonic_s() - self.quiet_s
+        kept, resting = None, []
         while pool and kept is None:
             connection = pool.pop()
-            if connection.idle_since > rested:
+            if connection.idle_since > quiet_since:
                 resting.append(connection)
             elif connection.usable:
                 self._active[connection], kept = origin, connection
