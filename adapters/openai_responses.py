@@ -32,6 +32,7 @@ class _Incomplete(Struct):
     reason: str | None = None
 
 
+_ENDED = (None, "completed", "incomplete")
 _UNITS = {
     "web_search_call": "web_search",
     "file_search_call": "file_search",
@@ -85,9 +86,9 @@ _EVENT = msgspec.json.Decoder(_Event)
 
 
 def respond(call: Call, body: bytes) -> Reply:
-    """A whole response; one whose status is "failed" raises `UpstreamFailure`."""
+    """A whole response; one that neither is complete nor reached a limit raises `UpstreamFailure`."""
     fields, response = _parse(body)
-    if response.status == "failed" or (response.status is None and "error" in fields):
+    if response.status not in _ENDED or (response.status is None and "error" in fields):
         raise UpstreamFailure(streamed(body))
     if response.output is None:
         raise UpstreamFailure(NO_JSON)
@@ -163,7 +164,7 @@ class ResponsesStream(EventStream):
         self.model_served = self.model_served or response.model or ""
         self.usage = _usage(members, response) or self.usage
         if kind in ("response.completed", "response.incomplete"):
-            if response.status not in (None, "completed", "incomplete"):
+            if response.status not in _ENDED:
                 raise UpstreamFailure(streamed(raw))
             self.finished = self.complete = True
             self.finish_reason = response.finish_reason
