@@ -255,15 +255,25 @@ def _alone(text: str, start: int, end: int) -> bool:
 def _v6(text: str, start: int, end: int) -> Iterator[Span]:
     start, end = trimmed(text, start, end)
     before = text[max(0, start - 2) : start]
-    if not (before[-1:] == ":" and before[0] in HEX) and text[end : end + 1] != ":":
+    pairs = text.count(":", start, end) == 7 and end - start == 23  # of a serial number, or an adapter of a storage net
+    if not (pairs or (before[-1:] == ":" and before[0] in HEX)) and text[end : end + 1] != ":":
         yield from _names(text, start, end)
 
 
+_VIRTUAL = ("0242", "525400", "005056", "000c29", "000569", "080027", "00155d", "00163e", "001c42")
+"""Docker, QEMU, VMware, VirtualBox, Hyper-V, Xen, Parallels."""
+
+
 def _mac(text: str, start: int, end: int) -> Iterator[Span]:
-    """Fingerprints of keys go on, byte by byte."""
+    """Fingerprints of keys go on, byte by byte; times have no letter; groups and virtual machines are no one's device
+    (IEEE 802: the lowest bit of the first byte says group)."""
     start, end = trimmed(text, start, end)
     mark = text[start + 2]
-    if not (text[start - 1 : start] == mark or (text[end : end + 1] == mark and text[end + 1 : end + 2] in HEX)):
+    digits = text[start:end].replace(mark, "").lower()
+    shared = digits.isdecimal() or int(digits[:2], 16) & 1 or digits.startswith(_VIRTUAL)
+    if not (
+        shared or text[start - 1 : start] == mark or (text[end : end + 1] == mark and text[end + 1 : end + 2] in HEX)
+    ):
         yield Span(start, end)
 
 
