@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -29,11 +27,6 @@ ADAPTERS: dict[Wire, Adapter] = {
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}
 LEVELS = Thinking(contract=Contract.LEVEL, levels=("low", "medium", "high"), tokens=(1_024, 8_192, 24_576))
-
-
-def table(name: str) -> Any:
-    """What stands in a YAML file of this folder."""
-    return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 def call(

@@ -7,13 +7,12 @@ from typing import Any
 import msgspec
 
 from adapters.failure import MESSAGE_LIMIT, failure, streamed
-from tests.adapters.calls import table
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 NO_JSON = [(504, "timeout", b"<html>"), (502, "server_error", b"[" * 100_000), (500, "server_error", b'"\xff')]
 
 
-@each_row("row", [*table("failures.yaml"), *map(list, NO_JSON)])
+@each_row("row", [*data(__file__, "failures.yaml"), *map(list, NO_JSON)])
 def test_kind_and_param(row: list[Any]) -> None:
     status, kind, body, *param = row
     written = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
@@ -60,6 +59,6 @@ def test_retry_after(headers: dict[str, str], body: bytes, seconds: float | None
         assert wait - 900 < (failure(503, {"retry-after": date}, b"").retry_after_s or 0) <= wait
 
 
-@each_row("kind, error", table("stream_failures.yaml"))
+@each_row("kind, error", data(__file__, "stream_failures.yaml"))
 def test_an_error_inside_a_stream(kind: str, error: dict[str, Any]) -> None:
     assert streamed(msgspec.json.encode(error)).kind == kind

@@ -7,8 +7,8 @@ import pytest
 
 from router.errors import ClientError
 from router.types.target import Quirks
-from tests.adapters.calls import ADAPTER, HI, USAGE, answer, answered, call, chunk, events, message, sent, sse, table
-from tests.tables import each_row
+from tests.adapters.calls import ADAPTER, HI, USAGE, answer, answered, call, chunk, events, message, sent, sse
+from tests.tables import data, each_row
 
 GRAMMAR = Quirks(grammar_tools=True)
 CITY = {"type": "object", "properties": {"city": {"$ref": "#/$defs/City"}}, "$defs": {"City": {"type": "string"}}}
@@ -115,7 +115,7 @@ def calls_of(turn: dict[str, Any]) -> list[list[str]]:
 
 
 @each_row("role_first", [True, False])
-@each_row("written, stopped, content, calls, finish, answers", table("grammar.yaml"))
+@each_row("written, stopped, content, calls, finish, answers", data(__file__, "grammar.yaml"))
 def test_what_was_written_becomes_a_turn_whole_and_streamed(
     written: str, stopped: str, content: str | None, calls: list[Any], finish: str, answers: bool, role_first: bool
 ) -> None:

@@ -352,6 +352,7 @@ def test_a_response_passes_whole_and_streamed(
     [
         (named({"type": "response.failed", "response": {"error": FAILED}}), K.RATE_LIMITED),
         (named({"type": "error", **FAILED}), K.RATE_LIMITED),
+        (named({"type": "response.completed", "response": {"status": "cancelled"}}), K.SERVER_ERROR),
         (b'event: x\ndata: {"delta":"\xff"}\n\n', K.BAD_RESPONSE),
         (b'event: \xff\ndata: {"delta":"Hi"}\n\n', K.BAD_RESPONSE),
     ],

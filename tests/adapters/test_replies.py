@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from router.types.attempt import ErrorKind, Source, Usage
 from router.types.target import Wire
-from tests.adapters.calls import ADAPTERS, LEVELS, answered, call, claude, events, fails, fed, message, sent, table
-from tests.tables import each_row
+from tests.adapters.calls import ADAPTERS, LEVELS, answered, call, claude, events, fails, fed, message, sent
+from tests.tables import data, each_row
 
 A, G, K = Wire.ANTHROPIC, Wire.GEMINI, ErrorKind
 ASKED = {wire: call(wire=wire) for wire in (A, G)}
@@ -89,7 +89,7 @@ def framed(*stream: dict[str, Any]) -> bytes:
     )
 
 
-ROWS = table("replies.yaml")
+ROWS = data(__file__, "replies.yaml")
 TEXT = {Wire(row["wire"]): row for row in ROWS if row["name"] == "text"}
 every_reply = each_row("row", ROWS, ids=lambda row: f"{row['wire']}: {row['name']}")
 both_wires = each_row("wire", (A, G))

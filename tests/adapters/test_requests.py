@@ -11,8 +11,8 @@ from adapters.openai_compatible import PATHS
 from router.errors import ClientError
 from router.types.request import Endpoint
 from router.types.target import Contract, Quirks, Terms, Thinking, ThinkingField, Wire
-from tests.adapters.calls import ADAPTER, ADAPTERS, HI, LEVELS, call, claude, sent, table
-from tests.tables import each_row
+from tests.adapters.calls import ADAPTER, ADAPTERS, HI, LEVELS, call, claude, sent
+from tests.tables import data, each_row
 
 A, G, OPENAI = Wire.ANTHROPIC, Wire.GEMINI, Wire.OPENAI_COMPATIBLE
 E, C, F = Endpoint, Contract, ThinkingField
@@ -32,7 +32,7 @@ both_wires = each_row("wire", PLAIN)
 
 
 @both_wires
-@each_row("row", table("requests.yaml"), ids=lambda row: row["name"])
+@each_row("row", data(__file__, "requests.yaml"), ids=lambda row: row["name"])
 def test_requests_are_translated(wire: Wire, row: dict[str, Any]) -> None:
     if wire not in row:
         return
@@ -150,7 +150,7 @@ def test_what_changes_in_the_body(body: dict[str, Any], fields: dict[str, Any], 
 # Thinking: the policy's effort wins, the budget caps, nothing is dropped silently
 
 
-CONTROLS = table("controls.yaml")
+CONTROLS = data(__file__, "controls.yaml")
 KINDS = {
     "three": Thinking(contract=C.LEVEL, levels=("none", "low", "high"), tokens=(0, 1_000, 9_000)),
     "always levels": Thinking(contract=C.LEVEL, levels=("low", "high"), tokens=(1_000, 9_000)),

@@ -16,8 +16,7 @@ from adapters.gemini.decode import tokens as gemini_tokens
 from adapters.gemini.decode import usage as gemini_usage
 from adapters.usage import canonical, merge, read
 from router.types.attempt import Usage
-from tests.adapters.calls import table
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 
 def usage(**report: Any) -> Usage:
@@ -26,7 +25,7 @@ def usage(**report: Any) -> Usage:
     return canonical(counts)
 
 
-@each_row("row", table("usage.yaml"), ids=lambda row: row["name"])
+@each_row("row", data(__file__, "usage.yaml"), ids=lambda row: row["name"])
 def test_buckets(row: dict[str, Any]) -> None:
     counted, report = usage(**row["report"]), row["report"]
     assert counted == msgspec.convert(row["buckets"], Usage)

@@ -11,8 +11,8 @@ from router.config.targets import as_served
 from router.types.attempt import Call, ErrorKind, Source, StreamDecoder
 from router.types.request import Endpoint
 from router.types.target import Contract, Quirks, Served, Thinking, ThinkingField
-from tests.adapters.calls import ADAPTER, HI, answer, call, chunk, cut, events, fails, message, sent, sse, table
-from tests.tables import each_row
+from tests.adapters.calls import ADAPTER, HI, answer, call, chunk, cut, events, fails, message, sent, sse
+from tests.tables import data, each_row
 
 RECORDED = Path(__file__).with_name("recorded")
 PARSED = Served(name="e", urls=("http://up/v1",), thinking_exact=True, thinking_written=8, thinking_forced=1)
@@ -36,7 +36,7 @@ ENGINES = {"parsed": PARSED, "unparsed": UNPARSED, None: None}
 KINDS = {"switch": SWITCH, "always": ALWAYS, "exact": EXACT, "level": LEVEL, "none": Thinking()}
 
 
-@each_row("engine, kind, body, fields, expected", table("vllm.yaml"))
+@each_row("engine, kind, body, fields, expected", data(__file__, "vllm.yaml"))
 def test_what_the_engine_is_told_of_thinking(
     engine: str | None, kind: str, body: dict[str, Any], fields: dict[str, Any], expected: list[object]
 ) -> None:
