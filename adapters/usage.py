@@ -184,7 +184,7 @@ def merge(a: Report | None, b: Report | None) -> Report | None:
     """The maximum of each counter."""
     if a is None or b is None:
         return a or b
-    return Report(**{name: _maximum(getattr(a, name), getattr(b, name)) for name in Report.__struct_fields__})
+    return Report(**{name: larger(getattr(a, name), getattr(b, name)) for name in Report.__struct_fields__})
 
 
 _STATED = msgspec.json.Decoder(_Stated)
@@ -211,7 +211,8 @@ def _amount(raw: Raw) -> int | None:
     return nano_from_usd(amount) if 0 <= amount < _MOST_USD else None
 
 
-def _maximum(a: Any, b: Any) -> Any:
+def larger(a: Any, b: Any) -> Any:
+    """Of two counts, each of which may be missing: counters only grow, in whichever event they come."""
     return a if b is None else b if a is None else max(a, b)
 
 

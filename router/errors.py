@@ -9,6 +9,7 @@ LowpassError
 """
 
 from msgspec import Struct
+from pydantic_core import PydanticCustomError
 
 from router.types.attempt import ErrorKind, Failure
 
@@ -109,3 +110,8 @@ class ConfigError(LowpassError):
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
+
+
+def mistake(expected: str, remedy: str) -> PydanticCustomError:
+    """What a value of the policy must be, and what to write; the policy's reader adds the place."""
+    return PydanticCustomError("mistake", "must be {expected}: {remedy}", {"expected": expected, "remedy": remedy})

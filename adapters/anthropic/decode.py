@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.sse import Chunks, EventStream, answer_id, completion
-from adapters.usage import Count, tier
+from adapters.usage import Count, larger, tier
 from router.errors import UpstreamFailure
 from router.types.attempt import Call, Reply, Source, Usage
 
@@ -136,12 +136,12 @@ _SUMMED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_toke
 def latest(before: Tokens, after: Tokens) -> Tokens:
     """The larger reading of every counter: right for the placeholders of `message_start` and for cumulative reports."""
     return Tokens(
-        _max(before.input_tokens, after.input_tokens),
-        _max(before.cache_read_input_tokens, after.cache_read_input_tokens),
-        _max(before.cache_creation_input_tokens, after.cache_creation_input_tokens),
+        larger(before.input_tokens, after.input_tokens),
+        larger(before.cache_read_input_tokens, after.cache_read_input_tokens),
+        larger(before.cache_creation_input_tokens, after.cache_creation_input_tokens),
         after.cache_creation or before.cache_creation,
-        _max(before.output_tokens, after.output_tokens),
-        OutputDetails(_max(_thinking(before), _thinking(after))),
+        larger(before.output_tokens, after.output_tokens),
+        OutputDetails(larger(_thinking(before), _thinking(after))),
         after.iterations or before.iterations,
         after.server_tool_use or before.server_tool_use,
         after.service_tier or before.service_tier,
@@ -211,12 +211,6 @@ def _thinking(tokens: Tokens) -> int | None:
 
 def _sum(counts: Iterable[int | None]) -> int:
     return sum(count or 0 for count in counts)
-
-
-def _max(before: int | None, after: int | None) -> int | None:
-    if before is None or after is None:
-        return before if after is None else after
-    return max(before, after)
 
 
 # A whole message → `chat.completion`.

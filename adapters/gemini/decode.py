@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.sse import Chunks, EventStream, answer_id, completion
-from adapters.usage import Count, tier
+from adapters.usage import Count, larger, tier
 from router.errors import UpstreamFailure
 from router.types.attempt import Call, ErrorKind, Failure, Reply, Source, Usage
 
@@ -206,12 +206,12 @@ def latest(before: Tokens | None, after: Tokens) -> Tokens:
     if before is None:
         return after
     return Tokens(
-        _larger(before.prompt_token_count, after.prompt_token_count),
-        _larger(before.cached_content_token_count, after.cached_content_token_count),
-        _larger(before.tool_use_prompt_token_count, after.tool_use_prompt_token_count),
-        _larger(before.candidates_token_count, after.candidates_token_count),
-        _larger(before.thoughts_token_count, after.thoughts_token_count),
-        _larger(before.total_token_count, after.total_token_count),
+        larger(before.prompt_token_count, after.prompt_token_count),
+        larger(before.cached_content_token_count, after.cached_content_token_count),
+        larger(before.tool_use_prompt_token_count, after.tool_use_prompt_token_count),
+        larger(before.candidates_token_count, after.candidates_token_count),
+        larger(before.thoughts_token_count, after.thoughts_token_count),
+        larger(before.total_token_count, after.total_token_count),
         after.prompt_tokens_details or before.prompt_tokens_details,
         after.cache_tokens_details or before.cache_tokens_details,
         after.tool_use_prompt_tokens_details or before.tool_use_prompt_tokens_details,
@@ -277,12 +277,6 @@ def _of(details: list[Modality] | None, modality: str) -> int:
     if not details:
         return 0
     return sum(detail.token_count for detail in details if detail.modality == modality)
-
-
-def _larger(before: int | None, after: int | None) -> int | None:
-    if before is None or after is None:
-        return before if after is None else after
-    return max(before, after)
 
 
 # A whole `GenerateContentResponse` → `chat.completion`.

@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 import msgspec
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, StringConstraints, Tag, field_validator
-from pydantic_core import PydanticCustomError
 
+from router.errors import mistake
 from router.types.account import Account, Unit
 from router.types.price import nano_from_usd, usd_from_nano
 from router.types.request import Allowance, Caller, seconds
@@ -131,7 +131,7 @@ class Rolling(_Part):
         try:
             seconds(text)
         except ValueError as error:
-            raise _mistake("a length of time", str(error)) from None
+            raise mistake("a length of time", str(error)) from None
         return text
 
 
@@ -145,11 +145,6 @@ class FailOpenWithin(_Part):
     """While the store is gone each gateway may go on spending from this much, which it has taken beforehand."""
 
     fail_open_within_usd: Usd
-
-
-def _mistake(expected: str, remedy: str) -> PydanticCustomError:
-    """What a value must be, and what to write; the policy's reader adds the place."""
-    return PydanticCustomError("mistake", "must be {expected}: {remedy}", {"expected": expected, "remedy": remedy})
 
 
 def _form(value: object) -> str:
@@ -221,7 +216,7 @@ class Budget(_Part):
         except (ZoneInfoNotFoundError, ValueError, OSError):
             close = get_close_matches(name, available_timezones(), n=1)
             remedy = f"did you mean '{close[0]}'?" if close else "write one such as Europe/Berlin, or UTC"
-            raise _mistake("a time zone of the tz database", remedy) from None
+            raise mistake("a time zone of the tz database", remedy) from None
 
     @field_validator("webhook")
     @classmethod
@@ -231,7 +226,7 @@ class Budget(_Part):
         except ValueError:
             reachable = False
         if not reachable:
-            raise _mistake("a web address", "give it a host, and a port from 1 to 65535 or none")
+            raise mistake("a web address", "give it a host, and a port from 1 to 65535 or none")
         return url
 
     @property

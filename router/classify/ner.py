@@ -13,10 +13,10 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 import msgspec
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from router.child_process import ChildProcess
 from router.classify.detector import DetectorModel, Form
+from router.errors import mistake
 from router.types.request import Finding, Passage
 
 # The policy's detector of names: what it looks for, and what it does with what was read.
@@ -61,8 +61,7 @@ class Names(DetectorModel):
     @model_validator(mode="after")
     def _readable(self) -> Self:
         if not installed():
-            what = {"expected": "a detector whose model is installed", "remedy": "pip install 'lowpass[names]'"}
-            raise PydanticCustomError("mistake", "must be {expected}: {remedy}", what)
+            raise mistake("a detector whose model is installed", "pip install 'lowpass[names]'")
         return self
 
     def unread(self, passages: Sequence[Passage]) -> Finding | None:

@@ -13,6 +13,7 @@ import re2
 from msgspec import Struct
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from router.errors import mistake
 from router.outcomes.judge import Judge
 from router.outcomes.verifiers import (
     Empty,
@@ -26,7 +27,6 @@ from router.outcomes.verifiers import (
     Shape,
     ToolCallValid,
     Truncated,
-    mistake,
 )
 from router.types.target import Model, Provider, Target, Terms, Wire
 

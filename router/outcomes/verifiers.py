@@ -11,8 +11,8 @@ import msgspec
 import re2
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
-from pydantic_core import PydanticCustomError
 
+from router.errors import mistake
 from router.tables import table
 from router.types.attempt import Answer, ToolCall
 from router.types.request import Request
@@ -37,11 +37,6 @@ class Part(Shape):
     @property
     def name(self) -> str:
         return self.label or str(getattr(self, "kind", ""))
-
-
-def mistake(expected: str, remedy: str) -> PydanticCustomError:
-    """What the value must be, and what to write; the policy's reader adds the place."""
-    return PydanticCustomError("mistake", "must be {expected}: {remedy}", {"expected": expected, "remedy": remedy})
 
 
 # What verifiers read of a request: fields of its body in the words of chat, whichever endpoint it came to.

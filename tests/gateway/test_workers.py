@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bench.budgets.site import alive
 from router.ledger.engines import GATEWAY, keep
 from router.ledger.ledger import SqliteLedger
 from router.testing.upstream import Behaviour, Tokens, Upstream
@@ -62,14 +63,6 @@ def _command(place: Path) -> bytes:
         return (place / "cmdline").read_bytes()
     except OSError:
         return b""
-
-
-def runs(pid: int) -> bool:
-    """A zombie whose new parent is slow to notice runs nothing."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def refused(gateway: Process) -> bool:
@@ -177,7 +170,7 @@ def test_a_worker_that_is_killed_is_replaced_and_what_it_held_is_charged(
         streams = streams_of_all(gateway, 2)
         (victim,) = pids(gateway)
         os.kill(victim, signal.SIGKILL)
-        until(lambda: not runs(victim))
+        until(lambda: not alive(victim))
         gate.set()
         with ThreadPoolExecutor(len(streams)) as pool:
             ends = {pool.submit(stream.complete): stream.id for stream in streams}
@@ -192,7 +185,7 @@ def test_a_worker_that_is_killed_is_replaced_and_what_it_held_is_charged(
 
         assert "worker 2 ended: killed by SIGKILL" in gateway.log.read_text()
         until(lambda: len(pids(gateway)) == 2)
-        assert runs(pids(gateway)[1])
+        assert alive(pids(gateway)[1])
         before = owners(gateway)
         until(lambda: gateway.chat("auto").status == 200 and owners(gateway) > before)
         assert metric(gateway, "lowpass_requests_total") > counted
@@ -224,7 +217,7 @@ def test_nothing_is_left_of_a_gateway_whose_first_process_is_killed(tmp_path: Pa
         assert len(family) == 3
         assert gateway.chat("auto", max_tokens=4).status == 200
         gateway.kill()
-        until(lambda: not any(runs(pid) for pid in family))
+        until(lambda: not any(alive(pid) for pid in family))
         until(lambda: refused(gateway))
 
 
@@ -246,7 +239,7 @@ def test_a_signal_lets_all_finish_and_a_second_one_does_not_wait(
             gateway.process.send_signal(number)
         assert set(completed(streams)) == {signals == 1}
         assert gateway.process.wait(60) == 0
-        assert not any(runs(pid) for pid in pids(gateway))
+        assert not any(alive(pid) for pid in pids(gateway))
         assert gateway.rows("SELECT 1 FROM requests WHERE state = 'held'") == []
         log, ends = gateway.log.read_text(), gateway.values("SELECT DISTINCT state, status, error FROM requests")
         assert "Traceback" not in log

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal, get_args
 
 import re2
 from pydantic import AfterValidator, Field, StringConstraints
-from pydantic_core import PydanticCustomError
 
 from router.classify.detector import DetectorModel, Form, possibly
+from router.errors import mistake
 from router.tables import patterns, table
 
 # The operator's own words: project names, markings, customer names.
@@ -64,11 +64,6 @@ _ORDINARY = ("Thank you, that is all.", "How do I sort a list by two keys?", "Wo
 """An expression that is found in each of them is found in nearly every request."""
 
 
-def _mistake(expected: str, remedy: str) -> PydanticCustomError:
-    """What the value must be, and what to write; the policy's reader adds the place."""
-    return PydanticCustomError("mistake", "must be {expected}: {remedy}", {"expected": expected, "remedy": remedy})
-
-
 def _compiled(expression: str) -> Any:
     try:
         return re2.compile(expression, _QUIET)
@@ -79,16 +74,16 @@ def _compiled(expression: str) -> Any:
         remedy = next(
             (remedy for start, remedy in remedies if what.startswith(start)), "correct it, or make it shorter"
         )
-        raise _mistake(_SYNTAX, remedy) from None
+        raise mistake(_SYNTAX, remedy) from None
 
 
 def _selective(expression: str) -> str:
     compiled = _compiled(expression)
     if any(match.start() == match.end() for text in _NOTHING for match in compiled.finditer(text)):
         remedy = "write + for *, and a character beside ^, $ or \\b"
-        raise _mistake("an expression that matches at least one character", remedy)
+        raise mistake("an expression that matches at least one character", remedy)
     if all(compiled.search(text) for text in _ORDINARY):
-        raise _mistake("an expression that most texts don't match", "add what is special to it, e.g. E-\\d{6} for \\w+")
+        raise mistake("an expression that most texts don't match", "add what is special to it, e.g. E-\\d{6} for \\w+")
     return expression
 
 
