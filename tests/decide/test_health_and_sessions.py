@@ -135,13 +135,16 @@ def test_where_there_is_a_choice_a_target_has_the_share_that_its_success_rate_is
     assert (health.degraded("t"), health.snapshot()) == (False, {})
 
 
-@each_row("first_ms", [None, 500])
-def test_a_target_that_is_ten_times_as_slow_has_a_tenth_until_it_is_quick_again(first_ms: int | None) -> None:
+@each_row("first_ms, later", [(None, 1), (500, 10), (500, 1)])
+def test_a_target_that_is_ten_times_as_slow_has_a_tenth_until_it_is_quick_again(
+    first_ms: int | None, later: int
+) -> None:
+    """Whole answers, streams, and streams that begin as quickly as ever."""
     health = Circuits()
 
     def answer(times: int, slower: int = 1) -> None:
         for output in range(times):
-            health.took("t", (1_000 + 16 * output) * slower, first_ms and first_ms * slower, output)
+            health.took("t", (1_000 + 16 * output) * slower, first_ms and first_ms * min(later, slower), output)
 
     answer(2 * WARM)
     assert not health.degraded("t")
