@@ -5,9 +5,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="A cost-aware inference gateway."
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 keys = typer.Typer(no_args_is_help=True, help="API keys: stored as a hash, shown once.")
 app.add_typer(keys, name="keys")
 ledger = typer.Typer(no_args_is_help=True, help="The ledger itself: whether it is right, its size, copies of it.")
@@ -16,6 +14,20 @@ local = typer.Typer(no_args_is_help=True, help="Engines of one's own: what fits,
 app.add_typer(local, name="local")
 bench = typer.Typer(no_args_is_help=True, help="Measurements on this machine; they need a checkout.")
 app.add_typer(bench, name="bench")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib import metadata
+
+        typer.echo(f"lowpass {metadata.version('lowpass')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version)] = False) -> None:
+    """A cost-aware inference gateway."""
+
 
 PolicyOption = Annotated[Path | None, typer.Option("--policy", help="Policy file; else LOWPASS_POLICY.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]

@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,10 @@ def test_an_engine_of_ones_own_without_its_model_is_told_in_one_line(home: Proce
     (line,) = [line for line in output.splitlines() if line.startswith("lowpass: ")]
     missing = f"the model file {home.home}/none.gguf is missing: set `file` in the spec of mine"
     assert (status, missing in line) == (1, True)
+
+
+def test_its_version_is_the_package_s(tmp_path: Path) -> None:
+    assert Gateway(tmp_path, {}).lowpass("--version") == (0, f"lowpass {metadata.version('lowpass')}\n")
 
 
 def test_the_command_line_loads_nothing_heavy() -> None:
