@@ -77,6 +77,8 @@ class _Response(Struct):
 class _Event(Struct):
     type: str = ""
     delta: object = None
+    text: object = None
+    """All of what its deltas said."""
     response: Raw = NULL
 
 
@@ -127,6 +129,8 @@ class ResponsesStream(EventStream):
     def __init__(self, call: Call) -> None:
         super().__init__(call)
         self._model = Raw(msgspec.json.encode(call.model))
+        self._said = 0
+        """Characters of texts that were said whole."""
         self._last: tuple[bytes, dict[str, Raw], dict[str, Raw]] | None = None
 
     def final(self, usage: bytes) -> bytes:
@@ -139,6 +143,7 @@ class ResponsesStream(EventStream):
 
     def _event(self, name: bytes, payload: bytes) -> bytes:
         if payload.strip() == b"[DONE]":
+            self.complete = True
             return b""
         try:
             event = _EVENT.decode(payload)
@@ -152,7 +157,12 @@ class ResponsesStream(EventStream):
         if isinstance(event.delta, str):
             self.output_chars += len(event.delta)
             self.has_answer = self.has_answer or ("reasoning" not in kind and not event.delta.isspace())
+        if isinstance(event.text, str):
+            self._said += len(event.text)
+            self.output_chars = max(self.output_chars, self._said)
         if event.response is NULL:
+            if kind in ("response.completed", "response.incomplete"):
+                raise UpstreamFailure(NO_JSON)
             return frame(payload, name)
         return self._about_response(kind, name, payload, event.response)
 

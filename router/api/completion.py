@@ -152,7 +152,7 @@ class Choice(Struct, frozen=True):
 
 
 class Chunk(Struct, frozen=True):
-    choices: list[Choice] = []
+    choices: list[Choice] | None = None
     created: object = None
     model: str | None = None
     service_tier: str | None = None

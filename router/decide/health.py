@@ -42,6 +42,9 @@ WARM = 8
 """Answers that make a usual latency."""
 START_TOKENS = 32
 """An answer takes as long to begin as so many tokens take: whole answers of all lengths are comparable then."""
+PATIENT_MS, OVERDUE = 500, 0.2
+"""Of a target that has not answered for `WELL_S`, a request that gave up after so long takes this much of its success
+rate: others are asked first more often. It is no failure, for it may just have needed longer."""
 MISPLACED = "region mismatch"
 SUSPENSION_S = 3_600.0
 """How long a target is not asked whose provider says that it served another region than it was asked for."""
@@ -167,6 +170,9 @@ class Health:
             took = None if ms is None else log(max(ms, LEAST_MS) / size)
             if took is not None and (not at_least or (latency.answers >= WARM and took > latency.latest)):
                 latency.note(took, self._clock)
+        unknown = circuit.whole.answers < WARM and circuit.first.answers < WARM
+        if at_least and unknown and (total_ms or 0) >= PATIENT_MS and self._clock() - circuit.well_at >= WELL_S:
+            circuit.rate -= circuit.rate * OVERDUE
 
     def failed(
         self,

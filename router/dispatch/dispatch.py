@@ -253,8 +253,13 @@ class AttemptLoop:
     async def _receive(self, record: AttemptRecord, adapter: Adapter, response: UpstreamResponse) -> Answered | Opened:
         call = record.call
         if not 200 <= response.status < 300:
-            body = await response.read()
-            body = body if len(body) <= LARGEST_ERROR else b""
+            body = b""
+            async for data in response.chunks():
+                body += data
+                if len(body) > LARGEST_ERROR:
+                    response.close()
+                    body = b""
+                    break
             raise UpstreamFailure(adapter.failure(response.status, response.headers, body))
         if call.stream:
             return await self._open(record, adapter.stream(call), response)

@@ -50,7 +50,7 @@ class Exchange:
         self._between = timeouts.between / 1000
         self._last = now + timeouts.total / 1000
         self._deadline = min(now + timeouts.first / 1000, self._last)
-        self._progress = self._paused = self._held_up = False
+        self._progress = self._paused = self._held_up = self._waited = False
         self.status = 0
         self.received = False
         self._raw_headers: list[tuple[bytes, bytes]] = []
@@ -91,6 +91,7 @@ class Exchange:
         return self
 
     async def __anext__(self) -> bytes:
+        self._waited = not self._chunks
         while not self._chunks:
             if self._complete:
                 raise StopAsyncIteration
@@ -120,6 +121,8 @@ class Exchange:
         """Gives the response up, if it is not complete yet; its connection can't be used again. `complete`: its body
         has said that it is over, and the end of the response may follow for `LAST_S`."""
         if complete and self._connection is not None and not self._paused:
+            if self._waited and not self._held_up:  # else its client may have been what was slow
+                self.arrived_ms = clock_ms()
             self._last = self._deadline = self._loop.time() + LAST_S
             return
         self._parser = None
@@ -345,8 +348,9 @@ class HttpTransport:
             head += b"x-request-id: %b\r\n" % request.request_id.encode()
         head += b"content-length: %d\r\n\r\n" % len(request.body)
         began = monotonic_s()
-        connection = self._kept(origin, began - self.quiet_s) or await self._connect(origin, timeouts)
-        exchange = connection.start(head, request.body, timeouts)
+        kept = self._kept(origin, began - self.quiet_s)
+        connection = kept or await self._connect(origin, timeouts)
+        exchange = connection.start(head, request.body, timeouts if kept else _left(timeouts, began))
         try:
             return await exchange.opened()
         except UpstreamFailure as failure:
@@ -356,10 +360,8 @@ class HttpTransport:
         except asyncio.CancelledError:
             exchange.close()
             raise
-        gone_ms = int((monotonic_s() - began) * 1000)
-        left = {name: max(1, getattr(timeouts, name) - gone_ms) for name in ("connect", "first", "total")}
-        timeouts = structs.replace(timeouts, **left)
-        exchange = (await self._connect(origin, timeouts)).start(head, request.body, timeouts)
+        connection = await self._connect(origin, _left(timeouts, began))
+        exchange = connection.start(head, request.body, _left(timeouts, began))
         try:
             return await exchange.opened()
         except asyncio.CancelledError:
@@ -438,6 +440,13 @@ class HttpTransport:
         for pool in self._idle.values():
             while pool and (monotonic_s() - pool[0].idle_since > IDLE_S or not pool[0].usable):
                 pool.popleft().abort()
+
+
+def _left(timeouts: Timeouts, began: float) -> Timeouts:
+    """What is left of them since `began`: a connection that was slow to come is no more time for the answer."""
+    gone_ms = int((monotonic_s() - began) * 1000)
+    left = {name: max(1, getattr(timeouts, name) - gone_ms) for name in ("connect", "first", "total")}
+    return structs.replace(timeouts, **left)
 
 
 @lru_cache(maxsize=1024)

@@ -141,7 +141,7 @@ class MessagesStream:
         self._start()
         for line in chat_sse.splitlines():
             if line.startswith(b"data:"):
-                for choice in promised(_CHUNK, line[5:]).choices[:1]:
+                for choice in (promised(_CHUNK, line[5:]).choices or ())[:1]:
                     self._delta(choice)
         self._write()
         return self._taken()

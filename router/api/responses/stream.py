@@ -272,7 +272,7 @@ class ResponsesStream:
 
     def _chunk(self, chunk: Chunk) -> None:
         self._begin(chunk)
-        for choice in chunk.choices[:1]:
+        for choice in (chunk.choices or ())[:1]:
             self._delta(choice)
             self._finish_reason = choice.finish_reason or self._finish_reason
 
