@@ -25,7 +25,7 @@ from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.postgres import connection
 from router.ledger.postgres import journal as journals
 from router.ledger.postgres.journal import Item, Pipe, PostgresLedger
-from router.ledger.write import recover, renew
+from router.ledger.write import Outcome, recover, renew, settle
 from router.types.account import LEASE_MS, Journal, LedgerUnavailable, Row
 from router.types.target import Secret
 from tests.ledger.books import NOTES, found, with_journal, with_ledger
@@ -173,7 +173,8 @@ def test_values_come_back_as_they_went_in(ledger: Ledger) -> None:
 
 def test_a_request_whose_process_died_is_charged_at_its_hold(ledger: Ledger) -> None:
     """Its lease ran out; those that are renewed, and those that are settled, stay as they are."""
-    fill(ledger, [Happened(id="dead", ends="held", held=700), Happened(id="done", tried=(Tried("local", 3),))])
+    over = Happened(id="over", tried=(Tried("local", 3, more={"passed_over": True}),), status=502)
+    fill(ledger, [Happened(id="dead", ends="held", held=700), Happened(id="done", tried=(Tried("local", 3),)), over])
 
     async def work(journal: Journal) -> None:
         (row,) = found(ledger, "SELECT lease_until_ms FROM requests WHERE id = 'dead'")
@@ -182,14 +183,17 @@ def test_a_request_whose_process_died_is_charged_at_its_hold(ledger: Ledger) -> 
         renew(journal, over)
         recover(journal, over)
         await journal.committed()
-        assert [row["state"] for row in found(ledger, "SELECT state FROM requests ORDER BY id")] == ["held", "settled"]
+        states = found(ledger, "SELECT state FROM requests ORDER BY id")
+        assert [row["state"] for row in states] == ["held", "settled", "settled"]
         recover(journal, over + LEASE_MS + 1)
+        settle(journal, "done", Outcome(status=500, cost=9))
         await journal.committed()
 
     with_ledger(ledger, work)
-    dead, done = found(ledger, "SELECT id, state, cost, error FROM requests ORDER BY id")
-    assert dead == {"id": "dead", "state": "recovered", "cost": 700, "error": "crashed"}
-    assert (done["state"], done["cost"]) == ("settled", 3)
+    dead, done, passed_over = found(ledger, "SELECT id, state, cost, error, target FROM requests ORDER BY id")
+    assert dead == {"id": "dead", "state": "recovered", "cost": 700, "error": "crashed", "target": None}
+    assert (done["state"], done["cost"], done["target"]) == ("settled", 3, "local")
+    assert (passed_over["cost"], passed_over["target"]) == (3, None)
 
 
 # A file's journal: decisions in its transactions, locks, its log.
