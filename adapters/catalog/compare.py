@@ -192,26 +192,13 @@ def _cells(price: Any, when: str, tier: str) -> dict[Cell, Decimal]:
 LITELLM_MAP_PACKAGE = "litellm"
 _FILE = "litellm/model_prices_and_context_window_backup.json"
 _PREFIXES = {
-    "openai": "",
-    "anthropic": "",
-    "gemini": "gemini/",
-    "gemini_compatible": "gemini/",
-    "deepseek": "deepseek/",
-    "moonshot": "moonshot/",
-    "dashscope": "dashscope/",
-    "minimax": "minimax/",
-    "xai": "xai/",
-    "mistral": "mistral/",
-    "groq": "groq/",
-    "together": "together_ai/",
-    "fireworks": "fireworks_ai/",
-    "cerebras": "cerebras/",
-    "cohere": "",
-    "bedrock": "",
-    "vertex": "",
-    "azure": "azure/",
-    "zai": "zai/",
-    "perplexity": "perplexity/",
+    **dict.fromkeys(("openai", "anthropic", "cohere", "bedrock", "vertex"), ""),
+    **{
+        name: f"{name}/"
+        for name in ("gemini", "deepseek", "moonshot", "dashscope", "minimax", "xai", "mistral", "groq")
+    },
+    **{name: f"{name}/" for name in ("cerebras", "azure", "zai", "perplexity")},
+    **{"gemini_compatible": "gemini/", "together": "together_ai/", "fireworks": "fireworks_ai/"},
 }
 """Provider → how the map begins the names of its models."""
 _RATES = {
