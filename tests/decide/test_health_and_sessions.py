@@ -10,6 +10,7 @@ from router.decide.health import (
     LONGEST_REST_S,
     LONGEST_RUN,
     LONGEST_WISH_S,
+    PATIENT_MS,
     SUSPENSION_S,
     TRIP_AFTER,
     WARM,
@@ -133,6 +134,8 @@ def test_where_there_is_a_choice_a_target_has_the_share_that_its_success_rate_is
     for _ in range(30):
         health.succeeded("t")
     assert (health.degraded("t"), health.snapshot()) == (False, {})
+    health.took("new", PATIENT_MS, None, 100, at_least=True)
+    assert health.degraded("new"), "it has never answered within a deadline"
 
 
 @each_row("first_ms, later", [(None, 1), (500, 10), (500, 1)])
