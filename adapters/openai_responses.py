@@ -32,6 +32,7 @@ class _Incomplete(Struct):
     reason: str | None = None
 
 
+_LAST = ("response.completed", "response.incomplete")
 _ENDED = (None, "completed", "incomplete")
 _UNITS = {
     "web_search_call": "web_search",
@@ -161,7 +162,7 @@ class ResponsesStream(EventStream):
             self._said += len(event.text)
             self.output_chars = max(self.output_chars, self._said)
         if event.response is NULL:
-            if kind in ("response.completed", "response.incomplete"):
+            if kind in _LAST:
                 raise UpstreamFailure(NO_JSON)
             return frame(payload, name)
         return self._about_response(kind, name, payload, event.response)
@@ -173,7 +174,7 @@ class ResponsesStream(EventStream):
         members["model"] = self._model
         self.model_served = self.model_served or response.model or ""
         self.usage = _usage(members, response) or self.usage
-        if kind in ("response.completed", "response.incomplete"):
+        if kind in _LAST:
             if response.status not in _ENDED:
                 raise UpstreamFailure(streamed(raw))
             self.finished = self.complete = True

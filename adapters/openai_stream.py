@@ -97,9 +97,8 @@ class Said(Struct):
         calls = [self.function_call, *(call.function for call in self.tool_calls or ())]
         texts = [self.text, self.refusal, *(text for call in calls if call for text in (call.name, call.arguments))]
         shown = len(self.thoughts)
-        if traces := (
-            self.reasoning_details or self.thinking_blocks
-        ):  # the same thoughts once more, where both are there
+        traces = self.reasoning_details or self.thinking_blocks
+        if traces:  # the same thoughts once more, where both are there
             values = (row.get(name) for row in traces for name in ("text", "summary", "thinking"))
             shown = max(shown, sum(len(value) for value in values if isinstance(value, str)))
         return shown + sum(len(text) for text in texts if text)

@@ -8,10 +8,14 @@ LowpassError
 └── ConfigError          a policy file is wrong; one Problem a mistake
 """
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
-from pydantic_core import PydanticCustomError
 
 from router.types.attempt import ErrorKind, Failure
+
+if TYPE_CHECKING:
+    from pydantic_core import PydanticCustomError
 
 
 class LowpassError(Exception):
@@ -112,6 +116,8 @@ class ConfigError(LowpassError):
         self.problems = problems
 
 
-def mistake(expected: str, remedy: str) -> PydanticCustomError:
+def mistake(expected: str, remedy: str) -> "PydanticCustomError":
     """What a value of the policy must be, and what to write; the policy's reader adds the place."""
+    from pydantic_core import PydanticCustomError  # most processes that know errors read no policy
+
     return PydanticCustomError("mistake", "must be {expected}: {remedy}", {"expected": expected, "remedy": remedy})

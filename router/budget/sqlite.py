@@ -151,7 +151,7 @@ class SqliteBudgets:
         return await self._journal.call(lambda connection: _find(connection, identifier))
 
     async def children(self) -> list[Child]:
-        return await self._journal.call(_still_open)
+        return await self._journal.call(lambda connection: [_child(row) for row in connection.execute(_ALL_OPEN)])
 
     async def close(self, identifier: str, now_ms: int) -> Child | None:
         return await self._journal.call(lambda connection: _close(connection, identifier, now_ms))
@@ -343,10 +343,6 @@ def _outlives(child: Child, parent: Account) -> bool:
 def _find(connection: sqlite3.Connection, identifier: str) -> Child | None:
     row = connection.execute(_CHILD, (identifier,)).fetchone()
     return None if row is None else _child(row)
-
-
-def _still_open(connection: sqlite3.Connection) -> list[Child]:
-    return [_child(row) for row in connection.execute(_ALL_OPEN)]
 
 
 def _close(connection: sqlite3.Connection, identifier: str, now_ms: int) -> Child | None:

@@ -100,6 +100,14 @@ class _Circuit:
         share = self.rate if self.rate < DEGRADED_RATE else 1.0
         return min(share, SLOW_SHARE) if self.first.slow or self.whole.slow else share
 
+    def is_of(self, share: float) -> bool:
+        """Whether this request is one of the share: asked ten times, three are at 0.3."""
+        self.credit += share
+        if self.credit < 1:
+            return False
+        self.credit -= 1
+        return True
+
 
 class Health:
     """What recent attempts say about each target. `clock` is monotonic, in seconds."""
@@ -131,11 +139,7 @@ class Health:
         circuit = self._circuits.get(target)
         if circuit is None or (share := circuit.share) >= 1:
             return False
-        circuit.credit += share
-        if circuit.credit < 1:
-            return True
-        circuit.credit -= 1
-        return False
+        return not circuit.is_of(share)
 
     def admit(self, target: str, *, last: bool = False) -> bool:
         """Claims the right to ask `target`; after an outage only one caller at a time gets it, until one succeeds.
@@ -144,10 +148,8 @@ class Health:
             return False
         circuit = self._circuits.get(target)
         if circuit is not None and circuit.outage:
-            circuit.credit += circuit.rate if last and circuit.probing else 0
-            if circuit.probing and circuit.credit < 1:
+            if circuit.probing and not (last and circuit.is_of(circuit.rate)):
                 return False
-            circuit.credit -= circuit.probing
             circuit.probing = True
         return True
 
@@ -170,8 +172,8 @@ class Health:
             took = None if ms is None else log(max(ms, LEAST_MS) / size)
             if took is not None and (not at_least or (latency.answers >= WARM and took > latency.latest)):
                 latency.note(took, self._clock)
-        unknown = circuit.whole.answers < WARM and circuit.first.answers < WARM
-        if at_least and unknown and (total_ms or 0) >= PATIENT_MS and self._clock() - circuit.well_at >= WELL_S:
+        unknown = at_least and max(circuit.whole.answers, circuit.first.answers) < WARM
+        if unknown and (total_ms or 0) >= PATIENT_MS and self._clock() - circuit.well_at >= WELL_S:
             circuit.rate -= circuit.rate * OVERDUE
 
     def failed(

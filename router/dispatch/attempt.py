@@ -403,9 +403,8 @@ class AttemptRecord:
             output = usage.output_total
             self._learned.observe(self._seen(usage, output, finish_reason, outcome, took))
             if outcome == "ok" and target.engine is None:
-                streams, arrived = self.decoder is not None, self._response.arrived_ms if self._response else None
-                total = took if not streams else None if arrived is None else arrived - self._start
-                self._health.took(target.id, total, self._first if streams else None, output // self.call.n)
+                total, first = took if self.decoder is None else self._arrived(), self._first if self.decoder else None
+                self._health.took(target.id, total, first, output // self.call.n)
         return Attempt(
             target=target,
             outcome=outcome,
@@ -487,6 +486,11 @@ class AttemptRecord:
         if usage is None:
             return Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
         return charge(target.price(served), usage, at_ms=self._started_ms, took_ms=took, region=target.region)
+
+    def _arrived(self) -> float | None:
+        """ms until all of a stream had come; None where its client may have been what was slow."""
+        arrived = None if self._response is None else self._response.arrived_ms
+        return None if arrived is None else arrived - self._start
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)

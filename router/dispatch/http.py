@@ -437,8 +437,9 @@ class HttpTransport:
                     self._active.pop(connection)
             elif exchange.overdue(now):
                 exchange.fail(Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer."))
+        unused_since = monotonic_s() - IDLE_S
         for pool in self._idle.values():
-            while pool and (monotonic_s() - pool[0].idle_since > IDLE_S or not pool[0].usable):
+            while pool and (pool[0].idle_since < unused_since or not pool[0].usable):
                 pool.popleft().abort()
 
 

@@ -182,7 +182,7 @@ class Verifiers:
         # All classes bind, as nothing was replaced: the answer has its values again.
         outbound = OutboundRequest(guard, verifier.place, request, asked.classes, region=asked.request.limits.region)
         try:
-            response = await self._egress.send(outbound, _within(verifier.timeout_ms), _verify_unnoted)
+            response = await self._egress.send(outbound, _within(verifier.timeout_ms), _unnoted)
             try:
                 if response.status != 200:
                     raise Crashed(f"status {response.status}")
@@ -222,10 +222,6 @@ def _score(body: bytes) -> float | None:
     if score is not None and not 0 <= score <= 1:
         raise Nonsense
     return score
-
-
-def _verify_unnoted(classes: frozenset[str]) -> None:
-    """No row of the ledger: nothing is charged."""
 
 
 # Posts to an operator's webhook, in the background and with a bounded number of tries.

@@ -329,7 +329,7 @@ class UpstreamResponse(Protocol):
 
     @property
     def arrived_ms(self) -> float | None:
-        """When its last byte came, by `clock_ms`; None before that, and where it came no faster than it was read."""
+        """When the last byte of a stream came, by `clock_ms`; None before that, and where its reader held it up."""
         ...
 
     def close(self, *, complete: bool = False) -> None:

@@ -170,10 +170,6 @@ def _behind(pattern: str, plausible: Callable[[str], bool]) -> Confirm:
     return confirm
 
 
-def _machine_or_person(value: str) -> bool:
-    return token(value) or password(value)
-
-
 def _cookie(text: str, start: int, end: int) -> Iterator[Span]:
     line = text[end : end + _LONGEST_HEADER].partition("\n")[0]
     for match in _PAIRS.finditer(line):
@@ -204,7 +200,7 @@ def _columns(text: str, start: int, end: int) -> Iterator[Span]:
         end = text.find("\n", end - 1, end + _HEADING) + 1
         if not end or not _HEAD.fullmatch(text[head:end].strip()):
             return
-    column, at, skipped = _column(text[head:start]), end, False
+    column, at, skipped = sum(text.count(mark, head, start) for mark in ",;|\t"), end, False
     for _ in range(_MOST_ROWS):
         rule = text.find("\n", at)
         if not skipped and rule > at and _RULE.fullmatch(text[at:rule]):
@@ -222,10 +218,6 @@ def _columns(text: str, start: int, end: int) -> Iterator[Span]:
             at = text.find("(", last, last + 8) + 1
             if not at:
                 return
-
-
-def _column(heading: str) -> int:
-    return sum(heading.count(mark) for mark in ",;|\t")
 
 
 def _cells(text: str, at: int) -> tuple[list[tuple[int, int]], int]:
@@ -270,7 +262,7 @@ def _forms() -> Iterator[Form]:
         ("command_line", "commands", _last_word),
         ("private_key", "der", _private_key),
         ("quoted", "quoted", _literal),
-        ("call", "login", _behind(PATTERNS["login_rest"], _machine_or_person)),
+        ("call", "login", _behind(PATTERNS["login_rest"], lambda value: token(value) or password(value))),
         ("call", "cipher", _behind(PATTERNS["cipher_rest"], token)),
         ("cookie", "cookie", _cookie),
         ("chat", "pair", _behind(PATTERNS["pair_rest"], assignments.striking)),
