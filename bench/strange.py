@@ -2,7 +2,7 @@
 word, and one thing wrong with the answer. Every case is its number.
 
 `Strange` answers at `/odd/…` the case that the prompt names, wrongly; at `/sound/…` well; at `/open/…` without an end;
-at `/large/…` with an event that does not end.
+at `/large/…` with an event that does not end; at `/swollen/…` with `SWOLLEN` bytes somewhere in it.
 `STALE` stands in what belongs to no request.
 """
 
@@ -30,9 +30,11 @@ other wires that path is translated."""
 ODD_TARGETS = 64
 """For each wire, in the same place: a target that fails half of its requests must not rest, or it is not asked."""
 TIMEOUTS = {"first_ms": 400, "between_ms": 400, "total_ms": 1_500}
+PLACES = ("sound", "open", "large", "swollen")
 CLIENTS_FAULT = (400, 413, 422)
 """What any target would refuse."""
 STALE = "stale-word"
+SWOLLEN = 400_000
 WORD = re.compile(rb"word-(\d+);")
 Json: TypeAlias = dict[str, Any]
 Wrong = Callable[[random.Random, bytes, bytes], tuple[list[bytes], bool]]
@@ -79,7 +81,7 @@ def case(number: int, wires: Sequence[str] = tuple(WIRES), odd_targets: int = OD
 
 
 def policy(url: str, wires: Sequence[str] = tuple(WIRES), odd_targets: int = ODD_TARGETS) -> Json:
-    """Routes `WIRE-NUMBER` ask an odd target, then the sound one; `open-WIRE` and `large-WIRE` are targets."""
+    """Routes `WIRE-NUMBER` ask an odd target, then the sound one; `open-WIRE` and the like are targets."""
 
     def row(place: str, wire: str) -> Json:
         size = {"context": 100_000, "max_output": 1_000, "price": {"input": 1, "output": 2}}
@@ -92,7 +94,7 @@ def policy(url: str, wires: Sequence[str] = tuple(WIRES), odd_targets: int = ODD
 
     odd = {f"odd-{wire}-{number}": (wire, number) for wire in wires for number in range(odd_targets)}
     targets = {name: row("odd", wire) for name, (wire, _) in odd.items()}
-    targets |= {f"{place}-{wire}": row(place, wire) for place in ("sound", "open", "large") for wire in wires}
+    targets |= {f"{place}-{wire}": row(place, wire) for place in PLACES for wire in wires}
     routes = {
         f"{wire}-{number}": {"strategy": {"kind": "ordered", "targets": [name, f"sound-{wire}"]}}
         for name, (wire, number) in odd.items()
@@ -112,8 +114,11 @@ class Strange(Upstream):
         if not intact:
             at = draw.randrange(len(objects))
             objects[at] = mutated(draw, objects[at])
+        if place == "swollen":
+            at = draw.randrange(len(objects))
+            objects[at] = swollen(draw, objects[at])
         start = head(body := encoded(objects, stream), stream)
-        if place == "sound" or not intact:
+        if place in ("sound", "swollen") or not intact:
             await connection.write(start + body)
             return
         if place == "large":
@@ -218,21 +223,30 @@ ODD: tuple[Any, ...] = (None, [], {}, "", "odd", 0, -1, 1.5, True, [None], {"odd
 
 def mutated(draw: random.Random, value: Any) -> Any:
     """One place of it holds something else, or is gone."""
-    places: list[tuple[Any, Any]] = []
-
-    def walk(node: Any) -> None:
-        for key in node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
-            places.append((node, key))
-            walk(node[key])
-
     value = json.loads(json.dumps(value))
-    walk(value)
-    node, key = draw.choice(places)
+    node, key = draw.choice(places(value))
     if draw.random() < 0.2:
         del node[key]
     else:
         node[key] = draw.choice(ODD)
     return value
+
+
+def swollen(draw: random.Random, value: Any) -> Any:
+    """One text of it is long, or a member that no API has."""
+    value = json.loads(json.dumps(value))
+    node, key = draw.choice([(node, key) for node, key in places(value) if isinstance(node, dict)])
+    if isinstance(node[key], str):
+        node[key] += "x" * SWOLLEN
+    else:
+        node["odd"] = "x" * SWOLLEN
+    return value
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (object or list, key) in it."""
+    keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [place for key in keys for place in ((value, key), *places(value[key]))]
 
 
 def surplus(draw: random.Random, start: bytes, body: bytes) -> tuple[list[bytes], bool]:

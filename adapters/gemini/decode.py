@@ -170,11 +170,7 @@ def said(candidate: Candidate, name: str, before: int = 0) -> dict[str, Any]:
 
 def _tool_call(call: FunctionCall, signature: str, identifier: str) -> dict[str, Any]:
     arguments = msgspec.json.format(bytes(call.args), indent=-1).decode()
-    fields = {
-        "id": call.id or identifier,
-        "type": "function",
-        "function": {"name": call.name, "arguments": arguments},
-    }
+    fields = {"id": call.id or identifier, "type": "function", "function": {"name": call.name, "arguments": arguments}}
     return {**fields, "extra_content": {"google": {"thought_signature": signature}}} if signature else fields
 
 

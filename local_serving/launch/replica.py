@@ -72,10 +72,7 @@ _CAUSES = (
         ("Unknown quantization method", "does not match the quantization", "quantization is currently not supported"),
         "set `quantization` to what the checkpoint is stored in, or leave it out",
     ),
-    Cause(
-        ("greater than the derived max_model_len",),
-        "the model's own context is shorter: lower `context`",
-    ),
+    Cause(("greater than the derived max_model_len",), "the model's own context is shorter: lower `context`"),
     Cause(
         ("Address already in use", "address already in use"),
         "another program has its port: stop that program, or start again",

@@ -248,10 +248,7 @@ def _json(report: Report) -> Response:
 
 def _csv(report: Report, table: str) -> Response:
     """To be saved, not looked at."""
-    headers = {
-        "content-disposition": f'attachment; filename="{report.name}.csv"',
-        "x-content-type-options": "nosniff",
-    }
+    headers = {"content-disposition": f'attachment; filename="{report.name}.csv"', "x-content-type-options": "nosniff"}
     return Response(as_csv(report, table), headers=headers, media_type="text/csv; charset=utf-8; header=present")
 
 

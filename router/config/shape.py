@@ -33,11 +33,7 @@ _NAMES = {
     VERIFY: "verify",
     HEADER_VALUE: "header_value",
 }
-_FORMS = {
-    "window": "{rolling: 36h}",
-    "exhausted": "{downgrade: ROUTE}",
-    "outage": "{fail_open_within_usd: 1}",
-}
+_FORMS = {"window": "{rolling: 36h}", "exhausted": "{downgrade: ROUTE}", "outage": "{fail_open_within_usd: 1}"}
 """What may stand in the place of a word."""
 
 

@@ -157,13 +157,9 @@ def _special(decision: Document, chosen: Weighed) -> list[str]:
     elif isinstance(decision.tactic, Hedge):
         clauses.append(f"another is asked as well after {decision.tactic.after_ms / 1000:.1f} s")
     if decision.explored:
-        clauses.append(f"tried in place of {_choice(decision)}, to keep the estimates honest")
+        choices = [row.target for row in decision.weighed if row.why in ("chosen", "kept", "first")]
+        clauses.append(f"tried in place of {choices[0] if choices else 'the choice'}, to keep the estimates honest")
     return clauses
-
-
-def _choice(decision: Document) -> str:
-    """The target that would have been asked but for chance."""
-    return next((row.target for row in decision.weighed if row.why in ("chosen", "kept", "first")), "the choice")
 
 
 def _dropped(dropped: Sequence[Dropped]) -> str:

@@ -8,7 +8,7 @@ from msgspec import Raw, structs
 
 from router.decide.health import Health
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold
-from router.dispatch.meter import PAST_CAP, Meter, written
+from router.dispatch.meter import PAST_CAP, Meter, bytes_apart
 from router.engines import Replicas
 from router.estimate.estimate import Fit
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
@@ -97,6 +97,10 @@ DEAF = 1.5
 """An answer of so many times its cap, by its bytes, shows that the upstream ignored the cap."""
 ENVELOPE, PROBABLE = 1_024, 8_192
 """Bytes of a stream around each token at most; with log probabilities of it and of twenty others."""
+REMARKS = 65_536
+"""Bytes that an answer may have beside that: its head, its end, signatures."""
+REPEATS, ECHOES = 4, 3
+"""How often a Responses stream says its text again, once it is whole, and the request."""
 FASTEST_MS = 1.0
 """In which a target may write a token, before anything is known of its pace: the quickest hosts do."""
 UNCOUNTED = "more output than counted"
@@ -157,11 +161,11 @@ class AttemptRecord:
         self._most = most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
         self.most_bytes = most * BYTES_PER_TOKEN + SLACK_BYTES
         """Of its output: more is past the cap, however its tokens are cut."""
-        envelope = PROBABLE if "logprobs" in call.body else ENVELOPE
-        self.most_received = most * (BYTES_PER_TOKEN + envelope) + step.target.max_event_bytes
-        """Of the stream, whatever the bytes are: more is past the cap too."""
-        self.received_bytes = self._largest = self._thought = 0
-        """Of the answer, as the upstream sent it; bytes of output in its stream's largest piece, and of thoughts."""
+        self._around = BYTES_PER_TOKEN + (PROBABLE if "logprobs" in call.body else ENVELOPE)
+        """Bytes in which a token may come."""
+        self.received_bytes = self._sent = self._largest = self._thought = 0
+        """Of the answer, as the upstream sent it, and as its stream's client gets it, but for images and the like;
+        bytes of output in its stream's largest piece, and of thoughts."""
         self.stopped = ""
         """Why the gateway ended its stream, as an error code; empty: it did not."""
         self._hides = thinks and not thinking.streamed and fit.effort != "none"
@@ -180,18 +184,36 @@ class AttemptRecord:
             if self.options.race is not None:
                 self.options.race.begun = True
 
-    def fed(self, data: bytes, before: int) -> None:
-        """The decoder has had one more piece of a stream. `before`: bytes of output that it had seen until then."""
+    def fed(self, data: bytes, events: bytes, before: int) -> None:
+        """The decoder made `events` of one more piece of a stream. `before`: bytes of output seen until then."""
         self.received_bytes += len(data)
+        self._send(events)
         if self.decoder is not None:
             seen = self.decoder.output_chars
             self._largest = max(self._largest, seen - before)
             if not self.decoder.has_answer:
                 self._thought = seen
 
-    @property
-    def first_ms(self) -> int | None:
-        return self._first
+    def _send(self, events: bytes) -> None:
+        self._sent += len(events)
+        if len(events) > ENVELOPE:
+            self._sent -= sum(bytes_apart(event.partition(b"data: ")[2]) for event in events.split(b"\n\n"))
+
+    def past_cap(self, decoder: StreamDecoder) -> bool:
+        """The stream has more bytes than all tokens of its cap, wherever in its events they stand."""
+        allowed = self._most * self._around
+        return (
+            decoder.output_chars > self.most_bytes
+            or (self._sent > allowed + REMARKS and self._beyond(decoder, self._most) > 0)
+            or self.received_bytes > allowed + self.step.target.max_event_bytes
+        )
+
+    def _beyond(self, decoder: StreamDecoder, tokens: int) -> int:
+        """Bytes of a stream that can't have come with so many tokens of output."""
+        allowed = tokens * self._around + REMARKS
+        if self.call.endpoint is Endpoint.RESPONSES:
+            allowed += REPEATS * decoder.output_chars + ECHOES * sum(map(len, self.call.body.values()))
+        return max(0, self._sent - allowed)
 
     def leaves(self, classes: frozenset[str]) -> None:
         """The first byte is about to be sent: from now on it may be charged. `classes`: of what is sent."""
@@ -231,7 +253,7 @@ class AttemptRecord:
         elif _plausible(usage, size):
             usage = self._bounded(usage, size)
         else:
-            usage = self._recounted(usage, self._written(reply))
+            usage = self._recounted(usage, self._written(reply.body))
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
@@ -240,7 +262,10 @@ class AttemptRecord:
         An upstream that broke off wrote nothing more; one that was stopped or left may have.
         """
         self.locate(decoder.region_served)
-        size, counted = decoder.output_chars, decoder.usage
+        counted = decoder.usage
+        if self.call.endpoint is Endpoint.RESPONSES and decoder.complete:
+            self._send(decoder.final(b"null"))
+        size = decoder.output_chars + self._beyond(decoder, self._cap if counted is None else counted.output_total)
         left = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN)
         if counted is None:
             usage = self._estimated(size, left=left)
@@ -272,12 +297,14 @@ class AttemptRecord:
             return self.streamed(self.decoder, outcome)
         return self._done(outcome, self._unfinished(FASTEST_MS) if self.sent else None)
 
-    def _written(self, reply: Reply) -> int:
+    def _written(self, body: dict[str, Raw]) -> int:
         """Bytes of what was written: not of images, sounds and probabilities, nor of the JSON around it."""
-        choices = reply.body.get("choices", Raw(b""))
-        if any(name in bytes(choices) for name in (b'"images":', b'"audio":', b'"logprobs":{')):
-            return written(choices)
-        return max(0, len(choices) - ENVELOPE * self.call.n)
+        text = len(body.get("choices") or body.get("output") or b"")
+        beside = self.received_bytes - text - REMARKS
+        if self.call.endpoint is Endpoint.RESPONSES:
+            beside -= sum(map(len, self.call.body.values()))
+        size = text + max(0, beside) - sum(bytes_apart(bytes(member)) for member in body.values())
+        return max(0, size - ENVELOPE * self.call.n)
 
     def _recounted(self, counted: Usage, size: int) -> Usage:
         """What the provider counted of a whole answer; its output by the bytes that came, where it can't have counted
@@ -330,11 +357,7 @@ class AttemptRecord:
         if not self._shows or not size:
             return {"output_visible": output, "output_reasoning": None, "reasoning_source": Source.UNKNOWN}
         thoughts = output * self._thought // size
-        return {
-            "output_visible": output - thoughts,
-            "output_reasoning": thoughts,
-            "reasoning_source": Source.ESTIMATED,
-        }
+        return {"output_visible": output - thoughts, "output_reasoning": thoughts, "reasoning_source": Source.ESTIMATED}
 
     def _estimated(self, size: int, *, left: bool) -> Usage:
         """`left`: the upstream may have written more than came."""

@@ -280,7 +280,7 @@ class AttemptLoop:
         async for data in response.chunks():
             before = decoder.output_chars
             first = decoder.feed(data)
-            record.fed(data, before)
+            record.fed(data, first, before)
             if first or decoder.complete:
                 record.first_byte()
                 record.locate(decoder.region_served)

@@ -130,25 +130,30 @@ def said(body: Mapping[str, Raw]) -> str | None:
     return content if isinstance(content, str) else None
 
 
-_MEDIA = frozenset({"images", "audio", "logprobs"})
+_APART = (
+    *("annotations", "audio", "citations", "images", "instructions", "logprobs", "partial_image_b64"),
+    *("prompt_logprobs", "prompt_token_ids", "result", "results", "search_results", "sources", "tools"),
+)
+_NAMES = [b'"%b":' % name.encode() for name in _APART]
 
 
-def written(choices: Raw) -> int:
-    """Characters of all texts in the choices of a whole answer: not of images, sounds and probabilities."""
-    length, waiting = 0, list[Any]()
-    try:
-        waiting.append(msgspec.json.decode(choices))
-    except (msgspec.DecodeError, RecursionError):
-        return len(choices)
+def bytes_apart(payload: bytes) -> int:
+    """Bytes of an answer's JSON that its tokens of output do not stand for: of images, sounds, log probabilities, of
+    what a provider's tools have found, and of the request."""
+    size, waiting = 0, list[Any]()
+    if any(name in payload for name in _NAMES):
+        try:
+            waiting.append(msgspec.json.decode(payload))
+        except (msgspec.DecodeError, RecursionError):
+            return 0
     while waiting:
         value = waiting.pop()
-        if isinstance(value, str):
-            length += len(value)
-        elif isinstance(value, dict):
-            waiting += (inner for name, inner in value.items() if name not in _MEDIA)
+        if isinstance(value, dict):
+            size += sum(len(msgspec.json.encode(value[name])) for name in _APART if name in value)
+            waiting += (inner for name, inner in value.items() if name not in _APART)
         elif isinstance(value, list):
             waiting += value
-    return length
+    return size
 
 
 def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:

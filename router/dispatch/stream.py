@@ -108,18 +108,18 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
     if decoder.complete:
         return
     async for data in opened.response.chunks():
-        before = decoder.output_chars
+        before, events = decoder.output_chars, b""
         try:
             events = decoder.feed(data)
         except UpstreamFailure as failure:
-            yield opened.restored(failure.before)
+            yield opened.restored(events := failure.before)
             raise
         finally:
-            record.fed(data, before)
+            record.fed(data, events, before)
         yield events if restorer is None else restorer.feed(events)
         if decoder.complete:
             return
-        if decoder.output_chars > record.most_bytes or record.received_bytes > record.most_received:
+        if record.past_cap(decoder):
             record.stopped = PAST_CAP
             return
         if meter is not None and meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):

@@ -329,10 +329,7 @@ BY = (
     *("price_version", "cost_source"),
 )
 """One of the ledger's groupings, beside the hour: it can be exported also after its rows have expired."""
-MEASURES = (
-    *("requests", "attempts", "cost", "own_cost", "recovered", "thinking_cost", "cache_saved"),
-    *BUCKETS,
-)
+MEASURES = (*("requests", "attempts", "cost", "own_cost", "recovered", "thinking_cost", "cache_saved"), *BUCKETS)
 
 
 TOGETHER = 6

@@ -353,11 +353,7 @@ def savings(source: Source) -> Report:
         columns=(*labels(source.asked.by), *_COLUMNS),
         rows=tuple(map(_savings_row, main)),
         note=" ".join(filter(None, (*(compared.warning for compared in total), _NOTE))),
-        below=(
-            *(() if source.asked.by else (_by_route(groups),)),
-            *quality(source, known),
-            lines(source, whole),
-        ),
+        below=(*(() if source.asked.by else (_by_route(groups),)), *quality(source, known), lines(source, whole)),
         plots=_plots(total),
     )
 

@@ -19,11 +19,7 @@ from router.types.request import Endpoint
 from router.types.target import Contract, Model, Provider, Quirks, Secret, Target, Terms, Thinking, Wire
 
 ADAPTER = OpenAICompatible()
-ADAPTERS: dict[Wire, Adapter] = {
-    Wire.ANTHROPIC: anthropic(),
-    Wire.GEMINI: gemini(),
-    Wire.OPENAI_COMPATIBLE: ADAPTER,
-}
+ADAPTERS: dict[Wire, Adapter] = {Wire.ANTHROPIC: anthropic(), Wire.GEMINI: gemini(), Wire.OPENAI_COMPATIBLE: ADAPTER}
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}
 LEVELS = Thinking(contract=Contract.LEVEL, levels=("low", "medium", "high"), tokens=(1_024, 8_192, 24_576))

@@ -153,24 +153,21 @@ def said(case: Case) -> list[Said]:
 
 
 def _choice(case: Case, answer: Answer) -> Said:
+    # The scripted Gemini makes one token of each part, and a whole answer has one part.
+    tokens = ("".join(answer.text),) if case.wire == "gemini" and not case.streamed else answer.text
     plain = Said(
         text="".join(answer.text),
         reasoning="".join(answer.reasoning) if case.wire in _SHOWS_THOUGHTS else "",
         refusal="".join(answer.refusal),
         calls=_calls(case, answer),
         finish=answer.finish,
-        tokens=_tokens(case, answer) if answer.logprobs else (),
+        tokens=tokens if answer.logprobs else (),
     )
     if not plain.refusal or case.wire not in _SERVED:
         return plain
     # Messages refuses in plain text, Gemini by its finish reason alone; both are OpenAI's content_filter.
     text = plain.refusal if case.wire == "anthropic" else ""
     return msgspec.structs.replace(plain, text=text, refusal="", finish="content_filter")
-
-
-def _tokens(case: Case, answer: Answer) -> tuple[str, ...]:
-    """The scripted Gemini makes one token of each part, and a whole answer has one part."""
-    return ("".join(answer.text),) if case.wire == "gemini" and not case.streamed else answer.text
 
 
 def _calls(case: Case, answer: Answer) -> tuple[tuple[str, str, str], ...]:

@@ -15,7 +15,8 @@ def rows(text: str, *columns: str) -> list[Row]:
     """The rows of all tables whose header begins with these columns; cells without their backticks."""
     found: list[Row] = []
     for table in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
-        head, _, *body = (_cells(line) for line in table.splitlines())
+        lines = (line.strip().strip("|").replace("`", "").split("|") for line in table.splitlines())
+        head, _, *body = ([cell.strip() for cell in line] for line in lines)
         if tuple(head[: len(columns)]) == columns:
             found += [dict(zip(head, cells, strict=True)) for cells in body]
     return found
@@ -29,7 +30,3 @@ def blocks(text: str, language: str) -> list[str]:
 def quoted(cell: str) -> list[str]:
     """What stands between backticks."""
     return re.findall(r"`([^`]+)`", cell)
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip().replace("`", "") for cell in line.strip().strip("|").split("|")]

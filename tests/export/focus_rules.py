@@ -79,10 +79,6 @@ _USUAL: Mapping[str, Callable[[str, Row], bool]] = {
 }
 
 
-def _tags(tags: str) -> bool:
-    return all(value is True or name.startswith("lowpass/") for name, value in json.loads(tags).items())
-
-
 RULES: Mapping[str, dict[str, Check]] = {
     "BilledCost": {"whole nano-dollars": lambda row: row["BilledCost"] % _NANO == 0},
     "BillingCurrency": {"ISO 4217": lambda row: re.fullmatch("[A-Z]{3}", row["BillingCurrency"]) is not None},
@@ -116,7 +112,11 @@ RULES: Mapping[str, dict[str, Check]] = {
     "SkuPriceDetails": _if_there(
         "SkuPriceDetails", "own keys", lambda keys: all(key.startswith("x_") for key in json.loads(keys))
     ),
-    "Tags": _if_there("Tags", "the provider's bear its prefix", _tags),
+    "Tags": _if_there(
+        "Tags",
+        "the provider's bear its prefix",
+        lambda tags: all(value is True or name.startswith("lowpass/") for name, value in json.loads(tags).items()),
+    ),
 }
 """What else a column demands of itself and of others, row by row."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.strange import WIRES, Strange, case, policy
+from bench.strange import EMBEDDINGS, WIRES, Strange, case, policy
 from tests.gateway.running import Gateway, serving
 from tests.tables import each_row
 
@@ -37,6 +37,21 @@ def test_an_event_without_an_end_is_not_kept(strange: Gateway, wire: str) -> Non
     reply = strange.post(f"/v1/{path}", {"model": f"large-{wire}", "stream": True, **asked})
     row = strange.settled(reply.id)
     assert (reply.status, row["error"], row["attempts"][0]["outcome"]) == (502, "bad_response", "bad_response")
+
+
+def test_what_a_client_got_is_what_is_counted(strange: Gateway) -> None:
+    """Wherever in an answer 400 KB stand: more than 1 KiB a token and 128 KiB is not of so few tokens, or not sent."""
+
+    def too_few(number: int) -> str:
+        asked = case(number)
+        reply = strange.post(asked.path, asked.body | {"model": f"swollen-{asked.wire}"})
+        row = strange.settled(reply.id)
+        tokens = row["attempts"][0]["output_visible"] + (row["attempts"][0]["output_reasoning"] or 0)
+        paid = row["error"] or asked.path == EMBEDDINGS or len(reply.body) <= 131_072 + 1_056 * tokens
+        return "" if paid else f"{asked}: {tokens} of {len(reply.body)} bytes"
+
+    with ThreadPoolExecutor(8) as pool:
+        assert not list(filter(None, pool.map(too_few, range(1, 301))))
 
 
 def complaint(gateway: Gateway, number: int) -> str:

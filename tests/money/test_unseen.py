@@ -42,7 +42,7 @@ WRONG = {
     "absurd-cost": (reporting(completion_tokens=10, cost=999_999), 20 * IN + 10 * OUT),
     "unread-thoughts": (
         reporting({"reasoning_content": "x" * 40_000, "audio": None}, completion_tokens=2),
-        20 * IN + 11_433 * OUT,
+        20 * IN + 11_172 * OUT,
     ),
 }
 """What a provider reports, and what of it is charged: the larger reading, but no more than it may have written."""
@@ -86,9 +86,8 @@ def test_cost_observability_usage_that_is_missing(gateway: Gateway, route: str, 
 @each_row("stream", [False, True])
 def test_cost_observability_usage_of_zero_is_a_fact(gateway: Gateway, stream: bool) -> None:
     row = row_of(gateway, gateway.chat("zero", stream=stream))
-    (attempt,) = row["attempts"]
-    assert (attempt["usage_source"], attempt["output_visible"], row["cost"]) == ("reported", 0, 0)
-    assert account(gateway, "zero") == (0, 0)
+    assert (row["attempts"][0]["usage_source"], row["attempts"][0]["output_visible"]) == ("reported", 0)
+    assert (row["cost"], account(gateway, "zero")) == (0, (0, 0))
 
 
 @each_row("name", WRONG)

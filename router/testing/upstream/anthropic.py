@@ -69,12 +69,7 @@ class Anthropic:
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
         answer = behaviour.answer(ask, 0)
         usage = {} if behaviour.reports is Reports.MISSING else {"usage": _usage(behaviour.tokens)}
-        return {
-            **_message(ask),
-            "content": [block for block, _ in _blocks(answer)],
-            **_stop(answer),
-            **usage,
-        }
+        return {**_message(ask), "content": [block for block, _ in _blocks(answer)], **_stop(answer), **usage}
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
         answer, tokens, silent = behaviour.answer(ask, 0), behaviour.tokens, behaviour.reports is Reports.MISSING

@@ -156,10 +156,6 @@ def _summary(world: World, number: int) -> str:
     return " ".join([*world.last.split()[:40], world.prose(20)])
 
 
-def _chapter(world: World, number: int) -> str:
-    return f"{world.last}\n\nNext chapter: {world.prose(300)}"
-
-
 def there_and_back(world: World) -> None:
     for _ in range(500):
         text, translated = world.prose(40), world.prose(40)
@@ -249,7 +245,7 @@ SOUND: dict[str, Case] = cases(__name__) | {
     "two_agents_at_work": asks(
         400, lambda world, _: world.last, "planner", "doer", every=MINUTE, answer=lambda world, _: world.prose(20, 60)
     ),
-    "book": asks(200, _chapter, "reader", answer=_summary),
+    "book": asks(200, lambda world, _: f"{world.last}\n\nNext chapter: {world.prose(300)}", "reader", answer=_summary),
     "coding_agent": talk(200, "coder", TASK, _coding, every=(5 * SECOND, 40 * SECOND)),
     "coding_agent_in_a_session": talk(200, "coder", TASK, _coding, every=(5 * SECOND, 40 * SECOND), session="task-1"),
     "coding_agent_with_a_window": talk(200, "coder", TASK, _coding, every=(5 * SECOND, 40 * SECOND), window=20),
