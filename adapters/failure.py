@@ -21,6 +21,8 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding hostile JSON raises: bad syntax or type, bytes that are not UTF-8, nesting without end."""
 
 _LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
+MOST_LIMITS, LONGEST_LIMIT = 32, 256
+"""Of these headers, and characters of one, that the client gets."""
 
 
 class _Sign(Struct, frozen=True):
@@ -52,8 +54,9 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     message = _message(error) or f"The provider answered with status {status} and no message."
     codes = _codes(error) | _spent(error)
     kind = _kind(status, codes, message.lower(), _param(error))
-    limits = tuple(sorted((name, value) for name, value in headers.items() if name.startswith(_LIMITS) and value))
-    return Failure(kind, message[:MESSAGE_LIMIT], status, _retry_after(headers, error), _param(error), limits)
+    limits = [pair for pair in headers.items() if pair[0].startswith(_LIMITS) and 0 < len(pair[1]) <= LONGEST_LIMIT]
+    kept = tuple(sorted(limits)[:MOST_LIMITS])
+    return Failure(kind, message[:MESSAGE_LIMIT], status, _retry_after(headers, error), _param(error), kept)
 
 
 def streamed(payload: bytes) -> Failure:

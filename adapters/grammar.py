@@ -83,7 +83,8 @@ def _schema(functions: list[Json], chat: Chat) -> Json:
     ]
     if chat.parallel_tool_calls:
         calls = [_object(calls={"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": MOST_CALLS})]
-    replies = calls if _required(chat) else [*calls, _object(answer=_answer(chat))]
+    text = {"type": "object"} if chat.wants_object else chat.schema or {"type": "string"}
+    replies = calls if _required(chat) else [*calls, _object(answer=text)]
     defined = {
         place.rpartition("/")[2]: _moved(function.get("parameters") or _object(), place)
         for function, place in zip(functions, places, strict=True)
@@ -109,11 +110,6 @@ def _moved(schema: Any, place: str) -> Any:
 
 def _required(chat: Chat) -> bool:
     return chat.choice is not None and chat.choice.mode == "required"
-
-
-def _answer(chat: Chat) -> Json:
-    """What the client wants an answer without calls to be."""
-    return {"type": "object"} if chat.wants_object else chat.schema or {"type": "string"}
 
 
 def _instructions(functions: list[Json], chat: Chat) -> str:

@@ -243,7 +243,7 @@ class OpenAICompatible:
             raise UpstreamFailure(malformed(NO_CHOICES))
         has_answer = False
         for choice in answer.choices:
-            if choice.message is None and call.endpoint is Endpoint.CHAT:
+            if (choice.message if call.endpoint is Endpoint.CHAT else choice.text) is None:
                 raise UpstreamFailure(malformed(NO_CHOICES))
             has_answer = has_answer or choice.answers
         reply = Reply(

@@ -1,9 +1,7 @@
 """Answers on OpenAI's chat and completions wire, whole and streamed."""
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Set
-from contextlib import suppress
 
 import msgspec
 from msgspec import Raw, Struct
@@ -527,6 +525,8 @@ class ChatStream(EventStream):
 
     def _note(self, choice: Choice) -> None:
         self._chosen.add(choice.index)
+        if len(self._chosen) > self._call.n:
+            raise UpstreamFailure(malformed("The provider's stream has more choices than were asked for."))
         if self._marked and not self.output_chars:
             self._thinks = opens(choice.said.text)
         self.output_chars += choice.chars
@@ -569,10 +569,8 @@ class ChatStream(EventStream):
 
 
 def _characters(text: bytes) -> int | None:
-    """Of a JSON string's inside; None where it is none. Half an emoji is: the next event may have the other."""
+    """Of a JSON string's inside; None where it is none, or has half an emoji."""
     try:
         return len(_TEXT.decode(b'"%b"' % text))
     except UNREADABLE:
-        with suppress(ValueError):
-            return len(json.loads(b'"%b"' % text))
-    return None
+        return None

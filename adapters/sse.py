@@ -1,5 +1,6 @@
 """Server-sent events (WHATWG HTML §9.2) as bytes: split a stream into events, decode them, and write one."""
 
+import re
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,8 @@ from router.errors import UpstreamFailure
 from router.types.attempt import Call, StreamDecoder
 from router.types.clock import new_id
 
+_HIGH = re.compile(rb"""(?<!\\)(?:\\\\)*(\\u[dD][89abAB][\da-fA-F]{2})(?=")""")
+_LOW = re.compile(rb"""(?<!\\)"\\u[dD][c-fC-F]""")
 _TOO_LARGE = malformed("The provider's stream holds an event that is larger than its target's `max_event_bytes`.")
 
 
@@ -72,6 +75,7 @@ class EventStream(StreamDecoder):
 
     def __init__(self, call: Call) -> None:
         self._events = Events(call.target.max_event_bytes)
+        self._half = b""
 
     def feed(self, data: bytes) -> bytes:
         return joined(self._decoded(data))
@@ -80,7 +84,17 @@ class EventStream(StreamDecoder):
         for name, payload in self._events.feed(data):
             if self.complete:
                 return
-            yield self._event(name, payload)
+            yield self._event(name, self._paired(payload) if rb"\u" in payload else payload)
+
+    def _paired(self, payload: bytes) -> bytes:
+        """An emoji of which each of two events has half, as escapes, stands in the second."""
+        if self._half:
+            payload, found = _LOW.subn(lambda match: b'"' + self._half + match[0][1:], payload, count=1)
+            self._half = b"" if found else self._half
+        if high := _HIGH.search(payload):
+            self._half = high[1]
+            payload = payload[: high.start(1)] + payload[high.end(1) :]
+        return payload
 
     @abstractmethod
     def _event(self, name: bytes, payload: bytes) -> bytes:

@@ -165,6 +165,7 @@ def usage(tokens: Tokens) -> Usage:
     output = tokens.output_tokens or 0
     if thinking is not None and thinking > output:
         violations.append("thinking_tokens exceed output_tokens")
+    searches = tokens.server_tool_use.web_search_requests if tokens.server_tool_use else 0  # pages cost nothing
     return Usage(
         input_uncached=tokens.input_tokens or 0,
         cache_read=tokens.cache_read_input_tokens or 0,
@@ -172,17 +173,12 @@ def usage(tokens: Tokens) -> Usage:
         cache_write_1h=write_1h,
         output_visible=max(output - (thinking or 0), 0),
         output_reasoning=thinking,
-        units=_units(tokens.server_tool_use),
+        units={"web_search": searches} if searches else {},
         reasoning_source=Source.UNKNOWN if thinking is None else Source.REPORTED,
         service_tier=tier(tokens.speed) or tier(tokens.service_tier),
         region_served="" if tokens.inference_geo in (None, _NOWHERE) else tokens.inference_geo,
         violations=tuple(violations),
     )
-
-
-def _units(tools: ServerTools | None) -> dict[str, int]:
-    """What it charges for besides tokens: fetching pages is free."""
-    return {"web_search": tools.web_search_requests} if tools is not None and tools.web_search_requests else {}
 
 
 def _summed(top: Tokens, iterations: list[Tokens], violations: list[str]) -> Tokens:

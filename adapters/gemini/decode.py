@@ -127,6 +127,8 @@ def response(payload: bytes) -> Response:
         found = _DECODER.decode(payload)
     except UNREADABLE:
         raise UpstreamFailure(malformed("The provider's answer is not a GenerateContentResponse.")) from None
+    if found.error != NULL:
+        raise UpstreamFailure(streamed(payload))
     feedback = found.prompt_feedback
     if feedback and feedback.block_reason and not found.candidates:
         message = feedback.block_reason_message or f"The provider blocked the prompt: {feedback.block_reason}."
@@ -281,10 +283,11 @@ def _of(details: list[Modality] | None, modality: str) -> int:
 def decode(call: Call, body: bytes) -> Reply:
     """Raises `UpstreamFailure`: bad response without candidates, content filter for a blocked prompt."""
     answer = response(body)
-    if not answer.candidates:
+    candidates = answer.candidates or ()
+    if not any(candidate.content or candidate.finish_reason for candidate in candidates):
         raise UpstreamFailure(malformed("The provider's answer has no candidates."))
     identifier = answer.response_id or answer_id(call)
-    choices = [_choice(candidate, identifier) for candidate in answer.candidates]
+    choices = [_choice(candidate, identifier) for candidate in candidates]
     counts = tokens(answer.usage_metadata)
     messages = [choice["message"] for choice in choices]
     return Reply(
@@ -328,9 +331,10 @@ class GeminiStream(EventStream):
         return b"".join(ends) + self._chunks.closing(usage)
 
     def _event(self, name: bytes, payload: bytes) -> bytes:
+        if payload == b"[DONE]" and self.finished:
+            self.complete = True
+            return b""
         answer = response(payload)
-        if answer.error != NULL:
-            raise UpstreamFailure(streamed(payload))
         if counts := tokens(answer.usage_metadata):
             self._tokens = latest(self._tokens, counts)
             self.usage = usage(self._tokens)

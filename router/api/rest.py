@@ -299,7 +299,9 @@ def feedback_routes(
         _check_key(given.key, source, score, found)
         for one in found.values():
             count(score >= PASSED, contrary(one, source, score))
-            weight = 0.5 ** _others(one, source) / len(found)
+            # Under each further name a client's judgement counts half: all of them together never more than two.
+            others = sum(name != source and name.split(".")[0] == _OWN for name in one.told)
+            weight = 0.5**others / len(found)
             told = _said(one, source, score, weight, given.key or "")
             say(journal, told, one.about, now_ms())
         await journal.committed()
@@ -333,12 +335,6 @@ def contrary(one: Answered, source: str, score: float) -> int:
     """Sources that settled the same answer the other way."""
     others = [told for name, told in one.told.items() if name != source and told.decides and told.weight > 0]
     return sum(told.score is not None and (told.score >= PASSED) != (score >= PASSED) for told in others)
-
-
-def _others(one: Answered, source: str) -> int:
-    """Other names under which clients judged the answer before: each counts half of the one before, so that all of
-    them together never count more than two."""
-    return sum(name != source and name.split(".")[0] == _OWN for name in one.told)
 
 
 def _wanted(given: Feedback) -> list[str]:

@@ -350,7 +350,9 @@ class Breaker:
         if row.stale >= SUSPECT:
             self._changed[f"chain|{turn.key}|"] = row
         tripped = resting(row, now_ms)
-        if tripped is not None or row.stale < most or not _leads(row, caller.id, most):
+        # A caller whom a chance quotation drew into a conversation is not refused for it.
+        leads = len(row.callers) == 1 or 4 * row.callers[caller.id] >= most
+        if tripped is not None or row.stale < most or not leads:
             return tripped
         kind = Kind.PING_PONG if len(row.callers) > 1 else Kind.NO_PROGRESS
         reason = f"{row.stale} turns of one conversation brought nothing new"
@@ -485,8 +487,3 @@ class Breaker:
 
 def _share(count: tuple[Kind, int, int]) -> float:
     return count[1] / count[2]
-
-
-def _leads(row: ChainRow, caller: str, turns: int) -> bool:
-    """Nobody is refused for a conversation into which a chance quotation drew him."""
-    return len(row.callers) == 1 or 4 * row.callers[caller] >= turns

@@ -7,7 +7,7 @@ a target is asked first in as many cases as it succeeds.
 """
 
 from collections.abc import Callable
-from math import log
+from math import exp, log
 
 TRIP_AFTER = 5
 """Failures in a row that open the circuit of a target that was always well."""
@@ -175,6 +175,11 @@ class Health:
         unknown = at_least and max(circuit.whole.answers, circuit.first.answers) < WARM
         if unknown and (total_ms or 0) >= PATIENT_MS and self._clock() - circuit.well_at >= WELL_S:
             circuit.rate -= circuit.rate * OVERDUE
+
+    def usual_ms(self, target: str, output: int) -> float:
+        """Of an answer of so many tokens; 0: not known."""
+        whole = self._circuit(target).whole
+        return exp(whole.usual) * (START_TOKENS + output) if whole.answers >= WARM else 0.0
 
     def failed(
         self,

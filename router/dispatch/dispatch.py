@@ -29,6 +29,9 @@ from router.types.target import Timeouts, Wire
 
 LEAST_TIME_MS = 10
 """No target is asked for an answer within less."""
+SLOWER = 1.5
+LATENESS_MS = 100
+"""By which a timeout may come late: a fallback has its usual time, times `SLOWER`, and this."""
 LARGEST_ERROR = 65_536
 """Bytes of a refusal that are read: what is larger explains nothing."""
 _REFUSED = frozenset({401, 403, 404, 405, 406, 407, 409, 410, 411, 415, 417, 421, 423, 424, 426, 431, 451})
@@ -232,8 +235,7 @@ class AttemptLoop:
         record.thinking, record.dropped = sent.thinking, sent.dropped
         redacted, region = view.redacted is not None, job.request.limits.region
         outbound = OutboundRequest(job.gate.guard, target, sent, view.classes, redacted, region, record.lease.url)
-        timeouts = target.timeouts if job.deadline is None else _cut(target.timeouts, job.deadline)
-        response = await self._to.egress.send(outbound, timeouts, record.leaves)
+        response = await self._to.egress.send(outbound, self._timeouts(record), record.leaves)
         record.opened(response)
         try:
             answer = await self._receive(record, adapter, response)
@@ -249,6 +251,25 @@ class AttemptLoop:
             if isinstance(error, LowpassError | StoreUnavailable) or not isinstance(error, Exception):
                 raise
             raise UpstreamFailure(unreadable(error)) from error
+
+    def _timeouts(self, record: AttemptRecord) -> Timeouts:
+        """Those of its target, cut to the deadline.
+
+        The time that the next target usually needs is left for it, where this one usually needs less than half of the
+        rest.
+        """
+        at, step, deadline = record.step.target.timeouts, record.step, self.job.deadline
+        if deadline is None:
+            return at
+        left = max(1, int(deadline - clock_ms()))
+        first = left
+        if record.options.fallback and step in (steps := self.job.plan.steps[:-1]):
+            after = self.job.plan.steps[steps.index(step) + 1]
+            own, others = (self._to.health.usual_ms(row.target.id, row.estimate.output_tokens) for row in (step, after))
+            rest = int(left - SLOWER * others - LATENESS_MS)
+            first = rest if others and 0 < 2 * own < rest else left
+        within = {"connect": min(at.connect, first), "first": min(at.first, first), "total": min(at.total, left)}
+        return structs.replace(at, **within)
 
     async def _receive(self, record: AttemptRecord, adapter: Adapter, response: UpstreamResponse) -> Answered | Opened:
         call = record.call
@@ -310,13 +331,6 @@ class AttemptLoop:
         reply = Reply(body=fold.body(), usage=decoder.usage)
         stream = (opened, tuple(parts)) if self.job.request.stream else None
         return Answered(record.streamed(decoder), reply, record.step, opened.lowered, stopped, stream)
-
-
-def _cut(timeouts: Timeouts, deadline: float) -> Timeouts:
-    """Timeouts of a target, cut to the deadline of a request."""
-    left = max(1, int(deadline - clock_ms()))
-    names = ("connect", "first", "total")
-    return structs.replace(timeouts, **{name: min(getattr(timeouts, name), left) for name in names})
 
 
 def _pause_s(failure: Failure, tries: int) -> float:

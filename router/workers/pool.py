@@ -208,7 +208,8 @@ class Seat:
             self._take(message, process.pid)
         status = await process.wait()
         overdue.cancel()
-        return status, _reason(status), self._bury()
+        reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        return status, reason, self._bury()
 
     async def _spawn(self) -> tuple[Process, asyncio.StreamReader]:
         """A session of its own keeps a Ctrl-C in the terminal from it: the end comes through the channel, once."""
@@ -270,10 +271,6 @@ class Seat:
             self._writer.close()
         self._process = self._writer = None
         return 0.0 if since is None else self._loop.time() - since
-
-
-def _reason(status: int) -> str:
-    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
 
 # The crew as the first process has it.

@@ -115,6 +115,7 @@ FAILED = {"code": "rate_limit_exceeded", "message": "slow down"}
     [
         *((answer({"content": "Hi", **message}), E.CHAT, K.BAD_RESPONSE) for message in UNTRANSLATABLE),
         (b'{"choices":[]}', E.CHAT, K.BAD_RESPONSE),
+        (b'{"choices":[{}]}', E.COMPLETIONS, K.BAD_RESPONSE),
         # with status 200
         (b'{"error":{"message":"slow down","code":429}}', E.CHAT, K.RATE_LIMITED),
         (msgspec.json.encode({"status": "failed", "error": FAILED, "output": []}), E.RESPONSES, K.RATE_LIMITED),
@@ -251,6 +252,7 @@ def test_the_usage_chunk_keeps_what_else_stood_in_it() -> None:
         (b'data: {"choices":[{"delta":{"content":"Hi\n\n', K.BAD_RESPONSE),
         (b"data: <html>\n\n", K.BAD_RESPONSE),
         (b'data: {"choices":{}}\n\n', K.BAD_RESPONSE),
+        (sse(chunk({"content": "a"}), {"choices": [{"index": 7, "delta": {}}]}), K.BAD_RESPONSE),
         (b"data: " + b'{"a":' * 50_000 + b"\n\n", K.BAD_RESPONSE),
     ],
 )

@@ -176,6 +176,23 @@ def test_thinking_survives_a_round_of_tools(wire: Wire, reply: dict[str, Any], a
         assert wire is A or turns[2]["parts"][0]["functionResponse"]["name"] == "weather"
 
 
+HALVES = ("a", r"b \ud83d", r"\ude00 c", r"\ud83d", r"\ude00", r"d \\ud83d", "e")
+EVENT = {
+    Wire.OPENAI_COMPATIBLE: '{"choices":[{"index":0,"delta":{"content":"%s"}}]}',
+    A: '{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"}}',
+    G: '{"candidates":[{"content":{"parts":[{"text":"%s"}]}}]}',
+}
+
+
+@each_row("wire", EVENT)
+def test_an_emoji_of_which_two_events_have_half_each(wire: Wire) -> None:
+    decoder = ADAPTERS[wire].stream(call(wire=wire))
+    if wire is A:
+        fed(decoder, framed({"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}))
+    chunks = [chunk for half in HALVES for chunk in fed(decoder, b"data: %b\n\n" % (EVENT[wire] % half).encode())]
+    assert message(chunks)["content"] == r"ab 😀 c😀d \ud83de"
+
+
 def test_a_cut_stream_of_anthropic_s_bills_what_was_seen() -> None:
     """The output count of `message_start` is a placeholder: the text seen says more."""
     row = next(row for row in ROWS if row["name"] == "cache reads and writes by age")
@@ -197,7 +214,7 @@ def test_several_candidates() -> None:
     chunks = fed(decoder, framed({"candidates": [first, second], "usageMetadata": REPORT[G]}))
     assert not decoder.finished
     chunks += fed(decoder, framed({"candidates": [{"index": 1, "finishReason": "STOP"}], "usageMetadata": REPORT[G]}))
-    assert decoder.finished
+    assert (decoder.finished, decoder.feed(b"data: [DONE]\n\n"), decoder.complete) == (True, b"", True)
     ends = [choice for end in events(decoder.final(b"{}"))[:-1] for choice in end["choices"]]
     assert [(end["index"], end["finish_reason"]) for end in ends] == [(0, "stop"), (1, "tool_calls")]
     assert message(chunks, 0) == {"role": "assistant", "content": "a"}
@@ -254,7 +271,7 @@ LOST = b'{"type":"content_block_delta","index":7,"delta":{"type":"text_delta"}}'
 EVENTS = {A: [b"{", b"[]", b'{"type":1}', b"\xff", LOST], G: [b"{", b"[]", b'{"candidates":1}', b"\xff"]}
 ANSWERS = {
     A: [b"", b"<html>", b"[]", b'{"type":"message"}', b'{"content":[{"type":"text","text":1}]}'],
-    G: [b"{", b"[]", b'{"candidates":1}', b"\xff", b'{"usageMetadata":{}}'],
+    G: [b"{", b"[]", b'{"candidates":1}', b"\xff", b'{"usageMetadata":{}}', b'{"candidates":[{}]}'],
 }
 
 
@@ -268,7 +285,9 @@ def test_broken_events_and_answers_are_bad_responses(wire: Wire) -> None:
             ADAPTERS[wire].decode(ASKED[wire], body)
 
 
-def test_a_prompt_that_gemini_blocks_is_filtered_content() -> None:
+def test_an_error_of_gemini_s_and_a_prompt_that_it_blocks() -> None:
+    with fails(K.SERVER_ERROR):
+        ADAPTERS[G].decode(ASKED[G], b'{"candidates":[{"finishReason":"STOP"}],"error":{"message":"dead"}}')
     body = msgspec.json.encode({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": REPORT[G]})
     with fails(K.CONTENT_FILTER, "PROHIBITED_CONTENT"):
         ADAPTERS[G].decode(ASKED[G], body)

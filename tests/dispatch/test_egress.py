@@ -23,7 +23,7 @@ from router.types.target import Target, Terms
 from tests.decide.values import gate
 from tests.dispatch.values import ANSWER, asking, at, at_home, dispatcher, job, with_transport
 from tests.gateway.canned import Canned, canned
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 CLASSES = {
     "open": Requirements(),
@@ -87,26 +87,11 @@ def concealed(server: Canned, left: str, *classes: str, place: str = "us", redac
     return job(*places(server, place), asked=asked, own=own, hidden={place})
 
 
-# Text, what was known of it, where it is tried, the caller's wish → who gets it, with which classes; or the refusal.
-ROWS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], str, tuple[str, set[str]] | str]] = {
-    "a plan that names a forbidden target": ("Hi", ("european",), ("us",), "", "us: "),
-    "one class allows it and one does not": ("Hi", ("european", "harmless"), ("us",), "", "us: "),
-    "a class that was overlooked": ("in Cologne", (), ("us",), "", "european"),
-    "one that may not leave": ("an orchid", (), ("us",), "", "hidden"),
-    "one that is barred": ("some nightshade", (), ("us",), "", "barred"),
-    "overlooked, and allowed there": ("a daisy in Cologne", (), ("eu",), "", ("eu", {"harmless", "european"})),
-    "at home with what was known": ("an orchid", ("european",), ("home",), "", ("home", {"hidden", "european"})),
-    "barred, even at home": ("some nightshade", ("european",), ("home",), "", "barred"),
-    "the caller wants another region": ("Hi", (), ("us",), "eu", "us"),
-    "the caller wants this one": ("Hi", (), ("eu",), "eu", ("eu", set())),
-    "the next in the plan is allowed": ("in Cologne", (), ("us", "eu"), "", ("eu", {"european"})),
-}
-
-
-@each_row("name", ROWS)
-def test_bytes_go_where_their_classes_and_their_caller_allow_it(server: Canned, name: str) -> None:
+@each_row("name, text, known, regions, wish, outcome", data(__file__, "places.yaml"))
+def test_bytes_go_where_their_classes_and_their_caller_allow_it(
+    server: Canned, name: str, text: str, known: list[str], regions: list[str], wish: str, outcome: list[Any] | str
+) -> None:
     """A refusal names the class, and says nothing of the value."""
-    text, known, regions, wish, outcome = ROWS[name]
     server.clear()
     to = tuple(at_home(place) if place.id == "home" else place for place in places(server, *regions))
     task = plain(text, *known, to=to, region=wish)

@@ -20,7 +20,7 @@ from router.testing.upstream import Upstream
 from router.types.attempt import Call, UpstreamRequest
 from router.types.clock import clock_ms
 from router.types.target import Target, Timeouts
-from tests.dispatch.values import ANSWER, Clock, End, asking, at, dispatcher, job, on_loop, transport
+from tests.dispatch.values import ANSWER, Clock, End, asking, at, budget, dispatcher, job, on_loop, transport
 from tests.gateway.canned import canned
 from tests.gateway.running import until
 
@@ -94,6 +94,18 @@ async def test_a_client_in_a_hurry_does_not_open_the_circuit_for_the_others(
     for _ in range(TRIPS + 1):
         assert await outcome(dispatcher(own, health), job(place, deadline=clock_ms() + 30)) in ("timeout", "connect")
     assert health.snapshot() == {}
+
+
+@on_loop(transport)
+async def test_a_target_that_hangs_leaves_its_fallback_the_time_that_it_usually_needs(
+    own: HttpTransport, upstream: Upstream
+) -> None:
+    base, pays, dispatch = upstream.base_url("openai"), budget(asking()), dispatcher(own, Health(Clock()))
+    places = [at(base, "say-40", name) for name in ("t", "u")]
+    for _ in range(8):
+        assert [await outcome(dispatch, job(place, pays=pays)) for place in places] == ["ok", "ok"]
+    hung = job(at(base, "hang"), places[1], pays=pays, deadline=clock_ms() + 2_000)
+    assert await outcome(dispatch, hung) == "ok"
 
 
 @on_loop(transport)

@@ -17,7 +17,7 @@ from router.types.price import Price, Rule
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Endpoint, Limits, Request
 from router.types.target import Contract, Provider, Target, Task, Thinking, Wire
 from tests.decide.values import PRICE, REMOTE, request, target
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 NEW = Learned()
 """Of the target nothing is known but that its streams come piece by piece."""
@@ -101,21 +101,7 @@ def test_expected_output_without_thinking() -> None:
     assert (held.max_output, held.least, held.hold) == (0, Amount(usd), usd)
 
 
-@each_row(
-    "fields, effort, p90",
-    [
-        ({"effort": "none"}, "none", 0),
-        ({"effort": "low"}, "low", 700),
-        ({"effort": "medium"}, "low", 700),
-        ({"effort": "high"}, "high", 5_000),
-        ({}, "", 700),
-        ({"effort": "high", "limit": 1_000}, "low", 700),
-        ({"limit": 8_000}, "high", 5_000),
-        ({"limit": 1_000}, "low", 700),
-        ({"effort": "low", "limit": 100}, "none", 0),
-        ({"effort": "high", "n": 10, "limit": 8_000}, "low", 7_000),
-    ],
-)
+@each_row("fields, effort, p90", data(__file__, "efforts.yaml"))
 def test_thinking_by_effort_and_budget(fields: dict[str, Any], effort: str, p90: int) -> None:
     """The mean is half of the card's p90 until anything was seen, and of that what a usual request needs; a budget is
     for all choices together."""

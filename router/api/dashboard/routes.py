@@ -1,6 +1,7 @@
 """The routes of the dashboard, with a page for every report."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -165,6 +166,7 @@ def _overview(router: APIRouter, site: Site, pages: Pages) -> None:
 
     def draw(request: Request, pots: Report | None) -> Response:
         now, config = site.clock(), site.policy()
+        seconds = request.query_params.get("refresh", "")
         with site.ledger.reading() as connection:
             connection.execute("BEGIN")
             seen = overview(connection, config.targets, pots, now)
@@ -182,10 +184,5 @@ def _overview(router: APIRouter, site: Site, pages: Pages) -> None:
             engines=msgspec.to_builtins(site.engines()),
             bases=BASES,
             in_flight=site.in_flight(),
-            refresh=_refresh(request.query_params.get("refresh", "")),
+            refresh=min(max(int(seconds), FASTEST_S), SLOWEST_S) if re.fullmatch("[0-9]+", seconds) else None,
         )
-
-
-def _refresh(text: str) -> int | None:
-    """Seconds; nothing where the URL asks for none."""
-    return min(max(int(text), FASTEST_S), SLOWEST_S) if text.isascii() and text.isdigit() else None

@@ -164,14 +164,6 @@ class Answer(Struct, frozen=True, kw_only=True):
     logprobs: bool = False
 
 
-def _speak(ask: Ask, index: int) -> Answer:
-    return Answer(text=TEXT)
-
-
-def _say_which(ask: Ask, index: int) -> Answer:
-    return Answer(text=(*TEXT, f" #{index}"))
-
-
 def _fit_schema(ask: Ask, index: int) -> Answer:
     text = msgspec.json.encode(instance(ask.schema or {"type": "object"})).decode()
     return Answer(text=(text[:3], text[3:]))
@@ -234,7 +226,7 @@ class Page(Struct, frozen=True):
 class Behaviour(Struct, frozen=True, kw_only=True):
     """`fault` is an error reply instead of an answer: a key of every wire's table of errors."""
 
-    answer: Callable[[Ask, int], Answer] = _speak
+    answer: Callable[[Ask, int], Answer] = lambda ask, index: Answer(text=TEXT)
     """Of a request and the number of the choice."""
     page: Callable[[Ask], Page] | None = None
     """What is sent in place of an answer in the wire's form."""
@@ -282,7 +274,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "parallel-tools": Behaviour(answer=lambda ask, i: _call_tools(ask, 2)),
     "schema": Behaviour(answer=_fit_schema),
     "logprobs": Behaviour(answer=lambda ask, i: Answer(text=TEXT, logprobs=True)),
-    "many": Behaviour(answer=_say_which),
+    "many": Behaviour(answer=lambda ask, index: Answer(text=(*TEXT, f" #{index}"))),
     "huge": Behaviour(answer=lambda ask, i: Answer(text=HUGE), tokens=HUGE_TOKENS),
     "cut": Behaviour(breaks=Break.CUT),
     "error-in-stream": Behaviour(breaks=Break.ERROR),

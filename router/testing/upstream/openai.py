@@ -232,7 +232,8 @@ class OpenAIEmbeddings:
         return Ask(model=str(body.get("model", "")), body=body)
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
-        count = _inputs(ask.body["input"])
+        texts = ask.body["input"]  # one text, a list of its token ids, or a list of either
+        count = len(texts) if isinstance(texts, list) and not isinstance(texts[0], int) else 1
         vector = (
             base64.b64encode(struct.pack(f"<{len(VECTOR)}f", *VECTOR)).decode()
             if ask.body.get("encoding_format") == "base64"
@@ -258,11 +259,6 @@ def models() -> Json:
     """The list of behaviours, as `/v1/models` gives it."""
     rows = [{"id": name, "object": "model", "created": CREATED, "owned_by": "upstream"} for name in BEHAVIOURS]
     return {"object": "list", "data": rows}
-
-
-def _inputs(value: object) -> int:
-    """One text, or one list of token ids, is one input."""
-    return len(value) if isinstance(value, list) and not isinstance(value[0], int) else 1
 
 
 def _answers(ask: Ask, behaviour: Behaviour) -> Iterator[Answer]:

@@ -158,11 +158,7 @@ class Connection(asyncio.Protocol):
 def head(status: int, headers: dict[str, str]) -> bytes:
     """Status line and headers, closed."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 {status} {_reason(status)}\r\n{lines}\r\n".encode()
-
-
-def _reason(status: int) -> str:
-    return responses.get(status, "Overloaded")
+    return f"HTTP/1.1 {status} {responses.get(status, 'Overloaded')}\r\n{lines}\r\n".encode()
 
 
 def chunk(data: bytes) -> bytes:
