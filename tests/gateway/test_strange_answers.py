@@ -46,7 +46,7 @@ def test_what_a_client_got_is_what_is_counted(strange: Gateway) -> None:
         asked = case(number)
         reply = strange.post(asked.path, asked.body | {"model": f"swollen-{asked.wire}"})
         row = strange.settled(reply.id)
-        tokens = row["attempts"][0]["output_visible"] + (row["attempts"][0]["output_reasoning"] or 0)
+        tokens = (row["attempts"][0]["output_visible"] or 0) + (row["attempts"][0]["output_reasoning"] or 0)
         paid = row["error"] or asked.path == EMBEDDINGS or len(reply.body) <= 131_072 + 1_056 * tokens
         return "" if paid else f"{asked}: {tokens} of {len(reply.body)} bytes"
 
