@@ -3,7 +3,8 @@
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -157,6 +158,8 @@ _PAST_DECISIONS = (
     "SELECT p.id, p.decided_ms, (SELECT name FROM names WHERE id = p.policy), p.dictionary, p.document"
     " FROM past_decisions AS p WHERE p.id BETWEEN ? AND ?"
 )
+_NEWEST_LIVE = "SELECT id FROM live_requests ORDER BY id DESC LIMIT ?"
+_NEWEST_PAST = "SELECT id FROM past_requests ORDER BY id DESC LIMIT ?"
 _SPAN = "SELECT MIN(id), MAX(id) FROM requests WHERE started_ms >= ? AND started_ms < ?"
 EVER_MS = 2**62
 NOT_MOVED = "NOT EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = r.id)"
@@ -206,10 +209,10 @@ def every(connection: Connection, since_ms: int | None = None, until_ms: int | N
 
 
 def newest(connection: Connection, most: int) -> list[Kept]:
-    """The last ids first."""
-    ids = [row[0] for row in connection.execute("SELECT id FROM requests ORDER BY id DESC LIMIT ?", (most,))]
-    found = _read(connection, "id >= ?", (ids[-1],), Documents(connection)) if ids else []
-    return found[::-1]
+    """The last ids first. Each table is read by its index: the view of both would be sorted whole."""
+    ids = {row[0] for newest in (_NEWEST_LIVE, _NEWEST_PAST) for row in connection.execute(newest, (most,))}
+    first = sorted(ids, reverse=True)[:most][-1:]
+    return _read(connection, "id >= ?", (*first,), Documents(connection))[::-1] if first else []
 
 
 def live(connection: Connection, ids: Sequence[str]) -> list[Kept]:
@@ -268,10 +271,7 @@ def _lines(connection: Connection, statement: str, values: Sequence[Value] | Map
 
 
 def _by(lines: list[Line], column: str) -> dict[Value, list[Line]]:
-    found: dict[Value, list[Line]] = {}
-    for line in lines:
-        found.setdefault(line[column], []).append(line)
-    return found
+    return {value: list(group) for value, group in groupby(lines, key=itemgetter(column))}
 
 
 # Every policy that was in force, by the hash that rows of requests hold.

@@ -18,7 +18,7 @@ from router.decide.weigh import Ranked, Situation, price, worth
 from router.types.decision import Cascade, Hedge
 from router.worth import both_pass
 from tests.decide.situations import NAMES, names, situation, stakes, usd, why
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 NAN, INF = math.nan, math.inf
 CHANCE = st.floats(0, 1)
@@ -112,20 +112,7 @@ def test_what_is_no_number_is_never_chosen(column: str, broken: float) -> None:
         assert all(math.isfinite(row.p) and row.cost_nano >= 0 for row in ranked.weighed)
 
 
-@each_row(
-    "limits, order, reasons",
-    [
-        ({}, "cab", "dearer dearer chosen"),
-        ({"min_pass_rate": 0.85}, "acb", "chosen below_floor below_floor"),
-        ({"min_pass_rate": 0.99}, "acb", "chosen below_floor below_floor"),
-        ({"most": 0.03}, "bca", "over_cost chosen over_cost"),
-        ({"most": 0.01}, "bca", "over_cost chosen over_cost"),
-        ({"deadline_ms": 5_000}, "acb", "chosen too_slow too_slow"),
-        ({"deadline_ms": 100}, "acb", "chosen too_slow too_slow"),
-        ({"min_pass_rate": 0.85, "most": 0.045}, "cba", "over_cost below_floor chosen"),
-        ({"most": 0.03, "deadline_ms": 5_000}, "acb", "chosen too_slow too_slow"),
-    ],
-)
+@each_row("limits, order, reasons", data(__file__, "limits.yaml"))
 def test_floor_cap_and_deadline(limits: dict[str, Any], order: str, reasons: str) -> None:
     """Where none keeps within them it is the one that comes nearest; the others follow, the least bad first."""
     state = situation(

@@ -4,23 +4,26 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
 
+from bench.reports.made import kept as made
 from router.errors import ClientError
 from router.ledger.engines import keep
 from router.ledger.incident import EXHAUSTED
-from router.ledger.ledger import Ledger
+from router.ledger.ledger import Ledger, ledger_at
 from router.ledger.postgres.connection import StatementRefused
 from router.ledger.postgres.journal import PostgresLedger
 from router.report import request as requests
 from router.report.catalog import REPORTS, read
+from router.report.overview import overview
 from router.report.query import Question
 from router.report.report import Report
 from router.types.target import Secret
-from tests.ledger.plain import expire, move
+from tests.ledger.plain import NOW_MS, expire, move, put_all
 from tests.report import test_egress as egress
 from tests.report import test_spend as spend
 from tests.report import test_targets as engines
@@ -207,3 +210,18 @@ def test_spend_outlives_its_rows_and_what_has_expired_says_what_can_still_be_ask
         assert (refused.value.status, refused.value.param) == (400, "since")
         assert "session," not in refused.value.message
         assert reported(ledger, "spend", by=by, since="2026-11-05").total("requests") == 0
+
+
+def test_pages_read_no_more_of_a_ledger_that_is_ten_times_as_long(tmp_path: Path) -> None:
+    """Counted in steps of SQLite's machine."""
+    steps = dict.fromkeys((400, 4_000), 0)
+    for count in steps:
+        ledger = ledger_at(tmp_path / f"{count}.db", None)
+        ledger.migrate()
+        put_all(ledger, made(count, NOW_MS, 10, 3))
+        move(ledger)
+        with ledger.reading() as connection:
+            connection.set_progress_handler(lambda count=count: steps.update({count: steps[count] + 1}), 10)  # type: ignore[attr-defined]
+            requests.latest(connection, 10)
+            overview(connection, {}, None, NOW_MS + DAY_MS)
+    assert 0 < steps[4_000] < 2 * steps[400]
