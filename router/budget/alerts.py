@@ -56,8 +56,8 @@ class Alerts:
         self._store, self._claim, self._send, self._withheld = store, claim, send, withheld
         self._watched: dict[str, Budget] = {}
         self._touched: dict[tuple[str, int], Account] = {}
-        self._refused: set[tuple[str, int]] = set()
-        """Pots, and their windows, that a request did not fit: they are used up, whatever is left of them."""
+        self._refused: dict[tuple[str, int], int] = {}
+        """Pots and their windows → the limit that a request did not fit: used up, whatever is left of it."""
         self._told: dict[tuple[str, int], set[int]] = {}
         self._unseen = False
 
@@ -74,7 +74,7 @@ class Alerts:
     def refuse(self, account: Account) -> None:
         """A request did not fit what is left of it."""
         if account.budget in self._watched:
-            self._refused.add((account.id, account.window_start_ms))
+            self._refused[account.id, account.window_start_ms] = account.limit
             self.touch(account)
 
     async def tick(self, now_ms: int) -> None:
@@ -109,8 +109,7 @@ class Alerts:
         # Another limit is another pot: after a raise its shares are told again.
         pot = f"{account.id}#{account.limit}", _window(budget, account, now_ms)
         told = self._told.get(pot, set())
-        used_up = (account.id, account.window_start_ms) in self._refused
-        self._refused.discard((account.id, account.window_start_ms))
+        used_up = self._refused.pop((account.id, account.window_start_ms), None) == account.limit
         share = _PARTS if used_up else spent * _PARTS // account.limit
         crossed = [part for part in sorted(map(_part, budget.alerts)) if part <= share]
         if fresh := [part for part in crossed if part not in told]:

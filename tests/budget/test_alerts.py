@@ -130,6 +130,14 @@ async def test_each_share_is_told_once_with_what_the_rule_saw(gateway: Gateway) 
     assert sorted(body["share"] for _, body in gateway.hook.got if body["value"] == "bob") == [HALF, Decimal("0.8")]
 
 
+@at_gateway
+async def test_what_did_not_fit_the_limit_before_a_raise_says_nothing_of_the_new_one(gateway: Gateway) -> None:
+    gateway.alerts.refuse(gateway.watch().pot("", NOW))
+    await gateway.spend(gateway.watch(limit_usd=Decimal(100)), USD)
+    await gateway.delivered()
+    assert gateway.hook.got == []
+
+
 @each_row(
     "session, value, withheld",
     [("odd-1", "odd-1", None), ("ann@example.com", None, ["pii"]), ("odd@example.com", None, ["pii"])],
