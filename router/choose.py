@@ -150,7 +150,7 @@ def choose(
         cap, verified = per_choice(request, demands.thinking_cap), bool(route.verifiers)
         situation = partial(_situation, gate, forecaster, cached, stakes, cap, verified, fixed, progress, draw)
         # Forecasts choose; the estimates are for what is held.
-        steps = estimates if at_ms is None else _unheld
+        steps = estimates if at_ms is None else lambda target, request: _UNHELD
         chosen = weighed_plan(route.name, strategy, targets, gate, steps, situation, route.exploration, draw)
     else:
         takes = partial(takes_ms, learned=learned, choices=request.choices)
@@ -209,10 +209,6 @@ def _prefix(request: Request, caller: Caller, template: str) -> Prefix:
     turns = conversation(request, caller.id.encode()[:64])
     shared = instructions(request) / max(request.prompt_bytes, 1)
     return Prefix(turns, template, min(shared, 1.0), request.caches_long)
-
-
-def _unheld(target: Target, request: Request) -> Estimate:
-    return _UNHELD
 
 
 def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child]) -> Bound:

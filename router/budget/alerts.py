@@ -110,8 +110,8 @@ class Alerts:
         pot = f"{account.id}#{account.limit}", _window(budget, account, now_ms)
         told = self._told.get(pot, set())
         used_up = self._refused.pop((account.id, account.window_start_ms), None) == account.limit
-        share = _PARTS if used_up else spent * _PARTS // account.limit
-        crossed = [part for part in sorted(map(_part, budget.alerts)) if part <= share]
+        reached = _PARTS if used_up else spent * _PARTS // account.limit
+        crossed = [part for part in sorted(int(share * _PARTS) for share in budget.alerts) if part <= reached]
         if fresh := [part for part in crossed if part not in told]:
             claimed = await self._claim(*pot, fresh)
             self._remember(pot, told | set(crossed))
@@ -135,10 +135,6 @@ class Alerts:
         """A session may be named after a person: `value` is the only word here that is not the operator's own."""
         found = tuple(sorted(self._withheld(notice.value.encode()))) if notice.value else ()
         return structs.replace(notice, value=None, withheld=found) if found else notice
-
-
-def _part(share: Decimal) -> int:
-    return int(share * _PARTS)
 
 
 def _window(budget: Budget, account: Account, now_ms: int) -> int:

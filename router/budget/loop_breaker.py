@@ -1,5 +1,6 @@
 """Stops conversations that go round in circles."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
@@ -26,6 +27,8 @@ from router.types.account import Journal
 from router.types.clock import new_id
 from router.types.price import usd_text
 from router.types.request import Caller, Request
+
+_log = logging.getLogger(__name__)
 
 # Which conversation a request continues: by its own transcript, or because its prompt is somebody's answer.
 
@@ -142,6 +145,7 @@ class Incidents:
 
     def tell(self, tripped: Tripped) -> None:
         self.counts[tripped.kind] += 1
+        _log.warning("loop breaker: %s: %s; that %s is refused", tripped.kind, tripped.reason, tripped.scope)
         row = (tripped.at_ms, tripped.kind, tripped.scope, tripped.subject, tripped.reason, tripped.until_ms)
         self._journal.add(_INCIDENT, (new_id(), *row))
 
@@ -323,7 +327,9 @@ class Breaker:
         if asked.chain is not None:
             asked.waited = not asked.chain.open
             return self._chained(asked, asked.chain, turn, caller, now_ms)
-        pair = asked.key.pair
+        pair, looped = asked.key.pair, asked.key.looped
+        if looped is not None and looped[1] == (request.model, turn.key, turn.size) and holds(looped[0], now_ms):
+            return looped[0]
         if pair is not None and asked.single and holds(pair, now_ms) and asked.key.memory.knows(words(turn).heard):
             return pair
         return None
@@ -334,15 +340,15 @@ class Breaker:
         if asked is None or not (asked.chain or asked.session or asked.key.resent):
             return ""
         loops, chain, session = self.loops, asked.chain, asked.session
-        counts = [(Kind.REPEATS, asked.key.resent if asked.single else 0, loops.resent)]
+        counts = [(Kind.RESENT, asked.key.resent if asked.single else 0, loops.resent)]
         if chain is not None:
             counts += [
                 (Kind.NO_PROGRESS, chain.row.stale, loops.no_progress),
-                (Kind.REPEATS, chain.again, loops.resent),
+                (Kind.RESENT, chain.again, loops.resent),
             ]
         if session is not None:
             counts.append((Kind.REPEATS, session.row.stale, loops.repeats))
-        kind, seen, most = max(counts, key=_share)
+        kind, seen, most = max(counts, key=lambda count: count[1] / count[2])
         return f"{kind} {seen}/{most}" if 2 * seen >= most else ""
 
     def _chained(self, asked: Asked, chain: Chain, turn: Turn, caller: Caller, now_ms: int) -> Tripped | None:
@@ -426,14 +432,14 @@ class Breaker:
         again, most = chain.again, self.loops.resent
         if again >= most and chain.row.tripped is None:
             reason = f"the same request of a conversation was sent again {again} times, one after another"
-            self._trip_chain(asked, chain, Kind.REPEATS, reason, again, most, now_ms)
+            self._trip_chain(asked, chain, Kind.RESENT, reason, again, most, now_ms)
 
     def _judge_resent(self, key: Subject, again: int, now_ms: int) -> None:
         most = self.loops.resent
-        if again >= most and not holds(key.pair, now_ms):
+        if again >= most and key.last is not None:
             reason = f"the same request was sent again {again} times, one after another"
-            key.pair = self._trip(key.row, Kind.REPEATS, Scope.CONVERSATION, key.name, reason, again, most, now_ms)
-            key.resent = 0
+            tripped = self._trip(key.row, Kind.RESENT, Scope.CONVERSATION, key.name, reason, again, most, now_ms)
+            key.looped, key.resent = (tripped, key.last), 0
 
     def _judge_pair(self, key: Subject, caller: Caller, now_ms: int) -> None:
         other = self._pairs.partner(caller.id, key, self._keys, self.loops.no_progress)
@@ -483,7 +489,3 @@ class Breaker:
         tripped = Tripped(kind, scope, subject, reason, seen, limit, now_ms, now_ms + rest)
         self._incidents.tell(tripped)
         return tripped
-
-
-def _share(count: tuple[Kind, int, int]) -> float:
-    return count[1] / count[2]

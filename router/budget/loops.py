@@ -275,7 +275,9 @@ class Kind(StrEnum):
     PING_PONG = "ping_pong"
     """So does a conversation that two keys lead with each other."""
     REPEATS = "repeats"
-    """The same request, or nearly, one after another."""
+    """Requests of one session without a new word, one after another."""
+    RESENT = "resent"
+    """The same request, or the same transcript, one after another."""
     SPEND_SPIKE = "spend_spike"
     SESSION_TURNS = "session_turns"
 
@@ -445,8 +447,8 @@ class Subject:
     """A session or a key."""
 
     __slots__ = (
-        *("counters", "last", "last_ms", "learning", "memory", "name", "numbers", "open", "pair", "partner"),
-        *("resent", "rounds", "row", "singles", "wordings"),
+        *("counters", "last", "last_ms", "learning", "looped", "memory", "name", "numbers", "open", "pair"),
+        *("partner", "resent", "rounds", "row", "singles", "wordings"),
     )
 
     def __init__(self, name: str, row: SubjectRow | None = None) -> None:
@@ -456,6 +458,8 @@ class Subject:
         """Model, key and size of its latest request without a transcript …"""
         self.last_ms = self.resent = 0
         """… when that was over, and how often it was sent before, one after another."""
+        self.looped: tuple[Tripped, tuple[str, int, int]] | None = None
+        """The request that was sent too often, as `last` has it: only that is refused."""
         self.pair: Tripped | None = None
         self.partner: tuple[str, int] | None = None
         """Id of the key with which this one takes turns, and how many requests it had sent by then."""

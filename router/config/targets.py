@@ -40,6 +40,8 @@ from router.types.target import (
 
 _COUNTLESS = (Contract.SWITCH, Contract.ALWAYS_ON)
 _WORDS = ("none", "low", "medium", "high")
+LONGEST_WORD = 20
+"""Characters of a key that is none, such as the "EMPTY" of a local engine."""
 
 
 def as_served(thinking: Thinking, engine: Served) -> Thinking:
@@ -439,6 +441,12 @@ class TargetBuilder:
         if any(not "!" <= character <= "~" for character in value):
             what = "the key has a blank, a line break or a character that no key has"
             self._report((*loc, "api_key"), what, "set it without them")
+        elif value and "${" not in (text := self._source.text((*loc, "api_key"))):
+            remedy = f'export {provider.key_env or "API_KEY"}, and write "${{{provider.key_env or "API_KEY"}}}"'
+            if text.startswith("$"):
+                self._report((*loc, "api_key"), f"'{text}' is no reference", remedy)
+            elif len(text) >= LONGEST_WORD:
+                self._report((*loc, "api_key"), "the key itself stands in the file", remedy)
         return Secret(value) if value else None
 
 

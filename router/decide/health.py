@@ -6,6 +6,7 @@ second call is never closed off: its calls succeed half of the time. Where a req
 a target is asked first in as many cases as it succeeds.
 """
 
+import logging
 from collections.abc import Callable
 from math import exp, log
 
@@ -48,6 +49,9 @@ rate: others are asked first more often. It is no failure, for it may just have 
 MISPLACED = "region mismatch"
 SUSPENSION_S = 3_600.0
 """How long a target is not asked whose provider says that it served another region than it was asked for."""
+
+
+_log = logging.getLogger(__name__)
 
 
 class _Latency:
@@ -157,6 +161,8 @@ class Health:
         circuit = self._circuit(target)
         circuit.rate += (1 - circuit.rate) * STEP
         circuit.well_at, circuit.limited = self._clock(), False
+        if circuit.outage:
+            _log.warning("target '%s' answers again after %d failures", target, circuit.failures)
         circuit.failures, circuit.rest_s, circuit.resting_until, circuit.probing = 0, FIRST_REST_S, 0.0, False
 
     def took(
@@ -189,6 +195,7 @@ class Health:
         refused: bool = False,
         limited: bool = False,
         retry_after_s: float | None = None,
+        reason: str = "",
     ) -> None:
         """`retry_after_s`: the upstream's own wish, which is kept where its rate limit is reached (`limited`), without
         opening the circuit, and in an outage. `refused`: by a status that may be about the request or about the target;
@@ -209,6 +216,7 @@ class Health:
             if circuit.outage and circuit.resting_until <= now:
                 rest_s = max(wish_s, circuit.rest_s)
                 circuit.rest_s = min(circuit.rest_s * 2, LONGEST_REST_S)
+                _log.warning("target '%s' rests %g s after %d failures: %s", target, rest_s, circuit.failures, reason)
         circuit.resting_until = max(circuit.resting_until, now + rest_s)
 
     def abandoned(self, target: str) -> None:

@@ -91,7 +91,9 @@ def shape_of(
         budget=limits.budget if limits.budget in budgets else "",
         stakes=NO_STAKES if stakes == NO_STAKES else stakes,
         redacted=None if redacted is None else tuple(sorted(redacted)),
-        before=_before(progress, at_ms) if progress is not NEW else None,
+        before=None
+        if progress is NEW
+        else Before(progress.target, progress.spent, progress.calls, at_ms - progress.at_ms),
     )
 
 
@@ -168,10 +170,6 @@ def _limits(shape: Shape, session: str, tags: tuple[str, ...]) -> Limits:
         min_pass_rate=own.min_pass_rate,
         tags=tags,
     )
-
-
-def _before(progress: SessionState, at_ms: int) -> Before:
-    return Before(progress.target, progress.spent, progress.calls, at_ms - progress.at_ms)
 
 
 def _known(word: str, words: Set[str] | tuple[str, ...]) -> str:

@@ -225,6 +225,7 @@ class AttemptLoop:
             refused=failure.status in _REFUSED,
             limited=failure.kind is ErrorKind.RATE_LIMITED,
             retry_after_s=failure.retry_after_s if alone else None,
+            reason=f"{failure.kind} ({failure.status})" if failure.status else failure.kind,
         )
         return failure
 

@@ -410,7 +410,7 @@ class BudgetHold:
     def _capped(self, amount: Amount) -> Amount:
         if not self._bound.caps:
             return amount
-        limits = {cap.unit: cap.limit for cap in sorted(self._bound.caps, key=_limit, reverse=True)}
+        limits = {cap.unit: cap.limit for cap in sorted(self._bound.caps, key=lambda cap: cap.limit, reverse=True)}
         usd, thinking = limits.get(Unit.USD, ENDLESS), limits.get(Unit.THINKING, ENDLESS)
         return Amount(min(amount.usd, usd), min(amount.thinking, thinking))
 
@@ -434,7 +434,3 @@ def thought(attempt: Attempt) -> int:
 def _least(steps: Sequence[Candidate]) -> Amount:
     """For the cheapest; a dearer one that is fallen back to has more held for it then."""
     return Amount(min(step.estimate.least.usd for step in steps), min(step.estimate.least.thinking for step in steps))
-
-
-def _limit(cap: Account) -> int:
-    return cap.limit

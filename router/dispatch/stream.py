@@ -172,7 +172,8 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
         yield ending.render(rest)
     broken, target = error not in ("", opened.stopped), opened.step.target.id
     if broken:
-        health.failed(target, trips=TABLE[failure.kind].trips and opened.record.lease.broke())
+        trips = TABLE[failure.kind].trips and opened.record.lease.broke()
+        health.failed(target, trips=trips, reason=failure.kind)
     else:
         health.succeeded(target)
     yield ending.broken(failure) if broken else ending.closing(opened, usage)

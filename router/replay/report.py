@@ -129,9 +129,10 @@ _NOTE = (
 
 def as_report(replayed: Replayed) -> Report:
     """Every list that has something in it is a table below."""
-    decisions = tuple(map(_decision, replayed.decisions))
+    decisions = tuple((row.id, row.at_ms, *_moved(row.move), usd(row.cost), row.passes) for row in replayed.decisions)
+    shifts = tuple((*_moved(row.move), row.requests, usd(row.cost), row.passes) for row in replayed.shifts)
     below: tuple[tuple[str, str, tuple[Column, ...], tuple[Row, ...]], ...] = (
-        ("changes", "What changes", _SHIFTS, tuple(map(_shift, replayed.shifts))),
+        ("changes", "What changes", _SHIFTS, shifts),
         ("decisions", "Decisions that change, the most consequential first", _DECISIONS, decisions),
         ("egress", "Where classes go", _EGRESS, tuple(map(_egress, replayed.egress))),
         ("calibration", "What targets cost, compared with what was expected", _CALIBRATED, replayed.calibrated),
@@ -161,14 +162,6 @@ def _row(effect: Effect) -> Row:
         "corrected" if effect.corrected else "expected" if effect.changed else "observed",
         effect.sample or None,
     )
-
-
-def _shift(shift: Shift) -> Row:
-    return (*_moved(shift.move), shift.requests, usd(shift.cost), shift.passes)
-
-
-def _decision(changed: ChangedDecision) -> Row:
-    return (changed.id, changed.at_ms, *_moved(changed.move), usd(changed.cost), changed.passes)
 
 
 def _moved(move: Move) -> Row:

@@ -31,7 +31,7 @@ class RedisSessions:
     async def taint(self, session: str) -> SessionClasses:
         reply = await self._server.run("seen", [self._prefix + session])
         found = {*map(str, reply), *self._owed.get(session, ())}
-        return joined(map(_mark, found)) if found else CLEAN
+        return joined((field[1:], int(field[0])) for field in found) if found else CLEAN
 
     async def add(self, session: str, taint: SessionClasses) -> None:
         """Into the ledger first: whoever rebuilds a server that lost its data then finds it there."""
@@ -77,7 +77,3 @@ def hashes(taints: Iterable[tuple[str, str, int]]) -> Mapping[str, list[str]]:
 def _field(mark: Mark) -> str:
     name, firm = mark
     return f"{firm}{name}"
-
-
-def _mark(field: str) -> Mark:
-    return field[1:], int(field[0])

@@ -1,9 +1,6 @@
 """Sessions in the gateway's own file, which all of its processes share."""
 
-import sqlite3
-from functools import partial
-
-from router.sessions.rows import TAINT, Mark, joined, marks
+from router.sessions.rows import TAINT, joined, marks
 from router.types.account import LocalJournal
 from router.types.request import CLEAN, SessionClasses
 
@@ -21,14 +18,10 @@ class SqliteSessions:
         self._journal = journal
 
     async def taint(self, session: str) -> SessionClasses:
-        found = self._journal.read(partial(_marks, session=session))
+        found = self._journal.read(lambda connection: connection.execute(_SEEN, (session,)).fetchall())
         return joined(found) if found else CLEAN
 
     async def add(self, session: str, taint: SessionClasses) -> None:
         for mark in marks(taint):
             self._journal.add(TAINT, (session, *mark))
         await self._journal.committed()
-
-
-def _marks(connection: sqlite3.Connection, session: str) -> list[Mark]:
-    return connection.execute(_SEEN, (session,)).fetchall()

@@ -75,7 +75,7 @@ def test_what_goes_in_a_circle_trips_soon(world: World, case: str) -> None:
         ("stuck_tool", Kind.NO_PROGRESS, Scope.CONVERSATION, "agent"),
         ("three_calls_in_a_circle", Kind.NO_PROGRESS, Scope.SESSION, "task"),
         ("same_request_in_a_session", Kind.REPEATS, Scope.SESSION, "task"),
-        ("same_transcript_again", Kind.REPEATS, Scope.CONVERSATION, "agent"),
+        ("same_transcript_again", Kind.RESENT, Scope.CONVERSATION, "agent"),
         ("sudden_spending", Kind.SPEND_SPIKE, Scope.KEY, "team"),
     ],
 )
@@ -111,6 +111,15 @@ def test_a_session_is_refused_as_a_whole_and_no_other(world: World) -> None:
     assert world.passes("agent", new, "another task")
     assert world.passes("agent", new)
     assert world.passes("another key", new, "task")
+
+
+@in_world
+def test_of_a_request_without_a_transcript_only_itself_is_refused(world: World) -> None:
+    again = [user("Is the big red door open, or is it shut?")]
+    passed = [world.passes("agent", again) for _ in range(150)]
+    assert 100 < passed.index(False) == passed.count(True) < 130
+    assert world.passes("agent", [user("Is the door open?")])
+    assert not world.passes("agent", again)
 
 
 def turns_of(world: World, messages: list[Message]) -> int:

@@ -17,7 +17,7 @@ from router.types.decision import NO_STAKES
 from router.types.request import UNKNOWN, Classification, Endpoint, Languages, Limits, Passage, Request
 from router.types.target import Capability, Target, Task
 from tests.decide.values import request, target
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 Wanted = tuple[Task | None, str]
 _TEXTS: dict[str, list[str]] = yaml.safe_load(Path(__file__).with_name("specialist_texts.yaml").read_text("utf-8"))
@@ -91,18 +91,7 @@ def test_a_route_of_specialists_tools_and_embeddings_say_by_their_form_what_is_w
 ENGLISH_FRENCH = specialist(Task.TRANSLATION, Task.SUMMARY, languages=("en", "fr"))
 
 
-@each_row(
-    "source, into, alone, detail",
-    [
-        ("en", "fr", False, ""),
-        ("en", "", False, ""),
-        ("de", "fr", False, "this is in de"),
-        ("en", "ja", False, "this is to be put into ja"),
-        ("", "fr", False, "it is not clear what this is in"),
-        ("", "fr", True, ""),
-        ("de", "fr", True, "this is in de"),
-    ],
-)
+@each_row("source, into, alone, detail", data(__file__, "languages.yaml"))
 def test_languages(source: str, into: str, alone: bool, detail: str) -> None:
     def answer(task: Task) -> str:
         of, targets = request(text="…", limits=Limits(task=task)), [ENGLISH_FRENCH, PLAIN][: 1 if alone else 2]

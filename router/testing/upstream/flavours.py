@@ -127,20 +127,12 @@ def _groq(tokens: Tokens) -> Json:
     return {**times, **_counts(tokens), "prompt_tokens_details": cached, "completion_tokens_details": detail}
 
 
-def _moonshot(tokens: Tokens) -> Json:
-    return {**_counts(tokens), "cached_tokens": tokens.cache_read}
-
-
 def _dress_llamacpp(reply: Json) -> Json:
     """llama.cpp writes `choices` first and ends with its timings."""
     order = ("choices", "created", "model", "system_fingerprint", "object", "usage", "id")
     known = {name: reply[name] for name in order if name in reply}
     timings = {"timings": {"cache_n": 0, "prompt_n": 20, "prompt_ms": 1.5, "predicted_n": 10, "predicted_ms": 9.1}}
     return {**known, **(timings if "usage" in reply else {})}
-
-
-def _dress_openrouter(reply: Json) -> Json:
-    return {**reply, "provider": "Scripted"}
 
 
 _OPENAI_FIELDS = frozenset(
@@ -187,7 +179,7 @@ FLAVOURS: dict[str, Flavour] = {
             reasoning_field="reasoning",
             always_usage=True,
             comment=": OPENROUTER PROCESSING\n\n",
-            dress=_dress_openrouter,
+            dress=lambda reply: {**reply, "provider": "Scripted"},
             error=errors.openrouter,
         ),
         Flavour(
@@ -207,7 +199,7 @@ FLAVOURS: dict[str, Flavour] = {
         Flavour(name="groq", usage=_groq, reasoning_field="reasoning", usage_place="x_groq", always_usage=True),
         Flavour(
             name="moonshot",
-            usage=_moonshot,
+            usage=lambda tokens: {**_counts(tokens), "cached_tokens": tokens.cache_read},
             splits_reasoning=False,
             reasoning_field="reasoning_content",
             usage_place="choice",
