@@ -132,7 +132,11 @@ class Chat(Struct, frozen=True, kw_only=True):
             case {"type": "function", "function": {"name": str(name)}}:
                 return ToolChoice("required", (name,))
             case {"type": "allowed_tools", "allowed_tools": {"mode": str(mode), "tools": list(tools)}}:
-                return ToolChoice(mode, tuple(tool["function"]["name"] for tool in tools if _names_function(tool)))
+                functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
+                named = (
+                    function["name"] for function in functions if isinstance(function, dict) and "name" in function
+                )
+                return ToolChoice(mode, tuple(named))
         return None
 
 
@@ -193,10 +197,6 @@ def _refusal(error: Exception, name: str = "") -> ClientError:
     what, _, place = str(error).partition(" - at `$")
     param = (name + place.rstrip("`")).lstrip(".")
     return ClientError(400, "invalid_request_error", f"{what}.", param=param or None)
-
-
-def _names_function(tool: object) -> bool:
-    return isinstance(tool, dict) and isinstance(tool.get("function"), dict) and "name" in tool["function"]
 
 
 class TranslatingAdapter:

@@ -304,8 +304,8 @@ def nodes(spec: EngineSpec, head: str) -> tuple[Node, ...]:
     on_each(vllm)
     api, shown = f"the API is http://{head}:{PORT}/v1", _environment(vllm)
     if spread.backend == "mp":
-        ranks = range(spread.nodes)
-        found = (Node(_title(rank, api), ((*shown, *_ranked(vllm, head, str(rank))),)) for rank in ranks)
+        titles = (f"node 0: {api}", *(f"node {rank}" for rank in range(1, spread.nodes)))
+        found = (Node(title, ((*shown, *_ranked(vllm, head, str(rank))),)) for rank, title in enumerate(titles))
         return tuple(found)
     others = Node(f"nodes 1 to {spread.nodes - 1}", (joining(head),))
     return (Node(f"node 0: {api}", (HEAD, (*shown, *over_ray(vllm, head)))), others)
@@ -348,10 +348,6 @@ def over_ray(spec: Vllm, head: str) -> tuple[str, ...]:
 
 def _ranked(spec: Vllm, head: str, rank: str) -> tuple[str, ...]:
     return over_mp(spec, head, rank, str(spec.parallelism.nodes), headless=rank != "0")
-
-
-def _title(rank: int, api: str) -> str:
-    return f"node {rank}" if rank else f"node 0: {api}"
 
 
 def _environment(spec: Vllm) -> tuple[str, ...]:

@@ -216,7 +216,8 @@ async def ask(url: str, path: str, method: str = "GET", limit_s: float = LIMIT_S
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     # As HTTP/1.0, so that the answer is not chunked and ends with the connection.
-    head = f"{method} {_root(parts.path)}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\nContent-Length: 0\r\n\r\n"
+    root = parts.path.rstrip("/").removesuffix("/v1")
+    head = f"{method} {root}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\nContent-Length: 0\r\n\r\n"
     async with asyncio.timeout(limit_s):
         secure = ssl.create_default_context() if parts.scheme == "https" else None
         reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=secure)
@@ -240,10 +241,6 @@ def _reply(answer: bytes) -> Reply:
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
         return Reply(0, b"")
     return Reply(int(words[1]), body)
-
-
-def _root(path: str) -> str:
-    return path.rstrip("/").removesuffix("/v1")
 
 
 def _named(models: Reply) -> set[str] | None:

@@ -39,7 +39,8 @@ class Engine:
         if self._claim and before:
             record.end_leftovers(before.children)
         known = before.urls if before and before.digest == self._digest else ()
-        self.urls = known if known and (not self._claim or _free(known)) else _addresses(spec.replicas)
+        free = not self._claim or all(_bindable(urlsplit(url).port or 0) for url in known)
+        self.urls = known if known and free else _addresses(spec.replicas)
         self._replicas: tuple[Replica, ...] = ()
         self._followed: Sequence[EngineState] = self._all(Status.STARTING)
         self._following: asyncio.Task[None] | None = None
@@ -157,10 +158,6 @@ def _addresses(count: int) -> tuple[str, ...]:
     listens on it."""
     free = (port for port in sample(OWN_PORTS, len(OWN_PORTS) // 8) if _bindable(port))
     return tuple(f"http://{HOST}:{port}/v1" for port in islice(free, count))
-
-
-def _free(urls: Iterable[str]) -> bool:
-    return all(_bindable(urlsplit(url).port or 0) for url in urls)
 
 
 def _bindable(port: int) -> bool:

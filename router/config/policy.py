@@ -204,11 +204,7 @@ class TermsRow(Part):
 
 
 def _form(value: object) -> str:
-    return "card" if isinstance(value, str) else "inline"
-
-
-def _word(value: object) -> str:
-    return "word" if isinstance(value, str) else "rates"
+    return "word" if isinstance(value, str) else "inline"
 
 
 class PromptRow(Part):
@@ -221,7 +217,7 @@ class PromptRow(Part):
 class TargetRow(Part):
     """A model at an effort, at one place."""
 
-    model: Annotated[Annotated[str, Tag("card")] | Annotated[ModelRow, Tag("inline")], Discriminator(_form)] = Field(
+    model: Annotated[Annotated[str, Tag("word")] | Annotated[ModelRow, Tag("inline")], Discriminator(_form)] = Field(
         description="The id of a catalog model, or a model written out."
     )
     effort: str | None = Field(None, description="One of the model's thinking levels.")
@@ -311,7 +307,7 @@ class Policy(Part):
     sensitivity: Sensitivity = Sensitivity()
     budgets: tuple[Budget, ...] = ()
     unpriced: Annotated[
-        Annotated[Literal["refuse"], Tag("word")] | Annotated[PriceRow, Tag("rates")], Discriminator(_word)
+        Annotated[Literal["refuse"], Tag("word")] | Annotated[PriceRow, Tag("inline")], Discriminator(_form)
     ] = Field("refuse", description="What a model without a price is charged at; USD per million tokens.")
     budget_status: Literal[402, 429] = 402
     loops: Loops = Loops()

@@ -165,10 +165,11 @@ def _json(value: object) -> str:
 
 _BIRTH = (
     "INSERT INTO live_requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint, requested,"
-    " route, stream, key_id, session, tags, data_class, classes, policy, task, difficulty, app, template)"
-    " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " route, stream, key_id, session, tags, data_class, classes, policy, task, difficulty, app, template, target,"
+    " model)"
+    " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_REROUTE = "UPDATE live_requests SET route = ?, held = ?, held_thinking = ? WHERE id = ?"
+_REROUTE = "UPDATE live_requests SET route = ?, held = ?, held_thinking = ?, target = ?, model = ? WHERE id = ?"
 _SETTLE = (
     "UPDATE live_requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, thinking = ?,"
     " overrun = ?, lowered = ?, input_tokens = ?, output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ?,"
@@ -244,13 +245,20 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
             seen.difficulty,
             seen.app,
             seen.template,
+            *_first(decision),
         ),
     )
 
 
+def _first(decision: Decision) -> tuple[str | None, str | None]:
+    """Target and model that the plan begins with: known even if the process dies before it settles the request."""
+    target = decision.plan.steps[0].target if decision.plan.steps else None
+    return (None, None) if target is None else (target.id, target.model.id)
+
+
 def reroute(journal: Journal, request_id: str, decision: Decision, held: Amount) -> None:
     """A request that was born is sent to another route."""
-    journal.change(_REROUTE, (decision.plan.route, held.usd, held.thinking, request_id))
+    journal.change(_REROUTE, (decision.plan.route, held.usd, held.thinking, *_first(decision), request_id))
 
 
 def renew(journal: Journal, now_ms: int) -> None:

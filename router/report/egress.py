@@ -351,9 +351,12 @@ def _notes(source: Source, groups: list[_Group], violations: int) -> Iterator[st
     for why, count in unknown.items():
         if count:
             yield f"{count:,} can't be checked: {why}."
-    unwritten = sum(count for (count,) in source.sums(attempts.TABLE, (), ("unwritten",)).values())
-    if unwritten:
-        yield f"{_number(unwritten, 'request')} in progress, or lost with the gateway: where to is not written."
+    unwritten = Counter(
+        {str(to): count for (to,), (count,) in source.sums(attempts.TABLE, ("target",), ("unwritten",)).items()}
+    )
+    if unwritten.total():
+        places = ", ".join(f"{place} ({count:,})" for place, count in unwritten.most_common() if count)
+        yield f"{_number(unwritten.total(), 'request')} in progress, or lost with the gateway; planned for {places}."
     misplaced = sum(group.attempts for group in groups if group.sent.region_source == "mismatch")
     if misplaced:
         yield f"{_number(misplaced, 'attempt')} came from another region than the target states."

@@ -147,7 +147,8 @@ def test_a_request_that_ended_without_a_settlement_is_charged_at_its_hold_by_the
     lost = asyncio.run_coroutine_threadsafe(lose(), gateway.loop).result()
     gateway.tick()
     row = until(lambda: row if (row := gateway.row(lost))["state"] == "recovered" else None)
-    assert row["cost"] == row["held"] > 0
+    assert (row["cost"], row["target"]) == (row["held"], "at-lost")
+    assert "planned for at-lost (1)" in " ".join(gateway.lowpass("report", "egress")[1].split())
     assert account(gateway, "lost") == (before + row["held"], 0)
 
 

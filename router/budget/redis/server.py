@@ -232,7 +232,10 @@ class RedisServer:
             await answer(link, "SADD", self.keys.owner(RESTORED), *requests)
             await answer(link, "ZADD", self.keys.owners, seconds * 1000 + self._lease_ms, RESTORED)
         keys = self.keys
-        hashes = [(keys.accounts + name, _keep(fields), fields) for name, fields in accounts.items()]
+        ever = {"s:0", "h:0"}
+        hashes: list[_Hash] = [
+            (keys.accounts + k, "" if fields.keys() & ever else KEEP_MS, fields) for k, fields in accounts.items()
+        ]
         hashes += [(keys.requests + name, "", fields) for name, fields in requests.items()]
         hashes += [(keys.sessions + name, "", dict.fromkeys(fields, 1)) for name, fields in books.sessions.items()]
         me, epoch = new_id(), new_id()
@@ -299,10 +302,6 @@ def _fields(books: Books) -> tuple[dict[str, _Fields], dict[str, _Fields]]:
 
 def _add(fields: _Fields, field: str, amount: int) -> None:
     fields[field] = int(fields.get(field, 0)) + amount
-
-
-def _keep(fields: _Fields) -> Argument:
-    return "" if fields.keys() & {"s:0", "h:0"} else KEEP_MS
 
 
 _Hash = tuple[str, Argument, _Fields]

@@ -68,6 +68,12 @@ def _known(value: str, bucket: str) -> str:
     return f"CASE WHEN {value} IS NOT NULL THEN {bucket} END"
 
 
+def _or_planned(column: str) -> str:
+    """Of a request that is in progress, or was lost with its gateway: of the target that its plan begins with."""
+    return f"COALESCE(a.{column}, CASE WHEN {_OPEN} THEN r.{column} END)"
+
+
+_OPEN = "r.state IN ('held', 'recovered')"
 DIMENSIONS: Mapping[str, str] = {
     "hour": f"r.started_ms / {HOUR_MS}",
     "quarter": f"r.started_ms / {QUARTER_MS}",
@@ -91,8 +97,8 @@ DIMENSIONS: Mapping[str, str] = {
     "difficulty": level("r.difficulty"),
     "app": "r.app",
     "template": "r.template",
-    "target": "a.target",
-    "model": "a.model",
+    "target": _or_planned("target"),
+    "model": _or_planned("model"),
     "provider": "a.provider",
     "region": "a.region",
     "region_source": "a.region_source",
@@ -116,7 +122,6 @@ def _when(condition: str, value: str = "1") -> str:
     return f"CASE WHEN {condition} THEN COALESCE({value}, 0) ELSE 0 END"
 
 
-_OPEN = "r.state IN ('held', 'recovered')"
 _ASKED = "r.endpoint <> 'adjustment'"
 """A correction of a charge is a row that costs, and nothing else (`router.ledger.adjust`)."""
 MEASURES: Mapping[str, str] = {
@@ -133,7 +138,7 @@ MEASURES: Mapping[str, str] = {
     "fallbacks": _when(f"{_EARLIER.format(_ELSEWHERE)} AND {_GIVEN}"),
     "sent_requests": _when(f"{_ASKED} AND {_SENT.format('a')} AND NOT ({_SENT_BEFORE})"),
     "sent_there": _when(f"{_ASKED} AND {_SENT.format('a')} AND NOT ({_SENT_THERE_BEFORE})"),
-    "unwritten": _when("a.number IS NULL AND r.state IN ('held', 'recovered')"),
+    "unwritten": _when(f"a.number IS NULL AND {_OPEN}"),
     "counted": _when("a.input_uncached IS NOT NULL"),
     "split": _when("a.output_reasoning IS NOT NULL"),
     "unsplit": _when("a.output_visible > 0 AND a.output_reasoning IS NULL"),

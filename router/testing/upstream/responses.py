@@ -103,14 +103,11 @@ def _usage(behaviour: Behaviour) -> Json:
 
 
 def _items(answer: Answer) -> list[Json]:
-    items = [_thought("".join(answer.reasoning))] if answer.reasoning else []
+    summary = [{"type": "summary_text", "text": "".join(answer.reasoning)}]
+    items = [{"id": "rs_upstream", "type": "reasoning", "summary": summary}] if answer.reasoning else list[Json]()
     if answer.text or answer.refusal:
         items.append(_message(answer))
     return items + [_function(call) for call in answer.calls]
-
-
-def _thought(text: str) -> Json:
-    return {"id": "rs_upstream", "type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
 
 
 def _message(answer: Answer) -> Json:
