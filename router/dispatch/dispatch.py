@@ -236,7 +236,8 @@ class AttemptLoop:
         record.thinking, record.dropped = sent.thinking, sent.dropped
         redacted, region = view.redacted is not None, job.request.limits.region
         outbound = OutboundRequest(job.gate.guard, target, sent, view.classes, redacted, region, record.lease.url)
-        response = await self._to.egress.send(outbound, self._timeouts(record), record.leaves)
+        timeouts = target.timeouts if job.deadline is None else self._timeouts(record, job.deadline)
+        response = await self._to.egress.send(outbound, timeouts, record.leaves)
         record.opened(response)
         try:
             answer = await self._receive(record, adapter, response)
@@ -253,15 +254,13 @@ class AttemptLoop:
                 raise
             raise UpstreamFailure(unreadable(error)) from error
 
-    def _timeouts(self, record: AttemptRecord) -> Timeouts:
+    def _timeouts(self, record: AttemptRecord, deadline: float) -> Timeouts:
         """Those of its target, cut to the deadline.
 
         The time that the next target usually needs is left for it, where this one usually needs less than half of the
         rest.
         """
-        at, step, deadline = record.step.target.timeouts, record.step, self.job.deadline
-        if deadline is None:
-            return at
+        at, step = record.step.target.timeouts, record.step
         left = max(1, int(deadline - clock_ms()))
         first = left
         if record.options.fallback and step in (steps := self.job.plan.steps[:-1]):
