@@ -273,6 +273,8 @@ class Breaker:
             else:
                 counts = subject.row.counts
                 counts |= {owner: max(count, counts.get(owner, 0)) for owner, count in other.counts.items()}
+                mine = subject.row.resent.get(self._journal.owner)
+                subject.row.resent |= other.resent | ({self._journal.owner: mine} if mine else {})
                 stop_as(subject.row, other, now)
 
     def restore(self, rows: Iterable[tuple[str, str]]) -> None:
@@ -409,7 +411,7 @@ class Breaker:
             self._judge_session(asked.session, asked.alone, turn, found, now_ms)
         if paired:
             if asked.session is None and not turn.media:
-                self._judge_resent(asked.key, asked.key.again(turn, model, now_ms), now_ms)
+                self._judge_resent(asked.key, turn, asked.key.again(turn, model, now_ms), now_ms)
             asked.key.hear(turn, found.heard)
             self._judge_pair(asked.key, caller, now_ms)
 
@@ -434,12 +436,16 @@ class Breaker:
             reason = f"the same request of a conversation was sent again {again} times, one after another"
             self._trip_chain(asked, chain, Kind.RESENT, reason, again, most, now_ms)
 
-    def _judge_resent(self, key: Subject, again: int, now_ms: int) -> None:
-        most = self.loops.resent
+    def _judge_resent(self, key: Subject, turn: Turn, again: int, now_ms: int) -> None:
+        most, resent = self.loops.resent, key.row.resent
+        resent[self._journal.owner] = turn.key, again
+        if again and len(resent) > 1:
+            again = sum(count for request, count in resent.values() if request == turn.key)
         if again >= most and key.last is not None:
             reason = f"the same request was sent again {again} times, one after another"
             tripped = self._trip(key.row, Kind.RESENT, Scope.CONVERSATION, key.name, reason, again, most, now_ms)
             key.looped, key.resent = (tripped, key.last), 0
+            resent.clear()
 
     def _judge_pair(self, key: Subject, caller: Caller, now_ms: int) -> None:
         other = self._pairs.partner(caller.id, key, self._keys, self.loops.no_progress)

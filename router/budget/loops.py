@@ -425,6 +425,8 @@ class SubjectRow(Struct, omit_defaults=True):
 
     counts: dict[str, int] = {}
     """Requests, by the process that counted them."""
+    resent: dict[str, tuple[int, int]] = {}
+    """Key of the latest request without a transcript, and how often it was sent before, by process."""
     stale: int = 0
     trips: int = 0
     tripped: Tripped | None = None

@@ -450,10 +450,6 @@ def _thinking(target: Target, gate: Gate) -> str:
     return f"can't be kept within {budget} thinking tokens"
 
 
-def _price(target: Target, gate: Gate) -> str:
-    return "" if target.model.price else "has no price, and the policy refuses unpriced targets"
-
-
 def _health(target: Target, gate: Gate) -> str:
     seconds = gate.resting(target.id)
     return f"its circuit is open for {seconds:.0f} s more" if seconds > 0 else ""
@@ -478,7 +474,7 @@ CHECKS: _Checks = (
     ("specialist", _special),
     ("context", _context),
     ("thinking", _thinking),
-    ("unpriced", _price),
+    ("unpriced", lambda to, _: "" if to.model.price else "has no price, and the policy refuses unpriced targets"),
     ("circuit_open", _health),
     ("engine_down", _engine),
 )

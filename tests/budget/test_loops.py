@@ -306,6 +306,13 @@ def test_what_one_process_stops_and_counts_another_knows(world: World) -> None:
     assert world.passes("agent", world.prose(30), "another")
     world.wait(61 * MINUTE)
     assert world.passes("agent", world.prose(30), "task")
+    again = [user("Is the big red door open, or is it shut?")]
+    for number in range(150):
+        world.breaker = (first, second)[number % 2]
+        if not world.passes("monitor", again):
+            break
+        share()
+    assert 115 < number < 130
     first.loops = second.loops = Loops(session_turns=10)
     for number in range(10):
         world.breaker = (first, second)[number % 2]

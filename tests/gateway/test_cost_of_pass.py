@@ -12,7 +12,7 @@ from tests.gateway import school
 from tests.gateway.running import Client, Gateway, Reply, explained, ordered, processing, serving, until, usd, user
 from tests.gateway.school import CHEAP, CHEAP_NANO, DEAR, DEAR_NANO, MOST, Pupil, School, cost_of_pass
 from tests.postgres import Server
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 FEW = 12
 EACH = 8
@@ -221,18 +221,7 @@ def paced(served: Gateway, upstream_server: School) -> Gateway:
     return served
 
 
-HURRIES = [
-    ("no-hurry", {}, "slow"),
-    ("hurry", {}, "quick"),
-    ("no-hurry", {"data_class": "urgent"}, "quick"),
-    ("no-hurry", {"deadline_ms": "10000"}, "quick"),
-    ("hurry", {"deadline_ms": "60000"}, "slow"),
-    ("planned", {}, "quick"),
-    ("planned", {"deadline_ms": "60000"}, "slow"),
-]
-
-
-@each_row("route, headers, target", HURRIES)
+@each_row("route, headers, target", data(__file__, "hurries.yaml"))
 def test_a_target_that_is_too_slow_is_not_asked(paced: Gateway, route: str, headers: Headers, target: str) -> None:
     reply = ask(paced, route, school.product(21, 43), **headers)
     assert model(reply) == paced.settled(reply.id)["attempts"][-1]["target"] == target

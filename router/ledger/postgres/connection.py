@@ -128,10 +128,6 @@ def rows(result: PGresult) -> list[tuple[Sent, ...]]:
     ]
 
 
-def _whole(value: bytes) -> int | float:
-    return float(value) if b"." in value else int(value)
-
-
 _READERS: dict[int, Callable[[bytes], Sent]] = {
     16: lambda value: int(value == b"t"),
     17: lambda value: bytes.fromhex(value[2:].decode()),
@@ -140,7 +136,7 @@ _READERS: dict[int, Callable[[bytes], Sent]] = {
     23: int,
     700: float,
     701: float,
-    1700: _whole,
+    1700: lambda value: float(value) if b"." in value else int(value),
 }
 """By the type's OID in `pg_type`: bool, bytea, int8, int2, int4, float4, float8, numeric. All else is text."""
 
