@@ -14,20 +14,8 @@ Json = dict[str, Any]
 
 WITHOUT_COUNTERPART = frozenset(
     [
-        "audio",
-        "logit_bias",
-        "modalities",
-        "model",
-        "moderation",
-        "n",
-        "prediction",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "reasoning_effort",
-        "store",
-        "stream",
-        "stream_options",
+        *("audio", "logit_bias", "modalities", "model", "moderation", "n", "prediction", "prompt_cache_key"),
+        *("prompt_cache_options", "prompt_cache_retention", "reasoning_effort", "store", "stream", "stream_options"),
         "verbosity",
     ]
 )

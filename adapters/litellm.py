@@ -122,13 +122,7 @@ _CHAT = frozenset(
         *("audio", "function_call", "functions", "max_completion_tokens", "messages", "modalities"),
         *("parallel_tool_calls", "prediction", "prompt_cache_key", "response_format"),
         *(
-            "safety_identifier",
-            "service_tier",
-            "store",
-            "thinking",
-            "tool_choice",
-            "tools",
-            "top_logprobs",
+            *("safety_identifier", "service_tier", "store", "thinking", "tool_choice", "tools", "top_logprobs"),
             "verbosity",
         ),
     ]

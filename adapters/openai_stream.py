@@ -428,7 +428,6 @@ class ChatStream(EventStream):
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
-        self._call = call
         self._template: Template | None = None
         self._report: Report | None = None
         self._ended = set[int]()
@@ -525,7 +524,7 @@ class ChatStream(EventStream):
 
     def _note(self, choice: Choice) -> None:
         self._chosen.add(choice.index)
-        if len(self._chosen) > self._call.n:
+        if len(self._chosen) > self._call.n and self._call.endpoint is Endpoint.CHAT:
             raise UpstreamFailure(malformed("The provider's stream has more choices than were asked for."))
         if self._marked and not self.output_chars:
             self._thinks = opens(choice.said.text)

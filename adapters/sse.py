@@ -14,8 +14,10 @@ from router.errors import UpstreamFailure
 from router.types.attempt import Call, StreamDecoder
 from router.types.clock import new_id
 
-_HIGH = re.compile(rb"""(?<!\\)(?:\\\\)*(\\u[dD][89abAB][\da-fA-F]{2})(?=")""")
-_LOW = re.compile(rb"""(?<!\\)"\\u[dD][c-fC-F]""")
+_HIGH, _LOW = rb"\\u[dD][89abAB][\da-fA-F]{2}", rb"\\u[dD][c-fC-F][\da-fA-F]{2}"
+_HALF = re.compile(rb"(?<!\\)((?:\\\\)*)(?:(%b%b)|(%b)(?=(\")?)|%b)" % (_HIGH, _LOW, _HIGH, _LOW))
+"""A whole emoji as escapes, or half of one; the first half perhaps at the end of its text."""
+_UNKNOWN = rb"\ufffd"
 _TOO_LARGE = malformed("The provider's stream holds an event that is larger than its target's `max_event_bytes`.")
 
 
@@ -74,7 +76,7 @@ class EventStream(StreamDecoder):
     """A stream that is decoded event by event, up to the one that completes it."""
 
     def __init__(self, call: Call) -> None:
-        self._events = Events(call.target.max_event_bytes)
+        self._events, self._call = Events(call.target.max_event_bytes), call
         self._half = b""
 
     def feed(self, data: bytes) -> bytes:
@@ -87,14 +89,23 @@ class EventStream(StreamDecoder):
             yield self._event(name, self._paired(payload) if rb"\u" in payload else payload)
 
     def _paired(self, payload: bytes) -> bytes:
-        """An emoji of which each of two events has half, as escapes, stands in the second."""
-        if self._half:
-            payload, found = _LOW.subn(lambda match: b'"' + self._half + match[0][1:], payload, count=1)
-            self._half = b"" if found else self._half
-        if high := _HIGH.search(payload):
-            self._half = high[1]
-            payload = payload[: high.start(1)] + payload[high.end(1) :]
-        return payload
+        """An emoji of which each of two events has half, as escapes, stands in the second; any other half is unknown.
+
+        Where an event has several halves, or the answer several choices, which belong together is not clear.
+        """
+        halves = [match for match in _HALF.finditer(payload) if not match[2]]
+        alone, before, self._half = self._call.n == 1 and len(halves) == 1, self._half, b""
+
+        def whole(match: re.Match[bytes]) -> bytes:
+            if match[2]:
+                return match[0]
+            if alone and match[4]:
+                self._half = match[3]
+                return match[1]
+            joins = alone and before and not match[3] and payload[match.start() - 1 : match.start()] == b'"'
+            return match[1] + (before + match[0][len(match[1]) :] if joins else _UNKNOWN)
+
+        return _HALF.sub(whole, payload) if halves else payload
 
     @abstractmethod
     def _event(self, name: bytes, payload: bytes) -> bytes:

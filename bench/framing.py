@@ -226,7 +226,7 @@ async def ours(answer: Response) -> Answer | None:
     """None: no whole answer, so a refusal, now or when time is over."""
     loop, released = asyncio.get_running_loop(), list[Connection]()
     near, far = socket.socketpair()
-    _, connection = await loop.create_connection(lambda: Connection(loop, released.append), sock=near)
+    _, connection = await loop.create_connection(lambda: Connection(loop, released.append, lambda: None), sock=near)
     exchange = connection.start(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"", Timeouts())
 
     async def whole() -> bytes:

@@ -14,19 +14,9 @@ _log = logging.getLogger("lowpass")
 SHIPPED_POLICY = Path(__file__).parents[1] / "policies" / "default.yaml"
 NAMES = frozenset(
     {
-        "LOWPASS_HOME",
-        "LOWPASS_HOST",
-        "LOWPASS_KEEP_ROWS_DAYS",
-        "LOWPASS_LOG",
-        "LOWPASS_PORT",
-        "LOWPASS_WORKERS",
-        "LOWPASS_POLICY",
-        "LOWPASS_DATABASE_URL",
-        "LOWPASS_REDIS_URL",
-        "LOWPASS_REPORT_WEBHOOK_TOKEN",
-        "LOWPASS_SMTP_FROM",
-        "LOWPASS_SMTP_URL",
-        "LOWPASS_VLLM_PYTHON",
+        *("LOWPASS_HOME", "LOWPASS_HOST", "LOWPASS_KEEP_ROWS_DAYS", "LOWPASS_LOG", "LOWPASS_PORT", "LOWPASS_WORKERS"),
+        *("LOWPASS_POLICY", "LOWPASS_DATABASE_URL", "LOWPASS_REDIS_URL", "LOWPASS_REPORT_WEBHOOK_TOKEN"),
+        *("LOWPASS_SMTP_FROM", "LOWPASS_SMTP_URL", "LOWPASS_VLLM_PYTHON"),
     }
 )
 LOGS = ("text", "json")

@@ -284,7 +284,7 @@ def decode(call: Call, body: bytes) -> Reply:
     """Raises `UpstreamFailure`: bad response without candidates, content filter for a blocked prompt."""
     answer = response(body)
     candidates = answer.candidates or ()
-    if not any(candidate.content or candidate.finish_reason for candidate in candidates):
+    if not any(row.finish_reason or (row.content and row.content.parts) for row in candidates):
         raise UpstreamFailure(malformed("The provider's answer has no candidates."))
     identifier = answer.response_id or answer_id(call)
     choices = [_choice(candidate, identifier) for candidate in candidates]

@@ -54,14 +54,7 @@ NUMBERS = (
     *("tiny", "little", "small", "follows", "few_shot", "fences", "latex", "questions", "exclamations", "lines"),
     *("items", "digits", "capitals", "marks", "word_length", "han", "kana", "cyrillic", "accented", "ascii"),
     *(
-        "has_words",
-        "words",
-        "has_items",
-        "item_count",
-        "sentences",
-        "first_ask",
-        "error_result",
-        "quoted",
+        *("has_words", "words", "has_items", "item_count", "sentences", "first_ask", "error_result", "quoted"),
         "answer_mean",
     ),
 )

@@ -14,7 +14,7 @@ TRIP_AFTER = 5
 """Failures in a row that open the circuit of a target that was always well."""
 CHANCE = 1e-6
 """A run of failures that is less likely than this is an outage."""
-FIRST_REST_S = 1.0
+FIRST_REST_S = 0.25
 LONGEST_REST_S = 30.0
 LONGEST_WISH_S = 120.0
 """For as long at most a target is left alone because it said so (`Retry-After`)."""
@@ -43,9 +43,10 @@ WARM = 8
 """Answers that make a usual latency."""
 START_TOKENS = 32
 """An answer takes as long to begin as so many tokens take: whole answers of all lengths are comparable then."""
-PATIENT_MS, OVERDUE = 500, 0.2
-"""Of a target that has not answered for `WELL_S`, a request that gave up after so long takes this much of its success
-rate: others are asked first more often. It is no failure, for it may just have needed longer."""
+LATE, PATIENT_MS, OVERDUE = 1.5, 500, 0.2
+"""A request that gave up after `LATE` times what is usual, or after `PATIENT_MS` at a target that has not answered for
+`WELL_S`, takes this much of its success rate: others are asked first more often. It is no failure, for it may just have
+needed longer."""
 MISPLACED = "region mismatch"
 SUSPENSION_S = 3_600.0
 """How long a target is not asked whose provider says that it served another region than it was asked for."""
@@ -178,9 +179,12 @@ class Health:
             took = None if ms is None else log(max(ms, LEAST_MS) / size)
             if took is not None and (not at_least or (latency.answers >= WARM and took > latency.latest)):
                 latency.note(took, self._clock)
-        unknown = at_least and max(circuit.whole.answers, circuit.first.answers) < WARM
-        if unknown and (total_ms or 0) >= PATIENT_MS and self._clock() - circuit.well_at >= WELL_S:
-            circuit.rate -= circuit.rate * OVERDUE
+        if at_least and total_ms is not None:
+            usual_ms = exp(circuit.first.usual) if first_ms is not None else self.usual_ms(target, output)
+            known = (circuit.whole if first_ms is None else circuit.first).answers >= WARM
+            long = self._clock() - circuit.well_at >= WELL_S
+            if total_ms >= max(4 * LEAST_MS, LATE * usual_ms) if known else total_ms >= PATIENT_MS and long:
+                circuit.rate -= circuit.rate * OVERDUE
 
     def usual_ms(self, target: str, output: int) -> float:
         """Of an answer of so many tokens; 0: not known."""

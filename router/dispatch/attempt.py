@@ -4,11 +4,12 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
+import msgspec
 from msgspec import Raw, structs
 
 from router.decide.health import Health
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold
-from router.dispatch.meter import PAST_CAP, Meter, bytes_apart
+from router.dispatch.meter import PAST_CAP, Meter, apart
 from router.engines import Replicas
 from router.estimate.estimate import Fit
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
@@ -96,9 +97,10 @@ SLACK_BYTES = 512
 DEAF = 1.5
 """An answer of so many times its cap, by its bytes, shows that the upstream ignored the cap."""
 ENVELOPE, PROBABLE = 1_024, 8_192
-"""Bytes of a stream around each token at most; with log probabilities of it and of twenty others."""
-REMARKS = 65_536
-"""Bytes that an answer may have beside that: its head, its end, signatures."""
+"""Bytes of a stream around each token at most; of log probabilities of it and of twenty others."""
+REMARKS, FINDS, MEDIA = 65_536, 2**20, 2**24
+"""Bytes that an answer may have beside that: its head, its end, signatures; what a provider's own tools have found;
+images and sounds."""
 REPEATS, ECHOES = 4, 3
 """How often a Responses stream says its text again, once it is whole, and the request."""
 FASTEST_MS = 1.0
@@ -113,6 +115,7 @@ BELIEVED_NANO = 10**9
 BYTES_PER_SOUND = 8_192
 """A token of an image or of sound has fewer in base64."""
 _MEDIA = ("output_audio", "output_image", "output_video")
+_PROBABILITIES = {"logprobs", "top_logprobs", "include"}
 _NO_INPUT = dict.fromkeys([name for name in Usage.__struct_fields__ if name.startswith(("cache_", "input_"))], 0)
 
 
@@ -161,11 +164,11 @@ class AttemptRecord:
         self._most = most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
         self.most_bytes = most * BYTES_PER_TOKEN + SLACK_BYTES
         """Of its output: more is past the cap, however its tokens are cut."""
-        self._around = BYTES_PER_TOKEN + (PROBABLE if "logprobs" in call.body else ENVELOPE)
-        """Bytes in which a token may come."""
-        self.received_bytes = self._sent = self._largest = self._thought = 0
-        """Of the answer, as the upstream sent it, and as its stream's client gets it, but for images and the like;
-        bytes of output in its stream's largest piece, and of thoughts."""
+        self._probable = PROBABLE * (1 + REPEATS) if call.body.keys() & _PROBABILITIES else 0
+        """Bytes of log probabilities for each token."""
+        self.received_bytes = self._sent = self._media = self._found = self._largest = self._thought = 0
+        """Of the answer, as the upstream sent it, and as its stream's client gets it; of its images and sounds, and of
+        what else no token stands for (`apart`); bytes of output in its stream's largest piece, and of thoughts."""
         self.stopped = ""
         """Why the gateway ended its stream, as an error code; empty: it did not."""
         self._hides = thinks and not thinking.streamed and fit.effort != "none"
@@ -196,21 +199,29 @@ class AttemptRecord:
 
     def _send(self, events: bytes) -> None:
         self._sent += len(events)
-        if len(events) > ENVELOPE:
-            self._sent -= sum(bytes_apart(event.partition(b"data: ")[2]) for event in events.split(b"\n\n"))
+        for event in events.split(b"\n\n") if len(events) > ENVELOPE else ():
+            if len(event) > ENVELOPE:
+                media, found = apart(event.partition(b"data: ")[2])
+                self._media += media
+                self._found += found
 
     def past_cap(self, decoder: StreamDecoder) -> bool:
         """The stream has more bytes than all tokens of its cap, wherever in its events they stand."""
-        allowed = self._most * self._around
+        allowed = self._most * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS
+        more = self.received_bytes - allowed - self.step.target.max_event_bytes
         return (
             decoder.output_chars > self.most_bytes
-            or (self._sent > allowed + REMARKS and self._beyond(decoder, self._most) > 0)
-            or self.received_bytes > allowed + self.step.target.max_event_bytes
+            or (self._sent > allowed and self._beyond(decoder, self._most) > 0)
+            or (more > 0 and more > self._apart(self._media, self._found, self._most))
         )
+
+    def _apart(self, media: int, found: int, tokens: int) -> int:
+        """Of these bytes those that so many tokens may be accompanied by."""
+        return min(media, MEDIA + tokens * BYTES_PER_SOUND) + min(found, FINDS + tokens * self._probable)
 
     def _beyond(self, decoder: StreamDecoder, tokens: int) -> int:
         """Bytes of a stream that can't have come with so many tokens of output."""
-        allowed = tokens * self._around + REMARKS
+        allowed = tokens * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS + self._apart(self._media, self._found, tokens)
         if self.call.endpoint is Endpoint.RESPONSES:
             allowed += REPEATS * decoder.output_chars + ECHOES * sum(map(len, self.call.body.values()))
         return max(0, self._sent - allowed)
@@ -253,7 +264,7 @@ class AttemptRecord:
         elif _plausible(usage, size):
             usage = self._bounded(usage, size)
         else:
-            usage = self._recounted(usage, self._written(reply.body))
+            usage = self._recounted(usage, self._written(reply.body, usage.output_total))
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
@@ -265,7 +276,8 @@ class AttemptRecord:
         counted = decoder.usage
         if self.call.endpoint is Endpoint.RESPONSES and decoder.complete:
             self._send(decoder.final(b"null"))
-        size = decoder.output_chars + self._beyond(decoder, self._cap if counted is None else counted.output_total)
+        tokens = self._cap if counted is None else counted.output_total
+        size = max(0, decoder.output_chars - self._echoed) + self._beyond(decoder, tokens)
         left = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN)
         if counted is None:
             usage = self._estimated(size, left=left)
@@ -297,14 +309,21 @@ class AttemptRecord:
             return self.streamed(self.decoder, outcome)
         return self._done(outcome, self._unfinished(FASTEST_MS) if self.sent else None)
 
-    def _written(self, body: dict[str, Raw]) -> int:
+    @property
+    def _echoed(self) -> int:
+        """Bytes of the prompt, where a completion repeats it."""
+        body = self.call.body
+        return len(body.get("prompt", b"")) if bytes(body.get("echo", b"")) == b"true" else 0
+
+    def _written(self, body: dict[str, Raw], tokens: int) -> int:
         """Bytes of what was written: not of images, sounds and probabilities, nor of the JSON around it."""
-        text = len(body.get("choices") or body.get("output") or b"")
-        beside = self.received_bytes - text - REMARKS
+        name = "output" if self.call.endpoint is Endpoint.RESPONSES else "choices"
+        text, rest = body.get(name, Raw(b"")), msgspec.json.encode({**body, name: None})
+        beside = len(rest) - REMARKS - self._apart(*apart(rest), tokens)
         if self.call.endpoint is Endpoint.RESPONSES:
             beside -= sum(map(len, self.call.body.values()))
-        size = text + max(0, beside) - sum(bytes_apart(bytes(member)) for member in body.values())
-        return max(0, size - ENVELOPE * self.call.n)
+        size = len(text) - self._apart(*apart(bytes(text)), tokens) - self._echoed
+        return max(0, size - ENVELOPE * self.call.n) + max(0, beside)
 
     def _recounted(self, counted: Usage, size: int) -> Usage:
         """What the provider counted of a whole answer; its output by the bytes that came, where it can't have counted

@@ -30,6 +30,8 @@ from router.types.target import Timeouts, Wire
 LEAST_TIME_MS = 10
 """No target is asked for an answer within less."""
 SLOWER = 1.5
+UNKNOWN_SHARE = 1 / 3
+"""Of the time that is left, for a fallback of which no time is known."""
 LATENESS_MS = 100
 """By which a timeout may come late: a fallback has its usual time, times `SLOWER`, and this."""
 LARGEST_ERROR = 65_536
@@ -257,17 +259,18 @@ class AttemptLoop:
     def _timeouts(self, record: AttemptRecord, deadline: float) -> Timeouts:
         """Those of its target, cut to the deadline.
 
-        The time that the next target usually needs is left for it, where this one usually needs less than half of the
-        rest.
+        The time that the targets after it usually need is left for them, where the rest is `SLOWER` times what this one
+        usually needs.
         """
         at, step = record.step.target.timeouts, record.step
         left = max(1, int(deadline - clock_ms()))
         first = left
         if record.options.fallback and step in (steps := self.job.plan.steps[:-1]):
-            after = self.job.plan.steps[steps.index(step) + 1]
-            own, others = (self._to.health.usual_ms(row.target.id, row.estimate.output_tokens) for row in (step, after))
-            rest = int(left - SLOWER * others - LATENESS_MS)
-            first = rest if others and 0 < 2 * own < rest else left
+            planned = self.job.plan.steps[steps.index(step) :]
+            own, *others = [self._to.health.usual_ms(row.target.id, row.estimate.output_tokens) for row in planned]
+            unknown = left * UNKNOWN_SHARE if 0.0 in others else 0.0
+            rest = int(left - SLOWER * sum(others) - unknown - LATENESS_MS)
+            first = rest if 0 < SLOWER * own < rest else left
         within = {"connect": min(at.connect, first), "first": min(at.first, first), "total": min(at.total, left)}
         return structs.replace(at, **within)
 

@@ -32,6 +32,7 @@ FRAMING_PER_BYTE = 16
 
 _CLOSED = Failure(ErrorKind.CUT, "The upstream closed the connection before its answer was complete.")
 _NOT_HTTP = Failure(ErrorKind.BAD_RESPONSE, "The upstream's answer is not HTTP.")
+_UNASKED = Failure(ErrorKind.BAD_RESPONSE, "The upstream sent an answer that was not asked for.")
 _HEAD_TOO_LARGE = Failure(ErrorKind.BAD_RESPONSE, f"The answer's headers are larger than {LARGEST_HEAD} bytes.")
 _BODY_TOO_LARGE = Failure(ErrorKind.BAD_RESPONSE, f"The answer is larger than {LARGEST_BODY} bytes.")
 _SWITCHED = Failure(ErrorKind.BAD_RESPONSE, "The upstream switched to a protocol that the request did not ask for.")
@@ -150,7 +151,14 @@ class Exchange:
         if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body:
             self.fail(_HEAD_TOO_LARGE)
         elif self._ended:
-            self._end(reusable=sound and self._keep_alive and not self._surplus)
+            connection = self._connection
+            if self._surplus and connection is not None:
+                connection.distrust()
+            # Of two answers on a connection that was used before, the first may be the one to the request before.
+            if self._surplus and connection is not None and not connection.fresh:
+                self.fail(_UNASKED)
+            else:
+                self._end(reusable=sound and self._keep_alive and not self._surplus)
         elif not sound:
             self.fail(_NOT_HTTP)
 
@@ -238,9 +246,15 @@ class Exchange:
 class Connection(asyncio.Protocol):
     """One connection to an upstream; carries one exchange at a time."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, release: Callable[["Connection"], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        release: Callable[["Connection"], None],
+        distrust: Callable[[], None],
+    ) -> None:
+        """`distrust` is called when an answer comes that was not asked for."""
         self.loop = loop
-        self._release = release
+        self._release, self.distrust = release, distrust
         self._transport: asyncio.Transport | None = None
         self._poll: select.poll | None = None
         self.exchange: Exchange | None = None
@@ -300,6 +314,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.exchange is None:
+            self.distrust()
             self.abort()
         else:
             self.exchange.feed(data)
@@ -316,6 +331,8 @@ IDLE_S = 20.0
 QUIET_S = 0.02
 """A kept connection is used again only after this long without a byte: a second answer to its last request, sent a
 moment later, would be the answer to the next one (HTTP/1.1 numbers neither)."""
+DISTRUST_S = 600.0
+"""How long no connection to an upstream is kept that has sent an answer which was not asked for."""
 
 
 _STOPPED = Failure(ErrorKind.CUT, "The engine was stopped before its answer was complete.")
@@ -336,6 +353,7 @@ class HttpTransport:
         self._loop = asyncio.get_running_loop()
         self._idle: dict[Origin, deque[Connection]] = {}
         self._active: dict[Connection, Origin] = {}
+        self._distrusted: dict[Origin, float] = {}
         self._tls: ssl.SSLContext | None = None
         self._sweep_due = 0.0
         self.quiet_s = QUIET_S
@@ -398,15 +416,25 @@ class HttpTransport:
         return kept
 
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> Connection:
+        def distrust() -> None:
+            self._distrusted[origin] = monotonic_s() + DISTRUST_S
+            for kept in self._idle.pop(origin, ()):
+                kept.abort()
+
         def release(connection: Connection) -> None:
             self._active.pop(connection, None)
+            if self._distrusted and self._distrusted.get(origin, 0.0) > monotonic_s():
+                return connection.abort()
             connection.idle_since, connection.fresh = monotonic_s(), False
             self._idle.setdefault(origin, deque()).append(connection)
 
         try:
             async with asyncio.timeout(timeouts.connect / 1000):
                 _, connection = await self._loop.create_connection(
-                    lambda: Connection(self._loop, release), origin.host, origin.port, ssl=self._context(origin)
+                    lambda: Connection(self._loop, release, distrust),
+                    origin.host,
+                    origin.port,
+                    ssl=self._context(origin),
                 )
         except TimeoutError:
             raise UpstreamFailure(Failure(ErrorKind.CONNECT, "The upstream did not accept a connection.")) from None

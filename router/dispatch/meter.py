@@ -130,30 +130,40 @@ def said(body: Mapping[str, Raw]) -> str | None:
     return content if isinstance(content, str) else None
 
 
-_APART = (
-    *("annotations", "audio", "citations", "images", "instructions", "logprobs", "partial_image_b64"),
-    *("prompt_logprobs", "prompt_token_ids", "result", "results", "search_results", "sources", "tools"),
+_MEDIA = ("audio", "b64_json", "images", "partial_image_b64", "result")
+_FOUND = (
+    *("annotations", "citations", "executed_tools", "instructions", "logprobs", "outputs", "prompt_logprobs"),
+    *("prompt_token_ids", "results", "search_results", "sources", "tools"),
 )
-_NAMES = [b'"%b":' % name.encode() for name in _APART]
+_OWN_TOOLS = ("_call", "_call_output", "mcp_list_tools", "compaction")
+"""Ends of the types of items that a provider's own tools write …"""
+_CLIENTS_TOOLS = ("function_call", "custom_tool_call")
+"""… and of those that the model writes."""
+_SIGNS = [b'"%b":' % name.encode() for name in _MEDIA + _FOUND] + [name.encode() + b'"' for name in _OWN_TOOLS]
 
 
-def bytes_apart(payload: bytes) -> int:
-    """Bytes of an answer's JSON that its tokens of output do not stand for: of images, sounds, log probabilities, of
-    what a provider's tools have found, and of the request."""
-    size, waiting = 0, list[Any]()
-    if any(name in payload for name in _NAMES):
+def apart(payload: bytes) -> tuple[int, int]:
+    """Bytes of an answer's JSON that its tokens of output do not stand for: of images and sounds; of log probabilities,
+    of what a provider's own tools have found, and of the request."""
+    media, found, waiting = 0, 0, list[Any]()
+    if any(sign in payload for sign in _SIGNS):
         try:
             waiting.append(msgspec.json.decode(payload))
         except (msgspec.DecodeError, RecursionError):
-            return 0
+            return 0, 0
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
-            size += sum(len(msgspec.json.encode(value[name])) for name in _APART if name in value)
-            waiting += (inner for name, inner in value.items() if name not in _APART)
+            media += sum(len(msgspec.json.encode(value[name])) for name in _MEDIA if name in value)
+            kind = value.get("type")
+            if isinstance(kind, str) and kind.endswith(_OWN_TOOLS) and kind not in _CLIENTS_TOOLS:
+                found += len(msgspec.json.encode({name: each for name, each in value.items() if name not in _MEDIA}))
+                continue
+            found += sum(len(msgspec.json.encode(value[name])) for name in _FOUND if name in value)
+            waiting += (inner for name, inner in value.items() if name not in _MEDIA + _FOUND)
         elif isinstance(value, list):
             waiting += value
-    return size
+    return media, found
 
 
 def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:

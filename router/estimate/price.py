@@ -160,16 +160,8 @@ UNLIMITED = 2**53
 """Output tokens that any sum pays for where output is free."""
 
 _RARE = (
-    "cache_read_explicit",
-    "cache_read_audio",
-    "cache_write_1h",
-    "cache_write_12h",
-    "input_audio",
-    "input_image",
-    "input_video",
-    "output_audio",
-    "output_image",
-    "output_video",
+    *("cache_read_explicit", "cache_read_audio", "cache_write_1h", "cache_write_12h", "input_audio", "input_image"),
+    *("input_video", "output_audio", "output_image", "output_video"),
 )
 """Buckets that few calls have, named as their rates."""
 _RARE_COUNTS = attrgetter(*_RARE)

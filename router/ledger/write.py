@@ -15,21 +15,9 @@ from router.types.request import Caller, Request
 LONGEST_NAME = 128
 _NAMED = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-"
 BUCKETS = (
-    "input_uncached",
-    "cache_read",
-    "cache_read_explicit",
-    "cache_read_audio",
-    "cache_write",
-    "cache_write_1h",
-    "cache_write_12h",
-    "input_audio",
-    "input_image",
-    "input_video",
-    "output_visible",
-    "output_reasoning",
-    "output_audio",
-    "output_image",
-    "output_video",
+    *("input_uncached", "cache_read", "cache_read_explicit", "cache_read_audio", "cache_write", "cache_write_1h"),
+    *("cache_write_12h", "input_audio", "input_image", "input_video", "output_visible", "output_reasoning"),
+    *("output_audio", "output_image", "output_video"),
 )
 """Columns named as the fields of `Usage` that they hold."""
 _INPUT = [name for name in BUCKETS[1:] if name.startswith(("input", "cache"))]

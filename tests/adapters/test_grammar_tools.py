@@ -152,15 +152,7 @@ def test_each_choice_has_its_own_turn_and_a_cut_stream_gives_no_half_call() -> N
     assert (decoder.feed(sse(chunk({"content": CALL[:20]}))), decoder.finished) == (b"", False)
 
 
-@each_row(
-    "body, param",
-    [
-        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools"),
-        ({"tools": [{"type": "function"}]}, "tools"),
-        ({"tools": "x"}, "tools"),
-        ({"tool_choice": {"type": "function", "function": {"name": "absent"}}}, "tool_choice"),
-    ],
-)
+@each_row("body, param", data(__file__, "tool_mistakes.yaml"))
 def test_tools_that_cannot_be_read_are_the_clients_mistake(body: dict[str, Any], param: str) -> None:
     with pytest.raises(ClientError) as caught:
         asked(**body)

@@ -249,15 +249,7 @@ def test_where_nothing_can_be_stored_nothing_is_said_and_no_cache_is_a_longer_me
 
 
 @each_row("endpoint", [E.CHAT, E.COMPLETIONS, E.EMBEDDINGS])
-@each_row(
-    "own, joined",
-    [
-        (None, {}),
-        ("anything", {}),
-        ({"order": ["a"], "zdr": False}, {"order": ["a"]}),
-        ({"data_collection": "allow", "only": ["b"]}, {"only": ["b"]}),
-    ],
-)
+@each_row("own, joined", data(__file__, "openrouter_wishes.yaml"))
 def test_openrouter_is_asked_for_providers_that_keep_nothing(endpoint: Endpoint, own: object, joined: Any) -> None:
     """The client's own wishes stay, unless they loosen ours."""
     body = {} if own is None else {"provider": own}

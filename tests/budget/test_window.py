@@ -45,13 +45,7 @@ def test_a_window_is_as_long_as_clocks_make_it(zone: str, window: Calendar, now:
     assert timedelta(milliseconds=span.resets_at - span.start) == timedelta(hours=hours)
 
 
-@each_row(
-    "zone, now, end",
-    [
-        ("Europe/Berlin", "2026-10-25T02:30", "2026-10-25T03:00"),
-        ("Australia/Lord_Howe", "2026-04-05T01:45", "2026-04-05T02:00"),
-    ],
-)
+@each_row("zone, now, end", data(__file__, "double_hours.yaml"))
 def test_an_hour_or_half_an_hour_that_comes_twice_is_two_windows(zone: str, now: str, end: str) -> None:
     first, second = (calendar("hour", ZoneInfo(zone), at(now, zone, fold)) for fold in (0, 1))
     assert (first.resets_at, second.resets_at) == (second.start, at(end, zone))

@@ -21,7 +21,7 @@ from tests.dashboard.serving import CONFIG, HOSTILE, NOW_MS, get, post, serving
 from tests.ledger.plain import expire, move
 from tests.report.asking import Page
 from tests.report.filled import fill
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 FIRST, HELD = "0" * 31 + "a", "0" * 31 + "c"
 REPORTS = tuple(f"/dashboard/reports/{name}" for name, one in CATALOG.items() if not one.needs_subject)
@@ -54,10 +54,8 @@ def test_overview(gateway: str) -> None:
     for part in (
         "Spent today $0.25 $1.25 in 7 days · $1.25 in 30",
         "Requests today 2 3 in 7 days, 0 failed · 140 tokens today",
-        "Thinking 75.0 % of the output in 7 days, where reported",
-        "Pass rate – no answer was judged in 7 days",
-        "$0 spent of $0.25 · $0.25 left",
-        "Latest requests 3 in flight",
+        *("Thinking 75.0 % of the output in 7 days, where reported", "Pass rate – no answer was judged in 7 days"),
+        *("$0 spent of $0.25 · $0.25 left", "Latest requests 3 in flight"),
     ):
         assert part in text_of(seen)
     # Charts say their amounts and stand on a drawn zero.
@@ -100,16 +98,7 @@ def test_a_form_leads_to_a_url_that_says_the_same(gateway: str) -> None:
     assert "mini" not in facts(page(gateway + answer.headers["location"]))
 
 
-@each_row(
-    "query, message",
-    [
-        ("by=colour", "can't be grouped by 'colour'"),
-        ("where=target%3Dnobody", "there is no target 'nobody'"),
-        ("since=1d&until=2d", "is not before until"),
-        ("colour=red", "There is no filter 'colour'"),
-        ("where=%3Cscript%3E", "'<script>' is no filter"),
-    ],
-)
+@each_row("query, message", data(__file__, "filter_mistakes.yaml"))
 def test_what_is_wrong_with_a_filter_stands_beside_the_form(gateway: str, query: str, message: str) -> None:
     seen = page(f"{gateway}/dashboard/reports/spend?{query}", 400)
     assert message in text_of(seen)

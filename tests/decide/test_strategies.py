@@ -14,7 +14,7 @@ from router.decide.weigh import ENOUGH, Ranked, Situation, explore
 from router.types.decision import Candidate
 from tests.decide.situations import NAMES, situation, stakes, why
 from tests.decide.values import candidate
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 ABC = tuple(map(candidate, "abc"))
 
@@ -31,17 +31,7 @@ def test_ordered_keeps_the_order_pinned_the_only_one_and_cheapest_that_of_the_po
     assert names(ordered) == ["free", "a", "b", "c", "d"]
 
 
-@each_row(
-    "weights, eligible",
-    [
-        ({"a": 1.0}, "a"),
-        ({"a": 3.0, "b": 1.0}, "ab"),
-        ({"a": 1.0, "b": 3.0}, "ab"),
-        ({"a": 0.5, "b": 0.25, "c": 0.25}, "abc"),
-        ({"a": 0.5, "b": 0.25, "c": 0.25}, "bc"),
-        ({"a": 50.0, "b": 30.0, "c": 20.0}, "ca"),
-    ],
-)
+@each_row("weights, eligible", data(__file__, "weights.yaml"))
 def test_weighted_shares_are_exact(weights: dict[str, float], eligible: str) -> None:
     """Every draw of an even grid, one in the middle of each cell: the shares are the weights of those that may."""
     strategy, candidates = Weighted(kind="weighted", weights=weights), tuple(map(candidate, eligible))

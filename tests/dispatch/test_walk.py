@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -94,6 +94,30 @@ async def test_a_client_in_a_hurry_does_not_open_the_circuit_for_the_others(
     for _ in range(TRIPS + 1):
         assert await outcome(dispatcher(own, health), job(place, deadline=clock_ms() + 30)) in ("timeout", "connect")
     assert health.snapshot() == {}
+
+
+@on_loop(transport)
+async def test_no_connection_is_kept_to_an_upstream_that_answers_twice(own: HttpTransport) -> None:
+    connections = 0
+
+    async def twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with suppress(ConnectionError):
+            while await reader.read(65_536):
+                for _ in range(2):
+                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(ANSWER), ANSWER))
+                    await asyncio.sleep(0.05)
+        writer.close()
+
+    async with await asyncio.start_server(twice, "127.0.0.1", 0) as server:
+        place = at(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        for pause_s in (0.1, 0.03, 0.03, 0.03):
+            assert await outcome(dispatcher(own, Health(Clock())), job(place)) == "ok"
+            await asyncio.sleep(pause_s)
+        own.close()
+        await asyncio.sleep(0.1)
+    assert connections == 4
 
 
 @on_loop(transport)

@@ -31,7 +31,7 @@ from tests.ledger.plain import expire, move
 from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Tried, fill, thinking
 from tests.report.test_exact import histories
 from tests.stores import Make
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 PRICE = Price(input=500_000_000, output=4_000_000_000, cache_read=50_000_000, version="list 2026-11-01")
 """0.50 and 4 USD per million; a cached token a tenth."""
@@ -262,14 +262,7 @@ def assert_refused(done: Done, says: str) -> None:
     assert says in done.error
 
 
-@each_row(
-    "out, options, says",
-    [
-        ("nowhere/a.csv", (), "a.csv can't be written"),
-        ("a.csv", ("--since", "yesterday"), "is no time"),
-        ("a.csv", ("--since", "2026-02-01", "--until", "2026-01-01"), "is not before"),
-    ],
-)
+@each_row("out, options, says", data(__file__, "export_mistakes.yaml"))
 def test_what_is_wrong_is_one_line(
     new_sqlite: SqliteLedger, tmp_path: Path, out: str, options: tuple[str, ...], says: str
 ) -> None:

@@ -20,7 +20,7 @@ from local_serving.spec.spec import Adapter, EngineError, Vllm
 from router.policies import inspect_policy
 from router.testing.cli import lowpass
 from tests.manifests import BY_NAME, MACHINES, ONE_MACHINE, TALKATIVE, parsed
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 HEAD = "10.0.0.7"
 Object = dict[str, Any]
@@ -99,14 +99,7 @@ def test_over_ray_only_the_head_runs_vllm() -> None:
     assert (options["--data-parallel-size-local"], options["--data-parallel-address"]) == (["8"], [HEAD])
 
 
-@each_row(
-    "parallelism, reason",
-    [
-        ({"tensor": 3, "nodes": 2}, "3 GPUs can't be spread over 2 nodes"),
-        ({"tensor": 4, "data": 1, "nodes": 3}, "4 GPUs can't be spread over 3 nodes"),
-        ({"tensor": 4, "data": 2, "nodes": 4}, "2 data-parallel ranks can't be spread over 4 nodes"),
-    ],
-)
+@each_row("parallelism, reason", data(__file__, "uneven_nodes.yaml"))
 def test_what_no_node_can_hold_evenly_is_refused(parallelism: dict[str, Any], reason: str) -> None:
     keys = {"name": "odd", "model": "m", "path": "/m", "context": 1, "gpu": "h100-80gb", "parallelism": parallelism}
     spec = msgspec.convert(keys, Vllm)

@@ -302,15 +302,7 @@ def test_every_form_is_read(row: dict[str, Any]) -> None:
     assert (form, dict(sums), {line.day for line in statement}) == (row["name"], row["expected"], {20_724})
 
 
-@each_row(
-    "one, other",
-    [
-        ("claude-haiku-4-5-20251001", "Claude Haiku 4.5"),
-        ("gpt-4.1-mini-2025-04-14", "gpt-4.1-mini"),
-        ("anthropic/claude-3-5-haiku", "Claude Haiku 3.5"),
-        ("gemini-2.5-pro@20250617", "gemini-2.5-pro"),
-    ],
-)
+@each_row("one, other", data(__file__, "model_names.yaml"))
 def test_names_of_one_model_are_the_same(one: str, other: str) -> None:
     assert words(one) == words(other)
 

@@ -157,16 +157,7 @@ def test_a_cap_on_thinking_by_contract(
     assert (row_of(gateway, reply)["reasoning_tokens"] or 0) <= int(cap)
 
 
-@each_row(
-    "model, data_class, header, number",
-    [
-        ("told-exact", "careful", "", 400),
-        ("capped/exact", "", "", 200),
-        ("capped/exact", "careful", "", 200),
-        ("capped/exact", "careful", "100", 100),
-        ("told-exact", "careful", "900", 400),
-    ],
-)
+@each_row("model, data_class, header, number", data(__file__, "caps.yaml"))
 def test_the_least_cap_of_class_budget_and_header_holds(
     gateway: Gateway, upstream: Upstream, model: str, data_class: str, header: str, number: int
 ) -> None:

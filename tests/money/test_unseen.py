@@ -49,7 +49,7 @@ WRONG = {
 NEGATIVE = reporting(completion_tokens=-500, total_tokens=-480)
 SAYS = {"silent": "missing-usage", "negative": "negative", "zero": "zero-usage", "late": "say-400-ms-5"}
 SAYS |= {"slow": books.GATED, "deaf": "say-300-ms-2-deaf", "endless": "say-20000-deaf", "hidden": "hidden"}
-SAYS |= {"no-cap": "say-40", "lost": "say-40"}
+SAYS |= {"found": "found", "no-cap": "say-40", "lost": "say-40"}
 """Routes, each with a budget of its own name, and what their only target does."""
 
 
@@ -60,7 +60,7 @@ def policy(url: str) -> dict[str, Any]:
         **{f"at-{name}": target(url, behaviour, price=PRICE) for name, behaviour in SAYS.items()},
         **{f"at-{name}": target(url, name, price=PRICE) for name in WRONG},
     }
-    ample = dict.fromkeys(WRONG, 1_000) | {"negative": 1_000, "silent": 1_000, "endless": 1_000}
+    ample = dict.fromkeys(WRONG, 1_000) | {"negative": 1_000, "silent": 1_000, "endless": 1_000, "found": 1_000}
     limits = budgets(dict.fromkeys(names, 5) | {"no-cap": 0.1, "deaf": 0.05} | ample)
     return rules(targets, {name: f"at-{name}" for name in names}, limits)
 
@@ -202,6 +202,41 @@ def test_what_a_stream_holds_beside_its_text_is_bounded_by_its_cap_too(
     row = row_of(gateway, reply)
     assert len(reply.body) < 2_500_000
     assert (row["error"], row["attempts"][0]["output_visible"] >= 10) == ("cap_exceeded", True)
+
+
+LONG = "x" * 60_000
+ITEMS = [{"type": "mcp_call", "output": LONG}, {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}]
+SPENT = {"prompt_tokens": 20, "completion_tokens": 60}
+ANSWER = {"status": "completed", "output": ITEMS, "usage": {"input_tokens": 20, "output_tokens": 60}}
+TOOLS = {"message": {"content": "Hi", "executed_tools": [LONG]}, "finish_reason": "stop"}
+TEXTS = [{"choices": [{"index": number, "text": "Hi", "finish_reason": "stop"}]} for number in range(3)]
+
+
+@each_row(
+    "path, asked, answer",
+    [
+        ("responses", {"input": "Hi", "max_output_tokens": 99}, [ANSWER]),
+        ("responses", {"input": "Hi", "stream": True}, [{"type": "response.completed", "response": ANSWER}]),
+        (
+            *("chat/completions", {"messages": MESSAGES, "max_tokens": 99}),
+            [{"choices": [TOOLS], "search_results": [LONG], "usage": SPENT}],
+        ),
+        (
+            "completions",
+            {"prompt": LONG, "echo": True, "max_tokens": 99},
+            [{"choices": [{"text": LONG}], "usage": SPENT}],
+        ),
+        ("completions", {"prompt": ["Hi"] * 3, "stream": True}, [*TEXTS, {"choices": [], "usage": SPENT}]),
+    ],
+)
+def test_what_a_provider_s_own_tools_have_found_and_what_it_repeats_is_no_output(
+    gateway: Gateway, upstream: Upstream, path: str, asked: dict[str, Any], answer: list[dict[str, Any]]
+) -> None:
+    events = [json.dumps(event).encode() for event in answer]
+    page = Page((b"".join(b"data: %b\n\n" % event for event in events) + b"data: [DONE]\n\n",))
+    books.saying(upstream, "found", page if "stream" in asked else Page((events[0],)))
+    (attempt,) = row_of(gateway, gateway.post(f"/v1/{path}", {"model": "found", **asked}))["attempts"]
+    assert (attempt["usage_source"], attempt["output_visible"]) == ("reported", 60)
 
 
 def test_option_silently_dropped_a_thinking_budget_is_honoured_or_refused(gateway: Gateway, upstream: Upstream) -> None:

@@ -23,29 +23,9 @@ from router.testing.upstream.wire import Frame
 SIGNATURE = "EqQBCgIYAhIM"
 FIELDS = frozenset(
     {
-        "model",
-        "messages",
-        "max_tokens",
-        "system",
-        "stream",
-        "stop_sequences",
-        "temperature",
-        "top_p",
-        "top_k",
-        "tools",
-        "tool_choice",
-        "thinking",
-        "metadata",
-        "service_tier",
-        "container",
-        "context_management",
-        "mcp_servers",
-        "output_config",
-        "output_format",
-        "inference_geo",
-        "speed",
-        "cache_control",
-        "fallbacks",
+        *("model", "messages", "max_tokens", "system", "stream", "stop_sequences", "temperature", "top_p", "top_k"),
+        *("tools", "tool_choice", "thinking", "metadata", "service_tier", "container", "context_management"),
+        *("mcp_servers", "output_config", "output_format", "inference_geo", "speed", "cache_control", "fallbacks"),
     }
 )
 _STOP = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}

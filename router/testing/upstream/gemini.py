@@ -22,45 +22,17 @@ from router.testing.upstream.wire import Frame
 
 FIELDS = frozenset(
     {
-        "contents",
-        "systemInstruction",
-        "system_instruction",
-        "tools",
-        "toolConfig",
-        "tool_config",
-        "safetySettings",
-        "safety_settings",
-        "generationConfig",
-        "generation_config",
-        "cachedContent",
-        "labels",
-        "serviceTier",
-        "store",
+        *("contents", "systemInstruction", "system_instruction", "tools", "toolConfig", "tool_config"),
+        *("safetySettings", "safety_settings", "generationConfig", "generation_config", "cachedContent", "labels"),
+        *("serviceTier", "store"),
     }
 )
 CONFIG = frozenset(
     {
-        "candidateCount",
-        "stopSequences",
-        "maxOutputTokens",
-        "temperature",
-        "topP",
-        "topK",
-        "seed",
-        "presencePenalty",
-        "frequencyPenalty",
-        "responseLogprobs",
-        "logprobs",
-        "responseMimeType",
-        "responseSchema",
-        "responseJsonSchema",
-        "_responseJsonSchema",
-        "responseModalities",
-        "thinkingConfig",
-        "mediaResolution",
-        "speechConfig",
-        "imageConfig",
-        "enableEnhancedCivicAnswers",
+        *("candidateCount", "stopSequences", "maxOutputTokens", "temperature", "topP", "topK", "seed"),
+        *("presencePenalty", "frequencyPenalty", "responseLogprobs", "logprobs", "responseMimeType", "responseSchema"),
+        *("responseJsonSchema", "_responseJsonSchema", "responseModalities", "thinkingConfig", "mediaResolution"),
+        *("speechConfig", "imageConfig", "enableEnhancedCivicAnswers"),
     }
 )
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP"}
