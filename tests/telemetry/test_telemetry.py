@@ -82,7 +82,7 @@ def _value(value: AnyValue) -> Any:
 
 
 def policy(url: str) -> dict[str, Any]:
-    key: dict[str, Any] = {"api_key": KEY}
+    key: dict[str, Any] = {"api_key": f"${{UPSTREAM_KEY:-{KEY}}}"}
     routes = {"auto": ("error-500", "normal"), "again": ("bad-json", "normal"), "deep": ("reasoning",)}
     scoped = (("each", {"scope": "target"}), ("endless", {"scope": "session"}))
     return {
