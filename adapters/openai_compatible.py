@@ -58,10 +58,6 @@ def members(raw: Raw | None) -> dict[str, Raw]:
         return {}
 
 
-def _effort(control: Applied, body: Mapping[str, Raw]) -> Fields:
-    return {"reasoning_effort": control.effort} if control.effort else {}
-
-
 def _word(control: Applied) -> Fields:
     """Where a switch turns thinking on, a word beside it says how much."""
     return {"reasoning_effort": control.effort} if control.on and control.effort else {}
@@ -143,7 +139,7 @@ def _thinking_config(control: Applied, body: Mapping[str, Raw]) -> Fields:
 
 
 _WRITERS: dict[ThinkingField, Callable[[Applied, Mapping[str, Raw]], Fields]] = {
-    ThinkingField.REASONING_EFFORT: _effort,
+    ThinkingField.REASONING_EFFORT: lambda at, _: {"reasoning_effort": at.effort} if at.effort else {},
     ThinkingField.ENABLE_THINKING: _enable_thinking,
     ThinkingField.THINKING_TYPE: _thinking_type,
     ThinkingField.REASONING: _reasoning,

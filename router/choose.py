@@ -44,8 +44,8 @@ _UNHELD = Estimate(input_tokens=0, input_bound=0, output_tokens=0, max_output=0,
 class Rests(Protocol):
     """What recent attempts say about targets."""
 
-    def resting(self, target: str) -> float:
-        """Seconds until it may be asked again."""
+    def resting(self, target: str, *, alone: bool = False) -> float:
+        """Seconds until it may be asked again; `alone`: by a request without another target."""
         ...
 
     def degraded(self, target: str) -> bool:
@@ -142,7 +142,8 @@ def choose(
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
     stakes = own.over(demands.stakes).over(route.stakes)
-    by = (rules.screen.guard, screened.redacted, now, health.resting, partial(fits_thinking, learned=learned))
+    resting = health.resting if len(targets) > 1 else partial(health.resting, alone=True)
+    by = (rules.screen.guard, screened.redacted, now, resting, partial(fits_thinking, learned=learned))
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms)
     hidden = None if screened.redacted is None else screened.redacted.classes
     kept = (request, own, progress, fixed, hidden, rules.regions, rules.budgets, told, now)

@@ -82,8 +82,8 @@ class _Latency:
 
 class _Circuit:
     __slots__ = (
-        *("credit", "failures", "first", "limited", "probing", "rate", "rest_s", "resting_until", "run_limit"),
-        *("well_at", "whole"),
+        *("alone_at", "credit", "failures", "first", "limited", "probing", "rate", "rest_s", "resting_until"),
+        *("run_limit", "well_at", "whole"),
     )
 
     def __init__(self) -> None:
@@ -92,6 +92,8 @@ class _Circuit:
         self.failures, self.run_limit = 0, 0
         """Failures in a row, and how many of them are an outage."""
         self.rest_s, self.resting_until, self.probing = FIRST_REST_S, 0.0, False
+        self.alone_at = 0.0
+        """From when on a request without another target may ask it, though it rests."""
         self.first, self.whole = _Latency(), _Latency()
         """Of the first byte of streams, and of whole answers."""
 
@@ -123,13 +125,15 @@ class Health:
         self._suspended: dict[str, float] = {}
         """By target, until when. An answer that arrives does not end it."""
 
-    def resting(self, target: str) -> float:
-        """Seconds until `target` may be asked again; 0 when it may be now (then possibly as a probe)."""
+    def resting(self, target: str, *, alone: bool = False) -> float:
+        """Seconds until `target` may be asked again; 0 when it may be now (then possibly as a probe). `alone`: by a
+        request without another target, which waits for no longer than a first rest after the last failure."""
         circuit = self._circuits.get(target)
         suspended_s = self._suspension(target) if self._suspended else 0.0
         if circuit is None:
             return suspended_s
-        return max(0.0, circuit.resting_until - self._clock(), suspended_s)
+        until = min(circuit.resting_until, circuit.alone_at) if alone else circuit.resting_until
+        return max(0.0, until - self._clock(), suspended_s)
 
     def limited(self, target: str) -> bool:
         """Whether it rests because its rate limit is reached."""
@@ -149,7 +153,7 @@ class Health:
     def admit(self, target: str, *, last: bool = False) -> bool:
         """Claims the right to ask `target`; after an outage only one caller at a time gets it, until one succeeds.
         `last`: the request has no other target, so its share is what the success rate is."""
-        if self.resting(target) > 0:
+        if self.resting(target, alone=last) > 0:
             return False
         circuit = self._circuits.get(target)
         if circuit is not None and circuit.outage:
@@ -222,6 +226,7 @@ class Health:
                 circuit.rest_s = min(circuit.rest_s * 2, LONGEST_REST_S)
                 _log.warning("target '%s' rests %g s after %d failures: %s", target, rest_s, circuit.failures, reason)
         circuit.resting_until = max(circuit.resting_until, now + rest_s)
+        circuit.alone_at = now + max(wish_s, FIRST_REST_S)
 
     def abandoned(self, target: str) -> None:
         """The attempt ended without a verdict (the client left): a probe is given back."""

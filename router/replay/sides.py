@@ -267,7 +267,7 @@ class _Health(NamedTuple):
     rests: frozenset[str] = frozenset()
     degrades: frozenset[str] = frozenset()
 
-    def resting(self, target: str) -> float:
+    def resting(self, target: str, *, alone: bool = False) -> float:
         return 1.0 if target in self.rests else 0.0
 
     def degraded(self, target: str) -> bool:

@@ -348,13 +348,9 @@ def version_of(engine: str, since_ms: int) -> str:
 
 def added(one: EngineHour, other: EngineHour) -> EngineHour:
     """Of the same engine; who, when and where are the first's."""
-    sums = {name: _sum(getattr(one, name), getattr(other, name)) for name in ADDITIVE}
-    return structs.replace(one, **sums)
+    known = {name: [hour for row in (one, other) if (hour := getattr(row, name)) is not None] for name in ADDITIVE}
+    return structs.replace(one, **{name: sum(hours) if hours else None for name, hours in known.items()})
 
 
 ADDITIVE = tuple(name for name in EngineHour.__struct_fields__ if name not in ("engine", "hour", "gateway", "external"))
 """Fields that are sums."""
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other

@@ -91,6 +91,16 @@ def test_half_open_lets_one_probe_through_until_one_succeeds(health: Circuits) -
     assert health.admits() == [True] * 3
 
 
+def test_a_request_without_another_target_waits_for_no_longer_than_a_first_rest(health: Circuits) -> None:
+    health.trip()
+    for _ in range(4):
+        health.now += health.resting("t")
+        assert health.admit("t")
+        health.failed("t", trips=True)
+    health.now += FIRST_REST_S
+    assert (health.admit("t"), health.resting("t", alone=True), health.admit("t", last=True)) == (False, 0.0, True)
+
+
 @each_row("wish, rest", [(3.0, 3.0), (10_000.0, LONGEST_WISH_S)])
 def test_retry_after_is_kept_without_opening_the_circuit(wish: float, rest: float) -> None:
     health = Circuits()

@@ -23,7 +23,7 @@ from router.types.account import LedgerUnavailable
 from router.types.target import Secret
 from tests.ledger.books import found
 from tests.postgres import Server
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 CANARY = "s3cr3t-c4n4ry"
 KINDS = {"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "BLOB": "BYTEA"}
@@ -115,19 +115,9 @@ def test_postgres_understands(place: str, statement: str, database: str) -> None
         assert answer.status == ExecStatus.COMMAND_OK, answer.error_message.decode()
 
 
-PLACEHOLDERS: list[tuple[str, str, tuple[str, ...]]] = [
-    ("SELECT ?, ?", "SELECT $1, $2", ()),
-    ("a = :x AND b < :y AND c > :x", "a = $1 AND b < $2 AND c > $1", ("x", "y")),
-    ("a = '?' AND b = ':x' AND c = ?", "a = '?' AND b = ':x' AND c = $1", ()),
-    ("a = 'it''s ?' AND b = ?", "a = 'it''s ?' AND b = $1", ()),
-    ("CAST(a AS TEXT), b::bigint, ?", "CAST(a AS TEXT), b::bigint, $1", ()),
-    ("a LIKE '%' AND b % 2 = ?", "a LIKE '%' AND b % 2 = $1", ()),
-]
-
-
-@each_row("statement, expected, names", PLACEHOLDERS)
-def test_placeholders(statement: str, expected: str, names: tuple[str, ...]) -> None:
-    assert numbered(statement) == (expected.encode(), names)
+@each_row("statement, expected, names", data(__file__, "placeholders.yaml"))
+def test_placeholders(statement: str, expected: str, names: list[str]) -> None:
+    assert numbered(statement) == (expected.encode(), tuple(names))
 
 
 def test_a_mistake_in_a_statement_says_where_and_no_value(postgres: Server) -> None:
