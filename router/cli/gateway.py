@@ -83,7 +83,7 @@ def explain(
     from router.offline import explain_request
     from router.report.explained import table
 
-    with failing(OSError, about=f"{request} can't be read: "):
+    with failing(OSError, about=f"{request} can't be read (a served one: lowpass report request ID): "):
         body = sys.stdin.buffer.read() if str(request) == "-" else request.read_bytes()
     with failing(ClientError, about=f"{request}: "):
         explained = explain_request(settings_of(policy), body)

@@ -165,7 +165,7 @@ def _group() -> None:
 @export.command()
 def focus(
     out: Annotated[Path, typer.Option(help="The file to write; replaced when the new one is complete.")],
-    format: Annotated[Literal["parquet", "csv"], typer.Option(help="Parquet needs `lowpass[export]`.")] = "parquet",
+    format: Annotated[Literal["parquet", "csv"] | None, typer.Option(help="Else by the file's ending.")] = None,
     since: SinceOption = "",
     until: UntilOption = "",
     policy: PolicyOption = None,
@@ -182,7 +182,8 @@ def focus(
         since_ms, until_ms = moment("since", since, now), moment("until", until, now)
         if since_ms is not None and until_ms is not None and since_ms >= until_ms:
             fail(f"--since {since} is not before --until {until}")
-        known, write = directory(settings.policy, ledger), write_csv if format == "csv" else write_parquet
+        write = write_csv if (format or out.suffix[1:]) == "csv" else write_parquet
+        known = directory(settings.policy, ledger)
         try:
             with ledger.reading() as connection:
                 connection.execute("BEGIN")

@@ -91,9 +91,8 @@ class _Circuit:
         """… when it last succeeded, and whether it rests because of its rate limit."""
         self.failures, self.run_limit = 0, 0
         """Failures in a row, and how many of them are an outage."""
-        self.rest_s, self.resting_until, self.probing = FIRST_REST_S, 0.0, False
-        self.alone_at = 0.0
-        """From when on a request without another target may ask it, though it rests."""
+        self.rest_s, self.resting_until, self.alone_at, self.probing = FIRST_REST_S, 0.0, 0.0, False
+        """`alone_at`: from when on a request without another target may ask it, though it rests."""
         self.first, self.whole = _Latency(), _Latency()
         """Of the first byte of streams, and of whole answers."""
 
