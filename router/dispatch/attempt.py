@@ -221,7 +221,8 @@ class AttemptRecord:
 
     def _beyond(self, decoder: StreamDecoder, tokens: int) -> int:
         """Bytes of a stream that can't have come with so many tokens of output."""
-        allowed = tokens * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS + self._apart(self._media, self._found, tokens)
+        allowed = tokens * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS + self._echoed
+        allowed += self._apart(self._media, self._found, tokens)
         if self.call.endpoint is Endpoint.RESPONSES:
             allowed += REPEATS * decoder.output_chars + ECHOES * sum(map(len, self.call.body.values()))
         return max(0, self._sent - allowed)

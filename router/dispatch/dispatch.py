@@ -263,8 +263,7 @@ class AttemptLoop:
         usually needs.
         """
         at, step = record.step.target.timeouts, record.step
-        left = max(1, int(deadline - clock_ms()))
-        first = left
+        left = first = max(1, int(deadline - clock_ms()))
         if record.options.fallback and step in (steps := self.job.plan.steps[:-1]):
             planned = self.job.plan.steps[steps.index(step) :]
             own, *others = [self._to.health.usual_ms(row.target.id, row.estimate.output_tokens) for row in planned]

@@ -204,11 +204,12 @@ def test_what_a_stream_holds_beside_its_text_is_bounded_by_its_cap_too(
     assert (row["error"], row["attempts"][0]["output_visible"] >= 10) == ("cap_exceeded", True)
 
 
-LONG = "x" * 60_000
+LONG = "x" * 90_000
 ITEMS = [{"type": "mcp_call", "output": LONG}, {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}]
 SPENT = {"prompt_tokens": 20, "completion_tokens": 60}
 ANSWER = {"status": "completed", "output": ITEMS, "usage": {"input_tokens": 20, "output_tokens": 60}}
 TOOLS = {"message": {"content": "Hi", "executed_tools": [LONG]}, "finish_reason": "stop"}
+ECHO = {"choices": [{"text": LONG, "finish_reason": "stop"}], "usage": SPENT}
 TEXTS = [{"choices": [{"index": number, "text": "Hi", "finish_reason": "stop"}]} for number in range(3)]
 
 
@@ -221,10 +222,9 @@ TEXTS = [{"choices": [{"index": number, "text": "Hi", "finish_reason": "stop"}]}
             *("chat/completions", {"messages": MESSAGES, "max_tokens": 99}),
             [{"choices": [TOOLS], "search_results": [LONG], "usage": SPENT}],
         ),
-        (
-            "completions",
-            {"prompt": LONG, "echo": True, "max_tokens": 99},
-            [{"choices": [{"text": LONG}], "usage": SPENT}],
+        *(
+            ("completions", {"prompt": LONG, "echo": True, **more}, [ECHO])
+            for more in ({"stream": True}, {"max_tokens": 99})
         ),
         ("completions", {"prompt": ["Hi"] * 3, "stream": True}, [*TEXTS, {"choices": [], "usage": SPENT}]),
     ],
