@@ -151,11 +151,8 @@ class Exchange:
         if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body:
             self.fail(_HEAD_TOO_LARGE)
         elif self._ended:
-            connection = self._connection
-            if self._surplus and connection is not None:
-                connection.distrust()
             # Of two answers on a connection that was used before, the first may be the one to the request before.
-            if self._surplus and connection is not None and not connection.fresh:
+            if self._surplus and self._connection is not None and not self._connection.fresh:
                 self.fail(_UNASKED)
             else:
                 self._end(reusable=sound and self._keep_alive and not self._surplus)
@@ -174,6 +171,8 @@ class Exchange:
 
     def on_message_begin(self) -> None:
         self._surplus = self._ended
+        if self._ended and self._connection is not None:
+            self._connection.distrust()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._headers_done:
@@ -314,7 +313,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.exchange is None:
-            self.distrust()
+            if data.strip() and not data.startswith(b"HTTP/1.1 408 "):  # which a server may say before it closes
+                self.distrust()
             self.abort()
         else:
             self.exchange.feed(data)
