@@ -206,7 +206,7 @@ class Health:
     ) -> None:
         """`retry_after_s`: the upstream's own wish, which is kept where its rate limit is reached (`limited`), without
         opening the circuit, and in an outage. `refused`: by a status that may be about the request or about the target;
-        it is the former's fault where the latter has just answered others."""
+        it is the former's fault where the latter has just answered others. `reason` is for the log."""
         trips = trips and not (refused and self._clock() - self._circuit(target).well_at < WELL_S)
         if not trips and not (limited and retry_after_s):
             return self.abandoned(target)
