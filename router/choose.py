@@ -227,7 +227,12 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
         tags=(*caller.tags, *limits.tags),
         targets=tuple([step.target.id for step in decision.plan.steps]),
     )
-    binds = rules.accounts.binding(charged, named(rules, request, caller))
+    names = named(rules, request, caller)
+    binds = rules.accounts.binding(charged, names)
+    tagged = [budget.id for budget in binds if budget.scope == "tag" and budget.id in names] if names else ()
+    if tagged and not charged.tags:
+        message = f"The budget '{tagged[0]}' has a pot for each tag: say which in x-lowpass-tags."
+        raise ClientError(400, "invalid_request_error", message, param="x-lowpass-budget")
     at_ms = now_ms()
     accounts = rules.accounts.accounts(charged, binds, at_ms)
     if children:

@@ -10,7 +10,7 @@ import yaml
 
 from local_serving.plan.gpus import GPUS
 from local_serving.spec.document import Document, Place, Shape, did_you_mean, parse
-from local_serving.spec.spec import Attention, EngineError, EngineSpec, External, Llamacpp, Vllm
+from local_serving.spec.spec import EngineError, EngineSpec, External, Llamacpp, Vllm
 
 _VLLM: dict[str, Any] = yaml.load(Path(__file__).with_name("vllm.yaml").read_text("utf-8"), yaml.CSafeLoader)
 """Words that vLLM knows."""
@@ -46,7 +46,7 @@ def _architecture(spec: EngineSpec) -> Iterator[Finding]:
         remedy = "give experts, experts_active and a smaller active_b to a model that has them, none to a dense one"
         yield Finding(("architecture",), what, remedy)
     for index, layers in enumerate(model.attention):
-        for key in _lacking(layers):
+        for key in [name for name in NEEDS[layers.kind] if not getattr(layers, name)]:
             what = f"layers of kind '{layers.kind}' need {key}"
             yield Finding(("architecture", "attention", index), what, f"add {key}: … as the model's config.json has it")
 
@@ -57,10 +57,6 @@ NEEDS = {
     "latent": ("latent_dim", "rope_dim"),
     "state": ("state_bytes",),
 }
-
-
-def _lacking(layers: Attention) -> list[str]:
-    return [key for key in NEEDS[layers.kind] if not getattr(layers, key)]
 
 
 def _served(spec: Vllm | External) -> Iterator[Finding]:

@@ -408,10 +408,6 @@ def _key(target: Target, gate: Gate) -> str:
     return "the key may not use it" if allowed and target.id not in allowed else ""
 
 
-def _evidence(target: Target, gate: Gate) -> str:
-    return expired(target, gate.now_ms) if target.terms.expires_ms is not None else ""
-
-
 def _data_class(target: Target, gate: Gate) -> str:
     detail = gate.guard.refusal(target, gate.classification.classes, gate.now_ms, redacted=False)
     if not detail or gate.redacted is None:
@@ -467,7 +463,7 @@ _Checks = Sequence[tuple[str, Callable[[Target, Gate], str]]]
 
 CHECKS: _Checks = (
     ("not_allowed", _key),
-    ("evidence_expired", _evidence),
+    ("evidence_expired", lambda to, gate: "" if to.terms.expires_ms is None else expired(to, gate.now_ms)),
     ("data_class", _data_class),
     ("region", _eligible_region),
     ("capability", _capability),

@@ -24,8 +24,9 @@ def policy(url: str) -> dict[str, Any]:
         "gated": target(url, books.GATED, price=books.PRICE, max_output=100),
     }
     routes = dict.fromkeys((*POTS, "clock", "free"), "plain") | dict.fromkeys(("closes", "vanishes"), "gated")
-    daily = {"id": "daily", "limit_usd": 0.0125, "window": "day", "routes": ["clock"]}
-    return books.rules(targets, routes, [*budgets(dict.fromkeys(POTS, 0.5)), daily])
+    others = [{"id": "daily", "limit_usd": 0.0125, "window": "day", "routes": ["clock"]}]
+    others.append({"id": "tagged", "limit_usd": 1, "scope": "tag", "keys": ["nobody"]})
+    return books.rules(targets, routes, [*budgets(dict.fromkeys(POTS, 0.5)), *others])
 
 
 def delete(gateway: Gateway, child: str) -> Reply:
@@ -89,6 +90,7 @@ def test_a_budget_that_is_named_is_charged_once(gateway: Gateway, route: str, bu
     """Whether it binds anyway, or does not list the route."""
     row = row_of(gateway, gateway.chat(route, headers={"x-lowpass-budget": budget}, **CAP))
     assert bookings(gateway, row) == [(budget, row["held"], COST)]
+    assert gateway.chat(route, headers={"x-lowpass-budget": "tagged"}, **CAP).error["param"] == "x-lowpass-budget"
 
 
 def test_a_charge_whose_hold_has_vanished_is_booked_all_the_same(gateway: Gateway, upstream: Upstream) -> None:

@@ -209,6 +209,7 @@ ITEMS = [{"type": "mcp_call", "output": LONG}, {"type": "message", "content": [{
 SPENT = {"prompt_tokens": 20, "completion_tokens": 60}
 ANSWER = {"status": "completed", "output": ITEMS, "usage": {"input_tokens": 20, "output_tokens": 60}}
 TOOLS = {"message": {"content": "Hi", "executed_tools": [LONG]}, "finish_reason": "stop"}
+FOUND = {"choices": [TOOLS], "search_results": [LONG], "usage": SPENT}
 ECHO = {"choices": [{"text": LONG, "finish_reason": "stop"}], "usage": SPENT}
 TEXTS = [{"choices": [{"index": number, "text": "Hi", "finish_reason": "stop"}]} for number in range(3)]
 
@@ -218,10 +219,7 @@ TEXTS = [{"choices": [{"index": number, "text": "Hi", "finish_reason": "stop"}]}
     [
         ("responses", {"input": "Hi", "max_output_tokens": 99}, [ANSWER]),
         ("responses", {"input": "Hi", "stream": True}, [{"type": "response.completed", "response": ANSWER}]),
-        (
-            *("chat/completions", {"messages": MESSAGES, "max_tokens": 99}),
-            [{"choices": [TOOLS], "search_results": [LONG], "usage": SPENT}],
-        ),
+        ("chat/completions", {"messages": MESSAGES, "max_tokens": 99}, [FOUND]),
         *(
             ("completions", {"prompt": LONG, "echo": True, **more}, [ECHO])
             for more in ({"stream": True}, {"max_tokens": 99})
