@@ -31,7 +31,7 @@ from router.testing.client import Client
 from router.testing.upstream import BEHAVIOURS, Ask, Behaviour, Upstream
 
 AT_ONCE, BATCH, ODD_TARGETS = 16, 500, 64
-WARM_UP = 40_000
+WARM_UP = 60_000
 """Cases before memory and descriptors are looked at: then the windows of all targets and all caches are full."""
 DEADLINE_MS, LATE_S = 2_000, 1.0
 """What each request allows, and how much longer an answer may take before it counts as late."""
