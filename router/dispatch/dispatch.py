@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, structs
 
 from router.classify.language import languages
 from router.decide.eligibility import Gate
-from router.decide.health import FIRST_REST_S, Health
+from router.decide.health import FIRST_REST_S, LATE, Health
 from router.dispatch.attempt import AttemptRecord, ReplicaLease
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, WITH_FALLBACK, AttemptOptions, BudgetHold
@@ -29,11 +29,10 @@ from router.types.target import Timeouts, Wire
 
 LEAST_TIME_MS = 10
 """No target is asked for an answer within less."""
-SLOWER = 1.5
 UNKNOWN_SHARE = 1 / 3
 """Of the time that is left, for a fallback of which no time is known."""
 LATENESS_MS = 100
-"""By which a timeout may come late: a fallback has its usual time, times `SLOWER`, and this."""
+"""By which a timeout may come late: a fallback has its usual time, times `LATE`, and this."""
 LARGEST_ERROR = 65_536
 """Bytes of a refusal that are read: what is larger explains nothing."""
 _REFUSED = frozenset({401, 403, 404, 405, 406, 407, 409, 410, 411, 415, 417, 421, 423, 424, 426, 431, 451})
@@ -259,7 +258,7 @@ class AttemptLoop:
     def _timeouts(self, record: AttemptRecord, deadline: float) -> Timeouts:
         """Those of its target, cut to the deadline.
 
-        The time that the targets after it usually need is left for them, where the rest is `SLOWER` times what this one
+        The time that the targets after it usually need is left for them, where the rest is `LATE` times what this one
         usually needs.
         """
         at, step = record.step.target.timeouts, record.step
@@ -268,8 +267,8 @@ class AttemptLoop:
             planned = self.job.plan.steps[steps.index(step) :]
             own, *others = [self._to.health.usual_ms(row.target.id, row.estimate.output_tokens) for row in planned]
             unknown = left * UNKNOWN_SHARE if 0.0 in others else 0.0
-            rest = int(left - SLOWER * sum(others) - unknown - LATENESS_MS)
-            first = rest if 0 < SLOWER * own < rest else left
+            rest = int(left - LATE * sum(others) - unknown - LATENESS_MS)
+            first = rest if 0 < LATE * own < rest else left
         within = {"connect": min(at.connect, first), "first": min(at.first, first), "total": min(at.total, left)}
         return structs.replace(at, **within)
 
