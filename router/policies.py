@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from adapters import catalog
-from adapters.catalog.compare import Comparison, compare
 from local_serving.served import NOWHERE, Unlaunched
 from router.config.check import engines_needed, load, problems
 from router.config.policy import Config
@@ -62,9 +61,11 @@ def try_policy(text: bytes, in_force: Path) -> Config | tuple[Problem, ...]:
     return parsed_policy(text, in_force, catalog.shipped)
 
 
-def compare_prices(days: int) -> Comparison:
-    """The catalog's prices against the price lists that are installed; nothing is downloaded."""
-    return compare(datetime.now(UTC).date(), days)
+def unconfirmed_prices(days: int) -> tuple[str, ...]:
+    """A line for each model of the catalog whose price no list has confirmed for so many days."""
+    today = datetime.now(UTC).date()
+    ages = {model: (today - table.checked).days for model, table in catalog.in_force().items()}
+    return tuple(f"{model}: last confirmed {age} days ago" for model, age in ages.items() if age > days)
 
 
 def known_prices(ledger: Ledger) -> Prices:

@@ -13,7 +13,7 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct, structs
 
-from adapters.catalog.tables import Loader, read_tables
+from adapters.catalog.tables import Loader, Table, read_tables
 from router.types.price import SERVED, Price, priced
 from router.types.target import (
     SNAPSHOT,
@@ -104,6 +104,15 @@ class Catalog(Struct, frozen=True):
 def shipped() -> Catalog:
     """The catalog that ships with lowpass, read once a process."""
     return read(_FOLDER)
+
+
+def in_force() -> dict[str, Table]:
+    """The table of each model by which calls are charged now."""
+    return {
+        f"{path.stem}/{short}": tables[0]
+        for path in sorted((_FOLDER / "prices").glob("*.json"))
+        for short, tables in read_tables(path).items()
+    }
 
 
 def read(folder: Path) -> Catalog:

@@ -92,7 +92,7 @@ class Classifier:
         `read`: findings of the deep tier. `denied`: what a second opinion has said no to.
         """
         findings, possible, causes = self._judge(request, floor, read, denied)
-        classes = frozenset(cause.data_class for cause in causes)
+        classes = frozenset({cause.data_class for cause in causes})
         return Classification(
             data_class=max(classes, key=self._ranks.__getitem__),
             classes=classes,
@@ -158,8 +158,8 @@ class Classifier:
             _log.error("a detector failed (%s): the request is given every class", type(error).__name__)
             return (), (), (*floor, *(Cause(name, "detector_failed") for name in self._ranks))
         counted = Counter((finding.data_class, finding.detector) for finding in findings)
-        causes = (Cause(name, by, count) for (name, by), count in counted.items())
-        possible = tuple(finding for finding in left if finding.data_class not in known)
+        causes = [Cause(name, by, count) for (name, by), count in counted.items()]
+        possible = tuple([finding for finding in left if finding.data_class not in known]) if left else ()
         return tuple(findings), possible, (*floor, *causes)
 
     def _find(self, texts: Iterable[View], *, doubts: bool) -> tuple[list[Finding], dict[Finding, Doubt]]:
@@ -184,7 +184,7 @@ class Classifier:
 
 
 def _classes(findings: Iterable[Finding]) -> frozenset[str]:
-    return frozenset(finding.data_class for finding in findings)
+    return frozenset({finding.data_class for finding in findings})
 
 
 class _Places:

@@ -14,14 +14,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapters.catalog import compare, read, shipped
-from adapters.catalog.compare import OFF_PEAK, Cell, from_row
+from adapters.catalog import in_force, read, shipped
 from adapters.catalog.tables import read_tables
 from adapters.thinking import WORDS
 from router.testing.cli import lowpass
 from router.types.price import RATES
 from router.types.target import Capability, Contract, Licence, Model, Provider, Terms, Wire
 from tests.tables import data, each_row
+from tools.catalog import compare
+from tools.catalog.compare import OFF_PEAK, Cell, from_row
 from tools.catalog.regenerate import regenerate, to_row
 
 CATALOG = shipped()
@@ -220,7 +221,7 @@ def test_an_older_list_explains_itself(install: Install) -> None:
 
 def test_every_known_difference_still_exists() -> None:
     """One that is settled is removed. LiteLLM's side can be seen only where its package is installed."""
-    cells = [(name, cell) for name, table in compare.in_force().items() for cell in from_row(table.row())]
+    cells = [(name, cell) for name, table in in_force().items() for cell in from_row(table.row())]
     cells += [(name, Cell("", "", 200_000, "input")) for name in CATALOG.models if name.startswith("xai/")]
     for known in compare.differences():
         assert any(known.covers(name, cell) for name, cell in cells), known
@@ -322,7 +323,7 @@ def test_litellm_s_names_of_rates() -> None:
     }
 
 
-@each_row("row", [table.row() for table in compare.in_force().values()])
+@each_row("row", [table.row() for table in in_force().values()])
 def test_a_table_survives_the_way_to_cells_and_back(row: dict[str, Any]) -> None:
     cells = from_row(row)
     windows = [rule for rule in row["rules"] if "hours" in rule]
@@ -331,7 +332,7 @@ def test_a_table_survives_the_way_to_cells_and_back(row: dict[str, Any]) -> None
     assert bool(windows) == any(cell.when == OFF_PEAK for cell in cells)
 
 
-def test_the_command_says_how_many(tmp_path: Path) -> None:
+def test_the_command_names_what_is_unconfirmed(tmp_path: Path) -> None:
     done = lowpass(tmp_path, "check", "--prices", "--days", "100000")
-    assert done.status == 0, done.error
-    assert "0 of them unexplained" in done.out.splitlines()[-1]
+    assert (done.status, done.out) == (0, "0 prices of the catalog are unconfirmed for 100000 days\n"), done.error
+    assert "openai/gpt-5-mini: last confirmed " in lowpass(tmp_path, "check", "--prices", "--days", "0").out

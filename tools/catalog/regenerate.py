@@ -14,7 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from adapters.catalog import Card, CardFile, shipped
-from adapters.catalog.compare import (
+from adapters.catalog.tables import Table, read_tables
+from router.types.price import RATES
+from tools.catalog.compare import (
     EACH,
     LITELLM_MAP_PACKAGE,
     OFF_PEAK,
@@ -32,8 +34,6 @@ from adapters.catalog.compare import (
     load,
     package_version,
 )
-from adapters.catalog.tables import Table, read_tables
-from router.types.price import RATES
 from tools.catalog.listed import Listed, from_map, from_openrouter
 
 

@@ -13,8 +13,9 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from adapters.catalog import shipped
-from adapters.catalog.tables import Loader, Table, read_tables
+from adapters import catalog
+from adapters.catalog import in_force, shipped
+from adapters.catalog.tables import Loader, Table
 from router.types.price import DAYS, RATES
 from router.types.target import Model
 
@@ -341,7 +342,7 @@ def _source(name: str, release: str, sheets: Mapping[str, Sheet | None]) -> Sour
 
 # The catalog's prices against the maintained lists: what disagrees and why, and what is stale.
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(catalog.__file__).parent
 STALE_DAYS = 90
 """A price that no source has confirmed for so long is listed."""
 
@@ -394,7 +395,7 @@ class Comparison(Struct, frozen=True):
 
     def __str__(self) -> str:
         if not self.sources:
-            return 'no price list is installed to compare with: pip install "lowpass[prices]" or "lowpass[litellm]"'
+            return "no price list is installed to compare with: pip install genai-prices, or litellm"
         counts = f"{len(self.disagreements)} disagreements, {len(self.unexplained)} of them unexplained"
         return f"{counts}; {len(self.stale)} stale (against {' and '.join(self.sources)})"
 
@@ -413,17 +414,8 @@ def compare(today: date, stale_days: int = STALE_DAYS) -> Comparison:
 
 
 def differences() -> list[Difference]:
-    rows = yaml.load((FOLDER / "differences.yaml").read_text("utf-8"), Loader=Loader)  # noqa: S506
+    rows = yaml.load(Path(__file__).with_name("differences.yaml").read_text("utf-8"), Loader=Loader)
     return msgspec.convert(rows, list[Difference])
-
-
-def in_force() -> dict[str, Table]:
-    """The table of each model by which calls are charged now."""
-    return {
-        f"{path.stem}/{short}": tables[0]
-        for path in sorted((FOLDER / "prices").glob("*.json"))
-        for short, tables in read_tables(path).items()
-    }
 
 
 def _told(source: Source, model: str, table: Table, known: Sequence[Difference]) -> Iterator[Disagreement]:
