@@ -113,18 +113,15 @@ def _required(chat: Chat) -> bool:
 
 
 def _instructions(functions: list[Json], chat: Chat) -> str:
+    arguments = [msgspec.json.encode(function.get("parameters") or {}).decode() for function in functions]
     lines = [
-        f"- {function['name']}: {function.get('description', '')} Arguments: {_parameters(function)}"
-        for function in functions
+        f"- {function['name']}: {function.get('description', '')} Arguments: {shape}"
+        for function, shape in zip(functions, arguments, strict=True)
     ]
     form = '{"name": "...", "arguments": {...}}'
     form = f'{{"calls": [{form}, ...]}}' if chat.parallel_tool_calls else form
     end = "" if _required(chat) else ' If no function is needed, reply with {"answer": "..."}.'
     return "\n".join(["You can call these functions:", *lines, f"To call, reply with {form}.{end}"])
-
-
-def _parameters(function: Json) -> str:
-    return msgspec.json.encode(function.get("parameters") or {}).decode()
 
 
 def _with_system(messages: list[Json], text: str) -> list[Json]:

@@ -349,7 +349,9 @@ class Template:
         end = event.find(b'"', self._start)
         if not event.startswith(self._after, end):
             end = event.find(self._after, end)
-            if end < 0 or not _one_string(event[self._start : end]):
+            text = event[self._start : max(end, 0)]
+            # Every quote follows a backslash: a second string would open with one that does not.
+            if end < 0 or text.count(b'"') != text.count(b'\\"'):
                 return None
         padding = end + len(self._after)
         closing = event.find(b'"', padding) if self._tail else padding
@@ -357,11 +359,6 @@ class Template:
             return None
         text = event[self._start : end]
         return text, self._sent_before + text + self._sent_after + event[padding:]
-
-
-def _one_string(text: bytes) -> bool:
-    """Every quote follows a backslash: a second string would open with one that does not."""
-    return text.count(b'"') == text.count(b'\\"')
 
 
 def learn(received: bytes, sent: bytes, answer: Answer) -> Template | None:

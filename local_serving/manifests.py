@@ -305,8 +305,8 @@ def nodes(spec: EngineSpec, head: str) -> tuple[Node, ...]:
     api, shown = f"the API is http://{head}:{PORT}/v1", _environment(vllm)
     if spread.backend == "mp":
         titles = (f"node 0: {api}", *(f"node {rank}" for rank in range(1, spread.nodes)))
-        found = (Node(title, ((*shown, *_ranked(vllm, head, str(rank))),)) for rank, title in enumerate(titles))
-        return tuple(found)
+        ranked = [over_mp(vllm, head, str(rank), str(spread.nodes), headless=rank > 0) for rank in range(spread.nodes)]
+        return tuple(Node(title, ((*shown, *words),)) for title, words in zip(titles, ranked, strict=True))
     others = Node(f"nodes 1 to {spread.nodes - 1}", (joining(head),))
     return (Node(f"node 0: {api}", (HEAD, (*shown, *over_ray(vllm, head)))), others)
 
@@ -344,10 +344,6 @@ def over_ray(spec: Vllm, head: str) -> tuple[str, ...]:
     if spread.data == 1:
         return serve(spec)
     return serve(spec, f"--data-parallel-size-local={spread.data // spread.nodes}", f"--data-parallel-address={head}")
-
-
-def _ranked(spec: Vllm, head: str, rank: str) -> tuple[str, ...]:
-    return over_mp(spec, head, rank, str(spec.parallelism.nodes), headless=rank != "0")
 
 
 def _environment(spec: Vllm) -> tuple[str, ...]:

@@ -27,7 +27,9 @@ _RATE_HEADERS = {
 
 
 def unknown_model(model: str, known: Iterable[str]) -> ClientError:
-    message = f"The model '{model}' does not exist here. Known: {', '.join(known)}."
+    message = (
+        f"The model '{model}' does not exist here: `aliases` of the policy can name it. Known: {', '.join(known)}."
+    )
     return ClientError(404, "model_not_found", message, param="model")
 
 

@@ -119,7 +119,10 @@ def read(folder: Path) -> Catalog:
     """Raises ValueError, naming the file, where data is not of its shape."""
     rows: dict[str, _Provider] = _read(folder / "providers.yaml", dict[str, _Provider])
     foreign = sum(_read(folder / "foreign.yaml", dict[str, tuple[str, ...]]).values(), ())
-    licences = {name: _licence(name, row) for name, row in _read(folder / "licences.yaml", dict[str, _Licence]).items()}
+    licences = {
+        name: Licence(id=name, **{field: value for field, value in _fields(row).items() if field != "source"})
+        for name, row in _read(folder / "licences.yaml", dict[str, _Licence]).items()
+    }
     prices = {
         f"{path.stem}/{short}": {table.version: priced(table.row(), table.version) for table in tables}
         for path in sorted((folder / "prices").glob("*.json"))
@@ -162,10 +165,6 @@ def _provider(
     facts = {name: value for name, value in _fields(row).items() if name not in ("strict", "knows")}
     facts |= {"terms": Terms(**_fields(row.terms)), "quirks": quirks, "prices": prices}
     return Provider(id=identifier, **facts)
-
-
-def _licence(identifier: str, row: _Licence) -> Licence:
-    return Licence(id=identifier, **{name: value for name, value in _fields(row).items() if name != "source"})
 
 
 def _fields(row: Struct) -> dict[str, Any]:

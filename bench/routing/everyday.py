@@ -31,8 +31,8 @@ from tools.priors.reader import kendall, metrics, ordered
 PRICES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0)
 """USD, of a wrong answer."""
 CAUTION = 0.5
-NEAR = 0.4
-"""Two requests have answers of about one length: the logarithm of expected tokens differs by less."""
+NEAR = 0.3
+"""Two requests cost about the same: at no target do the logarithms of their expected costs differ by more."""
 HARDER = 0.3
 """Logits of difficulty from which on one request reads as harder than another."""
 _THINKING = {"contract": "level", "levels": ["low", "medium", "high"], "tokens": [1_500, 6_000, 18_000]}
@@ -47,7 +47,8 @@ Choices = NDArray[np.intp]
 
 class Report(msgspec.Struct, frozen=True):
     """`choices` [prices][targets]: how many requests go where. `dependent`: share of requests that do not go where most
-    do. `inverted`: share of pairs of one task and about one length, of which the easier one goes to a dearer target."""
+    do. `inverted`: share of pairs of one task and cost of which the easier one goes to a dearer target;
+    `inverted_at_any_cost`, of all pairs of one task: what is harder is longer, which costs most where it is dear."""
 
     requests: int
     reading: dict[str, float]
@@ -58,6 +59,7 @@ class Report(msgspec.Struct, frozen=True):
     choices: tuple[tuple[int, ...], ...]
     dependent: float
     inverted: float
+    inverted_at_any_cost: float
 
 
 def measure(plot: Path | None = None) -> Report:
@@ -74,7 +76,7 @@ def measure(plot: Path | None = None) -> Report:
     counts = np.array([np.bincount(row, minlength=len(targets)) for row in chosen])
     tier = np.array([anchor.tier for anchor in anchors])
     agents = np.array([_like_an_agent(anchor) for anchor in anchors])
-    hard = np.array(values)[:, difficulty.DIFFICULTY_OUT]
+    hard = np.array(values)[:, difficulty.TIER_OUT]
     if plot is not None:
         draw(plot, hard, chosen, [target.id for target in targets])
     return Report(
@@ -85,7 +87,8 @@ def measure(plot: Path | None = None) -> Report:
         prices=PRICES,
         choices=tuple(tuple(map(int, row)) for row in counts),
         dependent=float(np.mean(1 - counts.max(axis=1) / len(anchors))),
-        inverted=_inverted(chosen, seen, forecasts),
+        inverted=_inverted(chosen, seen, forecasts, NEAR),
+        inverted_at_any_cost=_inverted(chosen, seen, forecasts, np.inf),
     )
 
 
@@ -108,13 +111,13 @@ def choices(
     return np.array(chosen)
 
 
-def _inverted(chosen: Choices, seen: Sequence[Classification], forecasts: Sequence[Forecast]) -> float:
+def _inverted(chosen: Choices, seen: Sequence[Classification], forecasts: Sequence[Forecast], near: float) -> float:
     readings = [classification.reading for classification in seen]
     hard = np.array([reading.difficulty for reading in readings if isinstance(reading, Reading)])
     task = np.array([classification.task for classification in seen])
-    length = np.log([float(forecast.output[-1]) for forecast in forecasts])
+    cost = np.log([forecast.cost for forecast in forecasts])
     one, other = np.triu_indices(len(hard), 1)
-    pairs = (task[one] == task[other]) & (np.abs(length[one] - length[other]) < NEAR)
+    pairs = (task[one] == task[other]) & (np.abs(cost[one] - cost[other]).max(axis=1) < near)
     pairs &= np.abs(hard[one] - hard[other]) > HARDER
     one, other = one[pairs], other[pairs]
     easier, harder = np.where(hard[one] < hard[other], (one, other), (other, one))
@@ -154,7 +157,7 @@ def draw(path: Path, hard: NDArray[np.float32], chosen: Choices, names: Sequence
     for at, (axes, name) in enumerate(zip(panels, names, strict=True)):
         share = [[(chosen[row][part == column] == at).mean() for column in range(12)] for row in range(len(PRICES))]
         axes.imshow(share, origin="lower", aspect="auto", cmap="Blues", vmin=0, vmax=1)
-        axes.set(title=name, xlabel="difficulty read, logit")
+        axes.set(title=name, xlabel="tier read")
         axes.set_xticks(range(0, 12, 3), [f"{(edges[at] + edges[at + 1]) / 2:.1f}" for at in range(0, 12, 3)])
     panels[0].set_yticks(range(len(PRICES)), [f"${price:g}" for price in PRICES])
     panels[0].set_ylabel("price of a failure")
@@ -174,7 +177,10 @@ def render(report: Report) -> str:
     for price, row in zip(report.prices, report.choices, strict=True):
         lines.append(f"| ${price:g} | {' | '.join(map(str, row))} |")
     lines += ["", f"Choices that depend on the request: {report.dependent:.1%}."]
-    lines.append(f"Pairs of one task and length whose easier request goes to a dearer target: {report.inverted:.1%}.")
+    lines.append(
+        f"Pairs of one task whose easier request goes to a dearer target: {report.inverted:.1%} of those that cost "
+        f"about the same, {report.inverted_at_any_cost:.1%} of all."
+    )
     return "\n".join(lines)
 
 

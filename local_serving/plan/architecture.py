@@ -206,7 +206,7 @@ def read_head(path: Path) -> Head:
             if file.read(4) != b"GGUF" or _number(file, "<I") not in (2, 3):
                 raise EngineError(f"{path} is no GGUF file: set `file` to one of version 2 or 3")
             tensors, entries = _number(file, "<Q"), _number(file, "<Q")
-            metadata = dict(_entry(file) for _ in range(entries))
+            metadata = {_text(file): _value(file, _number(file, "<I")) for _ in range(entries)}
             shapes = dict(_tensor(file) for _ in range(tensors))
     except OSError as error:
         raise EngineError(f"{path} can't be read: {error.strerror}: set `file` to a model of your own") from error
@@ -224,10 +224,6 @@ def _text(file: BinaryIO) -> str:
     if length > _LONGEST:
         raise struct.error
     return file.read(length).decode()
-
-
-def _entry(file: BinaryIO) -> tuple[str, Any]:
-    return _text(file), _value(file, _number(file, "<I"))
 
 
 def _value(file: BinaryIO, kind: int) -> Any:

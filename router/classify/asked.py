@@ -21,6 +21,10 @@ HEAD, TAIL = 240, 320
 """Characters at either end of a long message in which people say what they want."""
 BEFORE = 400
 """Characters that are read of the user's words before a short message, and of a tool's result."""
+SYSTEM = 300
+"""Characters at either end of a system prompt that say what an application is for."""
+ANSWERS, ANSWER = 3, 150
+"""The last answers before, and the characters at the beginning of each: they show what is wanted."""
 SHORT = 160
 """A message of fewer characters is read with the user's words before it."""
 MATERIAL = 640
@@ -42,6 +46,10 @@ class Asked(NamedTuple):
     """What the user said before it, where that is needed to understand it; else empty."""
     result: str
     """The end of a tool's result, where that is what came last."""
+    system: str
+    """Both ends of the system prompt."""
+    answers: str
+    """The beginnings of the assistant's last answers."""
     numbers: tuple[float, ...]
     """[len(NUMBERS)], each from 0 to about 1."""
     words: int
@@ -62,7 +70,8 @@ NUMBERS = (
 
 def asked(request: Request) -> Asked:
     """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
-    users, answers, system, last_role, result, tools = _messages(request)
+    users, answers, system_parts, last_role, result, tools = _messages(request)
+    system = sum(map(len, system_parts))
     whole = users[-1] if users else ""
     ends = whole if len(whole) <= 2 * PAGE else f"{whole[:PAGE]}\n{whole[-PAGE:]}"
     message = ends.encode(errors="replace").decode()
@@ -102,14 +111,17 @@ def asked(request: Request) -> Asked:
         others[1],
     )
     after = result[-BEFORE:] if from_tool else ""
-    return Asked(ask, before, after, numbers, words if words and cues().writes(ask) else 0)
+    about = "\n".join(system_parts)
+    about = about if len(about) <= 2 * SYSTEM else f"{about[:SYSTEM]} {about[-SYSTEM:]}"
+    shown = " ".join(answer[:ANSWER] for answer in answers[-ANSWERS:]) if answers else ""
+    return Asked(ask, before, after, about, shown, numbers, words if words and cues().writes(ask) else 0)
 
 
-def _messages(request: Request) -> tuple[list[str], list[str], int, str, str, int]:
-    """The user's messages, the assistant's, the system prompt's characters, whose the last message is, the last result
-    of a tool, and how many tools are offered."""
-    users, answers = list[str](), list[str]()
-    system, tools, last_role, result, at = 0, 0, "", "", None
+def _messages(request: Request) -> tuple[list[str], list[str], list[str], str, str, int]:
+    """The user's messages, the assistant's, the system prompt's parts, whose the last message is, the last result of a
+    tool, and how many tools are offered."""
+    users, answers, system = list[str](), list[str](), list[str]()
+    tools, last_role, result, at = 0, "", "", None
     for passage in request.passages:
         path, text, role = passage.path, passage.text, passage.role
         place = path[1] if len(path) > 1 else 0
@@ -124,7 +136,7 @@ def _messages(request: Request) -> tuple[list[str], list[str], int, str, str, in
                 answers.append(text)
             last_role = role
         elif role in ("system", "developer"):
-            system += len(text)
+            system.append(text)
         elif role in ("tool", "function"):
             if path[-1] != "tool_call_id":
                 result = text

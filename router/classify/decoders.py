@@ -277,15 +277,11 @@ def _character(code: int) -> str:
     return _UNKNOWN if code in _HALVES or code > _MOST else chr(code)
 
 
-def _quoted(escape: str) -> str:
-    return bytes.fromhex(escape.replace("=", "")).decode("ascii") if escape[1] not in "\r\n" else ""
-
-
 _KINDS: tuple[tuple[str, "re.Pattern[str]", Callable[[str], str]], ...] = (
     ("%", _PERCENT, _percent),
     ("&", _ENTITY, html.unescape),
     ("\\", _BACKSLASH, _backslash),
-    ("=", _QUOTED, _quoted),
+    ("=", _QUOTED, lambda run: "" if run[1] in "\r\n" else bytes.fromhex(run.replace("=", "")).decode("ascii")),
     ("+", _PLUS, lambda escape: " "),
 )
 

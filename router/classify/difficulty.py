@@ -8,7 +8,7 @@ from collections import OrderedDict
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
-from math import exp, log
+from math import exp, log, sqrt
 from operator import mul
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,19 +40,18 @@ from router.types.target import Capability, Task
 
 FOLDER = Path(__file__).parent / "data"
 ARRAYS, MANIFEST = "reader.npz", "reader.json"
-FORMAT = 2
+FORMAT = 3
 GROUPS = 256
 """Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
 RARITY = 5
 MOST_REMEMBERED = 1_024
 """Requests whose readings are kept, by a hash of what they ask: an agent sends the same words with every step."""
-DIFFICULTY_OUT, OUTPUT_OUT, NO_THINKING, TASK_OUT = 0, 1, 2, 5
-"""Columns of what is regressed: difficulty's logit, logarithm of visible tokens, three kinds of thinking, tasks."""
+TIER_OUT, OUTPUT_OUT, NO_THINKING, TASK_OUT = 0, 1, 2, 5
+"""Columns of what is regressed: tier, logarithm of visible tokens, three kinds of thinking, tasks."""
 OUTPUTS = TASK_OUT + len(TASKS)
 THINKING_FACTORS = (0.03, 0.4, 1.2)
 """Of a target's usual thinking, where it does not help, helps some, or much."""
-DIFFICULTY_RANGE = (-7.5, 4.0)
-SPREAD_AT = (-7.0, -5.5, -4.0, -2.5, -1.0, 0.5, 2.0)
+TIERS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
 OUTPUT_RANGE = (0.0, 10.4)
 """ln 1 to ln 32,000."""
 LEAST_WORDS = 20
@@ -77,14 +76,28 @@ class Read(NamedTuple):
 UNREAD_EMBEDDING = Read(Task.EMBEDDING, 0.0, 0.0, None)
 
 
+class Numbers(NamedTuple):
+    row: Single
+    """[size()]: of the request by itself, of its conversation, of its system prompt."""
+    pieces: NDArray[np.uint16]
+    """Which pieces of words are in what is asked, each once."""
+
+
+@cache
 def size() -> int:
     """Numbers of one request."""
+    return alone() + 2 * DIMENSIONS + len(cues().names)
+
+
+@cache
+def alone() -> int:
+    """Numbers of one request without earlier answers and a system prompt, whose are 0."""
     return 2 * DIMENSIONS + 2 * len(cues().names) + len(NUMBERS) + RARITY + GROUPS
 
 
-def numbers(asks: Asked, groups: NDArray[np.uint8]) -> Single:
-    """`float32 [size()]`. `groups` [32,001]: the group of each piece of the vocabulary."""
-    model, kinds = embedding.load(), cues()
+def numbers(asks: Asked, groups: NDArray[np.uint8]) -> Numbers:
+    """`groups` [32,001]: the group of each piece of the vocabulary."""
+    model, kinds, after = embedding.load(), cues(), alone()
     row = np.zeros(size(), np.float32)
     row[:DIMENSIONS], pieces = model.embed(asks.ask)
     at = 2 * DIMENSIONS
@@ -95,9 +108,14 @@ def numbers(asks: Asked, groups: NDArray[np.uint8]) -> Single:
         row[at + len(kinds.names) : at + 2 * len(kinds.names)] = kinds(asks.before)
     at += 2 * len(kinds.names)
     row[at : at + len(NUMBERS)] = asks.numbers
-    row[at + len(NUMBERS) : -GROUPS] = _rarity(pieces, asks.ask)
-    row[-GROUPS:] = np.log1p(np.bincount(groups[pieces], minlength=GROUPS))
-    return row
+    row[at + len(NUMBERS) : after - GROUPS] = _rarity(pieces, asks.ask)
+    row[after - GROUPS : after] = np.log1p(np.bincount(groups[pieces], minlength=GROUPS))
+    if asks.answers:
+        row[after : after + DIMENSIONS] = model.embed(asks.answers)[0]
+    if asks.system:
+        row[after + DIMENSIONS : after + 2 * DIMENSIONS] = model.embed(asks.system)[0]
+        row[after + 2 * DIMENSIONS :] = kinds(asks.system)
+    return Numbers(row, np.unique(pieces))
 
 
 def _rarity(pieces: NDArray[np.uint16], text: str) -> tuple[float, ...]:
@@ -124,7 +142,7 @@ def _logarithms() -> Single:
 
 
 class Reader(Struct, frozen=True, eq=False):
-    """F numbers, P directions, G inducing points, `OUTPUTS` outputs."""
+    """F numbers, P directions, the first K of which tell how near G inducing points are, `OUTPUTS` outputs."""
 
     groups: NDArray[np.uint8]
     """[32,001]."""
@@ -133,7 +151,7 @@ class Reader(Struct, frozen=True, eq=False):
     projection: Single
     """[F, P], scaled: squared distances are in units of the kernel's width."""
     points: Single
-    """[G, P], twice each point …"""
+    """[G, K], twice each point …"""
     sizes: Single
     """[G]: … and their squared lengths."""
     weights: Single
@@ -141,8 +159,10 @@ class Reader(Struct, frozen=True, eq=False):
     linear: Single
     offset: Single
     """[OUTPUTS]."""
-    spread: Single
-    """[2, len(SPREAD_AT)]: standard deviations of difficulty and of the logarithm of output, by the difficulty."""
+    words: Single
+    """[32,001, OUTPUTS]: what a piece in the instruction adds, divided by the square root of how many there are."""
+    levels: Single
+    """[3, len(TIERS)]: difficulty, and standard deviations of it and of the logarithm of output, by the tier."""
     sharpness: float
     """A task's share grows with e to so many times its output."""
     near: float
@@ -150,22 +170,26 @@ class Reader(Struct, frozen=True, eq=False):
     version: str = ""
     """Digest of the arrays: what was learned with others means something else."""
 
-    def outputs(self, row: Single) -> tuple[Single, float]:
-        """[OUTPUTS], and the kernel at the nearest point, of a request's numbers [F]."""
-        place: Single = row @ self.projection - self.centre
-        apart = self.points @ place - self.sizes - place @ place
+    def outputs(self, asked: Numbers) -> tuple[Single, float]:
+        """[OUTPUTS], and the kernel at the nearest point."""
+        row, pieces = asked
+        if not row[alone() :].any():
+            row = row[: alone()]
+        place: Single = row @ self.projection[: len(row)] - self.centre
+        near = place[: self.points.shape[1]]
+        apart = self.points @ near - self.sizes - near @ near
         kernel = np.exp(np.minimum(apart, 0.0), dtype=np.float32)
         values: Single = kernel @ self.weights + place @ self.linear + self.offset
+        values += np.add.reduce(self.words[pieces]) / np.float32(sqrt(max(len(pieces), 1)))
         return values, float(kernel.max())
 
-    def reading(self, row: Single, stated: Task | None, words: int = 0, *, tools: bool = False) -> Reading:
+    def reading(self, request: Numbers, stated: Task | None, words: int = 0, *, tools: bool = False) -> Reading:
         """`stated`: the task that its caller says it is. `words`: how many it asks for; 0: it does not say.
         `tools`: some are offered, which is half of what the task is told by."""
-        outputs, nearest = self.outputs(row)
+        outputs, nearest = self.outputs(request)
         values: list[float] = outputs.tolist()
-        difficulty = min(max(values[DIFFICULTY_OUT], DIFFICULTY_RANGE[0]), DIFFICULTY_RANGE[1])
+        difficulty, hard_sd, output_sd = [float(np.interp(values[TIER_OUT], TIERS, level)) for level in self.levels]
         output = min(max(values[OUTPUT_OUT], OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
-        hard_sd, output_sd = [float(np.interp(difficulty, SPREAD_AT, sds)) for sds in self.spread]
         if words >= LEAST_WORDS:
             output, output_sd = min(log(words * TOKENS_PER_WORD), OUTPUT_RANGE[1]), WORDS_SD
         helps = _shares(values[NO_THINKING:TASK_OUT], self.sharpness)

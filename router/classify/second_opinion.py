@@ -139,15 +139,12 @@ def _question(finding: Finding, text: str) -> Question:
 
 def _written(number: int, question: Question, called: Words) -> str:
     doubt = question.doubt
-    before, value, after = map(_unmarked, (question.before, doubt.value, question.after))
+    # What the text itself says between marks must not pass for what is asked about.
+    texts = question.before, doubt.value, question.after
+    before, value, after = [text.replace(_OPEN, "[").replace(_CLOSE, "]") for text in texts]
     quoted = f"…{before}{_OPEN}{value}{_CLOSE}{after}…".encode("utf-8", "replace").decode()
     text = msgspec.json.encode(quoted).decode()
     return f"{number}. Text: {text}\nIs {_OPEN}…{_CLOSE} {called[doubt.form, doubt.data_class]}?"
-
-
-def _unmarked(text: str) -> str:
-    """What the text itself says between marks must not pass for what is asked about."""
-    return text.replace(_OPEN, "[").replace(_CLOSE, "]")
 
 
 def _form(count: int) -> dict[str, Any]:

@@ -161,13 +161,11 @@ def comparable(answer: Answer) -> str | None:
     if answer.refusal or answer.finish_reason not in _WHOLE:
         return NORMALISE_NOTHING
     if answer.tool_calls:
-        return _encoded(sorted(map(_normalise_call, answer.tool_calls)))
+        return _encoded(
+            sorted((call.name, _canonical(call.arguments or "{}") or call.arguments) for call in answer.tool_calls)
+        )
     text = unicodedata.normalize("NFKC", answer.text).replace("−", "-").strip()
     return _structured(text) or _result(text) if text else NORMALISE_NOTHING
-
-
-def _normalise_call(call: ToolCall) -> tuple[str, str]:
-    return call.name, _canonical(call.arguments or "{}") or call.arguments
 
 
 def _structured(text: str) -> str | None:

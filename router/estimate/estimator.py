@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.difficulty import GROUPS, load, numbers, of_text
+from router.classify.difficulty import GROUPS, alone, load, numbers, of_text
 from router.classify.embedding import DIMENSIONS
 from router.estimate.outcome_model import (
     EMBEDDED,
@@ -251,7 +251,7 @@ def features(prompts: Asked) -> Matrix:
     rows = []
     for text, functions in zip(prompts.texts, prompts.functions, strict=True):
         offered = _functions(functions)
-        row = numbers(of_text(text, len(offered)), reader.groups)[:-GROUPS]
+        row = numbers(of_text(text, len(offered)), reader.groups).row[: alone() - GROUPS]
         row[DIMENSIONS:EMBEDDED] = model.embed(f"{text} {functions}")[0]
         rows.append(np.append(row, _relevance(row[:DIMENSIONS], offered)))
     return np.array(rows, np.float32)

@@ -1,6 +1,6 @@
 """`lowpass ledger verify`: books, charges, outcomes and sums compared with their rows."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -414,12 +414,8 @@ def _as_rows(
 def _alike(hour: int, kept: dict[Grouping, Sums]) -> Iterator[Finding]:
     first: dict[str, Sums] = {}
     for grouping, sums in kept.items():
-        whole: Sums = {(hour,): _total(list(sums.values()), len(grouping.measures))}
+        whole: Sums = {(hour,): tuple(map(sum, zip(*sums.values(), strict=True))) or (0,) * len(grouping.measures)}
         yield from _differ(grouping, hour, first.setdefault(grouping.table, whole), whole, "other sums")
-
-
-def _total(rows: Sequence[tuple[int, ...]], measures: int) -> tuple[int, ...]:
-    return tuple(map(sum, zip(*rows, strict=True))) if rows else (0,) * measures
 
 
 def _differ(grouping: Grouping, hour: int, right: Sums, found: Sums, whose: str) -> Iterator[Finding]:

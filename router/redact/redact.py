@@ -122,7 +122,9 @@ def kind(detector: str) -> str:
 
 def name(kinds: Mapping[str, str], key: bytes, said: bytes) -> dict[str, str]:
     """A placeholder for each value. `kinds`: value → kind; `said`: the request, whose own words are not taken."""
-    codes = {value: _code(key, value) for value in kinds}
+    codes = {
+        value: b32encode(hmac.digest(key, _LABEL + value.encode(), "sha256")).decode().rstrip("=") for value in kinds
+    }
     looks = [tag.decode().upper() for tag in _TAGS.findall(said)]
     return {value: f"{OPEN}{kinds[value]}_{tag}{CLOSE}" for value, tag in tags(codes, looks).items()}
 
@@ -143,10 +145,6 @@ def tags(codes: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
 def core(placeholder: str) -> str:
     """Without its marks, for where they are not allowed: names, ids, keys, links."""
     return placeholder[len(OPEN) : -len(CLOSE)]
-
-
-def _code(key: bytes, value: str) -> str:
-    return b32encode(hmac.digest(key, _LABEL + value.encode(), "sha256")).decode().rstrip("=")
 
 
 # The strings of a JSON value, each with the place to put another.

@@ -46,16 +46,16 @@ def main() -> None:
 def _reader(sets: outcomes.Sets, hard: outcomes.Vector) -> tuple[dict[str, Any], dict[str, Any]]:
     groups = reader.word_groups()
     train, test = load("train"), load("test")
-    anchors = reader.anchor_rows(train, groups, varied=True)
+    anchors = reader.anchor_rows(train, groups)
     rows = reader.joined(anchors, reader.label_rows(sets.labels, hard, groups), reader.phrase_rows(groups))
     held = reader.held_out(rows, groups)
     arrays = reader.fit(rows, groups)
     reader.calibrate(arrays, held)
-    fitted, unseen = reader.reader(arrays), reader.anchor_rows(test, groups, varied=False)
-    values = np.stack([fitted.outputs(row.astype(np.float32))[0] for row in unseen.numbers])
+    fitted, unseen = reader.reader(arrays), reader.anchor_rows(test, groups)
+    values = np.stack([fitted.outputs(reader.of_row(unseen, at))[0] for at in range(len(test))])
     told = {"held_out": reader.metrics(held.values, train), "test": reader.metrics(values, test)}
     counts = {"train": len(train), "test": len(test), "public_questions": int((rows.source < 0).sum())}
-    return arrays, told | {"counts": counts, "spread": arrays["spread"].round(3).tolist()}
+    return arrays, told | {"counts": counts, "levels": arrays["levels"].round(3).tolist()}
 
 
 def _write(

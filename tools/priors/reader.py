@@ -1,7 +1,6 @@
 """Anchors and public questions → the arrays of `router.classify.difficulty.Reader`."""
 
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
 from random import Random
 from typing import Any, NamedTuple
 
@@ -11,16 +10,18 @@ from numpy.typing import NDArray
 from router.classify import embedding
 from router.classify.asked import NUMBERS, asked, cues
 from router.classify.difficulty import (
-    DIFFICULTY_OUT,
     GROUPS,
     NO_THINKING,
     OUTPUT_OUT,
     OUTPUTS,
     RARITY,
-    SPREAD_AT,
     TASK_OUT,
+    TIER_OUT,
+    TIERS,
+    Numbers,
     Reader,
     numbers,
+    of_text,
     widened,
 )
 from router.classify.embedding import DIMENSIONS
@@ -34,17 +35,23 @@ from tools.priors.phrases import phrases
 TIER_DIFFICULTY = tuple(USUAL_DIFFICULTIES.tolist())
 """Logits, on the scale of abilities: a model of a billion parameters (−1.7) passes 99, 92, 57, 25, 8 and 2 % of the
 tiers, one of eight (−0.65) 99, 97, 79, 49, 21 and 6 %, a frontier model that thinks (1.9) 92, 77, 43 % of the last."""
-BLOCKS = (5.0, 9.4, 7.7, 40.0, 3.5, 48.6)
-"""Ridge of embeddings of what is asked and what was before, of cues of both, numbers, groups: by held-out anchors."""
-DIRECTIONS = 128
-POINTS = 1_536
-WIDTH = 2.0
+BLOCKS = (9.3, 6.7, 30.5, 16.5, 34.1, 373.0, 5.2, 3.0, 21.4)
+"""Ridge of embeddings of what is asked and what was before, of cues of both, numbers, groups, of embeddings of earlier
+answers and the system prompt, of its cues: by held-out anchors."""
+DIRECTIONS = 192
+NEAR_DIRECTIONS = 64
+"""Of them, the first: nearness to a point is measured in so many."""
+POINTS = 2_400
+WIDTH = 1.0
 """Of the kernel: one over it is the share of the median squared distance to the mean."""
-RIDGE, LINEAR = 0.44, 0.3
-SPREAD_WIDTH = 0.6
+RIDGE, LINEAR, WORDS = 0.6, 0.3, 0.5
+SEEN = 4
+"""Anchors that have a piece of a word, from which on it has weights of its own."""
+SPREAD_WIDTH = 0.4
+"""Tiers."""
 PER_LABEL = 40
 """Public questions of a kind that are fitted on, each by `PUBLIC_WEIGHT` of an anchor."""
-PUBLIC_WEIGHT = 0.3
+PUBLIC_WEIGHT = 0.1
 PHRASE_WEIGHT = 0.1
 FOLDS = 5
 SEED = 0
@@ -56,6 +63,8 @@ class Rows(NamedTuple):
 
     numbers: Vector
     """[n, F]."""
+    pieces: NDArray[Any]
+    """[n], each an array of numbers of pieces."""
     wanted: Vector
     """[n, OUTPUTS], NaN where not known."""
     weight: Vector
@@ -84,39 +93,21 @@ def _nearest(points: Any, centres: Any) -> NDArray[np.intp]:
     return np.concatenate(parts)
 
 
-def anchor_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8], *, varied: bool) -> Rows:
-    """`varied`: each also in another form that makes it no harder: behind a system prompt, with tools, after a chat."""
-    found: list[tuple[Any, Vector, int]] = []
-    others = [anchor.body["messages"] for anchor in anchors if len(anchor.body["messages"]) == 1]
-    systems = [anchor.body["messages"][0] for anchor in anchors if anchor.body["messages"][0]["role"] == "system"]
-    for at, anchor in enumerate(anchors):
-        forms = [anchor]
-        if varied:
-            forms.append(_varied(anchor, others, systems, Random(f"{SEED} {at}")))
-        found += [(numbers(asked(form.request()), groups), _wanted(anchor), at) for form in forms]
-    rows, wanted, source = zip(*found, strict=True)
-    return Rows(np.array(rows, np.float64), np.array(wanted), np.ones(len(rows)), np.array(source))
+def anchor_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Rows:
+    read = [numbers(asked(anchor.request()), groups) for anchor in anchors]
+    wanted = np.array([_wanted(anchor) for anchor in anchors])
+    return Rows(*_columns(read), wanted, np.ones(len(read)), np.arange(len(read)))
 
 
-def _varied(anchor: Anchor, others: list[Any], systems: list[Any], chance: Random) -> Anchor:
-    body = deepcopy(anchor.body)
-    messages = body["messages"]
-    kind = chance.choice(("system", "tools", "chat", "limit"))
-    if kind == "system" and messages[0]["role"] != "system":
-        messages.insert(0, chance.choice(systems))
-    elif kind == "tools" and "tools" not in body:
-        function = {"name": "search", "parameters": {"type": "object", "properties": {}}}
-        body["tools"] = [{"type": "function", "function": function}] * chance.randrange(1, 12)
-    elif kind == "chat" and len(messages) == 1 and len(str(messages[0]["content"])) > 60:
-        body["messages"] = [*chance.choice(others), {"role": "assistant", "content": "Sure. " * 20}, *messages]
-    else:
-        body["max_completion_tokens"] = chance.choice((256, 1_024, 4_096, 16_384))
-    return anchor._replace(body=body)
+def _columns(read: Sequence[Numbers]) -> tuple[Vector, NDArray[Any]]:
+    pieces = np.empty(len(read), object)
+    pieces[:] = [each.pieces for each in read]
+    return np.array([each.row for each in read], np.float64), pieces
 
 
 def _wanted(anchor: Anchor) -> Vector:
     row = np.zeros(OUTPUTS)
-    row[DIFFICULTY_OUT] = TIER_DIFFICULTY[anchor.tier]
+    row[TIER_OUT] = anchor.tier
     row[OUTPUT_OUT] = (np.log(anchor.low) + np.log(anchor.high)) / 2
     row[NO_THINKING + anchor.thinking] = 1
     row[TASK_OUT + TASKS.index(Task(anchor.task))] = 1
@@ -129,14 +120,13 @@ def label_rows(labels: Iterable[Label], difficulty: Vector, groups: NDArray[np.u
     rows, wanted = [], []
     for label, hard in zip(labels, difficulty, strict=True):
         row = np.full(OUTPUTS, np.nan)
-        row[DIFFICULTY_OUT] = hard
+        row[TIER_OUT] = np.interp(hard, TIER_DIFFICULTY, range(len(TIER_DIFFICULTY)))
         row[TASK_OUT:] = [float(task is label.task) for task in TASKS]
         for text in chance.sample(label.questions, min(PER_LABEL, len(label.questions))):
-            rows.append(question(text, groups))
+            rows.append(numbers(of_text(text), groups))
             wanted.append(row)
     count = len(rows)
-    source = np.full(count, -1)
-    return Rows(np.array(rows, np.float64), np.array(wanted), np.full(count, PUBLIC_WEIGHT), source)
+    return Rows(*_columns(rows), np.array(wanted), np.full(count, PUBLIC_WEIGHT), np.full(count, -1))
 
 
 def phrase_rows(groups: NDArray[np.uint8]) -> Rows:
@@ -145,17 +135,10 @@ def phrase_rows(groups: NDArray[np.uint8]) -> Rows:
     for phrase in phrases(SEED):
         row = np.full(OUTPUTS, np.nan)
         row[TASK_OUT:] = [float(task is phrase.task) for task in TASKS]
-        rows.append(question(phrase.text, groups))
+        rows.append(numbers(of_text(phrase.text), groups))
         wanted.append(row)
     count = len(rows)
-    return Rows(np.array(rows, np.float64), np.array(wanted), np.full(count, PHRASE_WEIGHT), np.full(count, -1))
-
-
-def question(text: str, groups: NDArray[np.uint8]) -> Any:
-    """The numbers of a bare text, as a user's message."""
-    from router.classify.difficulty import of_text
-
-    return numbers(of_text(text), groups)
+    return Rows(*_columns(rows), np.array(wanted), np.full(count, PHRASE_WEIGHT), np.full(count, -1))
 
 
 def joined(*parts: Rows) -> Rows:
@@ -164,8 +147,8 @@ def joined(*parts: Rows) -> Rows:
 
 def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
     """Arrays of a reader, without what `calibrate` adds."""
-    cue_count = len(cues().names)
-    sizes = (DIMENSIONS, DIMENSIONS, cue_count, cue_count, len(NUMBERS) + RARITY, GROUPS)
+    kinds = len(cues().names)
+    sizes = (*(DIMENSIONS, DIMENSIONS, kinds, kinds), len(NUMBERS) + RARITY, *(GROUPS, DIMENSIONS, DIMENSIONS, kinds))
     scale = 1 / np.sqrt(np.repeat(BLOCKS, sizes))
     weight = rows.weight / rows.weight.sum()
     centre = weight @ rows.numbers
@@ -180,22 +163,25 @@ def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
     first = chance.choice(anchors, min(POINTS * 7 // 8, len(anchors)), replace=False)
     rest = np.flatnonzero(rows.source < 0)
     second = chance.choice(rest, min(POINTS - len(first), len(rest)), replace=False) if len(rest) else rest
-    points = place[np.concatenate([first, second])]
-    kernel = np.exp(-_squares(place, points))
+    near = place[:, :NEAR_DIRECTIONS]
+    points = near[np.concatenate([first, second])]
+    kernel = np.exp(-_squares(near, points))
     inner = np.exp(-_squares(points, points))
-    weights = np.zeros((len(points), OUTPUTS))
-    linear, offset = np.zeros((place.shape[1], OUTPUTS)), np.zeros(OUTPUTS)
+    known, word = _known_words(rows)
+    design = np.hstack([kernel, place, word])
+    ends = np.cumsum([len(points), place.shape[1], len(known)])
+    held = np.diag(np.repeat([1e-6, RIDGE / LINEAR * WIDTH, RIDGE / WORDS], np.diff(ends, prepend=0)))
+    held[: len(points), : len(points)] += RIDGE * inner
+    solved, offset = np.zeros((len(held), OUTPUTS)), np.zeros(OUTPUTS)
     for columns in (slice(0, 1), slice(1, TASK_OUT), slice(TASK_OUT, OUTPUTS)):
         told = ~np.isnan(rows.wanted[:, columns.start])
         each, wanted = rows.weight[told], rows.wanted[told, columns]
         offset[columns] = each @ wanted / each.sum()
-        design = np.hstack([kernel[told], place[told]])
-        held = np.zeros((design.shape[1], design.shape[1]))
-        held[: len(points), : len(points)] = RIDGE * inner
-        held[range(len(points), len(held)), range(len(points), len(held))] = RIDGE / LINEAR * WIDTH
-        normal = (design * each[:, None]).T @ design + held + 1e-6 * np.eye(len(held))
-        solved = np.linalg.solve(normal, (design * each[:, None]).T @ (wanted - offset[columns]))
-        weights[:, columns], linear[:, columns] = solved[: len(points)], solved[len(points) :]
+        weighted = (design[told] * each[:, None]).T
+        solved[:, columns] = np.linalg.solve(weighted @ design[told] + held, weighted @ (wanted - offset[columns]))
+    weights, linear, own = np.split(solved, ends[:2])
+    words = np.zeros((len(embedding.load().vectors), OUTPUTS), np.float16)
+    words[known] = own
     return {
         "groups": groups,
         "centre": (centre @ projection).astype(np.float32),
@@ -205,10 +191,25 @@ def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
         "weights": weights.astype(np.float32),
         "linear": linear.astype(np.float16),
         "offset": offset.astype(np.float32),
-        "spread": np.ones((2, len(SPREAD_AT)), np.float32),
+        "words": words,
+        "levels": np.ones((3, len(TIERS)), np.float32),
         "sharpness": np.float32(5.0),
         "near": np.float32(1.0),
     }
+
+
+def _known_words(rows: Rows) -> tuple[NDArray[np.intp], Vector]:
+    """Numbers of pieces that `SEEN` anchors have [k], and which row has which of them [n, k]."""
+    firsts = np.unique(rows.source, return_index=True)[1]
+    seen = np.bincount(np.concatenate(rows.pieces[firsts]), minlength=len(embedding.load().vectors))
+    known = np.flatnonzero(seen >= SEEN)
+    place = np.full(len(seen), -1)
+    place[known] = range(len(known))
+    words = np.zeros((len(rows.pieces), len(known)))
+    for row, pieces in zip(words, rows.pieces, strict=True):
+        there = place[pieces]
+        row[there[there >= 0]] = 1 / np.sqrt(max(len(pieces), 1))
+    return known, words
 
 
 def _squares(points: Vector, centres: Vector) -> Vector:
@@ -240,22 +241,26 @@ def held_out(rows: Rows, groups: NDArray[np.uint8]) -> HeldOut:
         kept = (rows.source < 0) | ~left[np.maximum(rows.source, 0)]
         found = reader(fit(Rows(*(column[kept] for column in rows)), groups))
         for source in np.flatnonzero(left):
-            row = rows.numbers[first[source]].astype(np.float32)
-            values[source], nearest[source] = found.outputs(row)
+            values[source], nearest[source] = found.outputs(of_row(rows, first[source]))
     return HeldOut(values, nearest, rows.wanted[first])
+
+
+def of_row(rows: Rows, at: int) -> Numbers:
+    return Numbers(rows.numbers[at].astype(np.float32), rows.pieces[at])
 
 
 def calibrate(arrays: dict[str, Any], held: HeldOut) -> None:
     """What held-out anchors say of how sure a reading is."""
     near = float(np.median(held.nearest))
-    apart = np.array(SPREAD_AT)[:, None] - held.values[:, DIFFICULTY_OUT]
+    apart = np.array(TIERS)[:, None] - held.values[:, TIER_OUT]
     weight = np.exp(-0.5 * (apart / SPREAD_WIDTH) ** 2)
-    spread = np.zeros((2, len(SPREAD_AT)))
-    for row, output in enumerate((DIFFICULTY_OUT, OUTPUT_OUT)):
-        squared = (held.values[:, output] - held.wanted[:, output]) ** 2
-        spread[row] = np.sqrt(weight @ squared / weight.sum(axis=1))
+    weight /= weight.sum(axis=1, keepdims=True)
+    hard = np.array(TIER_DIFFICULTY)[held.wanted[:, TIER_OUT].astype(np.intp)]
+    level = np.maximum.accumulate(weight @ hard)
+    of_hard = np.sqrt(np.sum(weight * (hard - level[:, None]) ** 2, axis=1))
+    of_output = np.sqrt(weight @ (held.values[:, OUTPUT_OUT] - held.wanted[:, OUTPUT_OUT]) ** 2)
     losses = {sharp: _log_loss(held, sharp) for sharp in (2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)}
-    arrays["near"], arrays["spread"] = np.float32(near), spread.astype(np.float32)
+    arrays["near"], arrays["levels"] = np.float32(near), np.stack([level, of_hard, of_output]).astype(np.float32)
     arrays["sharpness"] = np.float32(min(losses, key=losses.__getitem__))
 
 
@@ -288,8 +293,8 @@ def metrics(values: NDArray[Any], anchors: Sequence[Anchor]) -> dict[str, float]
     apart = values[:, OUTPUT_OUT] - wanted[:, OUTPUT_OUT]
     thinking = values[:, NO_THINKING:TASK_OUT] @ np.arange(3)
     return {
-        "tau": round(kendall(values[:, DIFFICULTY_OUT], tier), 3),
-        "two_tiers_apart": round(ordered(values[:, DIFFICULTY_OUT], tier), 3),
+        "tau": round(kendall(values[:, TIER_OUT], tier), 3),
+        "two_tiers_apart": round(ordered(values[:, TIER_OUT], tier), 3),
         "task": round(float(right.mean()), 3),
         "output_log_rmse": round(float(np.sqrt((apart**2).mean())), 3),
         "thinking_tau": round(kendall(thinking, np.array([float(anchor.thinking) for anchor in anchors])), 3),

@@ -156,10 +156,6 @@ def _file(part: Part, param: str) -> ChatPart:
     return {"type": "file", "file": file, **_rest(part, "type", "file_data", "filename", "file_id", "file_url")}
 
 
-def _audio(part: Part, param: str) -> ChatPart:
-    return dict(part)
-
-
 def _no_file_id(part: Part, param: str, instead: str) -> None:
     if given(part, "file_id") is not None:
         raise refused(f"{param}.file_id", f"{param}.file_id: no files are stored here: send {instead}.")
@@ -169,7 +165,7 @@ _CONVERTED: dict[str, Callable[[Part, str], ChatPart]] = {
     "input_text": _text,
     "input_image": _image,
     "input_file": _file,
-    "input_audio": _audio,
+    "input_audio": lambda part, _: dict(part),
     "output_text": _text,
 }
 

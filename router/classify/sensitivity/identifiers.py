@@ -77,13 +77,9 @@ class Identifiers(DetectorModel):
         """One value is one finding: what lies within a longer one is left out, unless only it can be replaced."""
         reached: dict[tuple[Path, bool], int] = {}
         kept = []
-        for finding in sorted(own, key=_outermost_first):
+        for finding in sorted(own, key=lambda one: (one.start, -one.end, not one.exact, _ORDER[one.detector])):
             around = {True, finding.exact}
             if all(finding.end > reached.get((finding.path, exact), -1) for exact in around):
                 reached[finding.path, finding.exact] = finding.end
                 kept.append(finding)
         return kept
-
-
-def _outermost_first(finding: Finding) -> tuple[int, int, bool, int]:
-    return finding.start, -finding.end, not finding.exact, _ORDER[finding.detector]
