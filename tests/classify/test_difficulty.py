@@ -65,7 +65,7 @@ def test_what_a_request_brings_along_makes_an_easy_question_no_hard_one(asked: R
 
 
 LENGTHS = {
-    **dict.fromkeys(["Give me a recipe for lasagne", "Write a business plan", "Create a React todo app"], (80, 9_999)),
+    **dict.fromkeys(["Give me a recipe for lasagne", "Write a business plan", "Create a React todo app"], (100, 9_999)),
     **{"Tell me in 80 words about the sea.": (80, 160), "Tell me auf 400 Wörtern about the sea.": (400, 800)},
     "Tell me in no more than 2,000 words about the sea.": (2_000, 4_000),
 }
