@@ -107,6 +107,7 @@ def learned_from(ledger: Ledger) -> Learned:
                 effort=_effort(one.thinking),
                 task=Task(one.task),
                 template=one.template,
+                read_output=0.0,
                 output=one.visible + (one.reasoning or 0) + one.audio,
                 thinking=one.reasoning,
                 first_ms=one.first_ms,

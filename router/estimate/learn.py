@@ -73,7 +73,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     script: str = ""
     """`Estimate.script`."""
     read_output: float = USUAL_OUTPUT
-    """`Estimate.read_output` …"""
+    """`Estimate.read_output`; 0: not known any more, so that it teaches lengths only …"""
     read_thinking: float = USUAL_THINKING
     """… and `Estimate.read_thinking`."""
     output: int | None = None
@@ -208,11 +208,11 @@ class Learned:
         target, output, template = seen.target, seen.output, seen.template
         if self._margins:
             self._calm(target)
-        if template and not seen.cut and seen.task is not None:
+        if template and not seen.cut and seen.task is not None and seen.read_output:
             self._share(seen)
         for kind in self._kinds(seen):
             cell = self._cell((target, seen.effort, kind))
-            cell.add(seen, lengths=True, ratios=seen.task is not None or kind is not ALL)
+            cell.add(seen, lengths=True, ratios=seen.read_output > 0 and (seen.task is not None or kind is not ALL))
         news = self._news.get(target, 0) + 1
         if news * NEWS >= cell.output.count:
             self._recalled.pop(target, None)
