@@ -271,7 +271,7 @@ class Feedback(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
     id: Identifier | None = None
     ids: list[Identifier] | None = Field(None, min_length=1, max_length=MOST)
-    score: float | None = Field(None, ge=0, le=1, allow_inf_nan=False)
+    score: float | None = Field(None, ge=0, le=1, allow_inf_nan=False, strict=True)
     passed: bool | None = Field(None, strict=True)
     source: Name | None = Field(None, description="Who says so, where several do.")
     key: Name | None = Field(None, description="The same key twice counts once.")

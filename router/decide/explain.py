@@ -137,8 +137,8 @@ def _limits(decision: Document, chosen: Weighed) -> list[str]:
     """What the choice was bound by."""
     stakes, out = decision.stakes, {row.why for row in decision.weighed}
     clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
-    if "below_floor" in out and stakes.min_pass_rate is not None:
-        clauses.append(f"others are not surely above the floor of {_rate(stakes.min_pass_rate)}")
+    if "below_floor" in out and (floor := stakes.min_pass_rate) is not None:
+        clauses.append(f"{'none is' if chosen.p < floor else 'no other is'} surely above the floor of {_rate(floor)}")
     clauses += [
         f"{', '.join(row.target for row in decision.weighed if row.why == why)} {words}"
         for why, words in (("over_cost", "may cost too much"), ("too_slow", "may take too long"), ("queued", "queue"))

@@ -109,7 +109,7 @@ def test_each_task_goes_to_the_target_that_pays(tmp_path: Path, upstream: School
             assert outcome == {"source": source, "target": target, "score": 1, "weight": 1}
         sums, houses = ({name: row["p"] for name, row in school.weighed(gateway, reply).items()} for reply in replies)
         assert sums["cheap"] < 0.5 < sums["dear"]
-        assert houses["cheap"] > 0.7
+        assert houses["cheap"] > 0.6
         assert gateway.values("SELECT DISTINCT target FROM outcomes WHERE score = 0") == {("cheap",)}
         gateway.check_books()
 

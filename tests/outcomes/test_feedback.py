@@ -175,7 +175,7 @@ def test_unknown_requests_are_named_and_nothing_is_kept(desk: Desk) -> None:
         *(("ids", {"ids": ids, "score": 1}) for ids in ([], ["a"] * 1_001)),
         ("score", {"id": "a"}),
         ("score", {"id": "a", "score": 1, "passed": True}),
-        *(("score", {"id": "a", "score": score}) for score in (float("nan"), 1.5)),
+        *(("score", {"id": "a", "score": score}) for score in (float("nan"), 1.5, "1", True)),
         ("passed", {"id": "a", "passed": "yes"}),
         ("comment", {"id": "a", "score": 1, "comment": CANARY}),
         *(("source", {"id": "a", "score": 1, "source": source}) for source in ("two words", "")),
