@@ -349,9 +349,8 @@ class Template:
         end = event.find(b'"', self._start)
         if not event.startswith(self._after, end):
             end = event.find(self._after, end)
-            text = event[self._start : max(end, 0)]
             # Every quote follows a backslash: a second string would open with one that does not.
-            if end < 0 or text.count(b'"') != text.count(b'\\"'):
+            if end < 0 or event.count(b'"', self._start, end) != event.count(b'\\"', self._start, end):
                 return None
         padding = end + len(self._after)
         closing = event.find(b'"', padding) if self._tail else padding

@@ -108,11 +108,12 @@ def shipped() -> Catalog:
 
 def in_force() -> dict[str, Table]:
     """The table of each model by which calls are charged now."""
-    return {
-        f"{path.stem}/{short}": tables[0]
-        for path in sorted((_FOLDER / "prices").glob("*.json"))
-        for short, tables in read_tables(path).items()
-    }
+    return {name: tables[0] for name, tables in _tables(_FOLDER).items()}
+
+
+def _tables(folder: Path) -> dict[str, list[Table]]:
+    files = sorted((folder / "prices").glob("*.json"))
+    return {f"{path.stem}/{short}": tables for path in files for short, tables in read_tables(path).items()}
 
 
 def read(folder: Path) -> Catalog:
@@ -124,9 +125,8 @@ def read(folder: Path) -> Catalog:
         for name, row in _read(folder / "licences.yaml", dict[str, _Licence]).items()
     }
     prices = {
-        f"{path.stem}/{short}": {table.version: priced(table.row(), table.version) for table in tables}
-        for path in sorted((folder / "prices").glob("*.json"))
-        for short, tables in read_tables(path).items()
+        name: {table.version: priced(table.row(), table.version) for table in tables}
+        for name, tables in _tables(folder).items()
     }
     written, listed = (
         dict(card for path in sorted(paths) for card in _cards(path.stem, _read(path, CardFile), prices, licences))

@@ -111,7 +111,8 @@ def asked(request: Request) -> Asked:
         others[1],
     )
     after = result[-BEFORE:] if from_tool else ""
-    about = ends if len(ends := "\n".join(system_parts)) <= 2 * SYSTEM else f"{ends[:SYSTEM]} {ends[-SYSTEM:]}"
+    about = "\n".join(system_parts)
+    about = about if len(about) <= 2 * SYSTEM else f"{about[:SYSTEM]} {about[-SYSTEM:]}"
     shown = " ".join(answer[:ANSWER] for answer in answers[-ANSWERS:]) if answers else ""
     return Asked(ask, before, after, about, shown, numbers, words if words and cues().writes(ask) else 0)
 

@@ -95,7 +95,7 @@ def test_each_task_goes_to_the_target_that_pays(tmp_path: Path, upstream: School
         for number in range(6):
             lesson(gateway, how, number * EACH)
             replies = [ask(gateway, how, text) for text in texts]
-            if [model(reply) for reply in replies] == ["dear", "cheap"]:
+            if [*map(model, replies)] == ["dear", "cheap"] and school.weighed(gateway, replies[1])["cheap"]["p"] > 0.7:
                 break
         for reply, target, cost in zip(replies, ("dear", "cheap"), (DEAR_NANO, CHEAP_NANO), strict=True):
             row = gateway.settled(reply.id)
@@ -109,7 +109,7 @@ def test_each_task_goes_to_the_target_that_pays(tmp_path: Path, upstream: School
             assert outcome == {"source": source, "target": target, "score": 1, "weight": 1}
         sums, houses = ({name: row["p"] for name, row in school.weighed(gateway, reply).items()} for reply in replies)
         assert sums["cheap"] < 0.5 < sums["dear"]
-        assert houses["cheap"] > 0.6
+        assert houses["cheap"] > 0.7
         assert gateway.values("SELECT DISTINCT target FROM outcomes WHERE score = 0") == {("cheap",)}
         gateway.check_books()
 

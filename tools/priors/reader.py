@@ -234,15 +234,14 @@ def held_out(rows: Rows, groups: NDArray[np.uint8]) -> HeldOut:
     sources = rows.source.max() + 1
     fold = np.random.default_rng(SEED).permutation(sources) % FOLDS
     values, nearest = np.zeros((sources, OUTPUTS)), np.zeros(sources)
-    of_source = np.unique(rows.source[rows.source >= 0], return_index=True)[1]
-    first = np.flatnonzero(rows.source >= 0)[of_source] if rows.source[0] < 0 else of_source
+    place = np.flatnonzero(rows.source >= 0)
     for number in range(FOLDS):
         left = fold == number
         kept = (rows.source < 0) | ~left[np.maximum(rows.source, 0)]
         found = reader(fit(Rows(*(column[kept] for column in rows)), groups))
         for source in np.flatnonzero(left):
-            values[source], nearest[source] = found.outputs(of_row(rows, first[source]))
-    return HeldOut(values, nearest, rows.wanted[first])
+            values[source], nearest[source] = found.outputs(of_row(rows, place[source]))
+    return HeldOut(values, nearest, rows.wanted[place])
 
 
 def of_row(rows: Rows, at: int) -> Numbers:

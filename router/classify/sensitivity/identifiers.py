@@ -77,7 +77,7 @@ class Identifiers(DetectorModel):
         """One value is one finding: what lies within a longer one is left out, unless only it can be replaced."""
         reached: dict[tuple[Path, bool], int] = {}
         kept = []
-        for finding in sorted(own, key=lambda one: (one.start, -one.end, not one.exact, _ORDER[one.detector])):
+        for finding in sorted(own, key=lambda each: (each.start, -each.end, not each.exact, _ORDER[each.detector])):
             around = {True, finding.exact}
             if all(finding.end > reached.get((finding.path, exact), -1) for exact in around):
                 reached[finding.path, finding.exact] = finding.end
