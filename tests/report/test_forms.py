@@ -304,10 +304,7 @@ def test_a_decision_tells_what_is_at_stake_and_what_was_expected() -> None:
         ({"tactic": Vote(4)}, "asked up to 4 times"),
         ({"tactic": Hedge(2_500)}, "asked as well after 2.5 s"),
         ({"explored": "cheaper"}, f"tried in place of {NAME}, to keep the estimates honest"),
-        (
-            {},
-            f"hard maths: {NAME} is expected to pass .85 for $0.018; a wrong answer costs $0.25; others are not surely",
-        ),
+        ({}, f"hard maths: {NAME} is expected to pass .85 for $0.018; a wrong answer costs $0.25; no other is surely"),
         ({"weighed": (WEIGHED, CHEAPER)}, "local would save $0.013 and pass .35 less often"),
         ({"weighed": (WEIGHED, DEARER)}, "best would cost 3 times as much for +.10, which is not sure enough to leave"),
         ({"weighed": (), "strategy": "ordered"}, f"{NAME}: the first in the route's order that may serve it"),
