@@ -130,13 +130,14 @@ def choose(
     if at_ms is None:
         app = request.limits.app or caller.name
         whole = with_reading(seen, request) if route.name in rules.reading else seen
-        seen = structs.replace(whole, app=app, template=template(request, route.name, app))
+        seen = structs.replace(
+            whole, app=app, template=template(request, route.name, app, caller.organisation or caller.id)
+        )
     now = now_ms() if at_ms is None else at_ms
     special, told = _special(request, seen, targets) if route.name in rules.specialised else (ANYTHING, None)
     queues = queues_of(targets, asks, health.degraded, partial(usual_ms, learned=learned))
-    rough = roughly(request)
-    prefix = None if at_ms is not None or rough < LEAST else _prefix(request, caller, seen.template)
-    cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
+    prefix = None if at_ms is not None or roughly(request) < LEAST else _prefix(request, caller, seen.template)
+    cached = learned.caches.expected(prefix, now) if prefix else COLD
     known = partial(estimate, learned=learned, at_ms=now, holds=at_ms is None, cached=cached)
     estimates = partial(known, task=None if seen.unread else seen.task, template=seen.template, reading=seen.reading)
     demands = rules.screen.guard.demands(seen.classes)

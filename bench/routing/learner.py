@@ -116,6 +116,7 @@ class Learner:
             first_ms=none,
             total_ms=none,
             total_p90_ms=none,
+            cached=none,
             usual_p=self.rates.usual(self._every),
             usual_cost=self._cost(usual) * NANO_PER_USD,
         )

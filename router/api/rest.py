@@ -31,7 +31,7 @@ from router.report.render import as_csv, as_json
 from router.report.report import Report
 from router.telemetry import Values, of_budgets, of_engines, page
 from router.types.account import BudgetStore, Journal, LedgerUnavailable, StoreUnavailable
-from router.types.attempt import PASSED
+from router.types.attempt import CLIENT, PASSED, REVIEWER
 from router.types.clock import created_ms, new_id, now_ms
 from router.types.logged import Said
 from router.types.price import usd_json
@@ -260,7 +260,6 @@ READ_WITHIN_S = 1.5
 """Scope of a key that may judge answers given to any key."""
 MOST = 1_000
 """Requests of one task."""
-_OWN = "client"
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=64)]
 
@@ -294,19 +293,21 @@ def feedback_routes(
             # Another worker reads what was asked, at its next tick.
             await asyncio.sleep(READ_WITHIN_S)
             found = await asyncio.to_thread(answered, ledger, wanted)
-        _check_known(wanted, [name for name, one in found.items() if may_judge(request.state.caller, one)])
-        source = f"{_OWN}.{given.source}" if given.source else _OWN
-        _check_key(given.key, source, score, found)
-        for one in found.values():
+        caller = request.state.caller
+        _check_known(wanted, [name for name, one in found.items() if may_judge(caller, one)])
+        sources = {name: _source(caller, one, given.source) for name, one in found.items()}
+        _check_key(given.key, sources, score, found)
+        for name, one in found.items():
+            source = sources[name]
             count(score >= PASSED, contrary(one, source, score))
             # Under each further name a client's judgement counts half: all of them together never more than two.
-            others = sum(name != source and name.split(".")[0] == _OWN for name in one.told)
+            others = sum(told != source and told.split(".")[0] == source.split(".")[0] for told in one.told)
             weight = 0.5**others / len(found)
             told = _said(one, source, score, weight, given.key or "")
             say(journal, told, one.about, now_ms())
         await journal.committed()
         named = {"ids": given.ids} if given.id is None else {"id": given.id}
-        return answer({"object": "feedback", **named, "score": score, "source": source})
+        return answer({"object": "feedback", **named, "score": score, "source": sources[wanted[0]]})
 
     return router
 
@@ -327,8 +328,18 @@ def _read(body: bytes) -> Feedback:
 
 def may_judge(caller: Caller, one: Answered) -> bool:
     """The key that asked, one of its organisation, or one with the scope."""
+    return _own(caller, one) or FEEDBACK in caller.scopes
+
+
+def _own(caller: Caller, one: Answered) -> bool:
     same = bool(caller.organisation) and caller.organisation == one.organisation
-    return caller.id == one.key_id or same or FEEDBACK in caller.scopes
+    return caller.id == one.key_id or same
+
+
+def _source(caller: Caller, one: Answered, name: str | None) -> str:
+    """Who asked and who may judge all answers are two, so that neither replaces what the other said."""
+    judge = CLIENT if _own(caller, one) else f"{REVIEWER}.{caller.name}"
+    return f"{judge}.{name}" if name else judge
 
 
 def contrary(one: Answered, source: str, score: float) -> int:
@@ -371,9 +382,9 @@ def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
         raise ClientError(404, "not_found", message, param="id" if len(wanted) == 1 else "ids")
 
 
-def _check_key(key: str | None, source: str, score: float, found: Mapping[str, Answered]) -> None:
-    for one in found.values():
-        told = one.told.get(source)
+def _check_key(key: str | None, sources: Mapping[str, str], score: float, found: Mapping[str, Answered]) -> None:
+    for name, one in found.items():
+        told = one.told.get(sources[name])
         if key and told is not None and told.keys.get(key, score) != score:
             raise _wrong("key", "This key came with another score before: send a new one to say something else.")
 

@@ -52,8 +52,8 @@ class Asked(NamedTuple):
     """The beginnings of the assistant's last answers."""
     numbers: tuple[float, ...]
     """[len(NUMBERS)], each from 0 to about 1."""
-    words: int
-    """How many are to be written; 0 where it is not said."""
+    tokens: int
+    """Visible ones of an answer that is as long as the request says; 0 where it does not say."""
 
 
 NUMBERS = (
@@ -80,7 +80,8 @@ def asked(request: Request) -> Asked:
     follows = len(users) > 1 and size < SHORT
     from_tool = last_role in ("tool", "function")
     before = "\n".join(users[:-1])[-BEFORE:] if follows else ""
-    words, sizes = _stated_sizes(ask.lower())
+    lower = ask.lower()
+    sizes = _stated_sizes(lower)
     few = len(answers) >= 2 and sum(map(len, answers)) < 300 * len(answers)
     asks = _logs((size, 7), (width(message) + len(whole) - len(message), 12), (len(whole) - len(ask), 12), (system, 12))
     past = _logs((len(users), 4), (len(answers), 4), (len(answers[-1]) if answers else 0, 9), (tools, 5))
@@ -114,7 +115,9 @@ def asked(request: Request) -> Asked:
     about = "\n".join(system_parts)
     about = about if len(about) <= 2 * SYSTEM else f"{about[:SYSTEM]} {about[-SYSTEM:]}"
     shown = " ".join(answer[:ANSWER] for answer in answers[-ANSWERS:]) if answers else ""
-    return Asked(ask, before, after, about, shown, numbers, words if words and cues().writes(ask) else 0)
+    last = width(answers[-1]) if answers else 0
+    tokens = 0 if from_tool else _stated_tokens(lower, width(message) + len(whole) - len(message), last)
+    return Asked(ask, before, after, about, shown, numbers, tokens)
 
 
 def _messages(request: Request) -> tuple[list[str], list[str], list[str], str, str, int]:
@@ -227,23 +230,65 @@ _failed = re2.compile(rb"error|fail|exception|traceback|denied|not found|timeout
 _amount_words = re2.compile(_PATTERNS["amount_of_words"]).search
 _amount_items = re2.compile(_PATTERNS["amount_of_items"]).search
 _amount_sentences = re2.compile(_PATTERNS["sentences"]).search
-_CARDINALS = {"two": 2, "three": 3, "four": 4, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 
 
-def _stated_sizes(ask: str) -> tuple[int, tuple[float, ...]]:
-    """Words that are asked for, 0 if it is not said; whether they are and how many, likewise of items; of sentences."""
+def _stated_sizes(ask: str) -> tuple[float, ...]:
+    """Whether words are asked for and how many, likewise items; sentences."""
     words, items = _amount_words(ask), _amount_items(ask)
-    number = _number(words.group(1)) if words else 0
-    count = _number(items.group(1)) if items else 0
-    stated, listed = _logs((number, 9), (count, 5))
-    sizes = (float(bool(words)), stated, float(bool(items)), listed)
-    return number, (*sizes, float(bool(_amount_sentences(ask))))
+    stated, listed = _logs((_number(words[1]) if words else 0, 9), (_number(items[1]) if items else 0, 5))
+    return float(bool(words)), stated, float(bool(items)), listed, float(bool(_amount_sentences(ask)))
 
 
 def _number(digits: str) -> int:
     if digits[0].isdigit():
         return int("".join(digit for digit in digits if digit.isdecimal() and digit.isascii())[:6] or 0)
-    return _CARDINALS.get(digits, 4)
+    return int(_AMOUNTS["numbers"].get(digits, 4))
+
+
+# How long an answer gets where the request says so.
+
+_AMOUNTS = table("classify/data/amounts.yaml")
+_KINDS: dict[str, float] = {stem: tokens for tokens, stems in _AMOUNTS["tokens"].items() for stem in stems}
+_LENGTHS = patterns(
+    "classify/data/amounts.yaml",
+    number="|".join(sorted(_AMOUNTS["numbers"], key=len, reverse=True)),
+    kind="|".join(sorted(_KINDS, key=len, reverse=True)),
+)
+_amount, _make, _range = (re2.compile(_LENGTHS[name]) for name in ("amount", "make", "range"))
+_returned, _shorter, _goes_on = (re2.compile(_LENGTHS[name]).search for name in ("returned", "shorter", "goes_on"))
+PER_WORD = 1.4
+"""Tokens; kinds of things with no more are counted wherever a text is to be written: "a 500-word essay"."""
+PER_NUMBER = 2.5
+"""Tokens of each number that is counted, with what stands between two of them."""
+MOST_ITEMS = 20_000
+"""A larger number says how many there are, not how many are to be written."""
+BEGINNING = 60
+"""Characters of an instruction within which it says that all of its material comes back changed."""
+CHARACTERS = 4
+"""Of a token of material."""
+INSTRUCTION, LEAST_MATERIAL, MOST_MATERIAL = 40, 400, 40_000
+"""Characters of a message that are no material; of material that is likely to come back whole."""
+
+
+def _stated_tokens(ask: str, message: int, last_answer: int) -> int:
+    """`message`, `last_answer`: widths. 0: it is not said."""
+    if last_answer and _goes_on(ask):
+        return last_answer // CHARACTERS
+    if _returned(ask[:BEGINNING]) and not _shorter(ask[:MATERIAL]):
+        material = message - INSTRUCTION if message >= SHORT else last_answer
+        return material // CHARACTERS if LEAST_MATERIAL <= material <= MOST_MATERIAL else 0
+    if (counted := _range.search(ask[:SHORT])) and cues().writes(ask):
+        first, last = (["1"] + [number for number in counted.groups() if number])[-2:]
+        return int(abs(_number(last) - _number(first)) * PER_NUMBER)
+    made = _make.search(ask)
+    begin, writes = made.end() if made else len(ask), cues().writes(ask)
+    amounts = []
+    for amount in _amount.finditer(ask[:SHORT]):
+        limit, number, kind, each = amount.groups()
+        per, count = _KINDS[kind], _number(number)
+        if not (limit or each) and count <= MOST_ITEMS and (amount.start() >= begin or (per <= PER_WORD and writes)):
+            amounts.append(count * per)
+    return int(max(amounts, default=0))
 
 
 _WRITING = frozenset({"creative", "long", "letter"})

@@ -1,13 +1,15 @@
 """Eligible targets and their estimates → the order in which they are tried."""
 
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 from typing import Protocol
 
+from msgspec import structs
 from typing_extensions import TypeIs
 
 from router.decide.eligibility import Gate, must_redact, sift
 from router.decide.weigh import Exploration, Ranks, Situation, Takes, explore, hopeless, noted, overtaken, spilled
-from router.types.decision import Candidate, Dropped, Estimate, Plan
+from router.types.decision import Candidate, Dropped, Estimate, Forecast, Plan
 from router.types.request import Request
 from router.types.target import Target
 
@@ -68,7 +70,9 @@ def weighed_plan(
         )
     seen = situation(eligible)
     ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw)
-    steps = _candidates([eligible[at] for at in ranked.order[:MOST_STEPS]], gate, estimate)
+    order, forecast = ranked.order[:MOST_STEPS], seen.forecast
+    candidates = _candidates([eligible[at] for at in order], gate, estimate)
+    steps = tuple([_as_forecast(step, forecast, at) for at, step in zip(order, candidates, strict=True)])
     return Plan(
         route=route,
         strategy=strategy.kind,
@@ -89,6 +93,16 @@ def _in_time(targets: Iterable[Target], gate: Gate) -> tuple[tuple[Target, ...],
     eligible, dropped = sift(targets, gate)
     late = hopeless(eligible, gate.queues, gate.deadline_ms) if gate.queues else ()
     return ((), (*dropped, *late)) if late else (tuple(eligible), tuple(dropped))
+
+
+def _as_forecast(step: Candidate, forecast: Forecast, at: int) -> Candidate:
+    """What is shown of it is what it was chosen by."""
+    expected = [float(column[at]) for column in (forecast.cost, forecast.output, forecast.thinking)]
+    if not isfinite(sum(expected)):
+        return step
+    cost, output, thinking = map(round, expected)
+    known = structs.replace(step.estimate, cost=cost, output_tokens=output, thinking_tokens=thinking)
+    return structs.replace(step, estimate=known)
 
 
 def _candidates(targets: Sequence[Target], gate: Gate, estimate: Estimates) -> tuple[Candidate, ...]:

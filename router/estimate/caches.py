@@ -91,7 +91,7 @@ LONG_LIFETIME_MS = 3_600_000
 """… and where the request asks for long."""
 MOST = 16_384
 """Conversations and templates remembered; the one without an answer for longest is forgotten."""
-HIT_MILLE, WEIGHT = 800, 2
+HIT_MILLE, WEIGHT = 950, 2
 """Thousandths of what should be in a cache that are read from it, before any answer says so; its weight in answers."""
 
 
@@ -124,25 +124,25 @@ class Caches:
         self._sent: dict[int | str, dict[str, _Sent]] = {}
         self._hits: dict[str, Window] = {}
 
-    def expected(self, prefix: Prefix, tokens: float, at_ms: int) -> Mapping[str, float]:
-        """Tokens of a prompt of so many that each target is expected to read from its cache; others read none."""
-        return {target: kept * self._hit(target) for target, kept in self._kept(prefix, tokens, at_ms).items()}
+    def expected(self, prefix: Prefix, at_ms: int) -> Mapping[str, float]:
+        """Tokens of a prompt that each target is expected to read from its cache, at most all of them; others read
+        none."""
+        return {target: kept * self._hit(target) for target, kept in self._kept(prefix, at_ms).items()}
 
-    def _kept(self, prefix: Prefix, tokens: float, at_ms: int) -> Mapping[str, float]:
+    def _kept(self, prefix: Prefix, at_ms: int) -> Mapping[str, int]:
         """Tokens that each target was sent, and should have still."""
         lifetime = LONG_LIFETIME_MS if prefix.long else LIFETIME_MS
-        every: dict[str, float] = {}
-        for key, most in ((prefix.template, tokens * prefix.shared), (prefix.conversation, tokens)):
+        every: dict[str, int] = {}
+        for key in (prefix.template, prefix.conversation):
             for target, sent in self._sent.get(key, {}).items():
-                kept = min(sent.tokens, most)
-                if at_ms - sent.at_ms <= lifetime and kept >= LEAST:
-                    every[target] = max(every.get(target, 0.0), kept)
+                if at_ms - sent.at_ms <= lifetime and sent.tokens >= LEAST:
+                    every[target] = max(every.get(target, 0), sent.tokens)
         return every
 
     def note(self, prefix: Prefix, target: str, usage: Usage, at_ms: int) -> None:
         """An answer of `target` has ended."""
         read, sent = usage.cache_read + usage.cache_read_explicit, usage.input_total
-        kept = self._kept(prefix, sent, at_ms).get(target)
+        kept = min(self._kept(prefix, at_ms).get(target, 0), sent)
         if kept:
             self._hits.setdefault(target, Window()).add(min(int(1_000 * read / kept), 1_000))
         for key, tokens in ((prefix.conversation, sent), (prefix.template, int(sent * prefix.shared))):

@@ -128,18 +128,20 @@ class Forecaster:
         `cached`: tokens of the prompt that targets are expected to have in their caches."""
         known = self._of(targets, request, seen, cap, at_ms)
         bound, choices = _bound(known, request), request.choices
-        each, thinking = _tokens(known, *tokens_read(seen.reading), bound)
+        read = tokens_read(seen.reading)
+        each, thinking = _tokens(known, *read, bound)
         usual_each, usual_thinking = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
         fixed = _input_cost(self._input(targets, request, known), targets, known, cached)
         rate, more = known.rate_out * choices, known.rate_more * choices
         out, written = each * rate + thinking * more, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
         expected = self._rates.expect(seen, known.at)
+        answers = 1.0 if request.max_output is None else _answers(known, *read, bound)
         return Forecast(
-            p=expected.p,
-            p_sd=expected.sd,
-            p_nodes=expected.nodes,
-            p_own_sd=expected.own_sd,
+            p=expected.p * answers,
+            p_sd=expected.sd * answers,
+            p_nodes=expected.nodes * answers,
+            p_own_sd=expected.own_sd * answers,
             outcomes=expected.outcomes,
             cost=fixed + out,
             cost_p10=fixed + out * known.low,
@@ -149,6 +151,7 @@ class Forecaster:
             first_ms=known.first_ms,
             total_ms=known.first_ms + written,
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
+            cached=np.array([cached.get(target.id, 0.0) for target in targets]) if cached else np.zeros(len(targets)),
             usual_p=self._rates.usual(known.at),
             usual_cost=fixed + usual_each * rate + usual_thinking * more,
         )
@@ -255,6 +258,17 @@ def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vect
     """Of one choice: all output, and thinking."""
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
     return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
+
+
+def _answers(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> Vector | float:
+    """Chance that thoughts leave room for the answer below the client's cap on both; 1 for what does not think."""
+    thinking = np.minimum(known.thought * read_thinking, known.most_thought)
+    if not thinking.any():
+        return 1.0
+    room = bound - np.minimum(known.wordiness * read_output, bound / 2)
+    middle = np.log(np.maximum(thinking, 1.0)) - PRIOR_SPREAD**2 / 2
+    chance = 1 / (1 + np.exp(-1.702 * (np.log(np.maximum(room, 1.0)) - middle) / PRIOR_SPREAD))
+    return np.where(thinking >= 1, chance, 1.0)
 
 
 def _bound(known: _Known, request: Request) -> Vector:

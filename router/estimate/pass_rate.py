@@ -15,8 +15,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.errors import LowpassError
-from router.estimate.posterior import Posterior, Prior, Templates, noise
-from router.types.attempt import Outcome
+from router.estimate.posterior import HALF_LIFE_MS, Posterior, Prior, Templates, noise
+from router.types.attempt import CLIENT, Outcome
 from router.types.decision import NODE_WEIGHTS, NODES, Vector
 from router.types.price import NANO_PER_USD, WORST_CASE
 from router.types.request import (
@@ -29,6 +29,7 @@ from router.types.request import (
     TRAITS,
     UNFAMILIARITY,
     Classification,
+    tenant_of,
 )
 from router.types.target import Benchmark, Contract, Target, Task
 
@@ -166,6 +167,14 @@ _OWN_VARIANCES = np.array([0.0001, 0.0016, 0.0225, *[0.0004] * len(TASKS)])
 LEAST = 0.001
 _MEAN = np.full(ABILITIES, 1 / ABILITIES)
 _SHARES = SHARE + np.array([TASKS.index(task) for task in KNOWN])
+MOST_SAID = 4.0
+"""Outcomes: more of one tenant's would let it alone turn everybody's choices."""
+MOST_TENANTS = 16_384
+"""Tenants × targets × tasks remembered; the one without an outcome for longest is forgotten."""
+LEAST_WEIGHT = 1e-4
+"""Of an outcome: less changes nothing."""
+Weights = tuple[tuple[str, str, str, float, int], ...]
+"""Tenant, target, task, outcomes faded by half in each half-life up to then, and when (Unix ms)."""
 _USUAL = np.zeros(len(LEARNED))
 _USUAL[0] = 1
 
@@ -185,6 +194,32 @@ class Expected(NamedTuple):
     """[n]: so many outcomes of each were learned from; what is older counts less."""
 
 
+class Pooled:
+    """How much of what keys said of answers is learned for all: what one tenant says of a target at a task counts at
+    most like `MOST_SAID` answers there, and in full in its own templates. Its requests and its standards are its own,
+    and it may be wrong: w outcomes count like w·M / (w + M)."""
+
+    def __init__(self, weights: Weights = ()) -> None:
+        self._said = {(tenant, target, task): (weight, at_ms) for tenant, target, task, weight, at_ms in weights}
+
+    def weight(self, outcome: Outcome) -> float:
+        """Of one more outcome, or of one that is taken back."""
+        tenant = tenant_of(outcome.template)
+        if not tenant or not outcome.source.startswith(CLIENT):
+            return outcome.weight
+        key = tenant, outcome.target, outcome.task
+        before, at_ms = self._said.pop(key, (0.0, outcome.given_ms))
+        before *= float(0.5 ** (max(outcome.given_ms - at_ms, 0) / HALF_LIFE_MS))
+        after = max(before + outcome.weight, 0.0)
+        self._said[key] = after, max(at_ms, outcome.given_ms)  # the last one is the one used last
+        if len(self._said) > MOST_TENANTS:
+            del self._said[next(iter(self._said))]
+        return MOST_SAID * (after / (after + MOST_SAID) - before / (before + MOST_SAID))
+
+    def state(self) -> Weights:
+        return tuple([(*key, *value) for key, value in self._said.items()])
+
+
 class PassRateModel:
     """Of the policy in force: its targets, in their order. One for a process.
 
@@ -193,6 +228,7 @@ class PassRateModel:
 
     posterior: Posterior
     templates: Templates
+    pooled: Pooled
 
     def __init__(self, targets: Sequence[Target] = ()) -> None:
         self._build(targets)
@@ -204,14 +240,15 @@ class PassRateModel:
         self.restore(state)
 
     def state(self) -> bytes:
-        return msgspec.msgpack.encode((self.posterior.state(), self.templates.state()))
+        return msgspec.msgpack.encode((self.posterior.state(), self.templates.state(), self.pooled.state()))
 
     def restore(self, state: bytes) -> bool:
         """False: the state is of another version, and nothing is known of it."""
         try:
-            posterior, templates = msgspec.msgpack.decode(state, type=tuple[bytes, bytes])
+            posterior, templates, pooled = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, Weights])
         except msgspec.DecodeError:
             return False
+        self.pooled = Pooled(pooled)
         return self.posterior.restore(posterior) and self.templates.restore(templates)
 
     def _build(self, targets: Sequence[Target]) -> None:
@@ -235,6 +272,7 @@ class PassRateModel:
         own[:, at_tasks] += slope[:, None] ** 2 * _variances_apart(covariances)
         self.posterior = Posterior(tuple(self._at), Prior(_COMMON_VARIANCES, own), basis=cards.version)
         self.templates = Templates(tuple(self._at), len(LEARNED))
+        self.pooled = Pooled()
 
     def expect(self, seen: Classification, at: Index) -> Expected:
         """Of the targets with these indexes [n]."""
@@ -283,11 +321,13 @@ class PassRateModel:
         if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
             return False
         expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
-        spread = noise(expected) / outcome.weight
-        residual = outcome.score - expected
-        self.posterior.update(at, traits[LEARNED], residual, spread, outcome.given_ms)
+        spread, residual = noise(expected), outcome.score - expected
+        weight = self.pooled.weight(outcome)
+        if abs(weight) >= LEAST_WEIGHT:
+            self.posterior.update(at, traits[LEARNED], residual, spread / weight, outcome.given_ms)
         if outcome.template:
-            self.templates.observe(outcome.template, at, traits[LEARNED], residual, spread, outcome.given_ms)
+            variance = spread / outcome.weight
+            self.templates.observe(outcome.template, at, traits[LEARNED], residual, variance, outcome.given_ms)
         return True
 
     def widen(self, target: str) -> None:

@@ -152,7 +152,7 @@ def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str
 
 # Experiments of the past as trials of another policy.
 
-_CHOSEN, _PAIRED = ("chosen", "kept"), "first"
+_CHOSEN, _PAIRED = ("chosen", "kept", "nearest"), "first"
 _OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued")
 
 

@@ -206,13 +206,17 @@ Verify = Callable[[Asked], Awaitable[Sequence[Verdict]]]
 """All verifiers of a route. Never raises, never hangs: what breaks says nothing, and is counted."""
 
 
+CLIENT, REVIEWER = "client", "reviewer"
+"""First words of the source of feedback: who asked says so, or a key that may judge all answers."""
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
     """One score of one answer with all that learning needs, so that any process can learn from it later."""
 
     request_id: str
     target: str
     source: str
-    """"verifier.NAME", "judge", "client" …"""
+    """"verifier.NAME", "judge", "client", "reviewer.KEY" …"""
     score: float
     task: Task
     traits: bytes

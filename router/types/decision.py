@@ -192,9 +192,10 @@ class Dropped(Struct, frozen=True):
 
 Why = Literal[
     "chosen", "kept", "first", "second", "explored", "baseline", "dearer", "not_evident", "less_likely", "below_floor",
-    "over_cost", "too_slow", "unknown", "queued",
+    "over_cost", "too_slow", "unknown", "queued", "nearest",
 ]  # fmt: skip
-"""A stable code: why a target was or was not chosen. "kept": the session's; "first", "second": of a pair."""
+"""A stable code: why a target was or was not chosen. "kept": the session's; "first", "second": of a pair; "nearest":
+chosen although it breaks a limit, as all others do by more."""
 
 
 class Weighed(Struct, frozen=True):
@@ -212,6 +213,8 @@ class Weighed(Struct, frozen=True):
     """What the strategy minimised, in nano-USD."""
     why: str
     """A `Why`."""
+    cached_tokens: int = 0
+    """Of its prompt, expected to be read from a cache."""
 
 
 class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -338,6 +341,8 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     """Expected time until the first byte of the answer's body."""
     total_ms: Vector
     total_p90_ms: Vector
+    cached: Vector
+    """Tokens of the prompt that each target has in its cache."""
     usual_p: Vector
     """The pass rate over all of its traffic: what a fixed choice would go by."""
     usual_cost: Vector

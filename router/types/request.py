@@ -389,6 +389,16 @@ def tokens_read(reading: Reading | None) -> tuple[float, float]:
     return mean, float(traits[THINKING]) * SCALES[THINKING]
 
 
+TENANT_DIGITS, TEMPLATE_DIGITS = 8, 24
+"""Digits of a template, the first of which stand for its tenant: zeros where no keys are."""
+
+
+def tenant_of(template: str) -> str:
+    """Empty without keys, and of templates of versions that told no tenants apart."""
+    known = len(template) == TEMPLATE_DIGITS and template[:TENANT_DIGITS].strip("0")
+    return template[:TENANT_DIGITS] if known else ""
+
+
 class Classification(Struct, frozen=True, kw_only=True):
     """`data_class` is the highest of `classes`, and only its name in rows and replies: every class that was seen binds.
 
