@@ -64,10 +64,18 @@ def test_what_a_request_brings_along_makes_an_easy_question_no_hard_one(asked: R
     assert seen(asked)[0].difficulty < 0.15 < seen(PROOF)[0].difficulty - 0.3
 
 
+CHANGES = ("Translate into French: ", "Proofread this:\n\n", "Übersetze ins Deutsche:\n")
+READS = ("Summarize in one sentence: ", "What is it about?\n\n", "Translate only the first sentence: ")
 LENGTHS = {
     **dict.fromkeys(["Give me a recipe for lasagne", "Write a business plan", "Create a React todo app"], (100, 9_999)),
     **{"Tell me in 80 words about the sea.": (80, 160), "Tell me auf 400 Wörtern about the sea.": (400, 800)},
     "Tell me in no more than 2,000 words about the sea.": (2_000, 4_000),
+    **dict.fromkeys(["List 100 French verbs.", "Nenne 80 deutsche Verben", "给我列出100个动词"], (300, 900)),
+    **{"Write fifty haikus about rain.": (800, 2_500), "Give me 20 tips to sleep better": (300, 900)},
+    **dict.fromkeys(["Count to 1000.", "Print the numbers from 500 to 1500, one per line"], (1_500, 5_000)),
+    **dict.fromkeys(["How many of the 100 most frequent verbs are irregular?", "Is 5000 more than 400 lines?"], (1, 200)),
+    **{begin + "The house on the hill is old and its garden large. " * 60: (500, 1_500) for begin in CHANGES},
+    **{begin + "The house on the hill is old and its garden large. " * 60: (1, 300) for begin in READS},
 }
 
 

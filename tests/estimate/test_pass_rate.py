@@ -234,6 +234,35 @@ def test_a_target_that_is_better_at_a_template_than_elsewhere_is_told_from_the_o
     assert (np.ptp(sure.nodes[:, 0]) < np.ptp(none.nodes[:, 0])).all()
 
 
+POISONED, OTHER = (digit * 24 for digit in "12")
+"""Templates of two tenants."""
+
+
+@given(st.lists(st.sampled_from((0.0, 1.0)), min_size=20, max_size=300), st.booleans())
+def test_what_one_tenant_says_moves_the_others_by_little_however_often_and_its_own_template_by_all(
+    said: list[float], back: bool
+) -> None:
+    model, few = (taught(*[(POISONED, "strong", score) for score in scores]) for scores in (said, said[:1]))
+    assert model.pooled.state()[0][3] == len(said)
+    all_alike = taught(*[(POISONED, "strong", 0.0)] * 300)
+    before, others = rates(taught(), OTHER)[1], rates(model, OTHER)[1]
+    assert abs(before - others) <= before - rates(all_alike, OTHER)[1] + 1e-6 < 0.6 * before
+    trusted = PassRateModel((WEAK, STRONG))
+    for _ in said:
+        reviewed = structs.replace(outcome("strong", 0.0, READ), template=POISONED, source="reviewer.qa")
+        assert trusted.observe(reviewed)
+    assert rates(trusted, OTHER)[1] < before / 3
+    assert rates(all_alike, POISONED)[1] < 0.1
+    restored = PassRateModel((WEAK, STRONG))
+    assert restored.restore(model.state())
+    assert restored.pooled.state() == model.pooled.state()
+    if back:
+        for score in said[:0:-1]:
+            taken = structs.replace(outcome("strong", score, READ), template=POISONED, weight=-1.0)
+            assert model.observe(taken)
+        assert rates(model, OTHER) == pytest.approx(rates(few, OTHER), abs=1e-5)
+
+
 GIVEN = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("weak", "strong")), st.floats(0, 1)), max_size=30)
 
 
@@ -260,7 +289,7 @@ def test_what_is_known_survives_a_restart_and_another_policy() -> None:
     assert rates(other, "a") == pytest.approx(usual, abs=1e-5)
     other.adopt((STRONG, WEAK))
     assert rates(other, "a")[::-1] == pytest.approx(usual, abs=1e-5)
-    assert not any(map(model.restore, (b"", b"\x91", b"\xc0", b"\x92\xc4\x00\xc4\x01\xff")))
+    assert not any(map(model.restore, (b"", b"\x91", b"\xc0", b"\x93\xc4\x00\xc4\x01\xff\x90")))
 
 
 def test_memory_has_a_bound_and_the_template_without_news_for_longest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
