@@ -71,6 +71,8 @@ def measure(plot: Path | None = None) -> Report:
         request = anchor.request()
         values.append(reader.outputs(difficulty.numbers(asked(request), reader.groups))[0])
         seen.append(classified(request))
+        if (reading := seen[-1].reading) is not None:
+            values[-1][difficulty.OUTPUT_OUT] = np.log(reading.output)
         forecasts.append(forecaster.forecast(targets, request, seen[-1], 0))
     chosen = np.array([choices(targets, seen, forecasts, price) for price in PRICES])
     counts = np.array([np.bincount(row, minlength=len(targets)) for row in chosen])
