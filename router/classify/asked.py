@@ -286,7 +286,8 @@ def _stated_tokens(ask: str, message: int, last_answer: int) -> int:
     for amount in _amount.finditer(ask[:SHORT]):
         limit, number, kind, each = amount.groups()
         per, count = _KINDS[kind], _number(number)
-        if not (limit or each) and count <= MOST_ITEMS and (amount.start() >= begin or (per <= PER_WORD and writes)):
+        said = (per <= PER_WORD and writes) or (amount.start() >= begin and not limit)
+        if said and not each and count <= MOST_ITEMS:
             amounts.append(count * per)
     return int(max(amounts, default=0))
 
