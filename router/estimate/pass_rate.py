@@ -1,5 +1,6 @@
 """Pass rates: the prior of a model card, the posterior over it, and alarms when a target drifts."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
@@ -148,7 +149,7 @@ def load() -> Cards:
         data = path.read_bytes()
         with np.load(BytesIO(data), allow_pickle=False) as arrays:
             return Cards(arrays["mean"], arrays["covariance"], sha256(data).hexdigest()[:16])
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as problem:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as problem:
         raise CardsError(f"{path} can't be read ({type(problem).__name__}): install lowpass again") from problem
 
 
