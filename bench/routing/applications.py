@@ -1,14 +1,14 @@
 """Applications: each category of a public set is one, with a template of its own, in mixed traffic.
 
-`python -m bench.routing.applications FOLDER SET … [--seeds 5]`: forecasts, choice and exploration are the gateway's own,
-from the shipped priors and what is known of each model; one answer in ten is labelled, of the target that was asked only.
-Failure-priced costs are shares above the best single target in hindsight: what was paid for the first 300 requests, and
-what prompts held out would cost after 500 and 2,000; beside them a table of means by true label of all outcomes of the
-same prompts, and what is paid where every target is asked first, until that many answers of it are labelled (`--first`).
+`python -m bench.routing.applications FOLDER SET … [--seeds 5]`: forecasts, choice and exploration are the gateway's
+own, from the shipped priors and what is known of each model; one answer in ten is labelled, of the target that was
+asked only. Failure-priced costs are shares above the best single target in hindsight: what was paid for the first 300
+requests, and what prompts held out would cost after 500 and 2,000. Beside them a table of means by true label of all
+outcomes of the same prompts; and, as what so few labels allow, Thompson sampling (1933) of single targets that knows
+their mean costs and may try as much as it likes.
 """
 
 import argparse
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -125,20 +125,17 @@ class Gateway:
             self.rates.observe(structs.replace(outcome(place.id, seen, score), template=seen.template))
 
 
-def stream(of: Traffic, price: float, seed: int, first: int) -> dict[str, float]:
+def stream(of: Traffic, price: float, seed: int) -> dict[str, float]:
     rng, truth = np.random.default_rng(seed), of.data.truth
     order = rng.permutation(np.flatnonzero(of.data.scored))
     held = order[: min(len(order) // 4, HELD_OUT)]
     served = order[len(held) :][: max(MARKS)]
     priced, best, gateway = truth.cost + price * (1 - truth.score), best_single(truth, price), Gateway(of, price)
-    paid, figures, labelled = [], dict[str, float](), Counter[int]()
+    paid, figures = [], dict[str, float]()
     for number, prompt in enumerate(served, 1):
         at = gateway.choose(prompt, rng.random())
-        unasked = [row for row in np.flatnonzero(truth.observed[prompt]) if labelled[row] < first]
-        at = unasked[0] if unasked else at
         paid.append(priced[prompt, at] - priced[prompt, best])
         told = rng.random() < LABELLED
-        labelled[at] += told
         gateway.answered(prompt, at, float(truth.score[prompt, at]) if told else None)
         if number == PAID:
             figures["paid, first 300"] = float(np.nansum(paid) / np.nansum(priced[served[:PAID], best]))
@@ -147,6 +144,23 @@ def stream(of: Traffic, price: float, seed: int, first: int) -> dict[str, float]
             figures[f"after {mark}"] = _above(priced, held, [gateway.choose(row) for row in held], best)
     figures["table"] = _above(priced, held, lookup(of, served, held, priced), best)
     return figures
+
+
+def thompson(of: Traffic, price: float, seed: int) -> dict[str, float]:
+    rng, truth = np.random.default_rng(seed), of.data.truth
+    order = rng.permutation(np.flatnonzero(of.data.scored))
+    served = order[min(len(order) // 4, HELD_OUT) :][:PAID]
+    priced, best = truth.cost + price * (1 - truth.score), best_single(truth, price)
+    cost, right, wrong = np.nanmean(truth.cost, 0), np.ones(len(of.targets)), np.ones(len(of.targets))
+    paid = []
+    for prompt in served:
+        value = np.where(truth.observed[prompt], cost + price * (1 - rng.beta(right, wrong)), np.inf)
+        at = int(value.argmin())
+        paid.append(priced[prompt, at] - priced[prompt, best])
+        if rng.random() < LABELLED:
+            right[at] += truth.score[prompt, at]
+            wrong[at] += 1 - truth.score[prompt, at]
+    return {"Thompson, first 300": float(np.nansum(paid) / np.nansum(priced[served, best]))}
 
 
 def _above(priced: Floats, held: Ints, chosen: Sequence[int] | Ints, best: int) -> float:
@@ -163,11 +177,11 @@ def lookup(of: Traffic, served: Ints, held: Ints, priced: Floats) -> Ints:
     return np.array([chosen[name] for name in label[held]])
 
 
-def measure(of: Traffic, seeds: int, first: int) -> dict[float, dict[str, Estimated]]:
+def measure(of: Traffic, seeds: int) -> dict[float, dict[str, Estimated]]:
     """By price of a failure."""
     figures = {}
     for price in PRICES:
-        runs = [stream(of, price, seed, first) for seed in range(seeds)]
+        runs = [stream(of, price, seed) | thompson(of, price, seed) for seed in range(seeds)]
         figures[price] = {name: estimated([run[name] for run in runs]) for name in runs[0]}
     return figures
 
@@ -177,11 +191,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("sets", nargs="+")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first", type=int, default=0, help="labelled answers of each target, before any choice")
     options = parser.parse_args()
     for name in options.sets:
         data = load([options.folder / f"{name}.rows.parquet"], [options.folder / f"{name}.prompts.parquet"], name, ())
-        for price, figures in measure(traffic(data), options.seeds, options.first).items():
+        for price, figures in measure(traffic(data), options.seeds).items():
             shown = [
                 f"{label} {each.value:+.1%} ({each.low:+.1%} … {each.high:+.1%})" for label, each in figures.items()
             ]
