@@ -11,14 +11,14 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Literal
+from typing import IO, Literal
 
 import msgspec
 from msgspec import Struct
 
 from local_serving.spec.spec import Cost, EngineError, EngineSpec
 from local_serving.watch import read as watch_read
-from router.types.target import EngineState, Load, Status
+from router.types.target import EngineState, Status
 
 # Which engines run for this home folder, and whose they are: a file for each, and a lock that ends with its owner.
 
@@ -56,29 +56,20 @@ class Record(Struct, frozen=True, kw_only=True):
         return not self.ended and alive(self.process)
 
 
-class Claim:
-    """The right to run an engine; held until `release` or the end of this process, however that comes."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        os.close(self._descriptor)
-
-
-def claim(folder: Path, name: str) -> Claim | None:
-    """None: another process has it. Raises `EngineError`."""
+def claim(folder: Path, name: str) -> IO[bytes] | None:
+    """The right to run an engine, held until this file is closed or this process ends, however that comes. None:
+    another process has it. Raises `EngineError`."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.fdopen(os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600), "wb")
     except OSError as error:
         raise EngineError(f"can't write {folder}: {error.strerror}; set LOWPASS_HOME") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(descriptor)
+        lock.close()
         return None
-    return Claim(descriptor)
+    return lock
 
 
 def read(folder: Path, name: str) -> Record | None:
@@ -195,21 +186,16 @@ class Standing(Struct, frozen=True, kw_only=True):
 
 
 def standing(one: Record) -> Sequence[Standing]:
-    return asyncio.run(_standing(one))
+    async def rows() -> Sequence[Standing]:
+        return await asyncio.gather(*(_row(one, state) for state in one.states))
+
+    return asyncio.run(rows())
 
 
-async def _standing(one: Record) -> Sequence[Standing]:
-    loads = await asyncio.gather(*(_load(one, state) for state in one.states))
-    return [_row(one, state, load) for state, load in zip(one.states, loads, strict=True)]
-
-
-async def _load(one: Record, state: EngineState) -> Load | None:
-    busy = one.owned and state.status in (Status.READY, Status.DRAINING)
-    return await watch_read(state.url, one.kind, _PATIENCE_S) if busy else None
-
-
-def _row(one: Record, state: EngineState, load: Load | None) -> Standing:
+async def _row(one: Record, state: EngineState) -> Standing:
     killed = not one.owned and not one.ended
+    serves = one.owned and state.status in (Status.READY, Status.DRAINING)
+    load = await watch_read(state.url, one.kind, _PATIENCE_S) if serves else None
     return Standing(
         engine=one.name,
         replica=state.replica,

@@ -88,7 +88,7 @@ class Engine:
         await asyncio.gather(*ends)
         if self._claim:
             self._write(ended=True)
-            self._claim.release()
+            self._claim.close()
             self._claim = None
 
     def _run(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Struct, structs
 
-from router.types.account import LEASE_MS, Amount, Journal
+from router.types.account import LEASE_MS, Amount, Journal, Value
 from router.types.attempt import Attempt, Usage, Verdict
 from router.types.decision import Decision
 from router.types.request import Caller, Request
@@ -26,44 +26,13 @@ INPUT_TOKENS = " + ".join(("input_uncached", *(f"COALESCE({name}, 0)" for name i
 OUTPUT_TOKENS = " + ".join(("output_visible", *(f"COALESCE({name}, 0)" for name in _OUTPUT)))
 """All of an attempt's tokens, in SQL; NULL where its usage is not known."""
 _COLUMNS = (
-    "request_id",
-    "number",
-    "target",
-    "model",
-    "provider",
-    "model_served",
-    "outcome",
-    "upstream_status",
-    "finish_reason",
-    "answered",
-    "thinking",
-    "started_ms",
-    "total_ms",
-    "first_ms",
-    *BUCKETS,
-    "units",
-    "usage_source",
-    "reasoning_source",
-    "service_tier",
-    "region",
-    "violations",
-    "cost",
-    "cost_source",
-    "own_cost",
-    "price_version",
-    "flagged",
-    "classes",
-    "redacted",
-    "region_source",
-    "role",
-    "passed_over",
-    "verdict",
-    "verdicts",
-    "thinking_cost",
-    "cache_saved",
+    *("request_id", "number", "target", "model", "provider", "model_served", "outcome", "upstream_status"),
+    *("finish_reason", "answered", "thinking", "started_ms", "total_ms", "first_ms", *BUCKETS, "units", "usage_source"),
+    *("reasoning_source", "service_tier", "region", "violations", "cost", "cost_source", "own_cost", "price_version"),
+    *("flagged", "classes", "redacted", "region_source", "role", "passed_over", "verdict", "verdicts"),
+    *("thinking_cost", "cache_saved"),
 )
 INSERT = f"INSERT INTO live_attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
-Value = str | int | float | None
 _UNJUDGED: tuple[Value, ...] = (None, "")
 _NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "")
 

@@ -44,9 +44,8 @@ OPEN: dict[str, tuple[str, set[str]]] = {
     "router/testing/upstream/server.py": ("tests: an upstream that listens on loopback", {"http", "httptools"}),
     "router/workers/pool.py": (PAIR, {"open_unix_connection", "socket"}),
     "local_serving/launch/llamacpp.py": ("looks for a free port of loopback", {"socket"}),
-    "local_serving/watch.py": ("asks the operator's engines how busy they are; no text", {"open_connection"}),
+    "local_serving/watch.py": (ENGINES_OF_OTHERS, {"open_connection", "ssl"}),
     "local_serving/launch/supervisor.py": ("looks for free ports of loopback", {"socket"}),
-    "local_serving/launch/replica.py": (ENGINES_OF_OTHERS, {"open_connection", "ssl"}),
 }
 TRANSPORTS = frozenset({"HttpTransport", "LitellmTransport"})
 APP = "router/app.py"

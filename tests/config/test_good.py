@@ -7,8 +7,7 @@ from pathlib import Path
 import yaml
 from msgspec import convert, structs
 
-from router.config import Watcher
-from router.config.check import engines_needed, load
+from router.config.check import Watcher, engines_needed, load
 from router.config.policy import Config
 from router.types.price import Price
 from router.types.request import Modality

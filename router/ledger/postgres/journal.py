@@ -10,7 +10,7 @@ import psycopg
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from router.ledger.migrate import POSTGRES, Dialect, current, migrate, newest, readable
+from router.ledger.migrate import POSTGRES, current, migrate, newest, readable
 from router.ledger.postgres.connection import Encoded, Place, PostgresConnection, StatementRefused, encoded, numbered
 from router.ledger.rows import Connection
 from router.types.account import LedgerUnavailable, Row
@@ -375,17 +375,12 @@ _SIZE = """
 class PostgresLedger:
     """The `Ledger` port over the database of a URL. Raises `SettingError` for a URL that is none."""
 
+    dialect = POSTGRES
+
     def __init__(self, url: Secret) -> None:
         self._place = Place(url)
+        self.name = self._place.name
         self._readable = False
-
-    @property
-    def name(self) -> str:
-        return self._place.name
-
-    @property
-    def dialect(self) -> Dialect:
-        return POSTGRES
 
     def exists(self) -> bool:
         with self.reading(any_version=True) as connection:
