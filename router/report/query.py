@@ -14,7 +14,7 @@ from router.ledger.facts import passes
 from router.ledger.facts.query import Query, Sums, Where
 from router.ledger.rollups import sums
 from router.ledger.rows import EVER_MS, Connection
-from router.report.report import Report, moment
+from router.report.report import Declared, Report, moment
 from router.types.target import Target
 
 # What a report is made from, and what every report tells of itself.
@@ -90,24 +90,11 @@ class Source(Struct, frozen=True, kw_only=True):
         )
 
 
-class Definition(Struct, frozen=True):
-    """One report: what it is called, what may be asked of it, and the pure function that makes it."""
+class Definition(Declared, frozen=True, kw_only=True):
+    """One report: what is declared of it, and the pure function that makes it."""
 
     name: str
-    summary: str
-    """One line for help and navigation."""
     make: Callable[[Source], Report]
-    by: tuple[str, ...] = ()
-    """What it can be grouped by; empty: it has its own groups only."""
-    where: tuple[str, ...] = ()
-    """What it can be filtered by."""
-    needs_subject: bool = False
-    """It is about one request or session, which must be named."""
-    takes_baseline: bool = False
-    timeless: bool = False
-    """It does not say which window it was asked for."""
-    needs_pots: bool = False
-    """It can't be made while the store of the budgets does not answer; others leave that store alone."""
 
 
 # A question as people write it, in words, turned into what a report is asked.

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
 from router.ledger.facts.query import Label, Where
 from router.report.query import Source
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, columns, plots
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, made, plots
 from router.report.statistics import percentile, wilson
 from router.types.attempt import ErrorKind
 
@@ -18,19 +18,6 @@ GIVEN_UP = frozenset({"client_gone", "outrun"})
 """Outcomes that say nothing about a target: its answer was not waited for to the end."""
 REFUSED = frozenset({ErrorKind.CONTEXT_LENGTH, ErrorKind.CONTENT_FILTER, ErrorKind.BAD_REQUEST})
 """It was there, and said that it does not answer such a request."""
-_COLUMNS = columns(
-    "target:label attempts:count answered:count failed:count error_rate:share error_low:share error_high:share",
-    "refused:count? given_up:count? skipped:count? retries:count? fallbacks:count hedge:count? cascade:count?",
-    "vote:count? p50_ms p90_ms p99_ms first_p50_ms first_p90_ms first_p99_ms overhead_p50_us:count",
-    "overhead_p99_us:count",
-)
-_NOTE = (
-    "Attempts: of which anything was sent; skipped: while the target rested after failures. The error rate is failed of"
-    " all that were neither given up (the client left, or another target was quicker) nor refused (too long, filtered,"
-    " malformed); low and high: 95 % (Wilson). Fallbacks: requests that it answered after another target had failed."
-    " Times are of attempts that were answered, first bytes of streams; overhead is what a request took without any"
-    " target being waited for. Percentiles come from buckets: usually right within 12 %, never off by 25 %."
-)
 
 
 class _Seen(Struct):
@@ -69,13 +56,10 @@ class _Seen(Struct):
 def reliability(source: Source) -> Report:
     seen, every = _seen(source)
     ranked = sorted(seen.items(), key=lambda item: (-item[1].asked, item[0]))
-    return Report(
-        name="reliability",
-        title="Reliability by target",
-        columns=_COLUMNS,
-        rows=tuple(_row(name, counts) for name, counts in ranked),
+    return made(
+        "reliability",
+        (_row(name, counts) for name, counts in ranked),
         totals=_row("total", every) if ranked else None,
-        note=_NOTE,
         below=_outcomes(ranked),
         plots=_plots(ranked),
     )
@@ -130,8 +114,7 @@ def _outcomes(ranked: list[tuple[str, _Seen]]) -> tuple[Report, ...]:
         for outcome, count in sorted(seen.outcomes.items(), key=lambda item: (-item[1], item[0]))
         if outcome != OK and count
     )
-    names = columns("target:label outcome:label attempts:count share:share")
-    return (Report(name="outcomes", title="What went wrong", columns=names, rows=rows),) if rows else ()
+    return (made("reliability/outcomes", rows),) if rows else ()
 
 
 def _plots(ranked: list[tuple[str, _Seen]]) -> tuple[Plot, ...]:
