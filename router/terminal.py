@@ -1,7 +1,6 @@
 """What all commands share: settings, the ledger, and how they speak and fail."""
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,4 +107,4 @@ def show(renderable: object) -> None:
     """Anything that rich can draw."""
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 160).print(renderable)
+    Console().print(renderable)

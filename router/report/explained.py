@@ -15,6 +15,7 @@ MOST_FINDINGS = 100
 """Shown; the causes count all."""
 _table = partial(Table, title_justify="left")
 _number = partial(Column, justify="right", no_wrap=True)
+_text = partial(Column, overflow="fold")
 
 
 def table(examined: Examined) -> RenderableType:
@@ -25,10 +26,10 @@ def table(examined: Examined) -> RenderableType:
         f"route {examined.route} ({examined.strategy}), {classes}, task {seen.task}, difficulty {seen.difficulty:.2f}\n"
         f"\n{reason(encode(examined))}"
     )
-    causes = _table("class", "because of", Column("times", justify="right"), title="why it has its classes")
+    causes = _table(_text("class"), _text("because of"), _number("times"), title="why it has its classes")
     for cause in seen.causes:
         causes.add_row(Text(cause.data_class), Text(cause.by), str(cause.count))
-    dropped = _table("target", "reason", "detail", title="not allowed or not able")
+    dropped = _table(*map(_text, ("target", "reason", "detail")), title="not allowed or not able")
     for row in examined.dropped:
         dropped.add_row(row.target, row.reason, row.detail)
     queues = [Text(f"{'spilled' if row.spilled else 'queue'}: {row.told()}") for row in examined.queued]
@@ -52,13 +53,13 @@ def where(path: Path) -> str:
 
 def _findings(examined: Examined) -> Table:
     """Where, never what."""
-    rows = _table("detector", "class", "where", _number("characters"), "", title="what was found")
+    rows = _table(*map(_text, ("detector", "class", "where")), _number("characters"), title="what was found")
     for finding in examined.findings[:MOST_FINDINGS]:
-        place = (Text(where(finding.path)), f"{finding.start}–{finding.end}", "" if finding.exact else "hidden")
-        rows.add_row(Text(finding.detector), Text(finding.data_class), *place)
+        place = f"{finding.start}–{finding.end}{'' if finding.exact else ' hidden'}"
+        rows.add_row(Text(finding.detector), Text(finding.data_class), Text(where(finding.path)), place)
     left = len(examined.findings) - MOST_FINDINGS
     if left > 0:
-        rows.add_row(f"and {left} more", "", "", "", "")
+        rows.add_row(f"and {left} more", "", "", "")
     return rows
 
 
@@ -73,7 +74,7 @@ def _unasked(examined: Examined) -> Text:
 def _weighed(examined: Examined) -> Table:
     """p with its standard deviation, cost with the middle 80 % of what it may be, time to the first byte and in all."""
     numbers = map(_number, ("p", "expected $", "10–90 %", "seconds", "value $"))
-    target, why = Column("target", overflow="fold"), Column("why", no_wrap=True)
+    target, why = _text("target"), Column("why", no_wrap=True)
     rows = _table(target, *numbers, why, title="what was expected of each")
     for row in examined.weighed:
         spread = f"{usd_about(row.cost_nano_p10, 2)}–{usd_about(row.cost_nano_p90, 2)}"
@@ -95,7 +96,7 @@ def _at_stake(stakes: Stakes) -> list[str]:
 
 def _considered(examined: Examined) -> Table:
     numbers = map(_number, ("expected $", "at most $", "tokens in", "out", "out at most"))
-    rows = _table(Column("target", overflow="fold"), "sees", *numbers, title="would be asked, in this order")
+    rows = _table(_text("target"), "sees", *numbers, title="would be asked, in this order")
     for step in examined.considered:
         money = (bytes(step.cost_usd).decode(), bytes(step.hold_usd).decode())
         tokens = map(str, (step.input_tokens, step.output_tokens, step.max_output))

@@ -1,12 +1,15 @@
 """How often each target failed, what stood in for it, how long it took, and how long we did."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import msgspec
 from msgspec import Struct, field
 
+from router.ledger import rows
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
 from router.ledger.facts.query import Label, Where
+from router.ledger.rows import Kept
 from router.report.query import Source
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, made, plots
 from router.report.statistics import percentile, wilson
@@ -60,7 +63,7 @@ def reliability(source: Source) -> Report:
         "reliability",
         (_row(name, counts) for name, counts in ranked),
         totals=_row("total", every) if ranked else None,
-        below=_outcomes(ranked),
+        below=(*_outcomes(ranked), *_skipped(source)),
         plots=_plots(ranked),
     )
 
@@ -108,13 +111,61 @@ def _row(label: str, seen: _Seen) -> Row:
 
 
 def _outcomes(ranked: list[tuple[str, _Seen]]) -> tuple[Report, ...]:
-    rows = tuple(
+    wrong = tuple(
         (name, outcome, count, count / seen.asked if outcome != RESTING else None)
         for name, seen in ranked
         for outcome, count in sorted(seen.outcomes.items(), key=lambda item: (-item[1], item[0]))
         if outcome != OK and count
     )
-    return (made("reliability/outcomes", rows),) if rows else ()
+    return (made("reliability/outcomes", wrong),) if wrong else ()
+
+
+# Targets that were left out of a decision, or stood in its plan and were never asked.
+
+_LOOKED_AT = 2_000
+_LEFT_OUT = {"circuit_open": "circuit", "engine_down": "circuit", "saturated": "queue"}
+"""Reasons of decisions for targets that the policy would have allowed."""
+_SHORT = (ErrorKind.BUDGET, "budget_exceeded")
+
+
+class _Target(Struct, frozen=True):
+    target: str
+    reason: str = ""
+    spilled: bool = False
+
+
+class _Stakes(Struct, frozen=True):
+    deadline_ms: int | None = None
+
+
+class _Decided(Struct, frozen=True):
+    considered: tuple[_Target, ...] = ()
+    dropped: tuple[_Target, ...] = ()
+    queued: tuple[_Target, ...] = ()
+    stakes: _Stakes = _Stakes()
+
+
+def _skipped(source: Source) -> tuple[Report, ...]:
+    counts, (since_ms, until_ms) = Counter[tuple[str, str]](), source.asked.bounds
+    for kept in rows.newest(source.connection, _LOOKED_AT):
+        if since_ms <= kept.started_ms < until_ms and kept.decision is not None:
+            decided = msgspec.json.decode(str(kept.decision["document"]), type=_Decided)
+            counts.update(dict.fromkeys(_passed_by(kept, decided), 1))
+    holds = [where.holds for where in source.asked.where]
+    ranked = [(*names, count) for names, count in sorted(counts.items()) if all(hold(names[0]) for hold in holds)]
+    return (made("reliability/skipped", ranked),) if ranked else ()
+
+
+def _passed_by(kept: Kept, decided: _Decided) -> Iterator[tuple[str, str]]:
+    """Each target with why; its attempts are told elsewhere."""
+    yield from ((each.target, _LEFT_OUT[each.reason]) for each in decided.dropped if each.reason in _LEFT_OUT)
+    yield from ((each.target, "queue") for each in decided.queued if each.spilled)
+    planned, asked = [each.target for each in decided.considered], {attempt["target"] for attempt in kept.attempts}
+    served, why = kept.request["target"], "budget" if decided.stakes.deadline_ms is None else "deadline"
+    if kept.request["status"] == 200 and served in planned:
+        yield from ((target, why) for target in planned[: planned.index(str(served))] if target not in asked)
+    elif kept.request["error"] in _SHORT:
+        yield from ((target, "budget") for target in planned if target not in asked)
 
 
 def _plots(ranked: list[tuple[str, _Seen]]) -> tuple[Plot, ...]:

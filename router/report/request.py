@@ -1,7 +1,7 @@
 """One request, one session, and lists of requests, with every attempt and charge."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -134,13 +134,17 @@ def _text(value: Any) -> str | None:
 # Single requests: the latest ones, and what the rows of one say. Rows are found wherever they are by now.
 
 
+_ADJUSTED = "SELECT id, request_id, cost FROM adjustments WHERE request_id IN ({})"
+
+
 def latest(connection: Connection, most: int) -> Report:
     """The newest requests first."""
     newest = sorted(rows.newest(connection, most), key=lambda kept: (kept.started_ms, kept.id), reverse=True)
-    return made("requests", map(line, newest))
+    costs = _costs(connection, newest)
+    return made("requests", (line(kept, costs[kept.id]) for kept in newest))
 
 
-def line(kept: Kept) -> Row:
+def line(kept: Kept, cost: int | None) -> Row:
     """A request as a row of `requests`. `status` is the client's, an error's code, or the state of what is not
     settled. Cost is what was charged, for one that was recovered after a crash too."""
     request = kept.request
@@ -150,24 +154,24 @@ def line(kept: Kept) -> Row:
     return (
         *(kept.id, kept.started_ms, request["route"], request["target"] or last, _text(status), request["data_class"]),
         *(request[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens")),
-        *(usd(request["cost"]), request["total_ms"]),
+        *(usd(cost), request["total_ms"]),
     )
 
 
-def account(connection: Connection, identifier: str) -> Report | None:
-    """A request's own row as facts; None when there is no such request."""
-    kept = rows.one(connection, identifier)
-    return None if kept is None else facts_of(kept.request)
+def _costs(connection: Connection, kept: Sequence[Kept]) -> dict[str, Any]:
+    """By id, nano-USD: a correction counts at the request that it corrects, where that is among them, and not twice."""
+    costs: dict[str, Any] = {each.id: each.request["cost"] for each in kept}
+    adjusted = connection.execute(_ADJUSTED.format(rows.places(kept)), [*costs]) if kept else ()
+    for identifier, corrected, added in adjusted:
+        costs[corrected] = (costs[corrected] or 0) + added
+        costs[identifier] = None
+    return costs
 
 
-def attempts(connection: Connection, identifier: str) -> Report:
-    kept = rows.one(connection, identifier)
-    return made("attempts", map(tried, () if kept is None else kept.attempts))
-
-
-def facts_of(request: Line) -> Report:
+def facts_of(request: Line, cost: int | None) -> Report:
+    """A request's own row, with what it costs by now."""
     facts: list[Row] = []
-    for name, value in request.items():
+    for name, value in {**request, "cost": cost}.items():
         if name in ("cost", "held") and isinstance(value, int):
             facts.append((f"{name}_usd", usd_text(value)))
         elif name in ("started_ms", "lease_until_ms") and isinstance(value, int):
@@ -255,7 +259,7 @@ def whole_request(source: Source) -> Report:
         *(decision(document) if document else ()),
         *(report for report in more if report.rows),
     )
-    return structs.replace(facts_of(kept.request), below=below)
+    return structs.replace(facts_of(kept.request, _costs(connection, [kept])[kept.id]), below=below)
 
 
 def _decided_only(connection: Connection, identifier: str) -> Report:
@@ -294,14 +298,14 @@ def whole_session(source: Source) -> Report:
     if not kept:
         message = f"The ledger holds no session {source.asked.subject[:80]} in that time."
         raise ClientError(404, "not_found", message, param="subject")
-    names = dict(source.connection.execute(_KEYS).fetchall())
+    names, costs = dict(source.connection.execute(_KEYS).fetchall()), _costs(source.connection, kept[:MOST])
     bookings = charges(kept, source.pots)
     measures = ("input_tokens", "output_tokens", "reasoning_tokens", "cost")
     *tokens, cost = (sum(value for each in kept if isinstance(value := each.request[name], int)) for name in measures)
     more = f" The first {MOST:,} of {len(kept):,} requests." if len(kept) > MOST else ""
     return made(
         "session",
-        (_session_row(each, names) for each in kept[:MOST]),
+        (_session_row(each, costs[each.id], names) for each in kept[:MOST]),
         totals=("total", *(None for _ in _LABELS[1:]), *tokens, usd(cost), None),
         note=declared()["session"].note + more,
         below=(_targets(source, ours), *((bookings,) if bookings.rows else ())),
@@ -319,8 +323,8 @@ def _requests(source: Source, ours: Where) -> list[Kept]:
     return sorted(records, key=lambda record: (record.started_ms, record.id))
 
 
-def _session_row(kept: Kept, names: Mapping[str, str]) -> Row:
-    identifier, time, *rest = line(kept)
+def _session_row(kept: Kept, cost: int | None, names: Mapping[str, str]) -> Row:
+    identifier, time, *rest = line(kept, cost)
     key = str(kept.request["key_id"])
     return (identifier, time, names.get(key, key) or None, *rest)
 

@@ -278,7 +278,7 @@ _MOST = 0.5
 
 
 class Saving(Struct, frozen=True):
-    """One baseline in one group. `answered`: requests; `bounds`: of what was saved, judges apart, in nano-USD."""
+    """One baseline in one group. `answered`: requests; `bounds`: of what was saved, in nano-USD."""
 
     group: Labels
     baseline: Baseline
@@ -402,16 +402,23 @@ def _bounded(source: Source, dimensions: Sequence[str], compared: Sequence[Savin
     """With bounds, of groups that go on all the time."""
     hours = hourly(source, dimensions, {row.baseline.target for row in compared})
     groups = grouped((hour.group, hour) for hour in hours)
-    return [structs.replace(row, bounds=spread(groups.get(row.group, ()), hours, row.baseline)) for row in compared]
+
+    def bounded(row: Saving) -> Saving:
+        between = spread(groups.get(row.group, ()), hours, row.baseline)
+        # No baseline costs less than nothing.
+        low, high = (max(bound - row.outlay.judges, -row.outlay.all) for bound in between or (0, 0))
+        return structs.replace(row, bounds=(low, high) if between else None)
+
+    return list(map(bounded, compared))
 
 
 def _savings_row(row: Saving) -> Row:
-    low, high = (None, None) if row.bounds is None else (bound - row.outlay.judges for bound in row.bounds)
+    low, high = row.bounds or (None, None)
     return (
         *(*row.group, row.baseline.name, row.baseline.target, row.other.requests),
         row.other.requests / row.answered if row.answered else None,
         *map(usd, (row.outlay.all, row.nano, row.saved, low, high)),
-        row.saved / row.nano if row.nano else None,
+        row.saved / dearer if (dearer := max(row.nano, row.outlay.all)) else None,
         *(row.other.chosen_rate, row.other.rate, usd(row.per_pass), row.baseline.correction.factor),
     )
 
@@ -419,6 +426,6 @@ def _savings_row(row: Saving) -> Row:
 def _plots(compared: Sequence[Saving]) -> tuple[Plot, ...]:
     marks = [Mark(label="spent", value=row.outlay.all) for row in compared[:1]]
     for row in compared:
-        low, high = (None, None) if row.bounds is None else (bound + row.outlay.cost for bound in row.bounds)
+        low, high = (None, None) if row.bounds is None else (bound + row.outlay.all for bound in row.bounds)
         marks.append(Mark(label=f"{row.baseline.name}: {row.baseline.target}", value=row.nano, low=low, high=high))
     return plots("What was spent, and what it would have been", Shape.BARS, Kind.USD, marks)

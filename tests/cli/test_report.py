@@ -29,7 +29,7 @@ def home(tmp_path: Path) -> Path:
 def test_without_a_name_it_is_spend(home: Path) -> None:
     done = lowpass(home, "report")
     assert (done.status, done.error) == (0, "")
-    assert ("Spend by target" in done.out, "1.500000001" in done.out) == (True, True)
+    assert ("Spend by target" in done.out, "$1.50" in done.out) == (True, True)
 
 
 def test_all_forms_agree(home: Path) -> None:
@@ -40,7 +40,7 @@ def test_all_forms_agree(home: Path) -> None:
     assert [Decimal(row["cost_usd"]) for row in rows] == [row["cost_usd"] for row in document["rows"]]
     assert {row["day"] for row in rows} == {"2026-11-02"}
     for text in (table, page):
-        assert (text.count("1.500000001"), "\x1b" in text, "\u202e" in text) == (4, False, False)
+        assert (text.count("$1.50"), "\x1b" in text, "\u202e" in text) == (4, False, False)
     assert "&lt;b&gt;bold" in page
     assert {row["tag"] for row in document["rows"]} == {"<b>bold</b>", "\x1b[31mred", "\u202egnihton"}
 
