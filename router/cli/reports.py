@@ -62,7 +62,9 @@ def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
 
 
 def _read(settings: "Settings", name: str, question: "Question") -> "Report":
-    from router.offline import budget_report, policy_targets
+    from msgspec import structs
+
+    from router.offline import budget_report, policy_read
     from router.report.catalog import NAME, contents, definition, read
     from router.types.account import StoreUnavailable
 
@@ -70,8 +72,11 @@ def _read(settings: "Settings", name: str, question: "Question") -> "Report":
         return contents()
     silent = failing(StoreUnavailable, about="the store of the budgets does not answer: ")
     with silent, ledger_there(settings) as ledger:
-        pots = budget_report(settings) if definition(name).needs_pots else None
-        return read(ledger, name, question, policy_targets(settings), pots)
+        about = definition(name)
+        pots = budget_report(settings) if about.needs_pots else None
+        targets, which = policy_read(settings, ledger)
+        answer = read(ledger, name, question, targets, pots)
+        return structs.replace(answer, note=f"{answer.note} {which}") if about.reads_policy else answer
 
 
 def _tell(answer: "Report", wanted: "Wanted", settings: "Settings") -> None:

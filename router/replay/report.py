@@ -6,6 +6,7 @@ from typing import NamedTuple
 from msgspec import Struct, structs
 
 from router.replay.part import Move
+from router.report.charts import dollars
 from router.report.report import Report, Row, made, usd
 
 # What a replay found. Money in nano-USD, passes and refusals in requests; a change is new less old.
@@ -97,7 +98,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
     routes: tuple[Effect, ...]
     total: Effect
     shifts: tuple[Shift, ...]
-    """The most consequential first, like `decisions`."""
+    """Those of the most money first."""
     decisions: tuple[ChangedDecision, ...]
     egress: tuple[Egress, ...]
     unknown: tuple[Unknown, ...]
@@ -123,12 +124,38 @@ def as_report(replayed: Replayed) -> Report:
     return made(
         NAME,
         map(_row, replayed.routes),
-        title=f"Replay under policy {replayed.policy}",
+        title=f"{verdict(replayed)} (replay under policy {replayed.policy})",
         totals=("total", *_row(replayed.total)[1:]),
         since_ms=replayed.since_ms,
         until_ms=replayed.until_ms,
         below=tuple(table for table in tables if table.rows),
     )
+
+
+LEAST_PASSES = 0.05
+"""Right answers that are told from none."""
+
+
+def verdict(replayed: Replayed) -> str:
+    """In one sentence: "$1.52 dearer and 13.8 fewer right answers: no"."""
+    total, terms = replayed.total, any(row.code == "repriced" for row in replayed.unknown)
+    besides = "; another price or model behind a target is not looked at where decisions stay" if terms else ""
+    if not total.changed:
+        return f"Nothing changes{besides}"
+    cost, passes = round(total.cost.value), total.passes.value if abs(total.passes.value) >= LEAST_PASSES else 0.0
+    parts = [f"{dollars(abs(cost))} {'dearer' if cost > 0 else 'cheaper'}" if cost else "as dear"]
+    parts += [f"{abs(passes):,.1f} {'more' if passes > 0 else 'fewer'} right answers" if passes else "as often right"]
+    if refused := round(total.refusals.value):
+        parts.append(f"{abs(refused):,} {'more' if refused > 0 else 'fewer'} refused")
+    return f"{', '.join(parts[:-1])} and {parts[-1]}: {_judged(total, cost, passes)}{besides}"
+
+
+def _judged(total: Effect, cost: int, passes: float) -> str:
+    if all(change.low < 0 < change.high for change in (total.cost, total.passes)):
+        return "by chance it may be either"
+    if cost and passes and (cost > 0) == (passes > 0):
+        return f"{dollars(abs(round(cost / passes)))} for each right answer {'more' if passes > 0 else 'given up'}"
+    return "no" if cost > 0 or passes < 0 else "yes"
 
 
 def _row(effect: Effect) -> Row:

@@ -137,14 +137,18 @@ def ago(at_ms: int, now_ms: int | None) -> str:
 
 _WRAPPED = 24
 """Text may be folded to so many letters before a number has to make room."""
+_FOLDED = 10
+"""Where there is text alone, it may be folded to so many."""
 _FRAME = 3
 """Letters that each column needs beside its text."""
 
 
 def parts(text: Written, width: int) -> Iterator[list[int]]:
-    """Places of columns, part by part; the labels in front of the first number are in each. `width` is in letters."""
+    """Places of columns, part by part; the labels in front of the first number are in each, or else the first column.
+    `width` is in letters."""
     numeric = [column.kind in NUMBERS for column in text.columns]
-    first = numeric.index(True) if True in numeric else len(numeric)
+    foldable = width >= len(numeric) * (_FRAME + _FOLDED)
+    first = numeric.index(True) if True in numeric else len(numeric) if foldable else 1
     labels, rest = list(range(first)), list(range(first, len(numeric)))
     room = width - 1 - sum(_width(text, place) for place in labels)
     part: list[int] = []

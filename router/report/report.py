@@ -240,6 +240,8 @@ class Declared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     takes_baseline: bool = False
     timeless: bool = False
     """It does not say which window it was asked for."""
+    reads_policy: bool = False
+    """What it tells hangs on the policy in force."""
     needs_pots: bool = False
     """It can't be made while the store of the budgets does not answer; others leave that store alone."""
 

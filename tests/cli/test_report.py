@@ -32,6 +32,18 @@ def test_without_a_name_it_is_spend(home: Path) -> None:
     assert ("Spend by target" in done.out, "$1.50" in done.out) == (True, True)
 
 
+def test_what_hangs_on_a_policy_says_which_file_was_read(home: Path, tmp_path: Path) -> None:
+    budgets, other = lowpass(home, "budgets"), tmp_path / "other.yaml"
+    text = " ".join(budgets.out.split())
+    assert ("default.yaml, which is not the policy of the newest request: name that one" in text, budgets.error) == (
+        True,
+        "",
+    )
+    other.write_text("version: 1")
+    note = json.loads(lowpass(home, "report", "vendors", "--json", "--policy", str(other)).out)["note"]
+    assert note.endswith(f"{other} can't be read: what a policy says is left out.")
+
+
 def test_all_forms_agree(home: Path) -> None:
     question = shlex.split("report spend --by tag,day --zone Asia/Tokyo --where target=mini --since 2026-11-01")
     table, page = lowpass(home, *question).out, lowpass(home, *question, "--html").out

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from router.report.charts import OTHERS, TONES, Drawing, draw, exact, said
 from router.report.report import Kind, Mark, Plot, Shape
-from router.types.price import NANO_PER_USD
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 MARKS = st.lists(
     st.builds(Mark, label=st.text(max_size=5), value=st.integers(-(10**18), 10**18), series=st.sampled_from("abc")),
@@ -106,31 +105,13 @@ def test_more_series_than_colours_share_the_last_one_and_what_has_nothing_needs_
     assert drawn(Shape.DAYS, spent, Mark(label="b", value=0), Mark(label="c", value=0, series="x")).legend == ()
 
 
-@each_row(
-    "largest, unit, ticks",
-    [
-        (0, Kind.USD, ["$0", "$0.000000001"]),
-        (760_000_000, Kind.USD, ["$0", "$0.20", "$0.40", "$0.60", "$0.80"]),
-        (10 * NANO_PER_USD, Kind.USD, ["$0", "$2.00", "$4.00", "$6.00", "$8.00", "$10.00"]),
-        (1_234 * NANO_PER_USD, Kind.USD, ["$0", "$500.00", "$1,000.00", "$1,500.00"]),
-        (2, Kind.COUNT, ["0", "1", "2"]),  # none between whole numbers
-    ],
-)
-def test_ticks_are_round(largest: int, unit: Kind, ticks: list[str]) -> None:
-    assert [tick.text for tick in drawn(Shape.DAYS, Mark(label="a", value=largest), unit=unit).up] == ticks
+@each_row("largest, unit, ticks", data(__file__, "ticks.yaml"))
+def test_ticks_are_round_and_none_is_between_whole_numbers(largest: int, unit: str, ticks: list[str]) -> None:
+    mark = Mark(label="a", value=largest)
+    assert [tick.text for tick in drawn(Shape.DAYS, mark, unit=Kind(unit)).up] == ticks
 
 
-@each_row(
-    "value, kind, text",
-    [
-        *((0, Kind.USD, "$0"), (1, Kind.USD, "$0.000000001"), (123_456, Kind.USD, "$0.000123")),
-        *((500_000_000, Kind.USD, "$0.50"), (999_999_999, Kind.USD, "$1.00"), (1_239_000_000, Kind.USD, "$1.24")),
-        *((-11_000_000, Kind.USD, "-$0.011"), (1_234_567 * NANO_PER_USD, Kind.USD, "$1,234,567.00")),
-        *((0.125, Kind.SHARE, "12.5 %"), (0.8125, Kind.RATE, "0.812"), (1.0, Kind.RATE, "1")),
-        *((1.4, Kind.FACTOR, "1.40 ×"), (850, Kind.MS, "850 ms"), (1_250, Kind.MS, "1.25 s")),
-        *((999, Kind.COUNT, "999"), (12_300, Kind.COUNT, "12.3 k"), (4_560_000, Kind.COUNT, "4.56 M")),
-    ],
-)
-def test_units_and_what_is_pointed_at_is_exact(value: float, kind: Kind, text: str) -> None:
-    assert said(value, kind) == text
+@each_row("value, kind, text", data(__file__, "numbers.yaml"))
+def test_units_and_what_is_pointed_at_is_exact(value: float, kind: str, text: str) -> None:
+    assert said(value, Kind(kind)) == text
     assert (exact(1_234_567_890, Kind.USD), exact(12_345, Kind.COUNT)) == ("$1.23456789", "12,345")

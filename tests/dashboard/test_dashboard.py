@@ -275,7 +275,7 @@ def test_a_policy_is_replayed(policy_page: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
     answer = post(policy_page, {"policy": SOUND, "action": "replay", "days": "30"})
     assert answer.status_code == 200
-    assert "Replay under policy" in text_of(Page(answer.text))
+    assert "replay under policy" in text_of(Page(answer.text))
 
 
 def test_a_replay_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
