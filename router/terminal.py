@@ -1,8 +1,7 @@
 """What all commands share: settings, the ledger, and how they speak and fail."""
 
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -104,8 +103,17 @@ def echo_json(value: object) -> None:
     typer.echo(msgspec.json.Encoder(decimal_format="number").encode(value).decode())
 
 
+def show_rows(columns: str, rows: Iterable[Sequence[str | None]]) -> None:
+    """A table of texts, as wide as the terminal; `columns`: as in `router/report/reports.yaml`."""
+    from router.report.render import table
+    from router.report.report import Column, Report
+
+    known = tuple(map(Column.of, columns.split()))
+    show(table(Report(name="", title="", columns=known, rows=tuple(map(tuple, rows)))))
+
+
 def show(renderable: object) -> None:
     """Anything that rich can draw."""
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 160).print(renderable)
+    Console().print(renderable)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, ledger
-from router.terminal import echo_json, errors, fail, failing, ledger_of, ledger_there, settings_of, show
+from router.terminal import echo_json, errors, fail, failing, ledger_of, ledger_there, settings_of, show_rows
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -169,18 +169,21 @@ def upkeep() -> None:
 
 
 def _show_differences(reconciled: "Reconciled") -> None:
-    from rich.table import Table
-
     from router.types.price import usd_text
 
     comparison = reconciled.comparison
-    table = Table("day (UTC)", "model", "billed", "ledger", "difference", "booked", "cause", "explanation")
-    for row in comparison.differences:
-        day = datetime.fromtimestamp(row.day * 86_400, UTC)
-        amounts = (row.billed, row.ledger, row.added, row.booked)
-        table.add_row(f"{day:%Y-%m-%d}", row.model, *map(usd_text, amounts), row.cause, row.explanation)
     if comparison.differences:
-        show(table)
+        rows = (
+            (
+                *(f"{datetime.fromtimestamp(row.day * 86_400, UTC):%Y-%m-%d}", row.model),
+                *map(usd_text, (row.billed, row.ledger, row.added, row.booked)),
+                *(row.cause, row.explanation),
+            )
+            for row in comparison.differences
+        )
+        show_rows(
+            "day:label model:label billed:count ledger:count difference:count booked:count cause explanation", rows
+        )
     sums = f"billed ${usd_text(comparison.billed)}, ledger ${usd_text(comparison.ledger)}"
     summary = f"{reconciled.form}, {comparison.days} days: {sums}, {len(comparison.differences)} differences"
     typer.echo(f"{summary}, {reconciled.corrections} corrections written")

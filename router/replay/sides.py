@@ -50,6 +50,7 @@ class _Seen(Struct, gc=False):
 
 class ConsideredTarget(Struct, gc=False):
     target: str
+    model: str = ""
     redacted: bool = False
 
 
@@ -378,6 +379,11 @@ def same(before: Target | None, after: Target | None) -> bool:
     if before is None or after is None:
         return before is after
     return before is after or _bare(before) == _bare(after)
+
+
+def repriced(before: Target, after: Target) -> bool:
+    """Another model, or another price, behind the same name."""
+    return _bare(before).model != _bare(after).model
 
 
 def alike(old: Side, new: Side, model: str) -> bool:

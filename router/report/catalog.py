@@ -1,6 +1,6 @@
 """All reports by name, and how the question for one is read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import structs
 
@@ -22,125 +22,50 @@ from router.report import (
     request,
     savings,
     spend,
-    thinking,
     vendors,
 )
-from router.report.judged import FINER
 from router.report.query import Definition, Question, Source, asked, named, wrong
 from router.report.render import NO_LABEL
-from router.report.report import Report, columns, iso
+from router.report.report import Report, declared, iso, made
 from router.types.clock import now_ms
 from router.types.target import Target
 
-# All reports by their names. A new one is one file and one entry here: the rest (table, files, pages) is generic.
+# All reports by their names. A new one is a function here and what `reports.yaml` says of it: the rest (table,
+# files, pages) is generic.
 
-REPORTS: Mapping[str, Definition] = {
-    report.name: report
-    for report in (
-        Definition("spend", "What was spent, on what.", spend.spend, by=spend.BY, where=spend.NAMES),
-        Definition(
-            "cost-of-pass",
-            "What a right answer costs by target, task and difficulty, and which target is worth having.",
-            cost_of_pass.cost_of_pass,
-            by=FINER,
-            where=FINER,
-        ),
-        Definition(
-            "savings",
-            "What routing saved against the best, the cheapest or any other single target, and what became of quality.",
-            savings.savings,
-            by=savings.BY,
-            where=("route", "task"),
-            takes_baseline=True,
-        ),
-        Definition(
-            "price-reversal",
-            "Models that are cheaper by list price and were dearer in fact, and how much of that is thinking.",
-            price_reversal.price_reversal,
-            where=("model", "task", "difficulty"),
-        ),
-        Definition(
-            "thinking",
-            "Where thinking goes: tokens and money, what capped it, and what it was for nothing.",
-            thinking.thinking,
-            by=thinking.BY,
-            where=thinking.BY,
-        ),
-        Definition(
-            "budgets",
-            "Limit, spent, held, left and a forecast of each budget; refusals, over-reservation, loop trips.",
-            budgets.report,
-            needs_pots=True,
-        ),
-        Definition(
-            "egress",
-            "Where requests of each class went, and whether the policy of their time allowed it.",
-            egress.egress,
-            where=("class", "target", "region", "policy"),
-        ),
-        Definition(
-            "reliability",
-            "Errors, fallbacks, latency and our own overhead, by target.",
-            reliability.reliability,
-            where=("target",),
-        ),
-        Definition(
-            "vendors",
-            "Concentration by legal entity and jurisdiction, and what is left if one vanishes.",
-            vendors.vendors,
-            where=("route", "class"),
-        ),
-        Definition(
-            "local-vs-api",
-            "Break-even of the local engines at the measured load.",
-            local_vs_api.local_vs_api,
-            where=("route", "class"),
-        ),
-        Definition(
-            "engines",
-            "Hours, tokens, energy and measured price of each local engine, and its price's history.",
-            engines.local_engines,
-            by=("engine", "day"),
-        ),
-        Definition(
-            "request",
-            "Everything known of one request: attempts, decision, every candidate's estimate, charges, outcomes.",
-            request.whole_request,
-            needs_subject=True,
-            timeless=True,
-        ),
-        Definition(
-            "session",
-            "One session: its requests in order, whom they asked, what they cost.",
-            request.whole_session,
-            needs_subject=True,
-        ),
-        Definition("incidents", "What the loop breaker and the region check stopped.", incidents.incidents),
-        Definition("audit", "Who changed keys, limits and charges, and when.", incidents.audit),
-    )
+_MAKE: Mapping[str, Callable[[Source], Report]] = {
+    "spend": spend.spend,
+    "cost-of-pass": cost_of_pass.cost_of_pass,
+    "savings": savings.savings,
+    "price-reversal": price_reversal.price_reversal,
+    "thinking": spend.thinking,
+    "budgets": budgets.report,
+    "egress": egress.egress,
+    "reliability": reliability.reliability,
+    "vendors": vendors.vendors,
+    "local-vs-api": local_vs_api.local_vs_api,
+    "engines": engines.local_engines,
+    "request": request.whole_request,
+    "session": request.whole_session,
+    "incidents": incidents.incidents,
+    "audit": incidents.audit,
 }
-
-
-# The list of all reports, itself a report.
-
+REPORTS: Mapping[str, Definition] = {
+    name: Definition(name=name, make=make, **structs.asdict(declared()[name])) for name, make in _MAKE.items()
+}
 NAME = "list"
+"""Of the list of all reports, itself a report."""
 
 
 def contents() -> Report:
-    rows = [
+    rows = (
         (
             *(report.name, report.summary, ", ".join(report.by) or None, ", ".join(report.where) or None),
             "subject" if report.needs_subject else "baseline" if report.takes_baseline else None,
         )
         for report in REPORTS.values()
-    ]
-    return Report(
-        name=NAME,
-        title="Reports",
-        columns=columns("name summary by where takes?"),
-        rows=tuple(rows),
-        note="Every report takes since, until and zone as well.",
     )
+    return made(NAME, rows)
 
 
 # `where` as people write it, with the labels that the ledger has.

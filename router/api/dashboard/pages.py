@@ -78,7 +78,7 @@ class Pages:
         reports = [one for one in REPORTS.values() if not one.needs_subject]
         self._templates.globals |= {
             "words": words,
-            "written": written,
+            "written": lambda report: written(report, now_ms()),
             "draw": draw,
             "reports": reports,
             "spoken": spoken,
