@@ -169,15 +169,14 @@ class Pipeline:
         observed, breaker = settlement.observed, self._accounting.breaker
         if observed is not None:
             observed.step("classify")
-        check(rules, request, caller)
+        tried, route = set[str](), check(rules, request, caller)
         screened = await rules.screen.look(request, caller, self._sources)
-        tried, route = set[str](), ""
         while True:
             if observed is not None:
                 observed.step("decide")
             decision, gate = self._choose(rules, request, caller, screened, route)
             if not tried and not settlement.internal:
-                if (looped := breaker.check(request, caller, now_ms())) is not None:
+                if (looped := breaker.check(request, caller, gate.now_ms)) is not None:
                     raise await self._turn_away(settlement, decision, loop_detected(looped))
                 settlement.loop = breaker.approaching(request.id)
             elif not tried:
