@@ -74,7 +74,7 @@ class Exchange:
     async def opened(self) -> Self:
         """Returns once status and headers are here."""
         while not self._headers_done:
-            await self._wait()
+            await self._more()
         return self
 
     async def read(self) -> bytes:
@@ -82,7 +82,7 @@ class Exchange:
         if self._paused:
             self._resume()
         while not self._complete:
-            await self._wait()
+            await self._more()
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
 
     def chunks(self) -> AsyncIterator[bytes]:
@@ -96,7 +96,7 @@ class Exchange:
         while not self._chunks:
             if self._complete:
                 raise StopAsyncIteration
-            await self._wait()
+            await self._more()
         data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._buffered = 0
@@ -158,12 +158,14 @@ class Exchange:
                 self._end(reusable=sound and self._keep_alive and not self._surplus)
         elif not sound:
             self.fail(_NOT_HTTP)
+        self._wake()
 
     def lost(self) -> None:
         """The upstream closed the connection: the regular end of a body that states no length, else a cut."""
         framed = any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._raw_headers)
         if self._headers_done and not framed:
             self._end(reusable=False)
+            self._wake()
         else:
             self.fail(_CLOSED)
 
@@ -192,7 +194,6 @@ class Exchange:
             self._raw_headers.clear()
         else:
             self.status, self._headers_done = status, True
-            self._wake()
 
     def on_body(self, data: bytes) -> None:
         if self._ended:
@@ -203,7 +204,6 @@ class Exchange:
         self._progress = True
         if self._buffered > HIGH_WATER:
             self._crowded()
-        self._wake()
 
     def on_message_complete(self) -> None:
         if self._headers_done and not self._ended and self._parser is not None:
@@ -215,8 +215,9 @@ class Exchange:
         self.arrived_ms = None if self._held_up or self._whole else clock_ms()
         connection, self._connection = self._connection, None
         if connection is not None:
+            if self._paused:  # by the last bytes; the next answer must be read
+                connection.resume()
             connection.free(reusable)
-        self._wake()
 
     def _crowded(self) -> None:
         if self._whole and self._buffered > LARGEST_BODY:
@@ -231,11 +232,12 @@ class Exchange:
         if self._connection is not None:
             self._connection.resume()
 
-    async def _wait(self) -> None:
+    def _more(self) -> asyncio.Future[None]:
+        """Done when more of the response is here, or it has failed."""
         if self._failure is not None:
             raise UpstreamFailure(self._failure)
         self._waiter = self._loop.create_future()
-        await self._waiter
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -279,7 +281,6 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         if reusable and not self._transport.is_closing() and not self._transport.get_write_buffer_size():
-            self.resume()  # the last bytes may have filled the buffer; the next answer must be read
             self._release(self)
         else:
             self._transport.abort()
