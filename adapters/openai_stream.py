@@ -296,7 +296,7 @@ def marked(call: Call) -> bool:
 
 def counted(call: Call, usage: Usage | None, choices: Iterable[Choice]) -> Usage | None:
     """`usage` of a whole answer with its thoughts told apart."""
-    if usage is None or not call.target.local:
+    if usage is None or not call.target.provider.local:
         return usage
     between = marked(call)
     thoughts = said = 0

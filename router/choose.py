@@ -213,7 +213,9 @@ def _prefix(request: Request, caller: Caller, template: str) -> Prefix:
     return Prefix(turns, template, min(shared, 1.0), request.caches_long)
 
 
-def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child]) -> Bound:
+def binding(
+    rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child], at_ms: int
+) -> Bound:
     """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
     and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
     limits, requirements = request.limits, rules.screen.guard.demands(decision.classification.classes)
@@ -234,7 +236,6 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
     if tagged and not charged.tags:
         message = f"The budget '{tagged[0]}' has a pot for each tag: say which in x-lowpass-tags."
         raise ClientError(400, "invalid_request_error", message, param="x-lowpass-budget")
-    at_ms = now_ms()
     accounts = rules.accounts.accounts(charged, binds, at_ms)
     if children:
         replaced = {account for child in children for account in child.replaces}

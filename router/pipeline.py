@@ -186,7 +186,8 @@ class Pipeline:
                 raise await self._turn_away(settlement, decision, _unserved(request, decision, self.health))
             if observed is not None:
                 observed.step("reserve")
-            refused = await settlement.reserve(decision, binding(rules, request, caller, decision, children))
+            bound = binding(rules, request, caller, decision, children, gate.now_ms)
+            refused = await settlement.reserve(decision, bound)
             if refused is None:
                 self._record(decision)
                 return decision, gate
@@ -205,7 +206,8 @@ class Pipeline:
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
         try:
             answer = await run_plan(self._dispatcher, job)
-            self._heed(settlement.budget.attempts, answer.step.target.id)
+            if settlement.budget.attempts:
+                self._heed(settlement.budget.attempts, answer.step.target.id)
             return answer
         except UpstreamFailure as error:
             self._heed(settlement.budget.attempts)

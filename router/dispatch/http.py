@@ -72,9 +72,13 @@ class Exchange:
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._raw_headers}
 
     async def opened(self) -> Self:
-        """Returns once status and headers are here."""
-        while not self._headers_done:
-            await self._more()
+        """Returns once status and headers are here; who stops waiting for them gives the response up."""
+        try:
+            while not self._headers_done:
+                await self._more()
+        except asyncio.CancelledError:
+            self.close()
+            raise
         return self
 
     async def read(self) -> bytes:
@@ -376,16 +380,8 @@ class HttpTransport:
             # A kept connection may have been closed at the moment of reuse: once, on a fresh one (RFC 9112 §9.3.1).
             if connection.fresh or exchange.received or failure.failure.kind is not ErrorKind.CUT:
                 raise
-        except asyncio.CancelledError:
-            exchange.close()
-            raise
         connection = await self._connect(origin, _left(timeouts, began))
-        exchange = connection.start(head, request.body, _left(timeouts, began))
-        try:
-            return await exchange.opened()
-        except asyncio.CancelledError:
-            exchange.close()
-            raise
+        return await connection.start(head, request.body, _left(timeouts, began)).opened()
 
     def end(self, base_urls: Iterable[str]) -> None:
         """Nothing more will come from there, though the connections may not say so: what is in progress fails."""

@@ -1,6 +1,7 @@
 """The statements that write requests and attempts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 from msgspec import Struct, structs
@@ -104,7 +105,8 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
     )
 
 
-def joined(classes: Iterable[str]) -> str:
+@lru_cache(4096)
+def joined(classes: frozenset[str]) -> str:
     """Classes as a column holds them; their names have no commas."""
     return ",".join(sorted(classes))
 
@@ -140,6 +142,7 @@ def _usage(usage: Usage) -> tuple[str | int | None, ...]:
     )
 
 
+@lru_cache(4096)
 def _name(said: str) -> str:
     """What a provider calls something. A sentence is no name: it may repeat what it was asked."""
     return said if len(said) <= LONGEST_NAME and not said.encode().translate(None, _NAMED) else "?"
