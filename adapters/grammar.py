@@ -9,6 +9,7 @@ from adapters.chat import Chat, Json, arguments, parse
 from adapters.failure import UNREADABLE
 from adapters.openai_stream import Answer, ChatStream, Choice
 from adapters.sse import frame
+from adapters.usage import Report
 from router.errors import ClientError
 from router.types.attempt import Call, Reply
 from router.types.clock import new_id
@@ -273,14 +274,14 @@ class GrammarStream(ChatStream):
         super()._note(choice)
         self.has_answer = self._answered
 
-    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer) -> bytes:
+    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer, report: Report | None) -> bytes:
         choices = answer.choices or []
         for choice in choices:
             self._written[choice.index] = self._written.get(choice.index, "") + choice.said.text
         if not any(choice.finish_reason or choice.said.text for choice in choices):
             self._opened.update(choice.index for choice in choices)
-            return super()._emit(payload, fields, answer)
-        head = self._stamped(fields, answer)
+            return super()._emit(payload, fields, answer, report)
+        head = self._stamped(fields, answer, report)
         return b"".join([self._turn(head, choice) for choice in choices if choice.finish_reason])
 
     def _turn(self, head: dict[str, Raw], choice: Choice) -> bytes:

@@ -11,13 +11,13 @@ from adapters.failure import UNREADABLE, failure, malformed
 from adapters.grammar import GrammarStream, applies, called, with_grammar
 from adapters.openai_responses import ResponsesStream, respond
 from adapters.openai_stream import (
+    BLANK,
     CHOICES,
     ID_PREFIXES,
     NO_CHOICES,
     NULL,
     Answer,
     ChatStream,
-    absent,
     counted,
     parse,
     plain,
@@ -202,7 +202,8 @@ class OpenAICompatible:
 
     def encode(self, call: Call) -> UpstreamRequest:
         """Raises `ClientError` 400 for tools that can't be put into a grammar (`quirks.grammar_tools`)."""
-        call = completion(call)
+        if call.target.prompt is not None:
+            call = completion(call)
         quirks = call.target.provider.quirks
         body, dropped = dict(call.body), tuple(call.body.keys() & quirks.refuses)
         for name in dropped:
@@ -214,7 +215,8 @@ class OpenAICompatible:
             body = with_grammar(body)
         if quirks.strict_tools:
             body = with_strict(body)
-        _keep_private(call, body)
+        if call.private:
+            _keep_private(call, body)
         if call.endpoint is Endpoint.EMBEDDINGS:
             return _request(call, body, "none", dropped)
         _stream(call, body)
@@ -266,15 +268,14 @@ def _request(call: Call, body: dict[str, Raw], thinking: str, dropped: tuple[str
     headers = {"content-type": "application/json"}
     if call.target.api_key is not None:
         headers["authorization"] = f"Bearer {call.target.api_key.reveal()}"
-    headers |= {name.lower(): value for name, value in call.target.headers.items()}
+    for name, value in call.target.headers.items():
+        headers[name.lower()] = value
     path, sent = PATHS[call.endpoint], msgspec.json.encode(body)
     return UpstreamRequest("POST", path, tuple(headers.items()), sent, thinking, call.request_id, dropped)
 
 
 def _keep_private(call: Call, body: dict[str, Raw]) -> None:
     """Says that nothing may be kept or trained on, in the provider's own words, whatever the client says of it."""
-    if not call.private:
-        return
     body.pop("prompt_cache_retention", None)  # the long one is kept in storage for a day
     for name, value in call.target.provider.quirks.private.items():
         if name != "store" or call.endpoint in _STORING:
@@ -327,12 +328,12 @@ def _think(call: Call, body: dict[str, Raw]) -> str:
 def _identify(call: Call, fields: dict[str, Raw]) -> None:
     """The client's name for the model, and what a client expects but the provider left out."""
     fields["model"] = _raw(call.model)
-    if absent(fields, "object"):
+    if bytes(fields.get("object", NULL)) in BLANK:
         fields["object"] = _raw(_OBJECTS[call.endpoint])
     if call.endpoint is not Endpoint.EMBEDDINGS:
-        if absent(fields, "id"):
+        if bytes(fields.get("id", NULL)) in BLANK:
             fields["id"] = _raw(ID_PREFIXES[call.endpoint] + new_id())
-        if absent(fields, "created"):
+        if bytes(fields.get("created", NULL)) in BLANK:
             fields["created"] = _raw(int(time.time()))
 
 

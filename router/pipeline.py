@@ -169,15 +169,14 @@ class Pipeline:
         observed, breaker = settlement.observed, self._accounting.breaker
         if observed is not None:
             observed.step("classify")
-        check(rules, request, caller)
+        tried, route = set[str](), check(rules, request, caller)
         screened = await rules.screen.look(request, caller, self._sources)
-        tried, route = set[str](), ""
         while True:
             if observed is not None:
                 observed.step("decide")
             decision, gate = self._choose(rules, request, caller, screened, route)
             if not tried and not settlement.internal:
-                if (looped := breaker.check(request, caller, now_ms())) is not None:
+                if (looped := breaker.check(request, caller, gate.now_ms)) is not None:
                     raise await self._turn_away(settlement, decision, loop_detected(looped))
                 settlement.loop = breaker.approaching(request.id)
             elif not tried:
@@ -187,7 +186,8 @@ class Pipeline:
                 raise await self._turn_away(settlement, decision, _unserved(request, decision, self.health))
             if observed is not None:
                 observed.step("reserve")
-            refused = await settlement.reserve(decision, binding(rules, request, caller, decision, children))
+            bound = binding(rules, request, caller, decision, children, gate.now_ms)
+            refused = await settlement.reserve(decision, bound)
             if refused is None:
                 self._record(decision)
                 return decision, gate
@@ -206,7 +206,8 @@ class Pipeline:
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
         try:
             answer = await run_plan(self._dispatcher, job)
-            self._heed(settlement.budget.attempts, answer.step.target.id)
+            if settlement.budget.attempts:
+                self._heed(settlement.budget.attempts, answer.step.target.id)
             return answer
         except UpstreamFailure as error:
             self._heed(settlement.budget.attempts)

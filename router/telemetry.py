@@ -299,29 +299,27 @@ class Telemetry:
         self.overhead.add((), overhead_us / 1_000_000)
         if held is not None:
             self.held += held
-            self.held_used += sum([attempt.cost.nano for attempt in attempts])
         for attempt in attempts:
-            self._attempt(attempt.target.id, attempt)
-
-    def _attempt(self, name: str, attempt: Attempt) -> None:
-        cost, usage = attempt.cost, attempt.usage
-        self.attempts[name, attempt.outcome] += 1
-        self.cost[name] += cost.nano
-        self.own_cost[name] += cost.nano if cost.own is None else cost.own
-        self.thinking_cost[name] += cost.thinking or 0
-        if cost.saved:
-            (self.saved if cost.saved > 0 else self.extra)[name] += abs(cost.saved)
-        self.calls.add((name,), attempt.total_ms / 1000)
-        if attempt.first_ms is not None:
-            self.first_bytes.add((name,), attempt.first_ms / 1000)
-        if usage is not None:
-            self.tokens[name, "input"] += usage.input_total
-            self.tokens[name, "output"] += usage.output_total
-            if usage.output_reasoning is not None:
-                self.tokens[name, "reasoning"] += usage.output_reasoning
-            if usage.cached or usage.written:
-                self.tokens[name, "cache_read"] += usage.cached
-                self.tokens[name, "cache_write"] += usage.written
+            name, cost, usage = attempt.target.id, attempt.cost, attempt.usage
+            self.attempts[name, attempt.outcome] += 1
+            self.cost[name] += cost.nano
+            self.held_used += 0 if held is None else cost.nano
+            self.own_cost[name] += cost.nano if cost.own is None else cost.own
+            self.thinking_cost[name] += cost.thinking or 0
+            if cost.saved:
+                (self.saved if cost.saved > 0 else self.extra)[name] += abs(cost.saved)
+            self.calls.add((name,), attempt.total_ms / 1000)
+            if attempt.first_ms is not None:
+                self.first_bytes.add((name,), attempt.first_ms / 1000)
+            if usage is not None:
+                self.tokens[name, "input"] += usage.input_total
+                self.tokens[name, "output"] += usage.output_total
+                if usage.output_reasoning is not None:
+                    self.tokens[name, "reasoning"] += usage.output_reasoning
+                cached, written = usage.cached, usage.written
+                if cached or written:
+                    self.tokens[name, "cache_read"] += cached
+                    self.tokens[name, "cache_write"] += written
 
     def values(self) -> Values:
         """In the event loop: it is one moment's."""

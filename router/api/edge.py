@@ -3,7 +3,6 @@
 import asyncio
 import re
 import socket
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -121,7 +120,7 @@ STARTED_A_TURN = 8
 """Requests that begin in one turn of the event loop, each about a millisecond of work: then streams go on, and
 `/health/live` is answered, while hundreds of requests wait that came at once."""
 
-_CREDENTIALS = (b"authorization", b"x-api-key", b"api-key")
+_ONCE = frozenset({b"host", b"transfer-encoding", b"authorization", b"x-api-key", b"api-key"})
 """Headers of which a proxy in front and lowpass might each take another one."""
 _HOST = re.compile(rb"[\w.:%\[\]!$&'()*+,;=~-]*[ \t]*", re.ASCII)
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -154,34 +153,26 @@ class ServerTurns(ServerState):
     def __init__(self) -> None:
         super().__init__()
         self._loop = asyncio.get_running_loop()
-        self._waiting = deque[tuple[RequestResponseCycle, ASGI3Application]]()
+        self._waiting: list[tuple[RequestResponseCycle, ASGI3Application]] = []
         self._started = 0
 
     def start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Begins the request in this turn of the loop, or in one of the next."""
-        if cycle.scope["path"] == ALIVE:
-            self._begin(cycle, app)
-            return
-        self._waiting.append((cycle, app))
-        if not self._started:
-            self._loop.call_soon(self._next_turn)
-        self._start_some()
-
-    def _next_turn(self) -> None:
-        self._started = 0
-        self._start_some()
-        if self._started:
-            self._loop.call_soon(self._next_turn)
-
-    def _start_some(self) -> None:
-        while self._waiting and self._started < STARTED_A_TURN:
+        if cycle.scope["path"] != ALIVE:
+            if not self._started:
+                self._loop.call_soon(self._next_turn)
+            if self._started == STARTED_A_TURN:
+                self._waiting.append((cycle, app))
+                return
             self._started += 1
-            self._begin(*self._waiting.popleft())
-
-    def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         task = self._loop.create_task(cycle.run_asgi(app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
+
+    def _next_turn(self) -> None:
+        waiting, self._waiting, self._started = self._waiting, [], 0
+        for cycle, app in waiting:
+            self.start(cycle, app)
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -273,21 +264,22 @@ class ClientConnection(HttpToolsProtocol):
 
     def _check_head(self) -> None:
         """Refuses what the parser lets pass."""
-        hosts = [value for name, value in self.headers if name == b"host"]
         version = self.parser.get_http_version()
         if version != "1.1" and version != "1.0":
             raise _unsound(f"lowpass speaks HTTP/1.1, not HTTP/{version}.")
         if self.parser.get_method() == b"CONNECT":
             raise ClientError(405, "method_not_allowed", "lowpass is no proxy for other protocols.")
-        if len(hosts) > 1 or not (hosts or version == "1.0"):
+        once: dict[bytes, bytes] = {}
+        for name, value in self.headers:
+            if name in once:
+                raise _unsound(f"Send one header `{name.decode()}`.", name.decode())
+            if name in _ONCE:
+                once[name] = value
+        if version == "1.1" and b"host" not in once:
             raise _unsound("Send one header `host`.", "host")
-        if hosts and not _HOST.fullmatch(hosts[0]):
+        if not _HOST.fullmatch(once.get(b"host", b"")):
             raise _unsound("The header `host` is no name of a host.", "host")
-        for credential in _CREDENTIALS:
-            if sum([name == credential for name, _ in self.headers]) > 1:
-                raise _unsound(f"Send one header `{credential.decode()}`.", credential.decode())
-        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
-        if codings and (len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
+        if once.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
             raise _unsound("lowpass reads no other transfer coding than `chunked`.", "transfer-encoding")
         if len(self.headers) > MOST_HEADERS:
             raise _too_large()

@@ -23,7 +23,6 @@ from router.api.text import (
     limits,
     messages,
     others,
-    wide,
 )
 from router.errors import ClientError
 from router.outcomes.judge import Ask
@@ -44,6 +43,7 @@ _SHAPES: dict[Endpoint, msgspec.json.Decoder[Any]] = {
     Endpoint.COMPLETIONS: msgspec.json.Decoder(Completion),
     Endpoint.EMBEDDINGS: msgspec.json.Decoder(Embedding),
 }
+_ASCII = bytes(range(128))
 _STRUCTURED = ("json_schema", "json_object")
 
 
@@ -251,11 +251,11 @@ def _request(
         endpoint=endpoint,
         model=fields.model,
         body=body,
-        passages=tuple(read.all),
+        passages=(*read.passages, *read.documents),
         unscannable=frozenset(read.unscannable) if read.unscannable else _ALL_READ,
         prompt_bytes=len(prompt),
         dense_bytes=dense(prompt),
-        wide_bytes=wide(prompt),
+        wide_bytes=0 if prompt.isascii() else len(prompt.translate(None, _ASCII)),
         images=media.images,
         audio_seconds=media.seconds,
         file_bytes=media.files,

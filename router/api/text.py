@@ -292,10 +292,6 @@ class Readable:
         self.unscannable: set[Modality] = set()
         self._left = MOST_DECODED
 
-    @property
-    def all(self) -> list[Passage]:
-        return self.passages + self.documents if self.documents else self.passages
-
     def payload(self, path: Path, text: str, role: str, modality: Modality, least: int = 1) -> None:
         """What may be base64 of at least so many characters: a document where that is a text."""
         media = inline(text, least)
@@ -388,7 +384,6 @@ BASE64 = (3, 4)
 _SMALL = bytes(range(97, 123))
 _TEXT_WORDS = 12
 """Words are so long at most, on average: a text with fewer blanks is something else."""
-_ASCII = bytes(range(128))
 _TEXT_KNOWN = msgspec.json.Decoder(list[Message])
 _LOOSE = msgspec.json.Decoder(list[LooseMessage])
 _TEXT_TEXTUAL = b'"[{'
@@ -410,7 +405,7 @@ class Content(Struct, frozen=True):
 
     count: int
     read: Readable
-    kinds: frozenset[str]
+    kinds: frozenset[str] = frozenset()
     media: Media = NO_MEDIA
 
 
@@ -422,11 +417,6 @@ def dense(data: bytes) -> int:
         return len(data)
     # A blank is part of the word behind it; before digits it is a token of its own.
     return len(others) - min(blanks, len(data) - len(others))
-
-
-def wide(data: bytes) -> int:
-    """Bytes beyond ASCII."""
-    return 0 if data.isascii() else len(data.translate(None, _ASCII))
 
 
 def messages(raw: Raw) -> Content:
@@ -471,8 +461,9 @@ def _read(known: list[Message]) -> Content:
                 _part(("messages", number, "content", place), part, message.role, read)
         if message.name or message.refusal or message.tool_calls or message.tool_call_id:
             read.passages += _beside(("messages", number), message)
-    kinds = frozenset(part.type for part in parts)
-    return Content(len(known), read, kinds, _media(parts) if parts else NO_MEDIA)
+    if not parts:
+        return Content(len(known), read)
+    return Content(len(known), read, frozenset(part.type for part in parts), _media(parts))
 
 
 def _beside(path: Path, message: Message) -> Iterator[Passage]:

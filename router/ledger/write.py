@@ -1,6 +1,7 @@
 """The statements that write requests and attempts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 from msgspec import Struct, structs
@@ -73,7 +74,8 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
     )
 
 
-def joined(classes: Iterable[str]) -> str:
+@lru_cache(4096)
+def joined(classes: frozenset[str]) -> str:
     """Classes as a column holds them; their names have no commas."""
     return ",".join(sorted(classes))
 
@@ -109,6 +111,7 @@ def _usage(usage: Usage) -> tuple[str | int | None, ...]:
     )
 
 
+@lru_cache(4096)
 def _name(said: str) -> str:
     """What a provider calls something. A sentence is no name: it may repeat what it was asked."""
     return said if len(said) <= LONGEST_NAME and not said.encode().translate(None, _NAMED) else "?"
@@ -235,7 +238,15 @@ def lose(journal: Journal, request_id: str) -> None:
 
 def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
     served, attempts = outcome.served, outcome.attempts
-    usages = [attempt.usage for attempt in attempts if attempt.usage is not None]
+    tokens_in = tokens_out = 0
+    reasoning: int | None = None
+    for number, attempt in enumerate(attempts, 1):
+        journal.add(INSERT, attempt_row(request_id, number, attempt))
+        if (usage := attempt.usage) is not None:
+            tokens_in += usage.input_total
+            tokens_out += usage.output_total
+            if usage.output_reasoning is not None:
+                reasoning = (reasoning or 0) + usage.output_reasoning
     journal.change(
         _SETTLE,
         (
@@ -248,17 +259,15 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
             outcome.thinking,
             int(outcome.overrun),
             ", ".join(outcome.lowered),
-            sum([usage.input_total for usage in usages]),
-            sum([usage.output_total for usage in usages]),
-            _reasoning(usages),
+            tokens_in,
+            tokens_out,
+            reasoning,
             outcome.total_ms,
             outcome.first_ms,
             outcome.overhead_us,
             request_id,
         ),
     )
-    for number, attempt in enumerate(attempts, 1):
-        journal.add(INSERT, attempt_row(request_id, number, attempt))
 
 
 def record(journal: Journal, decision_id: str, now_ms: int, policy: str, document: bytes) -> None:
@@ -270,8 +279,3 @@ def read(journal: Journal, decision: Decision, document: bytes) -> None:
     seen = decision.classification
     journal.change(_READ, (seen.task.value, seen.difficulty, decision.id))
     journal.change(_READ_DECISION, (document.decode(), decision.id))
-
-
-def _reasoning(usages: Sequence[Usage]) -> int | None:
-    known = [usage.output_reasoning for usage in usages if usage.output_reasoning is not None]
-    return sum(known) if known else None

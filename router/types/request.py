@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
+from functools import cached_property
 from math import exp
 from typing import Annotated, Literal, Protocol, TypeAlias
 
@@ -113,7 +114,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 NO_LIMITS = Limits()
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, dict=True):
     """One request. `body` keeps every top-level field as the bytes the client sent; nothing unknown is lost."""
 
     id: str
@@ -165,7 +166,7 @@ class Request(Struct, frozen=True, kw_only=True):
         """All passages, a line each."""
         return "\n".join(passage.text for passage in self.passages)
 
-    @property
+    @cached_property
     def choices(self) -> int:
         """Answers that are generated and charged."""
         return max(self.n, self.best_of) * self.prompts

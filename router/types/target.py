@@ -404,7 +404,7 @@ class Target(Struct, frozen=True, kw_only=True):
         """An answer that its client left is read to its end. Remote providers write unstreamed ones to the end."""
         if self.abandoned is not None:
             return self.abandoned is Abandoned.READ_ON
-        return not self.local and (not stream or self.provider.abandoned is Abandoned.READ_ON)
+        return not self.provider.local and (not stream or self.provider.abandoned is Abandoned.READ_ON)
 
     @property
     def local(self) -> bool:
