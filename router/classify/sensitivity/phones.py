@@ -20,6 +20,7 @@ from router.classify.sensitivity.context_rules import (
     named,
     names_other,
     near,
+    recorded,
     trimmed,
     whole,
 )
@@ -86,8 +87,12 @@ def _in_table(text: str, start: int, end: int) -> bool:
 
 
 def _plain(text: str, start: int, end: int) -> Iterator[Span]:
-    if not isbn.is_valid(text[start:end]):
+    if not isbn.is_valid(text[start:end]) and not recorded(text, start, end, _is_dialled):
         yield from _trunk(text, start, end)
+
+
+def _is_dialled(digits: str) -> bool:
+    return digits[0] == "0" != digits[1]
 
 
 def _said(text: str, start: int, end: int) -> bool:
