@@ -128,11 +128,9 @@ def choose(
     targets = listed if at_ms is not None else learned.measured.priced(listed)
     seen, strategy = screened.classification, route.strategy
     if at_ms is None:
-        app = request.limits.app or caller.name
+        app, tenant = request.limits.app or caller.name, caller.organisation or caller.id
         whole = with_reading(seen, request) if route.name in rules.reading else seen
-        seen = structs.replace(
-            whole, app=app, template=template(request, route.name, app, caller.organisation or caller.id)
-        )
+        seen = structs.replace(whole, app=app, template=template(request, route.name, app, tenant))
     now = now_ms() if at_ms is None else at_ms
     special, told = _special(request, seen, targets) if route.name in rules.specialised else (ANYTHING, None)
     plain = len(targets) == 1 and targets[0].engine is None

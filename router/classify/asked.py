@@ -83,7 +83,8 @@ def asked(request: Request) -> Asked:
     lower = ask.lower()
     sizes = _stated_sizes(lower)
     few = len(answers) >= 2 and sum(map(len, answers)) < 300 * len(answers)
-    asks = _logs((size, 7), (width(message) + len(whole) - len(message), 12), (len(whole) - len(ask), 12), (system, 12))
+    long = width(message) + len(whole) - len(message)
+    asks = _logs((size, 7), (long, 12), (len(whole) - len(ask), 12), (system, 12))
     past = _logs((len(users), 4), (len(answers), 4), (len(answers[-1]) if answers else 0, 9), (tools, 5))
     given = _logs((len(result), 10), (request.max_output or 0, 10), (request.images, 3))
     first = width(users[0][:2_000]) if len(users) > 1 else 0
@@ -116,7 +117,7 @@ def asked(request: Request) -> Asked:
     about = about if len(about) <= 2 * SYSTEM else f"{about[:SYSTEM]} {about[-SYSTEM:]}"
     shown = " ".join(answer[:ANSWER] for answer in answers[-ANSWERS:]) if answers else ""
     last = width(answers[-1]) if answers else 0
-    tokens = 0 if from_tool else _stated_tokens(lower, width(message) + len(whole) - len(message), last)
+    tokens = 0 if from_tool else _stated_tokens(lower, long, last)
     return Asked(ask, before, after, about, shown, numbers, tokens)
 
 
@@ -260,8 +261,8 @@ PER_WORD = 1.4
 """Tokens; kinds of things with no more are counted wherever a text is to be written: "a 500-word essay"."""
 PER_NUMBER = 2.5
 """Tokens of each number that is counted, with what stands between two of them."""
-MOST_ITEMS = 20_000
-"""A larger number says how many there are, not how many are to be written."""
+MOST_STATED = 50_000
+"""Tokens: a larger number says how many there are, not how many are to be written."""
 BEGINNING = 60
 """Characters of an instruction within which it says that all of its material comes back changed."""
 CHARACTERS = 4
@@ -281,15 +282,14 @@ def _stated_tokens(ask: str, message: int, last_answer: int) -> int:
         first, last = (["1"] + [number for number in counted.groups() if number])[-2:]
         return int(abs(_number(last) - _number(first)) * PER_NUMBER)
     made = _make.search(ask)
-    begin, writes = made.end() if made else len(ask), cues().writes(ask)
+    begin = made.end() if made else len(ask)
     amounts = []
     for amount in _amount.finditer(ask[:SHORT]):
         limit, number, kind, each = amount.groups()
-        per, count = _KINDS[kind], _number(number)
-        said = (per <= PER_WORD and writes) or (amount.start() >= begin and not limit)
-        if said and not each and count <= MOST_ITEMS:
-            amounts.append(count * per)
-    return int(max(amounts, default=0))
+        per, asked_for = _KINDS[kind], amount.start() >= begin and not limit
+        if not each and (asked_for or (per <= PER_WORD and cues().writes(ask))):
+            amounts.append(_number(number) * per)
+    return int(max([tokens for tokens in amounts if tokens <= MOST_STATED], default=0))
 
 
 _WRITING = frozenset({"creative", "long", "letter"})

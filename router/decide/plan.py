@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from typing import Protocol
 
+import numpy as np
 from msgspec import structs
 from typing_extensions import TypeIs
 
@@ -70,9 +71,8 @@ def weighed_plan(
         )
     seen = situation(eligible)
     ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw)
-    order, forecast = ranked.order[:MOST_STEPS], seen.forecast
-    candidates = _candidates([eligible[at] for at in order], gate, estimate)
-    steps = tuple([_as_forecast(step, forecast, at) for at, step in zip(order, candidates, strict=True)])
+    order = ranked.order[:MOST_STEPS]
+    steps = _as_forecast(_candidates([eligible[at] for at in order], gate, estimate), order, seen.forecast)
     return Plan(
         route=route,
         strategy=strategy.kind,
@@ -95,14 +95,16 @@ def _in_time(targets: Iterable[Target], gate: Gate) -> tuple[tuple[Target, ...],
     return ((), (*dropped, *late)) if late else (tuple(eligible), tuple(dropped))
 
 
-def _as_forecast(step: Candidate, forecast: Forecast, at: int) -> Candidate:
-    """What is shown of it is what it was chosen by."""
-    expected = [float(column[at]) for column in (forecast.cost, forecast.output, forecast.thinking)]
-    if not isfinite(sum(expected)):
-        return step
-    cost, output, thinking = map(round, expected)
-    known = structs.replace(step.estimate, cost=cost, output_tokens=output, thinking_tokens=thinking)
-    return structs.replace(step, estimate=known)
+def _as_forecast(steps: Sequence[Candidate], order: Sequence[int], forecast: Forecast) -> tuple[Candidate, ...]:
+    """What is shown of steps is what they were chosen by; what has no number there stays as it was estimated."""
+    rows = np.stack([forecast.cost, forecast.output, forecast.thinking])[:, order].T.tolist()
+    shown = list(steps)
+    for at, (step, row) in enumerate(zip(steps, rows, strict=True)):
+        if isfinite(sum(row)):
+            cost, output, thinking = map(round, row)
+            known = structs.replace(step.estimate, cost=cost, output_tokens=output, thinking_tokens=thinking)
+            shown[at] = structs.replace(step, estimate=known)
+    return tuple(shown)
 
 
 def _candidates(targets: Sequence[Target], gate: Gate, estimate: Estimates) -> tuple[Candidate, ...]:

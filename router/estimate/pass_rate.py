@@ -205,8 +205,8 @@ class Pooled:
 
     def weight(self, outcome: Outcome) -> float:
         """Of one more outcome, or of one that is taken back."""
-        tenant = tenant_of(outcome.template)
-        if not tenant or not outcome.source.startswith(CLIENT):
+        tenant = tenant_of(outcome.template) if outcome.source.startswith(CLIENT) else ""
+        if not tenant:
             return outcome.weight
         key = tenant, outcome.target, outcome.task
         before, at_ms = self._said.pop(key, (0.0, outcome.given_ms))

@@ -73,7 +73,9 @@ LENGTHS = {
     **dict.fromkeys(["List 100 French verbs.", "Nenne 80 deutsche Verben", "给我列出100个动词"], (300, 900)),
     **{"Write fifty haikus about rain.": (800, 2_500), "Give me 20 tips to sleep better": (300, 900)},
     **dict.fromkeys(["Count to 1000.", "Print the numbers from 500 to 1500, one per line"], (1_500, 5_000)),
-    **dict.fromkeys(["How many of the 100 most frequent verbs are irregular?", "Is 5000 more than 400 lines?"], (1, 200)),
+    **dict.fromkeys(
+        ["How many of the 100 most frequent verbs are irregular?", "Is 5000 more than 400 lines?"], (1, 200)
+    ),
     **{begin + "The house on the hill is old and its garden large. " * 60: (500, 1_500) for begin in CHANGES},
     **{begin + "The house on the hill is old and its garden large. " * 60: (1, 300) for begin in READS},
 }
