@@ -132,7 +132,11 @@ def backup(ledger: Ledger, file: Path, told: Told = lambda _: None) -> Copied:
             _write(ledger, raw, told)
             raw.flush()
             os.fsync(raw.fileno())
-        _keep_name(file.parent)
+        folder = os.open(file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # keeps the file's name
+        finally:
+            os.close(folder)
         return check(file)
     except BaseException:
         file.unlink()
@@ -159,7 +163,9 @@ def restore(ledger: Ledger, file: Path, told: Told = lambda _: None) -> Copied:
     copied = check(file)
     if copied.version > newest(ledger.dialect):
         raise LedgerTooNew(f"{file} is of version {copied.version} of the ledger: install a newer lowpass")
-    _refuse_to_overwrite(ledger)
+    if version := ledger.version():
+        with ledger.reading(any_version=True) as connection:
+            _check_empty(ledger.name, connection, tables(version))
     ledger.migrate(copied.version, lose_data=True)
     try:
         with ledger.writing() as connection:
@@ -228,13 +234,6 @@ def _exactly(packed: gzip.GzipFile, length: int) -> bytes:
     return data
 
 
-def _refuse_to_overwrite(ledger: Ledger) -> None:
-    version = ledger.version()
-    if version:
-        with ledger.reading(any_version=True) as connection:
-            _check_empty(ledger.name, connection, tables(version))
-
-
 def _check_empty(name: str, connection: Connection, known: Sequence[Table]) -> None:
     for table in known:
         if table.name not in MADE_BY_A_START and (count := table.count(connection)):
@@ -290,11 +289,3 @@ def _insert(ledger: Ledger, connection: Connection, table: Table, rows: Sequence
     """What is there already was made by a trigger."""
     then = "ON CONFLICT DO NOTHING" if table.name == "budget_windows" else ""
     insert(connection, table.name, table.columns, rows, ledger.dialect.given, then)
-
-
-def _keep_name(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

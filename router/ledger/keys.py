@@ -131,7 +131,8 @@ def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, st
     secret, key = _secret(), Key(id=new_id(), terms=terms, created_ms=now_ms(), expires_ms=terms.expires_ms)
     with transaction(connection):
         note(connection, actor, "key created", terms.name, {"id": key.id, **_told(terms)})
-        _refuse_twice(connection, terms.name)
+        if any(row.terms.name == terms.name and row.revoked_ms is None for row in every(connection)):
+            raise ValueError(f"there is a key named '{terms.name}' already: revoke it first, or choose another name")
         row = {"id": key.id, "hash": _hashed(secret), "created_ms": key.created_ms, "expires_ms": key.expires_ms}
         row |= _columns(terms)
         connection.execute(_KEYS_INSERT, [row.get(column) for column in _COLUMNS])
@@ -199,11 +200,6 @@ def callers(connection: Connection) -> dict[bytes, Caller]:
 def used(journal: Journal, identifiers: Iterable[str], at_ms: int) -> None:
     for identifier in identifiers:
         journal.change(_USED, (at_ms, identifier))
-
-
-def _refuse_twice(connection: Connection, name: str) -> None:
-    if any(key.terms.name == name and key.revoked_ms is None for key in every(connection)):
-        raise ValueError(f"there is a key named '{name}' already: revoke it first, or choose another name")
 
 
 def _secret() -> str:

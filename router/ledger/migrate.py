@@ -221,16 +221,14 @@ class Table(Struct, frozen=True):
             rows = connection.execute(f"SELECT {', '.join(self.columns)} FROM {self.name}").fetchall()  # noqa: S608
             yield from [rows] if rows else []
             return
-        places, last = [self.columns.index(name) for name in self.key], None
-        while rows := self._page(connection, last):
+        places = [self.columns.index(name) for name in self.key]
+        key, beyond, last = ", ".join(self.key), "", list[Any]()
+        select = f"SELECT {', '.join(self.columns)} FROM {self.name}"  # noqa: S608
+        most = PAGE_OF_BLOBS if self.blobs else PAGE
+        while rows := connection.execute(f"{select}{beyond} ORDER BY {key} LIMIT ?", (*last, most)).fetchall():
             yield rows
             last = [rows[-1][place] for place in places]
-
-    def _page(self, connection: Connection, last: Sequence[Any] | None) -> list[Sequence[Any]]:
-        key, places = ", ".join(self.key), ", ".join("?" * len(self.key))
-        beyond = "" if last is None else f" WHERE ({key}) > ({places})"
-        statement = f"SELECT {', '.join(self.columns)} FROM {self.name}{beyond} ORDER BY {key} LIMIT ?"  # noqa: S608
-        return connection.execute(statement, (*(last or ()), PAGE_OF_BLOBS if self.blobs else PAGE)).fetchall()
+            beyond = f" WHERE ({key}) > ({', '.join('?' * len(last))})"
 
     def count(self, connection: Connection) -> int:
         return int(connection.execute(f"SELECT COUNT(*) FROM {self.name}").fetchone()[0])  # noqa: S608
@@ -241,11 +239,9 @@ def tables(version: int) -> tuple[Table, ...]:
     """Out of the migrations themselves, in the order in which they are made."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, to=version)
-        return tuple(_table(connection, name) for (name,) in connection.execute(_TABLES).fetchall())
-
-
-def _table(connection: sqlite3.Connection, name: str) -> Table:
-    columns = connection.execute(_COLUMNS, (name,)).fetchall()
-    keyed = sorted((place, column) for column, _, place in columns if place)
-    blobs = any(kind == "BLOB" for _, kind, _ in columns)
-    return Table(name, tuple(column for column, *_ in columns), tuple(column for _, column in keyed), blobs)
+        found = []
+        for (name,) in connection.execute(_TABLES).fetchall():
+            columns, kinds, places = zip(*connection.execute(_COLUMNS, (name,)).fetchall(), strict=True)
+            key = [column for place, column in sorted(zip(places, columns, strict=True)) if place]
+            found.append(Table(name, columns, tuple(key), "BLOB" in kinds))
+        return tuple(found)

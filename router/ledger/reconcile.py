@@ -56,6 +56,11 @@ class Form(Struct, frozen=True):
     item: tuple[str, ...] = ()
     contains: bool = False
 
+    @property
+    def columns(self) -> Iterator[tuple[str, ...]]:
+        """Names of each column that it needs."""
+        return filter(None, (self.day, self.cost, self.currency, self.model, self.item))
+
 
 class Billed(Struct, frozen=True):
     """One line: days since 1970 (UTC), what was billed, and nano-USD."""
@@ -78,10 +83,10 @@ def read(lines: Sequence[str]) -> tuple[str, list[Billed]]:
     """The name of the form, and all lines that have an amount. Raises `StatementError`, with all mistakes."""
     for at, header in enumerate(csv.reader(lines[:_PREAMBLE])):
         names = [name.strip().lower().lstrip("\ufeff") for name in header]
-        form = next((form for form in _known().forms if _fits(form, names)), None)
+        form = next((form for form in _known().forms if all({*names} & {*some} for some in form.columns)), None)
         if form is not None:
             return form.name, _billed(form, names, lines[at + 1 :], at + 2)
-    known = "; ".join(f"{form.name}: {_wanted(form)}" for form in _known().forms)
+    known = "; ".join(f"{row.name}: {', '.join(map(' or '.join, row.columns))}" for row in _known().forms)
     raise StatementError(f"line 1: these are the columns of no export that is known. Known: {known}")
 
 
@@ -101,16 +106,6 @@ def _known() -> _Statements:
 def is_fee(item: str) -> bool:
     """It is billed beside the tokens of a model."""
     return any(word in item.lower() for word in _known().fees)
-
-
-def _fits(form: Form, names: Sequence[str]) -> bool:
-    needed = (form.day, form.cost, form.currency, form.model, form.item)
-    return all(any(name in names for name in some) for some in needed if some)
-
-
-def _wanted(form: Form) -> str:
-    needed = (form.day, form.cost, form.currency, form.model, form.item)
-    return ", ".join(" or ".join(some) for some in needed if some)
 
 
 def _billed(form: Form, names: Sequence[str], lines: Sequence[str], first: int) -> list[Billed]:

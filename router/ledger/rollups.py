@@ -87,8 +87,13 @@ def sums(connection: Connection, query: Query) -> Sums:
             beyond = progress(connection, grouping.name)
             _add_hours(connection, grouping, window, found)
         else:
-            _refuse_expired(connection, window)
-        _add_rows(connection, window, beyond, found)
+            expired_ms = progress(connection, EXPIRED)
+            if expired_ms > (window.since_ms or 0):
+                raise Expired(expired_ms, window.dimensions)
+        of_rows = _attempts if query.table == attempts.TABLE else _offers
+        of_rows(connection, window, _LIVE, (NOT_MOVED, []), found)
+        if beyond < progress(connection, MOVED):
+            of_rows(connection, window, _PAST, ("r.position > ?", [beyond]), found)
     return found
 
 
@@ -124,12 +129,6 @@ def _windows(query: Query) -> list[Query]:
     cuts += [(first, last)] if first is None or first != last else []
     cuts += [(last, until)] if last != until else []
     return [structs.replace(query, since_ms=begin, until_ms=end) for begin, end in cuts]
-
-
-def _refuse_expired(connection: Connection, query: Query) -> None:
-    expired_ms = progress(connection, EXPIRED)
-    if expired_ms > (query.since_ms or 0):
-        raise Expired(expired_ms, query.dimensions)
 
 
 def _add_hours(connection: Connection, grouping: Grouping, query: Query, found: Sums) -> None:
@@ -180,13 +179,6 @@ def _holds(where: Where, label: Label) -> bool:
     """By their texts, as in a database: what is asked for comes as text."""
     text = None if label is None else str(label)
     return any(text == (None if wanted is None else str(wanted)) for wanted in where.labels) != where.inverted
-
-
-def _add_rows(connection: Connection, query: Query, beyond: int, found: Sums) -> None:
-    of_rows = _attempts if query.table == attempts.TABLE else _offers
-    of_rows(connection, query, _LIVE, (NOT_MOVED, []), found)
-    if beyond < progress(connection, MOVED):
-        of_rows(connection, query, _PAST, ("r.position > ?", [beyond]), found)
 
 
 Condition = tuple[str, list[Value]]
