@@ -193,13 +193,14 @@ class Pipeline:
     async def _count(
         self, targets: Sequence[str], decision: Decision, gate: Gate, rules: Rules, counts: dict[str, Count | None]
     ) -> bool:
-        """Into `counts`, at those `targets` (else those of the plan) that are not there. Returns whether any could be
-        counted."""
+        """Into `counts`, at those `targets` that are not there; without any, at the plan's, and no engine is asked.
+        Returns whether any could be counted."""
         efforts = {step.target.id: step.estimate.effort for step in decision.plan.steps}
-        fresh = [target for target in targets or efforts if target not in counts]
-        for target in fresh:
-            counts[target] = await count(self._dispatcher, rules.config.targets[target], gate, efforts.get(target, ""))
-        return any(counts[target] is not None for target in fresh)
+        fresh = [name for name in targets or efforts if name not in counts]
+        for name in fresh:
+            target, effort = rules.config.targets[name], efforts.get(name, "")
+            counts[name] = await count(self._dispatcher, target, gate, effort, bool(targets))
+        return any(counts[name] is not None for name in fresh)
 
     async def _children(self, rules: Rules, request: Request, caller: Caller) -> list[Child]:
         """The budgets that were split off, of those that request and key name. Raises `ClientError`."""

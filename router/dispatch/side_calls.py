@@ -302,8 +302,8 @@ _VLLM = frozenset(
 """What of a request vLLM counts by."""
 
 
-async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str = "") -> Count | None:
-    """`effort`: the thinking that would be asked for, which templates go by. None: it can't be counted."""
+async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str, asks: bool) -> Count | None:
+    """`effort`: the thinking that would be asked for, which templates go by; `asks`: engines. None: not counted."""
     redacted = gate.redacted if gate.redacted is not None and must_redact(target, gate) else None
     seen, classes = gate.request, gate.classification.classes
     request, classes = (seen, classes) if redacted is None else (redacted.request, redacted.classes)
@@ -311,7 +311,7 @@ async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str 
         media, loop = media_tokens(target, request), asyncio.get_running_loop()
         return await loop.run_in_executor(encodings.THREAD, encodings.count, name, request, media)
     unread = request.images or request.audio_seconds or request.file_bytes
-    if unread or request.prompts > 1 or not (target.local and target.provider.quirks.tokenize):
+    if unread or request.prompts > 1 or not (asks and target.local and target.provider.quirks.tokenize):
         return None
     call = Call(
         target=target,

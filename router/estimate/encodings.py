@@ -87,8 +87,7 @@ def _tokenizer(name: str) -> Any:
 
 @cache
 def _bindings() -> Any:
-    """The compiled part of the package alone: the rest reads three vocabularies when it is imported, and refuses long
-    texts."""
+    """The compiled part alone: the rest of the package reads three vocabularies at import, and refuses long texts."""
     package = find_spec("bpe_openai")
     spec = PathFinder.find_spec("_bindings", package.submodule_search_locations) if package else None
     if spec is None or spec.loader is None:
