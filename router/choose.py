@@ -31,7 +31,7 @@ from router.refusals import unknown_model
 from router.screen import Screen, Screened
 from router.types.account import Account, Bound, Child, Unit
 from router.types.clock import now_ms
-from router.types.decision import Decision, Estimate, Prefix, Shape, Stakes
+from router.types.decision import UNCOUNTED, Counts, Decision, Estimate, Prefix, Shape, Stakes
 from router.types.request import NO_LIMITS, UNKNOWN, Caller, Classification, Languages, Request
 from router.types.target import Asks, Secret, Target
 
@@ -120,9 +120,10 @@ def choose(
     progress: SessionState = NEW,
     at_ms: int | None = None,
     asks: Asks | None = None,
+    counts: Counts = UNCOUNTED,
 ) -> tuple[Decision, Gate]:
-    """Decides a request that `check` let pass. `model`: a route that it goes to in place of the one it names;
-    `progress`: of its session; `at_ms`: decided again, as of then, without what it would hold; `asks`: engines."""
+    """Decides a request that `check` let pass. `model`: a route in place of the one that it names; `progress`: of its
+    session; `at_ms`: decided again, as of then, without its holds; `asks`: engines; `counts`: of its prompt."""
     learned = forecaster.learned
     route, listed = rules.routes[model] if model else _route(rules, request.model, caller)
     targets = listed if at_ms is not None else learned.measured.priced(listed)
@@ -137,14 +138,14 @@ def choose(
     queues = NO_QUEUES if plain else queues_of(targets, asks, health.degraded, partial(usual_ms, learned=learned))
     prefix = None if at_ms is not None or roughly(request) < LEAST else _prefix(request, caller, seen.template)
     cached = learned.caches.expected(prefix, now) if prefix else COLD
-    known = partial(estimate, learned=learned, at_ms=now, holds=at_ms is None, cached=cached)
+    known = partial(estimate, learned=learned, at_ms=now, holds=at_ms is None, cached=cached, counts=counts)
     estimates = partial(known, task=None if seen.unread else seen.task, template=seen.template, reading=seen.reading)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
     stakes = own.over(demands.stakes).over(route.stakes)
     resting = health.resting if len(targets) > 1 else partial(health.resting, alone=True)
     by = (rules.screen.guard, screened.redacted, now, resting, partial(fits_thinking, learned=learned))
-    gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms)
+    gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms, counts)
     hidden = None if screened.redacted is None else screened.redacted.classes
     kept = (request, own, progress, fixed, hidden, rules.regions, rules.budgets, told, now)
     if weighs(strategy):

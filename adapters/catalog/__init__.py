@@ -56,6 +56,11 @@ class _Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     abandoned: Abandoned = Abandoned.READ_ON
 
 
+class _Encodings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    providers: tuple[str, ...]
+    encodings: dict[str, tuple[str, ...]]
+
+
 class _Licence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     commercial: bool | None = None
     train_on_outputs: bool | None = None
@@ -133,7 +138,12 @@ def read(folder: Path) -> Catalog:
         for paths in ((folder / "models").glob("*.yaml"), (folder / "listed").glob("*.json"))
     )
     models = written | {name: card for name, card in listed.items() if name not in written}
-    providers = {name: _provider(name, row, models, foreign) for name, row in rows.items()}
+    counts: _Encodings = _read(folder / "encodings.yaml", _Encodings)
+    encodings = {pattern: name for name, patterns in counts.encodings.items() for pattern in patterns}
+    providers = {
+        name: _provider(name, row, models, foreign, encodings if name in counts.providers else {})
+        for name, row in rows.items()
+    }
     return Catalog(providers, licences, models, prices, frozenset(listed))
 
 
@@ -151,7 +161,11 @@ def _cards(
 
 
 def _provider(
-    identifier: str, row: _Provider, models: Mapping[str, tuple[Model, str]], foreign: Sequence[str]
+    identifier: str,
+    row: _Provider,
+    models: Mapping[str, tuple[Model, str]],
+    foreign: Sequence[str],
+    encodings: Mapping[str, str],
 ) -> Provider:
     """A snapshot of the same price as the model without its date is that model, whichever of them answers."""
     served = {model.name: model for model, place in models.values() if place == identifier and not row.local}
@@ -163,7 +177,7 @@ def _provider(
     unknown = set(foreign) - set(row.knows) if row.strict else set()
     quirks = structs.replace(row.quirks, refuses=row.quirks.refuses | unknown)
     facts = {name: value for name, value in _fields(row).items() if name not in ("strict", "knows")}
-    facts |= {"terms": Terms(**_fields(row.terms)), "quirks": quirks, "prices": prices}
+    facts |= {"terms": Terms(**_fields(row.terms)), "quirks": quirks, "prices": prices, "encodings": encodings}
     return Provider(id=identifier, **facts)
 
 

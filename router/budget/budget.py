@@ -349,6 +349,7 @@ class SessionLimit(Budget):
 # Which accounts a request is charged to: each is made once for its window and not for every request.
 
 MINUTE_MS = 60_000
+_FOREVER = 2**62
 MOST_ACCOUNTS = 4_096
 """Accounts that are remembered: sessions and tags are the clients' to name."""
 
@@ -404,8 +405,11 @@ class BudgetAccounts:
         if len(self._accounts) >= MOST_ACCOUNTS:
             self._accounts.clear()
         span = budget.span(now_ms)
+        until = _FOREVER if span == LIFETIME or span.resets_at is None else span.resets_at
+        if isinstance(budget.window, Rolling):
+            until = span.start + step_ms(seconds(budget.window.rolling))
         account = budget.account(value, span, budget.at_targets(value))
-        self._accounts[id(budget), value] = span.start, _until(budget, span), account, budget
+        self._accounts[id(budget), value] = span.start, until, account, budget
         return account
 
 
@@ -441,13 +445,3 @@ def rates(caller: Caller, tokens: int, now_ms: int) -> list[Account]:
         for name, unit, limit, size, begins, resets in limits
         if limit is not None
     ]
-
-
-_FOREVER = 2**62
-
-
-def _until(budget: Budget, span: Span) -> int:
-    """When the span is another one, in Unix ms."""
-    if isinstance(budget.window, Rolling):
-        return span.start + step_ms(seconds(budget.window.rolling))
-    return _FOREVER if span == LIFETIME or span.resets_at is None else span.resets_at

@@ -214,8 +214,10 @@ class Breaker:
         """Why this request must not be served, if so. Where it returns None, `settled` has to follow."""
         if not self.loops.enabled or caller.name in self.loops.exempt:
             return None
-        asked = self._admit(request, caller)
-        tripped = self._resting(asked, now_ms)
+        asked, tripped = self._admit(request, caller), None
+        for subject in (asked.session, asked.key):
+            if tripped is None and subject is not None and subject.row.tripped is not None:
+                tripped = resting(subject.row, now_ms)
         if tripped is None and asked.session is not None:
             tripped = self._worn_out(asked.session, now_ms)
         tripped = tripped or self._look(asked, request, caller, now_ms)
@@ -300,12 +302,6 @@ class Breaker:
             session = self._sessions.get(place) or Subject(name)
             self._sessions.put(place, session)
         return Asked(key, session, place, session is None or not session.open, not key.open)
-
-    def _resting(self, asked: Asked, now_ms: int) -> Tripped | None:
-        for subject in (asked.session, asked.key):
-            if subject is not None and subject.row.tripped is not None and (tripped := resting(subject.row, now_ms)):
-                return tripped
-        return None
 
     def _worn_out(self, session: Subject, now_ms: int) -> Tripped | None:
         """The end of a session's life."""
@@ -465,18 +461,17 @@ class Breaker:
     ) -> Tripped:
         """A conversation is refused whoever goes on with it, and the session that it belongs to as a whole."""
         row, chain.again = chain.row, 0
-        scope, subject = self._subject(asked, row)
+        if asked.session is not None:
+            scope, subject = Scope.SESSION, asked.session.name
+        else:
+            names = {key.name for name in row.callers if (key := self._keys.get(name)) is not None}
+            scope = Scope.PAIR if len(row.callers) > 1 else Scope.CONVERSATION
+            subject = ", ".join(sorted(names))
         row.tripped = self._trip(row, kind, scope, subject, reason, seen, limit, now_ms)
         if asked.session is not None:
             asked.session.row.tripped = row.tripped
             self._changed[f"session|{asked.place}"] = asked.session.row
         return row.tripped
-
-    def _subject(self, asked: Asked, row: ChainRow) -> tuple[Scope, str]:
-        if asked.session is not None:
-            return Scope.SESSION, asked.session.name
-        names = sorted({key.name for name in row.callers if (key := self._keys.get(name)) is not None})
-        return Scope.PAIR if len(row.callers) > 1 else Scope.CONVERSATION, ", ".join(names)
 
     def _trip(
         self,

@@ -152,15 +152,8 @@ def _turn(messages: list[_Message], size: int, seed: int) -> Turn:
 
 def _single(text: str, seed: int) -> Turn:
     data = text.encode("utf-8", "replace")
-    return Turn(
-        key=crc32(data, seed) << 32 | len(data),
-        previous=None,
-        size=len(data),
-        said="",
-        acts=False,
-        heard=text,
-        media=False,
-    )
+    key = crc32(data, seed) << 32 | len(data)
+    return Turn(key=key, previous=None, size=len(data), said="", acts=False, heard=text, media=False)
 
 
 def _key(block: list[_Message], seed: int) -> int:

@@ -19,9 +19,7 @@ from router.types.account import (
     Account,
     Amount,
     Ask,
-    Balance,
     BudgetStore,
-    Child,
     Hold,
     Refused,
     Reservation,
@@ -93,6 +91,10 @@ class Leased:
 
     def __init__(self, store: BudgetStore, within: Within, owner: str) -> None:
         self._store, self._within, self._owner = store, within, owner
+        # What no outage rule changes is the store's own.
+        self.settled, self.recover, self.expire = store.settled, store.recover, store.expire
+        self.balances, self.values, self.split = store.balances, store.values, store.split
+        self.child, self.children, self.close = store.child, store.children, store.close
         self._pots: dict[str, _Pot] = {}
         self._closed: set[str] = set()
         """Budgets that fail closed, as of the last tick."""
@@ -136,19 +138,14 @@ class Leased:
             self._seen(account, now_ms)
         if self._store.available or not accounts:
             try:
-                return await self._ask_store(request_id, accounts, ask, now_ms)
+                outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
+                if isinstance(outcome, Refused) and self._give_way(outcome, now_ms):
+                    await self._return(now_ms)
+                    outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
+                return outcome
             except StoreUnavailable:
                 self._was_gone = True
         return self._grant(request_id, accounts, ask)
-
-    async def _ask_store(
-        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
-    ) -> Reservation | Refused:
-        outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
-        if isinstance(outcome, Refused) and self._give_way(outcome, now_ms):
-            await self._return(now_ms)
-            outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
-        return outcome
 
     def _seen(self, account: Account, now_ms: int) -> None:
         pot = self._pots.get(account.id)
@@ -223,33 +220,6 @@ class Leased:
         soft = self._soft.pop(reservation.request_id, [])
         self._owed += zip(soft, charges[len(parts) :], strict=False)
 
-    async def settled(self) -> None:
-        await self._store.settled()
-
-    async def recover(self, now_ms: int) -> int:
-        return await self._store.recover(now_ms)
-
-    async def expire(self, now_ms: int) -> None:
-        await self._store.expire(now_ms)
-
-    async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
-        return await self._store.balances(accounts)
-
-    async def values(self, budget: str, since_ms: int) -> list[str]:
-        return await self._store.values(budget, since_ms)
-
-    async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
-        return await self._store.split(parent, child, now_ms)
-
-    async def child(self, identifier: str) -> Child | None:
-        return await self._store.child(identifier)
-
-    async def children(self) -> list[Child]:
-        return await self._store.children()
-
-    async def close(self, identifier: str, now_ms: int) -> Child | None:
-        return await self._store.close(identifier, now_ms)
-
     async def tick(self, now_ms: int) -> None:
         """Takes, tops up, replaces and returns leases, where the store is there."""
         self._closed.clear()
@@ -262,20 +232,17 @@ class Leased:
             for pot in self._pots.values():
                 self._drop(pot)
         for pot in list(self._pots.values()):
-            self._tidy(pot, now_ms)
+            idle = now_ms - pot.used_ms > IDLE_MS or self._within(pot.account) <= 0
+            if idle or (pot.lease is not None and (pot.lease.spent or pot.lease.ages(pot.account))):
+                self._drop(pot)
+            if idle:
+                del self._pots[pot.account.id]
         try:
             await self._return(now_ms)
             for pot in list(self._pots.values()):
                 await self._fill(pot, now_ms)
         except StoreUnavailable:
             self._was_gone = True
-
-    def _tidy(self, pot: _Pot, now_ms: int) -> None:
-        idle = now_ms - pot.used_ms > IDLE_MS or self._within(pot.account) <= 0
-        if idle or (pot.lease is not None and (pot.lease.spent or pot.lease.ages(pot.account))):
-            self._drop(pot)
-        if idle:
-            del self._pots[pot.account.id]
 
     def _drop(self, pot: _Pot) -> None:
         if pot.lease is not None:

@@ -10,7 +10,8 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from router.types.decision import Dropped, Stakes, stakes
+from router.tables import table
+from router.types.decision import UNCOUNTED, Counts, Dropped, Stakes, stakes
 from router.types.request import UNKNOWN, Caller, Classification, Languages, Redacted, Request
 from router.types.target import Capability, Guard, Queues, Status, Target, Task
 
@@ -22,16 +23,7 @@ M = TypeVar("M", float, Decimal)
 Word = Annotated[str, Field(min_length=1)]
 
 
-_CODES = (
-    "AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ "
-    "CA CC CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO "
-    "FR GA GB GD GE GF GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE "
-    "JM JO JP KE KG KH KI KM KN KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME MF MG MH MK ML MM MN MO "
-    "MP MQ MR MS MT MU MV MW MX MY MZ NA NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW "
-    "PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM "
-    "TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS YE YT ZA ZM ZW"
-)
-COUNTRIES = frozenset(_CODES.split())
+COUNTRIES = frozenset(str(table("decide/countries.yaml")).split())
 """ISO 3166-1 alpha-2. A code that no country has would exclude no target."""
 
 
@@ -374,6 +366,8 @@ class Gate(Struct, frozen=True):
     """At the engines of targets."""
     deadline_ms: int | None = None
     """For how long the answer may take."""
+    counts: Counts = UNCOUNTED
+    """Exact ones, where sizes alone do not say whether the prompt fits."""
 
 
 def sift(targets: Iterable[Target], gate: Gate) -> tuple[list[Target], list[Dropped]]:
@@ -434,8 +428,9 @@ def _unsuited(target: Target, gate: Gate) -> tuple[Reason, str] | None:
         return "capability", f"lacks {', '.join(sorted(missing))}"
     if gate.asked is not ANYTHING and (detail := special(target, gate.asked)):
         return "specialist", detail
-    # A token is at least a byte of UTF-8 for every tokenizer in use, so this drops only what can never fit.
-    if request.prompt_bytes // 16 > model.context:
+    # Uncounted, only what no text but long blanks could fit is dropped: a token of words has far fewer bytes.
+    count = gate.counts.get(target.id) if gate.counts else None
+    if (request.prompt_bytes // 16 if count is None else count.least) > model.context:
         return "context", f"the request cannot fit its {model.context} tokens"
     if budget is not None and not gate.thinks_within(target, budget // request.n):
         return "thinking", f"can't be kept within {budget} thinking tokens"

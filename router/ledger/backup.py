@@ -131,7 +131,11 @@ def backup(ledger: Ledger, file: Path, told: Told = lambda _: None) -> Copied:
             _write(ledger, raw, told)
             raw.flush()
             os.fsync(raw.fileno())
-        _keep_name(file.parent)
+        folder = os.open(file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # keeps the file's name
+        finally:
+            os.close(folder)
         return check(file)
     except BaseException:
         file.unlink()
@@ -272,11 +276,3 @@ def _insert(ledger: Ledger, connection: Connection, table: Table, rows: Sequence
     """What is there already was made by a trigger."""
     then = "ON CONFLICT DO NOTHING" if table.name == "budget_windows" else ""
     insert(connection, table.name, table.columns, rows, ledger.dialect.given, then)
-
-
-def _keep_name(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -18,10 +18,7 @@ _INCIDENT = (
     "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'target', ?, ?, ?)"
 )
 _ONCE = f"{_INCIDENT} ON CONFLICT DO NOTHING"
-_EXHAUSTED = (
-    "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'budget', ?, ?, ?)"
-    " ON CONFLICT DO NOTHING"
-)
+_EXHAUSTED = _ONCE.replace("'target'", "'budget'")
 
 
 def drifted(journal: Journal, place: str, target: str, reason: str, now_ms: int) -> None:

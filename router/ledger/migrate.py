@@ -234,11 +234,9 @@ def tables(version: int) -> tuple[Table, ...]:
     """Out of the migrations themselves, in the order in which they are made."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, to=version)
-        return tuple(_table(connection, name) for (name,) in connection.execute(_TABLES).fetchall())
-
-
-def _table(connection: sqlite3.Connection, name: str) -> Table:
-    columns = connection.execute(_COLUMNS, (name,)).fetchall()
-    keyed = sorted((place, column) for column, _, place in columns if place)
-    blobs = any(kind == "BLOB" for _, kind, _ in columns)
-    return Table(name, tuple(column for column, *_ in columns), tuple(column for _, column in keyed), blobs)
+        found = []
+        for (name,) in connection.execute(_TABLES).fetchall():
+            columns, kinds, places = zip(*connection.execute(_COLUMNS, (name,)).fetchall(), strict=True)
+            key = [column for place, column in sorted(zip(places, columns, strict=True)) if place]
+            found.append(Table(name, columns, tuple(key), "BLOB" in kinds))
+        return tuple(found)

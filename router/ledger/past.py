@@ -320,17 +320,11 @@ def add(connection: Connection, names: Names, rows: Sequence[Kept], decisions: S
         insert(connection, "past_requests", ("position", *columns), narrow)
     if attempts:
         columns = tuple(attempts[0])
-        insert(
-            connection,
-            "past_attempts",
-            columns,
-            (_narrow(line, columns, NAMED_OF_ATTEMPTS, names) for line in attempts),
-        )
+        rows_of_attempts = (_narrow(line, columns, NAMED_OF_ATTEMPTS, names) for line in attempts)
+        insert(connection, "past_attempts", columns, rows_of_attempts)
     columns = ("id", "decided_ms", "policy", "dictionary", "document")
-    narrow_decisions = [
-        (identifier, at_ms, names[policy], number, data) for identifier, at_ms, policy, number, data in decisions
-    ]
-    insert(connection, "past_decisions", columns, narrow_decisions)
+    rows_of_decisions = ((row[0], row[1], names[row[2]], *row[3:]) for row in decisions)
+    insert(connection, "past_decisions", columns, rows_of_decisions)
 
 
 def add_bookings(connection: Connection, names: Names, lines: Sequence[Sequence[Value]]) -> None:

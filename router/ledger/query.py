@@ -16,20 +16,6 @@ from router.types.clock import now_ms
 LENGTH = 16_384
 """Requests in a stretch."""
 _CHUNK = 1_000
-_COLUMNS = (
-    *("id", "started_ms", "state", "endpoint", "requested", "route", "stream", "key_id", "session", "tags"),
-    *("data_class", "status", "cost", "lowered", "task"),
-)
-_ROWS = f"""
-    SELECT {{}}, {", ".join(f"r.{name}" for name in _COLUMNS)},
-        (SELECT COUNT(*) FROM {{}} AS a WHERE a.request_id = r.id), {{}}, d.document
-    FROM {{}} AS r LEFT JOIN {{}} AS d ON d.id = r.id WHERE {{}} ORDER BY 1 LIMIT {_CHUNK}
-"""  # noqa: S608 - names of ours
-_PAST = _ROWS.format(
-    *("r.position", "past_attempts", "d.dictionary", "past_requests_named", "past_decisions"),
-    "r.position > ? AND (? = 0 OR r.position <= ?)",
-)
-_LIVE = _ROWS.format("r.id", "live_attempts", "NULL", "live_requests", "live_decisions", "r.id > ? AND " + NOT_MOVED)
 _POSITIONS = "SELECT MIN(position), MAX(position) FROM past_requests WHERE started_ms >= ? AND started_ms < ?"
 
 
@@ -60,6 +46,18 @@ class Row(NamedTuple):
     task: str
     attempts: int
     document: str | None
+
+
+_ROWS = f"""
+    SELECT {{}}, {", ".join(f"r.{name}" for name in Row._fields[:-2])},
+        (SELECT COUNT(*) FROM {{}} AS a WHERE a.request_id = r.id), {{}}, d.document
+    FROM {{}} AS r LEFT JOIN {{}} AS d ON d.id = r.id WHERE {{}} ORDER BY 1 LIMIT {_CHUNK}
+"""  # noqa: S608 - names of ours
+_PAST = _ROWS.format(
+    *("r.position", "past_attempts", "d.dictionary", "past_requests_named", "past_decisions"),
+    "r.position > ? AND (? = 0 OR r.position <= ?)",
+)
+_LIVE = _ROWS.format("r.id", "live_attempts", "NULL", "live_requests", "live_decisions", "r.id > ? AND " + NOT_MOVED)
 
 
 def stretches(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[Stretch]:

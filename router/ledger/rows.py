@@ -254,15 +254,8 @@ def _kept(
     bookings: Mapping[Value, list[Line]],
     decisions: Mapping[Value, Line],
 ) -> list[Kept]:
-    return [
-        Kept(
-            request,
-            tuple(attempts.get(request["id"], ())),
-            tuple(bookings.get(request["id"], ())),
-            decisions.get(request["id"]),
-        )
-        for request in requests
-    ]
+    ids = [(request, request["id"]) for request in requests]
+    return [Kept(row, tuple(attempts.get(at, ())), tuple(bookings.get(at, ())), decisions.get(at)) for row, at in ids]
 
 
 def lines(connection: Connection, statement: str, values: Sequence[Value] | Mapping[str, Value]) -> list[Line]:

@@ -190,16 +190,10 @@ def _of_request(request: Row, attempts: tuple[Row, ...]) -> Iterator[str]:
         yield f"it is held, and cost {request['cost']} already"
     if state == "released" and (_whole(request["cost"]) or _whole(request["thinking"])):
         yield f"it was released, and cost {request['cost']} nano-USD and {request['thinking']} thinking tokens"
-    if state == "recovered":
-        yield from _crashed(request)
-
-
-def _crashed(request: Row) -> Iterator[str]:
-    """Charged at its hold, since nobody knows better."""
-    if request["cost"] != request["held"]:
-        yield f"it was recovered at {request['cost']} nano-USD, and held {request['held']}"
-    if request["thinking"] is not None and request["thinking"] != request["held_thinking"]:
-        yield f"it was recovered at {request['thinking']} thinking tokens, and held {request['held_thinking']}"
+    if state == "recovered":  # charged at its hold, since nobody knows better
+        for charge, held, unit in (("cost", "held", "nano-USD"), ("thinking", "held_thinking", "thinking tokens")):
+            if request[charge] != request[held] and (charge == "cost" or request[charge] is not None):
+                yield f"it was recovered at {request[charge]} {unit}, and held {request[held]}"
 
 
 def _sums(request: Row, attempts: tuple[Row, ...]) -> Iterator[str]:
@@ -305,7 +299,10 @@ def sums_findings(connection: Connection, *, own_budgets: bool) -> Iterator[Find
                 some[LATE] = kept[LATE]
             yield from _alike(hour, some)
         else:
-            yield from _as_rows(connection, hour, cursors, kept)
+            made = {one: Counted(0, cursor) for one, cursor in cursors.items()}
+            count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [hour * HOUR_MS, (hour + 1) * HOUR_MS]))
+            for grouping, counted in made.items():
+                yield from _differ(grouping, hour, counted.sums, kept[grouping], "its rows")
     if own_budgets:
         yield from _violations(connection, "moved")
 
@@ -314,15 +311,6 @@ def _kept(connection: Connection, grouping: Grouping, hour: int) -> Sums:
     measures = ", ".join(f"h.{name}" for name in grouping.measures)
     rows = connection.execute(_KEPT.format(measures, grouping.table), (hour, grouping.name))
     return {(hour, *_labels.decode(labels)): tuple(amounts) for labels, *amounts in rows}
-
-
-def _as_rows(
-    connection: Connection, hour: int, cursors: dict[Grouping, int], kept: dict[Grouping, Sums]
-) -> Iterator[Finding]:
-    made = {one: Counted(0, cursor) for one, cursor in cursors.items()}
-    count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [hour * HOUR_MS, (hour + 1) * HOUR_MS]))
-    for grouping, counted in made.items():
-        yield from _differ(grouping, hour, counted.sums, kept[grouping], "its rows")
 
 
 def _alike(hour: int, kept: dict[Grouping, Sums]) -> Iterator[Finding]:

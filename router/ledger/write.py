@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from router.types.account import LEASE_MS, Amount, Journal, Value
-from router.types.attempt import Attempt, Usage, Verdict
+from router.types.attempt import Attempt, Usage
 from router.types.decision import Decision
 from router.types.request import Caller, Request
 
@@ -68,7 +68,8 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
         _region_source(attempt),
         attempt.role,
         int(attempt.passed_over),
-        *(_judged(attempt.verdicts) if attempt.verdicts else _UNJUDGED),
+        min([verdict.score for verdict in attempt.verdicts if verdict.score is not None], default=None),
+        _json({verdict.verifier: verdict.score for verdict in attempt.verdicts}) if attempt.verdicts else "",
         cost.thinking,
         cost.saved,
     )
@@ -87,12 +88,6 @@ def usage_of(row: Mapping[str, str | int | None]) -> Usage:
     named = {name: msgspec.json.decode(str(text)) for name, text in written.items()}
     said = {"source": row["usage_source"], "service_tier": row["service_tier"], "region_served": row["region"]}
     return msgspec.convert(counts | named | said, Usage)
-
-
-def _judged(verdicts: Sequence[Verdict]) -> tuple[Value, ...]:
-    """The least score that anybody gave, and who gave which; null: nothing can be said."""
-    scores = [verdict.score for verdict in verdicts if verdict.score is not None]
-    return min(scores, default=None), _json({verdict.verifier: verdict.score for verdict in verdicts})
 
 
 def _region_source(attempt: Attempt) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from router.sessions.rows import TAINT, Mark, joined, marks
+from router.sessions.sqlite import TAINT, Mark, joined, marks
 from router.types.account import Journal, StoreUnavailable
 from router.types.request import CLEAN, SessionClasses
 

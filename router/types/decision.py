@@ -1,8 +1,8 @@
 """A decision, its plan, and what was served."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from decimal import Decimal
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Raw, Struct
@@ -171,6 +171,19 @@ class Estimate(Struct, frozen=True, kw_only=True):
     @property
     def read(self) -> tuple[float, float]:
         return self.read_output, self.read_thinking
+
+
+class Count(NamedTuple):
+    """Tokens of a prompt at one target, counted: what is exact of them; as expected; and at most."""
+
+    least: int
+    tokens: int
+    most: int
+
+
+Counts: TypeAlias = Mapping[str, Count | None]
+"""By target's id; None: it was tried, and can't be counted."""
+UNCOUNTED: Counts = {}
 
 
 class Candidate(Struct, frozen=True):

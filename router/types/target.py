@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
@@ -311,6 +311,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     refuses: frozenset[str] = frozenset()
     """Request fields that the provider answers with an error; dropped. `messages.NAME` is a member of messages, of
     their parts and of tools."""
+    tokenize: Literal["", "vllm", "llama_cpp"] = ""
+    """How a local engine, beside its API, is asked how many tokens a prompt has; empty: it can't be."""
     units: dict[str, int] = field(default_factory=dict)
     """What each call uses beside its tokens, such as a search: it is held; the provider states what it charged."""
 
@@ -332,6 +334,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     """Of streams."""
     prices: Mapping[str, Price] = {}
     """Of all its models in the catalog, by the names that it calls them: it may serve another one than was asked."""
+    encodings: Mapping[str, str] = {}
+    """By patterns of those names: the encoding in which OpenAI counts a model's tokens; others are estimated."""
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):

@@ -99,9 +99,7 @@ def test_the_harder_the_request_the_fewer_pass_and_the_stronger_target_the_more_
     assert rates[1, 1] > rates[1, 0] + 0.1
 
 
-def test_the_more_is_known_of_a_target_the_surer_and_how_hard_a_request_is_concerns_all_alike(
-    known: Model,
-) -> None:
+def test_the_more_is_known_of_a_target_the_surer_and_how_hard_a_request_is_concerns_all_alike(known: Model) -> None:
     own = known.of().own_sd
     assert own[1] < own[2]
     assert (known.of().sd >= own).all()

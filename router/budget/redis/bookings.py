@@ -59,7 +59,6 @@ _LOST = (
     "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms)"
     " VALUES (?, ?, 'lost_booking', 'request', ?, ?, ?) ON CONFLICT DO NOTHING"
 )
-_FOLLOWED = "UPDATE bookings SET held = ? WHERE request_id = ? AND account = ? AND charged IS NULL"
 _FOLDED = "UPDATE bookings SET charged = ?, state = 'settled' WHERE request_id = ? AND account = ?"
 
 
@@ -109,16 +108,12 @@ class Rows:
         for at in range(0, len(moved), 6):
             child, parent, _, held, spent, done = moved[at : at + 6]
             if done:
-                self._journal.change(_FOLDED, (_number(spent), str(child), str(parent)))
+                self._journal.change(_FOLDED, (number(spent), str(child), str(parent)))
             else:
-                self._journal.change(_FOLLOWED, (_number(held), str(child), str(parent)))
+                self._journal.change(_EXTENDED, (number(held), str(child), str(parent)))
 
     def _granted(self, reservation: Reservation) -> None:
         self._journal.change(_GRANTED, (reservation.granted.usd, reservation.granted.thinking, reservation.request_id))
-
-
-def _number(value: object) -> int:
-    return int(str(value))
 
 
 # Budgets split off, in Redis. A child's booking in its parent is kept by the scripts; see lua/pot.lua.
@@ -142,7 +137,7 @@ class RedisChildren:
         reply = await self._server.run(
             "split",
             keys,
-            *(now_ms, child.id, msgspec.json.encode(child), child.limit, ends, int(_outlives(child, parent))),
+            *(now_ms, child.id, msgspec.json.encode(child), child.limit, ends, int(child.outlives(parent))),
             *(parent.id, int(parent.scope == SPLIT), parent.limit, parent.window_start_ms, parent.since_ms),
         )
         if reply[0] == 2:
@@ -185,7 +180,8 @@ class RedisChildren:
         """Deepest first: a child that has an open one of its own holds something."""
         still = await self.still_open()
         ends = {child.id for child in still if child.expires_at_ms is not None and child.expires_at_ms <= now_ms}
-        for child in [child for top in _tops(still) for child in (*_below(top, still), top) if child.id in ends]:
+        tops = [child for child in still if child.parent not in {row.id for row in still}]
+        for child in [child for top in tops for child in (*_below(top, still), top) if child.id in ends]:
             held = await self._server.ask("HGET", self._keys.accounts + child.id, "h:0")
             if held in (None, "0"):
                 await self._fold([child], now_ms)
@@ -212,16 +208,6 @@ def _read(document: object) -> Child:
 def _below(child: Child, among: Sequence[Child]) -> list[Child]:
     """All below a child, the deepest first."""
     return [found for one in among if one.parent == child.id for found in (*_below(one, among), one)]
-
-
-def _tops(children: Sequence[Child]) -> list[Child]:
-    known = {child.id for child in children}
-    return [child for child in children if child.parent not in known]
-
-
-def _outlives(child: Child, parent: Account) -> bool:
-    ends = [end for end in (parent.resets_at_ms, parent.expires_at_ms) if end is not None]
-    return bool(ends) and (child.expires_at_ms is None or child.expires_at_ms > min(ends))
 
 
 # How holds in Redis end: by a settlement, sent until it is confirmed, in order, however often the server goes; or by
@@ -311,17 +297,14 @@ class Settlements:
         if isinstance(reply, Exception):
             _log.error("request %s could not be settled: %s", ending.request_id, reply)
         elif reply[0] == NEEDS:
-            self._climb(ending, str(reply[1]))
+            task = asyncio.get_running_loop().create_task(self._look_above(ending, str(reply[1])))
+            self._climbing.add(task)
+            task.add_done_callback(self._climbing.discard)
             return
         else:
             self._booked(ending, number(reply[0]), reply[1:])
         self._open.pop(ending.request_id, None)
         self._wake(next((waiting.number for waiting in self._open.values()), self._number + 1))
-
-    def _climb(self, ending: Ending, child: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._look_above(ending, child))
-        self._climbing.add(task)
-        task.add_done_callback(self._climbing.discard)
 
     async def _look_above(self, ending: Ending, child: str) -> None:
         try:
