@@ -84,9 +84,9 @@ class Pipeline:
     async def route(self, request: Request, caller: Caller) -> Decision:
         """Decides, and keeps the decision, without having it answered."""
         rules = self.rules
-        check(rules, request, caller)
+        route = check(rules, request, caller)
         screened = await rules.screen.look(request, caller, self._sources)
-        decision, _ = self._choose(rules, request, caller, screened)
+        decision, _ = self._choose(rules, request, caller, screened, route)
         decision = read_too(decision, request)
         self._record(decision)
         await self._accounting.durable()
@@ -95,8 +95,9 @@ class Pipeline:
     async def count(self, request: Request, caller: Caller) -> int:
         """Input tokens of a request at the target that would be asked first: an estimate, of which nothing is kept."""
         rules = self.rules
-        check(rules, request, caller)
-        decision, _ = self._choose(rules, request, caller, await rules.screen.look(request, caller, self._sources))
+        route = check(rules, request, caller)
+        screened = await rules.screen.look(request, caller, self._sources)
+        decision, _ = self._choose(rules, request, caller, screened, route)
         if not decision.plan.steps:
             raise _unserved(request, decision, self.health)
         return decision.plan.steps[0].estimate.input_tokens
@@ -141,7 +142,7 @@ class Pipeline:
             raise
 
     def _choose(
-        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
+        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str
     ) -> tuple[Decision, Gate]:
         draw, session = chance(request.id), request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
