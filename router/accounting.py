@@ -199,9 +199,10 @@ class Settlement:
             settle(accounting.journal, self.id, outcome)
             accounting.open.pop(self.id, None)
             accounting.used_keys.add(self._caller.id)
-            odd_answers(accounting.journal, budget.attempts, now_ms(), SUSPENSION_S)
+            now = now_ms()
+            odd_answers(accounting.journal, budget.attempts, now, SUSPENSION_S)
             if self.context is not None:
-                accounting.recorder.settled(self.context, budget.attempts)
+                accounting.recorder.settled(self.context, budget.attempts, now)
             if self._decision is not None and self._decision.classification.unread:
                 accounting.recorder.read_later(self._request, self._decision, budget.attempts)
             route = "" if self._decision is None else self._decision.plan.route

@@ -86,9 +86,9 @@ class Pipeline:
     async def route(self, request: Request, caller: Caller) -> Decision:
         """Decides, and keeps the decision, without having it answered."""
         rules = self.rules
-        check(rules, request, caller)
+        route = check(rules, request, caller)
         screened = await rules.screen.look(request, caller, self._sources)
-        decision, _ = await self._decide(rules, request, caller, screened, "", {})
+        decision, _ = await self._decide(rules, request, caller, screened, route, {})
         decision = read_too(decision, request)
         self._record(decision)
         await self._accounting.durable()
@@ -98,9 +98,9 @@ class Pipeline:
         """Input tokens of a request at the target that would be asked first: counted where that can be done, else
         estimated. No row is kept; what was counted teaches the next estimates."""
         rules, counts = self.rules, dict[str, Count | None]()
-        check(rules, request, caller)
+        route = check(rules, request, caller)
         screened = await rules.screen.look(request, caller, self._sources)
-        decision, gate = await self._decide(rules, request, caller, screened, "", counts)
+        decision, gate = await self._decide(rules, request, caller, screened, route, counts)
         if not decision.plan.steps:
             raise _unserved(request, decision, self.health)
         step, learned = decision.plan.steps[0], self._accounting.learned
@@ -159,7 +159,7 @@ class Pipeline:
         request: Request,
         caller: Caller,
         screened: Screened,
-        route: str = "",
+        route: str,
         counts: Counts = UNCOUNTED,
     ) -> tuple[Decision, Gate, Sequence[str]]:
         """Also the targets that a bound alone says are too small for the prompt, which was not counted there yet."""

@@ -50,15 +50,13 @@ def placed(target: Target, stated: str) -> tuple[str, bool]:
 
 
 class ReplicaLease:
-    """Taken when it is made; `url` is that of the replica. It has to be left, and leaving it again changes nothing.
-
-    A target without an engine has one address, at which nothing is counted.
-    """
+    """Taken when it is made; `url` is that of the replica. It has to be left, and leaving it again changes nothing."""
 
     __slots__ = ("_replicas", "_taken", "_target", "url")
 
     def __init__(self, replicas: Replicas, target: Target, request: Request | None, tried: list[str]) -> None:
         """`request`: None where no client sent it. `tried`: replicas that failed before; this one joins them."""
+        # A target without an engine has one address, at which nothing is counted.
         self._replicas, self._target, self._taken = replicas, target, target.engine is not None
         self.url = replicas.pick(target, request, tried) if self._taken else target.base_url
         tried.append(self.url)
