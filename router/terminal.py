@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -94,6 +95,18 @@ def fail(message: str) -> NoReturn:
     """One line on standard error, and status 1."""
     typer.echo(f"lowpass: {message}", err=True)
     raise typer.Exit(1)
+
+
+def amount_of(option: str, text: str) -> Decimal:
+    """USD."""
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not (amount.is_finite() and 0 <= amount <= 9_000_000 and amount == round(amount, 9)):
+        limits = "from 0 to 9000000 with at most 9 decimals, such as 0.0123"
+        fail(f"{option}: write an amount in USD {limits}; not '{text}'")
+    return amount
 
 
 def echo_json(value: object) -> None:

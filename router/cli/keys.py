@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, keys
-from router.terminal import echo_json, fail, failing, settings_of, show_rows, writing
+from router.terminal import amount_of, echo_json, fail, failing, settings_of, show_rows, writing
 
 if TYPE_CHECKING:
     from router.ledger.keys import Key
@@ -54,7 +53,7 @@ def keys_create(
         team=team,
         organisation=organisation,
         min_class=min_class,
-        limit_usd=_usd(limit_usd),
+        limit_usd=None if limit_usd is None else amount_of("--limit-usd", limit_usd),
         window=window,
         rpm=rpm,
         tpm=tpm,
@@ -125,13 +124,6 @@ def _terms(**fields: Any) -> "KeyTerms":
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$.")
         fail(f"--{path.rstrip('`').replace('_', '-')}: {message}")
-
-
-def _usd(text: str | None) -> Decimal | None:
-    try:
-        return None if text is None else Decimal(text)
-    except InvalidOperation:
-        fail(f"--limit-usd: '{text}' is no amount in USD, such as 50 or 0.25")
 
 
 def _check(terms: "KeyTerms", policy: Any, new_tags: Sequence[str]) -> None:

@@ -240,17 +240,9 @@ def _who(group: Group) -> dict[str, Cell]:
 
 
 def _place(group: Group) -> dict[str, Cell]:
-    region = group.text("region")
-    return {
-        "HostProviderName": group.provider,
-        "InvoiceIssuerName": group.provider,
-        "RegionId": region,
-        "RegionName": region,
-        "ResourceId": group.text("target"),
-        "ResourceType": "Model Target",
-        "ServiceName": "Local Inference" if group.local else f"{group.provider} API",
-        "ServiceProviderName": group.provider,
-    }
+    known = {column: group.text(dimension) for column, dimension in _DECLARED["place"].items()}
+    service = "Local Inference" if group.local else f"{group.provider} API"
+    return {**dict.fromkeys(_BY_US, group.provider), **known, "ResourceType": "Model Target", "ServiceName": service}
 
 
 def _tags(group: Group) -> str | None:

@@ -154,18 +154,14 @@ def _added(by_cell: Mapping[Labels, Facts]) -> Report:
 
 def _by_task(cells: Sequence[TaskCell]) -> Report:
     """Targets on the frontier only: elsewhere they add nothing."""
-    tasks = grouped((_text(cell.task) or "", cell) for cell in cells)
+    tasks = grouped((str(cell.task or ""), cell) for cell in cells)
     rows = ((task, *_add_row(target)) for task in sorted(tasks) for target in adds(tasks[task]) if target.lowest)
     return made("frontier-by-task", rows)
 
 
 def _add_row(part: Adds) -> Row:
     numbers = part.cells, part.lowest, part.share, part.alone
-    return _text(part.target), *numbers, usd(part.frontier), usd(part.without), part.factor
-
-
-def _text(label: Label) -> str | None:
-    return None if label is None else str(label)
+    return part.target, *numbers, usd(part.frontier), usd(part.without), part.factor
 
 
 def _plots(by_cell: Mapping[Labels, Facts]) -> tuple[Plot, ...]:

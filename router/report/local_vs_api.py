@@ -8,15 +8,13 @@ from msgspec import Struct
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Where
 from router.ledger.rows import documents
-from router.report.egress import Places
+from router.report.egress import RESTING, Places
 from router.report.engines import totals
 from router.report.query import Source, grouped
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, declared, made, plots, usd
 from router.report.vendors import Instead, cells, instead
 
 _MEASURES = ("requests", "input_tokens", "output_tokens")
-_RESTING = frozenset({"circuit_open"})
-"""Outcomes of attempts of which nothing was sent."""
 
 
 class _Compared(Struct, frozen=True):
@@ -77,7 +75,7 @@ def _compared(source: Source) -> list[_Compared]:
     seen = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
     names = sorted(name for name in seen | set(source.targets) if places.now(name).local)
     requests, by_hour = Counter[str](), {name: dict[int, int]() for name in names}
-    asked = (Where("target", frozenset(names)), Where("outcome", _RESTING, inverted=True))
+    asked = (Where("target", frozenset(names)), Where("outcome", frozenset({RESTING}), inverted=True))
     for (target, hour), (count, *tokens) in source.sums(TABLE, ("target", "hour"), _MEASURES, *asked).items():
         requests[str(target)] += count
         by_hour[str(target)][int(hour or 0)] = sum(tokens)

@@ -10,13 +10,13 @@ from router.ledger import rows
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
 from router.ledger.facts.query import Label, Where
 from router.ledger.rows import Kept
+from router.report.egress import RESTING
 from router.report.query import Source
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, made, plots
 from router.report.statistics import percentile, wilson
 from router.types.attempt import ErrorKind
 
 OK = "ok"
-RESTING: str = ErrorKind.CIRCUIT_OPEN
 GIVEN_UP = frozenset({"client_gone", "outrun"})
 """Outcomes that say nothing about a target: its answer was not waited for to the end."""
 REFUSED = frozenset({ErrorKind.CONTEXT_LENGTH, ErrorKind.CONTENT_FILTER, ErrorKind.BAD_REQUEST})
