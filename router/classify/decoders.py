@@ -160,8 +160,9 @@ def blobs(encoded: bytes, place: Characters, dull: set[bytes]) -> Iterator[Piece
     """`dull`: runs that have been tried in vain; they are added."""
     for start, end in _RUN.spans(encoded):
         run = encoded[start:end]
-        if run in dull:
-            continue
+        beside = encoded[max(0, start - 1) : start] + encoded[end : end + 1]
+        if run in dull or (len(run) < LEAST and not beside.isascii()):
+            continue  # of a longer word, in letters that look the same
         if any(map(_promising, {run} if run.isalnum() else _words(run))):
             yield from _decoded(run.decode(), place.of(start))
         else:
@@ -283,9 +284,6 @@ def _goes_on(text: str, start: int, end: int) -> bool:
 
 # Characters written as others: percent signs and forms, HTML, backslashes, quoted-printable.
 
-_PERCENT, _ENTITY, _BACKSLASH, _QUOTED, _PLUS = (
-    re.compile(_WRITTEN[name]) for name in ("percent", "entity", "backslash", "quoted", "plus")
-)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "0": "\0"}
 """Escapes of JSON and of most languages; before any other character the backslash is left out."""
 _MOST, _HALVES, _UNKNOWN = 0x10FFFF, range(0xD800, 0xE000), "\ufffd"
@@ -293,12 +291,12 @@ _MOST, _HALVES, _UNKNOWN = 0x10FFFF, range(0xD800, 0xE000), "\ufffd"
 
 def escapes(text: str) -> list[Piece]:
     pieces: list[Piece] = []
-    for mark, pattern, meaning in _KINDS:
+    for mark, name, meaning in _KINDS:
         if mark in text:
             known = _Meanings(meaning)
             pieces += [
                 (match.start(), match.end(), plain, False)
-                for match in pattern.finditer(text)
+                for match in _ESCAPES[name].finditer(text)
                 if not match.lastindex and (plain := known[match.group()]) != match.group()  # &Name; is C++
             ]
     return pieces
@@ -348,13 +346,14 @@ def _character(code: int) -> str:
     return _UNKNOWN if code in _HALVES or code > _MOST else chr(code)
 
 
-_KINDS: tuple[tuple[str, "re.Pattern[str]", Callable[[str], str]], ...] = (
-    ("%", _PERCENT, _percent),
-    ("&", _ENTITY, html.unescape),
-    ("\\", _BACKSLASH, _backslash),
-    ("=", _QUOTED, lambda run: "" if run[1] in "\r\n" else bytes.fromhex(run.replace("=", "")).decode("ascii")),
-    ("+", _PLUS, lambda escape: " "),
+_KINDS: tuple[tuple[str, str, Callable[[str], str]], ...] = (
+    ("%", "percent", _percent),
+    ("&", "entity", html.unescape),
+    ("\\", "backslash", _backslash),
+    ("=", "quoted", lambda run: "" if run[1] in "\r\n" else bytes.fromhex(run.replace("=", "")).decode("ascii")),
+    ("+", "plus", lambda escape: " "),
 )
+_ESCAPES = {name: re.compile(_WRITTEN[name]) for _, name, _ in _KINDS}
 
 
 # Characters that are read as others, as those others; what is not seen is left out.

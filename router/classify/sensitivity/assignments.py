@@ -211,11 +211,11 @@ def literal(text: str, at: int) -> tuple[int, int] | None:
 
 def striking(value: str) -> bool:
     """Looks like a password wherever it stands: letters, digits and marks, as no word, path or version has them."""
-    if not 6 <= len(value) <= 128 or "/" in value or "(" in value or _aside(value):
+    upper, lower, digits = (any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit))
+    marked = upper + lower + digits >= 2 and any(not each.isalnum() and each not in "-_.," for each in value)
+    if not 6 <= len(value) <= 128 or "/" in value or "(" in value or not (digits or marked) or _aside(value):
         return False
-    kinds = sum(any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit))
-    marks = any(not character.isalnum() and character not in "-_.," for character in value)
-    return password(value) and (_chance(value) or chosen(value) or (marks and kinds >= 2))
+    return password(value) and (_chance(value) or chosen(value) or marked)
 
 
 def _unquoted(text: str, at: int, *, line: bool, sentence: bool) -> int:
@@ -261,8 +261,6 @@ def secret(value: str, named: str, *, bare_words: bool = False) -> bool:
 # `DB_PASSWORD` to `…`, | DB_PASSWORD | … |, {"name": "DB_PASSWORD", "value": "…"}: a name, and its value further on.
 # Where less than an assignment says that this is a value, only what is written as no word counts as one.
 
-_HEAD, _TAIL = re2.compile(r"[\w.-]*$"), re2.compile(r"[\w.-]*")
-_LETTER, _DIGIT = re2.compile("[A-Za-z]"), re2.compile("[0-9]")
 _MENTIONS_LEAST = 20
 """Characters of what stands for itself."""
 _MENTIONS_REACH = 64
@@ -277,8 +275,8 @@ def mentions_confirm(text: str, start: int, end: int) -> Iterator[Span]:
         return
     part = match.groupdict()
     named = next(kind for kind in KINDS if part[kind])
-    head = _HEAD.search(before).group()
-    tail = _TAIL.match(text[start : start + _MENTIONS_REACH]).group()
+    head = IS.head.search(before).group()
+    tail = IS.tail.match(text[start : start + _MENTIONS_REACH]).group()
     first = start + match.end() - 1
     value = text[first : _unquoted(text, first, line=False, sentence=bool(part["said"]))].rstrip(".:?*")
     if secret(value, named) and _stands(part, head + tail, before[: len(before) - len(head)], value):
@@ -303,8 +301,8 @@ def _chance(value: str) -> bool:
     """No word, path or version looks so."""
     if (
         not IS.plain.fullmatch(value)
-        or not _LETTER.search(value)
-        or not _DIGIT.search(value)
+        or not IS.letter.search(value)
+        or not IS.digit.search(value)
         or IS.number.fullmatch(value)
     ):
         return False

@@ -79,7 +79,6 @@ _LONGEST_USUAL = 16
 """Digits; longer cards are rare, and every counter of nanoseconds is as long."""
 _NEAR_CARD = 40
 """Characters before a number in which it is called a card's."""
-"""Digits of numbers that articles and parcels have as well."""
 
 
 def _is_card(digits: str) -> bool:
@@ -93,8 +92,9 @@ def card(text: str, start: int, end: int) -> Iterator[Span]:
         return
     for last in (end, *_shorter(text, start, end)):
         number = compact(text[start:last])
-        other = _as_decimals(text[start:last]) or reckoned(text, start, last) or _another(text, start, last, number)
-        if _is_card(number) and not other:
+        if _is_card(number) and not (
+            _as_decimals(text[start:last]) or reckoned(text, start, last) or _another(text, start, last, number)
+        ):
             yield Span(start, last)
             return
 

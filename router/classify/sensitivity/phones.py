@@ -168,7 +168,6 @@ def _preceded(text: str, start: int, end: int) -> Iterator[Span]:
             yield Span(begin, stop)
 
 
-_SAID = near(_PATTERNS["number"], _said, FAR, before=_BEFORE)
 PHONES_FORMS = tuple(
     Form("phone", pattern, confirm)
     for pattern, confirm in (
@@ -179,7 +178,7 @@ PHONES_FORMS = tuple(
         (f"{_PATTERNS['bracketed']}|{_PATTERNS['chinese']}", _printed),
         (_PATTERNS["paired"], _paired),
         (_PATTERNS["plain"], _plain),
-        (any_of(_PATTERNS["words"]), _SAID),
+        (any_of(_PATTERNS["words"]), near(_PATTERNS["number"], _said, FAR, before=_BEFORE)),
         (any_of(_PATTERNS["call"]) + _PATTERNS["tight"], _followed),
         (f"{any_of(_PATTERNS['call_at'])}{_PATTERNS['loose']}|{_PATTERNS['signed']}", _followed),
         (_PATTERNS["at_office"], _preceded),

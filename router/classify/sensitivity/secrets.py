@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-import re  # for what is matched at a place: RE2's wrapper encodes the whole text each time
+import re  # for what is matched behind a place: RE2's wrapper is slow where a group is to be told
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -22,7 +22,8 @@ _LONGEST_HEADER = 4_096
 _SENTENCE_END = ".,;:!?)]}`"
 _ROWS = SimpleNamespace(**{name: re.compile(pattern) for name, pattern in PATTERNS["rows"].items()})
 _HEADING = 2_048
-"""Characters of a row, and those behind a candidate in which its value is looked for."""
+"""Characters of a row."""
+_REACH_BEHIND = 512
 _REACH_BEFORE = 160
 _MOST_ROWS = 256
 """Rows of a table that are looked at."""
@@ -44,7 +45,8 @@ class Secrets(DetectorModel):
 
 
 def _token(text: str, start: int, end: int) -> Iterator[Span]:
-    value = text[start:end]
+    """With the rest of the word: an issuer's keys may have grown longer."""
+    value, end = text[start:end], _ROWS.word.match(text, end).end()
     if not filler(value) and (value.isalnum() or any(map(str.isdigit, value)) or jumbled(value)):
         yield Span(start, end)
 
@@ -63,9 +65,13 @@ def _headed(head: str) -> Confirm:
 _PLAUSIBLE: dict[str, Callable[[str], bool]] = {
     "written": lambda value: not filler(value),
     "token": token,
+    "key": partial(token, least=12),
     "password": password,
     "word": partial(password, bare_words=True),
     "striking": striking,
+    "unlike": lambda value: (
+        striking(value) and not (value.isupper() or IS.number.fullmatch(value) or IS.uuid.fullmatch(value))
+    ),
     "either": lambda value: token(value) or password(value),
 }
 
@@ -73,18 +79,16 @@ _PLAUSIBLE: dict[str, Callable[[str], bool]] = {
 def _captured(row: dict[str, str]) -> Confirm:
     """What the last group of a pattern matches: `before` a candidate, `within` it, or `behind` it."""
     place = next(place for place in ("before", "within", "behind") if place in row)
-    find, plausible = re2.compile(row[place]), _PLAUSIBLE[row["value"]]
+    find, plausible = (re if place == "behind" else re2).compile(row[place]), _PLAUSIBLE[row["value"]]
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         first = max(0, start - _REACH_BEFORE) if place == "before" else end if place == "behind" else start
-        last = {"before": start, "within": end, "behind": end + _HEADING}[place]
-        for match in find.finditer(text[first:last]):
-            value = match[match.lastindex].rstrip(_SENTENCE_END)
-            at = first + match.start(match.lastindex)
-            follows = text[at + len(value) : at + len(value) + 1]
-            if plausible(value) and not (follows.isalnum() or follows == "_"):
-                yield Span(at, at + len(value))
-                return
+        match = find.search(text[first : {"before": start, "within": end, "behind": end + _REACH_BEHIND}[place]])
+        value = match[match.lastindex].rstrip(_SENTENCE_END) if match else ""
+        at = first + match.start(match.lastindex) if match else end
+        follows = text[at + len(value) : at + len(value) + 1]
+        if value and plausible(value) and not (follows.isalnum() or follows == "_"):
+            yield Span(at, at + len(value))
 
     return confirm
 
