@@ -15,11 +15,7 @@ EXHAUSTED = "budget_exceeded"
 IMPOSSIBLE_USAGE = "impossible_usage"
 OTHER_MODEL = "other_model"
 _INCIDENT = (
-    "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'target', ?, ?, ?)"
-)
-_ONCE = f"{_INCIDENT} ON CONFLICT DO NOTHING"
-_EXHAUSTED = (
-    "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'budget', ?, ?, ?)"
+    "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT DO NOTHING"
 )
 
@@ -34,12 +30,12 @@ def region_mismatches(journal: Journal, attempts: Iterable[Attempt], now_ms: int
     for attempt in filter(misplaced, attempts):
         target, until_ms = attempt.target, now_ms + int(rest_s * 1000)
         reason = f"asked for {target.region}, served in {attempt.region}"
-        journal.add(_INCIDENT, (new_id(), now_ms, REGION_MISMATCH, target.id, reason, until_ms))
+        journal.add(_INCIDENT, (new_id(), now_ms, REGION_MISMATCH, "target", target.id, reason, until_ms))
 
 
 def drifted(journal: Journal, place: str, target: str, reason: str, now_ms: int) -> None:
     """`target` is not what it was; it is asked as before. `place`: the same for all gateways that found the same."""
-    journal.add(_ONCE, (f"{DRIFT}-{target}-{place}", now_ms, DRIFT, target, reason, now_ms))
+    journal.add(_INCIDENT, (f"{DRIFT}-{target}-{place}", now_ms, DRIFT, "target", target, reason, now_ms))
 
 
 def odd_charges(journal: Journal, attempts: Iterable[Attempt], now_ms: int) -> None:
@@ -55,7 +51,7 @@ def odd_charges(journal: Journal, attempts: Iterable[Attempt], now_ms: int) -> N
             reasons[OTHER_MODEL] = f"asked for {model.name}, served by {served} and charged at its price"
         for kind, reason in reasons.items():
             identifier = f"{kind}-{attempt.target.id}-{now_ms // HOUR_MS}"
-            journal.add(_ONCE, (identifier, now_ms, kind, attempt.target.id, reason, now_ms))
+            journal.add(_INCIDENT, (identifier, now_ms, kind, "target", attempt.target.id, reason, now_ms))
 
 
 def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:
@@ -69,5 +65,5 @@ def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:
     unit = "USD" if account.unit is Unit.USD else "thinking tokens"
     needed, left = (usd_text(n) if unit == "USD" else n for n in (refused.needed, refused.left))
     reason = f"{needed} {unit} needed, {left} {unit} left"
-    row = (f"{EXHAUSTED}-{account.id}-{window}", now_ms, EXHAUSTED, account.id, reason, ends)
-    journal.add(_EXHAUSTED, row)
+    identifier = f"{EXHAUSTED}-{account.id}-{window}"
+    journal.add(_INCIDENT, (identifier, now_ms, EXHAUSTED, "budget", account.id, reason, ends))

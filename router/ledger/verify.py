@@ -190,15 +190,10 @@ def _of_request(request: Row, attempts: tuple[Row, ...]) -> Iterator[str]:
         yield f"it is held, and cost {request['cost']} already"
     if state == "released" and (_whole(request["cost"]) or _whole(request["thinking"])):
         yield f"it was released, and cost {request['cost']} nano-USD and {request['thinking']} thinking tokens"
-    if state == "recovered":
-        yield from _crashed(request)
-
-
-def _crashed(request: Row) -> Iterator[str]:
-    """Charged at its hold, since nobody knows better."""
-    if request["cost"] != request["held"]:
+    # Charged at its hold, since nobody knows better.
+    if state == "recovered" and request["cost"] != request["held"]:
         yield f"it was recovered at {request['cost']} nano-USD, and held {request['held']}"
-    if request["thinking"] is not None and request["thinking"] != request["held_thinking"]:
+    if state == "recovered" and request["thinking"] not in (None, request["held_thinking"]):
         yield f"it was recovered at {request['thinking']} thinking tokens, and held {request['held_thinking']}"
 
 

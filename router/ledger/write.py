@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from router.types.account import LEASE_MS, Amount, Journal, Value
-from router.types.attempt import Attempt, Usage, Verdict
+from router.types.attempt import Attempt, Usage
 from router.types.decision import Decision
 from router.types.request import Caller, Request
 
@@ -33,12 +33,12 @@ _COLUMNS = (
     *("thinking_cost", "cache_saved"),
 )
 INSERT = f"INSERT INTO live_attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
-_UNJUDGED: tuple[Value, ...] = (None, "")
 _NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "")
 
 
 def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, ...]:
     usage, cost, target = attempt.usage, attempt.cost, attempt.target
+    scores = [verdict.score for verdict in attempt.verdicts if verdict.score is not None]
     return (
         request_id,
         number,
@@ -67,7 +67,8 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
         _region_source(attempt),
         attempt.role,
         int(attempt.passed_over),
-        *(_judged(attempt.verdicts) if attempt.verdicts else _UNJUDGED),
+        min(scores, default=None),
+        _json({verdict.verifier: verdict.score for verdict in attempt.verdicts}) if attempt.verdicts else "",
         cost.thinking,
         cost.saved,
     )
@@ -85,12 +86,6 @@ def usage_of(row: Mapping[str, str | int | None]) -> Usage:
     named = {name: msgspec.json.decode(str(text)) for name, text in written.items()}
     said = {"source": row["usage_source"], "service_tier": row["service_tier"], "region_served": row["region"]}
     return msgspec.convert(counts | named | said, Usage)
-
-
-def _judged(verdicts: Sequence[Verdict]) -> tuple[Value, ...]:
-    """The least score that anybody gave, and who gave which; null: nothing can be said."""
-    scores = [verdict.score for verdict in verdicts if verdict.score is not None]
-    return min(scores, default=None), _json({verdict.verifier: verdict.score for verdict in verdicts})
 
 
 def _region_source(attempt: Attempt) -> str:
@@ -236,6 +231,7 @@ def lose(journal: Journal, request_id: str) -> None:
 def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
     served, attempts = outcome.served, outcome.attempts
     usages = [attempt.usage for attempt in attempts if attempt.usage is not None]
+    thoughts = [usage.output_reasoning for usage in usages if usage.output_reasoning is not None]
     journal.change(
         _SETTLE,
         (
@@ -250,7 +246,7 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
             ", ".join(outcome.lowered),
             sum([usage.input_total for usage in usages]),
             sum([usage.output_total for usage in usages]),
-            _reasoning(usages),
+            sum(thoughts) if thoughts else None,
             outcome.total_ms,
             outcome.first_ms,
             outcome.overhead_us,
@@ -270,8 +266,3 @@ def read(journal: Journal, decision: Decision, document: bytes) -> None:
     seen = decision.classification
     journal.change(_READ, (seen.task.value, seen.difficulty, decision.id))
     journal.change(_READ_DECISION, (document.decode(), decision.id))
-
-
-def _reasoning(usages: Sequence[Usage]) -> int | None:
-    known = [usage.output_reasoning for usage in usages if usage.output_reasoning is not None]
-    return sum(known) if known else None
