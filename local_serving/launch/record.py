@@ -196,6 +196,8 @@ async def _row(one: Record, state: EngineState) -> Standing:
     killed = not one.owned and not one.ended
     serves = one.owned and state.status in (Status.READY, Status.DRAINING)
     load = await watch_read(state.url, one.kind, _PATIENCE_S) if serves else None
+    group = members(state.pid) if one.owned and state.pid else ()
+    sizes = [size for pid in group if (size := _pss(pid)) is not None]
     return Standing(
         engine=one.name,
         replica=state.replica,
@@ -205,15 +207,10 @@ async def _row(one: Record, state: EngineState) -> Standing:
         pid=state.pid if one.owned else None,
         restarts=state.restarts,
         last_error="its owner was killed" if killed else state.last_error,
-        memory=_memory(state.pid) if one.owned and state.pid else None,
+        memory=sum(sizes) if sizes else None,
         running=load.running if load else None,
         waiting=load.waiting if load else None,
     )
-
-
-def _memory(group: int) -> int | None:
-    sizes = [_pss(pid) for pid in members(group)]
-    return sum(size for size in sizes if size is not None) if any(size is not None for size in sizes) else None
 
 
 def _pss(pid: int) -> int | None:

@@ -1,7 +1,6 @@
 """The supervisor of all engines of a gateway, and engines that others run."""
 
 import asyncio
-import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -13,7 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from local_serving.launch import record, replica
-from local_serving.launch.recipe import HOST, Launched, Place
+from local_serving.launch.llamacpp import HOST, taken
+from local_serving.launch.recipe import Launched, Place
 from local_serving.launch.record import Owner, Record
 from local_serving.launch.replica import Replica
 from local_serving.served import served
@@ -39,7 +39,7 @@ class Engine:
         if self._claim and before:
             record.end_leftovers(before.children)
         known = before.urls if before and before.digest == self._digest else ()
-        free = not self._claim or all(_bindable(urlsplit(url).port or 0) for url in known)
+        free = not self._claim or not any(taken(urlsplit(url).port or 0) for url in known)
         self.urls = known if known and free else _addresses(spec.replicas)
         self._replicas: tuple[Replica, ...] = ()
         self._followed: Sequence[EngineState] = self._all(Status.STARTING)
@@ -156,18 +156,8 @@ class Engine:
 def _addresses(count: int) -> tuple[str, ...]:
     """Base URLs of free ports, below those that the system gives away: one of these may be taken before the engine
     listens on it."""
-    free = (port for port in sample(OWN_PORTS, len(OWN_PORTS) // 8) if _bindable(port))
+    free = (port for port in sample(OWN_PORTS, len(OWN_PORTS) // 8) if not taken(port))
     return tuple(f"http://{HOST}:{port}/v1" for port in islice(free, count))
-
-
-def _bindable(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
 
 
 # Servers that somebody else runs: never started or stopped, only asked whether they serve.

@@ -43,9 +43,8 @@ OPEN: dict[str, tuple[str, set[str]]] = {
     "router/testing/client.py": ("tests: asks its own gateway on loopback", {"create_connection", "openai", "socket"}),
     "router/testing/upstream/server.py": ("tests: an upstream that listens on loopback", {"http", "httptools"}),
     "router/workers/pool.py": (PAIR, {"open_unix_connection", "socket"}),
-    "local_serving/launch/llamacpp.py": ("looks for a free port of loopback", {"socket"}),
+    "local_serving/launch/llamacpp.py": ("looks for free ports of loopback", {"socket"}),
     "local_serving/watch.py": (ENGINES_OF_OTHERS, {"open_connection", "ssl"}),
-    "local_serving/launch/supervisor.py": ("looks for free ports of loopback", {"socket"}),
 }
 TRANSPORTS = frozenset({"HttpTransport", "LitellmTransport"})
 APP = "router/app.py"
