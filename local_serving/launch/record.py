@@ -23,6 +23,7 @@ from router.types.target import EngineState, Status
 # Which engines run for this home folder, and whose they are: a file for each, and a lock that ends with its owner.
 
 _GONE = "gone"
+_PATIENCE_S = 2.0
 Owner = Literal["serve", "up"]
 """`lowpass serve`, whose engines end with it; `lowpass local up`."""
 
@@ -118,7 +119,7 @@ def alive(one: Process) -> bool:
     return _started(one.pid) == one.started != _GONE
 
 
-def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int:
+def end_leftovers(children: tuple[Process, ...]) -> int:
     """Kills what is left of engines whose owner and guardian were killed; how many groups that were. Blocks.
 
     A group outlives its leader, and nobody gets a group's number while it has members. So a group whose leader is
@@ -133,7 +134,7 @@ def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int
     for group in groups:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
-    deadline = monotonic() + patience_s
+    deadline = monotonic() + _PATIENCE_S
     while any(members(group) for group in groups) and monotonic() < deadline:
         sleep(0.01)
     return len(groups)
@@ -165,8 +166,6 @@ def _started(pid: int) -> str:
 
 
 # How the engines of a home folder stand: what their owners write of them, and what they say themselves.
-
-_PATIENCE_S = 2.0
 
 
 class Standing(Struct, frozen=True, kw_only=True):

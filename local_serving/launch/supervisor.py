@@ -71,12 +71,6 @@ class Engine:
         """Requests in progress have `limit_s` to finish; then it is stopped."""
         await self._end(one.drain(limit_s) for one in self._replicas)
 
-    def replica(self, number: int) -> Replica:
-        """Raises `EngineError` where this process does not run it."""
-        if number >= len(self._replicas):
-            raise EngineError(f"replica {number} of {self.spec.name} is not run by this process")
-        return self._replicas[number]
-
     def error(self, what: str) -> EngineError:
         reason = next((f": {state.last_error}" for state in self.states if state.last_error), "")
         return EngineError(f"local engine {self.spec.name} {what}{reason} (log: {self._log(0)})")
@@ -198,9 +192,6 @@ class Watched:
         """It goes on without us."""
         await self.stop()
 
-    def replica(self, number: int) -> Replica:
-        raise EngineError(f"{self.spec.name} is run by somebody else: drain or wake it there")
-
     def error(self, what: str) -> EngineError:
         reason = next((f": {state.last_error}" for state in self._states if state.last_error), "")
         return EngineError(f"engine {self.spec.name} {what}{reason}")
@@ -312,14 +303,9 @@ class Supervisor:
             await self.stop()
             raise
 
-    async def drain(self, name: str, replica: int | None = None, limit_s: float = DRAIN_S) -> None:
-        """DRAINING while it finishes what it has, for `limit_s` at most; then it is stopped. Raises `EngineError`."""
-        engine = self._engine(name)
-        await (engine.drain(limit_s) if replica is None else engine.replica(replica).drain(limit_s))
-
-    async def wake(self, name: str, replica: int = 0) -> None:
-        """At once; it also wakes by itself when requests reach it. Raises `EngineError`."""
-        await self._engine(name).replica(replica).wake()
+    async def drain(self, name: str) -> None:
+        """DRAINING while it finishes what it has, for `DRAIN_S` at most; then it is stopped. Raises `EngineError`."""
+        await self._engine(name).drain(DRAIN_S)
 
     async def stop(self) -> None:
         """SIGTERM to every engine, SIGKILL to the group of what is left later; returns when all children are gone."""
