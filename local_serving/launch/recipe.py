@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from local_serving.launch import vllm
+from local_serving.launch.llamacpp import HOST
 from local_serving.served import gpus
 from local_serving.spec.spec import EngineError, Llamacpp, Vllm
 
-HOST = "127.0.0.1"
 SETTING = "LOWPASS_VLLM_PYTHON"
 Launched = Llamacpp | Vllm
 """Specs of engines that lowpass starts."""

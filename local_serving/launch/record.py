@@ -23,6 +23,7 @@ from router.types.target import EngineState, Status
 # Which engines run for this home folder, and whose they are: a file for each, and a lock that ends with its owner.
 
 _GONE = "gone"
+_PATIENCE_S = 2.0
 Owner = Literal["serve", "up"]
 """`lowpass serve`, whose engines end with it; `lowpass local up`."""
 
@@ -118,7 +119,7 @@ def alive(one: Process) -> bool:
     return _started(one.pid) == one.started != _GONE
 
 
-def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int:
+def end_leftovers(children: tuple[Process, ...]) -> int:
     """Kills what is left of engines whose owner and guardian were killed; how many groups that were. Blocks.
 
     A group outlives its leader, and nobody gets a group's number while it has members. So a group whose leader is
@@ -133,7 +134,7 @@ def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int
     for group in groups:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
-    deadline = monotonic() + patience_s
+    deadline = monotonic() + _PATIENCE_S
     while any(members(group) for group in groups) and monotonic() < deadline:
         sleep(0.01)
     return len(groups)
@@ -166,8 +167,6 @@ def _started(pid: int) -> str:
 
 # How the engines of a home folder stand: what their owners write of them, and what they say themselves.
 
-_PATIENCE_S = 2.0
-
 
 class Standing(Struct, frozen=True, kw_only=True):
     """`memory`: bytes, of all its processes, shared ones in shares (PSS). None: not known."""
@@ -196,6 +195,8 @@ async def _row(one: Record, state: EngineState) -> Standing:
     killed = not one.owned and not one.ended
     serves = one.owned and state.status in (Status.READY, Status.DRAINING)
     load = await watch_read(state.url, one.kind, _PATIENCE_S) if serves else None
+    group = members(state.pid) if one.owned and state.pid else ()
+    sizes = [size for pid in group if (size := _pss(pid)) is not None]
     return Standing(
         engine=one.name,
         replica=state.replica,
@@ -205,15 +206,10 @@ async def _row(one: Record, state: EngineState) -> Standing:
         pid=state.pid if one.owned else None,
         restarts=state.restarts,
         last_error="its owner was killed" if killed else state.last_error,
-        memory=_memory(state.pid) if one.owned and state.pid else None,
+        memory=sum(sizes) if sizes else None,
         running=load.running if load else None,
         waiting=load.waiting if load else None,
     )
-
-
-def _memory(group: int) -> int | None:
-    sizes = [_pss(pid) for pid in members(group)]
-    return sum(size for size in sizes if size is not None) if any(size is not None for size in sizes) else None
 
 
 def _pss(pid: int) -> int | None:

@@ -226,22 +226,10 @@ class Replica:
         load = await watch.read(self.url, watch.words_of(self.spec), LIMIT_S)
         return load.running + load.waiting if load else 0
 
-    async def sleep(self) -> None:
-        """Gives back the memory of its GPU (vLLM's sleep mode). What it works on is finished first."""
-        await self._order("/sleep?level=1&mode=wait", Status.SLEEPING)
-
-    async def wake(self) -> None:
-        """Raises `EngineError` when it does not."""
-        await self._order("/wake_up", Status.READY)
-
     async def _order(self, path: str, then: Status) -> None:
-        try:
-            reply = await ask(self.url, path, "POST", limit_s=60)
-        except OSError as error:
-            raise self.error(f"does not answer {path.partition('?')[0]}") from error
-        if reply.status != 200:
-            raise self.error(f"answered {path.partition('?')[0]} with {reply.status}")
-        self._update(status=then)
+        with suppress(OSError):
+            if (await ask(self.url, path, "POST", limit_s=60)).status == 200:
+                self._update(status=then)
 
     async def _keep_alive(self) -> None:
         delay_s = _FIRST_DELAY_S
@@ -354,16 +342,16 @@ class Replica:
             if naps_s and not failures:
                 rests = self.state.status is Status.READY and not await self._busy()
                 idle_s = idle_s + pause_s if rests else 0.0
-                with suppress(EngineError):
-                    await self._nap(idle_s >= naps_s)
+                await self._nap(idle_s >= naps_s)
 
     async def _nap(self, idle: bool) -> None:
-        """Calls that were lost stay counted (by vLLM), so it wakes when there are more than there were."""
+        """Gives back the memory of its GPU (vLLM's sleep mode), once what it works on is finished. Calls that were lost
+        stay counted (by vLLM), so it wakes when there are more than there were."""
         if self.state.status is Status.READY and idle:
             self._calls = await calls(self.url)
-            await self.sleep()
+            await self._order("/sleep?level=1&mode=wait", Status.SLEEPING)
         elif self.state.status is Status.SLEEPING and await calls(self.url) > self._calls:
-            await self.wake()
+            await self._order("/wake_up", Status.READY)
 
     def _ended(self, reason: str) -> None:
         if self._stopping.is_set():
@@ -393,10 +381,6 @@ class Replica:
                 os.killpg(self._engine, signal.SIGKILL)
         else:
             self._signal_guardian(signal.SIGKILL)
-
-    def error(self, what: str) -> EngineError:
-        reason = f": {self.state.last_error}" if self.state.last_error else ""
-        return EngineError(f"local engine {self.spec.name} {what}{reason} (log: {self.log_path})")
 
 
 def _log_file(path: Path) -> RotatingFileHandler:

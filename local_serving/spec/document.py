@@ -239,7 +239,9 @@ class Shape:
         known = self._known(node, (*tag, *fields), place)
         for field in kind.fields:
             if field.required and field.encode_name not in known:
-                self._report_missing(node, (*place, field.encode_name))
+                name, where = field.encode_name, f" in {_dotted(place)}" if place else ""
+                self._document.report(node, f"the key '{name}' is missing{where}", f"add {name}: …")
+                self.dropped.add(str((*place, name)[0]))
         values = self._values({name: (child, fields[name]) for name, child in known.items() if name in fields}, place)
         stand_ins = {field.encode_name: _stand_in(field.type) for field in kind.fields if field.required}
         return stand_ins | tag | values
@@ -262,11 +264,6 @@ class Shape:
                 remedy = did_you_mean(str(key.value), filter(None, names))
                 self._document.report(key, f"unknown key '{key.value}' in {where}", remedy)
         return found
-
-    def _report_missing(self, node: yaml.Node, place: Place) -> None:
-        where = f" in {_dotted(place[:-1])}" if place[1:] else ""
-        self._document.report(node, f"the key '{place[-1]}' is missing{where}", f"add {place[-1]}: …")
-        self.dropped.add(str(place[0]))
 
     def _value(self, node: yaml.Node, kind: inspect.Type, place: Place) -> object:
         """None where it is not of its kind, which is told."""

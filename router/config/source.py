@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from itertools import chain
@@ -291,12 +292,9 @@ class _Constructor:
 
 def _number(text: str) -> Value:
     """From the source text: a float would already have lost digits. Not a decimal number: stays text."""
-    try:
+    with suppress(ValueError):
         return int(text)
-    except ValueError:
-        pass
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return text
-    return number if number.is_finite() else text
+    with suppress(InvalidOperation):
+        if (number := Decimal(text)).is_finite():
+            return number
+    return text

@@ -130,7 +130,9 @@ def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, st
     terms.check()
     secret, key = _secret(), Key(id=new_id(), terms=terms, created_ms=now_ms(), expires_ms=terms.expires_ms)
     with transaction(connection):
-        note(connection, actor, "key created", terms.name, {"id": key.id, **_told(terms)})
+        fields = structs.asdict(terms) | ({"window": None} if terms.limit_usd is None else {})
+        given = {name: value for name, value in fields.items() if value and name != "name"}
+        note(connection, actor, "key created", terms.name, {"id": key.id, **given})
         if any(key.terms.name == terms.name and key.revoked_ms is None for key in every(connection)):
             raise ValueError(f"there is a key named '{terms.name}' already: revoke it first, or choose another name")
         row = {"id": key.id, "hash": _hashed(secret), "created_ms": key.created_ms, "expires_ms": key.expires_ms}
@@ -208,12 +210,6 @@ def _secret() -> str:
 
 def _hashed(secret: str) -> str:
     return digest(secret.encode()).hex()
-
-
-def _told(terms: KeyTerms) -> dict[str, object]:
-    """What was given, but for the name."""
-    fields = structs.asdict(terms) | ({"window": None} if terms.limit_usd is None else {})
-    return {name: value for name, value in fields.items() if value and name != "name"}
 
 
 def _columns(terms: KeyTerms) -> dict[str, Any]:

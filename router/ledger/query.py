@@ -157,9 +157,8 @@ def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
     """What accounts were charged in windows that may still count, and what they hold, as of one moment."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        return connection.execute(_SPENT, (now_ms() - LONGEST_WINDOW_MS,)).fetchall(), connection.execute(
-            _HELD
-        ).fetchall()
+        spent = connection.execute(_SPENT, (now_ms() - LONGEST_WINDOW_MS,)).fetchall()
+        return spent, connection.execute(_HELD).fetchall()
 
 
 def held_long(ledger: Ledger, before_ms: int) -> list[Held]:

@@ -198,7 +198,8 @@ def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition,
         statement += " GROUP BY " + ", ".join(str(place + 1) for place in range(len(by)))
     for row in connection.execute(statement, [value for _, values in conditions for value in values]):
         if row[-1]:
-            key = tuple(map(_label, row[: len(by)]))
+            # Nothing and an empty text are the same.
+            key = tuple(None if label == "" else label for label in row[: len(by)])
             add(found, key, tuple(_whole(row[len(by) : -1], query.measures)))
 
 
@@ -215,13 +216,6 @@ def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, f
     for _, labels, amounts in _offered(connection.execute(decided.format(text), values), Documents(connection)):
         if all(_holds(where, labels[places[where.dimension]]) for where in query.where):
             add(found, tuple([labels[at] for at in by]), tuple([amounts[at] for at in measures]))
-
-
-def _label(value: Value) -> Label:
-    """Nothing and an empty text are the same."""
-    if isinstance(value, float):
-        raise TypeError("no dimension is a float")
-    return None if value == "" else value
 
 
 def _where(where: Where) -> Condition:

@@ -13,8 +13,6 @@ from router.types.account import Journal, Value
 
 # What reports, keys and look-ups need of a database: SQLite's own connection has it, PostgreSQL's is made to.
 
-Parameters = Sequence[Value] | Mapping[str, Value]
-"""For `?` or for `:name`."""
 PARAMETERS = 900
 """Of one statement at most; SQLite's own limit was 999 once."""
 

@@ -46,10 +46,10 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
         target.id,
         target.model.id,
         target.provider.id,
-        _name(attempt.model_served),
+        plain(attempt.model_served),
         str(attempt.outcome),
         attempt.status,
-        _name(attempt.finish_reason),
+        plain(attempt.finish_reason),
         int(attempt.answered),
         attempt.thinking,
         attempt.started_ms,
@@ -102,12 +102,12 @@ def _usage(usage: Usage) -> tuple[str | int | None, ...]:
         _json(usage.units) if usage.units else "",
         usage.source.value,
         usage.reasoning_source.value,
-        _name(usage.service_tier) if usage.service_tier else "",
+        plain(usage.service_tier) if usage.service_tier else "",
     )
 
 
 @lru_cache(4096)
-def _name(said: str) -> str:
+def plain(said: str) -> str:
     """What a provider calls something. A sentence is no name: it may repeat what it was asked."""
     return said if len(said) <= LONGEST_NAME and not said.encode().translate(None, _NAMED) else "?"
 

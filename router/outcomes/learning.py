@@ -4,7 +4,7 @@ import asyncio
 import logging
 from base64 import b64decode
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -79,7 +79,7 @@ class _Snapshot(Struct, frozen=True):
     settled: int
     ahead: list[int]
     rates: bytes
-    judges: dict[str, Kept]
+    judges: Mapping[str, Kept]
 
 
 class Tail:
@@ -98,15 +98,12 @@ class Tail:
         """Those that were not read before."""
         found = [row for row in rows if row.position > self.settled and row.position not in self._ahead]
         self._ahead |= {row.position: now_ms for row in found}
-        self._settle(now_ms)
-        return found
-
-    def _settle(self, now_ms: float) -> None:
         for position in self.ahead:
             if position > self.settled + 1 and now_ms - self._ahead[position] < PATIENCE_MS:
-                return
+                break
             self.settled = position
             del self._ahead[position]
+        return found
 
 
 class Learning:
