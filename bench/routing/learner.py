@@ -22,7 +22,7 @@ from tools.priors.outcomes import Known
 EAGER, SETTLED = 3_000.0, 300.0
 """Requests within which a trial must pay for itself: of the first `FIRST`, and of those after them."""
 FIRST = 300
-CAUTION = 0.5
+CAUTION = 0.4
 """As `cost_of_pass` has it."""
 COST_NOISE = 0.3
 """Variance of the logarithm of one cost, given its text and target."""
