@@ -27,6 +27,8 @@ ANSWERS, ANSWER = 3, 150
 """The last answers before, and the characters at the beginning of each: they show what is wanted."""
 SHORT = 160
 """A message of fewer characters is read with the user's words before it."""
+BEGINNING = 20
+"""A message of more letters, all of them capitals, is read as if they were none."""
 MATERIAL = 640
 """A message of more characters has material in it."""
 PAGE = 4_000
@@ -72,7 +74,11 @@ def asked(request: Request) -> Asked:
     """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
     users, answers, system_parts, last_role, result, tools = _messages(request)
     system = sum(map(len, system_parts))
-    whole = users[-1] if users else ""
+    whole = users[-1].strip() if users else ""
+    if whole.isupper() and len(whole) > BEGINNING:
+        whole = whole.lower()
+    if len(whole) <= REPLY and len(users) > 1 and answers and _asks_again(whole.lower(), answers[-1]):
+        whole = next((earlier for earlier in reversed(users[:-1]) if len(earlier) > REPLY), whole)
     ends = whole if len(whole) <= 2 * PAGE else f"{whole[:PAGE]}\n{whole[-PAGE:]}"
     message = ends.encode(errors="replace").decode()
     ask = instruction(message)
@@ -242,7 +248,8 @@ def _stated_sizes(ask: str) -> tuple[float, ...]:
 
 def _number(digits: str) -> int:
     if digits[0].isdigit():
-        return int("".join(digit for digit in digits if digit.isdecimal() and digit.isascii())[:6] or 0)
+        thousands = 1_000 if digits.endswith("k") else 1
+        return thousands * int("".join(digit for digit in digits if digit.isdecimal() and digit.isascii())[:6] or 0)
     return int(_AMOUNTS["numbers"].get(digits, 4))
 
 
@@ -255,40 +262,63 @@ _LENGTHS = patterns(
     number="|".join(sorted(_AMOUNTS["numbers"], key=len, reverse=True)),
     kind="|".join(sorted(_KINDS, key=len, reverse=True)),
 )
-_amount, _make, _range = (re2.compile(_LENGTHS[name]) for name in ("amount", "make", "range"))
-_returned, _shorter, _goes_on = (re2.compile(_LENGTHS[name]).search for name in ("returned", "shorter", "goes_on"))
+_amount, _make, _range, _enumerate = (re2.compile(_LENGTHS[name]) for name in ("amount", "make", "range", "enumerate"))
+_elsewhere, _within, _program = (re2.compile(_LENGTHS[name]).search for name in ("elsewhere", "within", "program"))
+_returned, _shorter, _longer = (re2.compile(_LENGTHS[name]).search for name in ("returned", "shorter", "longer"))
+_goes_on, _redone = (re2.compile(_LENGTHS[name]).search for name in ("goes_on", "redone"))
+_assent, _retry = (re2.compile(_LENGTHS[name]).search for name in ("assent", "retry"))
+_sentence = re.compile(r"[.:!?\n。：！？]").split
 PER_WORD = 1.4
 """Tokens; kinds of things with no more are counted wherever a text is to be written: "a 500-word essay"."""
-PER_NUMBER = 2.5
-"""Tokens of each number that is counted, with what stands between two of them."""
-MOST_STATED = 50_000
+PER_ITEM, PER_NUMBER = 6, 2.5
+"""Tokens of each thing of any kind, and of each number that is counted, with what stands between two of them."""
+MOST_STATED = 30_000
 """Tokens: a larger number says how many there are, not how many are to be written."""
-BEGINNING = 60
-"""Characters of an instruction within which it says that all of its material comes back changed."""
 CHARACTERS = 4
 """Of a token of material."""
-INSTRUCTION, LEAST_MATERIAL, MOST_MATERIAL = 40, 400, 40_000
-"""Characters of a message that are no material; of material that is likely to come back whole."""
+INSTRUCTION, LEAST_MATERIAL = 40, 400
+"""Characters of a message that are no material, and of material that is told from an instruction."""
+BEGIN = 28
+"""Characters of a sentence within which it says that all of its material comes back changed."""
+REPLY = 60
+"""Characters of a message that only says yes, no or go on."""
+
+
+def _asks_again(reply: str, answer: str) -> bool:
+    """It says no more than yes to what the answer offers, that it was wrong, or that it shall go on."""
+    return bool(_retry(reply) or _goes_on(reply) or (_assent(reply) and "?" in answer[-REPLY:]))
 
 
 def _stated_tokens(ask: str, message: int, last_answer: int) -> int:
     """`message`, `last_answer`: widths. 0: it is not said."""
-    if last_answer and _goes_on(ask):
-        return last_answer // CHARACTERS
-    if _returned(ask[:BEGINNING]) and not _shorter(ask[:MATERIAL]):
-        material = message - INSTRUCTION if message >= SHORT else last_answer
-        return material // CHARACTERS if LEAST_MATERIAL <= material <= MOST_MATERIAL else 0
-    if (counted := _range.search(ask[:SHORT])) and cues().writes(ask):
+    if last_answer and message < SHORT:
+        if _goes_on(ask):
+            return last_answer // CHARACTERS
+        if _redone(ask) or _returned(ask) or _longer(ask):
+            return 0 if _shorter(ask) else last_answer * (2 if _longer(ask) else 1) // CHARACTERS
+    if message >= LEAST_MATERIAL + INSTRUCTION:
+        # The instruction stands before the material or behind it, and is a sentence or a line.
+        sentences = [sentence for sentence in _sentence(ask) if sentence.strip()]
+        ends = {*sentences[:1], *sentences[-1:]}
+        if any(_returned(end[:BEGIN]) and not _shorter(end) for end in ends):
+            return min((message - INSTRUCTION) // CHARACTERS, MOST_STATED)
+    if (counted := _range.search(ask[:SHORT])) and not _program(ask[:SHORT]):
         first, last = (["1"] + [number for number in counted.groups() if number])[-2:]
-        return int(abs(_number(last) - _number(first)) * PER_NUMBER)
-    made = _make.search(ask)
-    begin = made.end() if made else len(ask)
-    amounts = []
-    for amount in _amount.finditer(ask[:SHORT]):
+        return int(min(abs(_number(last) - _number(first)) * PER_NUMBER, MOST_STATED))
+    return _stated_amount(ask[:SHORT])
+
+
+def _stated_amount(ask: str) -> int:
+    """Tokens of the things of which a request says how many it wants."""
+    made, amounts = _make.search(ask), list[float]()
+    for amount in _amount.finditer(ask):
         limit, number, kind, each = amount.groups()
-        per, asked_for = _KINDS[kind], amount.start() >= begin and not limit
-        if not each and (asked_for or (per <= PER_WORD and cues().writes(ask))):
+        per, start = _KINDS[kind], amount.start()
+        wanted = made and start >= made.end() and not limit and not _elsewhere(ask[made.end() : start])
+        if not each and (wanted or (per <= PER_WORD and (_within(ask[:start]) or cues().writes(ask)))):
             amounts.append(_number(number) * per)
+    if not amounts and (listed := _enumerate.search(ask)):
+        amounts.append(_number(listed[1]) * PER_ITEM)
     return int(max([tokens for tokens in amounts if tokens <= MOST_STATED], default=0))
 
 

@@ -144,17 +144,17 @@ _FRAME = 3
 
 
 def parts(text: Written, width: int) -> Iterator[list[int]]:
-    """Places of columns, part by part; the labels in front of the first number are in each, or else the first column.
-    `width` is in letters."""
+    """Places of columns, part by part: all text in front of the first number at first, then its labels, or else the
+    first column. `width` is in letters."""
     numeric = [column.kind in NUMBERS for column in text.columns]
     foldable = width >= len(numeric) * (_FRAME + _FOLDED)
     first = numeric.index(True) if True in numeric else len(numeric) if foldable else 1
     labels, rest = list(range(first)), list(range(first, len(numeric)))
-    room = width - 1 - sum(_width(text, place) for place in labels)
     part: list[int] = []
     for place in rest:
-        if part and sum(_width(text, at) for at in (*part, place)) > room:
+        if part and sum(_width(text, at) for at in (*labels, *part, place)) > width - 1:
             yield labels + part
+            labels = [at for at in labels if text.columns[at].kind is Kind.LABEL] or labels[:1]
             part = []
         part.append(place)
     yield labels + part
