@@ -55,7 +55,7 @@ PREFIX = Prefix(1, "", 0.0)
 POLICIES = {
     "stays": Policy(lambda caches, turn: {}, stays=True),
     "without caches": Policy(lambda caches, turn: {}),
-    "with caches": Policy(lambda caches, turn: caches.expected(PREFIX, turn.at_ms)),
+    "with caches": Policy(lambda caches, turn: caches.expected(PREFIX, turn.tokens, turn.at_ms)),
 }
 
 

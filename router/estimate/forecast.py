@@ -28,6 +28,8 @@ FRESH_MS = 1_000
 """What is known of tokens and paces is read again after so long …"""
 TEMPLATE_FRESH = 10
 """… and of a template after so many times as long: there may be hundreds."""
+LEAST_PART = 0.25
+"""Of an answer: one that is cut shorter is none."""
 SIZE_STEP = 1.02
 """Prompts near or beyond the size at which some rate changes are told apart by this factor."""
 NEAR = 4
@@ -131,7 +133,9 @@ class Forecaster:
         read = tokens_read(seen.reading)
         each, thinking = _tokens(known, *read, bound)
         usual_each, usual_thinking = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
-        fixed = _input_cost(self._input(targets, request, known), targets, known, cached)
+        sent = self._input(targets, request, known)
+        read_tokens = _read(sent, targets, known, cached)
+        fixed = _input_cost(sent, read_tokens, known)
         rate, more = known.rate_out * choices, known.rate_more * choices
         out, written = each * rate + thinking * more, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
@@ -151,8 +155,8 @@ class Forecaster:
             first_ms=known.first_ms,
             total_ms=known.first_ms + written,
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
-            cached=np.array([cached.get(target.id, 0.0) for target in targets]) if cached else np.zeros(len(targets)),
-            usual_p=self._rates.usual(known.at),
+            cached=read_tokens,
+            usual_p=self._rates.usual(known.at) * answers,
             usual_cost=fixed + usual_each * rate + usual_thinking * more,
         )
 
@@ -243,15 +247,19 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
     )
 
 
-def _input_cost(tokens: Vector, targets: Sequence[Target], known: _Known, cached: Mapping[str, float]) -> Vector:
+def _read(sent: Vector, targets: Sequence[Target], known: _Known, cached: Mapping[str, float]) -> Vector:
+    """Tokens of the prompt that are expected to be read from a cache, where that is cheaper."""
+    if not cached:
+        return np.zeros(len(targets))
+    there = np.array([cached.get(target.id, 0.0) for target in targets])
+    return np.where((sent >= LEAST) & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
+
+
+def _input_cost(sent: Vector, read: Vector, known: _Known) -> Vector:
     """nano-USD of the prompt, and of the call itself. What is long enough to be kept, and is not in the cache yet, is
     written to it."""
-    plain: Vector = tokens * known.rate_in + known.fee
-    if not (tokens >= LEAST).any():
-        return plain
-    there = np.array([cached.get(target.id, 0.0) for target in targets]) if cached else 0.0
-    read = np.minimum(there, tokens)
-    return np.where(tokens >= LEAST, read * known.rate_read + (tokens - read) * known.rate_write + known.fee, plain)
+    rate = np.where(sent >= LEAST, known.rate_write, known.rate_in)
+    return read * known.rate_read + (sent - read) * rate + known.fee
 
 
 def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
@@ -260,15 +268,11 @@ def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vect
     return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
 
 
-def _answers(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> Vector | float:
-    """Chance that thoughts leave room for the answer below the client's cap on both; 1 for what does not think."""
+def _answers(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> Vector:
+    """Chance that thoughts and a part of the answer that is worth something fit below the client's cap on both."""
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
-    if not thinking.any():
-        return 1.0
-    room = bound - np.minimum(known.wordiness * read_output, bound / 2)
-    middle = np.log(np.maximum(thinking, 1.0)) - PRIOR_SPREAD**2 / 2
-    chance = 1 / (1 + np.exp(-1.702 * (np.log(np.maximum(room, 1.0)) - middle) / PRIOR_SPREAD))
-    return np.where(thinking >= 1, chance, 1.0)
+    middle = np.log(np.maximum(thinking + known.wordiness * read_output * LEAST_PART, 1.0)) - PRIOR_SPREAD**2 / 2
+    return np.asarray(1 / (1 + np.exp(-1.702 * (np.log(np.maximum(bound, 1.0)) - middle) / PRIOR_SPREAD)))
 
 
 def _bound(known: _Known, request: Request) -> Vector:

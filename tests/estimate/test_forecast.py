@@ -156,7 +156,7 @@ def test_a_cap_that_thoughts_fill_leaves_no_answer_to_be_right() -> None:
     )
     assert thinking == sorted(thinking, reverse=True)
     assert thinking[1] > 0.9 * thinking[0] > 5 * thinking[-1]
-    assert len(set(plain)) == 1
+    assert min(plain) > 0.98 * max(plain)
 
 
 @each_row("tokens", [100, 5_000, 9_800, 10_300, 40_000, 60_000, 400_000])

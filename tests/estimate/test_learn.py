@@ -167,27 +167,27 @@ def told(tokens: int = 20_000, read: int = 0, prefix: Prefix = TURN, times: int 
 
 def test_the_next_turn_finds_what_was_sent_and_another_conversation_the_instructions_for_a_lifetime() -> None:
     known = told()
-    assert 0.5 < known.expected(TURN, 2_000)["t"] / 20_000 <= 1
-    other = known.expected(structs.replace(TURN, conversation=8), 2_000)
+    assert 0.5 < known.expected(TURN, 21_000, 2_000)["t"] / 20_000 <= 1
+    other = known.expected(structs.replace(TURN, conversation=8), 21_000, 2_000)
     assert 0.5 < other["t"] / 5_000 <= 1
-    assert known.expected(Prefix(8, "0b", 0.25), 2_000) == {}
+    assert known.expected(Prefix(8, "0b", 0.25), 21_000, 2_000) == {}
     for prefix, lifetime in ((TURN, LIFETIME_MS), (structs.replace(TURN, long=True), LONG_LIFETIME_MS)):
         known = told(prefix=prefix)
-        assert known.expected(prefix, 1_000 + lifetime)
-        assert not known.expected(prefix, 1_001 + lifetime)
-    assert told(1_000).expected(TURN, 2_000) == {}
+        assert known.expected(prefix, 21_000, 1_000 + lifetime)
+        assert not known.expected(prefix, 21_000, 1_001 + lifetime)
+    assert told(1_000).expected(TURN, 21_000, 2_000) == {}
 
 
 def test_how_much_is_really_read_is_learned_and_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     never, always = told(times=60), told(read=20_000, times=60)
-    assert never.expected(TURN, 2_000)["t"] < 1_500
-    assert always.expected(TURN, 2_000)["t"] > 19_000
+    assert never.expected(TURN, 21_000, 2_000)["t"] < 1_500
+    assert always.expected(TURN, 21_000, 2_000)["t"] > 19_000
     monkeypatch.setattr(caches, "MOST", 10)
     known = Caches()
     for number in range(50):
         known.note(Prefix(number, f"{number}", 0.5), "t", Usage(input_uncached=9_000), 1_000)
-    assert not known.expected(Prefix(0, "", 0.5), 1_000)
-    assert known.expected(Prefix(49, "", 0.5), 1_000)
+    assert not known.expected(Prefix(0, "", 0.5), 21_000, 1_000)
+    assert known.expected(Prefix(49, "", 0.5), 21_000, 1_000)
 
 
 @each_row(
