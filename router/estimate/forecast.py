@@ -28,8 +28,10 @@ FRESH_MS = 1_000
 """What is known of tokens and paces is read again after so long …"""
 TEMPLATE_FRESH = 10
 """… and of a template after so many times as long: there may be hundreds."""
-LEAST_PART = 0.25
-"""Of an answer: one that is cut shorter is none."""
+LEAST_PART = 0.03
+"""Of the answer that is expected: a cap below it leaves none; one above it may be for a shorter answer than was read."""
+SURE = 1.1
+"""A chance above one over it is none: a usual cap changes nothing."""
 SIZE_STEP = 1.02
 """Prompts near or beyond the size at which some rate changes are told apart by this factor."""
 NEAR = 4
@@ -272,7 +274,8 @@ def _answers(known: _Known, read_output: float, read_thinking: float, bound: Vec
     """Chance that thoughts and a part of the answer that is worth something fit below the client's cap on both."""
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
     middle = np.log(np.maximum(thinking + known.wordiness * read_output * LEAST_PART, 1.0)) - PRIOR_SPREAD**2 / 2
-    return np.asarray(1 / (1 + np.exp(-1.702 * (np.log(np.maximum(bound, 1.0)) - middle) / PRIOR_SPREAD)))
+    chance = 1 / (1 + np.exp(-1.702 * (np.log(np.maximum(bound, 1.0)) - middle) / PRIOR_SPREAD))
+    return np.minimum(chance * SURE, 1.0)
 
 
 def _bound(known: _Known, request: Request) -> Vector:
