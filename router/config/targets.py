@@ -278,6 +278,8 @@ class TargetBuilder:
         if engine is not None:
             model = self._as_served(loc, row, model, engine)
             model = structs.replace(model, thinking=as_served(model.thinking, engine))
+        if provider.quirks.asked_only and "none" in model.thinking.levels:
+            model = structs.replace(model, thinking=structs.replace(model.thinking, unasked="none"))
         check_special(self._source, loc, row, model)
         asked, prompt = provider, None
         if row.prompt is not None:

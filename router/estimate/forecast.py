@@ -29,7 +29,7 @@ FRESH_MS = 1_000
 TEMPLATE_FRESH = 10
 """… and of a template after so many times as long: there may be hundreds."""
 LEAST_PART = 0.03
-"""Of the answer that is expected: a cap below it leaves none; one above it may be for a shorter answer than was read."""
+"""Of the answer that is expected: a cap below it leaves none; one above may be for a shorter answer than was read."""
 SURE = 1.1
 """A chance above one over it is none: a usual cap changes nothing."""
 SIZE_STEP = 1.02
@@ -48,8 +48,12 @@ _EMPTY = Queue()
 class Rates(Protocol):
     """Knows how likely each target is right."""
 
-    def expect(self, seen: Classification, at: Index) -> Expected:
-        """Of the targets with these indexes."""
+    def better(self, at: int, effort: str) -> float:
+        """By how many logits a target does better at this effort than at its own."""
+        ...
+
+    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> Expected:
+        """Of the targets with these indexes, each by so many logits `better`."""
         ...
 
     def usual(self, at: Index) -> Vector:
@@ -99,6 +103,8 @@ class _Known(Struct, frozen=True, eq=False):
     rate_out: Vector
     rate_more: Vector
     """By which thinking is dearer than other output."""
+    better: Vector
+    """Logits, by the effort that is asked for."""
     first_ms: Vector
     each_ms: Vector
     low: Vector
@@ -141,7 +147,7 @@ class Forecaster:
         rate, more = known.rate_out * choices, known.rate_more * choices
         out, written = each * rate + thinking * more, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
-        expected = self._rates.expect(seen, known.at)
+        expected = self._rates.expect(seen, known.at, known.better if known.better.any() else None)
         answers = 1.0 if request.max_output is None else _answers(known, *read, bound)
         return Forecast(
             p=expected.p * answers,
@@ -210,7 +216,8 @@ class Forecaster:
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
         mean = known.wordiness * USUAL_OUTPUT + min(known.thought * USUAL_THINKING, known.most_thought)
         spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
-        return (*tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
+        better = self._rates.better(self._at[target.id], rung.effort)
+        return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
 
     def _rates_of(self, target: Target, work: _Work, size: int, at_ms: int) -> tuple[float, ...]:
         """nano-USD per token: input, that which is read from a cache, or written, output, and what thinking costs more;

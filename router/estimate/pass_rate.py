@@ -83,7 +83,8 @@ class Card(NamedTuple):
     """Typical tokens of thinking at its effort."""
 
 
-def card(target: Target) -> Card:
+def card(target: Target, effort: str = "") -> Card:
+    """`effort`: in place of the target's own."""
     model, price = target.model, target.model.price
     rate = price.output if price is not None and price != WORST_CASE and not target.local else None
     return Card(
@@ -92,16 +93,17 @@ def card(target: Target) -> Card:
         parameters_b=model.parameters_b,
         rate=rate,
         context=model.context,
-        thinking=thinking(target),
+        thinking=thinking(target, effort),
     )
 
 
-def thinking(target: Target) -> int:
-    """Tokens that the card has for the target's effort; 0 for what does not think."""
+def thinking(target: Target, effort: str = "") -> int:
+    """Tokens that the card has for that effort, else the target's own; 0 for what does not think."""
     known = target.model.thinking
     if known.contract is Contract.NONE or not known.levels:
         return 0
-    level = target.effort or (_USUAL_EFFORT if _USUAL_EFFORT in known.levels else known.levels[-1])
+    usual = known.unasked or (_USUAL_EFFORT if _USUAL_EFFORT in known.levels else known.levels[-1])
+    level = effort or target.effort or usual
     return dict(zip(known.levels, known.tokens, strict=False)).get(level, 0)
 
 
@@ -254,6 +256,7 @@ class PassRateModel:
 
     def _build(self, targets: Sequence[Target]) -> None:
         self._at = {target.id: at for at, target in enumerate(targets)}
+        self._targets, self._better = tuple(targets), dict[tuple[int, str], float]()
         cards = load()
         known = [ability(cards, card(target)) for target in targets]
         means = np.array([each.mean for each in known]).reshape(-1, ABILITIES)
@@ -275,16 +278,25 @@ class PassRateModel:
         self.templates = Templates(tuple(self._at), len(LEARNED))
         self.pooled = Pooled()
 
-    def expect(self, seen: Classification, at: Index) -> Expected:
-        """Of the targets with these indexes [n]."""
+    def better(self, at: int, effort: str) -> float:
+        """By how many logits a target does better at this effort than at its own."""
+        known = self._better.get((at, effort))
+        if known is None:
+            target = self._targets[at]
+            told = effort and target.pass_rate is None
+            tried = ability(load(), card(target, effort)).mean @ _MEAN if told else self._overall[at]
+            known = self._better[at, effort] = float(tried - self._overall[at])
+        return known
+
+    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> Expected:
+        """Of the targets with these indexes [n], each by so many logits `better` [n] than by itself."""
         if seen.reading is None:
             p = self.usual(at)
             return Expected(p, np.full(len(p), 0.3), np.tile(p, (3, 1)), np.full(len(p), 0.3), self.outcomes[at])
         traits = seen.reading.traits.astype(np.float64)
         phi = traits[LEARNED]
         belief = self.posterior.belief(phi)
-        prior = self._nodes(traits)
-        nodes = np.clip(prior + belief.mean, LEAST, 1 - LEAST)[:, at]
+        nodes = np.clip(self._nodes(traits, at, better) + belief.mean[at], LEAST, 1 - LEAST)
         p = NODE_WEIGHTS @ nodes
         # What is known to be passed or failed by all leaves little room for a target's own part.
         own_sd = self.posterior.own_sd(phi)[at] * np.minimum(p * (1 - p) / self._room[at], 1.0)
@@ -337,15 +349,15 @@ class PassRateModel:
             self.posterior.widen(at, WIDER)
             self.templates.widen(at, WIDER)
 
-    def _nodes(self, traits: Vector) -> Vector:
-        """[3, T] before anything was observed, by traits alone, so that an outcome can be learned from later."""
+    def _nodes(self, traits: Vector, at: Index | slice = slice(None), better: Vector | None = None) -> Vector:
+        """[3, n] before anything was observed, by traits alone, so that an outcome can be learned from later."""
         hard = traits[DIFFICULTY] * SCALES[DIFFICULTY] + NODES * (traits[DIFFICULTY_SD] * SCALES[DIFFICULTY_SD])
-        able = self._overall + self._apart @ traits[_SHARES]
-        return self._rates(able - hard[:, None])
+        able = self._overall[at] + self._apart[at] @ traits[_SHARES] + (0.0 if better is None else better)
+        return self._rates(able - hard[:, None], at)
 
-    def _rates(self, logits: Vector) -> Vector:
+    def _rates(self, logits: Vector, at: Index | slice = slice(None)) -> Vector:
         """The mean of a logistic over a normal ability is about one of a flatter slope."""
-        return np.asarray(1 / (1 + np.exp(-logits / np.sqrt(1 + np.pi / 8 * self._variance))))
+        return np.asarray(1 / (1 + np.exp(-logits / np.sqrt(1 + np.pi / 8 * self._variance[at]))))
 
 
 def _ability_for(rate: float) -> float:

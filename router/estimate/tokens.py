@@ -112,7 +112,9 @@ def card(thinking: Thinking, effort: str) -> int:
 
 
 def default(thinking: Thinking) -> str:
-    """The level that stands for the model's own default: that it thinks."""
+    """The level that stands for the model's own default: that it thinks, unless it has to be asked to."""
+    if thinking.unasked:
+        return thinking.unasked
     if thinking.contract in (Contract.SWITCH, Contract.ALWAYS_ON):
         return thinking.levels[-1] if thinking.levels else WORDS[-1]
     levels = tuple(level for level in thinking.levels or WORDS if level != "none")

@@ -231,10 +231,13 @@ class Ahead:
         self._next = list(readings)
         self._at = {id(reading): at for at, reading in enumerate(self._next)}
 
-    def expect(self, seen: Classification, at: Index) -> Expected:
+    def better(self, at: int, effort: str) -> float:
+        return self._beliefs.better(at, effort)
+
+    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> Expected:
         row = self._at.get(id(seen.reading)) if seen.reading is not None else None
-        if row is None or seen.template in self._beliefs.templates:
-            return self._beliefs.expect(seen, at)
+        if row is None or better is not None or seen.template in self._beliefs.templates:
+            return self._beliefs.expect(seen, at, better)
         if self._next:
             self._expected = self._beliefs.expect_each(np.array([reading.traits for reading in self._next], np.float64))
             self._next = []

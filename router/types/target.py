@@ -223,6 +223,8 @@ class Thinking(Struct, frozen=True, kw_only=True, cache_hash=True):
     contract: Contract = Contract.NONE
     levels: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()
+    unasked: str = ""
+    """The level where a request says none; empty: the usual one."""
     minimum: int = 0
     """Least budget in tokens that the provider accepts, where it takes a number."""
     streamed: bool = False
@@ -313,6 +315,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     their parts and of tools."""
     tokenize: Literal["", "vllm", "llama_cpp"] = ""
     """How a local engine, beside its API, is asked how many tokens a prompt has; empty: it can't be."""
+    asked_only: bool = False
+    """Models that can do without thinking think only where they are asked to."""
     units: dict[str, int] = field(default_factory=dict)
     """What each call uses beside its tokens, such as a search: it is held; the provider states what it charged."""
 

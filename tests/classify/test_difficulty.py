@@ -65,6 +65,13 @@ def test_what_a_request_brings_along_makes_an_easy_question_no_hard_one(asked: R
 
 
 CHANGES = ("Translate into French: ", "Proofread this:\n\n", "Übersetze ins Deutsche:\n")
+NO_AMOUNTS = [
+    *("Write a function that prints the numbers 1 to 10000", "Write a tweet about our 50 stories in 50 days campaign"),
+    *(
+        "write a bio for an author of twelve novels and two hundred poems",
+        "Draft an email about the 30 chapters I read",
+    ),
+]
 READS = ("Summarize in one sentence: ", "What is it about?\n\n", "Translate only the first sentence: ")
 LENGTHS = {
     **dict.fromkeys(["Give me a recipe for lasagne", "Write a business plan", "Create a React todo app"], (100, 9_999)),
@@ -76,6 +83,12 @@ LENGTHS = {
     **dict.fromkeys(
         ["How many of the 100 most frequent verbs are irregular?", "Is 5000 more than 400 lines?"], (1, 200)
     ),
+    **dict.fromkeys(["In 300 words: what are tides?", "Why did Rome fall? Answer in 300 words."], (300, 600)),
+    **dict.fromkeys(NO_AMOUNTS, (10, 600)),
+    "The house is not large, and each room was first cold. " * 60 + "\nTranslate the text above into French.": (
+        500,
+        1_500,
+    ),
     **{begin + "The house on the hill is old and its garden large. " * 60: (500, 1_500) for begin in CHANGES},
     **{begin + "The house on the hill is old and its garden large. " * 60: (1, 300) for begin in READS},
 }
@@ -84,6 +97,28 @@ LENGTHS = {
 @each_row("asked, bounds", LENGTHS.items())
 def test_what_asks_for_much_or_for_a_number_of_words_is_expected_to_get_it(asked: str, bounds: tuple[int, int]) -> None:
     assert bounds[0] < tokens_read(seen(asked)[1])[0] < bounds[1]
+
+
+def said(*turns: str) -> tuple[Read, Reading]:
+    """By the user and the assistant in turn."""
+    roles = [("user", "assistant")[at % 2] for at in range(len(turns))]
+    passages = [Passage(("messages", at, "content"), turns[at], role) for at, role in enumerate(roles)]
+    return seen(request(passages=tuple(passages)))
+
+
+WORK = (
+    "Refactor our order service to event sourcing, move 40 million rows without downtime, and argue that none is lost."
+)
+
+
+def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not() -> None:
+    (hard, _), (offered, _) = said(WORK), said(WORK, "Shall I write it?", "yes please write everything")
+    assert hard.difficulty > 0.3
+    for answer, reply in (("Shall I write it?", "yes"), ("Here it is.", "still crashes"), ("Part one.", "continue")):
+        assert said(WORK, answer, reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
+    assert abs(offered.difficulty - hard.difficulty) < 0.2
+    assert said(WORK, "Here it is.", "thanks!")[0].difficulty < 0.05
+    assert said("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
 
 
 def test_embeddings_are_not_read_nor_traits_of_another_version_and_the_prompt_of_a_completion_is() -> None:

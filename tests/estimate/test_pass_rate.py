@@ -232,6 +232,20 @@ def test_a_target_that_is_better_at_a_template_than_elsewhere_is_told_from_the_o
     assert (np.ptp(sure.nodes[:, 0]) < np.ptp(none.nodes[:, 0])).all()
 
 
+def test_more_thinking_passes_more_often_and_none_is_thought_where_it_has_to_be_asked_for() -> None:
+    levels, tokens = ("none", "low", "high"), (0, 1_024, 24_576)
+    thinks = Thinking(contract=Contract.LEVEL, levels=levels, tokens=tokens)
+    place = target("t", price=None, thinking=thinks)
+    model, unasked = Model(place), Model(target("t", price=None, thinking=structs.replace(thinks, unasked="none")))
+    shifts = [model.better(0, effort) for effort in levels]
+    assert shifts == sorted(shifts)
+    assert (model.better(0, ""), unasked.better(0, "none")) == (0.0, 0.0)
+    hard = structs.replace(SEEN, reading=reading(HARD))
+    rates = [float(model.expect(hard, model.all, np.array([shift])).p[0]) for shift in shifts]
+    assert rates[0] + 0.03 < rates[1] < rates[2]
+    assert float(unasked.expect(hard, unasked.all).p[0]) == pytest.approx(rates[0], abs=0.02)
+
+
 POISONED, OTHER = (digit * 24 for digit in "12")
 """Templates of two tenants."""
 
