@@ -84,7 +84,7 @@ LENGTHS = {
         ["How many of the 100 most frequent verbs are irregular?", "Is 5000 more than 400 lines?"], (1, 200)
     ),
     **dict.fromkeys(["In 300 words: what are tides?", "Why did Rome fall? Answer in 300 words."], (300, 600)),
-    **dict.fromkeys(NO_AMOUNTS, (10, 600)),
+    **dict.fromkeys(NO_AMOUNTS, (10, 1_000)),
     "The house is not large, and each room was first cold. " * 60 + "\nTranslate the text above into French.": (
         500,
         1_500,

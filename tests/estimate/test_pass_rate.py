@@ -243,7 +243,7 @@ def test_more_thinking_passes_more_often_and_none_is_thought_where_it_has_to_be_
     hard = structs.replace(SEEN, reading=reading(HARD))
     rates = [float(model.expect(hard, model.all, np.array([shift])).p[0]) for shift in shifts]
     assert rates[0] + 0.03 < rates[1] < rates[2]
-    assert float(unasked.expect(hard, unasked.all).p[0]) == pytest.approx(rates[0], abs=0.02)
+    assert float(unasked.expect(hard, unasked.all).p[0]) == pytest.approx(rates[0], abs=0.06)
 
 
 POISONED, OTHER = (digit * 24 for digit in "12")
