@@ -209,9 +209,10 @@ def _special(request: Request, seen: Classification, targets: Sequence[Target]) 
 
 
 def _prefix(request: Request, caller: Caller, template: str) -> Prefix:
+    begins = instructions(request)
     # A session may have several agents, each with instructions of its own.
-    turns = conversation(request, f"{template}{caller.id}".encode()[:64])
-    shared = instructions(request) / max(request.prompt_bytes, 1)
+    turns = conversation(request, f"{begins} {caller.id}".encode()[:64])
+    shared = begins / max(request.prompt_bytes, 1)
     return Prefix(turns, template, min(shared, 1.0), request.caches_long)
 
 

@@ -172,12 +172,11 @@ _MEAN = np.full(ABILITIES, 1 / ABILITIES)
 _SHARES = SHARE + np.array([TASKS.index(task) for task in KNOWN])
 MOST_SAID = 4.0
 """Outcomes: more of one tenant's would let it alone turn everybody's choices."""
-MOST_TENANTS = 16_384
-"""Tenants × targets × tasks remembered; the one without an outcome for longest is forgotten."""
+MOST_TENANTS = 8_192
+"""Tenants × targets remembered; the one without an outcome for longest is forgotten."""
 LEAST_WEIGHT = 1e-4
 """Of an outcome: less changes nothing."""
-Weights = tuple[tuple[str, str, str, float, int], ...]
-"""Tenant, target, task, outcomes faded by half in each half-life up to then, and when (Unix ms)."""
+LEAST_SLOPE = 0.2
 _USUAL = np.zeros(len(LEARNED))
 _USUAL[0] = 1
 
@@ -197,30 +196,70 @@ class Expected(NamedTuple):
     """[n]: so many outcomes of each were learned from; what is older counts less."""
 
 
+def _slope(p: Vector) -> Vector:
+    """How much a pass rate moves where a target is better than expected, against one of a half: where nearly all pass,
+    or fail, little can be known of it by that."""
+    return np.asarray(np.maximum(4 * p * (1 - p), LEAST_SLOPE))
+
+
+class Said(NamedTuple):
+    """Outcomes together: their weight, when (Unix ms), and means of variance, residual and traits [K]."""
+
+    weight: float
+    at_ms: int
+    spread: float
+    residual: float
+    phi: Vector
+
+    def counted(self, sign: float) -> "Said":
+        """As much of it as is learned for all."""
+        return self._replace(weight=sign * self.weight * MOST_SAID / (self.weight + MOST_SAID))
+
+
 class Pooled:
-    """How much of what keys said of answers is learned for all: what one tenant says of a target at a task counts at
-    most like `MOST_SAID` answers there, and in full in its own templates. Its requests and its standards are its own,
-    and it may be wrong: w outcomes count like w·M / (w + M)."""
+    """What is learned for all of what keys said of answers: all that one tenant says of a target counts at most like
+    `MOST_SAID` answers, at their mean, and in full in its own templates. Its requests and its standards are its own,
+    and it may be wrong. In which order it was said, and what was replaced, does not matter."""
 
-    def __init__(self, weights: Weights = ()) -> None:
-        self._said = {(tenant, target, task): (weight, at_ms) for tenant, target, task, weight, at_ms in weights}
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str], Said] = {}
 
-    def weight(self, outcome: Outcome) -> float:
-        """Of one more outcome, or of one that is taken back."""
+    def parts(self, outcome: Outcome, new: Said) -> tuple[Said, ...]:
+        """What is to be learned in the place of an outcome: what its tenant said so far is taken back."""
         tenant = tenant_of(outcome.template) if outcome.source.startswith(CLIENT) else ""
         if not tenant:
-            return outcome.weight
-        key = tenant, outcome.target, outcome.task
-        before, at_ms = self._said.pop(key, (0.0, outcome.given_ms))
-        before *= float(0.5 ** (max(outcome.given_ms - at_ms, 0) / HALF_LIFE_MS))
-        after = max(before + outcome.weight, 0.0)
-        self._said[key] = after, max(at_ms, outcome.given_ms)  # the last one is the one used last
+            return (new,)
+        key = tenant, outcome.target
+        before = self._said.pop(key, None) or new._replace(weight=0.0)
+        at_ms = max(before.at_ms, new.at_ms)
+        old = before.weight * float(0.5 ** ((at_ms - before.at_ms) / HALF_LIFE_MS))
+        more = new.weight * float(0.5 ** ((at_ms - new.at_ms) / HALF_LIFE_MS))
+        weight = old + more
+        if weight < LEAST_WEIGHT:
+            return (before.counted(-1.0),)
+        spread = (old * before.spread + more * new.spread) / weight
+        residual = (old * before.residual + more * new.residual) / weight
+        after = Said(weight, at_ms, spread, residual, (old * before.phi + more * new.phi) / weight)
+        self._said[key] = after  # the last one is the one used last
         if len(self._said) > MOST_TENANTS:
             del self._said[next(iter(self._said))]
-        return MOST_SAID * (after / (after + MOST_SAID) - before / (before + MOST_SAID))
+        return before.counted(-1.0), after.counted(1.0)
 
-    def state(self) -> Weights:
-        return tuple([(*key, *value) for key, value in self._said.items()])
+    def state(self) -> bytes:
+        rows = [(*key, *said[:4], said.phi.tolist()) for key, said in self._said.items()]
+        return msgspec.msgpack.encode(rows)
+
+    def restore(self, state: bytes) -> bool:
+        """False: not understood, and nothing is known."""
+        self._said = {}
+        try:
+            rows = msgspec.msgpack.decode(state, type=list[tuple[str, str, float, int, float, float, list[float]]])
+        except msgspec.DecodeError:
+            return False
+        for tenant, target, weight, at_ms, spread, residual, phi in rows:
+            if len(phi) == len(LEARNED):
+                self._said[tenant, target] = Said(weight, at_ms, spread, residual, np.array(phi))
+        return True
 
 
 class PassRateModel:
@@ -248,11 +287,10 @@ class PassRateModel:
     def restore(self, state: bytes) -> bool:
         """False: the state is of another version, and nothing is known of it."""
         try:
-            posterior, templates, pooled = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, Weights])
+            posterior, templates, pooled = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes])
         except msgspec.DecodeError:
             return False
-        self.pooled = Pooled(pooled)
-        return self.posterior.restore(posterior) and self.templates.restore(templates)
+        return self.posterior.restore(posterior) and self.templates.restore(templates) and self.pooled.restore(pooled)
 
     def _build(self, targets: Sequence[Target]) -> None:
         self._at = {target.id: at for at, target in enumerate(targets)}
@@ -268,12 +306,11 @@ class PassRateModel:
         for at in stated:
             self._overall[at], self._apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
         self._usual = self._rates(self._overall - USUAL_DIFFICULTIES[:, None]).mean(axis=0)
-        slope = self._usual * (1 - self._usual)
-        self._room = np.maximum(slope, 0.02)
+        # Weights are pass rates where half pass: a quarter of a logit each.
         own = np.tile(_OWN_VARIANCES, (len(targets), 1))
-        own[:, 0] += slope**2 * self._variance
+        own[:, 0] += self._variance / 16
         at_tasks = 3 + _SHARES - SHARE
-        own[:, at_tasks] += slope[:, None] ** 2 * _variances_apart(covariances)
+        own[:, at_tasks] += _variances_apart(covariances) / 16
         self.posterior = Posterior(tuple(self._at), Prior(_COMMON_VARIANCES, own), basis=cards.version)
         self.templates = Templates(tuple(self._at), len(LEARNED))
         self.pooled = Pooled()
@@ -296,10 +333,11 @@ class PassRateModel:
         traits = seen.reading.traits.astype(np.float64)
         phi = traits[LEARNED]
         belief = self.posterior.belief(phi)
-        nodes = np.clip(self._nodes(traits, at, better) + belief.mean[at], LEAST, 1 - LEAST)
+        prior = self._nodes(traits, at, better)
+        slope = _slope(NODE_WEIGHTS @ prior)
+        nodes = np.clip(prior + slope * belief.mean[at], LEAST, 1 - LEAST)
         p = NODE_WEIGHTS @ nodes
-        # What is known to be passed or failed by all leaves little room for a target's own part.
-        own_sd = self.posterior.own_sd(phi)[at] * np.minimum(p * (1 - p) / self._room[at], 1.0)
+        own_sd = self.posterior.own_sd(phi)[at] * slope
         if seen.template in self.templates:
             nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
             nodes = np.clip(nodes, LEAST, 1 - LEAST)
@@ -311,11 +349,12 @@ class PassRateModel:
         phi = traits[:, LEARNED]
         belief = self.posterior.belief(phi)
         prior = np.stack([self._nodes(row) for row in traits]) if len(traits) else np.zeros((0, 3, len(self._at)))
-        nodes = np.clip(prior + belief.mean[:, None, :], LEAST, 1 - LEAST)
+        slope = _slope(np.einsum("j,njt->nt", NODE_WEIGHTS, prior))
+        nodes = np.clip(prior + (slope * belief.mean)[:, None, :], LEAST, 1 - LEAST)
         p = np.einsum("j,njt->nt", NODE_WEIGHTS, nodes)
         spread = np.einsum("j,njt->nt", NODE_WEIGHTS, (nodes - p[:, None, :]) ** 2)
         own_sd = np.stack([self.posterior.own_sd(row) for row in phi]) if len(phi) else p
-        own_sd = own_sd * np.minimum(p * (1 - p) / self._room, 1.0)
+        own_sd = own_sd * slope
         return p, np.sqrt(own_sd**2 + spread), nodes, own_sd
 
     @property
@@ -325,7 +364,8 @@ class PassRateModel:
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""
-        return np.asarray(np.clip(self._usual + self.posterior.mean(_USUAL), LEAST, 1 - LEAST)[at])
+        learned = _slope(self._usual) * self.posterior.mean(_USUAL)
+        return np.asarray(np.clip(self._usual + learned, LEAST, 1 - LEAST)[at])
 
     def observe(self, outcome: Outcome) -> bool:
         """Learn from one score. False: it is of no target here, of traits that are not ours, or counts for nothing."""
@@ -335,12 +375,13 @@ class PassRateModel:
             return False
         expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
         spread, residual = noise(expected), outcome.score - expected
-        weight = self.pooled.weight(outcome)
-        if abs(weight) >= LEAST_WEIGHT:
-            self.posterior.update(at, traits[LEARNED], residual, spread / weight, outcome.given_ms)
+        phi = traits[LEARNED] * _slope(np.array(expected))
+        for part in self.pooled.parts(outcome, Said(outcome.weight, outcome.given_ms, spread, residual, phi)):
+            if abs(part.weight) >= LEAST_WEIGHT:
+                self.posterior.update(at, part.phi, part.residual, part.spread / part.weight, part.at_ms)
         if outcome.template:
             variance = spread / outcome.weight
-            self.templates.observe(outcome.template, at, traits[LEARNED], residual, variance, outcome.given_ms)
+            self.templates.observe(outcome.template, at, phi, residual, variance, outcome.given_ms)
         return True
 
     def widen(self, target: str) -> None:

@@ -255,7 +255,6 @@ def test_what_one_tenant_says_moves_the_others_by_little_however_often_and_its_o
     said: list[float], back: bool
 ) -> None:
     model, few = (taught(*[(POISONED, "strong", score) for score in scores]) for scores in (said, said[:1]))
-    assert model.pooled.state()[0][3] == len(said)
     all_alike = taught(*[(POISONED, "strong", 0.0)] * 300)
     before, others = rates(taught(), OTHER)[1], rates(model, OTHER)[1]
     assert abs(before - others) <= before - rates(all_alike, OTHER)[1] + 1e-6 < 0.6 * before
