@@ -72,6 +72,10 @@ class RunningRatio:
             self._next = (at + 1) % SIZE
         self.over, self.under = self.over + over, self.under + under
 
+    @property
+    def count(self) -> int:
+        return len(self._overs)
+
     def leaning(self, prior: float, weight: int) -> float:
         """The ratio, with `weight` pairs of the prior."""
         count = len(self._overs)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.types.decision import NODE_WEIGHTS, Vector
+from router.types.request import oldest
 
 # What was observed, as sums: evidence of several workers adds up, and fades as time passes.
 
@@ -325,7 +326,7 @@ class Templates:
         sums = self._known.pop(template, None) or self._empty()
         self._known[template] = sums  # the last one is the one used last
         if len(self._known) > MOST_TEMPLATES:
-            del self._known[next(iter(self._known))]
+            del self._known[oldest(self._known, template)]
         share = self._fade(sums, at_ms)
         sums.rows[target] += np.array([1.0, residual, *phi]) * (share / variance)
 

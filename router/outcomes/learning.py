@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from router.outcomes.judge import Kept, Trust
-from router.types.attempt import PASSED, Outcome
+from router.types.attempt import CLIENT, PASSED, Outcome
 from router.types.clock import clock_ms
 from router.types.logged import Logged
+from router.types.request import tenant_of
 from router.types.target import Task
 
 NAME = "pass_rates"
@@ -181,7 +182,9 @@ class Learning:
         self._counts.outcomes["learned" if found else "not_learned"] += 1
         if found and found[-1].weight > 0:
             self._counts.passes[row.target, "passed" if found[-1].score >= PASSED else "failed"] += 1
-        if found and found[-1].weight > 0 and row.decides:
+        # Clients' own traffic and standards may change, and what they say again is no news of the target.
+        tenant = tenant_of(row.template) if row.source.startswith(CLIENT) else ""
+        if found and found[-1].weight > 0 and row.decides and row.was_score is None and not tenant:
             alarm = self._watch(found[-1])
             if alarm is not None:
                 self.alarm(alarm, str(row.position))

@@ -1,13 +1,13 @@
 """A request as it was parsed, who sent it, and its classification."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
 from math import exp
-from typing import Annotated, Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Meta, Raw, Struct
@@ -390,6 +390,7 @@ def tokens_read(reading: Reading | None) -> tuple[float, float]:
     return mean, float(traits[THINKING]) * SCALES[THINKING]
 
 
+K = TypeVar("K")
 TENANT_DIGITS, TEMPLATE_DIGITS = 8, 24
 """Digits of a template, the first of which stand for its tenant: zeros where no keys are."""
 
@@ -398,6 +399,14 @@ def tenant_of(template: str) -> str:
     """Empty without keys, and of templates of versions that told no tenants apart."""
     known = len(template) == TEMPLATE_DIGITS and template[:TENANT_DIGITS].strip("0")
     return template[:TENANT_DIGITS] if known else ""
+
+
+def oldest(known: Mapping[K, object], newest: K, template: Callable[[K], str] = str) -> K:
+    """What to forget of a full memory in the order of use, one key of which is new: of a tenant that fills an eighth of
+    it its own, so that none can make another's forgotten."""
+    tenant = tenant_of(template(newest))
+    own = [key for key in known if tenant_of(template(key)) == tenant] if tenant else []
+    return own[0] if len(own) > len(known) // 8 else next(iter(known))
 
 
 class Classification(Struct, frozen=True, kw_only=True):

@@ -95,7 +95,8 @@ def test_each_task_goes_to_the_target_that_pays(tmp_path: Path, upstream: School
         for number in range(6):
             lesson(gateway, how, number * EACH)
             replies = [ask(gateway, how, text) for text in texts]
-            if [*map(model, replies)] == ["dear", "cheap"] and school.weighed(gateway, replies[1])["cheap"]["p"] > 0.7:
+            sums, houses = (school.weighed(gateway, reply)["cheap"]["p"] for reply in replies)
+            if [*map(model, replies)] == ["dear", "cheap"] and sums < 0.5 and houses > 0.7:
                 break
         for reply, target, cost in zip(replies, ("dear", "cheap"), (DEAR_NANO, CHEAP_NANO), strict=True):
             row = gateway.settled(reply.id)
@@ -107,9 +108,9 @@ def test_each_task_goes_to_the_target_that_pays(tmp_path: Path, upstream: School
             (outcome,) = until(partial(gateway.rows, query, reply.id))
             assert outcome.pop("expected") == school.weighed(gateway, reply)[target]["p"]
             assert outcome == {"source": source, "target": target, "score": 1, "weight": 1}
-        sums, houses = ({name: row["p"] for name, row in school.weighed(gateway, reply).items()} for reply in replies)
-        assert sums["cheap"] < 0.5 < sums["dear"]
-        assert houses["cheap"] > 0.7
+        last, other = ({name: row["p"] for name, row in school.weighed(gateway, reply).items()} for reply in replies)
+        assert last["cheap"] < 0.5 < last["dear"]
+        assert other["cheap"] > 0.7
         assert gateway.values("SELECT DISTINCT target FROM outcomes WHERE score = 0") == {("cheap",)}
         gateway.check_books()
 
