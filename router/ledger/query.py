@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 from router.ledger.ledger import Ledger
 from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents
@@ -115,7 +116,8 @@ _LOOPS = "SELECT id, document FROM loops WHERE changed_ms >= ?"
 _TAINTS = "SELECT session, data_class, firm FROM taints"
 _LATEST = (
     "SELECT a.target, a.thinking, r.task, r.template, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
-    " a.output_reasoning, a.output_audio, CASE r.stream WHEN 1 THEN a.first_ms END, a.total_ms, a.started_ms"
+    " a.output_reasoning, a.output_audio, CASE r.stream WHEN 1 THEN a.first_ms END, a.total_ms, a.started_ms,"
+    " r.id"
     " FROM {} AS r CROSS JOIN {} AS a WHERE r.id = a.request_id AND {}"
     " AND a.usage_source = 'reported' AND a.violations = '' ORDER BY {} DESC LIMIT ?"
 )
@@ -124,6 +126,7 @@ _LATEST_PAST = _LATEST.format(
     *("past_requests_named", "past_attempts_named"),
     *("r.position > (SELECT position FROM progress WHERE name = 'moved') - 100000", "r.position"),
 )
+LATEST_READ = 1_024
 _DECISION = "SELECT document FROM live_decisions WHERE id = ?"
 _PAST_DECISION = "SELECT dictionary, document FROM past_decisions WHERE id = ?"
 
@@ -145,6 +148,9 @@ class Finished(Struct, frozen=True):
     """Of a stream."""
     total_ms: int
     started_ms: int
+    request_id: str
+    traits: bytes = b""
+    """Of the newest: what was read of the request, packed; empty: nothing was."""
 
 
 def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
@@ -174,13 +180,34 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
 
 
 def finished(ledger: Ledger, most: int) -> list[Finished]:
-    """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at."""
+    """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at. Of the
+    latest `LATEST_READ` of them it is told what was read."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         rows = connection.execute(_LATEST_LIVE, (most,)).fetchall()
         if len(rows) < most:
             rows += connection.execute(_LATEST_PAST, (most - len(rows),)).fetchall()
-    return [Finished(*row) for row in reversed(rows)]
+        attempts = [Finished(*row) for row in rows]
+        for at, attempt in enumerate(attempts[:LATEST_READ]):
+            decided = document(connection, attempt.request_id)
+            attempts[at] = structs.replace(attempt, traits=_traits(decided)) if decided else attempt
+    return attempts[::-1]
+
+
+def _traits(decided: bytes) -> bytes:
+    """Out of a decision's JSON; empty where it has none, or another form."""
+    try:
+        return msgspec.json.decode(decided, type=_Decided).classification.traits
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return b""
+
+
+class _Classified(Struct):
+    traits: bytes = b""
+
+
+class _Decided(Struct):
+    classification: _Classified = msgspec.field(default_factory=_Classified)
 
 
 def decision(ledger: Ledger, identifier: str) -> bytes | None:

@@ -260,6 +260,12 @@ def expects(gateway: Client) -> float:
     return float({row["target"]: row["p"] for row in weighed}["cheap"])
 
 
+def written(gateway: Client) -> int:
+    """Tokens that an answer to a sum is expected to have, as those before had them."""
+    considered = school.would(gateway, "checked-alone", school.product(91, 67))["considered"]
+    return int(considered[0]["output_tokens"])
+
+
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_two_gateways_learn_from_each_other(
     tmp_path: Path, upstream: School, store: str, request: pytest.FixtureRequest
@@ -293,11 +299,12 @@ def test_a_crash_forgets_nothing(tmp_path: Path, upstream: School) -> None:
     with processing(tmp_path, policy(upstream.url)) as gateway:
         before = expects(gateway)
         check(gateway, sums())
-        saved = expects(gateway)
+        saved, answer = expects(gateway), written(gateway)
         assert gateway.stop() == 0
         assert len(gateway.rows("SELECT * FROM posteriors")) == 1
         gateway.start()
         assert before > saved == pytest.approx(expects(gateway), abs=0.001)
+        assert written(gateway) == pytest.approx(answer, rel=0.1, abs=1)
         assert school.learned(gateway) == 0, "it had to read anew what was saved"
         check(gateway, sums())
         known = expects(gateway)
