@@ -90,22 +90,23 @@ def asked(request: Request) -> Asked:
     sizes = _stated_sizes(lower)
     few = len(answers) >= 2 and sum(map(len, answers)) < 300 * len(answers)
     long = width(message) + len(whole) - len(message)
-    asks = _logs((size, 7), (long, 12), (len(whole) - len(ask), 12), (system, 12))
-    past = _logs((len(users), 4), (len(answers), 4), (len(answers[-1]) if answers else 0, 9), (tools, 5))
-    given = _logs((len(result), 10), (request.max_output or 0, 10), (request.images, 3))
     first = width(users[0][:2_000]) if len(users) > 1 else 0
-    others = _logs((first, 8), (sum(map(len, answers)) / len(answers) if answers else 0, 9))
+    *asks, users_, answers_, last_, tools_, result_, most_, images_, first_, mean_ = _logs(
+        *((size, 7), (long, 12), (len(whole) - len(ask), 12), (system, 12), (len(users), 4), (len(answers), 4)),
+        *((len(answers[-1]) if answers else 0, 9), (tools, 5), (len(result), 10), (request.max_output or 0, 10)),
+        *((request.images, 3), (first, 8), (sum(map(len, answers)) / len(answers) if answers else 0, 9)),
+    )
     numbers = (
         *asks,
         float(system > 0),
-        *past,
+        *(users_, answers_, last_, tools_),
         float(tools > 0),
         float(Capability.JSON_SCHEMA in request.needs),
         float("response_format" in request.body),
         float(from_tool),
-        *given[:2],
+        *(result_, most_),
         float(request.max_output is not None),
-        given[2],
+        images_,
         float(size <= 12),
         float(size <= 40),
         float(size <= 100),
@@ -113,10 +114,10 @@ def asked(request: Request) -> Asked:
         float(few),
         *_form(ask, message),
         *sizes,
-        others[0],
+        first_,
         float(from_tool and bool(_failed(result.lower().encode(errors="replace")))),
         float('""' in ask),
-        others[1],
+        mean_,
     )
     after = result[-BEFORE:] if from_tool else ""
     about = "\n".join(system_parts)
@@ -296,7 +297,7 @@ def _stated_tokens(ask: str, message: int, last_answer: int) -> int:
             return last_answer // CHARACTERS
         if _redone(ask) or _returned(ask) or _longer(ask):
             return 0 if _shorter(ask) else last_answer * (2 if _longer(ask) else 1) // CHARACTERS
-    if message >= LEAST_MATERIAL + INSTRUCTION:
+    if message >= LEAST_MATERIAL + INSTRUCTION and _returned(ask):
         # The instruction stands before the material or behind it, and is a sentence or a line.
         sentences = [sentence for sentence in _sentence(ask) if sentence.strip()]
         ends = {*sentences[:1], *sentences[-1:]}
@@ -310,16 +311,17 @@ def _stated_tokens(ask: str, message: int, last_answer: int) -> int:
 
 def _stated_amount(ask: str) -> int:
     """Tokens of the things of which a request says how many it wants."""
-    made, amounts = _make.search(ask), list[float]()
+    made, most = _make.search(ask), 0.0
     for amount in _amount.finditer(ask):
         limit, number, kind, each = amount.groups()
         per, start = _KINDS[kind], amount.start()
         wanted = made and start >= made.end() and not limit and not _elsewhere(ask[made.end() : start])
         if not each and (wanted or (per <= PER_WORD and (_within(ask[:start]) or cues().writes(ask)))):
-            amounts.append(_number(number) * per)
-    if not amounts and (listed := _enumerate.search(ask)):
-        amounts.append(_number(listed[1]) * PER_ITEM)
-    return int(max([tokens for tokens in amounts if tokens <= MOST_STATED], default=0))
+            tokens = _number(number) * per
+            most = tokens if most < tokens <= MOST_STATED else most
+    if not most and (listed := _enumerate.search(ask)):
+        most = min(_number(listed[1]) * PER_ITEM, MOST_STATED)
+    return int(most)
 
 
 _WRITING = frozenset({"creative", "long", "letter"})

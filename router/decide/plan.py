@@ -80,8 +80,10 @@ def weighed_plan(
         dropped=dropped,
         weighed=ranked.weighed,
         queued=noted(
-            gate.queues, frozenset([one.target for one in ranked.weighed if one.why in ("queued", "too_slow")])
-        ),
+            gate.queues, frozenset([row.target for row in ranked.weighed if row.why in ("queued", "too_slow")])
+        )
+        if gate.queues
+        else (),
         tactic=ranked.tactic,
         explored=arm,
         propensity=likely,

@@ -55,30 +55,27 @@ class Window:
 class RunningRatio:
     """Sum ÷ sum of the last pairs of whole numbers of that size, so that means are kept."""
 
-    __slots__ = ("_next", "_overs", "_unders", "over", "under")
+    __slots__ = ("_next", "_overs", "_unders", "count", "over", "under")
 
     def __init__(self) -> None:
         self._overs, self._unders = array("q"), array("q")
-        self._next = self.over = self.under = 0
+        self._next = self.over = self.under = self.count = 0
 
     def add(self, over: int, under: int) -> None:
         at = self._next
         if len(self._overs) < SIZE:
             self._overs.append(over)
             self._unders.append(under)
+            self.count += 1
         else:
             self.over, self.under = self.over - self._overs[at], self.under - self._unders[at]
             self._overs[at], self._unders[at] = over, under
             self._next = (at + 1) % SIZE
         self.over, self.under = self.over + over, self.under + under
 
-    @property
-    def count(self) -> int:
-        return len(self._overs)
-
     def leaning(self, prior: float, weight: int) -> float:
         """The ratio, with `weight` pairs of the prior."""
-        count = len(self._overs)
+        count = self.count
         return (self.over / max(self.under, 1) * count + prior * weight) / (count + weight)
 
 

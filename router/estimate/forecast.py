@@ -142,13 +142,14 @@ class Forecaster:
         each, thinking = _tokens(known, *read, bound)
         usual_each, usual_thinking = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
         sent = self._input(targets, request, known)
-        read_tokens = _read(sent, targets, known, cached)
+        read_tokens = _read(sent, targets, known, cached) if cached else np.zeros(len(targets))
         fixed = _input_cost(sent, read_tokens, known)
         rate, more = known.rate_out * choices, known.rate_more * choices
         out, written = each * rate + thinking * more, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
         expected = self._rates.expect(seen, known.at, known.better if known.better.any() else None)
-        answers = 1.0 if request.max_output is None else _answers(known, *read, bound)
+        # A cap far above the usual length changes nothing.
+        answers = _answers(known, *read, bound) if request.max_output and (bound < 4 * each).any() else 1.0
         return Forecast(
             p=expected.p * answers,
             p_sd=expected.sd * answers,
@@ -258,8 +259,6 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
 
 def _read(sent: Vector, targets: Sequence[Target], known: _Known, cached: Mapping[str, float]) -> Vector:
     """Tokens of the prompt that are expected to be read from a cache, where that is cheaper."""
-    if not cached:
-        return np.zeros(len(targets))
     there = np.array([cached.get(target.id, 0.0) for target in targets])
     return np.where((sent >= LEAST) & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
 

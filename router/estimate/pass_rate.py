@@ -334,7 +334,8 @@ class PassRateModel:
         phi = traits[LEARNED]
         belief = self.posterior.belief(phi)
         prior = self._nodes(traits, at, better)
-        slope = _slope(NODE_WEIGHTS @ prior)
+        usual = NODE_WEIGHTS @ prior
+        slope = np.maximum(4 * usual * (1 - usual), LEAST_SLOPE)
         nodes = np.clip(prior + slope * belief.mean[at], LEAST, 1 - LEAST)
         p = NODE_WEIGHTS @ nodes
         own_sd = self.posterior.own_sd(phi)[at] * slope
@@ -375,7 +376,7 @@ class PassRateModel:
             return False
         expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
         spread, residual = noise(expected), outcome.score - expected
-        phi = traits[LEARNED] * _slope(np.array(expected))
+        phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
         for part in self.pooled.parts(outcome, Said(outcome.weight, outcome.given_ms, spread, residual, phi)):
             if abs(part.weight) >= LEAST_WEIGHT:
                 self.posterior.update(at, part.phi, part.residual, part.spread / part.weight, part.at_ms)
