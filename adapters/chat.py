@@ -155,11 +155,16 @@ def native(own: Json, name: str, kind: Any = Json) -> Any:
 
 def arguments(text: str) -> Json:
     """A tool call's arguments as an object; a model's broken JSON becomes `{"arguments": text}`."""
+    return as_object(text or "{}", "arguments")
+
+
+def as_object(text: str, name: str) -> Json:
+    """`text` as a JSON object; text of another kind stands in one under `name`."""
     try:
-        found = msgspec.json.decode(text or "{}")
+        value = msgspec.json.decode(text)
     except UNREADABLE:
-        return {"arguments": text}
-    return found if isinstance(found, dict) else {"arguments": text}
+        return {name: text}
+    return value if isinstance(value, dict) else {name: text}
 
 
 def data_url(url: str) -> tuple[str, str] | None:

@@ -293,9 +293,8 @@ class GrammarStream(ChatStream):
         calls = [{"index": at, **call} for at, call in enumerate(made.message.get("tool_calls", ()))]
         said: list[Json] = [{"tool_calls": [call]} for call in calls] or [{"content": made.message["content"]}]
         deltas: list[tuple[Json, str | None]] = [(delta, None) for delta in (*opening, *said)]
-        return b"".join(_chunk(head, choice.index, *delta) for delta in (*deltas, ({}, made.finish_reason)))
-
-
-def _chunk(head: dict[str, Raw], index: int, delta: Json, finish_reason: str | None) -> bytes:
-    choice = {"index": index, "delta": delta, "finish_reason": finish_reason}
-    return frame(msgspec.json.encode({**head, "choices": [choice]}))
+        choices = (
+            {"index": choice.index, "delta": delta, "finish_reason": reason}
+            for delta, reason in (*deltas, ({}, made.finish_reason))
+        )
+        return b"".join(frame(msgspec.json.encode({**head, "choices": [part]})) for part in choices)

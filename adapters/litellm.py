@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from adapters.failure import UNREADABLE, failure, malformed
 from adapters.openai_compatible import OpenAICompatible
 from router.errors import ClientError, UpstreamFailure
-from router.types.attempt import Call, ErrorKind, Failure, Reply, StreamDecoder, UpstreamRequest
+from router.types.attempt import Call, ErrorKind, Failure, UpstreamRequest
 from router.types.request import Endpoint
 from router.types.target import Timeouts
 
@@ -51,15 +51,8 @@ class Answer:
         self._pieces: asyncio.Queue[Piece] = asyncio.Queue()
         self._room = threading.Semaphore(DEPTH)
         self._stopped = threading.Event()
-        self._head = Head(0, {})
-
-    @property
-    def status(self) -> int:
-        return self._head.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._head.headers
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
 
     @property
     def stopped(self) -> bool:
@@ -78,7 +71,7 @@ class Answer:
         """Waits for the head, at most `timeouts.first`."""
         head = await self._next(self._timeouts.first)
         if isinstance(head, Head):
-            self._head = head
+            self.status, self.headers = head.status, head.headers
         return self
 
     async def read(self) -> bytes:
@@ -120,11 +113,8 @@ _SHARED = frozenset(
 _CHAT = frozenset(
     [
         *("audio", "function_call", "functions", "max_completion_tokens", "messages", "modalities"),
-        *("parallel_tool_calls", "prediction", "prompt_cache_key", "response_format"),
-        *(
-            *("safety_identifier", "service_tier", "store", "thinking", "tool_choice", "tools", "top_logprobs"),
-            "verbosity",
-        ),
+        *("parallel_tool_calls", "prediction", "prompt_cache_key", "response_format", "safety_identifier"),
+        *("service_tier", "store", "thinking", "tool_choice", "tools", "top_logprobs", "verbosity"),
     ]
 )
 FIELDS: dict[Endpoint, frozenset[str]] = {
@@ -220,8 +210,12 @@ def whole(result: Any) -> bytes:
     if not _counts(reply.get("usage")):
         reply.pop("usage", None)
     for choice in reply.get("choices", ()):
+        # `content` is there even if null; LiteLLM hides OpenAI's `refusal` among the provider's own fields.
         if "message" in choice:
-            _complete(choice["message"])
+            message: Json = choice["message"]
+            message.setdefault("content", None)
+            if refusal := message.get("provider_specific_fields", {}).get("refusal"):
+                message["refusal"] = refusal
     return msgspec.json.encode(reply)
 
 
@@ -271,13 +265,6 @@ def _says(choice: Json) -> bool:
     if "delta" not in choice:
         choice.setdefault("text", "")
     return bool(choice.get("delta") or choice.get("text") or choice["finish_reason"])
-
-
-def _complete(message: Json) -> None:
-    """`content` is there even if null; LiteLLM hides OpenAI's `refusal` among the provider's own fields."""
-    message.setdefault("content", None)
-    if refusal := message.get("provider_specific_fields", {}).get("refusal"):
-        message["refusal"] = refusal
 
 
 def _counts(usage: Json | None) -> bool:
@@ -351,27 +338,15 @@ _JSON_HEAD = Head(200, {"content-type": "application/json"})
 _STREAM_HEAD = Head(200, {"content-type": "text/event-stream"})
 
 
-class LitellmAdapter:
+class LitellmAdapter(OpenAICompatible):
     """OpenAI's wire, as LiteLLM speaks it in-process; `model.name` is LiteLLM's model string."""
-
-    def __init__(self) -> None:
-        self._openai = OpenAICompatible()
 
     def encode(self, call: Call) -> UpstreamRequest:
         """Raises `ClientError` 400 for what LiteLLM must not get from a client."""
         body = {name: raw for name, raw in call.body.items() if name not in GATEWAY_FIELDS}
-        request = self._openai.encode(msgspec.structs.replace(call, body=body))
+        request = super().encode(msgspec.structs.replace(call, body=body))
         check(call.endpoint, msgspec.json.decode(request.body, type=dict[str, msgspec.Raw]))
         return request
-
-    def decode(self, call: Call, body: bytes) -> Reply:
-        return self._openai.decode(call, body)
-
-    def stream(self, call: Call) -> StreamDecoder:
-        return self._openai.stream(call)
-
-    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        return failure(status, headers, body)
 
 
 class LitellmTransport:
