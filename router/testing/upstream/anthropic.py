@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from router.tables import table
 from router.testing.upstream import errors
 from router.testing.upstream.behaviours import (
     Answer,
@@ -21,13 +22,7 @@ from router.testing.upstream.errors import Fault
 from router.testing.upstream.wire import Frame
 
 SIGNATURE = "EqQBCgIYAhIM"
-FIELDS = frozenset(
-    {
-        *("model", "messages", "max_tokens", "system", "stream", "stop_sequences", "temperature", "top_p", "top_k"),
-        *("tools", "tool_choice", "thinking", "metadata", "service_tier", "container", "context_management"),
-        *("mcp_servers", "output_config", "output_format", "inference_geo", "speed", "cache_control", "fallbacks"),
-    }
-)
+FIELDS = frozenset(table("testing/upstream/fields.yaml")["anthropic"])
 _STOP = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 

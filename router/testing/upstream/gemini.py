@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from router.tables import table
 from router.testing.upstream import errors
 from router.testing.upstream.behaviours import (
     Answer,
@@ -20,21 +21,8 @@ from router.testing.upstream.behaviours import (
 from router.testing.upstream.errors import Fault
 from router.testing.upstream.wire import Frame
 
-FIELDS = frozenset(
-    {
-        *("contents", "systemInstruction", "system_instruction", "tools", "toolConfig", "tool_config"),
-        *("safetySettings", "safety_settings", "generationConfig", "generation_config", "cachedContent", "labels"),
-        *("serviceTier", "store"),
-    }
-)
-CONFIG = frozenset(
-    {
-        *("candidateCount", "stopSequences", "maxOutputTokens", "temperature", "topP", "topK", "seed"),
-        *("presencePenalty", "frequencyPenalty", "responseLogprobs", "logprobs", "responseMimeType", "responseSchema"),
-        *("responseJsonSchema", "_responseJsonSchema", "responseModalities", "thinkingConfig", "mediaResolution"),
-        *("speechConfig", "imageConfig", "enableEnhancedCivicAnswers"),
-    }
-)
+FIELDS = frozenset(table("testing/upstream/fields.yaml")["gemini"])
+CONFIG = frozenset(table("testing/upstream/fields.yaml")["gemini_config"])
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP"}
 
 
