@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, failure, malformed
 from adapters.openai_compatible import OpenAICompatible
-from router.errors import ClientError, UpstreamFailure
+from router.errors import UpstreamFailure, invalid
 from router.types.attempt import Call, ErrorKind, Failure, UpstreamRequest
 from router.types.request import Endpoint
 from router.types.target import Timeouts
@@ -135,16 +135,12 @@ def check(endpoint: Endpoint, body: Mapping[str, Raw]) -> None:
     """Raises `ClientError` 400 that names the field which may not pass."""
     for name in body:
         if name not in FIELDS.get(endpoint, frozenset()):
-            raise _refused(name, f"`{name}` can't be sent through LiteLLM: leave it out.")
+            raise invalid(name, f"`{name}` can't be sent through LiteLLM: leave it out.")
     if any(tool.get("type", "function") != "function" for tool in _objects(body, "tools")):
-        raise _refused("tools", "Only tools of type `function` can be sent through LiteLLM.")
+        raise invalid("tools", "Only tools of type `function` can be sent through LiteLLM.")
     for address in _addresses([message.get("content") for message in _objects(body, "messages")]):
         if not address.startswith("data:"):
-            raise _refused("messages", "LiteLLM would fetch this address itself: give the content as a `data:` URL.")
-
-
-def _refused(param: str, message: str) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
+            raise invalid("messages", "LiteLLM would fetch this address itself: give the content as a `data:` URL.")
 
 
 def _objects(body: Mapping[str, Raw], name: str) -> list[dict[str, object]]:
@@ -153,7 +149,7 @@ def _objects(body: Mapping[str, Raw], name: str) -> list[dict[str, object]]:
     try:
         return _OBJECTS.decode(body[name])
     except UNREADABLE:
-        raise _refused(name, f"`{name}` must be a list of objects.") from None
+        raise invalid(name, f"`{name}` must be a list of objects.") from None
 
 
 def _addresses(value: object) -> Iterator[str]:
