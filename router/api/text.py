@@ -519,7 +519,11 @@ def _media(parts: list[Part]) -> Media:
     if not (images or sounds or files):
         return NO_MEDIA
     sizes = [_decoded(file.file_data) for file in files]
-    return Media(images, sum(map(_seconds, sounds)), sum(sizes) if all(sizes) else None)
+    seconds = sum(
+        1 + _decoded(sound.data) // AUDIO_BYTES_PER_SECOND.get(sound.format, AUDIO_BYTES_PER_SECOND_ELSE)
+        for sound in sounds
+    )
+    return Media(images, seconds, sum(sizes) if all(sizes) else None)
 
 
 def _loose_media(found: list[Passage], parts: list[LoosePart]) -> Media:
@@ -541,10 +545,6 @@ _STORED = {
 """Fields of a body: what the provider keeps is part of the prompt; so are a tokenizer's numbers."""
 _ABSENT = (b"null", b'""')
 _TEXT_LINKED = ("file", "input_file", "document", "video", "input_video")
-
-
-def _seconds(sound: Source) -> int:
-    return 1 + _decoded(sound.data) // AUDIO_BYTES_PER_SECOND.get(sound.format, AUDIO_BYTES_PER_SECOND_ELSE)
 
 
 def _decoded(base64: str) -> int:

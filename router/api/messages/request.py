@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 
 Json = dict[str, object]
 
@@ -123,10 +123,10 @@ def to_chat(body: dict[str, Raw]) -> Translated:
     """Raises `ClientError` 400 for what no target could answer, `msgspec.ValidationError` for a wrong type."""
     for name in _HOSTED:
         if bytes(body.get(name, b"null")) not in (b"null", b"[]"):
-            raise _refused(name, f"{name}: lowpass runs no tools of the provider: offer functions in tools.")
+            raise invalid(name, f"{name}: lowpass runs no tools of the provider: offer functions in tools.")
     fields = _BODY.decode(msgspec.json.encode(body))
     if fields.max_tokens is not None and fields.max_tokens < 1:
-        raise _refused("max_tokens", "max_tokens must be at least 1.")
+        raise invalid("max_tokens", "max_tokens must be at least 1.")
     known = {*MessagesBody.__struct_fields__, *_HOSTED, *_UNSAID, "output_format"}
     thinking, config = fields.thinking, fields.output_config or OutputConfig()
     effort = config.effort
@@ -150,10 +150,6 @@ def to_chat(body: dict[str, Raw]) -> Translated:
     chat |= {name: Raw(msgspec.json.encode(value)) for name, value in translated.items() if value is not None}
     budget = thinking.budget_tokens if thinking is not None and thinking.type == "enabled" else None
     return Translated(chat, budget, _session(fields.metadata))
-
-
-def _refused(param: str, message: str) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
 
 
 def _session(metadata: UserMetadata | None) -> str:
@@ -229,7 +225,7 @@ def _assistant(blocks: list[ContentBlock], place: str) -> Json:
 
 
 def _unknown(kind: str, place: str, known: str) -> ClientError:
-    return _refused(f"{place}.type", f"{place}.type: {kind!r} can't be answered here: use one of {known}.")
+    return invalid(f"{place}.type", f"{place}.type: {kind!r} can't be answered here: use one of {known}.")
 
 
 # Content blocks as parts of a chat message.
@@ -283,7 +279,7 @@ def _document(block: ContentBlock, place: str) -> list[Json]:
         case MediaSource(type="base64"):
             named = {} if block.title is None else {"filename": block.title}
             return [{"type": "file", "file": {"file_data": _url(block.source, place), **named}}]
-    raise _refused(f"{place}.source", f"{place}.source: documents aren't fetched or stored here: send type base64, "
+    raise invalid(f"{place}.source", f"{place}.source: documents aren't fetched or stored here: send type base64, "
                    "text or content.")  # fmt: skip
 
 
@@ -293,7 +289,7 @@ def _url(source: MediaSource | str | None, place: str) -> str:
             return f"data:{media_type};base64,{data}"
         case MediaSource(type="url", url=url):
             return url
-    raise _refused(f"{place}.source", f"{place}.source: no files are stored here: send type base64 or url.")
+    raise invalid(f"{place}.source", f"{place}.source: no files are stored here: send type base64 or url.")
 
 
 # Tools
@@ -310,7 +306,7 @@ def _tools(tools: list[OfferedTool], choice: ChosenTool | None) -> Json:
 def _tool(tool: OfferedTool, place: str) -> Json:
     if tool.type not in (None, "custom"):
         message = f"{place}.type: {tool.type!r} is run by Anthropic, not by lowpass: leave it out, or offer a function."
-        raise _refused(f"{place}.type", message)
+        raise invalid(f"{place}.type", message)
     function: Json = {"name": tool.name, "parameters": tool.input_schema}
     function |= {} if tool.description is None else {"description": tool.description}
     function |= {} if tool.strict is None else {"strict": tool.strict}

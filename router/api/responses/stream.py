@@ -98,16 +98,13 @@ class _Writing(Opened):
 
     def write(self, kind: Kind, text: str, logprobs: list[Item]) -> None:
         if not self._parts or self._parts[-1].kind is not kind:
-            self._begin_part(kind)
+            self._end_part()
+            self._parts.append(_Part(kind))
+            self._say_part(f"{kind.part_event}.added", part=self._shown(self._parts[-1]))
         part = self._parts[-1]
         part.pieces.append(text)
         part.logprobs += logprobs
         self._say_part(f"{kind.event}.delta", delta=text, **({"logprobs": logprobs} if kind is TEXT else {}))
-
-    def _begin_part(self, kind: Kind) -> None:
-        self._end_part()
-        self._parts.append(_Part(kind))
-        self._say_part(f"{kind.part_event}.added", part=self._shown(self._parts[-1]))
 
     def _end_part(self) -> None:
         if not self._parts:
@@ -248,14 +245,22 @@ class ResponsesStream:
         """Whole `data: {chat.completion.chunk}` events → Responses events; raises `UpstreamFailure` for other data."""
         for line in chat_sse.splitlines():
             if line.startswith(b"data:"):
-                self._chunk(promised(_CHUNK, line[5:]))
+                chunk = promised(_CHUNK, line[5:])
+                self._begin(chunk)
+                for choice in (chunk.choices or ())[:1]:
+                    self._delta(choice)
+                    self._finish_reason = choice.finish_reason or self._finish_reason
         return self._taken()
 
     def final(self, usage: bytes) -> bytes:
         """Closes what is open; `response.completed` or `response.incomplete` carries the JSON object `usage`."""
         self._begin(Chunk())
         end = ending(self._finish_reason)
-        self._close_all(str(end["status"]))
+        for draft in self._drafts:
+            self._opened_call(draft)
+        for item in self._items:
+            # Only the last item of a cut answer was cut.
+            item.close(str(end["status"]) if item is self._items[-1] else "completed")
         self._response |= {**end, "output": self._output(), "usage": Raw(usage)}
         self._emit(f"response.{end['status']}", response=self._response)
         return self._taken()
@@ -269,12 +274,6 @@ class ResponsesStream:
         self._response |= {"status": "failed", "error": failed, "output": self._output()}
         self._emit("response.failed", response=self._response)
         return self._taken()
-
-    def _chunk(self, chunk: Chunk) -> None:
-        self._begin(chunk)
-        for choice in (chunk.choices or ())[:1]:
-            self._delta(choice)
-            self._finish_reason = choice.finish_reason or self._finish_reason
 
     def _begin(self, chunk: Chunk) -> None:
         if not self._response:
@@ -348,13 +347,6 @@ class ResponsesStream:
         if self._speech is not None:
             self._speech.close("completed")
             self._speech = None
-
-    def _close_all(self, status: str) -> None:
-        """Only the last item of a cut answer was cut."""
-        for draft in self._drafts:
-            self._opened_call(draft)
-        for item in self._items:
-            item.close(status if item is self._items[-1] else "completed")
 
     def _output(self) -> list[Item]:
         return [item.value() for item in self._items]
