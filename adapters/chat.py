@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, failure
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 from router.types.attempt import Call, Reply, StreamDecoder, UpstreamRequest
 
 Json = dict[str, Any]
@@ -189,7 +189,7 @@ def _refusal(error: Exception, name: str = "") -> ClientError:
     """Without a word of the request's own: msgspec says types and places only."""
     what, _, place = str(error).partition(" - at `$")
     param = (name + place.rstrip("`")).lstrip(".")
-    return ClientError(400, "invalid_request_error", f"{what}.", param=param or None)
+    return invalid(param or None, f"{what}.")
 
 
 class TranslatingAdapter:
@@ -208,4 +208,4 @@ class TranslatingAdapter:
         try:
             return self._encode(call)
         except RecursionError:
-            raise ClientError(400, "invalid_request_error", "The request is nested too deeply.") from None
+            raise invalid(None, "The request is nested too deeply.") from None

@@ -52,7 +52,10 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     """A non-2xx answer as a `Failure`; header names in lower case. Never raises, whatever the body is."""
     error = _error(body)
     message = _message(error) or f"The provider answered with status {status} and no message."
-    codes = _codes(error) | _spent(error)
+    codes = _codes(error)
+    # Google's quota of a day: status and message are those of a rate limit, only the id of the quota tells.
+    if b"PerDay" in msgspec.json.encode([part.get("violations") for part in _details(error)]):
+        codes.add("insufficient_quota")
     kind = _kind(status, codes, message.lower(), _param(error))
     limits = [pair for pair in headers.items() if pair[0].startswith(_LIMITS) and 0 < len(pair[1]) <= LONGEST_LIMIT]
     kept = tuple(sorted(limits)[:MOST_LIMITS])
@@ -127,12 +130,6 @@ def _codes(error: dict[str, object]) -> set[str]:
 def _details(error: dict[str, object]) -> list[dict[str, object]]:
     details = error.get("details")
     return [part for part in details if isinstance(part, dict)] if isinstance(details, list) else []
-
-
-def _spent(error: dict[str, object]) -> set[str]:
-    """Google's quota of a day: status and message are those of a rate limit, only the id of the quota tells."""
-    violations = msgspec.json.encode([part.get("violations") for part in _details(error)])
-    return {"insufficient_quota"} if b"PerDay" in violations else set()
 
 
 def _message(error: dict[str, object]) -> str:

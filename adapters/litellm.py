@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, failure, malformed
 from adapters.openai_compatible import OpenAICompatible
+from adapters.sse import DONE, frame
 from router.errors import UpstreamFailure, invalid
 from router.types.attempt import Call, ErrorKind, Failure, UpstreamRequest
 from router.types.request import Endpoint
@@ -169,7 +170,6 @@ def _addresses(value: object) -> Iterator[str]:
 #
 # LiteLLM's objects are read by their attributes, so that this file needs none of it.
 
-DONE = b"data: [DONE]\n\n"
 _NETWORK = {
     "ConnectError": ErrorKind.CONNECT,
     "ConnectTimeout": ErrorKind.CONNECT,
@@ -221,9 +221,12 @@ def events(stream: Any) -> Iterator[bytes]:
         data: Json = chunk.model_dump(exclude_none=True, warnings=False)
         data.pop("usage", None)
         if any(_says(choice) for choice in data.get("choices", ())):
-            yield _event(data)
-    for usage in _reports(stream):
-        yield _event({"choices": [], "usage": usage})
+            yield frame(msgspec.json.encode(data))
+    # As the provider sent them; streamed completions hide their chunks.
+    usages = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
+    for usage in [usage.model_dump(exclude_none=True, warnings=False) for usage in usages if usage is not None]:
+        if _counts(usage):
+            yield frame(msgspec.json.encode({"choices": [], "usage": usage}))
     yield DONE
 
 
@@ -251,10 +254,6 @@ def explain(error: BaseException) -> Refusal | Failure:
     return _own(causes)
 
 
-def _event(data: Json) -> bytes:
-    return b"data: " + msgspec.json.encode(data) + b"\n\n"
-
-
 def _says(choice: Json) -> bool:
     """Completes a choice of a chunk in place; whether anything is left of it."""
     choice.setdefault("finish_reason", None)
@@ -265,13 +264,6 @@ def _says(choice: Json) -> bool:
 
 def _counts(usage: Json | None) -> bool:
     return bool(usage and usage.get("total_tokens"))
-
-
-def _reports(stream: Any) -> list[Json]:
-    """The usage of every chunk as the provider sent it; none for streamed completions, which hide their chunks."""
-    usages = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
-    reports = [usage.model_dump(exclude_none=True, warnings=False) for usage in usages if usage is not None]
-    return [report for report in reports if _counts(report)]
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
