@@ -172,13 +172,16 @@ class Leased:
                 raise StoreUnavailable(f"the budget store is gone, and {account.budget} can't be spent without it")
             leases.append(pot.lease)
         granted = Amount(*(_room(leases, hard, ask, unit) for unit in GRANTED))
-        parts = [
-            (lease, account.hold(amount))
-            for lease, account in zip(leases, hard, strict=True)
-            if (amount := _part(lease, account, granted, ask)) is not None
-        ]
-        for lease, hold in parts:
-            lease.open += hold.amount
+        parts: list[tuple[Lease, Hold]] = []
+        for lease, account in zip(leases, hard, strict=True):
+            amount = granted.of(account.unit)
+            if account.targets:
+                # Where an account for some targets only has too little, these are left out.
+                if 0 < ask.least.of(account.unit) > lease.left:
+                    continue
+                amount = max(0, min(amount, lease.left))
+            lease.open += amount
+            parts.append((lease, account.hold(amount)))
         self._local[request_id] = parts
         self._soft[request_id] = [account for account in accounts if not account.hard]
         soft = (account.hold(granted.of(account.unit)) for account in self._soft[request_id])
@@ -322,15 +325,6 @@ def _room(leases: Iterable[Lease], accounts: Iterable[Account], ask: Ask, unit: 
     if 0 < least > min(lefts):
         raise StoreUnavailable("the budget store is gone, and what may be spent without it is used up")
     return max(0, min(tight, *lefts))
-
-
-def _part(lease: Lease, account: Account, granted: Amount, ask: Ask) -> int | None:
-    """None: an account for some targets only has too little; these are left out."""
-    if not account.targets:
-        return granted.of(account.unit)
-    if 0 < ask.least.of(account.unit) > lease.left:
-        return None
-    return max(0, min(granted.of(account.unit), lease.left))
 
 
 def _extra_of(parts: Iterable[tuple[Lease, Hold]], growing: set[str], more: int, unit: Unit) -> int:
