@@ -1,7 +1,7 @@
 """`/v1/budgets` and `/v1/keys`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
@@ -208,8 +208,11 @@ class KeyDesk:
         changes, actor = await _body(request, dict[str, Any]), _actor(request)
 
         def step(connection: Connection) -> Key:
+            fields = KeyTerms.__struct_fields__
+            if unknown := [name for name in changes if name not in fields]:
+                raise ValueError(f"there is no field '{unknown[0]}'. Known: {', '.join(fields)}")
             # What is not changed may name what the policy has no longer.
-            check_terms(_changed(changes), self._rules().config)
+            check_terms(msgspec.convert({"name": "-", **changes}, KeyTerms), self._rules().config)
             return keys.change(connection, identifier, changes, actor)
 
         return answer(await self._shown(await self._write(step)))
@@ -254,14 +257,6 @@ def as_json(key: Key, spent: list[int], secret: str = "") -> dict[str, object]:
         **{f"{name}_at": None if moment is None else iso(moment) for name, moment in moments.items()},
         **({"key": secret} if secret else {}),
     }
-
-
-def _changed(changes: Mapping[str, Any]) -> KeyTerms:
-    """The fields of a PATCH. Raises ValueError."""
-    fields = KeyTerms.__struct_fields__
-    if unknown := [name for name in changes if name not in fields]:
-        raise ValueError(f"there is no field '{unknown[0]}'. Known: {', '.join(fields)}")
-    return msgspec.convert({"name": "-", **changes}, KeyTerms)
 
 
 async def _body(request: Request, kind: type[T]) -> T:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, structs
 
-from router.api import messages as anthropic
+from router.api.messages import request as anthropic
 from router.api.responses.request import to_chat
 from router.api.text import (
     NO_MEDIA,
@@ -158,40 +158,28 @@ def _native(
     return msgspec.structs.replace(request, unsaid=(unsaid.message, unsaid.param))
 
 
-def _completion(
-    request_id: str, body: dict[str, Raw], fields: Completion, headers: Iterable[tuple[bytes, bytes]]
-) -> Request:
-    if fields.prompt in (None, "", []):
-        raise invalid("prompt", "Send a prompt.")
-    needs = {Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set())
-    cap = _tokens(fields.max_tokens, "max_tokens")
-    return _plain(Endpoint.COMPLETIONS, request_id, body, fields, headers, fields.prompt, frozenset(needs), cap)
-
-
-def _embedding(
-    request_id: str, body: dict[str, Raw], fields: Embedding, headers: Iterable[tuple[bytes, bytes]]
-) -> Request:
-    if fields.input in (None, "", []):
-        raise invalid("input", "Send an input.")
-    if fields.stream:
-        raise invalid("stream", "Embeddings are not streamed.")
-    needs = frozenset({Capability.EMBEDDINGS})
-    return _plain(Endpoint.EMBEDDINGS, request_id, body, fields, headers, fields.input, needs, None)
-
-
 def _plain(
-    endpoint: Endpoint,
-    request_id: str,
-    body: dict[str, Raw],
-    fields: Fields,
-    headers: Iterable[tuple[bytes, bytes]],
-    prompt: str | list[Any] | None,
-    needs: frozenset[Capability],
-    max_output: int | None,
+    request_id: str, body: dict[str, Raw], fields: Completion | Embedding, headers: Iterable[tuple[bytes, bytes]]
 ) -> Request:
-    name = "input" if endpoint is Endpoint.EMBEDDINGS else "prompt"
+    """A completion or an embedding, whose prompt is one text, or several, or numbers of a tokenizer."""
+    if isinstance(fields, Completion):
+        endpoint, name, prompt, best_of = Endpoint.COMPLETIONS, "prompt", fields.prompt, fields.best_of or 1
+        needs = {Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set())
+        cap = _tokens(fields.max_tokens, "max_tokens")
+    else:
+        endpoint, name, prompt, best_of = Endpoint.EMBEDDINGS, "input", fields.input, 1
+        needs, cap = {Capability.EMBEDDINGS}, None
+    if prompt is None or prompt in ("", []):
+        raise invalid(name, "Send a prompt." if name == "prompt" else "Send an input.")
+    if fields.stream and endpoint is Endpoint.EMBEDDINGS:
+        raise invalid("stream", "Embeddings are not streamed.")
     read = Readable()
-    _prompts(prompt, name, read)
+    if isinstance(prompt, str):
+        read.passages.append(Passage((name,), prompt))
+    else:
+        read.passages += [Passage((name, number), text) for number, text in enumerate(prompt) if isinstance(text, str)]
+        if len(read.passages) < len(prompt):
+            read.unscannable.add(Modality.TOKENS)
     others(body, name, read)
     request = _request(
         endpoint,
@@ -202,25 +190,11 @@ def _plain(
         read=read,
         prompt=bytes(body[name]),
         media=NO_MEDIA,
-        needs=needs,
-        max_output=max_output,
+        needs=frozenset(needs),
+        max_output=cap,
     )
-    several = isinstance(prompt, list) and not isinstance(prompt[0], int)
-    best_of = fields.best_of or 1 if isinstance(fields, Completion) else 1
-    if not several and best_of == 1:
-        return request
-    return msgspec.structs.replace(request, prompts=len(prompt) if several and prompt else 1, best_of=best_of)
-
-
-def _prompts(prompt: str | list[Any] | None, name: str, read: Readable) -> None:
-    if isinstance(prompt, str):
-        read.passages.append(Passage((name,), prompt))
-        return
-    for number, one in enumerate(prompt or ()):
-        if isinstance(one, str):
-            read.passages.append(Passage((name, number), one))
-        else:
-            read.unscannable.add(Modality.TOKENS)
+    prompts = len(prompt) if isinstance(prompt, list) and not isinstance(prompt[0], int) else 1
+    return request if prompts == best_of == 1 else structs.replace(request, prompts=prompts, best_of=best_of)
 
 
 def _request(
@@ -317,8 +291,8 @@ _TRANSLATED: dict[Endpoint, Callable[[str, dict[str, Raw], Iterable[tuple[bytes,
 }
 _READERS: dict[Endpoint, Any] = {
     Endpoint.CHAT: _chat,
-    Endpoint.COMPLETIONS: _completion,
-    Endpoint.EMBEDDINGS: _embedding,
+    Endpoint.COMPLETIONS: _plain,
+    Endpoint.EMBEDDINGS: _plain,
 }
 
 

@@ -246,9 +246,9 @@ def _csv(report: Report, table: str) -> Response:
 # `/v1/feedback`: clients say how good answers were. What they say is kept in the shared log; never a text.
 
 FEEDBACK = "feedback"
+"""Scope of a key that may judge answers given to any key."""
 READ_WITHIN_S = 1.5
 """A tick, and a little: by then the text of an answered request is read, if it will be."""
-"""Scope of a key that may judge answers given to any key."""
 MOST = 1_000
 """Requests of one task."""
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -277,7 +277,12 @@ def feedback_routes(
     @router.post("/v1/feedback")
     async def feedback(request: Request) -> Response:
         given = _read(await read_body(dict(request.scope["headers"]), request.receive))
-        wanted, score = _wanted(given), _score(given)
+        if (given.id is None) == (given.ids is None):
+            raise invalid("id", "Send either id, or ids for a task of several requests.")
+        if (given.score is None) == (given.passed is None):
+            raise invalid("score", "Send either score, from 0 (wrong) to 1 (right), or passed: true or false.")
+        wanted = list(dict.fromkeys(given.ids or [str(given.id)]))
+        score = given.score if given.score is not None else float(bool(given.passed))
         await read()
         found = await asyncio.to_thread(answered, ledger, wanted)
         since_ms = now_ms() - 1_000 * READ_WITHIN_S
@@ -340,18 +345,6 @@ def contrary(one: Answered, source: str, score: float) -> int:
     """Sources that settled the same answer the other way."""
     others = [told for name, told in one.told.items() if name != source and told.decides and told.weight > 0]
     return sum(told.score is not None and (told.score >= PASSED) != (score >= PASSED) for told in others)
-
-
-def _wanted(given: Feedback) -> list[str]:
-    if (given.id is None) == (given.ids is None):
-        raise invalid("id", "Send either id, or ids for a task of several requests.")
-    return list(dict.fromkeys(given.ids or [str(given.id)]))
-
-
-def _score(given: Feedback) -> float:
-    if (given.score is None) == (given.passed is None):
-        raise invalid("score", "Send either score, from 0 (wrong) to 1 (right), or passed: true or false.")
-    return given.score if given.score is not None else float(bool(given.passed))
 
 
 def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:

@@ -129,7 +129,7 @@ def to_chat(body: dict[str, Raw]) -> Translated:
         raise invalid("max_tokens", "max_tokens must be at least 1.")
     known = {*MessagesBody.__struct_fields__, *_HOSTED, *_UNSAID, "output_format"}
     thinking, config = fields.thinking, fields.output_config or OutputConfig()
-    effort = config.effort
+    effort, form = config.effort, config.format
     if thinking is not None:
         effort = "none" if thinking.type == "disabled" else effort
         effort = effort or (_DEFAULT_EFFORT if thinking.type == "adaptive" else None)
@@ -141,7 +141,7 @@ def to_chat(body: dict[str, Raw]) -> Translated:
         "max_completion_tokens": fields.max_tokens,
         "stop": fields.stop_sequences or None,
         "reasoning_effort": effort,
-        "response_format": _response_format(config.format),
+        "response_format": form and {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.schema}},
         "service_tier": _TIERS.get(fields.service_tier or ""),
         "metadata": {"user_id": fields.metadata.user_id} if fields.metadata and fields.metadata.user_id else None,
         **(_tools(fields.tools, fields.tool_choice) if fields.tools else {}),
@@ -157,12 +157,6 @@ def _session(metadata: UserMetadata | None) -> str:
     match = _SESSION.search(user)
     name = (match[1] or match[2]) if match else user
     return name if name.isprintable() and len(name) <= _LONGEST_SESSION else ""
-
-
-def _response_format(form: OutputFormat | None) -> Json | None:
-    if form is None:
-        return None
-    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.schema}}
 
 
 # Turns. Results of tools come first in a user's turn, as the messages that chat has for them.

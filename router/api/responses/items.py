@@ -172,13 +172,12 @@ _CONVERTED: dict[str, Callable[[Part, str], ChatPart]] = {
 # `Traces` in an assistant message, which the client could have sent anyway.
 
 PREFIX = "lowpass1."
-_ENCODER = Encoder()
 _DECODER = Decoder(Traces)
 
 
 def seal(traces: Traces) -> str:
     """The value of `encrypted_content`."""
-    return PREFIX + urlsafe_b64encode(_ENCODER.encode(traces)).decode()
+    return PREFIX + urlsafe_b64encode(_encode(traces)).decode()
 
 
 def unseal(value: str | None, param: str) -> Traces:
@@ -307,8 +306,11 @@ class _Transcript:
             self._message(raw, head.role, param)
         elif kind in _HANDLERS:
             _HANDLERS[kind](self, raw, param)
+        elif kind == "item_reference":
+            raise invalid(param, f"{param} refers to a stored item, and nothing is stored here: send the whole item.")
         else:
-            raise _unsupported(kind, param)
+            remedy = f"{kind!r} needs a target with a Responses API of its own: leave the item out."
+            raise invalid(f"{param}.type", f"{param}.type: {remedy}")
 
     def message(self, role: str, content: Content) -> None:
         self._end_turn()
@@ -389,13 +391,6 @@ _HANDLERS: dict[str, Callable[[_Transcript, Raw, str], None]] = {
     "custom_tool_call": _Transcript.custom_call,
     "custom_tool_call_output": _Transcript.output,
 }
-
-
-def _unsupported(kind: str, param: str) -> Exception:
-    if kind == "item_reference":
-        return invalid(param, f"{param} refers to a stored item, and nothing is stored here: send the whole item.")
-    place = f"{param}.type"
-    return invalid(place, f"{place}: {kind!r} needs a target with a Responses API of its own: leave the item out.")
 
 
 def _lines(first: str | None, second: str | None, between: str) -> str | None:

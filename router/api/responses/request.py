@@ -80,8 +80,10 @@ def _tool(tool: dict[str, Raw], param: str) -> _Tool:
     if kind not in ("function", "custom"):
         raise invalid(f"{param}.type", f"{param}.type: {kind!r} needs a target with a Responses API of its own: "
                       "leave the tool out, or offer a function that does its work.")  # fmt: skip
-    if kind == "custom":
-        _refuse_grammar(tool, param)
+    place = f"{param}.format"
+    if kind == "custom" and (form := given(tool, "format")) is not None and read(form, _FORMAT, place).type != "text":
+        raise invalid(place, f"{place}: grammars need a target with a Responses API of its own: use format 'text', "
+                      "or a function with a JSON schema.")  # fmt: skip
     described = {name: raw for name in _DESCRIBED if (raw := given(tool, name)) is not None}
     if kind == "custom":
         described["parameters"] = _ONE_INPUT
@@ -94,13 +96,6 @@ def _text(tool: dict[str, Raw], name: str, param: str) -> str:
     if raw is None:
         raise invalid(place, f"{place} is missing: the Responses API takes it at the top level of the tool.")
     return read(raw, _TEXT, place)
-
-
-def _refuse_grammar(tool: dict[str, Raw], param: str) -> None:
-    raw, place = given(tool, "format"), f"{param}.format"
-    if raw is not None and read(raw, _FORMAT, place).type != "text":
-        raise invalid(place, f"{place}: grammars need a target with a Responses API of its own: use format 'text', "
-                      "or a function with a JSON schema.")  # fmt: skip
 
 
 def _choice(raw: Raw | None, names: set[str]) -> tuple[object, set[str]]:
@@ -173,11 +168,7 @@ class _Schema(Struct, omit_defaults=True):
     description: str | None = None
 
 
-class _Kind(Struct):
-    type: str
-
-
-_SCHEMA, _KIND, _COUNT = Decoder(_Schema), Decoder(_Kind), Decoder(int)
+_SCHEMA, _COUNT = Decoder(_Schema), Decoder(int)
 
 
 def to_chat(body: dict[str, Raw]) -> dict[str, Raw]:
@@ -220,7 +211,7 @@ def _request_text(text: dict[str, Raw]) -> dict[str, object]:
 
 def _format(raw: Raw) -> object:
     """Plain text is what chat gives anyway."""
-    kind = read(raw, _KIND, "text.format").type
+    kind = read(raw, _FORMAT, "text.format").type
     if kind == "json_schema":
         return {"type": kind, "json_schema": read(raw, _SCHEMA, "text.format")}
     if kind not in ("text", "json_object"):
