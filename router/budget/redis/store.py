@@ -1,6 +1,6 @@
 """The distributed store: budgets in Redis, for several gateways; each step is one Lua script.
 
-What it confirms is written to the ledger too (`rows.py`). Needs Redis 6.2 or newer with `appendonly yes`; with
+What it confirms is written to the ledger too (`bookings.py`). Needs Redis 6.2 or newer with `appendonly yes`; with
 `appendfsync always` not even a crash of the server loses a booking. A cluster is fine: all keys are of one slot.
 """
 
