@@ -235,7 +235,7 @@ def plain(fields: dict[str, Raw], answer: Answer) -> None:
         for name in ("message", "delta"):
             if bytes(members.get(name, NULL)) not in BLANK:
                 members[name] = _told(members[name])
-    fields["choices"] = _raw(choices)
+    fields["choices"] = to_raw(choices)
 
 
 def without_members(body: dict[str, Raw], refuses: Set[str]) -> dict[str, Raw]:
@@ -248,7 +248,7 @@ def without_members(body: dict[str, Raw], refuses: Set[str]) -> dict[str, Raw]:
         for field in ("messages", "tools"):
             raw = changed.get(field) or body.get(field, NULL)
             if member.encode() in bytes(raw):
-                changed[field] = _raw([_without(row, member) for row in CHOICES.decode(raw)])
+                changed[field] = to_raw([_without(row, member) for row in CHOICES.decode(raw)])
     return body | changed if changed else body
 
 
@@ -257,7 +257,7 @@ def _without(row: dict[str, Raw], member: str) -> dict[str, Raw]:
     left = {name: raw for name, raw in row.items() if name != member}
     content = left.get("content", NULL)
     if bytes(content)[:1] == b"[":
-        left["content"] = _raw([_without(part, member) for part in CHOICES.decode(content)])
+        left["content"] = to_raw([_without(part, member) for part in CHOICES.decode(content)])
     return left
 
 
@@ -272,10 +272,10 @@ def _told(said: Raw) -> Raw:
         return said
     text, thought = ("".join(getattr(part, name) for part in parts) for name in ("said", "thought"))
     told: dict[str, object] = {**members, "content": text or None}
-    return _raw(told | {"reasoning_content": thought} if thought else told)
+    return to_raw(told | {"reasoning_content": thought} if thought else told)
 
 
-def _raw(value: object) -> Raw:
+def to_raw(value: object) -> Raw:
     return Raw(msgspec.json.encode(value))
 
 
@@ -479,15 +479,12 @@ class ChatStream(EventStream):
             return None
         self.output_chars += len(text)
         if self._call.target.local:
-            self._weigh(text, characters, self._template.thinks)
+            self._said += characters
+            if self._template.thinks:
+                self._thought += characters
+            elif self._marked and _CLOSE in text:
+                self._close()
         return stamped
-
-    def _weigh(self, text: bytes, length: int, thinks: bool) -> None:
-        self._said += length
-        if thinks:
-            self._thought += length
-        elif self._marked and _CLOSE in text:
-            self._close()
 
     def _event(self, name: bytes, payload: bytes) -> bytes:
         if self._done or payload.strip() == b"[DONE]":

@@ -18,7 +18,7 @@ from router.budget.budget import Budget
 from router.choose import Rules, may_name
 from router.decide.explain import encode as explain_encode
 from router.decide.explain import explain, with_reason
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import Answered, answered, say
 from router.ledger.query import asked_by, decision
@@ -52,24 +52,18 @@ def rest(
     """`public` routes need no key, `calls` any key, `reports` and `admin` one with that scope."""
     app = FastAPI(title="lowpass", docs_url=None, redoc_url=None, openapi_url=None)
 
-    def caller(request: Request) -> None:
-        request.state.caller = keyring.caller(dict(request.scope["headers"]))
+    def guarded(routers: Sequence[APIRouter], admit: Callable[[Mapping[bytes, bytes]], Caller]) -> None:
+        def guard(request: Request) -> None:
+            request.state.caller = admit(dict(request.scope["headers"]))
 
-    def reader(request: Request) -> None:
-        request.state.caller = keyring.reader(dict(request.scope["headers"]))
-
-    def administrator(request: Request) -> None:
-        request.state.caller = keyring.admin(dict(request.scope["headers"]))
-
-    guards: tuple[tuple[Sequence[APIRouter], list[Any]], ...] = (
-        (public, []),
-        (calls, [Depends(caller)]),
-        (reports, [Depends(reader)]),
-        (admin, [Depends(administrator)]),
-    )
-    for routers, guard in guards:
         for router in routers:
-            app.include_router(router, dependencies=guard)
+            app.include_router(router, dependencies=[Depends(guard)])
+
+    for router in public:
+        app.include_router(router)
+    guarded(calls, keyring.caller)
+    guarded(reports, keyring.reader)
+    guarded(admin, keyring.admin)
     app.add_exception_handler(ClientError, _refused)
     app.add_exception_handler(StoreUnavailable, lambda request, _: _refused(request, store_down()))
     app.add_exception_handler(LedgerUnavailable, lambda request, _: _refused(request, ledger_down()))
@@ -162,15 +156,12 @@ def decisions_routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
         little as of one that there never was."""
         document, caller = decision(ledger, identifier), request.state.caller
         if document is None or (REPORTS not in caller.scopes and asked_by(ledger, identifier) not in (None, caller.id)):
-            raise _unknown(identifier)
+            what = f"There is no decision '{identifier}', or it has expired"
+            message = f"{what}; answers carry theirs in x-lowpass-decision."
+            raise ClientError(404, "not_found", message, param="id")
         return answer(Raw(with_reason(document)))
 
     return router
-
-
-def _unknown(identifier: str) -> ClientError:
-    message = f"There is no decision '{identifier}', or it has expired; answers carry theirs in x-lowpass-decision."
-    return ClientError(404, "not_found", message, param="id")
 
 
 # `GET /metrics`.
@@ -255,9 +246,9 @@ def _csv(report: Report, table: str) -> Response:
 # `/v1/feedback`: clients say how good answers were. What they say is kept in the shared log; never a text.
 
 FEEDBACK = "feedback"
+"""Scope of a key that may judge answers given to any key."""
 READ_WITHIN_S = 1.5
 """A tick, and a little: by then the text of an answered request is read, if it will be."""
-"""Scope of a key that may judge answers given to any key."""
 MOST = 1_000
 """Requests of one task."""
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -286,11 +277,17 @@ def feedback_routes(
     @router.post("/v1/feedback")
     async def feedback(request: Request) -> Response:
         given = _read(await read_body(dict(request.scope["headers"]), request.receive))
-        wanted, score = _wanted(given), _score(given)
+        if (given.id is None) == (given.ids is None):
+            raise invalid("id", "Send either id, or ids for a task of several requests.")
+        if (given.score is None) == (given.passed is None):
+            raise invalid("score", "Send either score, from 0 (wrong) to 1 (right), or passed: true or false.")
+        wanted = list(dict.fromkeys(given.ids or [str(given.id)]))
+        score = given.score if given.score is not None else float(bool(given.passed))
         await read()
         found = await asyncio.to_thread(answered, ledger, wanted)
-        if any(_just_answered(one) for one in found.values()):
-            # Another worker reads what was asked, at its next tick.
+        since_ms = now_ms() - 1_000 * READ_WITHIN_S
+        if any(not one.about.traits and created_ms(one.request_id) > since_ms for one in found.values()):
+            # Its text was not read yet: another worker does so at its next tick.
             await asyncio.sleep(READ_WITHIN_S)
             found = await asyncio.to_thread(answered, ledger, wanted)
         caller = request.state.caller
@@ -303,18 +300,21 @@ def feedback_routes(
             # Under each further name a client's judgement counts half: all of them together never more than two.
             others = sum(told != source and told.split(".")[0] == source.split(".")[0] for told in one.told)
             weight = 0.5**others / len(found)
-            told = _said(one, source, score, weight, given.key or "")
+            told = Said(
+                request_id=one.request_id,
+                attempt=one.attempt,
+                target=one.target,
+                source=source,
+                score=score,
+                weight=weight,
+                key=given.key or "",
+            )
             say(journal, told, one.about, now_ms())
         await journal.committed()
         named = {"ids": given.ids} if given.id is None else {"id": given.id}
         return answer({"object": "feedback", **named, "score": score, "source": sources[wanted[0]]})
 
     return router
-
-
-def _just_answered(one: Answered) -> bool:
-    """Its text may not have been read yet."""
-    return not one.about.traits and now_ms() - created_ms(one.request_id) < 1_000 * READ_WITHIN_S
 
 
 def _read(body: bytes) -> Feedback:
@@ -332,8 +332,7 @@ def may_judge(caller: Caller, one: Answered) -> bool:
 
 
 def _own(caller: Caller, one: Answered) -> bool:
-    same = bool(caller.organisation) and caller.organisation == one.organisation
-    return caller.id == one.key_id or same
+    return caller.id == one.key_id or (bool(caller.organisation) and caller.organisation == one.organisation)
 
 
 def _source(caller: Caller, one: Answered, name: str | None) -> str:
@@ -346,30 +345,6 @@ def contrary(one: Answered, source: str, score: float) -> int:
     """Sources that settled the same answer the other way."""
     others = [told for name, told in one.told.items() if name != source and told.decides and told.weight > 0]
     return sum(told.score is not None and (told.score >= PASSED) != (score >= PASSED) for told in others)
-
-
-def _wanted(given: Feedback) -> list[str]:
-    if (given.id is None) == (given.ids is None):
-        raise _wrong("id", "Send either id, or ids for a task of several requests.")
-    return list(dict.fromkeys(given.ids or [str(given.id)]))
-
-
-def _score(given: Feedback) -> float:
-    if (given.score is None) == (given.passed is None):
-        raise _wrong("score", "Send either score, from 0 (wrong) to 1 (right), or passed: true or false.")
-    return given.score if given.score is not None else float(bool(given.passed))
-
-
-def _said(one: Answered, source: str, score: float, weight: float, key: str) -> Said:
-    return Said(
-        request_id=one.request_id,
-        attempt=one.attempt,
-        target=one.target,
-        source=source,
-        score=score,
-        weight=weight,
-        key=key,
-    )
 
 
 def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
@@ -386,8 +361,4 @@ def _check_key(key: str | None, sources: Mapping[str, str], score: float, found:
     for name, one in found.items():
         told = one.told.get(sources[name])
         if key and told is not None and told.keys.get(key, score) != score:
-            raise _wrong("key", "This key came with another score before: send a new one to say something else.")
-
-
-def _wrong(param: str, message: str) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
+            raise invalid("key", "This key came with another score before: send a new one to say something else.")

@@ -103,8 +103,13 @@ class Alerts:
         return found
 
     async def _compare(self, budget: Budget, account: Account, spent: int, now_ms: int) -> None:
+        window = account.window_start_ms
+        if isinstance(budget.window, Rolling):
+            # It moves on all the time: there an alert may come again once a length.
+            length_ms = seconds(budget.window.rolling) * 1000
+            window = now_ms // length_ms * length_ms
         # Another limit is another pot: after a raise its shares are told again.
-        pot = f"{account.id}#{account.limit}", _window(budget, account, now_ms)
+        pot = f"{account.id}#{account.limit}", window
         told = self._told.get(pot, set())
         used_up = self._refused.pop((account.id, account.window_start_ms), None) == account.limit
         reached = _PARTS if used_up else spent * _PARTS // account.limit
@@ -126,14 +131,6 @@ class Alerts:
         _log.warning(text, notice.budget, whose, notice.spent, notice.limit, notice.unit, notice.share)
         if budget.webhook is not None:
             self._send(budget.webhook, _encode(notice))
-
-
-def _window(budget: Budget, account: Account, now_ms: int) -> int:
-    """A rolling window moves on all the time: there an alert may come again once a length."""
-    if isinstance(budget.window, Rolling):
-        length_ms = seconds(budget.window.rolling) * 1000
-        return now_ms // length_ms * length_ms
-    return account.window_start_ms
 
 
 def _notice(account: Account, spent: int, share: Decimal) -> Notice:

@@ -56,12 +56,8 @@ class Lease(Struct):
         return self.hold.holds[0].amount
 
     @property
-    def used(self) -> int:
-        return self.open + sum(self.spent.values())
-
-    @property
     def left(self) -> int:
-        return self.amount - self.used
+        return self.amount - self.open - sum(self.spent.values())
 
     def covers(self, account: Account) -> bool:
         """Even if it was recovered meanwhile its charge counts in the account's window, which may be a rolling one."""
@@ -169,25 +165,27 @@ class Leased:
 
     def _grant(self, request_id: str, accounts: Sequence[Account], ask: Ask) -> Reservation:
         hard = [account for account in accounts if account.hard]
-        leases = [self._lease(account) for account in hard]
+        leases = []
+        for account in hard:
+            pot = self._pots.get(account.id)
+            if pot is None or pot.lease is None or not pot.lease.covers(account):
+                raise StoreUnavailable(f"the budget store is gone, and {account.budget} can't be spent without it")
+            leases.append(pot.lease)
         granted = Amount(*(_room(leases, hard, ask, unit) for unit in GRANTED))
-        parts = [
-            (lease, account.hold(amount))
-            for lease, account in zip(leases, hard, strict=True)
-            if (amount := _part(lease, account, granted, ask)) is not None
-        ]
-        for lease, hold in parts:
-            lease.open += hold.amount
+        parts: list[tuple[Lease, Hold]] = []
+        for lease, account in zip(leases, hard, strict=True):
+            amount = granted.of(account.unit)
+            if account.targets:
+                # Where an account for some targets only has too little, these are left out.
+                if 0 < ask.least.of(account.unit) > lease.left:
+                    continue
+                amount = max(0, min(amount, lease.left))
+            lease.open += amount
+            parts.append((lease, account.hold(amount)))
         self._local[request_id] = parts
         self._soft[request_id] = [account for account in accounts if not account.hard]
         soft = (account.hold(granted.of(account.unit)) for account in self._soft[request_id])
         return Local(request_id, granted, (*(hold for _, hold in parts), *soft))
-
-    def _lease(self, account: Account) -> Lease:
-        pot = self._pots.get(account.id)
-        if pot is None or pot.lease is None or not pot.lease.covers(account):
-            raise StoreUnavailable(f"the budget store is gone, and {account.budget} can't be spent without it")
-        return pot.lease
 
     async def extend(
         self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
@@ -259,17 +257,15 @@ class Leased:
                 continue
             self._drained.remove(lease)
             try:
-                await self._book(lease, now_ms)
+                # What was spent in later windows is booked there first: it is never free between.
+                for window in [window for window in lease.spent if window != lease.account.window_start_ms]:
+                    moved = structs.replace(lease.account, window_start_ms=window)
+                    await self._charge(moved, lease.spent[window], now_ms)
+                    del lease.spent[window]
             except BaseException:
                 self._drained.append(lease)
                 raise
             self._store.settle(lease.hold, [lease.spent.get(lease.account.window_start_ms, 0)])
-
-    async def _book(self, lease: Lease, now_ms: int) -> None:
-        """What was spent in later windows is booked there, before the lease is settled: it is never free between."""
-        for window in [window for window in lease.spent if window != lease.account.window_start_ms]:
-            await self._charge(structs.replace(lease.account, window_start_ms=window), lease.spent[window], now_ms)
-            del lease.spent[window]
 
     async def _charge(self, account: Account, amount: int, now_ms: int) -> None:
         """Booked in full, whatever is left."""
@@ -329,15 +325,6 @@ def _room(leases: Iterable[Lease], accounts: Iterable[Account], ask: Ask, unit: 
     if 0 < least > min(lefts):
         raise StoreUnavailable("the budget store is gone, and what may be spent without it is used up")
     return max(0, min(tight, *lefts))
-
-
-def _part(lease: Lease, account: Account, granted: Amount, ask: Ask) -> int | None:
-    """None: an account for some targets only has too little; these are left out."""
-    if not account.targets:
-        return granted.of(account.unit)
-    if 0 < ask.least.of(account.unit) > lease.left:
-        return None
-    return max(0, min(granted.of(account.unit), lease.left))
 
 
 def _extra_of(parts: Iterable[tuple[Lease, Hold]], growing: set[str], more: int, unit: Unit) -> int:

@@ -326,7 +326,9 @@ def _split(connection: sqlite3.Connection, parent: Account, child: Child, now_ms
     at = _standing(connection, parent, parent.window_start_ms)
     if at.left < child.limit or child.outlives(parent) or _shut(connection, parent, now_ms):
         return at.refusal(child.limit)
-    connection.execute(_INSERT, _row(child))
+    replaces = msgspec.json.encode(child.replaces).decode()
+    row = structs.asdict(child) | {"replaces": replaces, "unit": child.unit.value}
+    connection.execute(_INSERT, tuple(row.values()))
     connection.execute(_ACCOUNT, (child.id,))
     connection.execute(_HOLD, (child.id, parent.id, parent.window_start_ms, child.limit))
     return child
@@ -353,11 +355,6 @@ def _close_expired(connection: sqlite3.Connection, now_ms: int) -> None:
 def _end(connection: sqlite3.Connection, identifier: str, now_ms: int) -> None:
     connection.execute(_CLOSED, (now_ms, identifier))
     connection.execute(_FOLLOW, (identifier,))
-
-
-def _row(child: Child) -> tuple[str | int | None, ...]:
-    replaces = msgspec.json.encode(child.replaces).decode()
-    return tuple((structs.asdict(child) | {"replaces": replaces, "unit": child.unit.value}).values())
 
 
 def _child(row: Sequence[object]) -> Child:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import structs
 
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import GROUPINGS
 from router.ledger.facts.query import Expired, Label, Where
@@ -24,7 +24,7 @@ from router.report import (
     spend,
     vendors,
 )
-from router.report.query import Definition, Question, Source, asked, named, wrong
+from router.report.query import Definition, Question, Source, asked, named
 from router.report.render import NO_LABEL
 from router.report.report import Report, declared, iso, made
 from router.types.clock import now_ms
@@ -85,12 +85,12 @@ def _filter(definition: Definition, source: Source, text: str) -> Where:
     inverted = dimension.endswith("!")
     dimension = dimension.removesuffix("!").strip()
     if not equals or not dimension:
-        raise wrong("where", f"where: '{text[:40]}' is no filter. Write target=a,b or target!=a; (none) for none.")
+        raise invalid("where", f"where: '{text[:40]}' is no filter. Write target=a,b or target!=a; (none) for none.")
     if dimension not in definition.where:
         can = named(definition.where) if definition.where else "It has no filters: leave where out."
-        raise wrong("where", f"{definition.name} can't be filtered by '{dimension[:40]}'. {can}")
+        raise invalid("where", f"{definition.name} can't be filtered by '{dimension[:40]}'. {can}")
     if "\0" in labels:
-        raise wrong("where", "where: a NUL is in no label.")
+        raise invalid("where", "where: a NUL is in no label.")
     wanted = frozenset(None if label.strip() == NO_LABEL else label.strip() for label in labels.split(","))
     if dimension == "tag":
         return Where("tags", _having(source, wanted), inverted)
@@ -129,7 +129,7 @@ def _check(dimension: str, wanted: frozenset[str | None], known: list[str]) -> N
     if unknown and known:
         rest = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
         listed = ", ".join(known[:_LISTED]) + rest
-        raise wrong("where", f"where: there is no {dimension} '{unknown[0][:40]}'. Known: {listed}.")
+        raise invalid("where", f"where: there is no {dimension} '{unknown[0][:40]}'. Known: {listed}.")
 
 
 # A report by its name, read from the ledger. The connection can't write, so a report never locks the gateway.
@@ -181,7 +181,7 @@ def answer(
         about = structs.replace(about, where=filters(report, source, question.where))
         made = report.make(structs.replace(source, asked=about))
     except Expired as gone:
-        raise wrong("since", _gone(report, gone)) from None
+        raise invalid("since", _gone(report, gone)) from None
     if not report.timeless and made.since_ms is None and made.until_ms is None:
         made = structs.replace(made, since_ms=about.since_ms, until_ms=about.until_ms)
     if made.rows or made.below:

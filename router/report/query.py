@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from msgspec import Struct, structs
 
-from router.errors import ClientError
+from router.errors import invalid
 from router.ledger.facts import passes
 from router.ledger.facts.query import Query, Sums, Where
 from router.ledger.rollups import sums
@@ -122,21 +122,21 @@ def asked(definition: Definition, question: Question, now_ms: int) -> Asked:
     name, zone, subject = definition.name, zone_of(question.zone), question.subject
     since_ms, until_ms = moment("since", question.since, now_ms, zone), moment("until", question.until, now_ms, zone)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-        raise wrong("since", f"since ({question.since}) is not before until ({question.until}).")
+        raise invalid("since", f"since ({question.since}) is not before until ({question.until}).")
     by = tuple(dict.fromkeys(text.strip() for text in question.by.split(",") if question.by))
     if by and not definition.by:
-        raise wrong("by", f"{name} has groups of its own: leave by out.")
+        raise invalid("by", f"{name} has groups of its own: leave by out.")
     unknown = next((group for group in by if group not in definition.by), None)
     if unknown is not None:
-        raise wrong("by", f"{name} can't be grouped by '{unknown[:40]}'. {named(definition.by)}")
+        raise invalid("by", f"{name} can't be grouped by '{unknown[:40]}'. {named(definition.by)}")
     if question.baseline and not definition.takes_baseline:
-        raise wrong("baseline", f"{name} compares with no baseline: leave it out.")
+        raise invalid("baseline", f"{name} compares with no baseline: leave it out.")
     if subject and not definition.needs_subject:
-        raise wrong("subject", f"{name} is about no single request or session: leave '{subject[:40]}' out.")
+        raise invalid("subject", f"{name} is about no single request or session: leave '{subject[:40]}' out.")
     if "\0" in subject:
-        raise wrong("subject", "subject: a NUL is in no id.")
+        raise invalid("subject", "subject: a NUL is in no id.")
     if definition.needs_subject and not subject:
-        raise wrong("subject", f"{name} is about one: say which, by its id.")
+        raise invalid("subject", f"{name} is about one: say which, by its id.")
     return Asked(
         by=by,
         since_ms=since_ms,
@@ -158,11 +158,8 @@ def zone_of(name: str) -> tzinfo:
     folded = {zone.casefold(): zone for zone in known}
     near = [folded[zone] for zone in get_close_matches(name.casefold(), folded, n=3)]
     meant = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise wrong("zone", f"zone: '{name[:40]}' is no time zone.{meant} Send an IANA name such as Europe/Berlin or UTC.")
-
-
-def wrong(param: str, message: str) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
+    remedy = f"{meant} Send an IANA name such as Europe/Berlin or UTC."
+    raise invalid("zone", f"zone: '{name[:40]}' is no time zone.{remedy}")
 
 
 def named(known: Collection[str]) -> str:

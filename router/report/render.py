@@ -13,8 +13,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from router.errors import invalid
 from router.report.charts import dollars, said
-from router.report.query import named, wrong
+from router.report.query import named
 from router.report.report import Column, Kind, Report, Row, Value, iso, shown
 from router.types.price import nano_from_usd
 
@@ -250,7 +251,7 @@ def as_csv(report: Report, table: str = "") -> bytes:
     """The report's first table, or the one of that name. Raises a 400 `ClientError` for a name that it lacks."""
     named_tables = {part.name: part for part in reversed(list(tables(report)))}
     if table and table not in named_tables:
-        raise wrong("table", f"{report.name} has no table '{table[:40]}'. {named(sorted(named_tables))}")
+        raise invalid("table", f"{report.name} has no table '{table[:40]}'. {named(sorted(named_tables))}")
     chosen = named_tables[table] if table else report
     lines = [[column.name for column in chosen.columns]]
     lines += [

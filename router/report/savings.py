@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct, structs
 
+from router.errors import invalid
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS, JUDGE
 from router.ledger.facts.query import Label, Where
 from router.report.judged import Facts, Labels, cells, pooled
-from router.report.query import Source, grouped, named, summed, wrong
+from router.report.query import Source, grouped, named, summed
 from router.report.report import (
     Kind,
     Mark,
@@ -377,7 +378,7 @@ def _asked(source: Source, offered: Collection[str]) -> str:
     ever = {str(name) for (name,) in source.always().sums(offers.TABLE, ("candidate",), ("requests",))}
     if asked not in ever:
         targets = named(sorted(ever | {*source.targets}))
-        raise wrong("baseline", f"baseline: there is no target '{asked[:40]}'. {targets}")
+        raise invalid("baseline", f"baseline: there is no target '{asked[:40]}'. {targets}")
     return asked
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from router.budget.redis.connection import Argument
-from router.budget.redis.server import RedisServer, Reply, number, strings
+from router.budget.redis.server import Keys, RedisServer, Reply, number, strings
 from router.types.account import (
     PARALLEL_ACCOUNTS,
     RATE_ACCOUNTS,
@@ -118,6 +118,8 @@ class Rows:
 
 # Budgets split off, in Redis. A child's booking in its parent is kept by the scripts; see lua/pot.lua.
 
+LARGEST = 2**53 - 1
+"""nano-USD or tokens, nine million dollars: Lua counts in doubles."""
 CLOSED_MS = 35 * 86_400_000
 """How long a closed child can be looked up."""
 _TRIES = 5
@@ -128,7 +130,9 @@ class RedisChildren:
         self._server, self._rows, self._keys = server, rows, server.keys
 
     async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
-        """Raises ValueError for an id in use, a limit below 1, or a unit other than the parent's."""
+        """Raises ValueError for an id in use, a limit below 1 or above `LARGEST`, or a unit other than the parent's."""
+        if child.limit > LARGEST:
+            raise ValueError(f"a budget in Redis can't be larger than {LARGEST}")
         if child.limit < 1 or child.unit is not parent.unit:
             raise ValueError(f"a budget split off {parent.id} needs a limit of 1 or more, in {parent.unit}")
         keys = [self._keys.accounts + parent.id, self._keys.accounts + child.id, self._keys.document(child.id)]
@@ -278,15 +282,10 @@ class Settlements:
             self._send(ending)
 
     def _send(self, ending: Ending) -> None:
-        keys = self._server.keys
-        names = (*(hold.account for hold in ending.holds), *ending.above)
-        touched = [keys.requests + ending.request_id, keys.owner(self._owner), keys.owners]
-        touched += [keys.accounts + name for name in names]
-        arguments: list[Argument] = ["drop" if ending.drop else "settle", ending.request_id, self._owner, SETTLED_MS]
-        arguments.append(len(ending.holds))
-        for hold, charge in zip(ending.holds, ending.charges, strict=True):
-            arguments += (hold.account, hold.window_start_ms, charge)
-        arguments += ending.above
+        head = ("drop" if ending.drop else "settle", ending.request_id, self._owner, SETTLED_MS)
+        pairs = zip(ending.holds, ending.charges, strict=True)
+        charges = [(hold.account, hold.window_start_ms, charge) for hold, charge in pairs]
+        touched, arguments = _ending(self._server.keys, head, charges, ending.above)
         self._server.call("settle", touched, arguments, lambda reply: self._ended(ending, reply))
 
     def _ended(self, ending: Ending, reply: Reply | Exception) -> None:
@@ -411,13 +410,22 @@ class Recovery:
         return True
 
     async def _settle(self, owner: str, request_id: str, held: _Held, above: Sequence[str]) -> Reply:
-        keys = self._server.keys
-        touched = [keys.requests + request_id, keys.owner(owner), keys.owners]
-        touched += [keys.accounts + name for name in (*(account for account, _, _ in held), *above)]
-        arguments: list[Argument] = ["recover", request_id, owner, RECOVERED_MS, len(held)]
-        for account, start, amount in held:
-            arguments += (account, start, 0 if account.startswith(PARALLEL_ACCOUNTS) else amount)
-        return await self._server.run("settle", touched, *arguments, *above)
+        charges = [
+            (account, start, 0 if account.startswith(PARALLEL_ACCOUNTS) else amount) for account, start, amount in held
+        ]
+        head = ("recover", request_id, owner, RECOVERED_MS)
+        touched, arguments = _ending(self._server.keys, head, charges, above)
+        return await self._server.run("settle", touched, *arguments)
+
+
+def _ending(
+    keys: Keys, head: tuple[str, str, str, int], charges: _Held, above: Sequence[str]
+) -> tuple[list[str], list[Argument]]:
+    """Keys and arguments of settle.lua. `head`: how, request, owner, ms for which the end is remembered."""
+    _, request_id, owner, _ = head
+    touched = [keys.requests + request_id, keys.owner(owner), keys.owners]
+    touched += [keys.accounts + name for name in (*(account for account, _, _ in charges), *above)]
+    return touched, [*head, len(charges), *(value for charge in charges for value in charge), *above]
 
 
 def _held(request: Mapping[str, str]) -> _Held:
