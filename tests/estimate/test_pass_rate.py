@@ -250,28 +250,26 @@ POISONED, OTHER = (digit * 24 for digit in "12")
 """Templates of two tenants."""
 
 
-@given(st.lists(st.sampled_from((0.0, 1.0)), min_size=20, max_size=300), st.booleans())
-def test_what_one_tenant_says_moves_the_others_by_little_however_often_and_its_own_template_by_all(
-    said: list[float], back: bool
+@given(st.lists(st.floats(0, 1), min_size=20, max_size=120))
+def test_what_one_tenant_says_moves_others_by_little_in_any_order_however_often_it_is_replaced(
+    said: list[float],
 ) -> None:
-    model, few = (taught(*[(POISONED, "strong", score) for score in scores]) for scores in (said, said[:1]))
-    all_alike = taught(*[(POISONED, "strong", 0.0)] * 300)
-    before, others = rates(taught(), OTHER)[1], rates(model, OTHER)[1]
-    assert abs(before - others) <= before - rates(all_alike, OTHER)[1] + 1e-6 < 0.6 * before
-    trusted = PassRateModel((WEAK, STRONG))
-    for _ in said:
-        reviewed = structs.replace(outcome("strong", 0.0, READ), template=POISONED, source="reviewer.qa")
-        assert trusted.observe(reviewed)
-    assert rates(trusted, OTHER)[1] < before / 3
-    assert rates(all_alike, POISONED)[1] < 0.1
-    restored = PassRateModel((WEAK, STRONG))
-    assert restored.restore(model.state())
-    assert restored.pooled.state() == model.pooled.state()
-    if back:
-        for score in said[:0:-1]:
-            taken = structs.replace(outcome("strong", score, READ), template=POISONED, weight=-1.0)
-            assert model.observe(taken)
-        assert rates(model, OTHER) == pytest.approx(rates(few, OTHER), abs=1e-5)
+    before, worst = (rates(taught(*[(POISONED, "strong", 0.0)] * times), OTHER)[1] for times in (0, 300))
+    model, other = (taught(*[(POISONED, "strong", score) for score in scores]) for scores in (said, sorted(said)))
+    assert 0.5 * before < worst <= rates(model, OTHER)[1] == pytest.approx(rates(other, OTHER)[1])
+    for _ in range(2):  # each time all that was said is taken back, and said again
+        for score, weight in [pair for each in said for pair in ((each, -1.0), (each, 1.0))]:
+            model.observe(structs.replace(outcome("strong", score, READ), template=POISONED, weight=weight))
+    assert rates(model, OTHER) == pytest.approx(rates(other, OTHER), abs=1e-5)
+    assert other.restore(model.state())
+    assert other.pooled.state() == model.pooled.state()
+
+
+def test_all_that_is_said_counts_in_its_own_template_and_what_reviewers_say_everywhere() -> None:
+    poisoned, trusted = taught(*[(POISONED, "strong", 0.0)] * 300), PassRateModel((WEAK, STRONG))
+    for _ in range(300):
+        trusted.observe(structs.replace(outcome("strong", 0.0, READ), template=POISONED, source="reviewer.qa"))
+    assert max(rates(poisoned, POISONED)[1], rates(trusted, OTHER)[1]) < 0.25
 
 
 GIVEN = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("weak", "strong")), st.floats(0, 1)), max_size=30)

@@ -35,9 +35,7 @@ def characters(first: int, last: int, count: int) -> str:
     return "".join(chr(CHANCE.randrange(first, last)) for _ in range(count))
 
 
-NASTY = {
-    "prose": "It was a bright cold day in April, and the clocks of the town were striking thirteen. " * 20,
-    "capitals": "THIS IS LOUD AND NOBODY LIKES IT " * 8,
+NASTY = {name: text * times for name, (text, times) in data(__file__, "nasty.yaml").items()} | {
     "random letters": drawn(LETTERS, 300),
     "random small letters": drawn(SMALL, 300),
     "single letters": " ".join(drawn(LETTERS, 150)),
@@ -46,15 +44,8 @@ NASTY = {
     "numbers": " ".join(drawn(DIGITS, 3) for _ in range(80)),
     "marks": drawn(string.punctuation, 300),
     "emoji": characters(0x1F300, 0x1F6FF, 80),
-    "joined emoji": "👩‍👩‍👧‍👦🏳️‍🌈" * 8,
     "Chinese": characters(0x4E00, 0x9FA5, 100),
-    "Thai": "สวัสดีครับ" * 10,
-    "Amharic": "ሰላም ለዓለም " * 12,
     "rare scripts": characters(0x10000, 0x1F000, 60),
-    "mixed": "naïve café — “quoted” §12 ½ 日本語 and 1,234.56 € in prose with words " * 3,
-    "controls": "\x01\x02\x03" * 60,
-    "newlines": "\n" * 200,
-    "code": "for (int i=0;i<n;++i){a[i]^=b[i]<<3;}\n" * 8,
     "schema": json.dumps({"properties": {f"field_{at}": {"type": "string"} for at in range(12)}}),
 }
 
