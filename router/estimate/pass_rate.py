@@ -1,7 +1,7 @@
 """Pass rates: the prior of a model card, the posterior over it, and alarms when a target drifts."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
@@ -249,15 +249,19 @@ class Pooled:
         rows = [(*key, *said[:4], said.phi.tolist()) for key, said in self._said.items()]
         return msgspec.msgpack.encode(rows)
 
-    def restore(self, state: bytes) -> bool:
-        """False: not understood, and nothing is known."""
+    def forget(self, target: str) -> None:
+        """What was said of it is no more what is to be taken back."""
+        self._said = {key: said for key, said in self._said.items() if key[1] != target}
+
+    def restore(self, state: bytes, targets: Container[str]) -> bool:
+        """What was said of `targets`. False: not understood, and nothing is known."""
         self._said = {}
         try:
             rows = msgspec.msgpack.decode(state, type=list[tuple[str, str, float, int, float, float, list[float]]])
         except msgspec.DecodeError:
             return False
         for tenant, target, weight, at_ms, spread, residual, phi in rows:
-            if len(phi) == len(LEARNED):
+            if target in targets and len(phi) == len(LEARNED):
                 self._said[tenant, target] = Said(weight, at_ms, spread, residual, np.array(phi))
         return True
 
@@ -290,7 +294,11 @@ class PassRateModel:
             posterior, templates, pooled = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes])
         except msgspec.DecodeError:
             return False
-        return self.posterior.restore(posterior) and self.templates.restore(templates) and self.pooled.restore(pooled)
+        return (
+            self.posterior.restore(posterior)
+            and self.templates.restore(templates)
+            and self.pooled.restore(pooled, self._at)
+        )
 
     def _build(self, targets: Sequence[Target]) -> None:
         self._at = {target.id: at for at, target in enumerate(targets)}
@@ -388,6 +396,7 @@ class PassRateModel:
     def widen(self, target: str) -> None:
         """It is not what it was: what was observed of it counts less."""
         if (at := self._at.get(target)) is not None:
+            self.pooled.forget(target)
             self.posterior.widen(at, WIDER)
             self.templates.widen(at, WIDER)
 

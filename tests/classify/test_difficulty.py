@@ -87,10 +87,9 @@ WORK = (
 
 def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not() -> None:
     (hard, _), (offered, _) = said(WORK), said(WORK, "Shall I write it?", "yes please write everything")
-    assert hard.difficulty > 0.3
     for answer, reply in (("Shall I write it?", "yes"), ("Here it is.", "still crashes"), ("Part one.", "continue")):
         assert said(WORK, answer, reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
-    assert abs(offered.difficulty - hard.difficulty) < 0.2
+    assert 0.3 < hard.difficulty == pytest.approx(offered.difficulty, abs=0.2)
     assert said(WORK, "Here it is.", "thanks!")[0].difficulty < 0.05
     assert said("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
 

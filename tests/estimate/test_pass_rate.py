@@ -233,11 +233,10 @@ def test_a_target_that_is_better_at_a_template_than_elsewhere_is_told_from_the_o
 
 
 def test_more_thinking_passes_more_often_and_none_is_thought_where_it_has_to_be_asked_for() -> None:
-    levels, tokens = ("none", "low", "high"), (0, 1_024, 24_576)
-    thinks = Thinking(contract=Contract.LEVEL, levels=levels, tokens=tokens)
+    thinks = Thinking(contract=Contract.LEVEL, levels=("none", "low", "high"), tokens=(0, 1_024, 24_576))
     place = target("t", price=None, thinking=thinks)
     model, unasked = Model(place), Model(target("t", price=None, thinking=structs.replace(thinks, unasked="none")))
-    shifts = [model.better(0, effort) for effort in levels]
+    shifts = [model.better(0, effort) for effort in thinks.levels]
     assert shifts == sorted(shifts)
     assert (model.better(0, ""), unasked.better(0, "none")) == (0.0, 0.0)
     hard = structs.replace(SEEN, reading=reading(HARD))
@@ -246,8 +245,7 @@ def test_more_thinking_passes_more_often_and_none_is_thought_where_it_has_to_be_
     assert float(unasked.expect(hard, unasked.all).p[0]) == pytest.approx(rates[0], abs=0.06)
 
 
-POISONED, OTHER = (digit * 24 for digit in "12")
-"""Templates of two tenants."""
+POISONED, OTHER = (digit * 24 for digit in "12")  # templates of two tenants
 
 
 @given(st.lists(st.floats(0, 1), min_size=20, max_size=120))
@@ -270,6 +268,10 @@ def test_all_that_is_said_counts_in_its_own_template_and_what_reviewers_say_ever
     for _ in range(300):
         trusted.observe(structs.replace(outcome("strong", 0.0, READ), template=POISONED, source="reviewer.qa"))
     assert max(rates(poisoned, POISONED)[1], rates(trusted, OTHER)[1]) < 0.25
+    poisoned.widen("strong")
+    for policy in ((WEAK, STRONG), (WEAK,), (WEAK, STRONG)):
+        poisoned.adopt(policy)
+        assert poisoned.observe(structs.replace(outcome(policy[-1].id, 1.0, READ), template=POISONED))
 
 
 GIVEN = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("weak", "strong")), st.floats(0, 1)), max_size=30)

@@ -262,8 +262,7 @@ def expects(gateway: Client) -> float:
 
 def written(gateway: Client) -> int:
     """Tokens that an answer to a sum is expected to have, as those before had them."""
-    considered = school.would(gateway, "checked-alone", school.product(91, 67))["considered"]
-    return int(considered[0]["output_tokens"])
+    return int(school.would(gateway, "checked-alone", school.product(91, 67))["considered"][0]["output_tokens"])
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
