@@ -176,7 +176,7 @@ MOST_TENANTS = 8_192
 """Tenants × targets remembered; the one without an outcome for longest is forgotten."""
 LEAST_WEIGHT = 1e-4
 """Of an outcome: less changes nothing."""
-LEAST_SLOPE = 0.2
+LEAST_SLOPE = 0.3
 _USUAL = np.zeros(len(LEARNED))
 _USUAL[0] = 1
 

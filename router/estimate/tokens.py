@@ -112,9 +112,7 @@ def card(thinking: Thinking, effort: str) -> int:
 
 
 def default(thinking: Thinking) -> str:
-    """The level that stands for the model's own default: that it thinks, unless it has to be asked to."""
-    if thinking.unasked:
-        return thinking.unasked
+    """The level that stands for the model's own default: that it thinks."""
     if thinking.contract in (Contract.SWITCH, Contract.ALWAYS_ON):
         return thinking.levels[-1] if thinking.levels else WORDS[-1]
     levels = tuple(level for level in thinking.levels or WORDS if level != "none")
@@ -263,7 +261,9 @@ def _usual(target: Target, rung: Rung, kind: Kind, ahead: int | None) -> Usual:
     long = kind.output(LONG, START_ANSWER + thought)
     words, safe = kind.wordiness(), int(kind.output(SAFE, SAFE_ANSWER + SAFE_THOUGHT * thought) * SAFE_MARGIN)
     safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
-    mean = kind.thought(thought / MEAN_OF_P90) if rung.thinks else 0.0
+    # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
+    unasked = not rung.effort and target.model.thinking.unasked == "none"
+    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else 0.0
     most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
     start = 0 if ahead is None else _start(kind.output, rung, thought) + ahead
     if ahead is None or start >= safe or (rung.thinks and not target.model.thinking.streamed):

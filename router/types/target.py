@@ -224,7 +224,7 @@ class Thinking(Struct, frozen=True, kw_only=True, cache_hash=True):
     levels: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()
     unasked: str = ""
-    """The level where a request says none; empty: the usual one."""
+    """The level that is expected where a request says none; empty: the usual one. What is held covers that one."""
     minimum: int = 0
     """Least budget in tokens that the provider accepts, where it takes a number."""
     streamed: bool = False
