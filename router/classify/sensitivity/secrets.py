@@ -62,6 +62,8 @@ def _headed(head: str) -> Confirm:
     return confirm
 
 
+_ESCAPED = re.compile(r"(?:\\.|[^\\\"'`\n])+").match
+"""An escaped quote does not end a value."""
 _PLAUSIBLE: dict[str, Callable[[str], bool]] = {
     "written": lambda value: not filler(value),
     "token": token,
@@ -88,7 +90,8 @@ def _captured(row: dict[str, str]) -> Confirm:
         at = first + match.start(match.lastindex) if match else end
         follows = text[at + len(value) : at + len(value) + 1]
         if value and plausible(value) and not (follows.isalnum() or follows == "_"):
-            yield Span(at, at + len(value))
+            escaped = value[-1] == "\\" and _ESCAPED(text, at + len(value) - 1)
+            yield Span(at, escaped.end() if escaped else at + len(value))
 
     return confirm
 
