@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, failure
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 from router.types.attempt import Call, Reply, StreamDecoder, UpstreamRequest
 
 Json = dict[str, Any]
@@ -155,11 +155,16 @@ def native(own: Json, name: str, kind: Any = Json) -> Any:
 
 def arguments(text: str) -> Json:
     """A tool call's arguments as an object; a model's broken JSON becomes `{"arguments": text}`."""
+    return as_object(text or "{}", "arguments")
+
+
+def as_object(text: str, name: str) -> Json:
+    """`text` as a JSON object; text of another kind stands in one under `name`."""
     try:
-        found = msgspec.json.decode(text or "{}")
+        value = msgspec.json.decode(text)
     except UNREADABLE:
-        return {"arguments": text}
-    return found if isinstance(found, dict) else {"arguments": text}
+        return {name: text}
+    return value if isinstance(value, dict) else {name: text}
 
 
 def data_url(url: str) -> tuple[str, str] | None:
@@ -184,7 +189,7 @@ def _refusal(error: Exception, name: str = "") -> ClientError:
     """Without a word of the request's own: msgspec says types and places only."""
     what, _, place = str(error).partition(" - at `$")
     param = (name + place.rstrip("`")).lstrip(".")
-    return ClientError(400, "invalid_request_error", f"{what}.", param=param or None)
+    return invalid(param or None, f"{what}.")
 
 
 class TranslatingAdapter:
@@ -203,4 +208,4 @@ class TranslatingAdapter:
         try:
             return self._encode(call)
         except RecursionError:
-            raise ClientError(400, "invalid_request_error", "The request is nested too deeply.") from None
+            raise invalid(None, "The request is nested too deeply.") from None

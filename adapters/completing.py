@@ -8,12 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from jinja2 import StrictUndefined, Template
+from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Raw, Struct, structs
 
 from adapters.failure import UNREADABLE, malformed, streamed
-from adapters.openai_stream import NO_CHOICES, parse
+from adapters.openai_stream import NO_CHOICES, parse, to_raw
 from adapters.sse import Chunks, EventStream
 from adapters.usage import Report, canonical, merge
 from router.errors import UpstreamFailure
@@ -53,6 +53,7 @@ _CHOICES = msgspec.json.Decoder(list[_Choice])
 _STOPS = msgspec.json.Decoder(str | list[str] | None)
 _NULL = Raw(b"null")
 _JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+_template = lru_cache(MOST_TEMPLATES)(_JINJA.from_string)
 
 
 def completes(call: Call) -> bool:
@@ -74,14 +75,14 @@ def completion(call: Call) -> Call:
     if prompt is None or not completes(call):
         return call
     fields = {
-        "prompt": _raw(_rendered(call, prompt)),
-        "max_tokens": _raw(call.target.model.max_output),  # engines stop after 16 where nobody says so
+        "prompt": to_raw(_rendered(call, prompt)),
+        "max_tokens": to_raw(call.target.model.max_output),  # engines stop after 16 where nobody says so
         **{name: raw for name, raw in call.body.items() if name in SAMPLING},
     }
     if "max_completion_tokens" in fields and fields["max_completion_tokens"] != _NULL:
         fields["max_tokens"] = fields["max_completion_tokens"]
     if stops := list(dict.fromkeys([*_stops(fields.get("stop", _NULL)), *prompt.stop])):
-        fields["stop"] = _raw(stops)
+        fields["stop"] = to_raw(stops)
     return structs.replace(as_completion(call), body=fields)
 
 
@@ -96,7 +97,7 @@ def answered(reply: Reply) -> Reply:
         }
         for choice in _CHOICES.decode(reply.body["choices"])
     ]
-    body = {**reply.body, "object": _raw("chat.completion"), "choices": _raw(choices)}
+    body = {**reply.body, "object": to_raw("chat.completion"), "choices": to_raw(choices)}
     return structs.replace(reply, body=body)
 
 
@@ -169,18 +170,9 @@ def _variables(call: Call, messages: list[_Message]) -> dict[str, Any]:
     }
 
 
-@lru_cache(MOST_TEMPLATES)
-def _template(text: str) -> Template:
-    return _JINJA.from_string(text)
-
-
 def _stops(raw: Raw) -> list[str]:
     try:
         stop = _STOPS.decode(raw)
     except UNREADABLE:
         return []
     return [stop] if isinstance(stop, str) else stop or []
-
-
-def _raw(value: object) -> Raw:
-    return Raw(msgspec.json.encode(value))

@@ -52,7 +52,10 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     """A non-2xx answer as a `Failure`; header names in lower case. Never raises, whatever the body is."""
     error = _error(body)
     message = _message(error) or f"The provider answered with status {status} and no message."
-    codes = _codes(error) | _spent(error)
+    codes = _codes(error)
+    # Google's quota of a day: status and message are those of a rate limit, only the id of the quota tells.
+    if b"PerDay" in msgspec.json.encode([part.get("violations") for part in _details(error)]):
+        codes.add("insufficient_quota")
     kind = _kind(status, codes, message.lower(), _param(error))
     limits = [pair for pair in headers.items() if pair[0].startswith(_LIMITS) and 0 < len(pair[1]) <= LONGEST_LIMIT]
     kept = tuple(sorted(limits)[:MOST_LIMITS])
@@ -119,22 +122,14 @@ def _error(body: bytes) -> dict[str, object]:
 
 def _codes(error: dict[str, object]) -> set[str]:
     inner = error.get("innererror")
-    details = error.get("details")
-    parts = [error, inner, *(details if isinstance(details, list) else ())]
-    values = (
-        part.get(name) for part in parts if isinstance(part, dict) for name in ("code", "type", "status", "reason")
-    )
+    parts = [error, *([inner] if isinstance(inner, dict) else []), *_details(error)]
+    values = (part.get(name) for part in parts for name in ("code", "type", "status", "reason"))
     return {str(value).lower() for value in values if isinstance(value, str | int)}
 
 
-def _spent(error: dict[str, object]) -> set[str]:
-    """Google's quota of a day: status and message are those of a rate limit, only the id of the quota tells."""
+def _details(error: dict[str, object]) -> list[dict[str, object]]:
     details = error.get("details")
-    violations = (
-        [part.get("violations") for part in details if isinstance(part, dict)] if isinstance(details, list) else []
-    )
-    spent = b"PerDay" in msgspec.json.encode(violations)
-    return {"insufficient_quota"} if spent else set()
+    return [part for part in details if isinstance(part, dict)] if isinstance(details, list) else []
 
 
 def _message(error: dict[str, object]) -> str:
@@ -179,6 +174,5 @@ def _until(date: str) -> float | None:
 
 
 def _retry_info(error: dict[str, object]) -> float | None:
-    details = error.get("details")
-    delays = [part.get("retryDelay") for part in details if isinstance(part, dict)] if isinstance(details, list) else []
+    delays = [part.get("retryDelay") for part in _details(error)]
     return next((_seconds(delay.removesuffix("s")) for delay in delays if isinstance(delay, str)), None)

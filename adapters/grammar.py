@@ -9,7 +9,8 @@ from adapters.chat import Chat, Json, arguments, parse
 from adapters.failure import UNREADABLE
 from adapters.openai_stream import Answer, ChatStream, Choice
 from adapters.sse import frame
-from router.errors import ClientError
+from adapters.usage import Report
+from router.errors import invalid
 from router.types.attempt import Call, Reply
 from router.types.clock import new_id
 from router.types.request import Endpoint
@@ -56,22 +57,19 @@ def _offered(chat: Chat) -> list[Json]:
     choice = chat.choice
     if choice is not None and choice.mode == "none":
         return []
-    functions = [_function(tool) for tool in chat.tools or ()]
+    functions: list[Json] = []
+    for tool in chat.tools or ():
+        match tool:
+            case {"type": "function", "function": {"name": str()} as function}:
+                functions.append(function)
+            case _:
+                raise invalid("tools", "This model can call tools of type function only.")
     if choice is None or not choice.names:
         return functions
     named = [function for function in functions if function["name"] in choice.names]
     if not named:
-        raise ClientError(
-            400, "invalid_request_error", "tool_choice names no tool of this request.", param="tool_choice"
-        )
+        raise invalid("tool_choice", "tool_choice names no tool of this request.")
     return named
-
-
-def _function(tool: Json) -> Json:
-    match tool:
-        case {"type": "function", "function": {"name": str(name)} as function}:
-            return {**function, "name": name}
-    raise ClientError(400, "invalid_request_error", "This model can call tools of type function only.", param="tools")
 
 
 def _schema(functions: list[Json], chat: Chat) -> Json:
@@ -215,20 +213,17 @@ def turn(content: str, finish_reason: str) -> Turn:
         return Turn({"content": content}, finish_reason)
     made = written.calls or ([written] if written.name else [])
     if made:
-        return Turn({"content": None, "tool_calls": [_tool_call(call) for call in made]}, "tool_calls")
-    answer = content if written.answer is UNSET else _string(written.answer)
-    return Turn({"content": answer}, finish_reason)
-
-
-def _tool_call(made: _Made) -> Json:
-    function = {"name": made.name, "arguments": msgspec.json.format(bytes(made.arguments), indent=-1).decode()}
-    return {"id": f"call_{new_id()}", "type": "function", "function": function}
-
-
-def _string(raw: Raw) -> str:
-    """The answer's text; JSON that the client asked for stays JSON."""
-    value = msgspec.json.decode(raw)
-    return value if isinstance(value, str) else bytes(raw).decode()
+        functions = [
+            {"name": call.name, "arguments": msgspec.json.format(bytes(call.arguments), indent=-1).decode()}
+            for call in made
+        ]
+        calls = [{"id": f"call_{new_id()}", "type": "function", "function": function} for function in functions]
+        return Turn({"content": None, "tool_calls": calls}, "tool_calls")
+    if written.answer is UNSET:
+        return Turn({"content": content}, finish_reason)
+    # JSON that the client asked for stays JSON.
+    value = msgspec.json.decode(written.answer)
+    return Turn({"content": value if isinstance(value, str) else bytes(written.answer).decode()}, finish_reason)
 
 
 def _cut_answer(content: str) -> str | None:
@@ -273,14 +268,14 @@ class GrammarStream(ChatStream):
         super()._note(choice)
         self.has_answer = self._answered
 
-    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer) -> bytes:
+    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer, report: Report | None) -> bytes:
         choices = answer.choices or []
         for choice in choices:
             self._written[choice.index] = self._written.get(choice.index, "") + choice.said.text
         if not any(choice.finish_reason or choice.said.text for choice in choices):
             self._opened.update(choice.index for choice in choices)
-            return super()._emit(payload, fields, answer)
-        head = self._stamped(fields, answer)
+            return super()._emit(payload, fields, answer, report)
+        head = self._stamped(fields, answer, report)
         return b"".join([self._turn(head, choice) for choice in choices if choice.finish_reason])
 
     def _turn(self, head: dict[str, Raw], choice: Choice) -> bytes:
@@ -292,9 +287,8 @@ class GrammarStream(ChatStream):
         calls = [{"index": at, **call} for at, call in enumerate(made.message.get("tool_calls", ()))]
         said: list[Json] = [{"tool_calls": [call]} for call in calls] or [{"content": made.message["content"]}]
         deltas: list[tuple[Json, str | None]] = [(delta, None) for delta in (*opening, *said)]
-        return b"".join(_chunk(head, choice.index, *delta) for delta in (*deltas, ({}, made.finish_reason)))
-
-
-def _chunk(head: dict[str, Raw], index: int, delta: Json, finish_reason: str | None) -> bytes:
-    choice = {"index": index, "delta": delta, "finish_reason": finish_reason}
-    return frame(msgspec.json.encode({**head, "choices": [choice]}))
+        choices = (
+            {"index": choice.index, "delta": delta, "finish_reason": reason}
+            for delta, reason in (*deltas, ({}, made.finish_reason))
+        )
+        return b"".join(frame(msgspec.json.encode({**head, "choices": [part]})) for part in choices)

@@ -15,8 +15,9 @@ from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, failure, malformed
 from adapters.openai_compatible import OpenAICompatible
-from router.errors import ClientError, UpstreamFailure
-from router.types.attempt import Call, ErrorKind, Failure, Reply, StreamDecoder, UpstreamRequest
+from adapters.sse import DONE, frame
+from router.errors import UpstreamFailure, invalid
+from router.types.attempt import Call, ErrorKind, Failure, UpstreamRequest
 from router.types.request import Endpoint
 from router.types.target import Timeouts
 
@@ -51,15 +52,8 @@ class Answer:
         self._pieces: asyncio.Queue[Piece] = asyncio.Queue()
         self._room = threading.Semaphore(DEPTH)
         self._stopped = threading.Event()
-        self._head = Head(0, {})
-
-    @property
-    def status(self) -> int:
-        return self._head.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._head.headers
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
 
     @property
     def stopped(self) -> bool:
@@ -78,7 +72,7 @@ class Answer:
         """Waits for the head, at most `timeouts.first`."""
         head = await self._next(self._timeouts.first)
         if isinstance(head, Head):
-            self._head = head
+            self.status, self.headers = head.status, head.headers
         return self
 
     async def read(self) -> bytes:
@@ -120,11 +114,8 @@ _SHARED = frozenset(
 _CHAT = frozenset(
     [
         *("audio", "function_call", "functions", "max_completion_tokens", "messages", "modalities"),
-        *("parallel_tool_calls", "prediction", "prompt_cache_key", "response_format"),
-        *(
-            *("safety_identifier", "service_tier", "store", "thinking", "tool_choice", "tools", "top_logprobs"),
-            "verbosity",
-        ),
+        *("parallel_tool_calls", "prediction", "prompt_cache_key", "response_format", "safety_identifier"),
+        *("service_tier", "store", "thinking", "tool_choice", "tools", "top_logprobs", "verbosity"),
     ]
 )
 FIELDS: dict[Endpoint, frozenset[str]] = {
@@ -145,16 +136,12 @@ def check(endpoint: Endpoint, body: Mapping[str, Raw]) -> None:
     """Raises `ClientError` 400 that names the field which may not pass."""
     for name in body:
         if name not in FIELDS.get(endpoint, frozenset()):
-            raise _refused(name, f"`{name}` can't be sent through LiteLLM: leave it out.")
+            raise invalid(name, f"`{name}` can't be sent through LiteLLM: leave it out.")
     if any(tool.get("type", "function") != "function" for tool in _objects(body, "tools")):
-        raise _refused("tools", "Only tools of type `function` can be sent through LiteLLM.")
+        raise invalid("tools", "Only tools of type `function` can be sent through LiteLLM.")
     for address in _addresses([message.get("content") for message in _objects(body, "messages")]):
         if not address.startswith("data:"):
-            raise _refused("messages", "LiteLLM would fetch this address itself: give the content as a `data:` URL.")
-
-
-def _refused(param: str, message: str) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
+            raise invalid("messages", "LiteLLM would fetch this address itself: give the content as a `data:` URL.")
 
 
 def _objects(body: Mapping[str, Raw], name: str) -> list[dict[str, object]]:
@@ -163,7 +150,7 @@ def _objects(body: Mapping[str, Raw], name: str) -> list[dict[str, object]]:
     try:
         return _OBJECTS.decode(body[name])
     except UNREADABLE:
-        raise _refused(name, f"`{name}` must be a list of objects.") from None
+        raise invalid(name, f"`{name}` must be a list of objects.") from None
 
 
 def _addresses(value: object) -> Iterator[str]:
@@ -183,7 +170,6 @@ def _addresses(value: object) -> Iterator[str]:
 #
 # LiteLLM's objects are read by their attributes, so that this file needs none of it.
 
-DONE = b"data: [DONE]\n\n"
 _NETWORK = {
     "ConnectError": ErrorKind.CONNECT,
     "ConnectTimeout": ErrorKind.CONNECT,
@@ -220,8 +206,12 @@ def whole(result: Any) -> bytes:
     if not _counts(reply.get("usage")):
         reply.pop("usage", None)
     for choice in reply.get("choices", ()):
+        # `content` is there even if null; LiteLLM hides OpenAI's `refusal` among the provider's own fields.
         if "message" in choice:
-            _complete(choice["message"])
+            message: Json = choice["message"]
+            message.setdefault("content", None)
+            if refusal := message.get("provider_specific_fields", {}).get("refusal"):
+                message["refusal"] = refusal
     return msgspec.json.encode(reply)
 
 
@@ -231,9 +221,12 @@ def events(stream: Any) -> Iterator[bytes]:
         data: Json = chunk.model_dump(exclude_none=True, warnings=False)
         data.pop("usage", None)
         if any(_says(choice) for choice in data.get("choices", ())):
-            yield _event(data)
-    for usage in _reports(stream):
-        yield _event({"choices": [], "usage": usage})
+            yield frame(msgspec.json.encode(data))
+    # As the provider sent them; streamed completions hide their chunks.
+    usages = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
+    for usage in [usage.model_dump(exclude_none=True, warnings=False) for usage in usages if usage is not None]:
+        if _counts(usage):
+            yield frame(msgspec.json.encode({"choices": [], "usage": usage}))
     yield DONE
 
 
@@ -261,10 +254,6 @@ def explain(error: BaseException) -> Refusal | Failure:
     return _own(causes)
 
 
-def _event(data: Json) -> bytes:
-    return b"data: " + msgspec.json.encode(data) + b"\n\n"
-
-
 def _says(choice: Json) -> bool:
     """Completes a choice of a chunk in place; whether anything is left of it."""
     choice.setdefault("finish_reason", None)
@@ -273,22 +262,8 @@ def _says(choice: Json) -> bool:
     return bool(choice.get("delta") or choice.get("text") or choice["finish_reason"])
 
 
-def _complete(message: Json) -> None:
-    """`content` is there even if null; LiteLLM hides OpenAI's `refusal` among the provider's own fields."""
-    message.setdefault("content", None)
-    if refusal := message.get("provider_specific_fields", {}).get("refusal"):
-        message["refusal"] = refusal
-
-
 def _counts(usage: Json | None) -> bool:
     return bool(usage and usage.get("total_tokens"))
-
-
-def _reports(stream: Any) -> list[Json]:
-    """The usage of every chunk as the provider sent it; none for streamed completions, which hide their chunks."""
-    usages = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
-    reports = [usage.model_dump(exclude_none=True, warnings=False) for usage in usages if usage is not None]
-    return [report for report in reports if _counts(report)]
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -351,27 +326,15 @@ _JSON_HEAD = Head(200, {"content-type": "application/json"})
 _STREAM_HEAD = Head(200, {"content-type": "text/event-stream"})
 
 
-class LitellmAdapter:
+class LitellmAdapter(OpenAICompatible):
     """OpenAI's wire, as LiteLLM speaks it in-process; `model.name` is LiteLLM's model string."""
-
-    def __init__(self) -> None:
-        self._openai = OpenAICompatible()
 
     def encode(self, call: Call) -> UpstreamRequest:
         """Raises `ClientError` 400 for what LiteLLM must not get from a client."""
         body = {name: raw for name, raw in call.body.items() if name not in GATEWAY_FIELDS}
-        request = self._openai.encode(msgspec.structs.replace(call, body=body))
+        request = super().encode(msgspec.structs.replace(call, body=body))
         check(call.endpoint, msgspec.json.decode(request.body, type=dict[str, msgspec.Raw]))
         return request
-
-    def decode(self, call: Call, body: bytes) -> Reply:
-        return self._openai.decode(call, body)
-
-    def stream(self, call: Call) -> StreamDecoder:
-        return self._openai.stream(call)
-
-    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        return failure(status, headers, body)
 
 
 class LitellmTransport:

@@ -11,23 +11,24 @@ from adapters.failure import UNREADABLE, failure, malformed
 from adapters.grammar import GrammarStream, applies, called, with_grammar
 from adapters.openai_responses import ResponsesStream, respond
 from adapters.openai_stream import (
+    BLANK,
     CHOICES,
     ID_PREFIXES,
     NO_CHOICES,
     NULL,
     Answer,
     ChatStream,
-    absent,
     counted,
     parse,
     plain,
+    to_raw,
     without_members,
     without_usage,
 )
 from adapters.thinking import ALWAYS_ON, Applied, applied
 from adapters.usage import Report, canonical, every_choice
 from router.errors import UpstreamFailure
-from router.types.attempt import Call, Failure, Reply, StreamDecoder, UpstreamRequest, Usage
+from router.types.attempt import Call, Reply, StreamDecoder, UpstreamRequest, Usage
 from router.types.clock import new_id
 from router.types.request import Endpoint
 from router.types.target import EFFORTS, Contract, ThinkingField
@@ -66,7 +67,12 @@ def _word(control: Applied) -> Fields:
 def _token_budget(call: Call, control: Applied, body: Mapping[str, Raw]) -> Fields:
     """Top level: inside `chat_template_kwargs` vLLM ignores the budget (vllm-project/vllm#50166)."""
     template: Fields = {**members(body.get(_TEMPLATE)), "enable_thinking": control.on}
-    budget: Fields = {} if control.budget is None else {"thinking_token_budget": _counted(call, control.budget)}
+    budget: Fields = {}
+    if control.budget is not None:
+        # vLLM counts what the template wrote after the opening mark, but not what it adds when it cuts a thought off.
+        engine = call.target.engine
+        extra = 0 if engine is None else engine.thinking_written - engine.thinking_forced
+        budget = {"thinking_token_budget": max(control.budget + extra, 0)}
     word = {name: _MOST if word == EFFORTS[-1] else word for name, word in _word(control).items()}
     return {_TEMPLATE: template, **budget, **word}
 
@@ -74,12 +80,6 @@ def _token_budget(call: Call, control: Applied, body: Mapping[str, Raw]) -> Fiel
 _TEMPLATE = "chat_template_kwargs"
 _MOST = "max"
 """vLLM knows no effort beyond."""
-
-
-def _counted(call: Call, budget: int) -> int:
-    """vLLM counts what the template wrote after the opening mark, but not what it adds when it cuts a thought off."""
-    engine = call.target.engine
-    return budget if engine is None else max(budget + engine.thinking_written - engine.thinking_forced, 0)
 
 
 def _unasked(call: Call, body: Mapping[str, Raw]) -> Fields:
@@ -194,7 +194,7 @@ PATHS = {
 _OBJECTS = {Endpoint.CHAT: "chat.completion", Endpoint.COMPLETIONS: "text_completion", Endpoint.EMBEDDINGS: "list"}
 _STORING = (Endpoint.CHAT, Endpoint.RESPONSES)
 """Where `store` is a field; others refuse it."""
-_OPENAI_COMPATIBLE_TRUE, _FALSE = Raw(b"true"), Raw(b"false")
+_FALSE = Raw(b"false")
 
 
 class OpenAICompatible:
@@ -202,19 +202,21 @@ class OpenAICompatible:
 
     def encode(self, call: Call) -> UpstreamRequest:
         """Raises `ClientError` 400 for tools that can't be put into a grammar (`quirks.grammar_tools`)."""
-        call = completion(call)
+        if call.target.prompt is not None:
+            call = completion(call)
         quirks = call.target.provider.quirks
         body, dropped = dict(call.body), tuple(call.body.keys() & quirks.refuses)
         for name in dropped:
             del body[name]
         if quirks.refuses:
             body = without_members(body, quirks.refuses)
-        body["model"] = _raw(call.target.model.name)
+        body["model"] = to_raw(call.target.model.name)
         if quirks.grammar_tools and call.endpoint is Endpoint.CHAT:
             body = with_grammar(body)
         if quirks.strict_tools:
             body = with_strict(body)
-        _keep_private(call, body)
+        if call.private:
+            _keep_private(call, body)
         if call.endpoint is Endpoint.EMBEDDINGS:
             return _request(call, body, "none", dropped)
         _stream(call, body)
@@ -258,27 +260,25 @@ class OpenAICompatible:
             return CompletingStream(call)
         return GrammarStream(call) if applies(call) else ChatStream(call)
 
-    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        return failure(status, headers, body)
+    failure = staticmethod(failure)
 
 
 def _request(call: Call, body: dict[str, Raw], thinking: str, dropped: tuple[str, ...]) -> UpstreamRequest:
     headers = {"content-type": "application/json"}
     if call.target.api_key is not None:
         headers["authorization"] = f"Bearer {call.target.api_key.reveal()}"
-    headers |= {name.lower(): value for name, value in call.target.headers.items()}
+    for name, value in call.target.headers.items():
+        headers[name.lower()] = value
     path, sent = PATHS[call.endpoint], msgspec.json.encode(body)
     return UpstreamRequest("POST", path, tuple(headers.items()), sent, thinking, call.request_id, dropped)
 
 
 def _keep_private(call: Call, body: dict[str, Raw]) -> None:
     """Says that nothing may be kept or trained on, in the provider's own words, whatever the client says of it."""
-    if not call.private:
-        return
     body.pop("prompt_cache_retention", None)  # the long one is kept in storage for a day
     for name, value in call.target.provider.quirks.private.items():
         if name != "store" or call.endpoint in _STORING:
-            body[name] = _raw({**members(body.get(name)), **value} if isinstance(value, dict) else value)
+            body[name] = to_raw({**members(body.get(name)), **value} if isinstance(value, dict) else value)
 
 
 def _stream(call: Call, body: dict[str, Raw]) -> None:
@@ -287,10 +287,10 @@ def _stream(call: Call, body: dict[str, Raw]) -> None:
     options = body.pop("stream_options", None)
     if not call.stream:
         return
-    body["stream"] = _OPENAI_COMPATIBLE_TRUE
+    body["stream"] = _TRUE
     asks = call.target.provider.quirks.stream_usage and call.endpoint is not Endpoint.RESPONSES
     if asks:
-        body["stream_options"] = _raw({**members(options), "include_usage": True})
+        body["stream_options"] = to_raw({**members(options), "include_usage": True})
     elif options is not None:
         body["stream_options"] = options
 
@@ -305,7 +305,7 @@ def _cap(call: Call, body: dict[str, Raw]) -> None:
         if stated is not None and bytes(stated) == b"null":
             stated = None
         name = call.target.provider.quirks.max_tokens_field if call.endpoint is Endpoint.CHAT else "max_tokens"
-    cap = stated if call.max_output is None else _raw(call.max_output)
+    cap = stated if call.max_output is None else to_raw(call.max_output)
     if cap is not None:
         body[name] = cap
 
@@ -320,20 +320,20 @@ def _think(call: Call, body: dict[str, Raw]) -> str:
         body.pop("reasoning", None)
     fields = write(call, control, body)
     for name, value in fields.items():
-        body[name] = _raw(value)
+        body[name] = to_raw(value)
     return control.text if fields or control is ALWAYS_ON else "none"
 
 
 def _identify(call: Call, fields: dict[str, Raw]) -> None:
     """The client's name for the model, and what a client expects but the provider left out."""
-    fields["model"] = _raw(call.model)
-    if absent(fields, "object"):
-        fields["object"] = _raw(_OBJECTS[call.endpoint])
+    fields["model"] = to_raw(call.model)
+    if bytes(fields.get("object", NULL)) in BLANK:
+        fields["object"] = to_raw(_OBJECTS[call.endpoint])
     if call.endpoint is not Endpoint.EMBEDDINGS:
-        if absent(fields, "id"):
-            fields["id"] = _raw(ID_PREFIXES[call.endpoint] + new_id())
-        if absent(fields, "created"):
-            fields["created"] = _raw(int(time.time()))
+        if bytes(fields.get("id", NULL)) in BLANK:
+            fields["id"] = to_raw(ID_PREFIXES[call.endpoint] + new_id())
+        if bytes(fields.get("created", NULL)) in BLANK:
+            fields["created"] = to_raw(int(time.time()))
 
 
 _LIST = msgspec.json.Decoder(list[Raw])
@@ -358,7 +358,3 @@ def _usage(call: Call, report: Report | None) -> Usage | None:
         return None
     usage = canonical(report)
     return every_choice(usage, call.n) if call.target.provider.quirks.usage_counts_one_choice else usage
-
-
-def _raw(value: object) -> Raw:
-    return Raw(msgspec.json.encode(value))

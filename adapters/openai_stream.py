@@ -20,7 +20,8 @@ from router.types.target import Contract
 ID_PREFIXES = {Endpoint.CHAT: "chatcmpl-", Endpoint.COMPLETIONS: "cmpl-"}
 NULL = Raw(b"null")
 NO_CHOICES = "The provider's answer holds no choices."
-_NOTHING = (b"null", b'""', b"{}", b"false")
+BLANK = (b"null", b'""', b"{}", b"false")
+"""What stands where there is nothing."""
 
 
 class Part(Struct):
@@ -79,9 +80,8 @@ class Said(Struct):
 
     @property
     def thoughts(self) -> str:
-        parts = self.content if isinstance(self.content, list) else ()
         shown = max(self.reasoning_content or "", self.reasoning or "", key=len)
-        return shown or "".join(part.thought for part in parts)
+        return shown or ("".join(part.thought for part in self.content) if isinstance(self.content, list) else "")
 
     @property
     def answers(self) -> bool:
@@ -92,14 +92,17 @@ class Said(Struct):
 
     @property
     def chars(self) -> int:
-        calls = [self.function_call, *(call.function for call in self.tool_calls or ())]
-        texts = [self.text, self.refusal, *(text for call in calls if call for text in (call.name, call.arguments))]
+        written = len(self.text) + len(self.refusal or "")
+        functions = [call.function for call in self.tool_calls] if self.tool_calls else []
+        for function in (*functions, self.function_call):
+            if function is not None:
+                written += len(function.name or "") + len(function.arguments or "")
         shown = len(self.thoughts)
         traces = self.reasoning_details or self.thinking_blocks
         if traces:  # the same thoughts once more, where both are there
             values = (row.get(name) for row in traces for name in ("text", "summary", "thinking"))
             shown = max(shown, sum(len(value) for value in values if isinstance(value, str)))
-        return shown + sum(len(text) for text in texts if text)
+        return shown + written
 
 
 _SILENCE = Said()
@@ -144,7 +147,8 @@ class Choice(Struct):
 
     @property
     def chars(self) -> int:
-        return self.said.chars + len(self.text or "")
+        said = self.delta or self.message
+        return (0 if said is None else said.chars) + len(self.text or "")
 
     @property
     def thought(self) -> int:
@@ -191,7 +195,7 @@ def parse(payload: bytes) -> tuple[dict[str, Raw], Answer]:
         raise UpstreamFailure(NO_JSON) from None
     if not is_text(payload):
         raise UpstreamFailure(NO_JSON)
-    if answer.object in ("error", "Error") or (answer.error is not NULL and bytes(answer.error) not in _NOTHING):
+    if answer.object in ("error", "Error") or (answer.error is not NULL and bytes(answer.error) not in BLANK):
         raise UpstreamFailure(streamed(payload))
     return fields, answer
 
@@ -208,10 +212,6 @@ def without_usage(fields: dict[str, Raw], answer: Answer) -> None:
                 members.pop("usage", None)
             fields["choices"] = Raw(msgspec.json.encode(choices))
             return
-
-
-def absent(fields: dict[str, Raw], name: str) -> bool:
-    return name not in fields or bytes(fields[name]) in _NOTHING
 
 
 # Content parts of Mistral's reasoning models: in answers they become the text and the thoughts that clients expect.
@@ -232,8 +232,10 @@ def plain(fields: dict[str, Raw], answer: Answer) -> None:
         return
     choices = CHOICES.decode(fields["choices"])
     for members in choices:
-        members.update({name: _told(members[name]) for name in ("message", "delta") if not absent(members, name)})
-    fields["choices"] = _raw(choices)
+        for name in ("message", "delta"):
+            if bytes(members.get(name, NULL)) not in BLANK:
+                members[name] = _told(members[name])
+    fields["choices"] = to_raw(choices)
 
 
 def without_members(body: dict[str, Raw], refuses: Set[str]) -> dict[str, Raw]:
@@ -246,7 +248,7 @@ def without_members(body: dict[str, Raw], refuses: Set[str]) -> dict[str, Raw]:
         for field in ("messages", "tools"):
             raw = changed.get(field) or body.get(field, NULL)
             if member.encode() in bytes(raw):
-                changed[field] = _raw([_without(row, member) for row in CHOICES.decode(raw)])
+                changed[field] = to_raw([_without(row, member) for row in CHOICES.decode(raw)])
     return body | changed if changed else body
 
 
@@ -255,7 +257,7 @@ def _without(row: dict[str, Raw], member: str) -> dict[str, Raw]:
     left = {name: raw for name, raw in row.items() if name != member}
     content = left.get("content", NULL)
     if bytes(content)[:1] == b"[":
-        left["content"] = _raw([_without(part, member) for part in CHOICES.decode(content)])
+        left["content"] = to_raw([_without(part, member) for part in CHOICES.decode(content)])
     return left
 
 
@@ -270,10 +272,10 @@ def _told(said: Raw) -> Raw:
         return said
     text, thought = ("".join(getattr(part, name) for part in parts) for name in ("said", "thought"))
     told: dict[str, object] = {**members, "content": text or None}
-    return _raw(told | {"reasoning_content": thought} if thought else told)
+    return to_raw(told | {"reasoning_content": thought} if thought else told)
 
 
-def _raw(value: object) -> Raw:
+def to_raw(value: object) -> Raw:
     return Raw(msgspec.json.encode(value))
 
 
@@ -294,7 +296,7 @@ def marked(call: Call) -> bool:
 
 def counted(call: Call, usage: Usage | None, choices: Iterable[Choice]) -> Usage | None:
     """`usage` of a whole answer with its thoughts told apart."""
-    if usage is None or not call.target.local:
+    if usage is None or not call.target.provider.local:
         return usage
     between = marked(call)
     thoughts = said = 0
@@ -374,7 +376,7 @@ def learn(received: bytes, sent: bytes, answer: Answer) -> Template | None:
 
 def _text(answer: Answer) -> tuple[bytes, bytes] | None:
     """Key and bytes of the one text, if it is there, alone, and needs no escapes."""
-    if not answer.choices or len(answer.choices) > 1 or answer.report is not None:
+    if not answer.choices or len(answer.choices) > 1:
         return None
     choice = answer.choices[0]
     said = choice.said
@@ -477,15 +479,12 @@ class ChatStream(EventStream):
             return None
         self.output_chars += len(text)
         if self._call.target.local:
-            self._weigh(text, characters, self._template.thinks)
+            self._said += characters
+            if self._template.thinks:
+                self._thought += characters
+            elif self._marked and _CLOSE in text:
+                self._close()
         return stamped
-
-    def _weigh(self, text: bytes, length: int, thinks: bool) -> None:
-        self._said += length
-        if thinks:
-            self._thought += length
-        elif self._marked and _CLOSE in text:
-            self._close()
 
     def _event(self, name: bytes, payload: bytes) -> bytes:
         if self._done or payload.strip() == b"[DONE]":
@@ -505,9 +504,9 @@ class ChatStream(EventStream):
         if report is not None:
             self._count(report)
         if report is not None and not answer.choices:
-            self._closing = self._stamped(fields, answer)
+            self._closing = self._stamped(fields, answer, report)
             return b""
-        return self._emit(payload, fields, answer)
+        return self._emit(payload, fields, answer, report)
 
     def _count(self, report: Report) -> None:
         """Counters only grow: the maximum is right for cumulative and for split reports."""
@@ -524,11 +523,13 @@ class ChatStream(EventStream):
             raise UpstreamFailure(malformed("The provider's stream has more choices than were asked for."))
         if self._marked and not self.output_chars:
             self._thinks = opens(choice.said.text)
-        self.output_chars += choice.chars
-        self._said += choice.chars
-        self._thought += choice.thought
-        if self._marked and CLOSE in choice.said.text:
-            self._close()
+        chars = choice.chars
+        self.output_chars += chars
+        if self._call.target.local:
+            self._said += chars
+            self._thought += choice.thought
+            if self._marked and CLOSE in choice.said.text:
+                self._close()
         self.has_answer = self.has_answer or choice.answers
         if choice.finish_reason:
             self._ended.add(choice.index)
@@ -540,23 +541,23 @@ class ChatStream(EventStream):
         """All that was said so far was thought."""
         self._thinks, self._thought = False, self._said
 
-    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer) -> bytes:
+    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer, report: Report | None) -> bytes:
         """The chunk as the client gets it, and the template for the next ones; blanks are none, or text would hide."""
-        event = frame(msgspec.json.encode(self._stamped(fields, answer)))
-        blank = any(choice.said.text or choice.text for choice in answer.choices or ()) and not self.has_answer
-        if not blank:
+        event = frame(msgspec.json.encode(self._stamped(fields, answer, report)))
+        blank = not self.has_answer and any(choice.said.text or choice.text for choice in answer.choices or ())
+        if report is None and not blank:
             self._template = learn(frame(payload), event, answer) or self._template
         return event
 
-    def _stamped(self, fields: dict[str, Raw], answer: Answer) -> dict[str, Raw]:
+    def _stamped(self, fields: dict[str, Raw], answer: Answer, report: Report | None) -> dict[str, Raw]:
         for name, raw in self._identity.items():
-            if absent(fields, name):
+            if bytes(fields.get(name, NULL)) in BLANK:
                 fields[name] = raw
             elif name != "object":
                 self._identity[name] = fields[name]
         fields["model"] = self._model
         plain(fields, answer)
-        if "usage" in fields or answer.report is not None:
+        if "usage" in fields or report is not None:
             without_usage(fields, answer)
             if self._call.stream_usage:
                 fields["usage"] = NULL

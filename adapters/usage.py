@@ -2,7 +2,7 @@
 
 from decimal import Decimal, InvalidOperation
 from math import ceil
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct, structs
@@ -11,8 +11,6 @@ from adapters.failure import UNREADABLE
 from router.types.attempt import Source, Usage
 from router.types.price import NANO_PER_USD, nano_from_usd
 
-# What OpenAI's family reports of its usage, under one set of names.
-#
 # `read` flattens the names that providers use into a `Report`; in a stream the reports are folded with `merge`,
 # counter by counter, which is right for cumulative and for split reports.
 
@@ -40,6 +38,7 @@ class _WritesByAge(Struct):
 
 
 _NO_AGES = _WritesByAge()
+Counters = TypeVar("Counters", bound=Struct)
 
 
 class _InputDetails(Struct):
@@ -216,6 +215,21 @@ def larger(a: Any, b: Any) -> Any:
     return a if b is None else b if a is None else max(a, b)
 
 
+def later(before: Counters, after: Counters) -> Counters:
+    """A cumulative report: the larger reading of every counter; of anything else the newer one that says something."""
+    pairs = zip(structs.astuple(before), structs.astuple(after), strict=True)
+    return type(after)(*[larger(a, b) if isinstance(a, int) or isinstance(b, int) else b or a for a, b in pairs])
+
+
+def counters(decoder: msgspec.json.Decoder[Counters], usage: Raw) -> Counters | None:
+    """None where the report is missing, empty or unreadable: the answer stands without it."""
+    try:
+        report = decoder.decode(usage)
+    except UNREADABLE:
+        return None
+    return None if report == type(report)() else report
+
+
 # The usage report of OpenAI's family → the canonical `Usage`: disjoint buckets, whose sum is what the provider bills.
 #
 # What a report contradicts is kept in its larger reading and named in `violations`.
@@ -229,6 +243,7 @@ def canonical(report: Report) -> Usage:
     media = report.input_audio or report.input_image or report.input_video
     audio, image, video = _media(report, uncached) if media else (0, 0, 0)
     visible, output_audio, output_image = _output(report, prompt, completion, violations)
+    units = (("web_search", report.searches), ("search_source", report.sources))
     written_12h = min(report.written_12h or 0, written)
     written_1h = min(report.written_1h or 0, written - written_12h)
     return Usage(
@@ -245,7 +260,7 @@ def canonical(report: Report) -> Usage:
         output_reasoning=report.reasoning,
         output_audio=output_audio,
         output_image=output_image,
-        units=_units(report) if report.searches or report.sources else {},
+        units={unit: count for unit, count in units if count},
         source=source,
         service_tier=report.service_tier,
         reasoning_source=Source.UNKNOWN if report.reasoning is None else Source.REPORTED,
@@ -314,11 +329,6 @@ def _media(report: Report, uncached: int) -> tuple[int, int, int]:
     audio = min(report.input_audio or 0, uncached)
     image = min(report.input_image or 0, uncached - audio)
     return audio, image, min(report.input_video or 0, uncached - audio - image)
-
-
-def _units(report: Report) -> dict[str, int]:
-    said = {"web_search": report.searches, "search_source": report.sources}
-    return {unit: count for unit, count in said.items() if count}
 
 
 def _output(report: Report, prompt: int, completion: int, violations: list[str]) -> tuple[int, int, int]:

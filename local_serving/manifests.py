@@ -2,14 +2,16 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from itertools import count
 from math import ceil
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
 import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import Struct, structs
 
 from local_serving.launch.vllm import DRAIN_S, arguments, environment, names
@@ -18,6 +20,7 @@ from local_serving.spec.spec import EngineError, EngineSpec, External, Llamacpp,
 
 # Manifests and specs as YAML that comes out the same each time.
 
+_TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=False)  # noqa: S701
 _WIDTH = 1_000_000
 """A flag stays in one line, however long."""
 
@@ -38,6 +41,12 @@ def said(spec: EngineSpec) -> dict[str, Any]:
     """What its file would say: what is as it is by default is left out."""
     found = _said(spec)
     return {"name": found.pop("name"), "engine": str(spec.__struct_config__.tag), **found}
+
+
+def _filled(template: str, **values: object) -> tuple[dict[str, Any], ...]:
+    """The documents of a template beside this file."""
+    text = _TEMPLATES.get_template(template).render(port=PORT, models=str(MODELS), stop_s=STOP_S, **values)
+    return tuple(yaml.load_all(text, yaml.CSafeLoader))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -194,8 +203,6 @@ def _disk_gib(spec: Vllm) -> int:
 
 # Engines as services of a compose file, beside the gateway's.
 
-_HEALTH = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}/health', timeout=4)"
-
 
 def compose(specs: Sequence[EngineSpec]) -> dict[str, Any]:
     """A service for each replica, in the profile `gpu` or `cpu`. Raises `EngineError`.
@@ -204,7 +211,11 @@ def compose(specs: Sequence[EngineSpec]) -> dict[str, Any]:
     """
     engines = [launched(spec) for spec in specs]
     ids = _ids(engines)
-    services = {name: _service(container(engine), ids[name]) for engine in engines for name in services_of(engine)}
+    services = {
+        name: _escaped(_filled("compose.yaml.jinja", engine=container(engine), ids=ids[name])[0])
+        for engine in engines
+        for name in services_of(engine)
+    }
     if len(services) < sum(engine.replicas for engine in engines):
         raise EngineError("two engines have the same name: rename one of them")
     return {"services": services, "volumes": {"models": {}}}
@@ -218,33 +229,6 @@ def services_of(spec: Vllm) -> tuple[str, ...]:
     return (name,) if spec.replicas == 1 else tuple(f"{name}-{number}" for number in range(spec.replicas))
 
 
-def _service(engine: Container, ids: tuple[int, ...]) -> dict[str, Any]:
-    program, verb, *command = engine.command
-    hub = {"HF_TOKEN": None} if engine.fetches else {}
-    mounts = (
-        {"type": "bind", "source": source, "target": place, "read_only": True}
-        for place, source in engine.mounts.items()
-    )
-    found: dict[str, Any] = {
-        "profiles": ["gpu" if engine.gpus else "cpu"],
-        "image": engine.image,
-        "restart": "unless-stopped",
-        "stop_grace_period": f"{STOP_S}s",
-        "ipc": "host",
-        "entrypoint": [program, verb],
-        "command": command,
-        "environment": engine.environment | hub,
-        "volumes": [f"models:{MODELS}", *mounts],
-    }
-    if engine.gpus:
-        device = {"driver": "nvidia", "device_ids": [str(one) for one in ids], "capabilities": ["gpu"]}
-        found["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
-    health = {"test": ["CMD", "python3", "-c", _HEALTH], "interval": "10s", "timeout": "5s"}
-    found["healthcheck"] = health | {"start_period": f"{engine.start_s}s"}
-    service: dict[str, Any] = _escaped(found)
-    return service
-
-
 def _escaped(value: Any) -> Any:
     """Compose puts variables in the place of $NAME: nothing here is one."""
     if isinstance(value, str):
@@ -256,20 +240,13 @@ def _escaped(value: Any) -> Any:
 
 def _ids(engines: Sequence[Vllm]) -> dict[str, tuple[int, ...]]:
     """GPUs of each service."""
-    free = _free({one for engine in engines for one in engine.gpus})
+    taken = {one for engine in engines for one in engine.gpus}
+    free = (number for number in count() if number not in taken)
     found: dict[str, tuple[int, ...]] = {}
     for engine in engines:
         each, named = container(engine).gpus, iter(engine.gpus or free)
         found |= {name: tuple(next(named) for _ in range(each)) for name in services_of(engine)}
     return found
-
-
-def _free(taken: set[int]) -> Iterator[int]:
-    number = 0
-    while True:
-        if number not in taken:
-            yield number
-        number += 1
 
 
 # One engine over several machines, by vLLM's own means: what to start on each of them.
@@ -352,33 +329,28 @@ def _environment(spec: Vllm) -> tuple[str, ...]:
     return ("env", *(f"{name}={value}" for name, value in own.items() if not value.startswith(str(_NOWHERE))))
 
 
-# Engines as objects of Kubernetes.
-#
-# A replica of one machine is a pod of a StatefulSet, so that it has a name of its own: the gateway sends a talk to
-# where its beginning is cached. One of several machines is a group of a LeaderWorkerSet (0.6 or newer), which starts
-# all of its pods again when one is lost.
+# Engines as objects of Kubernetes: `kubernetes.yaml.jinja`.
 
-GATEWAY = {"app.kubernetes.io/name": "lowpass"}
-"""Labels of the pods that may talk to an engine."""
-TOKEN = {"name": "model-hub", "key": "token", "optional": True}
-"""The secret with the hub's token, if there is one."""
 _LEADER, _RANK, _NODES = "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)", "$(LWS_GROUP_SIZE)"
 """Set by the LeaderWorkerSet's controller."""
-_SHARED_GIB = 2
-"""Memory that the processes of one GPU share."""
-
-Document = dict[str, Any]
 
 
-def kubernetes(spec: EngineSpec) -> tuple[Document, ...]:
+def kubernetes(spec: EngineSpec) -> tuple[dict[str, Any], ...]:
     """Raises `EngineError`."""
     vllm = launched(spec)
-    engine = container(vllm)
-    several = vllm.parallelism.nodes > 1
-    claim, policy = _claim(engine, shared=several or vllm.replicas > 1), _policy(engine, several)
-    if several:
-        return (claim, _groups(vllm, engine), policy)
-    return (claim, _pods(vllm, engine), _kubernetes_service(engine), policy)
+    engine, several = container(vllm), vllm.parallelism.nodes > 1
+    leader, worker = _over_nodes(inside(vllm)[0]) if several else (engine.command, ())
+    each = on_each(vllm) if several and engine.gpus else engine.gpus
+    return _filled(
+        "kubernetes.yaml.jinja",
+        spec=vllm,
+        engine=engine,
+        several=several,
+        gpus=each,
+        leader=_plain_text(leader),
+        worker=_plain_text(worker),
+        environment=dict(zip(engine.environment, _plain_text(engine.environment.values()), strict=True)),
+    )
 
 
 def hosts(spec: Vllm) -> tuple[str, ...]:
@@ -387,125 +359,19 @@ def hosts(spec: Vllm) -> tuple[str, ...]:
     return tuple(f"{name}-{number}.{name}" for number in range(spec.replicas))
 
 
-def _pods(spec: Vllm, engine: Container) -> Document:
-    body = {
-        "serviceName": engine.name,
-        "replicas": spec.replicas,
-        "podManagementPolicy": "Parallel",
-        "selector": {"matchLabels": _labels(engine)},
-        "template": _template(engine, engine.command, engine.gpus, serves=True),
-    }
-    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": _metadata(engine), "spec": body}
-
-
-def _groups(spec: Vllm, engine: Container) -> Document:
-    leader, worker = _over_nodes(inside(spec)[0])
-    each = on_each(spec) if engine.gpus else 0
-    group = {
-        "size": spec.parallelism.nodes,
-        "restartPolicy": "RecreateGroupOnPodRestart",
-        "leaderTemplate": _template(engine, leader, each, serves=True),
-        "workerTemplate": _template(engine, worker, each, serves=False),
-    }
-    body = {"replicas": spec.replicas, "startupPolicy": "LeaderCreated", "leaderWorkerTemplate": group}
-    kind = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
-    return {**kind, "metadata": _metadata(engine), "spec": body}
-
-
-def _over_nodes(spec: Vllm) -> tuple[list[str], list[str]]:
+def _over_nodes(spec: Vllm) -> tuple[Sequence[str], Sequence[str]]:
     """What the leader runs, and each worker."""
     if spec.parallelism.backend == "mp":
-        leader, worker = (list(over_mp(spec, _LEADER, _RANK, _NODES, headless)) for headless in (False, True))
+        leader, worker = (over_mp(spec, _LEADER, _RANK, _NODES, headless) for headless in (False, True))
         return leader, worker
     start = f"{shlex.join(HEAD)} && exec {shlex.join(over_ray(spec, _LEADER))}"
     join = f"until {' '.join(joining(_LEADER))}; do sleep 5; done"
     return ["sh", "-c", start], ["sh", "-c", join]
 
 
-def _kubernetes_escaped(words: Iterable[str]) -> list[str]:
+def _plain_text(words: Iterable[str]) -> list[str]:
     """Kubernetes puts variables in the place of $(NAME): a command's own text is no such thing."""
     return [re.sub(r"\$\((?!LWS_)", "$$(", word) for word in words]
-
-
-def _template(engine: Container, command: Sequence[str], gpus: int, serves: bool) -> Document:
-    """A pod. Those that only compute have no port to ask."""
-    served = {"ports": [{"name": "http", "containerPort": PORT}], **_probes(engine)} if serves else {}
-    vllm = {
-        "name": "vllm",
-        "image": engine.image,
-        "command": _kubernetes_escaped(command),
-        "env": _variables(engine),
-        **served,
-        **({"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}),
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        "volumeMounts": [{"name": "models", "mountPath": str(MODELS)}, {"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108
-    }
-    shm = {"medium": "Memory", "sizeLimit": f"{_SHARED_GIB * max(gpus, 1)}Gi"}
-    pod = {
-        "terminationGracePeriodSeconds": STOP_S,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        **({"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]} if gpus else {}),
-        "containers": [vllm],
-        "volumes": [
-            {"name": "models", "persistentVolumeClaim": {"claimName": _claimed(engine)}},
-            {"name": "shm", "emptyDir": shm},
-        ],
-    }
-    return {"metadata": {"labels": _labels(engine)}, "spec": pod}
-
-
-def _probes(engine: Container) -> Document:
-    health = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 5}
-    return {
-        "startupProbe": {**health, "periodSeconds": 10, "failureThreshold": -(-engine.start_s // 10)},
-        "readinessProbe": {**health, "periodSeconds": 5},
-        "livenessProbe": {**health, "periodSeconds": 10, "failureThreshold": 6},
-    }
-
-
-def _variables(engine: Container) -> list[Document]:
-    own = [{"name": name, "value": _kubernetes_escaped([value])[0]} for name, value in engine.environment.items()]
-    token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": TOKEN}}
-    return [*own, token] if engine.fetches else own
-
-
-def _kubernetes_service(engine: Container) -> Document:
-    """Without an address of its own: it gives each pod its name."""
-    body = {"clusterIP": "None", "selector": _labels(engine), "ports": [{"name": "http", "port": PORT}]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(engine), "spec": body}
-
-
-def _claim(engine: Container, shared: bool) -> Document:
-    room = {"requests": {"storage": f"{engine.disk_gib}Gi"}}
-    body = {"accessModes": ["ReadWriteMany" if shared else "ReadWriteOnce"], "resources": room}
-    metadata = {"name": _claimed(engine), "labels": _labels(engine)}
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": body}
-
-
-def _policy(engine: Container, several: bool) -> Document:
-    """vLLM asks for no key: who reaches it has it. Nodes of one engine talk to each other on many ports."""
-    asking: list[Document] = [
-        {"from": [{"podSelector": {"matchLabels": GATEWAY}}], "ports": [{"protocol": "TCP", "port": PORT}]}
-    ]
-    if several:
-        asking.append({"from": [{"podSelector": {"matchLabels": _labels(engine)}}]})
-    body = {"podSelector": {"matchLabels": _labels(engine)}, "policyTypes": ["Ingress"], "ingress": asking}
-    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
-    return {**kind, "metadata": _metadata(engine), "spec": body}
-
-
-def _metadata(engine: Container) -> Document:
-    return {"name": engine.name, "labels": _labels(engine)}
-
-
-def _labels(engine: Container) -> dict[str, str]:
-    return {"app.kubernetes.io/name": engine.name, "app.kubernetes.io/part-of": "lowpass"}
-
-
-def _claimed(engine: Container) -> str:
-    return f"{engine.name}-models"
 
 
 # What the gateway is told of engines that a platform runs.

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from local_serving.served import gpus
 from local_serving.spec.spec import EngineSpec, External, Vllm
-from router.types.price import UNITS_PER_RATE, EngineHour, EnginePrice, version_of
+from router.types.price import ADDITIVE, UNITS_PER_RATE, EngineHour, EnginePrice, version_of
 from router.types.target import Counted, Load
 
 # What a replica did: its loads, one after the other, become times and tokens that add up.
@@ -19,30 +19,31 @@ MOST_GAP_MS = 30_000
 
 
 class Spent(Struct, frozen=True, kw_only=True):
-    """Times in ms, as floats: they are halved. Adds up, over times and over replicas."""
+    """Times in ms, tokens and counts; as floats, where they fade. Adds up, over times and over replicas."""
 
     wall_ms: float = 0.0
     busy_ms: float = 0.0
     """At least one request was running."""
     request_ms: float = 0.0
     """∫ requests running dt: two at a time for a second are two seconds."""
-    uncached: int = 0
+    uncached: float = 0
     """Tokens: read, and not in the prefix cache …"""
-    cached: int = 0
+    cached: float = 0
     """… or in it; …"""
-    output: int = 0
+    output: float = 0
     """… and written."""
     prefill_ms: float = 0.0
     """As the engine sums them over its requests …"""
     decode_ms: float = 0.0
     """… when each ends; both 0 where it does not say."""
-    finished: int = 0
-    rejected: int = 0
-    preempted: int = 0
-    restarts: int = 0
+    finished: float = 0
+    rejected: float = 0
+    preempted: float = 0
+    restarts: float = 0
 
-    def plus(self, other: "Spent") -> "Spent":
-        return Spent(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+    def plus(self, other: "Spent", kept: float = 1) -> "Spent":
+        """`kept`: the share of the former that is left."""
+        return Spent(**{name: getattr(self, name) * kept + getattr(other, name) for name in self.__struct_fields__})
 
 
 class Meter:
@@ -164,34 +165,26 @@ class Window:
         self._replicas = replicas
         self.wall_ms, self.busy_ms = wall_ms, busy_ms
         """Of all hours."""
-        self.work_ms = self.request_ms = self.prefill_ms = self.decode_ms = 0.0
-        """Of the last minutes of work, as are: """
-        self.uncached = self.cached = self.output = 0.0
+        self.work = Spent()
+        """Of the last minutes of work."""
 
     def add(self, spent: Spent) -> None:
         day = 0.5 ** (spent.wall_ms / self._replicas / HALF_DAY_MS)
         self.wall_ms = self.wall_ms * day + spent.wall_ms
         self.busy_ms = self.busy_ms * day + spent.busy_ms
-        work = 0.5 ** (spent.busy_ms / self._replicas / HALF_WORK_MS)
-        self.work_ms = self.work_ms * work + spent.busy_ms
-        self.request_ms = self.request_ms * work + spent.request_ms
-        self.prefill_ms = self.prefill_ms * work + spent.prefill_ms
-        self.decode_ms = self.decode_ms * work + spent.decode_ms
-        self.uncached = self.uncached * work + spent.uncached
-        self.cached = self.cached * work + spent.cached
-        self.output = self.output * work + spent.output
+        self.work = self.work.plus(spent, 0.5 ** (spent.busy_ms / self._replicas / HALF_WORK_MS))
 
     def rates(self, hourly: int, counted: Counted) -> Rates | None:
         """`hourly`: nano-USD of all replicas. Σ tokens × rates = work × price (× all hours ÷ busy ones, where all are
         counted), but for the rounding of rates: less than 1 nano-USD in a million tokens. None: too little was seen."""
-        if self.work_ms < LEAST_BUSY_MS or self.uncached + self.output < LEAST_TOKENS:
+        work, share = self.work, self.prefill_share
+        if work.busy_ms < LEAST_BUSY_MS or work.uncached + work.output < LEAST_TOKENS:
             return None
-        cost = self.work_ms * per_ms(hourly, self._replicas) * self.idle(counted)
-        read = self.uncached + self.cached * CACHED_WEIGHT
-        share = self.prefill_share
+        cost = work.busy_ms * per_ms(hourly, self._replicas) * self.idle(counted)
+        read = work.uncached + work.cached * CACHED_WEIGHT
         # Where one of both was never seen it is as dear as the other.
-        into = share * cost / read if share else cost / self.output
-        out = (1 - share) * cost / self.output if share < 1 else into
+        into = share * cost / read if share else cost / work.output
+        out = (1 - share) * cost / work.output if share < 1 else into
         return Rates(round(into), round(into * CACHED_WEIGHT), round(out))
 
     def idle(self, counted: Counted) -> float:
@@ -206,13 +199,14 @@ class Window:
         Two mixed loads of llama.cpp: so told, the CPU seconds of the next minute were 12 and 27 % off, by the plain
         times 25 and 28 %, by a regression on the tokens of both, which needs a load that changes, 12 and 29 %.
         """
-        read, written = self.uncached + self.cached * CACHED_WEIGHT, self.output
-        if not (self.prefill_ms and self.decode_ms):
-            return read / (read + written * WRITTEN_WEIGHT)
+        work = self.work
+        read, written = work.uncached + work.cached * CACHED_WEIGHT, work.output
         if not (read and written):
             return float(read > 0)
-        together = max(1.0, self.request_ms / self.work_ms)
-        return self.prefill_ms / (self.prefill_ms + self.decode_ms / together)
+        if not (work.prefill_ms and work.decode_ms):
+            return read / (read + written * WRITTEN_WEIGHT)
+        together = max(1.0, work.request_ms / work.busy_ms)
+        return work.prefill_ms / (work.prefill_ms + work.decode_ms / together)
 
 
 # One engine, metered: its replicas' loads in, parts of hours and prices out.
@@ -273,7 +267,9 @@ class Metered:
         if spent is not None:
             self._window.add(spent)
             self._spent = self._spent.plus(spent)
-            self._over += self._taken(spent) - self._due(spent.busy_ms) if self._last else 0.0
+            if (last := self._last) is not None:
+                taken = spent.uncached * last.input + spent.cached * last.cached + spent.output * last.output
+                self._over += taken - self._due(spent.busy_ms)
 
     def hour(self, now_ms: int) -> EngineHour | None:
         """What it did since this was last asked; None: it was not up."""
@@ -287,18 +283,10 @@ class Metered:
             hour=now_ms // HOUR_MS,
             gateway=self._gateway,
             external=int(machine.external),
-            wall_ms=round(spent.wall_ms),
-            busy_ms=round(spent.busy_ms),
-            request_ms=round(spent.request_ms),
-            uncached_tokens=spent.uncached,
-            cached_tokens=spent.cached,
-            output_tokens=spent.output,
-            prefill_ms=round(spent.prefill_ms),
-            decode_ms=round(spent.decode_ms),
-            finished=spent.finished,
-            rejected=spent.rejected,
-            preempted=spent.preempted,
-            restarts=spent.restarts,
+            **{name: round(getattr(spent, name)) for name in ADDITIVE if hasattr(spent, name)},
+            uncached_tokens=round(spent.uncached),
+            cached_tokens=round(spent.cached),
+            output_tokens=round(spent.output),
             cost=round(spent.wall_ms * machine.hourly / machine.replicas / HOUR_MS),
             energy_mj=None if drawn is None else round(drawn * machine.pue),
             declared_mj=None if declared is None else round(declared),
@@ -323,11 +311,6 @@ class Metered:
         rates = self._balanced(rates)
         return self._priced(rates, now_ms) if last is None or _moved(last, rates) else None
 
-    def _taken(self, spent: Spent) -> int:
-        last = self._last
-        assert last is not None  # noqa: S101
-        return spent.uncached * last.input + spent.cached * last.cached + spent.output * last.output
-
     def _due(self, busy_ms: float) -> float:
         machine = self._machine
         return busy_ms * per_ms(machine.hourly, machine.replicas) * self._window.idle(machine.counted)
@@ -335,7 +318,7 @@ class Metered:
     def _balanced(self, rates: Rates) -> Rates:
         """Less, where prices have taken too much: a load that gets quicker has many tokens at the price of the slow
         time. It is given back over as much work as the window has."""
-        over = self._over / self._due(self._window.work_ms)
+        over = self._over / self._due(self._window.work.busy_ms)
         times = 1 - min(MOST_RETURNED, max(-MOST_RETURNED, over))
         return Rates(*(round(rate * times) for rate in rates))
 
@@ -353,9 +336,9 @@ class Metered:
             hourly=machine.hourly,
             wall_ms=round(window.wall_ms),
             busy_ms=round(window.busy_ms),
-            uncached_tokens=round(window.uncached),
-            cached_tokens=round(window.cached),
-            output_tokens=round(window.output),
+            uncached_tokens=round(window.work.uncached),
+            cached_tokens=round(window.work.cached),
+            output_tokens=round(window.work.output),
         )
 
 

@@ -24,7 +24,12 @@ class Unlaunched(Mapping[str, Served]):
     def __getitem__(self, name: str) -> Served:
         found = self._read[name]
         if found is None:
-            found = self._read[name] = _unlaunched(name)
+            try:
+                found = served(read(name), NOWHERE)
+            except SpecError as error:
+                wrong = ((f"{one.file}:{one.line}:{one.column}: {one.what}", one.remedy) for one in error.mistakes)
+                found = Served(name=name, urls=NOWHERE, mistakes=tuple(wrong))
+            self._read[name] = found
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -34,22 +39,14 @@ class Unlaunched(Mapping[str, Served]):
         return len(self._read)
 
 
-def _unlaunched(name: str) -> Served:
-    try:
-        return served(read(name), NOWHERE)
-    except SpecError as error:
-        wrong = ((f"{one.file}:{one.line}:{one.column}: {one.what}", one.remedy) for one in error.mistakes)
-        return Served(name=name, urls=NOWHERE, mistakes=tuple(wrong))
-
-
 def served(spec: EngineSpec, urls: Sequence[str]) -> Served:
     """`urls`: a base URL for each replica."""
-    reasoning = None if isinstance(spec, Llamacpp) else spec.reasoning
+    reasoning, adapters = (None, ()) if isinstance(spec, Llamacpp) else (spec.reasoning, spec.adapters)
     return Served(
         name=spec.name,
         urls=tuple(urls),
         model=called(spec),
-        adapters=frozenset(_adapters(spec)),
+        adapters=frozenset(adapter if isinstance(adapter, str) else adapter.name for adapter in adapters),
         slots=spec.parallel,
         hourly=spec.replicas * nano_from_usd(spec.cost.host_hour_usd + gpus(spec) * spec.cost.gpu_hour_usd),
         planned=_planned(spec),
@@ -91,9 +88,3 @@ def gpus(spec: EngineSpec) -> int:
         return spec.gpus
     spread = spec.parallelism
     return spread.tensor * spread.pipeline * spread.data if spec.gpu else 0
-
-
-def _adapters(spec: EngineSpec) -> Sequence[str]:
-    if isinstance(spec, Llamacpp):
-        return ()
-    return spec.adapters if isinstance(spec, External) else [one.name for one in spec.adapters]

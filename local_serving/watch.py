@@ -1,80 +1,29 @@
 """How busy engines are."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import ssl
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal
+from math import nan
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from msgspec import Struct, structs
+import yaml
+from msgspec import structs
 
 from local_serving.spec.spec import EngineSpec, External, Llamacpp
 from router.types.clock import now_ms
 from router.types.target import EngineState, Load, Status
 
-# A page of an engine's `/metrics` → `Load`: the same numbers, in the words of each kind of engine.
-#
-# Names: vLLM 0.32 and llama.cpp's server as of 2026-10, both as they answer.
+# A page of an engine's `/metrics` → `Load`: the same numbers, in the words of each kind of engine (`metrics.yaml`).
 
 Words = Literal["vllm", "llamacpp"]
-Sums = Mapping[str, float]
-"""Metric → the sum over its labels: a replica may be several engines, and tell its requests apart by how they ended."""
-
+_METRICS: Mapping[str, Mapping[str, list[str]]] = yaml.load(
+    Path(__file__).with_name("metrics.yaml").read_text("utf-8"), yaml.CSafeLoader
+)
 _LARGEST = 2.0**53
 """Beyond it a float is no count."""
-
-
-class _Vocabulary(Struct, frozen=True):
-    """Which of an engine's metrics add up to each number."""
-
-    running: str
-    waiting: str
-    cache: str
-    rejected: tuple[str, ...] = ()
-    preempted: tuple[str, ...] = ()
-    prompt: tuple[str, ...] = ()
-    cached: tuple[str, ...] = ()
-    output: tuple[str, ...] = ()
-    prefill_s: tuple[str, ...] = ()
-    decode_s: tuple[str, ...] = ()
-    queue_s: tuple[str, ...] = ()
-    finished: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> frozenset[str]:
-        lists = (self.rejected, self.preempted, self.prompt, self.cached, self.output, self.prefill_s)
-        more = (self.decode_s, self.queue_s, self.finished)
-        return frozenset([self.running, self.waiting, self.cache, *(name for each in lists + more for name in each)])
-
-
-_VOCABULARIES: Mapping[str, _Vocabulary] = {
-    "vllm": _Vocabulary(
-        running="vllm:num_requests_running",
-        waiting="vllm:num_requests_waiting",
-        cache="vllm:kv_cache_usage_perc",
-        rejected=("vllm:admission_rejections_total",),
-        preempted=("vllm:num_preemptions_total",),
-        prompt=("vllm:prompt_tokens_total",),
-        cached=("vllm:prompt_tokens_cached_total",),
-        output=("vllm:generation_tokens_total",),
-        prefill_s=("vllm:request_prefill_time_seconds_sum",),
-        decode_s=("vllm:request_decode_time_seconds_sum",),
-        queue_s=("vllm:request_queue_time_seconds_sum",),
-        finished=("vllm:request_success_total",),
-    ),
-    # It counts cached tokens apart, and neither requests nor their time in the queue.
-    "llamacpp": _Vocabulary(
-        running="llamacpp:requests_processing",
-        waiting="llamacpp:requests_deferred",
-        cache="llamacpp:kv_cache_usage_ratio",
-        prompt=("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total"),
-        cached=("llamacpp:prompt_tokens_cached_total",),
-        output=("llamacpp:tokens_predicted_total",),
-        prefill_s=("llamacpp:prompt_seconds_total",),
-        decode_s=("llamacpp:tokens_predicted_seconds_total",),
-    ),
-}
-_NAMES = {words: known.names for words, known in _VOCABULARIES.items()}
 
 
 def words_of(spec: EngineSpec) -> Words | None:
@@ -86,67 +35,43 @@ def words_of(spec: EngineSpec) -> Words | None:
 
 def load_of(page: bytes, words: Words, at_ms: int) -> Load | None:
     """None where the page does not say how many requests run: it is not such an engine's. Never raises."""
-    known = _VOCABULARIES[words]
-    sums, engines = _read(page, _NAMES[words], known.cache)
-    if known.running not in sums:
+    metrics = _METRICS[words]
+    # A replica may be several engines, and tell its requests apart by how they ended: a number has several samples.
+    samples: dict[str, list[float]] = {name: [] for names in metrics.values() for name in names}
+    for name, value in _samples(page, samples):
+        samples[name].append(value)
+    found = {number: [value for name in names for value in samples[name]] for number, names in metrics.items()}
+    if not found["running"]:
         return None
-
-    def total(names: Iterable[str]) -> float:
-        return sum(sums.get(name, 0.0) for name in names)
-
-    return Load(
-        at_ms=at_ms,
-        running=int(sums[known.running]),
-        waiting=int(sums.get(known.waiting, 0.0)),
-        kv_cache=min(sums[known.cache] / engines, 1.0) if engines else None,
-        rejected=int(total(known.rejected)),
-        preempted=int(total(known.preempted)),
-        prompt=int(total(known.prompt)),
-        cached=int(total(known.cached)),
-        output=int(total(known.output)),
-        prefill_s=total(known.prefill_s),
-        decode_s=total(known.decode_s),
-        queue_s=total(known.queue_s),
-        finished=int(total(known.finished)),
-    )
+    cache = found.pop("kv_cache")
+    numbers: dict[str, Any] = {
+        number: sum(values) if number.endswith("_s") else int(sum(values)) for number, values in found.items()
+    }
+    return Load(at_ms=at_ms, kv_cache=min(sum(cache) / len(cache), 1.0) if cache else None, **numbers)
 
 
-def _read(page: bytes, names: frozenset[str], cache: str) -> tuple[Sums, int]:
-    """The sums, and how many engines told of their cache."""
-    sums: dict[str, float] = {}
-    engines = 0
-    for name, value in _samples(page, names):
-        sums[name] = sums.get(name, 0.0) + value
-        engines += name == cache
-    return sums, engines
-
-
-def _samples(page: bytes, names: frozenset[str]) -> Iterator[tuple[str, float]]:
-    """Lines of Prometheus' text format, `name{labels} value timestamp`, that are among `names` and hold a count."""
+def _samples(page: bytes, names: Collection[str]) -> Iterator[tuple[str, float]]:
+    """Lines of Prometheus' text format, `name{labels} value timestamp`, that are among `names` and hold a count: NaN,
+    what is below 0 and what has no end count nothing."""
     for line in page.decode(errors="replace").split("\n"):
         name, brace, rest = line.partition("{")
         if not brace:
             name, _, rest = line.partition(" ")
         if name not in names:
             continue
-        value = _count((rest.rpartition("}")[2] if brace else rest).split())
-        if value is not None:
+        value = nan
+        with suppress(IndexError, ValueError):
+            value = float((rest.rpartition("}")[2] if brace else rest).split()[0])
+        if 0 <= value < _LARGEST:
             yield name, value
-
-
-def _count(fields: list[str]) -> float | None:
-    """NaN, what is below 0 and what has no end count nothing."""
-    try:
-        value = float(fields[0])
-    except (IndexError, ValueError):
-        return None
-    return value if 0 <= value < _LARGEST else None
 
 
 # Asks every replica how busy it is, again and again, beside the gateway's requests.
 
 EVERY_S = 0.5
 """Between an answer and the next question."""
+LIMIT_S = 5.0
+"""An engine whose processes are busy with long prompts takes seconds to say that it is well."""
 PATIENCE_S = 10.0
 """llama.cpp answers between two batches only: within seconds, under load on a small machine."""
 STALE_MS = 5_000
@@ -218,27 +143,41 @@ class Watch:
         return state if load is None else structs.replace(state, load=load)
 
 
-async def read(url: str, words: Words, patience_s: float = PATIENCE_S) -> Load | None:
+async def read(url: str, words: Words | None, patience_s: float = PATIENCE_S) -> Load | None:
     """What the replica with this base URL says of itself now; None if it does not, or not within `patience_s`."""
-    with suppress(OSError, TimeoutError, ValueError):
-        page = await asyncio.wait_for(_get(url.removesuffix("/v1") + "/metrics"), patience_s)
-        return load_of(page, words, now_ms())
+    if words is None:
+        return None
+    with suppress(OSError, ValueError):
+        page = await ask(url, "/metrics", limit_s=patience_s)
+        return load_of(page.body, words, now_ms()) if page.status == 200 else None
     return None
 
 
-async def _get(url: str) -> bytes:
-    """The body of a 200; else empty. HTTP/1.0, so that it ends with the connection and is never chunked."""
+class Reply(NamedTuple):
+    status: int
+    """0: that was not HTTP."""
+    body: bytes
+
+
+async def ask(url: str, path: str, method: str = "GET", limit_s: float = LIMIT_S) -> Reply:
+    """`path` is of the server's root, whatever the base URL's. Raises `OSError`, and so `TimeoutError`."""
     parts = urlsplit(url)
-    secure = parts.scheme == "https"
-    reader, writer = await asyncio.open_connection(
-        parts.hostname, parts.port or (443 if secure else 80), ssl=secure or None
-    )
-    try:
-        writer.write(b"GET %b HTTP/1.0\r\nHost: %b\r\n\r\n" % (parts.path.encode(), parts.netloc.encode()))
-        answer = bytearray()
-        while len(answer) < MOST_BYTES and (some := await reader.read(65_536)):
-            answer += some
-    finally:
-        writer.close()
-    head, _, body = bytes(answer).partition(b"\r\n\r\n")
-    return body if head.split(b" ", 2)[1:2] == [b"200"] else b""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    # As HTTP/1.0, so that the answer is not chunked and ends with the connection.
+    root = parts.path.rstrip("/").removesuffix("/v1")
+    head = f"{method} {root}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\nContent-Length: 0\r\n\r\n"
+    answer = bytearray()
+    async with asyncio.timeout(limit_s):
+        secure = ssl.create_default_context() if parts.scheme == "https" else None
+        reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=secure)
+        try:
+            writer.write(head.encode())
+            while len(answer) < MOST_BYTES and (piece := await reader.read(65536)):
+                answer += piece
+        finally:
+            writer.close()
+    status, _, body = bytes(answer).partition(b"\r\n\r\n")
+    words = status.split(None, 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        return Reply(0, b"")
+    return Reply(int(words[1]), body)

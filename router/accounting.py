@@ -13,7 +13,7 @@ from router.dispatch.meter import finish
 from router.dispatch.stream import Opened
 from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
-from router.ledger.incident import exhausted, odd_charges, region_mismatches
+from router.ledger.incident import exhausted, odd_answers
 from router.ledger.write import Outcome, birth, lose, reroute, settle
 from router.observe.observer import Observed
 from router.recorder import OutcomeRecorder, ServedContext
@@ -189,8 +189,7 @@ class Settlement:
             if self.observed is not None:
                 self.observed.step("settle")
                 self.observed.settled(status, error, budget.attempts, cost)
-            charges = budget.charges()
-            overrun = budget.overrun(charges)
+            charges, overrun = budget.charges()
             if budget.reservation.holds:
                 accounting.store.settle(budget.reservation, charges)
                 accounting.room.wake()
@@ -200,10 +199,10 @@ class Settlement:
             settle(accounting.journal, self.id, outcome)
             accounting.open.pop(self.id, None)
             accounting.used_keys.add(self._caller.id)
-            region_mismatches(accounting.journal, budget.attempts, now_ms(), SUSPENSION_S)
-            odd_charges(accounting.journal, budget.attempts, now_ms())
+            now = now_ms()
+            odd_answers(accounting.journal, budget.attempts, now, SUSPENSION_S)
             if self.context is not None:
-                accounting.recorder.settled(self.context, budget.attempts)
+                accounting.recorder.settled(self.context, budget.attempts, now)
             if self._decision is not None and self._decision.classification.unread:
                 accounting.recorder.read_later(self._request, self._decision, budget.attempts)
             route = "" if self._decision is None else self._decision.plan.route

@@ -25,7 +25,7 @@ from router.budget.budget import Budget
 from router.budget.loop_breaker import ROWS, Breaker
 from router.choose import Rules
 from router.classify.ner import Reader
-from router.config import Watcher
+from router.config.check import Watcher
 from router.config.policy import Config
 from router.decide.health import Health
 from router.dispatch.dispatch import Dispatcher

@@ -20,7 +20,7 @@ from router.decide.strategies import Pinned
 from router.decide.weigh import Situation
 from router.dispatch.hold import UNBOUND
 from router.dispatch.tactics import always_the_same
-from router.engines import conversation, queues_of
+from router.engines import NO_QUEUES, conversation, queues_of
 from router.errors import ClientError
 from router.estimate.caches import COLD, LEAST
 from router.estimate.estimate import estimate, per_choice
@@ -31,7 +31,7 @@ from router.refusals import unknown_model
 from router.screen import Screen, Screened
 from router.types.account import Account, Bound, Child, Unit
 from router.types.clock import now_ms
-from router.types.decision import Decision, Estimate, Prefix, Shape, Stakes
+from router.types.decision import UNCOUNTED, Counts, Decision, Estimate, Prefix, Shape, Stakes
 from router.types.request import NO_LIMITS, UNKNOWN, Caller, Classification, Languages, Request
 from router.types.target import Asks, Secret, Target
 
@@ -120,31 +120,32 @@ def choose(
     progress: SessionState = NEW,
     at_ms: int | None = None,
     asks: Asks | None = None,
+    counts: Counts = UNCOUNTED,
 ) -> tuple[Decision, Gate]:
-    """Decides a request that `check` let pass. `model`: a route that it goes to in place of the one it names;
-    `progress`: of its session; `at_ms`: decided again, as of then, without what it would hold; `asks`: engines."""
+    """Decides a request that `check` let pass. `model`: a route in place of the one that it names; `progress`: of its
+    session; `at_ms`: decided again, as of then, without its holds; `asks`: engines; `counts`: of its prompt."""
     learned = forecaster.learned
     route, listed = rules.routes[model] if model else _route(rules, request.model, caller)
     targets = listed if at_ms is not None else learned.measured.priced(listed)
     seen, strategy = screened.classification, route.strategy
     if at_ms is None:
-        app = request.limits.app or caller.name
+        app, tenant = request.limits.app or caller.name, caller.organisation or caller.id
         whole = with_reading(seen, request) if route.name in rules.reading else seen
-        seen = structs.replace(whole, app=app, template=template(request, route.name, app))
+        seen = structs.replace(whole, app=app, template=template(request, route.name, app, tenant))
     now = now_ms() if at_ms is None else at_ms
     special, told = _special(request, seen, targets) if route.name in rules.specialised else (ANYTHING, None)
-    queues = queues_of(targets, asks, health.degraded, partial(usual_ms, learned=learned))
-    rough = roughly(request)
-    prefix = None if at_ms is not None or rough < LEAST else _prefix(request, caller, seen.template)
-    cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
-    known = partial(estimate, learned=learned, at_ms=now, holds=at_ms is None, cached=cached)
+    plain = len(targets) == 1 and targets[0].engine is None
+    queues = NO_QUEUES if plain else queues_of(targets, asks, health.degraded, partial(usual_ms, learned=learned))
+    prefix = None if at_ms is not None or roughly(request) < LEAST else _prefix(request, caller, seen.template)
+    cached = learned.caches.expected(prefix, roughly(request), now) if prefix else COLD
+    known = partial(estimate, learned=learned, at_ms=now, holds=at_ms is None, cached=cached, counts=counts)
     estimates = partial(known, task=None if seen.unread else seen.task, template=seen.template, reading=seen.reading)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
     stakes = own.over(demands.stakes).over(route.stakes)
     resting = health.resting if len(targets) > 1 else partial(health.resting, alone=True)
     by = (rules.screen.guard, screened.redacted, now, resting, partial(fits_thinking, learned=learned))
-    gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms)
+    gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms, counts)
     hidden = None if screened.redacted is None else screened.redacted.classes
     kept = (request, own, progress, fixed, hidden, rules.regions, rules.budgets, told, now)
     if weighs(strategy):
@@ -207,12 +208,16 @@ def _special(request: Request, seen: Classification, targets: Sequence[Target]) 
 
 
 def _prefix(request: Request, caller: Caller, template: str) -> Prefix:
-    turns = conversation(request, caller.id.encode()[:64])
-    shared = instructions(request) / max(request.prompt_bytes, 1)
+    begins = instructions(request)
+    # A session may have several agents, each with instructions of its own.
+    turns = conversation(request, f"{begins} {caller.id}".encode()[:64])
+    shared = begins / max(request.prompt_bytes, 1)
     return Prefix(turns, template, min(shared, 1.0), request.caches_long)
 
 
-def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child]) -> Bound:
+def binding(
+    rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child], at_ms: int
+) -> Bound:
     """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
     and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
     limits, requirements = request.limits, rules.screen.guard.demands(decision.classification.classes)
@@ -227,13 +232,12 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
         tags=(*caller.tags, *limits.tags),
         targets=tuple([step.target.id for step in decision.plan.steps]),
     )
-    names = named(rules, request, caller)
+    names = named(rules, request, caller) if caller.budget or limits.budget else _NONE
     binds = rules.accounts.binding(charged, names)
     tagged = [budget.id for budget in binds if budget.scope == "tag" and budget.id in names] if names else ()
     if tagged and not charged.tags:
         message = f"The budget '{tagged[0]}' has a pot for each tag: say which in x-lowpass-tags."
         raise ClientError(400, "invalid_request_error", message, param="x-lowpass-budget")
-    at_ms = now_ms()
     accounts = rules.accounts.accounts(charged, binds, at_ms)
     if children:
         replaced = {account for child in children for account in child.replaces}
@@ -241,7 +245,11 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
         accounts = [account for account in accounts if account.id not in replaced]
     if caller.allowance is not None:
         accounts = [*rates(caller, _tokens(request, decision), at_ms), *accounts]
-    caps = _own_caps(request, decision.stakes)
+    caps = []
+    if limits.budget_nano is not None:
+        caps.append(_cap("x-lowpass-budget-usd", limits.budget_nano))
+    if decision.stakes.max_nano is not None:  # what is expected to cost no more may still turn out to
+        caps.append(_cap("max_cost_usd", decision.stakes.max_nano))
     most = [limits.thinking_budget, requirements.thinking_cap]
     for budget in binds:
         most.append(budget.thinking_cap)
@@ -262,24 +270,14 @@ def _tokens(request: Request, decision: Decision) -> int:
 
 def named(rules: Rules, request: Request, caller: Caller) -> frozenset[str]:
     """The budgets of the policy that key and header name."""
-    names = {caller.budget, request.limits.budget} - {""}
-    return frozenset(budget.id for budget in rules.accounts.budgets if budget.id in names) if names else _NONE
+    names = {caller.budget, request.limits.budget}
+    return frozenset(budget.id for budget in rules.accounts.budgets if budget.id in names)
 
 
 def downgrade(rules: Rules, budget_id: str) -> str:
     """The route for requests that no longer fit a budget; empty: they are refused."""
     budget = next((one for one in rules.accounts.budgets if one.id == budget_id), None)
     return budget.exhausted.downgrade if budget and isinstance(budget.exhausted, Downgrade) else ""
-
-
-def _own_caps(request: Request, stakes: Stakes) -> list[Account]:
-    """The request's own: what is expected to cost no more than `max_cost_usd` may still turn out to."""
-    caps = []
-    if request.limits.budget_nano is not None:
-        caps.append(_cap("x-lowpass-budget-usd", request.limits.budget_nano))
-    if stakes.max_nano is not None:
-        caps.append(_cap("max_cost_usd", stakes.max_nano))
-    return caps
 
 
 def _cap(name: str, limit: int, unit: Unit = Unit.USD) -> Account:
@@ -305,10 +303,12 @@ def may_name(rules: Rules, caller: Caller, name: str) -> bool:
     return name in caller.targets or not (caller.targets or caller.routes)
 
 
-def check(rules: Rules, request: Request, caller: Caller) -> None:
-    """Raises `ClientError` for names that the policy does not know or the key may not use."""
-    _route(rules, request.model, caller)
+def check(rules: Rules, request: Request, caller: Caller) -> str:
+    """The name of the request's route. Raises `ClientError` for names that the policy does not know or the key may not
+    use."""
+    route, _ = _route(rules, request.model, caller)
     name = request.limits.data_class
     if name and name not in rules.screen.ranks:
         message = f"Unknown data class '{name}'. The policy declares: {', '.join(rules.screen.ranks)}."
         raise ClientError(400, "invalid_request_error", message, param="x-lowpass-data-class")
+    return route.name

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
+from operator import attrgetter
 
 from msgspec import structs
 
@@ -25,8 +26,15 @@ _ODD, _ALL = 0xBF58476D1CE4E5B9, 2**64 - 1
 def conversation(request: Request, secret: bytes) -> int:
     """The same for all turns of a conversation, 64 bits: of its session, where it names one, else of its beginning."""
     session = request.limits.session
-    beginning = f"session {session}" if session else "\0".join(_beginning(request))
-    return number(beginning, secret)
+    if session:
+        return number(f"session {session}", secret)
+    texts = []
+    for passage in request.passages:
+        texts.append(passage.text[:LONGEST])
+        # Up to what its user says first: the instructions alone are those of many conversations.
+        if passage.role in ("user", ""):
+            break
+    return number("\0".join(texts), secret)
 
 
 def number(text: str, secret: bytes) -> int:
@@ -38,16 +46,6 @@ def weight(conversation: int, replica: int) -> int:
     """Of a replica for a conversation: every bit of both in every bit of it (a round of SplitMix64)."""
     mixed = (conversation ^ replica) * _ODD & _ALL
     return (mixed ^ mixed >> 32) * _ODD & _ALL
-
-
-def _beginning(request: Request) -> Sequence[str]:
-    """Up to what its user says first: the instructions alone are those of many conversations."""
-    texts = []
-    for passage in request.passages:
-        texts.append(passage.text[:LONGEST])
-        if passage.role in ("user", ""):
-            break
-    return texts
 
 
 # Which replica of an engine a request goes to, and what each has been sent.
@@ -111,6 +109,9 @@ class Replica:
             self.at_ms, self.others = load.at_ms, max(0, load.running + load.waiting - self.peak)
             self.peak = self.sent
         return state.status in _GONE and before not in _GONE
+
+
+_load = attrgetter("load")
 
 
 class Replicas:
@@ -196,10 +197,6 @@ class Replicas:
         return next((replica for replica in in_order if replica.load < limit), None) or min(in_order, key=_load)
 
 
-def _load(replica: Replica) -> int:
-    return replica.load
-
-
 # One replica: how many requests it has, how many it works on at a time, and how long each takes.
 
 FULL = 0.95
@@ -232,17 +229,13 @@ class Backlog:
         self._load = load
         if load is not None and (self._said is None or load.at_ms != self._said.at_ms):
             if self._said is not None:
-                self._observe(self._said, load)
+                # Time that requests spent in it, and how many ended. Its counter starts anew when it does; 0: none.
+                passed, finished = load.at_ms - self._said.at_ms, load.finished - self._said.finished
+                if load.finished and finished >= 0 and 0 < passed <= LONGEST_MS:
+                    kept = 0.5 ** (passed / HALF_LIFE_MS)
+                    self._busy_ms = self._busy_ms * kept + passed * (self._said.running + load.running) / 2
+                    self._finished = self._finished * kept + finished
             self._before, self._said, self._sent, self._full_until = self._said, load, sent, 0.0
-
-    def _observe(self, before: Load, load: Load) -> None:
-        """Time that requests spent in it, and how many of them ended. Its counter starts anew when it does; 0: it has
-        none."""
-        passed, finished = load.at_ms - before.at_ms, load.finished - before.finished
-        if load.finished and finished >= 0 and 0 < passed <= LONGEST_MS:
-            kept = 0.5 ** (passed / HALF_LIFE_MS)
-            self._busy_ms = self._busy_ms * kept + passed * (before.running + load.running) / 2
-            self._finished = self._finished * kept + finished
 
     def refuse(self) -> None:
         """It has turned a request away."""

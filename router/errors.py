@@ -81,6 +81,11 @@ class ClientError(LowpassError):
         return {"error": {**fields, **self.extra}}
 
 
+def invalid(param: str | None, message: str) -> ClientError:
+    """The 400 for what is wrong with a request, at `param`."""
+    return ClientError(400, "invalid_request_error", message, param=param)
+
+
 class UpstreamFailure(LowpassError):
     """An attempt failed. The message may quote the provider: it goes to the client only, never to a log."""
 

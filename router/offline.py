@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from random import random
 
 from router.access import ledger_of
@@ -15,10 +14,13 @@ from router.classify.difficulty import read_too
 from router.classify.ner import Reader
 from router.decide.explain import Examined, examine
 from router.decide.health import Health
+from router.decide.in_force import in_force
 from router.errors import ConfigError
 from router.estimate.forecast import Forecaster
+from router.ledger import rows
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import callers, limits
+from router.ledger.ledger import Ledger
 from router.policies import load_policy, unlaunched
 from router.replay.sides import known
 from router.report.budgets import budgets as pots
@@ -52,11 +54,22 @@ def budget_report(settings: Settings) -> Report:
     return asyncio.run(read())
 
 
-def policy_targets(settings: Settings) -> Mapping[str, Target]:
-    """Of the policy, where it can be read: reports tell less without it, but they do."""
-    with suppress(ConfigError):
-        return load_policy(settings.policy, unlaunched(settings.policy)).targets
-    return {}
+def policy_read(settings: Settings, ledger: Ledger) -> tuple[Mapping[str, Target], str]:
+    """The targets of the policy file, and which file that is: also where it is another policy than that of the ledger's
+    newest request, or can't be read. Reports tell less without it, but they do."""
+    path = settings.policy
+    try:
+        config = load_policy(path, unlaunched(path))
+    except ConfigError:
+        return {}, f"{path} can't be read: what a policy says is left out."
+    with ledger.reading() as connection:
+        newest = rows.newest(connection, 1)
+    demands = config.sensitivity
+    here = in_force(config.hash, demands.default, demands.classes, config.targets).hash
+    if any(kept.request["policy"] not in ("", here) for kept in newest):
+        remedy = "name that one with --policy or LOWPASS_POLICY"
+        return config.targets, f"By {path}, which is not the policy of the newest request: {remedy}."
+    return config.targets, f"By {path}."
 
 
 def explain_request(settings: Settings, body: bytes) -> Examined:

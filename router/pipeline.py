@@ -18,11 +18,13 @@ from router.decide.profile import NEW
 from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.hold import CLIENT_GONE, Presence
 from router.dispatch.meter import said
+from router.dispatch.side_calls import count
 from router.dispatch.stream import Answered, Opened, forward
 from router.dispatch.tactics import run_plan, tee, unchecked
 from router.engines import Fleet
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.forecast import Forecaster
+from router.estimate.learn import Seen
 from router.ledger.rows import adopted
 from router.ledger.write import record
 from router.observe.observer import Observed
@@ -40,7 +42,7 @@ from router.screen import Screened, Sources
 from router.types.account import Child, StoreUnavailable
 from router.types.attempt import Asked, Attempt, ErrorKind, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
-from router.types.decision import Decision, Served, Translation
+from router.types.decision import UNCOUNTED, Count, Counts, Decision, Served, Translation
 from router.types.request import Caller, Request, session_key
 
 JUDGED = "judge"
@@ -84,22 +86,33 @@ class Pipeline:
     async def route(self, request: Request, caller: Caller) -> Decision:
         """Decides, and keeps the decision, without having it answered."""
         rules = self.rules
-        check(rules, request, caller)
+        route = check(rules, request, caller)
         screened = await rules.screen.look(request, caller, self._sources)
-        decision, _ = self._choose(rules, request, caller, screened)
+        decision, _ = await self._decide(rules, request, caller, screened, route, {})
         decision = read_too(decision, request)
         self._record(decision)
         await self._accounting.durable()
         return decision
 
     async def count(self, request: Request, caller: Caller) -> int:
-        """Input tokens of a request at the target that would be asked first: an estimate, of which nothing is kept."""
-        rules = self.rules
-        check(rules, request, caller)
-        decision, _ = self._choose(rules, request, caller, await rules.screen.look(request, caller, self._sources))
+        """Input tokens of a request at the target that would be asked first: counted where that can be done, else
+        estimated. No row is kept; what was counted teaches the next estimates."""
+        rules, counts = self.rules, dict[str, Count | None]()
+        route = check(rules, request, caller)
+        screened = await rules.screen.look(request, caller, self._sources)
+        decision, gate = await self._decide(rules, request, caller, screened, route, counts)
         if not decision.plan.steps:
             raise _unserved(request, decision, self.health)
-        return decision.plan.steps[0].estimate.input_tokens
+        step, learned = decision.plan.steps[0], self._accounting.learned
+        await self._count([step.target.id], decision, gate, rules, counts)
+        exact, estimate = counts[step.target.id], step.estimate
+        if exact is None:
+            return estimate.input_tokens
+        if exact.least == exact.most and learned.margin(step.target.id) == 1:  # else it would seem to have kept it
+            seen = Seen(target=step.target.id, task=None, script=estimate.script, input=exact.tokens,
+                        expected_input=estimate.input_rough)  # fmt: skip
+            learned.observe(seen)
+        return exact.tokens
 
     async def serve(
         self,
@@ -141,12 +154,53 @@ class Pipeline:
             raise
 
     def _choose(
-        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
-    ) -> tuple[Decision, Gate]:
+        self,
+        rules: Rules,
+        request: Request,
+        caller: Caller,
+        screened: Screened,
+        route: str,
+        counts: Counts = UNCOUNTED,
+    ) -> tuple[Decision, Gate, Sequence[str]]:
+        """Also the targets that a bound alone says are too small for the prompt, which was not counted there yet."""
         draw, session = chance(request.id), request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
         known = (rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)
-        return choose(*known, asks=self._fleet)
+        decision, gate = choose(*known, asks=self._fleet, counts=counts)
+        near: Sequence[str] = ()
+        for step in decision.plan.steps:
+            if step.estimate.input_bound >= step.target.model.context and step.target.id not in counts:
+                near = (*near, step.target.id)
+        if not decision.plan.steps:  # before the prompt is refused for its length, it is counted
+            near = [row.target for row in decision.plan.dropped if row.reason == "context"]
+        return decision, gate, near
+
+    async def _decide(
+        self,
+        rules: Rules,
+        request: Request,
+        caller: Caller,
+        screened: Screened,
+        route: str,
+        counts: dict[str, Count | None],
+    ) -> tuple[Decision, Gate]:
+        """Into `counts` goes what had to be counted."""
+        while True:
+            decision, gate, near = self._choose(rules, request, caller, screened, route, counts)
+            if not near or not await self._count(near, decision, gate, rules, counts):
+                return decision, gate
+
+    async def _count(
+        self, targets: Sequence[str], decision: Decision, gate: Gate, rules: Rules, counts: dict[str, Count | None]
+    ) -> bool:
+        """Into `counts`, at those `targets` that are not there; without any, at the plan's, and no engine is asked.
+        Returns whether any could be counted."""
+        efforts = {step.target.id: step.estimate.effort for step in decision.plan.steps}
+        fresh = [name for name in targets or efforts if name not in counts]
+        for name in fresh:
+            target, effort = rules.config.targets[name], efforts.get(name, "")
+            counts[name] = await count(self._dispatcher, target, gate, effort, bool(targets))
+        return any(counts[name] is not None for name in fresh)
 
     async def _children(self, rules: Rules, request: Request, caller: Caller) -> list[Child]:
         """The budgets that were split off, of those that request and key name. Raises `ClientError`."""
@@ -169,15 +223,16 @@ class Pipeline:
         observed, breaker = settlement.observed, self._accounting.breaker
         if observed is not None:
             observed.step("classify")
-        check(rules, request, caller)
+        tried, route, counts = set[str](), check(rules, request, caller), dict[str, Count | None]()
         screened = await rules.screen.look(request, caller, self._sources)
-        tried, route = set[str](), ""
         while True:
             if observed is not None:
                 observed.step("decide")
-            decision, gate = self._choose(rules, request, caller, screened, route)
+            known = (rules, request, caller, screened, route, counts)
+            decision, gate, near = self._choose(*known)
+            decision, gate = await self._decide(*known) if near else (decision, gate)
             if not tried and not settlement.internal:
-                if (looped := breaker.check(request, caller, now_ms())) is not None:
+                if (looped := breaker.check(request, caller, gate.now_ms)) is not None:
                     raise await self._turn_away(settlement, decision, loop_detected(looped))
                 settlement.loop = breaker.approaching(request.id)
             elif not tried:
@@ -187,11 +242,14 @@ class Pipeline:
                 raise await self._turn_away(settlement, decision, _unserved(request, decision, self.health))
             if observed is not None:
                 observed.step("reserve")
-            refused = await settlement.reserve(decision, binding(rules, request, caller, decision, children))
+            bound = binding(rules, request, caller, decision, children, gate.now_ms)
+            refused = await settlement.reserve(decision, bound)
             if refused is None:
                 self._record(decision)
                 return decision, gate
             lower = not (refused.account.size or settlement.internal)
+            if lower and not refused.passing and await self._count((), decision, gate, rules, counts):
+                continue  # no more is held for the prompt than it costs
             route = downgrade(rules, refused.account.budget) if lower else ""
             if not route or route in tried:
                 self._record(decision)
@@ -206,7 +264,8 @@ class Pipeline:
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
         try:
             answer = await run_plan(self._dispatcher, job)
-            self._heed(settlement.budget.attempts, answer.step.target.id)
+            if settlement.budget.attempts:
+                self._heed(settlement.budget.attempts, answer.step.target.id)
             return answer
         except UpstreamFailure as error:
             self._heed(settlement.budget.attempts)

@@ -179,14 +179,14 @@ class OutcomeRecorder:
         """None: the route has no verifiers."""
         return self._verifiers.of(route.verifiers, guard) if route.verifiers else None
 
-    def settled(self, context: ServedContext, attempts: Sequence[Attempt]) -> None:
+    def settled(self, context: ServedContext, attempts: Sequence[Attempt], at_ms: int) -> None:
         """Writes the verdicts of answers that were looked at before they were given, and notes which model answered."""
         for number, attempt in enumerate(attempts, 1):
             if attempt.verdicts:
                 self._write(context, attempt.verdicts, number, attempt.target.id)
             if attempt.model_served and attempt.target.id in self._drift.targets:
                 at = self._drift.targets.index(attempt.target.id)
-                alarm = self._drift.served(at, "model", attempt.model_served, now_ms())
+                alarm = self._drift.served(at, "model", attempt.model_served, at_ms)
                 if alarm is not None:
                     self._learning.alarm(alarm, f"{alarm.kind}-{attempt.model_served}")
 

@@ -54,6 +54,11 @@ def no_target(
     if reasons and all(reason["reason"] == "unpriced" for reason in reasons):
         message = "No target of this route has a price; add one, or set `unpriced` to the rates to charge."
         return ClientError(403, "unpriced_model", message, type="permission_error", extra={"targets": reasons})
+    if reasons and all(reason["reason"] == "context" for reason in reasons):
+        rule = TABLE[ErrorKind.CONTEXT_LENGTH]
+        message = f"The prompt is too long for every target of route '{plan.route}'."
+        extra = {"targets": reasons}
+        return ClientError(rule.status, rule.code, message, type=rule.type, extra=extra)
     listed = "; ".join(f"{reason['target']}: {reason['detail']}" for reason in reasons)
     message = f"No target of route '{plan.route}' may serve this request (class {data_class}). {listed}"
     return ClientError(

@@ -23,8 +23,7 @@ from router.access import keyring, ledger_of
 from router.api.edge import DRAIN_S, Server
 from router.app import TICK_S, Gateway
 from router.banner import banner
-from router.config import Watcher
-from router.config.check import engines_needed
+from router.config.check import Watcher, engines_needed
 from router.config.policy import Config
 from router.engines import can_serve
 from router.errors import ConfigError

@@ -63,10 +63,14 @@ class Settings(Struct, frozen=True):
 
     @property
     def loopback(self) -> bool:
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return on_this_machine(self.host)
+
+
+def on_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class SettingError(Exception):

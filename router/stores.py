@@ -15,7 +15,7 @@ from router.settings import SettingError
 from router.types.account import LEASE_MS, Account, BudgetStore, Journal, LocalJournal
 from router.types.clock import now_ms
 from router.types.price import nano_from_usd
-from router.types.request import SessionStore
+from router.types.request import Reading, SessionStore, tokens_read
 from router.types.target import Secret, Task
 
 if TYPE_CHECKING:
@@ -101,13 +101,15 @@ def learned_from(ledger: Ledger) -> Learned:
     learned = Learned()
     learned.measured.publish(prices(ledger))
     for one in query.finished(ledger, LEARNED_FROM):
+        read_output, read_thinking = _read(one.traits)
         learned.observe(
             Seen(
                 target=one.target,
                 effort=_effort(one.thinking),
                 task=Task(one.task),
                 template=one.template,
-                read_output=0.0,
+                read_output=read_output,
+                read_thinking=read_thinking,
                 output=one.visible + (one.reasoning or 0) + one.audio,
                 thinking=one.reasoning,
                 first_ms=one.first_ms,
@@ -117,6 +119,14 @@ def learned_from(ledger: Ledger) -> Learned:
             )
         )
     return learned
+
+
+def _read(traits: bytes) -> tuple[float, float]:
+    """Output and thinking that were read of a request; 0: that is not known any more."""
+    try:
+        return tokens_read(Reading.unpack(traits))
+    except ValueError:
+        return 0.0, 0.0
 
 
 def _effort(applied: str) -> str:

@@ -1,9 +1,9 @@
 """What all commands share: settings, the ledger, and how they speak and fail."""
 
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -97,6 +97,18 @@ def fail(message: str) -> NoReturn:
     raise typer.Exit(1)
 
 
+def amount_of(option: str, text: str) -> Decimal:
+    """USD."""
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not (amount.is_finite() and 0 <= amount <= 9_000_000 and amount == round(amount, 9)):
+        limits = "from 0 to 9000000 with at most 9 decimals, such as 0.0123"
+        fail(f"{option}: write an amount in USD {limits}; not '{text}'")
+    return amount
+
+
 def echo_json(value: object) -> None:
     """Decimals as exact JSON numbers."""
     import msgspec
@@ -104,8 +116,17 @@ def echo_json(value: object) -> None:
     typer.echo(msgspec.json.Encoder(decimal_format="number").encode(value).decode())
 
 
+def show_rows(columns: str, rows: Iterable[Sequence[str | None]]) -> None:
+    """A table of texts, as wide as the terminal; `columns`: as in `router/report/reports.yaml`."""
+    from router.report.render import table
+    from router.report.report import Column, Report
+
+    known = tuple(map(Column.of, columns.split()))
+    show(table(Report(name="", title="", columns=known, rows=tuple(map(tuple, rows)))))
+
+
 def show(renderable: object) -> None:
     """Anything that rich can draw."""
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 160).print(renderable)
+    Console().print(renderable)

@@ -6,7 +6,7 @@ Formulas only: arrays of costs (USD) and chances in, arrays out. They broadcast:
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from router.types.decision import Vector
 
@@ -132,13 +132,6 @@ def sample_value(
     total = (agreed.draws * cost)[..., :, None] + apart * cost[..., None, :]
     right = agreed.right[..., :, None] + rescued
     return Value(total, right, failure_priced(total, right, failure_cost))
-
-
-def best_pair(priced: Vector) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Row and column of the lowest of [..., T, T]."""
-    flat = priced.reshape(*priced.shape[:-2], -1).argmin(axis=-1)
-    row, column = np.unravel_index(flat, priced.shape[-2:])
-    return np.asarray(row), np.asarray(column)
 
 
 def _share(part: Vector, whole: Vector) -> Vector:

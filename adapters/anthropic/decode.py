@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.sse import Chunks, EventStream, answer_id, completion
-from adapters.usage import Count, larger, tier
+from adapters.usage import Count, counters, larger, later, tier
 from router.errors import UpstreamFailure
 from router.types.attempt import Call, Reply, Source, Usage
 
@@ -95,18 +95,7 @@ class Event(Struct, frozen=True):
     usage: Raw = NULL
 
 
-_TOKENS = msgspec.json.Decoder(Tokens)
-_SILENCE = Tokens()
-
-
-def tokens(usage: Raw) -> Tokens | None:
-    """None where the report is missing, empty or unreadable: the answer stands without it."""
-    try:
-        found = _TOKENS.decode(usage)
-    except UNREADABLE:
-        return None
-    return None if found == _SILENCE else found
-
+TOKENS = msgspec.json.Decoder(Tokens)
 
 FINISH = {
     "end_turn": "stop",
@@ -135,19 +124,8 @@ _SUMMED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_toke
 
 def latest(before: Tokens, after: Tokens) -> Tokens:
     """The larger reading of every counter: right for the placeholders of `message_start` and for cumulative reports."""
-    return Tokens(
-        larger(before.input_tokens, after.input_tokens),
-        larger(before.cache_read_input_tokens, after.cache_read_input_tokens),
-        larger(before.cache_creation_input_tokens, after.cache_creation_input_tokens),
-        after.cache_creation or before.cache_creation,
-        larger(before.output_tokens, after.output_tokens),
-        OutputDetails(larger(_thinking(before), _thinking(after))),
-        after.iterations or before.iterations,
-        after.server_tool_use or before.server_tool_use,
-        after.service_tier or before.service_tier,
-        after.speed or before.speed,
-        after.inference_geo or before.inference_geo,
-    )
+    details = OutputDetails(larger(_thinking(before), _thinking(after)))
+    return structs.replace(later(before, after), output_tokens_details=details)
 
 
 def usage(tokens: Tokens) -> Usage:
@@ -220,7 +198,7 @@ def decode(call: Call, body: bytes) -> Reply:
         message = _DECODER.decode(body)
     except UNREADABLE:
         raise UpstreamFailure(malformed("The provider's answer is not a message.")) from None
-    answer, counts = _answer(message), tokens(message.usage)
+    answer, counts = _answer(message), counters(TOKENS, message.usage)
     used = usage(counts) if counts else None
     finish = FINISH.get(message.stop_reason or "", "stop")
     choice = {"index": 0, "message": answer, "logprobs": None, "finish_reason": finish}
@@ -240,7 +218,11 @@ def _answer(message: Message) -> dict[str, Any]:
     extra = {
         "reasoning_content": "".join(block.thinking for block in message.content),
         "thinking_blocks": [part for block in message.content if (part := thinking_block(block))],
-        "tool_calls": [_tool_call(block) for block in message.content if block.type == "tool_use"],
+        "tool_calls": [
+            {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": compact(block)}}
+            for block in message.content
+            if block.type == "tool_use"
+        ],
     }
     return {
         "role": "assistant",
@@ -248,10 +230,6 @@ def _answer(message: Message) -> dict[str, Any]:
         "refusal": details.explanation if details and message.stop_reason == "refusal" else None,
         **{name: value for name, value in extra.items() if value},
     }
-
-
-def _tool_call(block: Block) -> dict[str, Any]:
-    return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": compact(block)}}
 
 
 def compact(block: Block) -> str:
@@ -284,7 +262,8 @@ class AnthropicStream(EventStream):
             return super().feed(data)
         finally:
             if self._asked is not None:
-                self.usage = self._estimated(self._asked)
+                seen = max(self.output_chars // CHARS_PER_TOKEN, self._asked.output_visible)
+                self.usage = structs.replace(self._asked, output_visible=seen, source=Source.ESTIMATED)
 
     def final(self, usage: bytes) -> bytes:
         return self._chunks.closing(usage)
@@ -303,7 +282,11 @@ class AnthropicStream(EventStream):
         if message := event.message:
             self._chunks.name(message.id or self._chunks.id)
             self.model_served = message.model
-            self._begin(tokens(message.usage))
+            # The input is counted from here on; the output is a placeholder, the thinking unknown.
+            if counts := counters(TOKENS, message.usage):
+                self._tokens = counts
+                self._locate()
+                self._asked = usage(structs.replace(counts, output_tokens_details=None))
         return self._chunks.delta({"role": "assistant", "content": ""})
 
     def _open(self, event: Event) -> bytes:
@@ -337,13 +320,14 @@ class AnthropicStream(EventStream):
             return b""
         if block.begun.type == "tool_use":
             return b"" if block.arguments else self._arguments(block, compact(block.begun))
-        if (thought := thinking_block(block.whole())) is None:
+        whole = structs.replace(block.begun, thinking="".join(block.thinking), signature=block.signature)
+        if (thought := thinking_block(whole)) is None:
             return b""
         self._thoughts += 1
         return self._chunks.delta({"thinking_blocks": [{"index": self._thoughts - 1, **thought}]})
 
     def _message_delta(self, event: Event) -> bytes:
-        if counts := tokens(event.usage):
+        if counts := counters(TOKENS, event.usage):
             self._asked = None
             self._tokens = latest(self._tokens, counts)
             self._locate()
@@ -378,20 +362,9 @@ class AnthropicStream(EventStream):
     def _tool_call(self, call: dict[str, Any]) -> bytes:
         return self._chunks.delta({"tool_calls": [call]})
 
-    def _begin(self, counts: Tokens | None) -> None:
-        """The input is counted from here on; the output is a placeholder, the thinking unknown."""
-        if counts is not None:
-            self._tokens = counts
-            self._locate()
-            self._asked = usage(msgspec.structs.replace(counts, output_tokens_details=None))
-
     def _locate(self) -> None:
         """The last word counts."""
         self.region_served = usage(self._tokens).region_served or self.region_served
-
-    def _estimated(self, asked: Usage) -> Usage:
-        seen = max(self.output_chars // CHARS_PER_TOKEN, asked.output_visible)
-        return msgspec.structs.replace(asked, output_visible=seen, source=Source.ESTIMATED)
 
 
 class _Open:
@@ -402,9 +375,6 @@ class _Open:
         self.thinking = [begun.thinking]
         self.signature = begun.signature
         self.arguments = 0
-
-    def whole(self) -> Block:
-        return msgspec.structs.replace(self.begun, thinking="".join(self.thinking), signature=self.signature)
 
 
 _HANDLERS: dict[str, Callable[[AnthropicStream, Event], bytes]] = {

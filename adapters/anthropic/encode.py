@@ -8,7 +8,7 @@ import msgspec
 from adapters.chat import Chat, Json, Message, ToolChoice, arguments, data_url, extras, filled, native, parse, without
 from adapters.thinking import Applied, applied
 from router.types.attempt import Call, UpstreamRequest
-from router.types.target import Contract, Target
+from router.types.target import Contract
 
 # JSON schemas as Anthropic's structured output takes them.
 #
@@ -32,17 +32,18 @@ def closed(schema: Any) -> Any:
     """The schema with every object closed, `oneOf` as `anyOf`, and refused keywords as words."""
     if not isinstance(schema, dict):
         return schema
-    words = {key: value for key, value in schema.items() if _refused(key, value)}
+    words = {
+        key: value
+        for key, value in schema.items()
+        if key in REFUSED or (key == "format" and value not in FORMATS) or (key == "minItems" and value not in (0, 1))
+    }
     kept = {key: _translated(key, value) for key, value in schema.items() if key not in words and key != "oneOf"}
     if "oneOf" in schema:
         kept["anyOf"] = _translated("anyOf", schema["oneOf"])
     if schema.get("type") == "object" or "properties" in schema:
         kept["additionalProperties"] = False
-    return {**kept, "description": _described(schema, words)} if words else kept
-
-
-def _refused(key: str, value: Any) -> bool:
-    return key in REFUSED or (key == "format" and value not in FORMATS) or (key == "minItems" and value not in (0, 1))
+    rules = ", ".join(f"{key}: {value}" for key, value in words.items())
+    return {**kept, "description": f"{schema.get('description', '')} ({rules})".lstrip()} if words else kept
 
 
 def _translated(key: str, value: Any) -> Any:
@@ -53,20 +54,10 @@ def _translated(key: str, value: Any) -> Any:
     return closed(value) if key == "items" else value
 
 
-def _described(schema: Json, words: Json) -> str:
-    rules = ", ".join(f"{key}: {value}" for key, value in words.items())
-    return f"{schema.get('description', '')} ({rules})".lstrip()
-
-
 # OpenAI messages → Anthropic's `system` and `messages`.
 #
 # System messages move to the top, turns of one role are merged, tool results travel in the user turn that follows
 # them.
-
-
-def system(messages: Iterable[Message]) -> list[Json]:
-    """Text blocks of all system and developer messages, in order."""
-    return [block for message in messages if message.role in ("system", "developer") for block in _blocks(message)]
 
 
 def turns(messages: Iterable[Message]) -> list[Json]:
@@ -74,7 +65,11 @@ def turns(messages: Iterable[Message]) -> list[Json]:
     for message in messages:
         if message.role in ("system", "developer"):
             continue
-        role, blocks = ("assistant", _assistant(message)) if message.role == "assistant" else ("user", _user(message))
+        role, blocks = "user", _blocks(message)
+        if message.role == "assistant":
+            role, blocks = "assistant", _assistant(message)
+        elif message.role == "tool":
+            blocks = [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": blocks}]
         if merged and merged[-1]["role"] == role:
             merged[-1]["content"] += blocks
         elif blocks:
@@ -90,12 +85,6 @@ def _assistant(message: Message) -> list[Json]:
         for call in message.tool_calls or ()
     ]
     return thinking + _blocks(message) + calls
-
-
-def _user(message: Message) -> list[Json]:
-    if message.role != "tool":
-        return _blocks(message)
-    return [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": _blocks(message)}]
 
 
 def _blocks(message: Message) -> list[Json]:
@@ -153,6 +142,10 @@ def encode(call: Call) -> UpstreamRequest:
     max_tokens = call.max_output or chat.max_output or call.target.model.max_output
     control = _fitted(applied(call), max_tokens, forced=chat.choice is not None and chat.choice.mode == "required")
     thinking = _thinking(control) or native(own, "thinking")
+    # The region is asked for where the answer then states it: "us" or "global", in 2026.
+    stated = call.target.region and call.target.terms.verify == VERIFY
+    # The only metadata that Anthropic knows.
+    user = (chat.metadata or {}).get("user_id") or chat.safety_identifier or chat.user
     body = {
         **own,
         "model": call.target.model.name,
@@ -162,7 +155,7 @@ def encode(call: Call) -> UpstreamRequest:
             {
                 "system": _system(chat, own) or None,
                 "stop_sequences": chat.stops,
-                "metadata": _metadata(chat),
+                "metadata": {"user_id": user} if user else None,
                 "service_tier": _TIERS.get(chat.service_tier, chat.service_tier) if chat.service_tier else None,
                 "thinking": thinking,
                 "output_config": _output_config(chat, control, own) or None,
@@ -171,37 +164,22 @@ def encode(call: Call) -> UpstreamRequest:
         ),
         **_sampling(chat, call.target.model.thinking.contract, thinking),
         **_tools(chat),
-        **_geo(call.target),
+        **({"inference_geo": call.target.region.lower()} if stated else {}),
     }
     text, dropped = _stated(control, thinking), tuple(call.body.keys() & (refuses | _UNSAID))
-    sent = msgspec.json.encode(body)
-    return UpstreamRequest("POST", "/v1/messages", _headers(call), sent, text, dropped=dropped)
-
-
-def _geo(target: Target) -> Json:
-    """Asks for the region, where the answer then states it (`usage.inference_geo`): "us" or "global", in 2026."""
-    asks = target.region and target.terms.verify == VERIFY
-    return {"inference_geo": target.region.lower()} if asks else {}
-
-
-def _headers(call: Call) -> tuple[tuple[str, str], ...]:
     key = {"x-api-key": call.target.api_key.reveal()} if call.target.api_key else {}
     headers = {"content-type": "application/json", "anthropic-version": VERSION, **key, **call.target.headers}
-    return tuple(headers.items())
+    sent = msgspec.json.encode(body)
+    return UpstreamRequest("POST", "/v1/messages", tuple(headers.items()), sent, text, dropped=dropped)
 
 
 def _system(chat: Chat, own: Json) -> list[Json]:
     """The client's own `system` field, system messages, and the wish for a JSON object."""
     given = native(own, "system", str | list[Json]) or []
     first = [{"type": "text", "text": given}] if isinstance(given, str) else given
+    rules = [message for message in chat.messages if message.role in ("system", "developer")]
     last = [{"type": "text", "text": JSON_ONLY}] if chat.wants_object else []
-    return [*first, *system(chat.messages), *last]
-
-
-def _metadata(chat: Chat) -> Json | None:
-    """The only field Anthropic knows here is `user_id`."""
-    user = (chat.metadata or {}).get("user_id") or chat.safety_identifier or chat.user
-    return {"user_id": user} if user else None
+    return [*first, *(block for message in rules for block in _blocks(message)), *last]
 
 
 def _fitted(control: Applied, max_tokens: int, *, forced: bool) -> Applied:

@@ -17,7 +17,6 @@ from adapters.catalog.tables import Loader, Table, read_tables
 from router.types.price import SERVED, Price, priced
 from router.types.target import (
     SNAPSHOT,
-    Abandoned,
     Benchmark,
     Capability,
     Licence,
@@ -26,7 +25,6 @@ from router.types.target import (
     Quirks,
     Terms,
     Thinking,
-    Wire,
 )
 
 _FOLDER = Path(__file__).parent
@@ -40,20 +38,20 @@ class _Terms(Terms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A misspelt promise must not be one that everybody makes."""
 
 
-class _Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    wire: Wire
-    base_url: str
-    key_env: str = ""
-    entity: str = ""
-    jurisdiction: str = ""
-    local: bool = False
+class _Provider(Provider, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str = ""
+    """Its key in the file."""
     terms: _Terms = _Terms()
     quirks: _Quirks = _Quirks()
     strict: bool = False
     """It refuses fields that it does not know, such as those of foreign.yaml …"""
     knows: tuple[str, ...] = ()
     """… but for these."""
-    abandoned: Abandoned = Abandoned.READ_ON
+
+
+class _Encodings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    providers: tuple[str, ...]
+    encodings: dict[str, tuple[str, ...]]
 
 
 class _Licence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,7 +119,7 @@ def read(folder: Path) -> Catalog:
     rows: dict[str, _Provider] = _read(folder / "providers.yaml", dict[str, _Provider])
     foreign = sum(_read(folder / "foreign.yaml", dict[str, tuple[str, ...]]).values(), ())
     licences = {
-        name: Licence(id=name, **{field: value for field, value in _fields(row).items() if field != "source"})
+        name: Licence(id=name, **{field: value for field, value in structs.asdict(row).items() if field != "source"})
         for name, row in _read(folder / "licences.yaml", dict[str, _Licence]).items()
     }
     prices = {
@@ -133,7 +131,12 @@ def read(folder: Path) -> Catalog:
         for paths in ((folder / "models").glob("*.yaml"), (folder / "listed").glob("*.json"))
     )
     models = written | {name: card for name, card in listed.items() if name not in written}
-    providers = {name: _provider(name, row, models, foreign) for name, row in rows.items()}
+    counts: _Encodings = _read(folder / "encodings.yaml", _Encodings)
+    encodings = {pattern: name for name, patterns in counts.encodings.items() for pattern in patterns}
+    providers = {
+        name: _provider(name, row, models, foreign, encodings if name in counts.providers else {})
+        for name, row in rows.items()
+    }
     return Catalog(providers, licences, models, prices, frozenset(listed))
 
 
@@ -142,7 +145,7 @@ def _cards(
 ) -> Iterator[tuple[str, tuple[Model, str]]]:
     for short, card in file.models.items():
         identifier = f"{prefix}/{short}"
-        facts = {name: value for name, value in _fields(card).items() if name != "name"}
+        facts = {name: value for name, value in structs.asdict(card).items() if name != "name"}
         if not prices.get(identifier):
             raise ValueError(f"prices/{prefix}.json: {short} is missing")
         facts["licence"] = licences.get(licence := card.licence or file.licence, Licence(id=licence))
@@ -151,7 +154,11 @@ def _cards(
 
 
 def _provider(
-    identifier: str, row: _Provider, models: Mapping[str, tuple[Model, str]], foreign: Sequence[str]
+    identifier: str,
+    row: _Provider,
+    models: Mapping[str, tuple[Model, str]],
+    foreign: Sequence[str],
+    encodings: Mapping[str, str],
 ) -> Provider:
     """A snapshot of the same price as the model without its date is that model, whichever of them answers."""
     served = {model.name: model for model, place in models.values() if place == identifier and not row.local}
@@ -162,13 +169,9 @@ def _provider(
             prices[name] = structs.replace(model.price, version=f"{SERVED}{model.id}, {model.price.version}")
     unknown = set(foreign) - set(row.knows) if row.strict else set()
     quirks = structs.replace(row.quirks, refuses=row.quirks.refuses | unknown)
-    facts = {name: value for name, value in _fields(row).items() if name not in ("strict", "knows")}
-    facts |= {"terms": Terms(**_fields(row.terms)), "quirks": quirks, "prices": prices}
-    return Provider(id=identifier, **facts)
-
-
-def _fields(row: Struct) -> dict[str, Any]:
-    return msgspec.structs.asdict(row)
+    facts = {name: value for name, value in structs.asdict(row).items() if name not in ("strict", "knows")}
+    facts |= {"terms": Terms(**structs.asdict(row.terms)), "quirks": quirks, "prices": prices, "encodings": encodings}
+    return Provider(**facts | {"id": identifier})
 
 
 def _read(path: Path, kind: type[Any]) -> Any:

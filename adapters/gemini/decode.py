@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.sse import Chunks, EventStream, answer_id, completion
-from adapters.usage import Count, larger, tier
+from adapters.usage import Count, counters, later, tier
 from router.errors import UpstreamFailure
 from router.types.attempt import Call, ErrorKind, Failure, Reply, Source, Usage
 
@@ -99,25 +99,15 @@ class Response(_Wire, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(Response)
-_TOKENS = msgspec.json.Decoder(Tokens)
-_SILENCE = Tokens()
+TOKENS = msgspec.json.Decoder(Tokens)
 
-FINISH = {
-    "STOP": "stop",
-    "MAX_TOKENS": "length",
-    "CONTINUATION": "length",
-    "SAFETY": "content_filter",
-    "RECITATION": "content_filter",
-    "BLOCKLIST": "content_filter",
-    "PROHIBITED_CONTENT": "content_filter",
-    "SPII": "content_filter",
-    "MODEL_ARMOR": "content_filter",
-    "ESCALATION": "content_filter",
-    "PUP_LIMITED_DISABLED": "content_filter",
-    "IMAGE_SAFETY": "content_filter",
-    "IMAGE_PROHIBITED_CONTENT": "content_filter",
-    "IMAGE_RECITATION": "content_filter",
-}
+FINISH = {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length"} | dict.fromkeys(
+    (
+        *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR", "ESCALATION"),
+        *("PUP_LIMITED_DISABLED", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
+    ),
+    "content_filter",
+)
 """Finish reason → OpenAI's. The rest (MALFORMED_FUNCTION_CALL, OTHER …) is "stop", with Gemini's message as refusal."""
 
 
@@ -134,15 +124,6 @@ def response(payload: bytes) -> Response:
         message = feedback.block_reason_message or f"The provider blocked the prompt: {feedback.block_reason}."
         raise UpstreamFailure(Failure(ErrorKind.CONTENT_FILTER, message))
     return found
-
-
-def tokens(usage: Raw) -> Tokens | None:
-    """None where the report is missing, empty or unreadable: the answer stands without it."""
-    try:
-        found = _TOKENS.decode(usage)
-    except UNREADABLE:
-        return None
-    return None if found == _SILENCE else found
 
 
 def finish(reason: str, *, called: bool) -> str:
@@ -197,25 +178,6 @@ def _logprob(token: Token) -> dict[str, Any]:
 # Gemini's counts → disjoint buckets. Cached input is inside the prompt, thoughts are outside the candidates.
 #
 # The total is prompt + toolUsePrompt + candidates + thoughts, and checks the parts.
-
-
-def latest(before: Tokens | None, after: Tokens) -> Tokens:
-    """The larger reading of every counter of a cumulative report."""
-    if before is None:
-        return after
-    return Tokens(
-        larger(before.prompt_token_count, after.prompt_token_count),
-        larger(before.cached_content_token_count, after.cached_content_token_count),
-        larger(before.tool_use_prompt_token_count, after.tool_use_prompt_token_count),
-        larger(before.candidates_token_count, after.candidates_token_count),
-        larger(before.thoughts_token_count, after.thoughts_token_count),
-        larger(before.total_token_count, after.total_token_count),
-        after.prompt_tokens_details or before.prompt_tokens_details,
-        after.cache_tokens_details or before.cache_tokens_details,
-        after.tool_use_prompt_tokens_details or before.tool_use_prompt_tokens_details,
-        after.candidates_tokens_details or before.candidates_tokens_details,
-        after.traffic_type or before.traffic_type,
-    )
 
 
 def usage(tokens: Tokens) -> Usage:
@@ -288,7 +250,7 @@ def decode(call: Call, body: bytes) -> Reply:
         raise UpstreamFailure(malformed("The provider's answer has no candidates."))
     identifier = answer.response_id or answer_id(call)
     choices = [_choice(candidate, identifier) for candidate in candidates]
-    counts = tokens(answer.usage_metadata)
+    counts = counters(TOKENS, answer.usage_metadata)
     messages = [choice["message"] for choice in choices]
     return Reply(
         body=completion(call, identifier, choices),
@@ -319,7 +281,7 @@ class GeminiStream(EventStream):
         super().__init__(call)
         self._chunks = Chunks(call)
         self._begun = False
-        self._tokens: Tokens | None = None
+        self._tokens = Tokens()
         self._calls: dict[int, int] = {}
         self._reasons: dict[int, str] = {}
 
@@ -335,8 +297,8 @@ class GeminiStream(EventStream):
             self.complete = True
             return b""
         answer = response(payload)
-        if counts := tokens(answer.usage_metadata):
-            self._tokens = latest(self._tokens, counts)
+        if counts := counters(TOKENS, answer.usage_metadata):
+            self._tokens = later(self._tokens, counts)
             self.usage = usage(self._tokens)
         self.model_served = answer.model_version or self.model_served
         if answer.response_id and not self._begun:

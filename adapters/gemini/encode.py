@@ -1,6 +1,6 @@
 """A chat request becomes a `generateContent` request."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -10,9 +10,8 @@ from adapters.chat import (
     Chat,
     Json,
     Message,
-    ToolCall,
-    ToolChoice,
     arguments,
+    as_object,
     data_url,
     extras,
     filled,
@@ -66,12 +65,9 @@ def _plain(schema: Json) -> Json:
         plain["$defs"] = plain["definitions"]
     if isinstance(reference := plain.get("$ref"), str):
         plain["$ref"] = reference.replace("#/definitions/", "#/$defs/")
-    return {**_bounds(plain), **plain} if plain.get("type") == "integer" else plain
-
-
-def _bounds(schema: Json) -> Json:
     steps = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
-    return {to: schema[key] + step for key, to, step in steps if type(schema.get(key)) is int}
+    bounds = {to: plain[key] + step for key, to, step in steps if type(plain.get(key)) is int}
+    return {**bounds, **plain} if plain.get("type") == "integer" else plain
 
 
 def _nested(key: str, value: Any) -> Any:
@@ -101,11 +97,6 @@ _TYPES = {
 }
 
 
-def system(messages: Iterable[Message]) -> list[Json]:
-    """Parts of all system and developer messages, in order."""
-    return [part for message in messages if message.role in ("system", "developer") for part in _parts(message)]
-
-
 def contents(messages: list[Message], *, sign: bool) -> list[Json]:
     """`sign`: the model insists on signatures."""
     names = {call.id: call.function.name for message in messages for call in message.tool_calls or ()}
@@ -114,27 +105,18 @@ def contents(messages: list[Message], *, sign: bool) -> list[Json]:
     for message in messages:
         if message.role in ("system", "developer"):
             continue
-        parts = _turn(message, names, sign=sign)
+        parts = [_result(message, names)] if message.role == "tool" else _parts(message)
+        for number, call in enumerate(message.tool_calls or ()):
+            # Only the first of parallel calls carries a signature.
+            signature = call.signature or (UNSIGNED if sign and number == 0 else None)
+            function = {"id": call.id, "name": call.function.name, "args": arguments(call.function.arguments)}
+            parts.append({"functionCall": function, **filled({"thoughtSignature": signature})})
         if parts and message.role == previous:
             merged[-1]["parts"] += parts
         elif parts:
             merged.append({"role": "model" if message.role == "assistant" else "user", "parts": parts})
             previous = message.role
     return merged
-
-
-def _turn(message: Message, names: Mapping[str, str], *, sign: bool) -> list[Json]:
-    if message.role == "tool":
-        return [_result(message, names)]
-    calls = [_call(call, sign=sign and first == 0) for first, call in enumerate(message.tool_calls or ())]
-    return _parts(message) + calls
-
-
-def _call(call: ToolCall, *, sign: bool) -> Json:
-    """Only the first of parallel calls carries a signature."""
-    function = {"id": call.id, "name": call.function.name, "args": arguments(call.function.arguments)}
-    signature = call.signature or (UNSIGNED if sign else None)
-    return {"functionCall": function, **({"thoughtSignature": signature} if signature else {})}
 
 
 def _result(message: Message, names: Mapping[str, str]) -> Json:
@@ -144,17 +126,9 @@ def _result(message: Message, names: Mapping[str, str]) -> Json:
     response = {
         "id": message.tool_call_id,
         "name": names.get(message.tool_call_id, message.tool_call_id),
-        "response": _object(text),
+        "response": as_object(text, "output"),
     }
     return {"functionResponse": {**response, "parts": media} if media else response}
-
-
-def _object(text: str) -> Json:
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return {"output": text}
-    return found if isinstance(found, dict) else {"output": text}
 
 
 def _parts(message: Message) -> list[Json]:
@@ -204,12 +178,14 @@ def encode(call: Call) -> UpstreamRequest:
     control = _possible(applied(call), call.target.model.thinking)
     config = _generation(call, chat, control, own)
     sign = call.target.model.thinking.contract is Contract.LEVEL
+    rules = (message for message in chat.messages if message.role in ("system", "developer"))
+    system = [part for message in rules for part in _parts(message)]
     body = {
         **own,
         "contents": contents(chat.messages, sign=sign),
         **filled(
             {
-                "systemInstruction": _system(chat),
+                "systemInstruction": {"parts": system} if system else None,
                 "tools": _tools(chat),
                 "toolConfig": _tool_config(chat, own),
                 "generationConfig": config or None,
@@ -219,22 +195,11 @@ def encode(call: Call) -> UpstreamRequest:
     }
     text = _stated(control, config.get("thinkingConfig"))
     dropped = tuple(call.body.keys() & (refuses | _UNSAID))
-    return UpstreamRequest("POST", _path(call), _headers(call), msgspec.json.encode(body), text, dropped=dropped)
-
-
-def _path(call: Call) -> str:
     verb = "streamGenerateContent?alt=sse" if call.stream else "generateContent"
-    return f"/v1beta/models/{quote(call.target.model.name)}:{verb}"
-
-
-def _headers(call: Call) -> tuple[tuple[str, str], ...]:
+    path = f"/v1beta/models/{quote(call.target.model.name)}:{verb}"
     key = {"x-goog-api-key": call.target.api_key.reveal()} if call.target.api_key else {}
-    return tuple({"content-type": "application/json", **key, **call.target.headers}.items())
-
-
-def _system(chat: Chat) -> Json | None:
-    parts = system(chat.messages)
-    return {"parts": parts} if parts else None
+    headers = tuple({"content-type": "application/json", **key, **call.target.headers}.items())
+    return UpstreamRequest("POST", path, headers, msgspec.json.encode(body), text, dropped=dropped)
 
 
 def _generation(call: Call, chat: Chat, control: Applied, own: Json) -> Json:
@@ -253,15 +218,10 @@ def _generation(call: Call, chat: Chat, control: Applied, own: Json) -> Json:
         "responseLogprobs": chat.logprobs,
         "logprobs": chat.top_logprobs if chat.logprobs else None,
         "thinkingConfig": _thinking(control),
-        **_format(chat),
+        "responseMimeType": "application/json" if chat.schema is not None or chat.wants_object else None,
+        "responseJsonSchema": None if chat.schema is None else cleaned(chat.schema),
     }
     return {**given, **filled(wanted)}
-
-
-def _format(chat: Chat) -> Json:
-    if chat.schema is not None:
-        return {"responseMimeType": "application/json", "responseJsonSchema": cleaned(chat.schema)}
-    return {"responseMimeType": "application/json"} if chat.wants_object else {}
 
 
 def _possible(control: Applied, thinking: Thinking) -> Applied:
@@ -318,13 +278,9 @@ def _declaration(function: Json) -> Json:
 def _tool_config(chat: Chat, own: Json) -> Json | None:
     if not chat.tools or (choice := chat.choice) is None:
         return None
-    given = native(own, "toolConfig") or {}
-    return {**given, "functionCallingConfig": _calling(choice)}
-
-
-def _calling(choice: ToolChoice) -> Json:
-    """VALIDATED is "auto" within some functions; AUTO takes no names."""
-    if not choice.names:
-        return {"mode": _MODES.get(choice.mode, "AUTO")}
-    mode = "ANY" if choice.mode == "required" else "VALIDATED"
-    return {"mode": mode, "allowedFunctionNames": list(choice.names)}
+    calling: Json = {"mode": _MODES.get(choice.mode, "AUTO")}
+    if choice.names:
+        # VALIDATED is "auto" within some functions; AUTO takes no names.
+        mode = "ANY" if choice.mode == "required" else "VALIDATED"
+        calling = {"mode": mode, "allowedFunctionNames": list(choice.names)}
+    return {**(native(own, "toolConfig") or {}), "functionCallingConfig": calling}

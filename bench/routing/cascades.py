@@ -17,7 +17,7 @@ from bench.routing.online import ORDERS, Estimated, estimated
 from router.types.attempt import PASSED
 from router.types.price import NANO_PER_USD
 from router.types.request import Classification
-from router.worth import RHO, best_pair, both_pass, cascade_value, failure_priced
+from router.worth import RHO, both_pass, cascade_value, failure_priced
 from tools.priors.outcomes import Known
 
 ALONE = -1
@@ -71,7 +71,8 @@ def _choose(p: Floats, hoped: Floats, cost: Floats, price: float, rho: float) ->
     """`hoped`: chances that count for a first target, whose failure is seen and costs no more than its price."""
     alone = failure_priced(cost, p, price)
     pairs = _pairs(p, hoped, cost, price, rho)
-    row, column = best_pair(pairs)
+    flat = pairs.reshape(*pairs.shape[:-2], -1).argmin(axis=-1)
+    row, column = np.unravel_index(flat, pairs.shape[-2:])
     single = int(alone.argmin())
     return (int(row), int(column)) if pairs[row, column] < alone[single] else (single, ALONE)
 

@@ -30,7 +30,7 @@ from tools.priors.reader import kendall, metrics, ordered
 
 PRICES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0)
 """USD, of a wrong answer."""
-CAUTION = 0.5
+CAUTION = 0.4
 NEAR = 0.3
 """Two requests cost about the same: at no target do the logarithms of their expected costs differ by more."""
 HARDER = 0.3
@@ -71,6 +71,8 @@ def measure(plot: Path | None = None) -> Report:
         request = anchor.request()
         values.append(reader.outputs(difficulty.numbers(asked(request), reader.groups))[0])
         seen.append(classified(request))
+        if (reading := seen[-1].reading) is not None:
+            values[-1][difficulty.OUTPUT_OUT] = np.log(reading.output)
         forecasts.append(forecaster.forecast(targets, request, seen[-1], 0))
     chosen = np.array([choices(targets, seen, forecasts, price) for price in PRICES])
     counts = np.array([np.bincount(row, minlength=len(targets)) for row in chosen])

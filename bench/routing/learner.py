@@ -22,7 +22,7 @@ from tools.priors.outcomes import Known
 EAGER, SETTLED = 3_000.0, 300.0
 """Requests within which a trial must pay for itself: of the first `FIRST`, and of those after them."""
 FIRST = 300
-CAUTION = 0.5
+CAUTION = 0.4
 """As `cost_of_pass` has it."""
 COST_NOISE = 0.3
 """Variance of the logarithm of one cost, given its text and target."""
@@ -116,6 +116,7 @@ class Learner:
             first_ms=none,
             total_ms=none,
             total_p90_ms=none,
+            cached=none,
             usual_p=self.rates.usual(self._every),
             usual_cost=self._cost(usual) * NANO_PER_USD,
         )

@@ -68,7 +68,8 @@ def _die_with_parent() -> None:
 def _serve(spec: Llamacpp, port: int) -> Any:
     """llama.cpp's server, listening; it serves from threads of its own for as long as the object lives."""
     path = model_path(spec)
-    _check_free(port)
+    if reason := taken(port):
+        raise EngineError(f"can't listen on {HOST}:{port}: {reason}")
     try:
         import xllamacpp
     except ModuleNotFoundError as error:
@@ -99,13 +100,15 @@ def model_path(spec: Llamacpp) -> Path:
     return path
 
 
-def _check_free(port: int) -> None:
+def taken(port: int) -> str:
+    """Why no engine can listen on a port; empty: one can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            raise EngineError(f"can't listen on {HOST}:{port}: {error.strerror}") from error
+            return error.strerror or type(error).__name__
+    return ""
 
 
 def _parameters(xllamacpp: Any, spec: Llamacpp, path: Path, port: int) -> Any:

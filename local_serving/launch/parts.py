@@ -19,7 +19,12 @@ def joined(file: str, parts: Parts) -> Path:
     folder = Path(os.environ.get("LOWPASS_HOME") or "~/.lowpass").expanduser() / "models"
     path = folder / f"{parts.sha256[:12]}-{file}"
     if not path.is_file():
-        pieces = [_piece(piece) for piece in _installed(parts)]
+        # Packages are located, not imported: only their files are wanted.
+        packages = dict.fromkeys(piece.partition("/")[0] for piece in parts.pieces)
+        missing = [package.replace("_", "-") for package in packages if find_spec(package) is None]
+        if missing:
+            raise EngineError(f"the packages of its model are missing: pip install {' '.join(missing)}")
+        pieces = [_piece(piece) for piece in parts.pieces]
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _join(pieces, path, parts.sha256)
@@ -27,15 +32,6 @@ def joined(file: str, parts: Parts) -> Path:
             remedy = "free some space, or set LOWPASS_HOME to a folder with more"
             raise EngineError(f"can't write {path}: {error.strerror}: {remedy}") from error
     return path
-
-
-def _installed(parts: Parts) -> tuple[str, ...]:
-    """The pieces. Their packages are located, not imported: only their files are wanted."""
-    packages = dict.fromkeys(piece.partition("/")[0] for piece in parts.pieces)
-    missing = [package.replace("_", "-") for package in packages if find_spec(package) is None]
-    if missing:
-        raise EngineError(f"the packages of its model are missing: pip install {' '.join(missing)}")
-    return parts.pieces
 
 
 def _piece(piece: str) -> Path:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from local_serving.launch import vllm
+from local_serving.launch.llamacpp import HOST
 from local_serving.served import gpus
 from local_serving.spec.spec import EngineError, Llamacpp, Vllm
 
-HOST = "127.0.0.1"
 SETTING = "LOWPASS_VLLM_PYTHON"
 Launched = Llamacpp | Vllm
 """Specs of engines that lowpass starts."""
@@ -45,14 +45,19 @@ def recipe(spec: Launched, replica: int, port: int, place: Place) -> Recipe:
     """Raises `EngineError`: what is missing, and the remedy."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     if isinstance(spec, Llamacpp):
-        return _llamacpp(spec, port, passed)
+        program = (sys.executable, "-P", "-m", "local_serving.launch.llamacpp")
+        line = (*program, msgspec.json.encode(spec).decode(), str(port))
+        return Recipe(line, {**passed, "PYTHONPATH": os.pathsep.join(sys.path)})
     python = _interpreter(spec, place.python)
     _check(spec)
-    visible = passed.get("CUDA_VISIBLE_DEVICES", "")
-    return Recipe(
-        (python, *vllm.command(spec, HOST, port)),
-        {**passed, **_visible(spec, replica, visible), **vllm.environment(spec, place.folder), **_filled_in(spec)},
-    )
+    environment = {**passed, **vllm.environment(spec, place.folder)}
+    if spec.gpu:
+        visible = share(spec, replica, passed.get("CUDA_VISIBLE_DEVICES", ""))
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible)
+    # The spec's own, "${NAME}" replaced by our variable of that name: tokens are in no file then.
+    for name, text in spec.environment.items():
+        environment[name] = _REFERENCE.sub(lambda found: _variable(spec, found[1]), text)
+    return Recipe((python, *vllm.command(spec, HOST, port)), environment)
 
 
 def share(spec: Vllm, replica: int, visible: str) -> tuple[str, ...]:
@@ -68,26 +73,10 @@ def share(spec: Vllm, replica: int, visible: str) -> tuple[str, ...]:
     return listed[replica * each : (replica + 1) * each]
 
 
-def _llamacpp(spec: Llamacpp, port: int, passed: Mapping[str, str]) -> Recipe:
-    line = (sys.executable, "-P", "-m", "local_serving.launch.llamacpp", msgspec.json.encode(spec).decode(), str(port))
-    return Recipe(line, {**passed, "PYTHONPATH": os.pathsep.join(sys.path)})
-
-
-def _visible(spec: Vllm, replica: int, visible: str) -> dict[str, str]:
-    return {"CUDA_VISIBLE_DEVICES": ",".join(share(spec, replica, visible))} if spec.gpu else {}
-
-
-def _filled_in(spec: Vllm) -> dict[str, str]:
-    """The spec's own environment, "${NAME}" replaced by our variable of that name: tokens are in no file then."""
-    own = spec.environment.items()
-    return {name: _REFERENCE.sub(lambda found: _variable(spec, found[1]), text) for name, text in own}
-
-
 def _variable(spec: Vllm, name: str) -> str:
     if name not in os.environ:
-        raise EngineError(
-            f"{name} is not set, and the `environment` of {spec.name} names it: set it, or correct the spec"
-        )
+        what = f"{name} is not set, and the `environment` of {spec.name} names it"
+        raise EngineError(f"{what}: set it, or correct the spec")
     return os.environ[name]
 
 

@@ -11,18 +11,19 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Literal
+from typing import IO, Literal
 
 import msgspec
 from msgspec import Struct
 
 from local_serving.spec.spec import Cost, EngineError, EngineSpec
 from local_serving.watch import read as watch_read
-from router.types.target import EngineState, Load, Status
+from router.types.target import EngineState, Status
 
 # Which engines run for this home folder, and whose they are: a file for each, and a lock that ends with its owner.
 
 _GONE = "gone"
+_PATIENCE_S = 2.0
 Owner = Literal["serve", "up"]
 """`lowpass serve`, whose engines end with it; `lowpass local up`."""
 
@@ -56,29 +57,20 @@ class Record(Struct, frozen=True, kw_only=True):
         return not self.ended and alive(self.process)
 
 
-class Claim:
-    """The right to run an engine; held until `release` or the end of this process, however that comes."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        os.close(self._descriptor)
-
-
-def claim(folder: Path, name: str) -> Claim | None:
-    """None: another process has it. Raises `EngineError`."""
+def claim(folder: Path, name: str) -> IO[bytes] | None:
+    """The right to run an engine, held until this file is closed or this process ends, however that comes. None:
+    another process has it. Raises `EngineError`."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.fdopen(os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600), "wb")
     except OSError as error:
         raise EngineError(f"can't write {folder}: {error.strerror}; set LOWPASS_HOME") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(descriptor)
+        lock.close()
         return None
-    return Claim(descriptor)
+    return lock
 
 
 def read(folder: Path, name: str) -> Record | None:
@@ -127,7 +119,7 @@ def alive(one: Process) -> bool:
     return _started(one.pid) == one.started != _GONE
 
 
-def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int:
+def end_leftovers(children: tuple[Process, ...]) -> int:
     """Kills what is left of engines whose owner and guardian were killed; how many groups that were. Blocks.
 
     A group outlives its leader, and nobody gets a group's number while it has members. So a group whose leader is
@@ -142,7 +134,7 @@ def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int
     for group in groups:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
-    deadline = monotonic() + patience_s
+    deadline = monotonic() + _PATIENCE_S
     while any(members(group) for group in groups) and monotonic() < deadline:
         sleep(0.01)
     return len(groups)
@@ -175,8 +167,6 @@ def _started(pid: int) -> str:
 
 # How the engines of a home folder stand: what their owners write of them, and what they say themselves.
 
-_PATIENCE_S = 2.0
-
 
 class Standing(Struct, frozen=True, kw_only=True):
     """`memory`: bytes, of all its processes, shared ones in shares (PSS). None: not known."""
@@ -195,21 +185,18 @@ class Standing(Struct, frozen=True, kw_only=True):
 
 
 def standing(one: Record) -> Sequence[Standing]:
-    return asyncio.run(_standing(one))
+    async def rows() -> Sequence[Standing]:
+        return await asyncio.gather(*(_row(one, state) for state in one.states))
+
+    return asyncio.run(rows())
 
 
-async def _standing(one: Record) -> Sequence[Standing]:
-    loads = await asyncio.gather(*(_load(one, state) for state in one.states))
-    return [_row(one, state, load) for state, load in zip(one.states, loads, strict=True)]
-
-
-async def _load(one: Record, state: EngineState) -> Load | None:
-    busy = one.owned and state.status in (Status.READY, Status.DRAINING)
-    return await watch_read(state.url, one.kind, _PATIENCE_S) if busy else None
-
-
-def _row(one: Record, state: EngineState, load: Load | None) -> Standing:
+async def _row(one: Record, state: EngineState) -> Standing:
     killed = not one.owned and not one.ended
+    serves = one.owned and state.status in (Status.READY, Status.DRAINING)
+    load = await watch_read(state.url, one.kind, _PATIENCE_S) if serves else None
+    group = members(state.pid) if one.owned and state.pid else ()
+    sizes = [size for pid in group if (size := _pss(pid)) is not None]
     return Standing(
         engine=one.name,
         replica=state.replica,
@@ -219,15 +206,10 @@ def _row(one: Record, state: EngineState, load: Load | None) -> Standing:
         pid=state.pid if one.owned else None,
         restarts=state.restarts,
         last_error="its owner was killed" if killed else state.last_error,
-        memory=_memory(state.pid) if one.owned and state.pid else None,
+        memory=sum(sizes) if sizes else None,
         running=load.running if load else None,
         waiting=load.waiting if load else None,
     )
-
-
-def _memory(group: int) -> int | None:
-    sizes = [_pss(pid) for pid in members(group)]
-    return sum(size for size in sizes if size is not None) if any(size is not None for size in sizes) else None
 
 
 def _pss(pid: int) -> int | None:

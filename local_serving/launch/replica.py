@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import signal
-import ssl
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Callable, Collection
@@ -13,18 +12,22 @@ from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from textwrap import shorten
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
+import yaml
+from msgspec import Struct
 
+from local_serving import watch
 from local_serving.launch import guardian
 from local_serving.launch.recipe import Launched, Place, recipe
 from local_serving.launch.vllm import DRAIN_S, names
 from local_serving.spec.spec import EngineError, Llamacpp, Vllm
+from local_serving.watch import LIMIT_S, Reply, ask
 from router.types.target import SERVING, EngineState, Status
 
-# What engines say while they start → why they don't, and what to do about it; and how little of it is kept later.
+# What engines say while they start → why they don't, and what to do about it (`causes.yaml`); and how little of it is
+# kept later.
 
 _LINE_CHARS, _KNOWN_CHARS = 300, 160
 _PREFIX = re.compile(r"^(?:\([^)]*\)\s*)?(?:(?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\]\s*)?")
@@ -37,59 +40,13 @@ _EXCEPTION = re.compile(r"^(?:[a-z_0-9]+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b")
 _VAGUE = ("Engine core initialization failed", "WorkerProc initialization failed", "See root cause above")
 
 
-class Cause(NamedTuple):
-    """`said`: any of these in a line means it."""
-
+class Cause(Struct, frozen=True):
     said: tuple[str, ...]
     remedy: str
 
 
-_MEMORY = "it does not fit into memory: lower `context`, `parallel` or `memory`, or see `lowpass local plan`"
-_GPU = "it finds no GPU it can use: see `nvidia-smi`, the spec's `gpus`, and for what its vLLM was built"
-_CAUSES = (
-    Cause(
-        ("No module named 'vllm'", "No module named vllm"),
-        "that environment has no vLLM: install it there, or name another by `python` or LOWPASS_VLLM_PYTHON",
-    ),
-    Cause(
-        (
-            *("No available memory for the cache blocks", "Free memory on device", "desired CPU memory utilization"),
-            *("KV cache is needed, which is larger", "OutOfMemoryError", "CUDA out of memory", "std::bad_alloc"),
-            *("Cannot allocate memory", "MemoryError", "DefaultCPUAllocator: can't allocate"),
-        ),
-        _MEMORY,
-    ),
-    Cause(
-        (
-            *("No CUDA GPUs are available", "Failed to infer device type", "libcuda.so", "libcudart.so"),
-            *("Found no NVIDIA driver", "no CUDA-capable device", "NVML Shared Library", "invalid device ordinal"),
-        ),
-        _GPU,
-    ),
-    Cause(("invalid tool call parser",), "vLLM has no such parser of tool calls: set `tools` to one that it names"),
-    Cause(("invalid reasoning parser",), "vLLM has no such parser of thoughts: set `reasoning.parser` to one of those"),
-    Cause(
-        ("Unknown quantization method", "does not match the quantization", "quantization is currently not supported"),
-        "set `quantization` to what the checkpoint is stored in, or leave it out",
-    ),
-    Cause(("greater than the derived max_model_len",), "the model's own context is shorter: lower `context`"),
-    Cause(
-        ("Address already in use", "address already in use"),
-        "another program has its port: stop that program, or start again",
-    ),
-    Cause(
-        (
-            *("is not a valid model identifier", "Repo id must be", "Invalid repository ID", "Can't load the config"),
-            *("LocalEntryNotFoundError", "RepositoryNotFoundError", "Cannot find an appropriate cached snapshot"),
-        ),
-        "there is no such model: set `path` to its folder, or to its id on the model hub",
-    ),
-    Cause(
-        ("unrecognized arguments", "invalid choice:"),
-        "its vLLM does not know that: lowpass speaks to vLLM 0.32; look at `arguments`, or install that version",
-    ),
-    Cause(("Sleep mode is not supported",), "it can't sleep here: leave out `sleep_after_s`"),
-)
+_KNOWN = yaml.load(Path(__file__).with_name("causes.yaml").read_text("utf-8"), yaml.CSafeLoader)
+_CAUSES = msgspec.convert(_KNOWN, tuple[Cause, ...])
 
 
 class Said:
@@ -138,34 +95,20 @@ def discreet(line: str) -> str:
 
 # What an engine says of itself over HTTP: whether it is well, what it serves, how much it has to do.
 
-LIMIT_S = 5.0
-"""An engine whose processes are busy with long prompts takes seconds to say that it is well."""
-_MOST_BYTES = 4_000_000
-_GAUGES = (
-    *("vllm:num_requests_running", "vllm:num_requests_waiting"),
-    *("llamacpp:requests_processing", "llamacpp:requests_deferred"),
-)
-
-
-class Reply(NamedTuple):
-    status: int
-    """0: that was not HTTP."""
-    body: bytes
-
 
 class Stranger(Exception):
     """Something answers there, and it is not the engine; says what."""
 
 
-class _Model(msgspec.Struct):
+class _Model(Struct):
     id: str
 
 
-class _Models(msgspec.Struct):
+class _Models(Struct):
     data: list[_Model]
 
 
-class _Load(msgspec.Struct):
+class _Load(Struct):
     server_load: int
 
 
@@ -194,53 +137,12 @@ async def well(url: str) -> bool:
         return False
 
 
-async def busy(url: str) -> int | None:
-    """Requests in it, running and waiting; None: it does not say."""
-    try:
-        metrics = await ask(url, "/metrics")
-    except OSError:
-        return None
-    return _gauged(metrics.body.decode(errors="replace")) if metrics.status == 200 else None
-
-
 async def calls(url: str) -> int:
     """Requests that have reached vLLM's server and are not answered, those included that wait while it sleeps."""
     try:
         return msgspec.json.decode((await ask(url, "/load")).body, type=_Load).server_load
     except (OSError, msgspec.MsgspecError):
         return 0
-
-
-async def ask(url: str, path: str, method: str = "GET", limit_s: float = LIMIT_S) -> Reply:
-    """`path` is of the server's root, whatever the base URL's. Raises `OSError`, and so `TimeoutError`."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    # As HTTP/1.0, so that the answer is not chunked and ends with the connection.
-    root = parts.path.rstrip("/").removesuffix("/v1")
-    head = f"{method} {root}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\nContent-Length: 0\r\n\r\n"
-    async with asyncio.timeout(limit_s):
-        secure = ssl.create_default_context() if parts.scheme == "https" else None
-        reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=secure)
-        try:
-            writer.write(head.encode())
-            return _reply(await _all(reader))
-        finally:
-            writer.close()
-
-
-async def _all(reader: asyncio.StreamReader) -> bytes:
-    answer = b""
-    while len(answer) < _MOST_BYTES and (piece := await reader.read(65536)):
-        answer += piece
-    return answer
-
-
-def _reply(answer: bytes) -> Reply:
-    head, _, body = answer.partition(b"\r\n\r\n")
-    words = head.split(None, 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        return Reply(0, b"")
-    return Reply(int(words[1]), body)
 
 
 def _named(models: Reply) -> set[str] | None:
@@ -258,11 +160,6 @@ def _answered(url: str, models: Reply, served: set[str] | None, names: Collectio
         return f"{where} answered by something else: its /v1/models ({models.status}) is no list of models"
     has = ", ".join(sorted(served)[:5]) or "nothing"
     return f"{where} answered by something else: it serves {has}, not {', '.join(names)}"
-
-
-def _gauged(metrics: str) -> int | None:
-    lines = [line for line in metrics.splitlines() if line.split("{")[0].split(" ")[0] in _GAUGES]
-    return sum(int(float(line.split()[-1])) for line in lines) if lines else None
 
 
 # One supervised replica of an engine: a child process on a port of its own, started again whenever it ends.
@@ -319,29 +216,20 @@ class Replica:
             self._stopping.set()
             self._update(status=Status.DRAINING)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._idle(), limit_s)
+                async with asyncio.timeout(limit_s):
+                    while await self._busy():  # noqa: ASYNC110 - another process knows it
+                        await asyncio.sleep(_BUSY_EVERY_S)
         await self.stop()
 
-    async def _idle(self) -> None:
-        while await busy(self.url):  # noqa: ASYNC110 - another process knows it
-            await asyncio.sleep(_BUSY_EVERY_S)
-
-    async def sleep(self) -> None:
-        """Gives back the memory of its GPU (vLLM's sleep mode). What it works on is finished first."""
-        await self._order("/sleep?level=1&mode=wait", Status.SLEEPING)
-
-    async def wake(self) -> None:
-        """Raises `EngineError` when it does not."""
-        await self._order("/wake_up", Status.READY)
+    async def _busy(self) -> int:
+        """Requests in it, running and waiting; 0 also where it does not say."""
+        load = await watch.read(self.url, watch.words_of(self.spec), LIMIT_S)
+        return load.running + load.waiting if load else 0
 
     async def _order(self, path: str, then: Status) -> None:
-        try:
-            reply = await ask(self.url, path, "POST", limit_s=60)
-        except OSError as error:
-            raise self.error(f"does not answer {path.partition('?')[0]}") from error
-        if reply.status != 200:
-            raise self.error(f"answered {path.partition('?')[0]} with {reply.status}")
-        self._update(status=then)
+        with suppress(OSError):
+            if (await ask(self.url, path, "POST", limit_s=60)).status == 200:
+                self._update(status=then)
 
     async def _keep_alive(self) -> None:
         delay_s = _FIRST_DELAY_S
@@ -378,7 +266,7 @@ class Replica:
 
     async def _spawn(self) -> Process:
         """Its own session keeps a Ctrl-C in the terminal from it; the pipe to its stdin ends with this process."""
-        command, environment = recipe(self.spec, self.number, self._port(), self._place)
+        command, environment = recipe(self.spec, self.number, urlsplit(self.url).port or 0, self._place)
         try:
             process = self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", guardian.__file__, *command),
@@ -428,48 +316,42 @@ class Replica:
             self._verdict = f"{stranger}: stop that, or start again"
         else:
             self._served_from = loop.time()
-            self._serves(self._served_from - started)
+            start_s = self._served_from - started
+            self._log.info("serves %s on %s after %.1f s, pid %s", self.spec.model, self.url, start_s, self._engine)
+            self._update(status=Status.READY)
             await self._until_it_hangs()
             self._verdict = f"killed, since /health failed {HUNG_AFTER} times in a row"
         self._kill()
 
     async def _until_it_serves(self) -> None:
+        own = (self.spec.model,) if isinstance(self.spec, Llamacpp) else names(self.spec)
         while True:
             with suppress(OSError):
-                if await serves(self.url, self._names()):
+                if await serves(self.url, own):
                     return
             await asyncio.sleep(_PROBE_EVERY_S)
 
     async def _until_it_hangs(self) -> None:
         """Beside that: one that may sleep does so when idle, and wakes when called."""
-        failures, idle_s, naps_s = 0, 0.0, self._naps_s()
+        failures, idle_s = 0, 0.0
+        naps_s = self.spec.sleep_after_s if isinstance(self.spec, Vllm) and self.spec.gpu else 0
         pause_s = _NAP_LOOK_S if naps_s else HEALTH_EVERY_S
         while failures < HUNG_AFTER:
             await asyncio.sleep(pause_s)
             failures = 0 if await well(self.url) else failures + 1
             if naps_s and not failures:
-                rests = self.state.status is Status.READY and not await busy(self.url)
+                rests = self.state.status is Status.READY and not await self._busy()
                 idle_s = idle_s + pause_s if rests else 0.0
-                with suppress(EngineError):
-                    await self._nap(idle_s >= naps_s)
+                await self._nap(idle_s >= naps_s)
 
     async def _nap(self, idle: bool) -> None:
-        """Calls that were lost stay counted (by vLLM), so it wakes when there are more than there were."""
+        """Gives back the memory of its GPU (vLLM's sleep mode), once what it works on is finished. Calls that were lost
+        stay counted (by vLLM), so it wakes when there are more than there were."""
         if self.state.status is Status.READY and idle:
             self._calls = await calls(self.url)
-            await self.sleep()
+            await self._order("/sleep?level=1&mode=wait", Status.SLEEPING)
         elif self.state.status is Status.SLEEPING and await calls(self.url) > self._calls:
-            await self.wake()
-
-    def _naps_s(self) -> int:
-        return self.spec.sleep_after_s if isinstance(self.spec, Vllm) and self.spec.gpu else 0
-
-    def _names(self) -> tuple[str, ...]:
-        return (self.spec.model,) if isinstance(self.spec, Llamacpp) else names(self.spec)
-
-    def _serves(self, start_s: float) -> None:
-        self._log.info("serves %s on %s after %.1f s, pid %s", self.spec.model, self.url, start_s, self._engine)
-        self._update(status=Status.READY)
+            await self._order("/wake_up", Status.READY)
 
     def _ended(self, reason: str) -> None:
         if self._stopping.is_set():
@@ -499,13 +381,6 @@ class Replica:
                 os.killpg(self._engine, signal.SIGKILL)
         else:
             self._signal_guardian(signal.SIGKILL)
-
-    def _port(self) -> int:
-        return urlsplit(self.url).port or 0
-
-    def error(self, what: str) -> EngineError:
-        reason = f": {self.state.last_error}" if self.state.last_error else ""
-        return EngineError(f"local engine {self.spec.name} {what}{reason} (log: {self.log_path})")
 
 
 def _log_file(path: Path) -> RotatingFileHandler:

@@ -1,7 +1,6 @@
 """The supervisor of all engines of a gateway, and engines that others run."""
 
 import asyncio
-import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -13,7 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from local_serving.launch import record, replica
-from local_serving.launch.recipe import HOST, Launched, Place
+from local_serving.launch.llamacpp import HOST, taken
+from local_serving.launch.recipe import Launched, Place
 from local_serving.launch.record import Owner, Record
 from local_serving.launch.replica import Replica
 from local_serving.served import served
@@ -39,7 +39,7 @@ class Engine:
         if self._claim and before:
             record.end_leftovers(before.children)
         known = before.urls if before and before.digest == self._digest else ()
-        free = not self._claim or all(_bindable(urlsplit(url).port or 0) for url in known)
+        free = not self._claim or not any(taken(urlsplit(url).port or 0) for url in known)
         self.urls = known if known and free else _addresses(spec.replicas)
         self._replicas: tuple[Replica, ...] = ()
         self._followed: Sequence[EngineState] = self._all(Status.STARTING)
@@ -71,12 +71,6 @@ class Engine:
         """Requests in progress have `limit_s` to finish; then it is stopped."""
         await self._end(one.drain(limit_s) for one in self._replicas)
 
-    def replica(self, number: int) -> Replica:
-        """Raises `EngineError` where this process does not run it."""
-        if number >= len(self._replicas):
-            raise EngineError(f"replica {number} of {self.spec.name} is not run by this process")
-        return self._replicas[number]
-
     def error(self, what: str) -> EngineError:
         reason = next((f": {state.last_error}" for state in self.states if state.last_error), "")
         return EngineError(f"local engine {self.spec.name} {what}{reason} (log: {self._log(0)})")
@@ -88,7 +82,7 @@ class Engine:
         await asyncio.gather(*ends)
         if self._claim:
             self._write(ended=True)
-            self._claim.release()
+            self._claim.close()
             self._claim = None
 
     def _run(self) -> None:
@@ -156,18 +150,8 @@ class Engine:
 def _addresses(count: int) -> tuple[str, ...]:
     """Base URLs of free ports, below those that the system gives away: one of these may be taken before the engine
     listens on it."""
-    free = (port for port in sample(OWN_PORTS, len(OWN_PORTS) // 8) if _bindable(port))
+    free = (port for port in sample(OWN_PORTS, len(OWN_PORTS) // 8) if not taken(port))
     return tuple(f"http://{HOST}:{port}/v1" for port in islice(free, count))
-
-
-def _bindable(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
 
 
 # Servers that somebody else runs: never started or stopped, only asked whether they serve.
@@ -207,9 +191,6 @@ class Watched:
     async def drain(self, limit_s: float) -> None:
         """It goes on without us."""
         await self.stop()
-
-    def replica(self, number: int) -> Replica:
-        raise EngineError(f"{self.spec.name} is run by somebody else: drain or wake it there")
 
     def error(self, what: str) -> EngineError:
         reason = next((f": {state.last_error}" for state in self._states if state.last_error), "")
@@ -322,14 +303,9 @@ class Supervisor:
             await self.stop()
             raise
 
-    async def drain(self, name: str, replica: int | None = None, limit_s: float = DRAIN_S) -> None:
-        """DRAINING while it finishes what it has, for `limit_s` at most; then it is stopped. Raises `EngineError`."""
-        engine = self._engine(name)
-        await (engine.drain(limit_s) if replica is None else engine.replica(replica).drain(limit_s))
-
-    async def wake(self, name: str, replica: int = 0) -> None:
-        """At once; it also wakes by itself when requests reach it. Raises `EngineError`."""
-        await self._engine(name).replica(replica).wake()
+    async def drain(self, name: str) -> None:
+        """DRAINING while it finishes what it has, for `DRAIN_S` at most; then it is stopped. Raises `EngineError`."""
+        await self._engine(name).drain(DRAIN_S)
 
     async def stop(self) -> None:
         """SIGTERM to every engine, SIGKILL to the group of what is left later; returns when all children are gone."""

@@ -44,16 +44,13 @@ def names(spec: Vllm) -> tuple[str, ...]:
 
 def environment(spec: Vllm, home: Path) -> dict[str, str]:
     """Beside PATH and the like. `home`: the folder for what it keeps on disk, of all engines."""
+    on_cpu = {"VLLM_CPU_KVCACHE_SPACE": str(spec.cpu_cache_gib or 1), "VLLM_CPU_OMP_THREADS_BIND": "auto"}
     return {
         **_PRIVATE,
         **_caches(home),
         "PYTHONUNBUFFERED": "1",
         **(_OFFLINE if Path(spec.path).is_absolute() else {}),
-        **(
-            {}
-            if spec.gpu
-            else {"VLLM_CPU_KVCACHE_SPACE": str(spec.cpu_cache_gib or 1), "VLLM_CPU_OMP_THREADS_BIND": "auto"}
-        ),
+        **({} if spec.gpu else on_cpu),
         **({"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"} if spec.adapters else {}),
         **({"VLLM_SERVER_DEV_MODE": "1"} if _sleeps(spec) else {}),
         **spec.environment,
@@ -86,10 +83,8 @@ def _spread(spec: Vllm) -> Iterator[str]:
     if spread.data > 1:
         yield from ("--data-parallel-backend", spread.backend)
     if spread.data > 1 and spec.adapters:
-        yield from (
-            "--api-server-count",
-            "1",
-        )  # several API servers can't load adapters at run time: it would not start
+        # Several API servers can't load adapters at run time: it would not start.
+        yield from ("--api-server-count", "1")
     if spread.expert:
         yield "--enable-expert-parallel"
 

@@ -39,7 +39,7 @@ def of_config(config: Config) -> Architecture:
         parameters_b=(shared + sum(block.parameters for block in blocks)) / 1e9,
         active_b=(shared + sum(block.active for block in blocks)) / 1e9,
         experts=_experts(config),
-        experts_active=_active(config) if _experts(config) else 0,
+        experts_active=int(config["num_experts_per_tok"]) if _experts(config) else 0,
         tied=tied,
         hidden=config["hidden_size"],
         vocabulary=config["vocab_size"],
@@ -143,10 +143,6 @@ def _experts(config: Config) -> int:
     return int(next((config[name] for name in names if config.get(name)), 0))
 
 
-def _active(config: Config) -> int:
-    return int(config["num_experts_per_tok"])
-
-
 def _feed_forward(config: Config, index: int) -> _Layer:
     hidden, experts = config["hidden_size"], _experts(config)
     if not experts or _is_dense(config, index):
@@ -154,7 +150,7 @@ def _feed_forward(config: Config, index: int) -> _Layer:
         return _Layer(dense, dense)
     one = 3 * hidden * (config.get("moe_intermediate_size") or config["intermediate_size"])
     always = hidden * experts + 3 * hidden * _shared_width(config)
-    return _Layer(always + experts * one, always + _active(config) * one)
+    return _Layer(always + experts * one, always + int(config["num_experts_per_tok"]) * one)
 
 
 def _is_dense(config: Config, index: int) -> bool:
@@ -258,7 +254,11 @@ def _tensor(file: BinaryIO) -> tuple[str, tuple[int, ...]]:
 def architecture(spec: Vllm) -> Architecture:
     """Raises `EngineError` where nothing says it, or the model's folder is missing."""
     if spec.architecture is not None:
-        return _whole(spec.name, spec.architecture)
+        for key in ("attention", "hidden", "vocabulary"):
+            if not getattr(spec.architecture, key):
+                what = f"`architecture` has no {key}"
+                raise EngineError(f"{spec.name}: {what}: add it as the model's config.json has it")
+        return spec.architecture
     if not spec.path.startswith("/"):
         remedy = "add `architecture` to its spec, or set `path` to a folder that has the model"
         raise EngineError(f"{spec.name}: {spec.path} is an id on a hub, which is not asked: {remedy}")
@@ -271,20 +271,11 @@ def _of_folder(name: str, folder: Path) -> Architecture:
     try:
         return of_config(msgspec.json.decode((folder / "config.json").read_bytes()))
     except OSError as error:
-        raise EngineError(
-            f"{name}: {folder}/config.json can't be read: {error.strerror}: copy the whole model"
-        ) from None
+        what = f"{folder}/config.json can't be read: {error.strerror}"
+        raise EngineError(f"{name}: {what}: copy the whole model") from None
     except (KeyError, TypeError, AttributeError, msgspec.DecodeError) as error:
         remedy = "add `architecture` to its spec"
         raise EngineError(f"{name}: {folder}/config.json is of an unknown form ({error}): {remedy}") from None
-
-
-def _whole(name: str, model: Architecture) -> Architecture:
-    """Nothing is left out that a plan goes by."""
-    for key in ("attention", "hidden", "vocabulary"):
-        if not getattr(model, key):
-            raise EngineError(f"{name}: `architecture` has no {key}: add it as the model's config.json has it")
-    return model
 
 
 def of_gguf(name: str, head: Head) -> Architecture:

@@ -6,7 +6,7 @@ from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 from msgspec import Struct, inspect
@@ -19,15 +19,6 @@ Place: TypeAlias = tuple[str | int, ...]
 """Keys and indices that lead to a value."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEPTH = 12
-
-
-class Mark(Protocol):
-    """A place in the text; both count from 0."""
-
-    @property
-    def line(self) -> int: ...
-    @property
-    def column(self) -> int: ...
 
 
 class Mistake(Struct, frozen=True):
@@ -59,10 +50,8 @@ class Document:
         self.root: yaml.Node | None = None
         self.mistakes: list[Mistake] = []
 
-    def report(self, node: yaml.Node | None, what: str, remedy: str) -> None:
-        self.report_mark(node.start_mark if node else None, what, remedy)
-
-    def report_mark(self, mark: Mark | None, what: str, remedy: str) -> None:
+    def report(self, place: yaml.Node | yaml.Event | None, what: str, remedy: str) -> None:
+        mark = place.start_mark if place else None
         line, column = (mark.line, mark.column) if mark else (0, 0)
         self.mistakes.append(Mistake(self.file, line + 1, column + 1, what, remedy))
 
@@ -89,15 +78,14 @@ def parse(path: Path) -> Document:
         if not _too_deep(document, text):
             document.root = yaml.compose(text, Loader=_LOADER)
     except OSError as error:
-        document.report(
-            None, f"the engine's spec can't be read: {error.strerror}", "name a spec that this user may read"
-        )
+        what = f"the engine's spec can't be read: {error.strerror}"
+        document.report(None, what, "name a spec that this user may read")
     except UnicodeDecodeError:
         document.report(None, "this is not UTF-8", "save the file as UTF-8")
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        where = yaml.Node("", "", error.problem_mark or error.context_mark, None)
         what = f"this is not YAML ({error.problem or error.context})"
-        document.report_mark(mark, what, "close every bracket and quote, and put a space after ':'")
+        document.report(where, what, "close every bracket and quote, and put a space after ':'")
     except yaml.YAMLError:
         document.report(None, "this is not YAML (a control character)", "delete it")
     if not document.mistakes and not isinstance(document.root, yaml.MappingNode):
@@ -134,9 +122,9 @@ def _too_deep(document: Document, text: str) -> bool:
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent):
-            document.report_mark(event.start_mark, "an alias ('*')", "write the value out")
+            document.report(event, "an alias ('*')", "write the value out")
         elif depth > _DEPTH:
-            document.report_mark(event.start_mark, "nested too deeply", "flatten it")
+            document.report(event, "nested too deeply", "flatten it")
         if document.mistakes:
             return True
     return False
@@ -182,7 +170,9 @@ def plain(node: yaml.Node, kind: inspect.Type) -> Any:
         case inspect.DecimalType():
             return _price(node)
         case inspect.StrType():
-            return _text(value, kind.pattern)
+            if not isinstance(value, str):
+                return Wrong("text", "put it in quotes")
+            return value if not kind.pattern or re.search(kind.pattern, value) else _PATTERNS[kind.pattern]
         case inspect.LiteralType(values=words):
             return _word(value, [str(word) for word in words])
         case inspect.EnumType(cls=enum):
@@ -207,12 +197,6 @@ def _price(node: yaml.Node) -> Decimal | Wrong:
     except InvalidOperation:
         value = Decimal("NaN")
     return value if value.is_finite() and value >= 0 else Wrong("a price in USD, at least 0", "write it like 2.50")
-
-
-def _text(value: object, pattern: str | None) -> str | Wrong:
-    if not isinstance(value, str):
-        return Wrong("text", "put it in quotes")
-    return value if not pattern or re.search(pattern, value) else _PATTERNS[pattern]
 
 
 def _word(value: object, words: list[str]) -> object:
@@ -255,7 +239,9 @@ class Shape:
         known = self._known(node, (*tag, *fields), place)
         for field in kind.fields:
             if field.required and field.encode_name not in known:
-                self._report_missing(node, (*place, field.encode_name))
+                name, where = field.encode_name, f" in {_dotted(place)}" if place else ""
+                self._document.report(node, f"the key '{name}' is missing{where}", f"add {name}: …")
+                self.dropped.add(str((*place, name)[0]))
         values = self._values({name: (child, fields[name]) for name, child in known.items() if name in fields}, place)
         stand_ins = {field.encode_name: _stand_in(field.type) for field in kind.fields if field.required}
         return stand_ins | tag | values
@@ -278,11 +264,6 @@ class Shape:
                 remedy = did_you_mean(str(key.value), filter(None, names))
                 self._document.report(key, f"unknown key '{key.value}' in {where}", remedy)
         return found
-
-    def _report_missing(self, node: yaml.Node, place: Place) -> None:
-        where = f" in {_dotted(place[:-1])}" if place[1:] else ""
-        self._document.report(node, f"the key '{place[-1]}' is missing{where}", f"add {place[-1]}: …")
-        self.dropped.add(str(place[0]))
 
     def _value(self, node: yaml.Node, kind: inspect.Type, place: Place) -> object:
         """None where it is not of its kind, which is told."""

@@ -59,10 +59,6 @@ NEEDS = {
 }
 
 
-def _served(spec: Vllm | External) -> Iterator[Finding]:
-    yield from _twice("served", spec.served, "name")
-
-
 def _twice(key: str, names: Sequence[str], noun: str) -> Iterator[Finding]:
     for name, times in Counter(names).items():
         if times > 1:
@@ -117,9 +113,8 @@ def _parsers(spec: Vllm) -> Iterator[Finding]:
     """Plug-ins bring parsers of their own."""
     plugged = " ".join(spec.arguments)
     if spec.reasoning and "--reasoning-parser-plugin" not in plugged:
-        yield from _known(
-            ("reasoning", "parser"), "reasoning parser", spec.reasoning.parser, _VLLM["reasoning_parsers"]
-        )
+        words = _VLLM["reasoning_parsers"]
+        yield from _known(("reasoning", "parser"), "reasoning parser", spec.reasoning.parser, words)
     if spec.tools and "--tool-parser-plugin" not in plugged:
         yield from _known(("tools",), "tool parser", spec.tools, _VLLM["tool_parsers"])
     if spec.runner == "pooling" and (spec.tools or spec.reasoning):
@@ -162,9 +157,8 @@ def _adapters(spec: Vllm) -> Iterator[Finding]:
 
 def _file(spec: Llamacpp) -> Iterator[Finding]:
     if spec.package and spec.file.startswith("/"):
-        yield Finding(
-            ("file",), "a file in a package, by an absolute path", "remove package, or name it in the package"
-        )
+        what = "a file in a package, by an absolute path"
+        yield Finding(("file",), what, "remove package, or name it in the package")
     if spec.context < spec.parallel:
         what = f"a context of {spec.context} tokens, shared by {spec.parallel} streams"
         yield Finding(("context",), what, "raise context, or lower parallel")
@@ -186,7 +180,7 @@ _EVERY: tuple[tuple[tuple[str, ...], Check], ...] = ((("architecture",), _archit
 _OF: dict[type, tuple[tuple[tuple[str, ...], Check], ...]] = {
     Llamacpp: ((("context", "parallel", "file", "package"), _file),),
     Vllm: (
-        (("served",), _served),
+        (("served",), lambda spec: _twice("served", spec.served, "name")),
         (("parallelism", "replicas", "gpus", "architecture"), _spread),
         (("parallelism", "architecture"), _heads),
         (("gpu", "gpus"), _gpu),
@@ -195,7 +189,10 @@ _OF: dict[type, tuple[tuple[tuple[str, ...], Check], ...]] = {
         (("quantization", "weight_bits"), _quantization),
         (("adapters", "served", "model"), _adapters),
     ),
-    External: ((("served",), _served), (("urls", "replicas", "adapters"), _urls)),
+    External: (
+        (("served",), lambda spec: _twice("served", spec.served, "name")),
+        (("urls", "replicas", "adapters"), _urls),
+    ),
 }
 """The keys that a check goes by, and the check."""
 

@@ -1,7 +1,7 @@
 """`/v1/budgets` and `/v1/keys`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
@@ -16,7 +16,7 @@ from router.api.text import limits
 from router.budget.budget import Budget, Charged, KeyLimit
 from router.choose import Rules, may_name
 from router.config.check import check_terms
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 from router.ledger import keys
 from router.ledger.keys import Key, set_limit
 from router.ledger.ledger import Ledger
@@ -68,16 +68,16 @@ def read(body: bytes, kind: type[Body]) -> Body:
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$.")
         unknown = what.removeprefix("Object contains unknown field `").rstrip("`") if "unknown" in what else ""
-        raise wrong(path.rstrip("`") or unknown or None, f"{what}.") from None
+        raise invalid(path.rstrip("`") or unknown or None, f"{what}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise wrong(None, f"The body is not JSON: {error}.") from None
+        raise invalid(None, f"The body is not JSON: {error}.") from None
 
 
 def child_of(pot: Pot, wanted: Split, caller: Caller, now: int) -> Child:
     """As it is asked for; what the parent has left is not known here. Raises a 400 `ClientError`."""
     account, above = pot.account, pot.child.replaces if pot.child is not None else ()
     if pot.child is not None and not pot.child.open_at(now):
-        raise wrong("id", f"'{account.id}' is closed: nothing can be split off any more.")
+        raise invalid("id", f"'{account.id}' is closed: nothing can be split off any more.")
     return Child(
         id=new_id(),
         parent=account.id,
@@ -96,7 +96,7 @@ def new_limit(pot: Pot, wanted: NewLimit) -> int | None:
     """In the account's unit; None: the policy's own. Raises a 400 `ClientError`."""
     usd, thinking = wanted.limit_usd, wanted.limit_thinking_tokens
     if usd is UNSET and thinking is UNSET:
-        raise wrong("limit_usd", "Send limit_usd or limit_thinking_tokens; null gives the policy's limit back.")
+        raise invalid("limit_usd", "Send limit_usd or limit_thinking_tokens; null gives the policy's limit back.")
     if usd is None or thinking is None:
         return None
     given = Split(
@@ -111,24 +111,18 @@ def _limit(account: Account, wanted: Split) -> int:
     if account.unit is Unit.THINKING:
         right, other = other, right
     if getattr(wanted, other) is not None:
-        raise wrong(other, f"'{account.id}' counts {account.unit}: send {right}.")
+        raise invalid(other, f"'{account.id}' counts {account.unit}: send {right}.")
     if account.unit is Unit.THINKING:
-        return _tokens(wanted.limit_thinking_tokens)
-    return _nano(wanted.limit_usd)
-
-
-def _tokens(amount: int | None) -> int:
-    if amount is None or not 0 < amount <= MOST_TOKENS:
-        raise wrong("limit_thinking_tokens", f"Send a whole number of tokens from 1 to {MOST_TOKENS}.")
-    return amount
-
-
-def _nano(amount: Decimal | None) -> int:
+        tokens = wanted.limit_thinking_tokens
+        if tokens is None or not 0 < tokens <= MOST_TOKENS:
+            raise invalid("limit_thinking_tokens", f"Send a whole number of tokens from 1 to {MOST_TOKENS}.")
+        return tokens
+    amount = wanted.limit_usd
     if amount is None or not amount.is_finite() or not 0 < amount <= MOST_USD or amount != round(amount, _PLACES):
-        raise wrong("limit_usd", f"Send an amount in USD above 0, up to {MOST_USD}, with at most {_PLACES} decimals.")
+        raise invalid("limit_usd", f"Send an amount in USD above 0, up to {MOST_USD}, with at most {_PLACES} decimals.")
     nano = int(amount * NANO_PER_USD)
     if nano == 0:
-        raise wrong("limit_usd", "Send at least 0.000000001 USD.")
+        raise invalid("limit_usd", "Send at least 0.000000001 USD.")
     return nano
 
 
@@ -136,13 +130,9 @@ def _end(account: Account, wanted: Split, now: int) -> int:
     """Not after the parent's own end, nor after its window's."""
     life_s = USUAL_LIFE_S if wanted.expires_in_s is None else wanted.expires_in_s
     if not 0 < life_s <= LONGEST_LIFE_S:
-        raise wrong("expires_in_s", f"Send a whole number of seconds from 1 to {LONGEST_LIFE_S}.")
+        raise invalid("expires_in_s", f"Send a whole number of seconds from 1 to {LONGEST_LIFE_S}.")
     ends = (now + life_s * 1000, account.resets_at_ms, account.expires_at_ms)
     return min(end for end in ends if end is not None)
-
-
-def wrong(param: str | None, message: str) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
 
 
 # `/v1/keys`: an administrator's key makes, changes, rotates and revokes others.
@@ -218,8 +208,11 @@ class KeyDesk:
         changes, actor = await _body(request, dict[str, Any]), _actor(request)
 
         def step(connection: Connection) -> Key:
+            fields = KeyTerms.__struct_fields__
+            if unknown := [name for name in changes if name not in fields]:
+                raise ValueError(f"there is no field '{unknown[0]}'. Known: {', '.join(fields)}")
             # What is not changed may name what the policy has no longer.
-            check_terms(_changed(changes), self._rules().config)
+            check_terms(msgspec.convert({"name": "-", **changes}, KeyTerms), self._rules().config)
             return keys.change(connection, identifier, changes, actor)
 
         return answer(await self._shown(await self._write(step)))
@@ -240,7 +233,7 @@ class KeyDesk:
         except LookupError as error:
             raise ClientError(404, "not_found", f"{error.args[0]}.", param="id") from None
         except ValueError as error:
-            raise wrong(None, f"{error}.") from None
+            raise invalid(None, f"{error}.") from None
         await self._refresh()
         return written
 
@@ -264,14 +257,6 @@ def as_json(key: Key, spent: list[int], secret: str = "") -> dict[str, object]:
         **{f"{name}_at": None if moment is None else iso(moment) for name, moment in moments.items()},
         **({"key": secret} if secret else {}),
     }
-
-
-def _changed(changes: Mapping[str, Any]) -> KeyTerms:
-    """The fields of a PATCH. Raises ValueError."""
-    fields = KeyTerms.__struct_fields__
-    if unknown := [name for name in changes if name not in fields]:
-        raise ValueError(f"there is no field '{unknown[0]}'. Known: {', '.join(fields)}")
-    return msgspec.convert({"name": "-", **changes}, KeyTerms)
 
 
 async def _body(request: Request, kind: type[T]) -> T:
@@ -303,30 +288,11 @@ def budgets_routes(
     clock: Callable[[], int] = now_ms,
 ) -> APIRouter:
     """`declared`: budgets of the policy and limits of keys. `clock` is Unix time in ms."""
-    router = APIRouter()
-    desk = Desk(rules, store, declared, clock)
-
-    @router.get("/v1/budgets")
-    async def listed(request: Request) -> Response:
-        found = await desk.listed(request.state.caller, _limits(request))
-        return answer({"object": "list", "data": [budgets_as_json(one) for one in found]})
-
-    @router.get("/v1/budgets/{identifier:path}")
-    async def one(request: Request, identifier: str) -> Response:
-        found = await desk.one(identifier, request.state.caller, _limits(request))
-        return answer(budgets_as_json(found))
-
-    @router.post("/v1/budgets/{identifier:path}/split")
-    async def split_off(request: Request, identifier: str) -> Response:
-        wanted = read(await read_body(dict(request.scope["headers"]), request.receive), Split)
-        opened = await desk.split(identifier, wanted, request.state.caller, _limits(request))
-        return answer(budgets_as_json(opened), 201)
-
-    @router.delete("/v1/budgets/{identifier:path}")
-    async def close(request: Request, identifier: str) -> Response:
-        closed = await desk.close(identifier, request.state.caller)
-        return answer(budgets_as_json(closed))
-
+    router, desk = APIRouter(), Desk(rules, store, declared, clock)
+    router.add_api_route("/v1/budgets", desk.listed)
+    router.add_api_route("/v1/budgets/{identifier:path}", desk.one)
+    router.add_api_route("/v1/budgets/{identifier:path}/split", desk.split, methods=["POST"])
+    router.add_api_route("/v1/budgets/{identifier:path}", desk.close, methods=["DELETE"])
     return router
 
 
@@ -347,17 +313,12 @@ def limits_of_budgets(
         pot = await desk.limited(identifier)
         size = new_limit(pot, wanted)
         expires_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
-        actor = request.state.caller.name or "open gateway"
-        await asyncio.to_thread(_set_limit, ledger, identifier, size, expires_ms, actor)
+        actor = _actor(request)
+        await asyncio.to_thread(_writing, ledger, lambda rows: set_limit(rows, identifier, size, expires_ms, actor))
         await refresh()
-        return answer(budgets_as_json((await measured(store, [await desk.limited(identifier)]))[0]))
+        return await desk.shown(await desk.limited(identifier))
 
     return router
-
-
-def _set_limit(ledger: Ledger, identifier: str, size: int | None, expires_ms: int | None, actor: str) -> None:
-    with ledger.writing() as connection:
-        set_limit(connection, identifier, size, expires_ms, actor)
 
 
 class Desk:
@@ -380,28 +341,39 @@ class Desk:
         if budget is not None and (budget.divided or not value):
             return Pot(account=budget.pot(value, now) if value else budget.full(now), budget=budget)
         if name == KeyLimit.model_fields["id"].default:
-            raise wrong("id", f"The limit of a key is changed by PATCH /v1/keys/{value}.")
+            raise invalid("id", f"The limit of a key is changed by PATCH /v1/keys/{value}.")
         if await self._store.child(identifier) is not None:
-            raise wrong("id", f"'{identifier}' was split off: its limit is what was split. Close it, and split anew.")
+            raise invalid("id", f"'{identifier}' was split off: its limit is what was split. Close it, and split anew.")
         known = ", ".join(budget.id for budget in self._rules().accounts.budgets) or "none"
         raise ClientError(404, "not_found", f"There is no budget '{identifier}'. Known: {known}.", param="id")
 
-    async def listed(self, caller: Caller, said: Limits) -> list[Standing]:
-        if REPORTS in caller.scopes:
-            return await measured(self._store, await every(self._store, self._declared(), self._clock()))
-        own = [of_child(child) for child in await self._store.children() if child.usable_by(caller)]
-        return await measured(self._store, [*self._binding(caller, said).values(), *own])
+    async def shown(self, pot: Pot) -> Response:
+        (standing,) = await measured(self._store, [pot])
+        return answer(budgets_as_json(standing))
 
-    async def one(self, identifier: str, caller: Caller, said: Limits) -> Standing:
+    async def listed(self, request: Request) -> Response:
+        caller: Caller = request.state.caller
+        if REPORTS in caller.scopes:
+            pots = await every(self._store, self._declared(), self._clock())
+        else:
+            own = [of_child(child) for child in await self._store.children() if child.usable_by(caller)]
+            pots = [*self._binding(caller, _limits(request)).values(), *own]
+        standings = await measured(self._store, pots)
+        return answer({"object": "list", "data": [budgets_as_json(standing) for standing in standings]})
+
+    async def one(self, request: Request, identifier: str) -> Response:
+        caller, said = request.state.caller, _limits(request)
         pot = await self._own(identifier, caller, said)
         if pot is None and REPORTS in caller.scopes:
             pot = await self._any(identifier)
         if pot is None:
             raise self._unknown(identifier, caller, said)
-        return (await measured(self._store, [pot]))[0]
+        return await self.shown(pot)
 
-    async def split(self, identifier: str, wanted: Split, caller: Caller, said: Limits) -> Standing:
-        said = msgspec.structs.replace(said, session=wanted.session) if wanted.session else said
+    async def split(self, request: Request, identifier: str) -> Response:
+        wanted = read(await read_body(dict(request.scope["headers"]), request.receive), Split)
+        caller, said = request.state.caller, _limits(request)
+        said = structs.replace(said, session=wanted.session) if wanted.session else said
         pot = await self._own(identifier, caller, said)
         if pot is None:
             raise self._unknown(identifier, caller, said)
@@ -415,18 +387,18 @@ class Desk:
             opened = await self._store.split(pot.account, child, child.created_ms)
         if isinstance(opened, Refused):
             raise budget_exceeded(opened, self._rules().config.budget_status)
-        return Standing(of_child(opened), Balance(0, 0))
+        return answer(budgets_as_json(Standing(of_child(opened), Balance(0, 0))), 201)
 
-    async def close(self, identifier: str, caller: Caller) -> Standing:
+    async def close(self, request: Request, identifier: str) -> Response:
         child = await self._store.child(identifier)
         if child is None and any(
             identifier.partition("|")[0] == budget.id for budget in self._rules().accounts.budgets
         ):
-            raise wrong("id", f"'{identifier}' is a budget of the policy: only what was split off can be closed.")
-        if child is None or not child.usable_by(caller):
+            raise invalid("id", f"'{identifier}' is a budget of the policy: only what was split off can be closed.")
+        if child is None or not child.usable_by(request.state.caller):
             raise ClientError(404, "not_found", f"This key has split off no budget '{identifier}'.", param="id")
         closed = await self._store.close(identifier, self._clock())
-        return (await measured(self._store, [of_child(closed or child)]))[0]
+        return await self.shown(of_child(closed or child))
 
     def _binding(self, caller: Caller, said: Limits) -> dict[str, Pot]:
         """By account id: the pots that a request of this key may be charged to, whichever model it names."""
@@ -434,7 +406,14 @@ class Desk:
         found: dict[str, Pot] = {}
         for name, (_, targets) in rules.routes.items():
             if may_name(rules, caller, name):
-                charged = _charged(name, caller, said, tuple(target.id for target in targets))
+                charged = Charged(
+                    request_id="",
+                    route=name,
+                    caller=caller,
+                    session=said.session,
+                    tags=(*caller.tags, *said.tags),
+                    targets=tuple(target.id for target in targets),
+                )
                 for budget in rules.accounts.binding(charged, frozenset({caller.budget})):
                     for account in rules.accounts.accounts(charged, [budget], now):
                         found.setdefault(account.id, Pot(account=account, budget=budget))
@@ -471,9 +450,9 @@ class Desk:
     def _unknown(self, identifier: str, caller: Caller, said: Limits) -> ClientError:
         budget = next((budget for budget in self._rules().accounts.budgets if budget.id == identifier), None)
         if budget is not None and budget.scope == "request":
-            return wrong("id", f"'{identifier}' limits each request by itself: nothing is kept for it.")
+            return invalid("id", f"'{identifier}' limits each request by itself: nothing is kept for it.")
         if budget is not None and budget.scope == "session" and not said.session:
-            return wrong("x-lowpass-session", f"'{identifier}' has a pot for each session: send x-lowpass-session.")
+            return invalid("x-lowpass-session", f"'{identifier}' has a pot for each session: send x-lowpass-session.")
         known = ", ".join(self._binding(caller, said)) or "none"
         message = f"There is no budget '{identifier}' that binds this key. Known: {known}."
         return ClientError(404, "not_found", message, param="id")
@@ -510,11 +489,6 @@ def _limits(request: Request) -> Limits:
     return limits(request.scope["headers"], None)
 
 
-def _charged(route: str, caller: Caller, said: Limits, targets: tuple[str, ...]) -> Charged:
-    tags = (*caller.tags, *said.tags)
-    return Charged(request_id="", route=route, caller=caller, session=said.session, tags=tags, targets=targets)
-
-
 def _several(identifier: str, pots: Sequence[Pot]) -> ClientError:
     known = ", ".join(pot.account.id for pot in pots[:12])
-    return wrong("id", f"'{identifier}' has several pots: name one of {known}{', …' if len(pots) > 12 else ''}.")
+    return invalid("id", f"'{identifier}' has several pots: name one of {known}{', …' if len(pots) > 12 else ''}.")

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import socket
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -17,7 +16,7 @@ from uvicorn.server import ServerState
 
 from router.api.asgi import ALIVE, App, Receive, encode
 from router.dispatch.hold import Presence
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 from router.types.clock import monotonic_s, new_id
 
 # Notices that a client hung up. Only what runs longer than a sweep gets a task that watches.
@@ -121,7 +120,7 @@ STARTED_A_TURN = 8
 """Requests that begin in one turn of the event loop, each about a millisecond of work: then streams go on, and
 `/health/live` is answered, while hundreds of requests wait that came at once."""
 
-_CREDENTIALS = (b"authorization", b"x-api-key", b"api-key")
+_ONCE = frozenset({b"host", b"transfer-encoding", b"authorization", b"x-api-key", b"api-key"})
 """Headers of which a proxy in front and lowpass might each take another one."""
 _HOST = re.compile(rb"[\w.:%\[\]!$&'()*+,;=~-]*[ \t]*", re.ASCII)
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -154,34 +153,26 @@ class ServerTurns(ServerState):
     def __init__(self) -> None:
         super().__init__()
         self._loop = asyncio.get_running_loop()
-        self._waiting = deque[tuple[RequestResponseCycle, ASGI3Application]]()
+        self._waiting: list[tuple[RequestResponseCycle, ASGI3Application]] = []
         self._started = 0
 
     def start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Begins the request in this turn of the loop, or in one of the next."""
-        if cycle.scope["path"] == ALIVE:
-            self._begin(cycle, app)
-            return
-        self._waiting.append((cycle, app))
-        if not self._started:
-            self._loop.call_soon(self._next_turn)
-        self._start_some()
-
-    def _next_turn(self) -> None:
-        self._started = 0
-        self._start_some()
-        if self._started:
-            self._loop.call_soon(self._next_turn)
-
-    def _start_some(self) -> None:
-        while self._waiting and self._started < STARTED_A_TURN:
+        if cycle.scope["path"] != ALIVE:
+            if not self._started:
+                self._loop.call_soon(self._next_turn)
+            if self._started == STARTED_A_TURN:
+                self._waiting.append((cycle, app))
+                return
             self._started += 1
-            self._begin(*self._waiting.popleft())
-
-    def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         task = self._loop.create_task(cycle.run_asgi(app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
+
+    def _next_turn(self) -> None:
+        waiting, self._waiting, self._started = self._waiting, [], 0
+        for cycle, app in waiting:
+            self.start(cycle, app)
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -215,7 +206,7 @@ class ClientConnection(HttpToolsProtocol):
             self._feed(data)
         except httptools.HttpParserError as error:
             reason = error.__context__
-            self._refuse(reason if isinstance(reason, ClientError) else _unsound("This is not HTTP/1.1."))
+            self._refuse(reason if isinstance(reason, ClientError) else invalid(None, "This is not HTTP/1.1."))
             return
         if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body or len(self.headers) > MOST_HEADERS:
             self._refuse(_too_large())
@@ -258,7 +249,7 @@ class ClientConnection(HttpToolsProtocol):
             return
         self._check_head()
         if len(self.pipeline) == MOST_AHEAD:
-            raise _unsound(f"More than {MOST_AHEAD} requests wait for the answer to one before them.")
+            raise invalid(None, f"More than {MOST_AHEAD} requests wait for the answer to one before them.")
         super().on_headers_complete()
         self.headers = []  # of trailers, which are no headers
         self._phase = Phase.BODY
@@ -273,22 +264,23 @@ class ClientConnection(HttpToolsProtocol):
 
     def _check_head(self) -> None:
         """Refuses what the parser lets pass."""
-        hosts = [value for name, value in self.headers if name == b"host"]
         version = self.parser.get_http_version()
         if version != "1.1" and version != "1.0":
-            raise _unsound(f"lowpass speaks HTTP/1.1, not HTTP/{version}.")
+            raise invalid(None, f"lowpass speaks HTTP/1.1, not HTTP/{version}.")
         if self.parser.get_method() == b"CONNECT":
             raise ClientError(405, "method_not_allowed", "lowpass is no proxy for other protocols.")
-        if len(hosts) > 1 or not (hosts or version == "1.0"):
-            raise _unsound("Send one header `host`.", "host")
-        if hosts and not _HOST.fullmatch(hosts[0]):
-            raise _unsound("The header `host` is no name of a host.", "host")
-        for credential in _CREDENTIALS:
-            if sum([name == credential for name, _ in self.headers]) > 1:
-                raise _unsound(f"Send one header `{credential.decode()}`.", credential.decode())
-        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
-        if codings and (len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
-            raise _unsound("lowpass reads no other transfer coding than `chunked`.", "transfer-encoding")
+        once: dict[bytes, bytes] = {}
+        for name, value in self.headers:
+            if name in once:
+                raise invalid(name.decode(), f"Send one header `{name.decode()}`.")
+            if name in _ONCE:
+                once[name] = value
+        if version == "1.1" and b"host" not in once:
+            raise invalid("host", "Send one header `host`.")
+        if not _HOST.fullmatch(once.get(b"host", b"")):
+            raise invalid("host", "The header `host` is no name of a host.")
+        if once.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
+            raise invalid("transfer-encoding", "lowpass reads no other transfer coding than `chunked`.")
         if len(self.headers) > MOST_HEADERS:
             raise _too_large()
         if self._fed + self._uncounted > LARGEST_HEAD:
@@ -348,7 +340,9 @@ class ClientConnection(HttpToolsProtocol):
 
     def _refuse(self, error: ClientError) -> None:
         """Nothing more is read. Requests before this one are answered first."""
-        self._refusal = _answer(error)
+        body = encode(error.envelope())
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\nconnection: close\r\n\r\n"
+        self._refusal = STATUS_LINE[error.status] + head % (len(body), new_id().encode()) + body
         cycle = self._answering
         if self._phase is Phase.BODY and self.pipeline:
             self.pipeline.popleft()
@@ -370,19 +364,9 @@ class ClientConnection(HttpToolsProtocol):
             self.flow.resume_reading()
 
 
-def _unsound(message: str, param: str | None = None) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
-
-
 def _too_large() -> ClientError:
     limits = f"{LARGEST_HEAD // 1024} KiB, or more than {MOST_HEADERS} lines"
     return ClientError(431, "headers_too_large", f"The request line and headers are larger than {limits}.")
-
-
-def _answer(error: ClientError) -> bytes:
-    body = encode(error.envelope())
-    head = b"content-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\nconnection: close\r\n\r\n"
-    return STATUS_LINE[error.status] + head % (len(body), new_id().encode()) + body
 
 
 # The HTTP server: uvicorn, and what it is told.
@@ -397,7 +381,18 @@ class Server(uvicorn.Server):
     """Leaves the signals to us: uvicorn raises them again when it is done, and then the engines would outlive us."""
 
     def __init__(self, app: App) -> None:
-        super().__init__(_config(app))
+        config = uvicorn.Config(
+            app,
+            http=ClientConnection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+        )
+        super().__init__(config)
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -423,17 +418,3 @@ class Server(uvicorn.Server):
             asyncio.get_running_loop().call_later(DRAIN_S, self.drain, True)
         self.should_exit = True
         self.force_exit = self.force_exit or at_once
-
-
-def _config(app: App) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=ClientConnection,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-    )

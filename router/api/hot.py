@@ -24,8 +24,8 @@ from router.api.asgi import (
 )
 from router.api.auth import Keyring
 from router.api.edge import Visit, Visits
-from router.api.messages import MessagesStream, envelope
-from router.api.messages import from_chat as as_message
+from router.api.messages.reply import MessagesStream, envelope
+from router.api.messages.reply import from_chat as as_message
 from router.api.parse import parse
 from router.api.responses.reply import from_chat
 from router.api.responses.stream import ResponsesStream

@@ -6,13 +6,12 @@ from typing import Any
 import msgspec
 from msgspec import Raw, structs
 
-from router.api import messages as anthropic
+from router.api.messages import request as anthropic
 from router.api.responses.request import to_chat
 from router.api.text import (
     NO_MEDIA,
     Chat,
     Completion,
-    Content,
     Embedding,
     Fields,
     Media,
@@ -23,9 +22,8 @@ from router.api.text import (
     limits,
     messages,
     others,
-    wide,
 )
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 from router.outcomes.judge import Ask
 from router.types.clock import new_id
 from router.types.decision import Served
@@ -44,6 +42,7 @@ _SHAPES: dict[Endpoint, msgspec.json.Decoder[Any]] = {
     Endpoint.COMPLETIONS: msgspec.json.Decoder(Completion),
     Endpoint.EMBEDDINGS: msgspec.json.Decoder(Embedding),
 }
+_ASCII = bytes(range(128))
 _STRUCTURED = ("json_schema", "json_object")
 
 
@@ -58,15 +57,11 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
     except msgspec.ValidationError as error:
         raise _wrong_type(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _bad(f"The body is not JSON: {error}.", None) from None
+        raise invalid(None, f"The body is not JSON: {error}.") from None
     except RecursionError:
-        raise _bad("The body is nested too deeply.", None) from None
+        raise invalid(None, "The body is nested too deeply.") from None
     request: Request = _READERS[endpoint](request_id, body, fields, headers)
     return msgspec.structs.replace(request, raw=data)
-
-
-def _bad(message: str, param: str | None) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
 
 
 def _wrong_type(error: msgspec.ValidationError, inside: str = "") -> ClientError:
@@ -74,7 +69,7 @@ def _wrong_type(error: msgspec.ValidationError, inside: str = "") -> ClientError
     what, _, path = str(error).partition(" - at `$")
     missing = what.removeprefix("Object missing required field `").rstrip("`") if "required field" in what else ""
     param = ".".join(part for part in (inside + path.rstrip("`"), missing) if part).lstrip(".")
-    return _bad(f"{what}{f' in {param}' if param else ''}.", param or None)
+    return invalid(param or None, f"{what}{f' in {param}' if param else ''}.")
 
 
 def _chat(
@@ -89,9 +84,12 @@ def _chat(
     except msgspec.ValidationError as error:
         raise _wrong_type(error, "messages") from None
     if content.count == 0:
-        raise _bad("Send at least one message.", "messages")
+        raise invalid("messages", "Send at least one message.")
     needs = _needs(fields, content.kinds)
-    prompt = _prompt(body, fields, content, needs)
+    # What is made into tokens: messages without their media, tools, and the schema of the answer.
+    prompt = bytes(fields.messages) if content.media is NO_MEDIA else _text(content.read)
+    if needs is not _PLAIN_CHAT:
+        prompt = b"".join((prompt, *(bytes(body[name]) for name in _SCHEMAS if name in body)))
     others(body, "messages", content.read)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
     return _request(
@@ -160,40 +158,28 @@ def _native(
     return msgspec.structs.replace(request, unsaid=(unsaid.message, unsaid.param))
 
 
-def _completion(
-    request_id: str, body: dict[str, Raw], fields: Completion, headers: Iterable[tuple[bytes, bytes]]
-) -> Request:
-    if fields.prompt in (None, "", []):
-        raise _bad("Send a prompt.", "prompt")
-    needs = {Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set())
-    cap = _tokens(fields.max_tokens, "max_tokens")
-    return _plain(Endpoint.COMPLETIONS, request_id, body, fields, headers, fields.prompt, frozenset(needs), cap)
-
-
-def _embedding(
-    request_id: str, body: dict[str, Raw], fields: Embedding, headers: Iterable[tuple[bytes, bytes]]
-) -> Request:
-    if fields.input in (None, "", []):
-        raise _bad("Send an input.", "input")
-    if fields.stream:
-        raise _bad("Embeddings are not streamed.", "stream")
-    needs = frozenset({Capability.EMBEDDINGS})
-    return _plain(Endpoint.EMBEDDINGS, request_id, body, fields, headers, fields.input, needs, None)
-
-
 def _plain(
-    endpoint: Endpoint,
-    request_id: str,
-    body: dict[str, Raw],
-    fields: Fields,
-    headers: Iterable[tuple[bytes, bytes]],
-    prompt: str | list[Any] | None,
-    needs: frozenset[Capability],
-    max_output: int | None,
+    request_id: str, body: dict[str, Raw], fields: Completion | Embedding, headers: Iterable[tuple[bytes, bytes]]
 ) -> Request:
-    name = "input" if endpoint is Endpoint.EMBEDDINGS else "prompt"
+    """A completion or an embedding, whose prompt is one text, or several, or numbers of a tokenizer."""
+    if isinstance(fields, Completion):
+        endpoint, name, prompt, best_of = Endpoint.COMPLETIONS, "prompt", fields.prompt, fields.best_of or 1
+        needs = {Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set())
+        cap = _tokens(fields.max_tokens, "max_tokens")
+    else:
+        endpoint, name, prompt, best_of = Endpoint.EMBEDDINGS, "input", fields.input, 1
+        needs, cap = {Capability.EMBEDDINGS}, None
+    if prompt is None or prompt in ("", []):
+        raise invalid(name, "Send a prompt." if name == "prompt" else "Send an input.")
+    if fields.stream and endpoint is Endpoint.EMBEDDINGS:
+        raise invalid("stream", "Embeddings are not streamed.")
     read = Readable()
-    _prompts(prompt, name, read)
+    if isinstance(prompt, str):
+        read.passages.append(Passage((name,), prompt))
+    else:
+        read.passages += [Passage((name, number), text) for number, text in enumerate(prompt) if isinstance(text, str)]
+        if len(read.passages) < len(prompt):
+            read.unscannable.add(Modality.TOKENS)
     others(body, name, read)
     request = _request(
         endpoint,
@@ -204,25 +190,11 @@ def _plain(
         read=read,
         prompt=bytes(body[name]),
         media=NO_MEDIA,
-        needs=needs,
-        max_output=max_output,
+        needs=frozenset(needs),
+        max_output=cap,
     )
-    several = isinstance(prompt, list) and not isinstance(prompt[0], int)
-    best_of = fields.best_of or 1 if isinstance(fields, Completion) else 1
-    if not several and best_of == 1:
-        return request
-    return msgspec.structs.replace(request, prompts=len(prompt) if several and prompt else 1, best_of=best_of)
-
-
-def _prompts(prompt: str | list[Any] | None, name: str, read: Readable) -> None:
-    if isinstance(prompt, str):
-        read.passages.append(Passage((name,), prompt))
-        return
-    for number, one in enumerate(prompt or ()):
-        if isinstance(one, str):
-            read.passages.append(Passage((name, number), one))
-        else:
-            read.unscannable.add(Modality.TOKENS)
+    prompts = len(prompt) if isinstance(prompt, list) and not isinstance(prompt[0], int) else 1
+    return request if prompts == best_of == 1 else structs.replace(request, prompts=prompts, best_of=best_of)
 
 
 def _request(
@@ -240,10 +212,10 @@ def _request(
     effort: str | None = None,
 ) -> Request:
     if not fields.model:
-        raise _bad("Name a model: `auto`, a route, or a target of the policy.", "model")
+        raise invalid("model", "Name a model: `auto`, a route, or a target of the policy.")
     choices = 1 if fields.n is None else fields.n
     if not 1 <= choices <= MOST_CHOICES:
-        raise _bad(f"n must be from 1 to {MOST_CHOICES}.", "n")
+        raise invalid("n", f"n must be from 1 to {MOST_CHOICES}.")
     # One character is found many times faster than several.
     caches = "cache_control" in body or (b"_" in prompt and _CACHE in prompt)
     return Request(
@@ -251,11 +223,11 @@ def _request(
         endpoint=endpoint,
         model=fields.model,
         body=body,
-        passages=tuple(read.all),
+        passages=(*read.passages, *read.documents),
         unscannable=frozenset(read.unscannable) if read.unscannable else _ALL_READ,
         prompt_bytes=len(prompt),
         dense_bytes=dense(prompt),
-        wide_bytes=wide(prompt),
+        wide_bytes=0 if prompt.isascii() else len(prompt.translate(None, _ASCII)),
         images=media.images,
         audio_seconds=media.seconds,
         file_bytes=media.files,
@@ -272,14 +244,6 @@ def _request(
     )
 
 
-def _prompt(body: dict[str, Raw], fields: Chat, content: Content, needs: frozenset[Capability]) -> bytes:
-    """What is made into tokens: messages without their media, tools, and the schema of the answer."""
-    text = bytes(fields.messages) if content.media is NO_MEDIA else _text(content.read)
-    if needs is _PLAIN_CHAT:
-        return text
-    return b"".join((text, *(bytes(body[name]) for name in _SCHEMAS if name in body)))
-
-
 def _text(read: Readable) -> bytes:
     return "\n".join([*(passage.text for passage in read.passages), *read.bare]).encode()
 
@@ -294,7 +258,7 @@ def _native_media(body: dict[str, Raw]) -> Media:
 
 def _tokens(value: int | None, param: str) -> int | None:
     if value is not None and not 1 <= value <= MOST_TOKENS:
-        raise _bad(f"{param} must be from 1 to {MOST_TOKENS}.", param)
+        raise invalid(param, f"{param} must be from 1 to {MOST_TOKENS}.")
     return value
 
 
@@ -327,8 +291,8 @@ _TRANSLATED: dict[Endpoint, Callable[[str, dict[str, Raw], Iterable[tuple[bytes,
 }
 _READERS: dict[Endpoint, Any] = {
     Endpoint.CHAT: _chat,
-    Endpoint.COMPLETIONS: _completion,
-    Endpoint.EMBEDDINGS: _embedding,
+    Endpoint.COMPLETIONS: _plain,
+    Endpoint.EMBEDDINGS: _plain,
 }
 
 

@@ -18,7 +18,7 @@ from router.budget.budget import Budget
 from router.choose import Rules, may_name
 from router.decide.explain import encode as explain_encode
 from router.decide.explain import explain, with_reason
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import Answered, answered, say
 from router.ledger.query import asked_by, decision
@@ -31,7 +31,7 @@ from router.report.render import as_csv, as_json
 from router.report.report import Report
 from router.telemetry import Values, of_budgets, of_engines, page
 from router.types.account import BudgetStore, Journal, LedgerUnavailable, StoreUnavailable
-from router.types.attempt import PASSED
+from router.types.attempt import CLIENT, PASSED, REVIEWER
 from router.types.clock import created_ms, new_id, now_ms
 from router.types.logged import Said
 from router.types.price import usd_json
@@ -52,24 +52,18 @@ def rest(
     """`public` routes need no key, `calls` any key, `reports` and `admin` one with that scope."""
     app = FastAPI(title="lowpass", docs_url=None, redoc_url=None, openapi_url=None)
 
-    def caller(request: Request) -> None:
-        request.state.caller = keyring.caller(dict(request.scope["headers"]))
+    def guarded(routers: Sequence[APIRouter], admit: Callable[[Mapping[bytes, bytes]], Caller]) -> None:
+        def guard(request: Request) -> None:
+            request.state.caller = admit(dict(request.scope["headers"]))
 
-    def reader(request: Request) -> None:
-        request.state.caller = keyring.reader(dict(request.scope["headers"]))
-
-    def administrator(request: Request) -> None:
-        request.state.caller = keyring.admin(dict(request.scope["headers"]))
-
-    guards: tuple[tuple[Sequence[APIRouter], list[Any]], ...] = (
-        (public, []),
-        (calls, [Depends(caller)]),
-        (reports, [Depends(reader)]),
-        (admin, [Depends(administrator)]),
-    )
-    for routers, guard in guards:
         for router in routers:
-            app.include_router(router, dependencies=guard)
+            app.include_router(router, dependencies=[Depends(guard)])
+
+    for router in public:
+        app.include_router(router)
+    guarded(calls, keyring.caller)
+    guarded(reports, keyring.reader)
+    guarded(admin, keyring.admin)
     app.add_exception_handler(ClientError, _refused)
     app.add_exception_handler(StoreUnavailable, lambda request, _: _refused(request, store_down()))
     app.add_exception_handler(LedgerUnavailable, lambda request, _: _refused(request, ledger_down()))
@@ -162,15 +156,12 @@ def decisions_routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
         little as of one that there never was."""
         document, caller = decision(ledger, identifier), request.state.caller
         if document is None or (REPORTS not in caller.scopes and asked_by(ledger, identifier) not in (None, caller.id)):
-            raise _unknown(identifier)
+            what = f"There is no decision '{identifier}', or it has expired"
+            message = f"{what}; answers carry theirs in x-lowpass-decision."
+            raise ClientError(404, "not_found", message, param="id")
         return answer(Raw(with_reason(document)))
 
     return router
-
-
-def _unknown(identifier: str) -> ClientError:
-    message = f"There is no decision '{identifier}', or it has expired; answers carry theirs in x-lowpass-decision."
-    return ClientError(404, "not_found", message, param="id")
 
 
 # `GET /metrics`.
@@ -255,12 +246,11 @@ def _csv(report: Report, table: str) -> Response:
 # `/v1/feedback`: clients say how good answers were. What they say is kept in the shared log; never a text.
 
 FEEDBACK = "feedback"
+"""Scope of a key that may judge answers given to any key."""
 READ_WITHIN_S = 1.5
 """A tick, and a little: by then the text of an answered request is read, if it will be."""
-"""Scope of a key that may judge answers given to any key."""
 MOST = 1_000
 """Requests of one task."""
-_OWN = "client"
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=64)]
 
@@ -287,33 +277,44 @@ def feedback_routes(
     @router.post("/v1/feedback")
     async def feedback(request: Request) -> Response:
         given = _read(await read_body(dict(request.scope["headers"]), request.receive))
-        wanted, score = _wanted(given), _score(given)
+        if (given.id is None) == (given.ids is None):
+            raise invalid("id", "Send either id, or ids for a task of several requests.")
+        if (given.score is None) == (given.passed is None):
+            raise invalid("score", "Send either score, from 0 (wrong) to 1 (right), or passed: true or false.")
+        wanted = list(dict.fromkeys(given.ids or [str(given.id)]))
+        score = given.score if given.score is not None else float(bool(given.passed))
         await read()
         found = await asyncio.to_thread(answered, ledger, wanted)
-        if any(_just_answered(one) for one in found.values()):
-            # Another worker reads what was asked, at its next tick.
+        since_ms = now_ms() - 1_000 * READ_WITHIN_S
+        if any(not one.about.traits and created_ms(one.request_id) > since_ms for one in found.values()):
+            # Its text was not read yet: another worker does so at its next tick.
             await asyncio.sleep(READ_WITHIN_S)
             found = await asyncio.to_thread(answered, ledger, wanted)
-        _check_known(wanted, [name for name, one in found.items() if may_judge(request.state.caller, one)])
-        source = f"{_OWN}.{given.source}" if given.source else _OWN
-        _check_key(given.key, source, score, found)
-        for one in found.values():
+        caller = request.state.caller
+        _check_known(wanted, [name for name, one in found.items() if may_judge(caller, one)])
+        sources = {name: _source(caller, one, given.source) for name, one in found.items()}
+        _check_key(given.key, sources, score, found)
+        for name, one in found.items():
+            source = sources[name]
             count(score >= PASSED, contrary(one, source, score))
             # Under each further name a client's judgement counts half: all of them together never more than two.
-            others = sum(name != source and name.split(".")[0] == _OWN for name in one.told)
+            others = sum(told != source and told.split(".")[0] == source.split(".")[0] for told in one.told)
             weight = 0.5**others / len(found)
-            told = _said(one, source, score, weight, given.key or "")
+            told = Said(
+                request_id=one.request_id,
+                attempt=one.attempt,
+                target=one.target,
+                source=source,
+                score=score,
+                weight=weight,
+                key=given.key or "",
+            )
             say(journal, told, one.about, now_ms())
         await journal.committed()
         named = {"ids": given.ids} if given.id is None else {"id": given.id}
-        return answer({"object": "feedback", **named, "score": score, "source": source})
+        return answer({"object": "feedback", **named, "score": score, "source": sources[wanted[0]]})
 
     return router
-
-
-def _just_answered(one: Answered) -> bool:
-    """Its text may not have been read yet."""
-    return not one.about.traits and now_ms() - created_ms(one.request_id) < 1_000 * READ_WITHIN_S
 
 
 def _read(body: bytes) -> Feedback:
@@ -327,38 +328,23 @@ def _read(body: bytes) -> Feedback:
 
 def may_judge(caller: Caller, one: Answered) -> bool:
     """The key that asked, one of its organisation, or one with the scope."""
-    same = bool(caller.organisation) and caller.organisation == one.organisation
-    return caller.id == one.key_id or same or FEEDBACK in caller.scopes
+    return _own(caller, one) or FEEDBACK in caller.scopes
+
+
+def _own(caller: Caller, one: Answered) -> bool:
+    return caller.id == one.key_id or (bool(caller.organisation) and caller.organisation == one.organisation)
+
+
+def _source(caller: Caller, one: Answered, name: str | None) -> str:
+    """Who asked and who may judge all answers are two, so that neither replaces what the other said."""
+    judge = CLIENT if _own(caller, one) else f"{REVIEWER}.{caller.name}"
+    return f"{judge}.{name}" if name else judge
 
 
 def contrary(one: Answered, source: str, score: float) -> int:
     """Sources that settled the same answer the other way."""
     others = [told for name, told in one.told.items() if name != source and told.decides and told.weight > 0]
     return sum(told.score is not None and (told.score >= PASSED) != (score >= PASSED) for told in others)
-
-
-def _wanted(given: Feedback) -> list[str]:
-    if (given.id is None) == (given.ids is None):
-        raise _wrong("id", "Send either id, or ids for a task of several requests.")
-    return list(dict.fromkeys(given.ids or [str(given.id)]))
-
-
-def _score(given: Feedback) -> float:
-    if (given.score is None) == (given.passed is None):
-        raise _wrong("score", "Send either score, from 0 (wrong) to 1 (right), or passed: true or false.")
-    return given.score if given.score is not None else float(bool(given.passed))
-
-
-def _said(one: Answered, source: str, score: float, weight: float, key: str) -> Said:
-    return Said(
-        request_id=one.request_id,
-        attempt=one.attempt,
-        target=one.target,
-        source=source,
-        score=score,
-        weight=weight,
-        key=key,
-    )
 
 
 def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
@@ -371,12 +357,8 @@ def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
         raise ClientError(404, "not_found", message, param="id" if len(wanted) == 1 else "ids")
 
 
-def _check_key(key: str | None, source: str, score: float, found: Mapping[str, Answered]) -> None:
-    for one in found.values():
-        told = one.told.get(source)
+def _check_key(key: str | None, sources: Mapping[str, str], score: float, found: Mapping[str, Answered]) -> None:
+    for name, one in found.items():
+        told = one.told.get(sources[name])
         if key and told is not None and told.keys.get(key, score) != score:
-            raise _wrong("key", "This key came with another score before: send a new one to say something else.")
-
-
-def _wrong(param: str, message: str) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
+            raise invalid("key", "This key came with another score before: send a new one to say something else.")

@@ -292,10 +292,6 @@ class Readable:
         self.unscannable: set[Modality] = set()
         self._left = MOST_DECODED
 
-    @property
-    def all(self) -> list[Passage]:
-        return self.passages + self.documents if self.documents else self.passages
-
     def payload(self, path: Path, text: str, role: str, modality: Modality, least: int = 1) -> None:
         """What may be base64 of at least so many characters: a document where that is a text."""
         media = inline(text, least)
@@ -386,12 +382,11 @@ AUDIO_BYTES_PER_SECOND_ELSE = 1_000
 BASE64 = (3, 4)
 """Bytes for so many characters."""
 _SMALL = bytes(range(97, 123))
-_TEXT_WORDS = 12
+_LONGEST_WORD = 12
 """Words are so long at most, on average: a text with fewer blanks is something else."""
-_ASCII = bytes(range(128))
-_TEXT_KNOWN = msgspec.json.Decoder(list[Message])
+_MESSAGES = msgspec.json.Decoder(list[Message])
 _LOOSE = msgspec.json.Decoder(list[LooseMessage])
-_TEXT_TEXTUAL = b'"[{'
+_HOLDS_TEXT = b'"[{'
 
 
 class Media(Struct, frozen=True):
@@ -410,7 +405,7 @@ class Content(Struct, frozen=True):
 
     count: int
     read: Readable
-    kinds: frozenset[str]
+    kinds: frozenset[str] = frozenset()
     media: Media = NO_MEDIA
 
 
@@ -418,21 +413,16 @@ def dense(data: bytes) -> int:
     """Bytes that are not of words in small letters: all of them where there are hardly any words, as in base64."""
     others = data.translate(None, _SMALL)
     blanks = others.count(b" ")
-    if blanks * _TEXT_WORDS < len(data):
+    if blanks * _LONGEST_WORD < len(data):
         return len(data)
     # A blank is part of the word behind it; before digits it is a token of its own.
     return len(others) - min(blanks, len(data) - len(others))
 
 
-def wide(data: bytes) -> int:
-    """Bytes beyond ASCII."""
-    return 0 if data.isascii() else len(data.translate(None, _ASCII))
-
-
 def messages(raw: Raw) -> Content:
     """Raises `msgspec.ValidationError` for messages that are not OpenAI's."""
     try:
-        return _read(_TEXT_KNOWN.decode(raw))
+        return _read(_MESSAGES.decode(raw))
     except msgspec.ValidationError:
         # Fields beyond OpenAI's own (reasoning, thinking blocks, signatures …) leave too: every string counts.
         loose = _LOOSE.decode(raw)
@@ -447,7 +437,7 @@ def messages(raw: Raw) -> Content:
 def others(body: Mapping[str, Raw], skipped: str, read: Readable) -> None:
     """The strings of all fields but `skipped` and the model: tools, schemas, metadata, whatever the client added."""
     for name, raw in body.items():
-        if name not in ("model", skipped) and memoryview(raw)[0] in _TEXT_TEXTUAL:
+        if name not in ("model", skipped) and memoryview(raw)[0] in _HOLDS_TEXT:
             of_fields(strings(msgspec.json.decode(raw), (name,)), read)
     for name in body.keys() & _STORED.keys():
         if bytes(body[name]) not in _ABSENT:
@@ -471,8 +461,9 @@ def _read(known: list[Message]) -> Content:
                 _part(("messages", number, "content", place), part, message.role, read)
         if message.name or message.refusal or message.tool_calls or message.tool_call_id:
             read.passages += _beside(("messages", number), message)
-    kinds = frozenset(part.type for part in parts)
-    return Content(len(known), read, kinds, _media(parts) if parts else NO_MEDIA)
+    if not parts:
+        return Content(len(known), read)
+    return Content(len(known), read, frozenset(part.type for part in parts), _media(parts))
 
 
 def _beside(path: Path, message: Message) -> Iterator[Passage]:
@@ -528,7 +519,11 @@ def _media(parts: list[Part]) -> Media:
     if not (images or sounds or files):
         return NO_MEDIA
     sizes = [_decoded(file.file_data) for file in files]
-    return Media(images, sum(map(_seconds, sounds)), sum(sizes) if all(sizes) else None)
+    seconds = sum(
+        1 + _decoded(sound.data) // AUDIO_BYTES_PER_SECOND.get(sound.format, AUDIO_BYTES_PER_SECOND_ELSE)
+        for sound in sounds
+    )
+    return Media(images, seconds, sum(sizes) if all(sizes) else None)
 
 
 def _loose_media(found: list[Passage], parts: list[LoosePart]) -> Media:
@@ -537,7 +532,7 @@ def _loose_media(found: list[Passage], parts: list[LoosePart]) -> Media:
     texts = [passage.text for passage in found]
     inline = [text for text in texts if text.startswith("data:") and not text.startswith("data:image")]
     images = sum("image" in kind for kind in kinds)
-    linked = not inline and any(kind.rpartition("_")[0] in _TEXT_LINKED or kind in _TEXT_LINKED for kind in kinds)
+    linked = not inline and any(kind.rpartition("_")[0] in _LINKED_KINDS or kind in _LINKED_KINDS for kind in kinds)
     size = None if linked else sum(map(_decoded, inline))
     return Media(images, 0, size) if images or size != 0 else NO_MEDIA
 
@@ -549,11 +544,7 @@ _STORED = {
 }
 """Fields of a body: what the provider keeps is part of the prompt; so are a tokenizer's numbers."""
 _ABSENT = (b"null", b'""')
-_TEXT_LINKED = ("file", "input_file", "document", "video", "input_video")
-
-
-def _seconds(sound: Source) -> int:
-    return 1 + _decoded(sound.data) // AUDIO_BYTES_PER_SECOND.get(sound.format, AUDIO_BYTES_PER_SECOND_ELSE)
+_LINKED_KINDS = ("file", "input_file", "document", "video", "input_video")
 
 
 def _decoded(base64: str) -> int:

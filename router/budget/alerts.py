@@ -84,8 +84,12 @@ class Alerts:
             if self._unseen:
                 touched |= {(one.id, one.window_start_ms): one for one in await self._every(now_ms)}
                 self._unseen = False
-            if touched:
-                await self._look(list(touched.values()), now_ms)
+            accounts = list(touched.values())
+            balances = await self._store.balances(accounts) if accounts else ()
+            for account, balance in zip(accounts, balances, strict=True):
+                budget = self._watched.get(account.budget)
+                if budget is not None:
+                    await self._compare(budget, account, balance.spent, now_ms)
         except StoreUnavailable:
             self._touched = touched | self._touched
 
@@ -98,51 +102,35 @@ class Alerts:
             found += [budget.pot(value, now_ms) for value in values]
         return found
 
-    async def _look(self, accounts: Sequence[Account], now_ms: int) -> None:
-        balances = await self._store.balances(accounts)
-        for account, balance in zip(accounts, balances, strict=True):
-            budget = self._watched.get(account.budget)
-            if budget is not None:
-                await self._compare(budget, account, balance.spent, now_ms)
-
     async def _compare(self, budget: Budget, account: Account, spent: int, now_ms: int) -> None:
+        window = account.window_start_ms
+        if isinstance(budget.window, Rolling):
+            # It moves on all the time: there an alert may come again once a length.
+            length_ms = seconds(budget.window.rolling) * 1000
+            window = now_ms // length_ms * length_ms
         # Another limit is another pot: after a raise its shares are told again.
-        pot = f"{account.id}#{account.limit}", _window(budget, account, now_ms)
+        pot = f"{account.id}#{account.limit}", window
         told = self._told.get(pot, set())
         used_up = self._refused.pop((account.id, account.window_start_ms), None) == account.limit
         reached = _PARTS if used_up else spent * _PARTS // account.limit
         crossed = [part for part in sorted(int(share * _PARTS) for share in budget.alerts) if part <= reached]
         if fresh := [part for part in crossed if part not in told]:
             claimed = await self._claim(*pot, fresh)
-            self._remember(pot, told | set(crossed))
+            if len(self._told) >= MOST_REMEMBERED:
+                self._told.clear()
+            self._told[pot] = told | set(crossed)
             for part in claimed:
                 self._tell(budget, _notice(account, spent, Decimal(part) / _PARTS))
 
-    def _remember(self, pot: tuple[str, int], told: set[int]) -> None:
-        if len(self._told) >= MOST_REMEMBERED:
-            self._told.clear()
-        self._told[pot] = told
-
     def _tell(self, budget: Budget, notice: Notice) -> None:
-        notice = self._discreet(notice)
+        # A session may be named after a person: `value` is the only word here that is not the operator's own.
+        if notice.value and (withheld := tuple(sorted(self._withheld(notice.value.encode())))):
+            notice = structs.replace(notice, value=None, withheld=withheld)
         whose = f" of {notice.scope} {notice.value!r}" if notice.value else ""
         text = "budget '%s'%s has spent %s of %s %s: %s of its limit"
         _log.warning(text, notice.budget, whose, notice.spent, notice.limit, notice.unit, notice.share)
         if budget.webhook is not None:
             self._send(budget.webhook, _encode(notice))
-
-    def _discreet(self, notice: Notice) -> Notice:
-        """A session may be named after a person: `value` is the only word here that is not the operator's own."""
-        found = tuple(sorted(self._withheld(notice.value.encode()))) if notice.value else ()
-        return structs.replace(notice, value=None, withheld=found) if found else notice
-
-
-def _window(budget: Budget, account: Account, now_ms: int) -> int:
-    """A rolling window moves on all the time: there an alert may come again once a length."""
-    if isinstance(budget.window, Rolling):
-        length_ms = seconds(budget.window.rolling) * 1000
-        return now_ms // length_ms * length_ms
-    return account.window_start_ms
 
 
 def _notice(account: Account, spent: int, share: Decimal) -> Notice:

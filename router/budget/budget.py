@@ -9,9 +9,18 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-import msgspec
-from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, StringConstraints, Tag, field_validator
+from msgspec import Struct, structs
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    Tag,
+    field_validator,
+)
 
 from router.errors import mistake
 from router.types.account import Account, Unit
@@ -116,39 +125,42 @@ Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$",
 WEBHOOK = r"^https?://[!\"$-.0->@-~][!\"$-~]*$"
 
 
-class _Part(BaseModel):
+class PolicyPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class Rolling(_Part):
+def _length(text: str) -> str:
+    try:
+        seconds(text)
+    except ValueError as error:
+        raise mistake("a length of time", str(error)) from None
+    return text
+
+
+Length = Annotated[str, AfterValidator(_length)]
+"""A length of time such as 30m, 36h or 7d."""
+
+
+class Rolling(PolicyPart):
     """The last so many seconds, minutes, hours, days or weeks: `{rolling: 36h}`."""
 
-    rolling: str
-
-    @field_validator("rolling")
-    @classmethod
-    def _readable(cls, text: str) -> str:
-        try:
-            seconds(text)
-        except ValueError as error:
-            raise mistake("a length of time", str(error)) from None
-        return text
+    rolling: Length
 
 
-class Downgrade(_Part):
+class Downgrade(PolicyPart):
     """Requests that no longer fit go to another route instead of being refused."""
 
     downgrade: Id
 
 
-class FailOpenWithin(_Part):
+class FailOpenWithin(PolicyPart):
     """While the store is gone each gateway may go on spending from this much, which it has taken beforehand."""
 
     fail_open_within_usd: Usd
 
 
 def _form(value: object) -> str:
-    return "form" if isinstance(value, dict | _Part) else "word"
+    return "form" if isinstance(value, dict | PolicyPart) else "word"
 
 
 _Word = Tag("word")
@@ -171,7 +183,7 @@ class Charged(Struct, frozen=True, kw_only=True):
 _EVERYBODY = ("",)
 
 
-class Budget(_Part):
+class Budget(PolicyPart):
     """Binds every request that matches all given filters; each value of its scope has a pot of its own."""
 
     id: Id
@@ -250,15 +262,11 @@ class Budget(_Part):
             return "lifetime" if self.scope in ("session", "request") else "month"
         return self.window
 
-    @cached_property
-    def _zone(self) -> ZoneInfo:
-        return ZoneInfo(self.timezone)
-
     def span(self, now_ms: int) -> Span:
         if isinstance(self.window, Rolling):
             return rolling(seconds(self.window.rolling), now_ms)
         named = self._named
-        return LIFETIME if named == "lifetime" else calendar(named, self._zone, now_ms)
+        return LIFETIME if named == "lifetime" else calendar(named, ZoneInfo(self.timezone), now_ms)
 
     def binds(self, charged: Charged) -> bool:
         caller = charged.caller
@@ -275,7 +283,8 @@ class Budget(_Part):
         """It limits each request by itself; a request that names no session is a session of its own."""
         return self.scope == "request" or (self.scope == "session" and not charged.session)
 
-    def account(self, value: str, span: Span, targets: frozenset[str] = frozenset()) -> Account:
+    def account(self, value: str, span: Span) -> Account:
+        """The pot of one value of the scope."""
         identifier = self.id if self.scope == "all" else f"{self.id}|{value}"
         return Account(
             id=identifier,
@@ -288,7 +297,7 @@ class Budget(_Part):
             since_ms=span.since,
             resets_at_ms=span.resets_at,
             hard=not self.soft,
-            targets=targets,
+            targets=frozenset({value}) if self.scope == "target" else frozenset(self.targets),
         )
 
     @property
@@ -297,16 +306,12 @@ class Budget(_Part):
         return self.scope not in ("all", "request")
 
     def pot(self, value: str, now_ms: int) -> Account:
-        """The pot of one value of the scope."""
-        return self.account(value, self.span(now_ms), self.at_targets(value))
+        return self.account(value, self.span(now_ms))
 
     def full(self, now_ms: int) -> Account:
         """The only pot, or one that stands for all that nothing was booked in yet."""
-        account = self.account("", self.span(now_ms), frozenset(self.targets))
-        return msgspec.structs.replace(account, id=self.id, limit=self.limit_of(self.id))
-
-    def at_targets(self, value: str) -> frozenset[str]:
-        return frozenset({value}) if self.scope == "target" else frozenset(self.targets)
+        targets, limit = frozenset(self.targets), self.limit_of(self.id)
+        return structs.replace(self.pot("", now_ms), id=self.id, limit=limit, targets=targets)
 
     def values(self, charged: Charged) -> Iterable[str]:
         """Whose pots a request is charged to which it binds: names of what its scope says."""
@@ -349,6 +354,7 @@ class SessionLimit(Budget):
 # Which accounts a request is charged to: each is made once for its window and not for every request.
 
 MINUTE_MS = 60_000
+_FOREVER = 2**62
 MOST_ACCOUNTS = 4_096
 """Accounts that are remembered: sessions and tags are the clients' to name."""
 
@@ -404,8 +410,11 @@ class BudgetAccounts:
         if len(self._accounts) >= MOST_ACCOUNTS:
             self._accounts.clear()
         span = budget.span(now_ms)
-        account = budget.account(value, span, budget.at_targets(value))
-        self._accounts[id(budget), value] = span.start, _until(budget, span), account, budget
+        until = _FOREVER if span == LIFETIME or span.resets_at is None else span.resets_at
+        if isinstance(budget.window, Rolling):
+            until = span.start + step_ms(seconds(budget.window.rolling))
+        account = budget.account(value, span)
+        self._accounts[id(budget), value] = span.start, until, account, budget
         return account
 
 
@@ -441,13 +450,3 @@ def rates(caller: Caller, tokens: int, now_ms: int) -> list[Account]:
         for name, unit, limit, size, begins, resets in limits
         if limit is not None
     ]
-
-
-_FOREVER = 2**62
-
-
-def _until(budget: Budget, span: Span) -> int:
-    """When the span is another one, in Unix ms."""
-    if isinstance(budget.window, Rolling):
-        return span.start + step_ms(seconds(budget.window.rolling))
-    return _FOREVER if span == LIFETIME or span.resets_at is None else span.resets_at

@@ -137,19 +137,6 @@ LONGEST_MS = 86_400_000
 _INCIDENT = "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
-class Incidents:
-    def __init__(self, journal: Journal) -> None:
-        self.counts: dict[str, int] = dict.fromkeys(Kind, 0)
-        """By kind, since the start."""
-        self._journal = journal
-
-    def tell(self, tripped: Tripped) -> None:
-        self.counts[tripped.kind] += 1
-        _log.warning("loop breaker: %s: %s; that %s is refused", tripped.kind, tripped.reason, tripped.scope)
-        row = (tripped.at_ms, tripped.kind, tripped.scope, tripped.subject, tripped.reason, tripped.until_ms)
-        self._journal.add(_INCIDENT, (new_id(), *row))
-
-
 def resting(row: ChainRow | SubjectRow, now_ms: int) -> Tripped | None:
     """What still holds. When it is over, half of the streak is forgiven: a loop that goes on trips again soon."""
     tripped = row.tripped
@@ -198,29 +185,32 @@ class Breaker:
     def __init__(self, loops: Loops, clock: Callable[[], int], journal: Journal) -> None:
         """`clock` gives Unix ms. `loops` may be replaced when the policy changes."""
         self.loops = loops
-        self._clock, self._journal, self._incidents = clock, journal, Incidents(journal)
+        self.trips: dict[str, int] = dict.fromkeys(Kind, 0)
+        """How often it tripped since the start, by kind."""
+        self._clock, self._journal = clock, journal
         self._talks, self._pairs = Conversations(), Pairs()
         self._sessions: Latest[Subject] = Latest(BREAKER_KEPT)
         self._keys: Latest[Subject] = Latest(BREAKER_KEPT)
         self._asked: Latest[Asked] = Latest(IN_PROGRESS)
         self._changed: dict[str, ChainRow | SubjectRow] = {}
 
-    @property
-    def trips(self) -> Mapping[str, int]:
-        """How often it tripped since the start, by kind."""
-        return self._incidents.counts
-
     def check(self, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
         """Why this request must not be served, if so. Where it returns None, `settled` has to follow."""
         if not self.loops.enabled or caller.name in self.loops.exempt:
             return None
-        asked = self._admit(request, caller)
-        tripped = self._resting(asked, now_ms)
+        asked, tripped = self._admit(request, caller), None
+        for subject in (asked.session, asked.key):
+            if tripped is None and subject is not None and subject.row.tripped is not None:
+                tripped = resting(subject.row, now_ms)
         if tripped is None and asked.session is not None:
             tripped = self._worn_out(asked.session, now_ms)
         tripped = tripped or self._look(asked, request, caller, now_ms)
         if tripped is None:
-            self._begin(request.id, asked)
+            self._asked.put(request.id, asked)
+            asked.key.singles += asked.single
+            for part in (asked.key, asked.session, asked.chain):
+                if part is not None:
+                    part.open += 1
         return tripped
 
     def settled(self, request: Request, caller: Caller, *, cost: int, sent: bool, answer: str | None = None) -> None:
@@ -228,9 +218,9 @@ class Breaker:
         asked = self._asked.pop(request.id, None)
         if asked is None:
             return
-        for one in (asked.key, asked.session, asked.chain):
-            if one is not None:
-                one.open -= 1
+        for part in (asked.key, asked.session, asked.chain):
+            if part is not None:
+                part.open -= 1
         if not sent:
             return
         now = self._clock()
@@ -301,12 +291,6 @@ class Breaker:
             self._sessions.put(place, session)
         return Asked(key, session, place, session is None or not session.open, not key.open)
 
-    def _resting(self, asked: Asked, now_ms: int) -> Tripped | None:
-        for subject in (asked.session, asked.key):
-            if subject is not None and subject.row.tripped is not None and (tripped := resting(subject.row, now_ms)):
-                return tripped
-        return None
-
     def _worn_out(self, session: Subject, now_ms: int) -> Tripped | None:
         """The end of a session's life."""
         most = self.loops.session_turns
@@ -317,7 +301,7 @@ class Breaker:
         tripped = Tripped(kind, Scope.SESSION, session.name, reason, row.turns, most, now_ms, None)
         if row.ended != kind:
             row.ended = kind
-            self._incidents.tell(tripped)
+            self._tell(tripped)
         return tripped
 
     def _look(self, asked: Asked, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
@@ -365,15 +349,6 @@ class Breaker:
         kind = Kind.PING_PONG if len(row.callers) > 1 else Kind.NO_PROGRESS
         reason = f"{row.stale} turns of one conversation brought nothing new"
         return self._trip_chain(asked, chain, kind, reason, row.stale, most, now_ms)
-
-    def _begin(self, request_id: str, asked: Asked) -> None:
-        self._asked.put(request_id, asked)
-        asked.key.open += 1
-        asked.key.singles += asked.single
-        if asked.session is not None:
-            asked.session.open += 1
-        if asked.chain is not None:
-            asked.chain.open += 1
 
     # Once it is over
 
@@ -465,18 +440,17 @@ class Breaker:
     ) -> Tripped:
         """A conversation is refused whoever goes on with it, and the session that it belongs to as a whole."""
         row, chain.again = chain.row, 0
-        scope, subject = self._subject(asked, row)
+        if asked.session is not None:
+            scope, subject = Scope.SESSION, asked.session.name
+        else:
+            names = {key.name for name in row.callers if (key := self._keys.get(name)) is not None}
+            scope = Scope.PAIR if len(row.callers) > 1 else Scope.CONVERSATION
+            subject = ", ".join(sorted(names))
         row.tripped = self._trip(row, kind, scope, subject, reason, seen, limit, now_ms)
         if asked.session is not None:
             asked.session.row.tripped = row.tripped
             self._changed[f"session|{asked.place}"] = asked.session.row
         return row.tripped
-
-    def _subject(self, asked: Asked, row: ChainRow) -> tuple[Scope, str]:
-        if asked.session is not None:
-            return Scope.SESSION, asked.session.name
-        names = sorted({key.name for name in row.callers if (key := self._keys.get(name)) is not None})
-        return Scope.PAIR if len(row.callers) > 1 else Scope.CONVERSATION, ", ".join(names)
 
     def _trip(
         self,
@@ -493,5 +467,11 @@ class Breaker:
         rest = min(self.loops.cool_down_ms << min(row.trips, 32), max(LONGEST_MS, self.loops.cool_down_ms))
         row.trips += 1
         tripped = Tripped(kind, scope, subject, reason, seen, limit, now_ms, now_ms + rest)
-        self._incidents.tell(tripped)
+        self._tell(tripped)
         return tripped
+
+    def _tell(self, tripped: Tripped) -> None:
+        self.trips[tripped.kind] += 1
+        _log.warning("loop breaker: %s: %s; that %s is refused", tripped.kind, tripped.reason, tripped.scope)
+        row = (tripped.at_ms, tripped.kind, tripped.scope, tripped.subject, tripped.reason, tripped.until_ms)
+        self._journal.add(_INCIDENT, (new_id(), *row))

@@ -9,9 +9,9 @@ from zlib import crc32
 
 import msgspec
 from msgspec import Struct
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
+from router.budget.budget import Length, PolicyPart
 from router.types.price import nano_from_usd
 from router.types.request import Endpoint, Request, seconds
 
@@ -152,15 +152,8 @@ def _turn(messages: list[_Message], size: int, seed: int) -> Turn:
 
 def _single(text: str, seed: int) -> Turn:
     data = text.encode("utf-8", "replace")
-    return Turn(
-        key=crc32(data, seed) << 32 | len(data),
-        previous=None,
-        size=len(data),
-        said="",
-        acts=False,
-        heard=text,
-        media=False,
-    )
+    key = crc32(data, seed) << 32 | len(data)
+    return Turn(key=key, previous=None, size=len(data), said="", acts=False, heard=text, media=False)
 
 
 def _key(block: list[_Message], seed: int) -> int:
@@ -190,11 +183,9 @@ def _words(text: str, without: bytes) -> list[bytes]:
     text = _shortened(text)
     data = text.encode("utf-8", "replace").translate(_FOLDED, without)
     found = data.split()
-    return found if len(data) < _UNSPACED * (len(found) + 1) else _pairs(text)
-
-
-def _pairs(text: str) -> list[bytes]:
-    """Neighbouring characters, of a text in a script without blanks."""
+    if len(data) < _UNSPACED * (len(found) + 1):
+        return found
+    # Neighbouring characters, of a text in a script without blanks.
     places = range(0, len(text) - 1, max(1, len(text) // 60))
     return [text[place : place + 2].encode("utf-8", "replace") for place in places]
 
@@ -211,24 +202,7 @@ def _bits(found: list[bytes], shift: int) -> int:
 Usd = Annotated[Decimal, Field(gt=0, le=1_000_000_000, decimal_places=9)]
 
 
-def _length(text: str) -> str:
-    try:
-        seconds(text)
-    except ValueError as error:
-        context = {"expected": "a length of time", "remedy": str(error)}
-        raise PydanticCustomError("mistake", "not {expected}", context) from None
-    return text
-
-
-Length = Annotated[str, AfterValidator(_length)]
-"""A length of time such as 30m, 36h or 7d."""
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class Spike(_Part):
+class Spike(PolicyPart):
     """Spending in one window above the floor, and above `factor` times the most that was usual for a session or key."""
 
     window: Length = "10m"
@@ -245,7 +219,7 @@ class Spike(_Part):
         return seconds(self.window) * 1000
 
 
-class Loops(_Part):
+class Loops(PolicyPart):
     """Limits that normal use never meets; each count is of requests, so a slow loop trips like a fast one."""
 
     enabled: bool = True

@@ -19,9 +19,7 @@ from router.types.account import (
     Account,
     Amount,
     Ask,
-    Balance,
     BudgetStore,
-    Child,
     Hold,
     Refused,
     Reservation,
@@ -58,12 +56,8 @@ class Lease(Struct):
         return self.hold.holds[0].amount
 
     @property
-    def used(self) -> int:
-        return self.open + sum(self.spent.values())
-
-    @property
     def left(self) -> int:
-        return self.amount - self.used
+        return self.amount - self.open - sum(self.spent.values())
 
     def covers(self, account: Account) -> bool:
         """Even if it was recovered meanwhile its charge counts in the account's window, which may be a rolling one."""
@@ -93,6 +87,10 @@ class Leased:
 
     def __init__(self, store: BudgetStore, within: Within, owner: str) -> None:
         self._store, self._within, self._owner = store, within, owner
+        # What no outage rule changes is the store's own.
+        self.settled, self.recover, self.expire = store.settled, store.recover, store.expire
+        self.balances, self.values, self.split = store.balances, store.values, store.split
+        self.child, self.children, self.close = store.child, store.children, store.close
         self._pots: dict[str, _Pot] = {}
         self._closed: set[str] = set()
         """Budgets that fail closed, as of the last tick."""
@@ -136,19 +134,14 @@ class Leased:
             self._seen(account, now_ms)
         if self._store.available or not accounts:
             try:
-                return await self._ask_store(request_id, accounts, ask, now_ms)
+                outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
+                if isinstance(outcome, Refused) and self._give_way(outcome, now_ms):
+                    await self._return(now_ms)
+                    outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
+                return outcome
             except StoreUnavailable:
                 self._was_gone = True
         return self._grant(request_id, accounts, ask)
-
-    async def _ask_store(
-        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
-    ) -> Reservation | Refused:
-        outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
-        if isinstance(outcome, Refused) and self._give_way(outcome, now_ms):
-            await self._return(now_ms)
-            outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
-        return outcome
 
     def _seen(self, account: Account, now_ms: int) -> None:
         pot = self._pots.get(account.id)
@@ -172,25 +165,27 @@ class Leased:
 
     def _grant(self, request_id: str, accounts: Sequence[Account], ask: Ask) -> Reservation:
         hard = [account for account in accounts if account.hard]
-        leases = [self._lease(account) for account in hard]
+        leases = []
+        for account in hard:
+            pot = self._pots.get(account.id)
+            if pot is None or pot.lease is None or not pot.lease.covers(account):
+                raise StoreUnavailable(f"the budget store is gone, and {account.budget} can't be spent without it")
+            leases.append(pot.lease)
         granted = Amount(*(_room(leases, hard, ask, unit) for unit in GRANTED))
-        parts = [
-            (lease, account.hold(amount))
-            for lease, account in zip(leases, hard, strict=True)
-            if (amount := _part(lease, account, granted, ask)) is not None
-        ]
-        for lease, hold in parts:
-            lease.open += hold.amount
+        parts: list[tuple[Lease, Hold]] = []
+        for lease, account in zip(leases, hard, strict=True):
+            amount = granted.of(account.unit)
+            if account.targets:
+                # Where an account for some targets only has too little, these are left out.
+                if 0 < ask.least.of(account.unit) > lease.left:
+                    continue
+                amount = max(0, min(amount, lease.left))
+            lease.open += amount
+            parts.append((lease, account.hold(amount)))
         self._local[request_id] = parts
         self._soft[request_id] = [account for account in accounts if not account.hard]
         soft = (account.hold(granted.of(account.unit)) for account in self._soft[request_id])
         return Local(request_id, granted, (*(hold for _, hold in parts), *soft))
-
-    def _lease(self, account: Account) -> Lease:
-        pot = self._pots.get(account.id)
-        if pot is None or pot.lease is None or not pot.lease.covers(account):
-            raise StoreUnavailable(f"the budget store is gone, and {account.budget} can't be spent without it")
-        return pot.lease
 
     async def extend(
         self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
@@ -223,33 +218,6 @@ class Leased:
         soft = self._soft.pop(reservation.request_id, [])
         self._owed += zip(soft, charges[len(parts) :], strict=False)
 
-    async def settled(self) -> None:
-        await self._store.settled()
-
-    async def recover(self, now_ms: int) -> int:
-        return await self._store.recover(now_ms)
-
-    async def expire(self, now_ms: int) -> None:
-        await self._store.expire(now_ms)
-
-    async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
-        return await self._store.balances(accounts)
-
-    async def values(self, budget: str, since_ms: int) -> list[str]:
-        return await self._store.values(budget, since_ms)
-
-    async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
-        return await self._store.split(parent, child, now_ms)
-
-    async def child(self, identifier: str) -> Child | None:
-        return await self._store.child(identifier)
-
-    async def children(self) -> list[Child]:
-        return await self._store.children()
-
-    async def close(self, identifier: str, now_ms: int) -> Child | None:
-        return await self._store.close(identifier, now_ms)
-
     async def tick(self, now_ms: int) -> None:
         """Takes, tops up, replaces and returns leases, where the store is there."""
         self._closed.clear()
@@ -262,20 +230,17 @@ class Leased:
             for pot in self._pots.values():
                 self._drop(pot)
         for pot in list(self._pots.values()):
-            self._tidy(pot, now_ms)
+            idle = now_ms - pot.used_ms > IDLE_MS or self._within(pot.account) <= 0
+            if idle or (pot.lease is not None and (pot.lease.spent or pot.lease.ages(pot.account))):
+                self._drop(pot)
+            if idle:
+                del self._pots[pot.account.id]
         try:
             await self._return(now_ms)
             for pot in list(self._pots.values()):
                 await self._fill(pot, now_ms)
         except StoreUnavailable:
             self._was_gone = True
-
-    def _tidy(self, pot: _Pot, now_ms: int) -> None:
-        idle = now_ms - pot.used_ms > IDLE_MS or self._within(pot.account) <= 0
-        if idle or (pot.lease is not None and (pot.lease.spent or pot.lease.ages(pot.account))):
-            self._drop(pot)
-        if idle:
-            del self._pots[pot.account.id]
 
     def _drop(self, pot: _Pot) -> None:
         if pot.lease is not None:
@@ -292,17 +257,15 @@ class Leased:
                 continue
             self._drained.remove(lease)
             try:
-                await self._book(lease, now_ms)
+                # What was spent in later windows is booked there first: it is never free between.
+                for window in [window for window in lease.spent if window != lease.account.window_start_ms]:
+                    moved = structs.replace(lease.account, window_start_ms=window)
+                    await self._charge(moved, lease.spent[window], now_ms)
+                    del lease.spent[window]
             except BaseException:
                 self._drained.append(lease)
                 raise
             self._store.settle(lease.hold, [lease.spent.get(lease.account.window_start_ms, 0)])
-
-    async def _book(self, lease: Lease, now_ms: int) -> None:
-        """What was spent in later windows is booked there, before the lease is settled: it is never free between."""
-        for window in [window for window in lease.spent if window != lease.account.window_start_ms]:
-            await self._charge(structs.replace(lease.account, window_start_ms=window), lease.spent[window], now_ms)
-            del lease.spent[window]
 
     async def _charge(self, account: Account, amount: int, now_ms: int) -> None:
         """Booked in full, whatever is left."""
@@ -362,15 +325,6 @@ def _room(leases: Iterable[Lease], accounts: Iterable[Account], ask: Ask, unit: 
     if 0 < least > min(lefts):
         raise StoreUnavailable("the budget store is gone, and what may be spent without it is used up")
     return max(0, min(tight, *lefts))
-
-
-def _part(lease: Lease, account: Account, granted: Amount, ask: Ask) -> int | None:
-    """None: an account for some targets only has too little; these are left out."""
-    if not account.targets:
-        return granted.of(account.unit)
-    if 0 < ask.least.of(account.unit) > lease.left:
-        return None
-    return max(0, min(granted.of(account.unit), lease.left))
 
 
 def _extra_of(parts: Iterable[tuple[Lease, Hold]], growing: set[str], more: int, unit: Unit) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.types.account import (
     AMPLE,
@@ -81,17 +81,14 @@ class SqliteBudgets:
         try:
             granted = await step
         except asyncio.CancelledError:
-            self._give_back(step)
+            # Perhaps after its hold was made, and before it heard of it.
+            made = None if step.cancelled() or step.exception() else step.result()
+            if isinstance(made, Reservation):
+                self.settle(made, [0] * len(made.holds))
             raise
         if granted is None:
             raise ValueError(f"request {request_id} has reserved before: an id is for one request only")
         return granted
-
-    def _give_back(self, step: "asyncio.Future[Reservation | Refused | None]") -> None:
-        """The request was cancelled after its hold was made, and before it heard of it."""
-        granted = None if step.cancelled() or step.exception() else step.result()
-        if isinstance(granted, Reservation):
-            self.settle(granted, [0] * len(granted.holds))
 
     async def extend(
         self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
@@ -327,17 +324,14 @@ def _split(connection: sqlite3.Connection, parent: Account, child: Child, now_ms
     if connection.execute(_KNOWN, (child.id,)).fetchone() is not None:
         return None
     at = _standing(connection, parent, parent.window_start_ms)
-    if at.left < child.limit or _outlives(child, parent) or _shut(connection, parent, now_ms):
+    if at.left < child.limit or child.outlives(parent) or _shut(connection, parent, now_ms):
         return at.refusal(child.limit)
-    connection.execute(_INSERT, _row(child))
+    replaces = msgspec.json.encode(child.replaces).decode()
+    row = structs.asdict(child) | {"replaces": replaces, "unit": child.unit.value}
+    connection.execute(_INSERT, tuple(row.values()))
     connection.execute(_ACCOUNT, (child.id,))
     connection.execute(_HOLD, (child.id, parent.id, parent.window_start_ms, child.limit))
     return child
-
-
-def _outlives(child: Child, parent: Account) -> bool:
-    ends = [end for end in (parent.resets_at_ms, parent.expires_at_ms) if end is not None]
-    return bool(ends) and (child.expires_at_ms is None or child.expires_at_ms > min(ends))
 
 
 def _find(connection: sqlite3.Connection, identifier: str) -> Child | None:
@@ -363,35 +357,6 @@ def _end(connection: sqlite3.Connection, identifier: str, now_ms: int) -> None:
     connection.execute(_FOLLOW, (identifier,))
 
 
-def _row(child: Child) -> tuple[str | int | None, ...]:
-    replaces = msgspec.json.encode(child.replaces).decode()
-    return (
-        child.id,
-        child.parent,
-        child.parent_window_ms,
-        replaces,
-        child.unit.value,
-        child.limit,
-        child.created_ms,
-        child.expires_at_ms,
-        child.key,
-        child.team,
-        child.closed_ms,
-    )
-
-
-def _child(row: tuple[str, str, int, str, str, int, int, int | None, str, str, int | None]) -> Child:
-    identifier, parent, window, replaces, unit, size, created, expires, key, team, closed = row
-    return Child(
-        id=identifier,
-        parent=parent,
-        parent_window_ms=window,
-        replaces=msgspec.json.decode(replaces, type=tuple[str, ...]),
-        unit=Unit(unit),
-        limit=size,
-        created_ms=created,
-        expires_at_ms=expires,
-        key=key,
-        team=team,
-        closed_ms=closed,
-    )
+def _child(row: Sequence[object]) -> Child:
+    values = dict(zip(Child.__struct_fields__, row, strict=True))
+    return msgspec.convert(values | {"replaces": msgspec.json.decode(str(values["replaces"]))}, Child)

@@ -27,6 +27,8 @@ ANSWERS, ANSWER = 3, 150
 """The last answers before, and the characters at the beginning of each: they show what is wanted."""
 SHORT = 160
 """A message of fewer characters is read with the user's words before it."""
+BEGINNING = 20
+"""A message of more letters, all of them capitals, is read as if they were none."""
 MATERIAL = 640
 """A message of more characters has material in it."""
 PAGE = 4_000
@@ -52,8 +54,8 @@ class Asked(NamedTuple):
     """The beginnings of the assistant's last answers."""
     numbers: tuple[float, ...]
     """[len(NUMBERS)], each from 0 to about 1."""
-    words: int
-    """How many are to be written; 0 where it is not said."""
+    tokens: int
+    """Visible ones of an answer that is as long as the request says; 0 where it does not say."""
 
 
 NUMBERS = (
@@ -72,7 +74,11 @@ def asked(request: Request) -> Asked:
     """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
     users, answers, system_parts, last_role, result, tools = _messages(request)
     system = sum(map(len, system_parts))
-    whole = users[-1] if users else ""
+    whole = users[-1].strip() if users else ""
+    if whole.isupper() and len(whole) > BEGINNING:
+        whole = whole.lower()
+    if len(whole) <= REPLY and len(users) > 1 and answers and _asks_again(whole.lower(), answers[-1]):
+        whole = next((earlier for earlier in reversed(users[:-1]) if len(earlier) > REPLY), whole)
     ends = whole if len(whole) <= 2 * PAGE else f"{whole[:PAGE]}\n{whole[-PAGE:]}"
     message = ends.encode(errors="replace").decode()
     ask = instruction(message)
@@ -80,24 +86,27 @@ def asked(request: Request) -> Asked:
     follows = len(users) > 1 and size < SHORT
     from_tool = last_role in ("tool", "function")
     before = "\n".join(users[:-1])[-BEFORE:] if follows else ""
-    words, sizes = _stated_sizes(ask.lower())
+    lower = ask.lower()
+    sizes = _stated_sizes(lower)
     few = len(answers) >= 2 and sum(map(len, answers)) < 300 * len(answers)
-    asks = _logs((size, 7), (width(message) + len(whole) - len(message), 12), (len(whole) - len(ask), 12), (system, 12))
-    past = _logs((len(users), 4), (len(answers), 4), (len(answers[-1]) if answers else 0, 9), (tools, 5))
-    given = _logs((len(result), 10), (request.max_output or 0, 10), (request.images, 3))
+    long = width(message) + len(whole) - len(message)
     first = width(users[0][:2_000]) if len(users) > 1 else 0
-    others = _logs((first, 8), (sum(map(len, answers)) / len(answers) if answers else 0, 9))
+    *asks, users_, answers_, last_, tools_, result_, most_, images_, first_, mean_ = _logs(
+        *((size, 7), (long, 12), (len(whole) - len(ask), 12), (system, 12), (len(users), 4), (len(answers), 4)),
+        *((len(answers[-1]) if answers else 0, 9), (tools, 5), (len(result), 10), (request.max_output or 0, 10)),
+        *((request.images, 3), (first, 8), (sum(map(len, answers)) / len(answers) if answers else 0, 9)),
+    )
     numbers = (
         *asks,
         float(system > 0),
-        *past,
+        *(users_, answers_, last_, tools_),
         float(tools > 0),
         float(Capability.JSON_SCHEMA in request.needs),
         float("response_format" in request.body),
         float(from_tool),
-        *given[:2],
+        *(result_, most_),
         float(request.max_output is not None),
-        given[2],
+        images_,
         float(size <= 12),
         float(size <= 40),
         float(size <= 100),
@@ -105,16 +114,18 @@ def asked(request: Request) -> Asked:
         float(few),
         *_form(ask, message),
         *sizes,
-        others[0],
+        first_,
         float(from_tool and bool(_failed(result.lower().encode(errors="replace")))),
         float('""' in ask),
-        others[1],
+        mean_,
     )
     after = result[-BEFORE:] if from_tool else ""
     about = "\n".join(system_parts)
     about = about if len(about) <= 2 * SYSTEM else f"{about[:SYSTEM]} {about[-SYSTEM:]}"
     shown = " ".join(answer[:ANSWER] for answer in answers[-ANSWERS:]) if answers else ""
-    return Asked(ask, before, after, about, shown, numbers, words if words and cues().writes(ask) else 0)
+    last = width(answers[-1]) if answers else 0
+    tokens = 0 if from_tool else _stated_tokens(lower, long, last)
+    return Asked(ask, before, after, about, shown, numbers, tokens)
 
 
 def _messages(request: Request) -> tuple[list[str], list[str], list[str], str, str, int]:
@@ -227,23 +238,90 @@ _failed = re2.compile(rb"error|fail|exception|traceback|denied|not found|timeout
 _amount_words = re2.compile(_PATTERNS["amount_of_words"]).search
 _amount_items = re2.compile(_PATTERNS["amount_of_items"]).search
 _amount_sentences = re2.compile(_PATTERNS["sentences"]).search
-_CARDINALS = {"two": 2, "three": 3, "four": 4, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 
 
-def _stated_sizes(ask: str) -> tuple[int, tuple[float, ...]]:
-    """Words that are asked for, 0 if it is not said; whether they are and how many, likewise of items; of sentences."""
+def _stated_sizes(ask: str) -> tuple[float, ...]:
+    """Whether words are asked for and how many, likewise items; sentences."""
     words, items = _amount_words(ask), _amount_items(ask)
-    number = _number(words.group(1)) if words else 0
-    count = _number(items.group(1)) if items else 0
-    stated, listed = _logs((number, 9), (count, 5))
-    sizes = (float(bool(words)), stated, float(bool(items)), listed)
-    return number, (*sizes, float(bool(_amount_sentences(ask))))
+    stated, listed = _logs((_number(words[1]) if words else 0, 9), (_number(items[1]) if items else 0, 5))
+    return float(bool(words)), stated, float(bool(items)), listed, float(bool(_amount_sentences(ask)))
 
 
 def _number(digits: str) -> int:
     if digits[0].isdigit():
-        return int("".join(digit for digit in digits if digit.isdecimal() and digit.isascii())[:6] or 0)
-    return _CARDINALS.get(digits, 4)
+        thousands = 1_000 if digits.endswith("k") else 1
+        return thousands * int("".join(digit for digit in digits if digit.isdecimal() and digit.isascii())[:6] or 0)
+    return int(_AMOUNTS["numbers"].get(digits, 4))
+
+
+# How long an answer gets where the request says so.
+
+_AMOUNTS = table("classify/data/amounts.yaml")
+_KINDS: dict[str, float] = {stem: tokens for tokens, stems in _AMOUNTS["tokens"].items() for stem in stems}
+_LENGTHS = patterns(
+    "classify/data/amounts.yaml",
+    number="|".join(sorted(_AMOUNTS["numbers"], key=len, reverse=True)),
+    kind="|".join(sorted(_KINDS, key=len, reverse=True)),
+)
+_amount, _make, _range, _enumerate = (re2.compile(_LENGTHS[name]) for name in ("amount", "make", "range", "enumerate"))
+_elsewhere, _within, _program = (re2.compile(_LENGTHS[name]).search for name in ("elsewhere", "within", "program"))
+_returned, _shorter, _longer = (re2.compile(_LENGTHS[name]).search for name in ("returned", "shorter", "longer"))
+_goes_on, _redone = (re2.compile(_LENGTHS[name]).search for name in ("goes_on", "redone"))
+_assent, _retry = (re2.compile(_LENGTHS[name]).search for name in ("assent", "retry"))
+_sentence = re.compile(r"[.:!?\n。：！？]").split
+PER_WORD = 1.4
+"""Tokens; kinds of things with no more are counted wherever a text is to be written: "a 500-word essay"."""
+PER_ITEM, PER_NUMBER = 6, 2.5
+"""Tokens of each thing of any kind, and of each number that is counted, with what stands between two of them."""
+MOST_STATED = 30_000
+"""Tokens: a larger number says how many there are, not how many are to be written."""
+CHARACTERS = 4
+"""Of a token of material."""
+INSTRUCTION, LEAST_MATERIAL = 40, 400
+"""Characters of a message that are no material, and of material that is told from an instruction."""
+BEGIN = 28
+"""Characters of a sentence within which it says that all of its material comes back changed."""
+REPLY = 60
+"""Characters of a message that only says yes, no or go on."""
+
+
+def _asks_again(reply: str, answer: str) -> bool:
+    """It says no more than yes to what the answer offers, that it was wrong, or that it shall go on."""
+    return bool(_retry(reply) or _goes_on(reply) or (_assent(reply) and "?" in answer[-REPLY:]))
+
+
+def _stated_tokens(ask: str, message: int, last_answer: int) -> int:
+    """`message`, `last_answer`: widths. 0: it is not said."""
+    if last_answer and message < SHORT:
+        if _goes_on(ask):
+            return last_answer // CHARACTERS
+        if _redone(ask) or _returned(ask) or _longer(ask):
+            return 0 if _shorter(ask) else last_answer * (2 if _longer(ask) else 1) // CHARACTERS
+    if message >= LEAST_MATERIAL + INSTRUCTION and _returned(ask):
+        # The instruction stands before the material or behind it, and is a sentence or a line.
+        sentences = [sentence for sentence in _sentence(ask) if sentence.strip()]
+        ends = {*sentences[:1], *sentences[-1:]}
+        if any(_returned(end[:BEGIN]) and not _shorter(end) for end in ends):
+            return min((message - INSTRUCTION) // CHARACTERS, MOST_STATED)
+    if (counted := _range.search(ask[:SHORT])) and not _program(ask[:SHORT]):
+        first, last = (["1"] + [number for number in counted.groups() if number])[-2:]
+        return int(min(abs(_number(last) - _number(first)) * PER_NUMBER, MOST_STATED))
+    return _stated_amount(ask[:SHORT])
+
+
+def _stated_amount(ask: str) -> int:
+    """Tokens of the things of which a request says how many it wants."""
+    made, most = _make.search(ask), 0.0
+    for amount in _amount.finditer(ask):
+        limit, number, kind, each = amount.groups()
+        per, start = _KINDS[kind], amount.start()
+        wanted = made and start >= made.end() and not limit and not _elsewhere(ask[made.end() : start])
+        if not each and (wanted or (per <= PER_WORD and (_within(ask[:start]) or cues().writes(ask)))):
+            tokens = _number(number) * per
+            most = tokens if most < tokens <= MOST_STATED else most
+    if not most and (listed := _enumerate.search(ask)):
+        most = min(_number(listed[1]) * PER_ITEM, MOST_STATED)
+    return int(most)
 
 
 _WRITING = frozenset({"creative", "long", "letter"})

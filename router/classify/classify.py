@@ -60,8 +60,10 @@ def split_fields(body: bytes, *, whole: bool) -> SplitFields | None:
         return None
     if whole and _encode(fields) != body:
         return None
-    rest = _encode({name: value for name, value in fields.items() if len(bytes(value)) < LEAST})
-    long = {name: value for name, value in fields.items() if len(bytes(value)) >= LEAST}
+    long, short = dict[str, msgspec.Raw](), dict[str, msgspec.Raw]()
+    for name, value in fields.items():
+        (short if len(bytes(value)) < LEAST else long)[name] = value
+    rest = _encode(short)
     return SplitFields(_encode(long), rest) if long and len(rest) <= MOST_REST else None
 
 
@@ -138,17 +140,19 @@ class Classifier:
         """Without names that the model found, and what is only possible: the egress filter asks for neither."""
         body = split_fields(request.raw, whole=False)
         if body is not None and (not sure or self._is_harmless(body.rest)):
-            self._cache.keep(body.long, _classes(self._conclude(sure)))
+            self._cache.keep(body.long, _classes(self._conclude(sure)) if sure else frozenset())
 
     def _judge(
         self, request: Request, floor: Iterable[Cause], read: Sequence[Finding], denied: Set[Doubt]
     ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[Cause, ...]]:
         """Findings; those of them that are only possible, of classes that nothing else gives; what follows."""
         floor = tuple(floor)
-        known = {cause.data_class for cause in floor}
         try:
             sure, doubted = self._find(views(request.passages, request.raw), doubts=self._doubts)
             self._remember(request, sure)
+            if not (sure or doubted or read):
+                return (), (), floor
+            known = {cause.data_class for cause in floor}
             left = [finding for finding, doubt in doubted.items() if doubt not in denied]
             findings = certain = self._conclude([*sure, *read])
             if left:

@@ -5,12 +5,19 @@ import binascii
 import html
 import re  # one literal or class begins each pattern, and nothing can match in two ways: faster here than RE2's calls
 import unicodedata
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
 from typing import NamedTuple
 
 from router.classify.detector import Characters, Pattern
-from router.tables import table
+from router.tables import patterns, table
 
+_WRITTEN = patterns("classify/data/disguises.yaml")
+
+BETWEEN = "\n\0\n"
+"""Stands between texts that have nothing to do with each other: no pattern has a NUL, most end with their line."""
 Piece = tuple[int, int, str, bool]
 """(start, end, text, hidden): what characters start:end of a text stand for. Plain, as there may be a million of them.
 
@@ -32,6 +39,10 @@ _STANDARD = str.maketrans("-_", "+/", "\r\n ")
 _UTF_8 = "utf-8-sig"
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
 """Of UTF-16."""
+_GZIP, _ZIP = b"\x1f\x8b\x08", b"PK\3\4"
+_MOST_MEMBERS = 64
+_GROWTH, _GROWTH_LEAST = 8, 256
+"""An archive is read as far as so many times its size, and so many bytes."""
 
 
 class Inline(NamedTuple):
@@ -55,17 +66,34 @@ def is_base64(text: str) -> bool:
     return text.isascii() and not _beyond(text[:64]) and not _beyond(text)
 
 
-def document(payload: str) -> str | None:
-    """The text that a payload is; None where it is none."""
+def document(payload: str, *, unpack: bool = False) -> str | None:
+    """The text that a payload is, or with `unpack` the texts in an archive; None where it is none."""
     if len(payload) > _SNIFFED and not begins_as_text(unbase64(payload[:_SNIFFED])):
         return None
-    return text_of(unbase64(payload))
+    data = unbase64(payload)
+    return _contents(data) if unpack else text_of(data)
+
+
+def _contents(data: bytes | None) -> str | None:
+    """Bytes as text, or the texts in an archive of gzip or zip."""
+    if not data or not data.startswith((_GZIP, _ZIP)):
+        return text_of(data)
+    most = _GROWTH * len(data) + _GROWTH_LEAST
+    try:
+        if data.startswith(_GZIP):
+            return text_of(zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, most))
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            names = archive.namelist()[:_MOST_MEMBERS]
+            texts = [text_of(archive.open(name).read(most // len(names))) for name in names]
+    except (zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError):
+        return None  # broken, encrypted, or packed in another way
+    return "\n".join(filter(None, texts)) or None
 
 
 def begins_as_text(data: bytes | None) -> bool:
     """Of a piece, whose last character may be cut: UTF-8 has at most four bytes. Cheap where it is none."""
-    if not data:
-        return False
+    if not data or data.startswith((_GZIP, _ZIP)):
+        return bool(data)
     if _encoding(data) != _UTF_8:
         return text_of(data[: len(data) & -2]) is not None
     if len(data.translate(None, _CONTROL)) != len(data):
@@ -86,11 +114,13 @@ def text_of(data: bytes | None) -> str | None:
 
 
 def _encoding(data: bytes) -> str:
-    """UTF-16 has a mark, or every other byte of it is 0, as in what shells on Windows take."""
+    """UTF-16 has a mark, or nearly every other byte of it is 0, as in what shells on Windows take."""
     if data.startswith(_MARKS):
         return "utf-16"
-    if data[1:2] == b"\0" and not data[1::2].strip(b"\0"):
-        return "utf-16-le"
+    first = data[: _BLOBS_SNIFFED & -2]
+    for start, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if first[start::2].count(0) * 4 > len(first[start::2]) * 3:
+            return name
     return _UTF_8
 
 
@@ -113,10 +143,8 @@ def _beyond(text: str) -> bytes:
 LEAST = 16
 """Characters: twelve bytes of base64 are a short e-mail address; words are rarely as long."""
 _BLOBS_SNIFFED = 64
-_RUN = Pattern(r"[0-9A-Za-z+/_-]{16,}(?:\r?\n[0-9A-Za-z+/_-]+)*={0,6}")
-_PAIRS = Pattern(r"\b(?:[0-9A-Fa-f]{2}[ :]){11,}[0-9A-Fa-f]{2}\b")
-_BETWEEN = str.maketrans("", "", " :")
-_SEPARATORS = str.maketrans("/-_+\r\n", "      ")
+_RUN = Pattern(_WRITTEN["run"])
+_SEPARATORS = str.maketrans("/-_+\r\n\t", "       ")
 _BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567="
 _HEX = "0123456789abcdefABCDEF"
 _HEX_BYTES = _HEX.encode()
@@ -132,24 +160,19 @@ def blobs(encoded: bytes, place: Characters, dull: set[bytes]) -> Iterator[Piece
     """`dull`: runs that have been tried in vain; they are added."""
     for start, end in _RUN.spans(encoded):
         run = encoded[start:end]
-        if run in dull:
-            continue
-        if _promising(run) if run.isalnum() else any(map(_promising, _words(run))):
+        beside = encoded[max(0, start - 1) : start] + encoded[end : end + 1]
+        if run in dull or (len(run) < LEAST and not beside.isascii()):
+            continue  # of a longer word, in letters that look the same
+        if any(map(_promising, {run} if run.isalnum() else _words(run))):
             yield from _decoded(run.decode(), place.of(start))
         else:
             dull.add(run)
 
 
-def pairs(encoded: bytes, place: Characters) -> Iterator[Piece]:
-    for start, end in _PAIRS.spans(encoded):
-        if (text := _text(encoded[start:end].decode().translate(_BETWEEN))) is not None:
-            first = place.of(start)
-            yield first, first + end - start, f" {text} ", True
-
-
 def _words(run: bytes) -> set[bytes]:
-    """Its lines, and their parts."""
-    return {word for word in (*run.translate(_WHOLE).split(), *run.translate(_PARTS).split()) if len(word) >= LEAST}
+    """The whole of it, its lines, and their parts."""
+    words = (*run.translate(_WHOLE).split(), *run.translate(_PARTS).split())
+    return {b"".join(run.split()), *(word for word in words if len(word) >= LEAST)}
 
 
 def _promising(word: bytes) -> bool:
@@ -179,7 +202,7 @@ def _text(run: str) -> str | None:
     if len(bare) > _BLOBS_SNIFFED and not begins_as_text(_bytes(bare[:_BLOBS_SNIFFED])):
         return None
     data = _bytes(bare)
-    return text_of(data) if _believed(data) else None
+    return _contents(data) if _believed(data) else None
 
 
 def _bytes(run: str) -> bytes | None:
@@ -200,34 +223,80 @@ def _believed(data: bytes | None) -> bool:
     return data is not None and (len(data) >= _FEW or data.isascii())
 
 
+# Bytes by their numbers: 0x6d, 0x61; 109, 97; 6d 61.
+
+_NUMBERS, _NUMBER = Pattern(_WRITTEN["numbers"]), re.compile("[0-9A-Fa-fxX]+")
+
+
+def numbers(encoded: bytes, place: Characters) -> Iterator[Piece]:
+    for start, end in _NUMBERS.spans(encoded):
+        listed = _NUMBER.findall(encoded[start:end].decode().rpartition("(")[2])
+        hexadecimal = all(len(number.removeprefix("0x").removeprefix("0X")) == 2 for number in listed)
+        decimal = all(map(str.isdigit, listed))
+        codes = [[int(number, base) for number in listed] for base, fits in ((16, hexadecimal), (10, decimal)) if fits]
+        texts = [f'"{text}"' for row in codes if max(row) < 256 and (text := text_of(bytes(row))) is not None]
+        if texts:
+            yield place.of(start), place.of(start) + end - start, BETWEEN.join(texts), True
+
+
+# What stands in the midst of a value and is none of it: emphasis, tags, quotes of two literals, the end of a line.
+
+APART, _AMID, _WRAPPED = (Pattern(_WRITTEN[name]) for name in ("apart", "amid", "wrapped"))
+"""The first tells whether a text has letters or numbers that stand apart, or anything else of this kind."""
+_BREAK = re.compile(r"[ \t]*\\?\r?\n[ \t]*")
+_BEFORE_BREAK = re.compile(r"([0-9A-Z]+)([ -])([0-9]+)$")
+_NEW_LINE = re.compile(r"[A-Za-z_][\w.-]*[=:](?=[^=\s])|[0-9]{1,3}[.)] |[0-9]{4}-[0-9]{2}-|[0-9]{2}:[0-9]{2}|- ")
+"""Begins a line of its own: a name and its value, a number in a list, a date, a time."""
+_NUMERIC = "0123456789 \t\r,;.-"
+_MOST_ROWS = 2
+_AROUND_BREAK = 80
+
+
+def amid(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
+    start, end = _AMID.search(encoded)
+    while start >= 0:
+        first, last = place.of(start), place.of(end)
+        mark = text[first + 1 : last - 1]
+        first += 1 + len(mark) - len(mark.lstrip(" "))
+        yield first, first + len(mark.strip(" ")), "", False
+        start, end = _AMID.search(encoded, end - 1)
+
+
+def wraps(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
+    """The ends of lines in values."""
+    start, end = _WRAPPED.search(encoded)
+    while start >= 0:
+        brk = _BREAK.search(text, place.of(start))
+        if brk and _goes_on(text, *brk.span()):
+            groups = _BEFORE_BREAK.search(text, max(0, brk.start() - _AROUND_BREAK), brk.start())
+            whole = groups and len(groups[1]) == len(groups[3]) and text[brk.end()].isalnum()
+            yield *brk.span(), groups[2] if groups and whole else "", False
+        start, end = _WRAPPED.search(encoded, end - 1)
+
+
+def _goes_on(text: str, start: int, end: int) -> bool:
+    """What ends a line and begins the next may be one value."""
+    if _NEW_LINE.match(text, end):
+        return False
+    around = f"{text[max(0, start - _AROUND_BREAK) : start]}\n{text[end : end + _AROUND_BREAK]}"
+    return sum(line != "" and not line.strip(_NUMERIC) for line in around.split("\n")) <= _MOST_ROWS
+
+
 # Characters written as others: percent signs and forms, HTML, backslashes, quoted-printable.
 
-_HEX_DIGIT = "[0-9A-Fa-f]"
-_PERCENT = re.compile(
-    rf"%(?:[2-7]{_HEX_DIGIT}|0[9AaDd]|[89A-Fa-f]{_HEX_DIGIT}(?:%[89A-Fa-f]{_HEX_DIGIT})*|u{_HEX_DIGIT}{{4}})"
-)
-_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[Xx][0-9A-Fa-f]{1,6}|[A-Za-z][0-9A-Za-z]{1,31}(?=;));?")
-_CLASS = r"(?<![\w.@\\]\\)([bBdDsSwWAzZ](?:\\[bBdDsSwW])?)(?![\w.@\\])"
-"""Of a regular expression, with nothing beside it that it could be a letter of."""
-_BACKSLASH = re.compile(
-    rf"\\(?:{_CLASS}|\\+|u{_HEX_DIGIT}{{4}}(?:\\+u[Dd][C-Fc-f]{_HEX_DIGIT}{{2}})?|u\{{{_HEX_DIGIT}{{1,6}}\}}|U{_HEX_DIGIT}{{8}}|x{_HEX_DIGIT}{{2}}|[0-3][0-7]{{2}}|.)"
-)
-_QUOTED = re.compile(r"=(?:40|\r?\n|[2-7][0-9A-F](?:=[2-7][0-9A-F])+)")
-_PLUS = re.compile(r"\+(?<=[0-9A-Za-z]{4}\+)(?<![0-9][Ee]\+)(?=[0-9A-Za-z]{2})")
-"""A blank in a form, between groups of digits or words; not in 6.932e+14."""
-_LETTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "0": "\0"}
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "0": "\0"}
 """Escapes of JSON and of most languages; before any other character the backslash is left out."""
 _MOST, _HALVES, _UNKNOWN = 0x10FFFF, range(0xD800, 0xE000), "\ufffd"
 
 
 def escapes(text: str) -> list[Piece]:
     pieces: list[Piece] = []
-    for mark, pattern, meaning in _KINDS:
+    for mark, name, meaning in _KINDS:
         if mark in text:
             known = _Meanings(meaning)
             pieces += [
                 (match.start(), match.end(), plain, False)
-                for match in pattern.finditer(text)
+                for match in _ESCAPES[name].finditer(text)
                 if not match.lastindex and (plain := known[match.group()]) != match.group()  # &Name; is C++
             ]
     return pieces
@@ -260,7 +329,7 @@ def _backslash(escape: str) -> str:
         return chr(int(escape[2:], 16))
     if len(escape) == 4:
         return chr(int(escape[1:], 8))
-    return _LETTERS.get(kind, kind)
+    return _ESCAPED.get(kind, kind)
 
 
 def _unicode(escape: str) -> str:
@@ -277,13 +346,14 @@ def _character(code: int) -> str:
     return _UNKNOWN if code in _HALVES or code > _MOST else chr(code)
 
 
-_KINDS: tuple[tuple[str, "re.Pattern[str]", Callable[[str], str]], ...] = (
-    ("%", _PERCENT, _percent),
-    ("&", _ENTITY, html.unescape),
-    ("\\", _BACKSLASH, _backslash),
-    ("=", _QUOTED, lambda run: "" if run[1] in "\r\n" else bytes.fromhex(run.replace("=", "")).decode("ascii")),
-    ("+", _PLUS, lambda escape: " "),
+_KINDS: tuple[tuple[str, str, Callable[[str], str]], ...] = (
+    ("%", "percent", _percent),
+    ("&", "entity", html.unescape),
+    ("\\", "backslash", _backslash),
+    ("=", "quoted", lambda run: "" if run[1] in "\r\n" else bytes.fromhex(run.replace("=", "")).decode("ascii")),
+    ("+", "plus", lambda escape: " "),
 )
+_ESCAPES = {name: re.compile(_WRITTEN[name]) for _, name, _ in _KINDS}
 
 
 # Characters that are read as others, as those others; what is not seen is left out.
@@ -365,8 +435,7 @@ _ONE_KIND = re.compile(
 
 # Words whose letters stand apart: "j o e @ x . i o".
 
-_SPACED = Pattern(r"[!-~](?:[ \t\n][!-~]){9,}")
-"""Ten single characters: no prose, hardly a table."""
+_SPACED = Pattern(_WRITTEN["spaced"])
 LONGEST_APART = 4_096
 """Characters of such a run from which it is one piece: of millions of pieces each step is one long call."""
 

@@ -51,13 +51,13 @@ TIER_OUT, OUTPUT_OUT, NO_THINKING, TASK_OUT = 0, 1, 2, 5
 OUTPUTS = TASK_OUT + len(TASKS)
 THINKING_FACTORS = (0.03, 0.4, 1.2)
 """Of a target's usual thinking, where it does not help, helps some, or much."""
-TIERS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
+TIERS = (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
 OUTPUT_RANGE = (0.0, 10.4)
 """ln 1 to ln 32,000."""
-LEAST_WORDS = 20
-"""A number of words from which on it says how long the answer gets: so many tokens for each, about."""
-TOKENS_PER_WORD = 1.4
-WORDS_SD = 0.4
+LEAST_STATED = 20
+"""Tokens of an answer from which on what a request says of its length is believed: more than what was learned …"""
+STATED_SD = 0.5
+"""… with such a standard deviation of their logarithm."""
 DIGITS = 4
 
 
@@ -183,15 +183,15 @@ class Reader(Struct, frozen=True, eq=False):
         values += np.add.reduce(self.words[pieces]) / np.float32(sqrt(max(len(pieces), 1)))
         return values, float(kernel.max())
 
-    def reading(self, request: Numbers, stated: Task | None, words: int = 0, *, tools: bool = False) -> Reading:
-        """`stated`: the task that its caller says it is. `words`: how many it asks for; 0: it does not say.
+    def reading(self, request: Numbers, stated: Task | None, tokens: int = 0, *, tools: bool = False) -> Reading:
+        """`stated`: the task that its caller says it is. `tokens`: so long an answer it asks for; 0: it does not say.
         `tools`: some are offered, which is half of what the task is told by."""
         outputs, nearest = self.outputs(request)
         values: list[float] = outputs.tolist()
         difficulty, hard_sd, output_sd = [float(np.interp(values[TIER_OUT], TIERS, level)) for level in self.levels]
         output = min(max(values[OUTPUT_OUT], OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
-        if words >= LEAST_WORDS:
-            output, output_sd = min(log(words * TOKENS_PER_WORD), OUTPUT_RANGE[1]), WORDS_SD
+        if tokens >= LEAST_STATED:
+            output, output_sd = min(log(tokens), OUTPUT_RANGE[1]), STATED_SD
         helps = _shares(values[NO_THINKING:TASK_OUT], self.sharpness)
         thinking = sum(map(mul, helps, THINKING_FACTORS))
         traits = [1.0, difficulty, hard_sd, 0.5 ** (nearest / self.near), output, output_sd, thinking]
@@ -278,7 +278,7 @@ def read(request: Request) -> Read:
     if reading is None:
         reader = load()
         row = numbers(asks, reader.groups)
-        reading = _remembered[key] = reader.reading(row, stated, asks.words, tools=Capability.TOOLS in request.needs)
+        reading = _remembered[key] = reader.reading(row, stated, asks.tokens, tools=Capability.TOOLS in request.needs)
         if len(_remembered) > MOST_REMEMBERED:
             _remembered.popitem(last=False)
     share = round(1 / (1 + exp(-reading.difficulty)), DIGITS)

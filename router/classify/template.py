@@ -3,7 +3,7 @@
 import re  # one class of characters, on a bounded text: RE2's calls cost more
 from hashlib import blake2b
 
-from router.types.request import Request
+from router.types.request import TENANT_DIGITS, Request
 
 LONGEST = 4_096
 """Characters of the instructions that count, so that the digest of any prompt has a bound."""
@@ -13,8 +13,9 @@ _OFFERS = ("tools", "functions", "response_format", "text")
 _values = re.compile(r"\S*[0-9]\S*")
 
 
-def template(request: Request, route: str, app: str) -> str:
-    """16 hexadecimal digits, the same in every process; no text can be read from them.
+def template(request: Request, route: str, app: str, tenant: str = "") -> str:
+    """24 hexadecimal digits, the same in every process; no text can be read from them. The first eight stand for
+    `tenant`, whose own the template is: an organisation, else a key.
 
     Words with a digit in them are dates, ids and numbers: they are not told apart, and neither is white space.
     """
@@ -30,7 +31,8 @@ def template(request: Request, route: str, app: str) -> str:
     for name in _OFFERS:
         if name in request.body:
             digest.update(request.body[name])
-    return digest.hexdigest()
+    owner = blake2b(tenant.encode(), digest_size=TENANT_DIGITS // 2).hexdigest() if tenant else "0" * TENANT_DIGITS
+    return owner + digest.hexdigest()
 
 
 def instructions(request: Request) -> int:

@@ -9,18 +9,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from router.classify.decoders import (
+    APART,
+    BETWEEN,
     LEAST_BARE,
     MOST_DECODED,
     Piece,
+    amid,
     blobs,
     document,
     escapes,
     folds,
     inline,
-    pairs,
+    numbers,
     spaced,
+    wraps,
 )
-from router.classify.detector import Characters, Pattern
+from router.classify.detector import Characters
 from router.types.request import Passage, Path
 
 # A text to scan, and where in the request its characters come from.
@@ -141,9 +145,6 @@ class _Back:
 
 # All texts of a request as one, so that one scan sees them; what is inline is decoded.
 
-BETWEEN = "\n\0\n"
-"""Stands between texts that have nothing to do with each other: no pattern has a NUL, most end with their line."""
-
 
 class Segment(NamedTuple):
     """`text` is what stands at `start` of the passage at `path`; with `hides` it is what so many characters hide.
@@ -180,8 +181,8 @@ def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
             groups.append((Segment(text, path),))
             continue
         groups.append((Segment(text[: len(text) - len(media.payload)], path),))
-        if len(media.payload) <= left and (decoded := document(media.payload)) is not None:
-            left -= len(media.payload)
+        if len(media.payload) <= left and (decoded := document(media.payload, unpack=True)) is not None:
+            left -= max(len(media.payload), len(decoded))
             groups.append((Segment(decoded, path, hides=len(text)),))
     return groups
 
@@ -376,6 +377,8 @@ def strings(value: Any, path: Path = (), *, keys: bool = True) -> Iterator[Passa
 # written otherwise than it is read is replaced, and what stands near it is a second view; and so on, until nothing is
 # left to replace. Ordinary text has one view.
 
+_WRAPPED_LAYERS = 2
+"""Joining lines makes others that could be joined: the last of these would never come."""
 MOST_LAYERS = 6
 """Base64 of base64 and so on: a text that is wrapped more often hides something."""
 
@@ -389,13 +392,13 @@ def views(passages: Sequence[Passage], raw: bytes) -> Iterator[View]:
     view = joined([*segments([*passages, *rest]), *joins(passages)])
     yield view
     dull: set[bytes] = set()
-    for _ in range(MOST_LAYERS):
-        pieces = _pieces(view.text, dull)
+    for layer in range(MOST_LAYERS):
+        pieces = _pieces(view.text, dull, wrapped=layer < _WRAPPED_LAYERS)
         if not pieces:
             return
         view = replaced(view, pieces)
         yield view
-    if _pieces(view.text, dull):
+    if _pieces(view.text, dull, wrapped=False):
         raise TooMuch(f"More than {MOST_LAYERS} layers of encodings.")
 
 
@@ -408,15 +411,12 @@ def body_views(body: bytes) -> Iterator[View]:
     return views(passages, body)
 
 
-def _pieces(text: str, dull: set[bytes]) -> list[Piece]:
+def _pieces(text: str, dull: set[bytes], *, wrapped: bool) -> list[Piece]:
     encoded = text.encode("utf-8", "replace")
     place = Characters(text, encoded)
     pieces = [*escapes(text), *folds(text, encoded, place), *blobs(encoded, place, dull)]
-    if _SPACED.search(encoded)[0] >= 0:
-        pieces += (*pairs(encoded, place), *spaced(text, encoded, place))
+    if APART.search(encoded)[0] >= 0:
+        pieces += (*numbers(encoded, place), *spaced(text, encoded, place))
+        pieces += (*amid(text, encoded, place), *wraps(text, encoded, place)) if wrapped else ()
     pieces.sort()
     return pieces
-
-
-_SPACED = Pattern(r"(?:\s[!-~]){8}|(?:[ :][0-9A-Fa-f]{2}){11}")
-"""Letters that stand apart, or pairs of digits."""

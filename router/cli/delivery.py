@@ -13,7 +13,6 @@ from email.utils import formatdate, make_msgid
 from enum import StrEnum
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, InvalidURL
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -21,6 +20,7 @@ from msgspec import Struct
 
 from router.report.render import as_csv, as_json, as_text, heading, page
 from router.report.report import Report
+from router.settings import on_this_machine
 from router.types.target import Secret
 
 # Once more after a failure that may pass.
@@ -111,13 +111,6 @@ def post(url: str, body: bytes, token: Secret | None, waits_s: tuple[float, ...]
     an address may hold a secret."""
     parts = _address(url)
     insist(partial(_post, parts, body, token), f"the webhook at {parts.hostname}", waits_s)
-
-
-def on_this_machine(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _address(url: str) -> SplitResult:

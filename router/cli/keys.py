@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, keys
-from router.terminal import echo_json, fail, failing, settings_of, show, writing
+from router.terminal import amount_of, echo_json, fail, failing, settings_of, show_rows, writing
 
 if TYPE_CHECKING:
     from router.ledger.keys import Key
@@ -54,7 +53,7 @@ def keys_create(
         team=team,
         organisation=organisation,
         min_class=min_class,
-        limit_usd=_usd(limit_usd),
+        limit_usd=None if limit_usd is None else amount_of("--limit-usd", limit_usd),
         window=window,
         rpm=rpm,
         tpm=tpm,
@@ -81,7 +80,7 @@ def keys_list(as_json: JsonOption = False) -> None:
 
         echo_json([row(key, nano) for key, nano in zip(every, spent, strict=True)])
     else:
-        show(_table(every, spent))
+        show_rows("name:label state team scopes may_use limits spent last_used expires", map(_row, every, spent))
 
 
 @keys.command("rotate")
@@ -127,13 +126,6 @@ def _terms(**fields: Any) -> "KeyTerms":
         fail(f"--{path.rstrip('`').replace('_', '-')}: {message}")
 
 
-def _usd(text: str | None) -> Decimal | None:
-    try:
-        return None if text is None else Decimal(text)
-    except InvalidOperation:
-        fail(f"--limit-usd: '{text}' is no amount in USD, such as 50 or 0.25")
-
-
 def _check(terms: "KeyTerms", policy: Any, new_tags: Sequence[str]) -> None:
     from router.config.check import check_terms
     from router.policies import load_policy, unlaunched
@@ -163,34 +155,28 @@ def _spent(connection: "Connection", key: "Key") -> list[int]:
     return [sum(map(sum, costs.values()))]
 
 
-def _table(every: Sequence["Key"], spent: Sequence[Sequence[int]]) -> object:
-    from rich.table import Table
-
+def _row(key: "Key", nano: Sequence[int]) -> tuple[str, ...]:
     from router.types.clock import now_ms
     from router.types.price import nano_from_usd, usd_text
 
-    table = Table("name", "state", "team", "scopes", "may use", "limits", "spent", "last used", "expires")
-    for key, nano in zip(every, spent, strict=True):
-        terms = key.terms
-        rates = (("rpm", terms.rpm), ("tpm", terms.tpm), ("at once", terms.parallel))
-        limits = [f"{limit:,} {name}" for name, limit in rates if limit is not None]
-        if terms.limit_usd is not None:
-            amount = f"${usd_text(nano_from_usd(terms.limit_usd))}"
-            limits.insert(0, amount if terms.window == "lifetime" else f"{amount} a {terms.window}")
-        state = "revoked" if key.revoked_ms is not None else "in force" if key.valid_at(now_ms()) else "expired"
-        table.add_row(
-            terms.name,
-            state,
-            " of ".join(filter(None, (terms.team, terms.organisation))) or "-",
-            ", ".join(terms.scopes) or "-",
-            (", ".join((*terms.routes, *terms.targets)) or "everything")
-            + (f", at least {terms.min_class}" if terms.min_class else ""),
-            ", ".join(limits) or "-",
-            f"${usd_text(nano[0])}" if nano else "-",
-            "never" if key.used_ms is None else _minute(key.used_ms),
-            "-" if key.expires_ms is None else _minute(key.expires_ms),
-        )
-    return table
+    terms = key.terms
+    rates = (("rpm", terms.rpm), ("tpm", terms.tpm), ("at once", terms.parallel))
+    limits = [f"{limit:,} {name}" for name, limit in rates if limit is not None]
+    if terms.limit_usd is not None:
+        amount = f"${usd_text(nano_from_usd(terms.limit_usd))}"
+        limits.insert(0, amount if terms.window == "lifetime" else f"{amount} a {terms.window}")
+    may_use = ", ".join((*terms.routes, *terms.targets)) or "everything"
+    return (
+        terms.name,
+        "revoked" if key.revoked_ms is not None else "in force" if key.valid_at(now_ms()) else "expired",
+        " of ".join(filter(None, (terms.team, terms.organisation))) or "-",
+        ", ".join(terms.scopes) or "-",
+        f"{may_use}, at least {terms.min_class}" if terms.min_class else may_use,
+        ", ".join(limits) or "-",
+        f"${usd_text(nano[0])}" if nano else "-",
+        "never" if key.used_ms is None else _minute(key.used_ms),
+        "-" if key.expires_ms is None else _minute(key.expires_ms),
+    )
 
 
 def _minute(moment_ms: int) -> str:

@@ -3,14 +3,13 @@
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, ledger
-from router.terminal import echo_json, errors, fail, failing, ledger_of, ledger_there, settings_of, show
+from router.terminal import amount_of, echo_json, errors, fail, failing, ledger_of, ledger_there, settings_of, show_rows
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -115,11 +114,11 @@ def adjust(
     from router.correcting import adjust_request
     from router.ledger.adjust import NotAdjustable
     from router.types.account import StoreUnavailable
-    from router.types.price import usd_text
+    from router.types.price import nano_from_usd, usd_text
 
     settings = settings_of(policy)
     with ledger_there(settings) as books, failing(StoreUnavailable, about=_UNCHANGED), failing(NotAdjustable):
-        nano = _usd("--cost", cost)
+        nano = nano_from_usd(amount_of("--cost", cost))
         if not reason.strip() or len(reason) > 500 or not reason.isprintable():
             fail("--reason: write 1 to 500 printable characters")
         adjusted = adjust_request(settings, books, request, nano, reason.strip())
@@ -169,38 +168,26 @@ def upkeep() -> None:
 
 
 def _show_differences(reconciled: "Reconciled") -> None:
-    from rich.table import Table
-
     from router.types.price import usd_text
 
     comparison = reconciled.comparison
-    table = Table("day (UTC)", "model", "billed", "ledger", "difference", "booked", "cause", "explanation")
-    for row in comparison.differences:
-        day = datetime.fromtimestamp(row.day * 86_400, UTC)
-        amounts = (row.billed, row.ledger, row.added, row.booked)
-        table.add_row(f"{day:%Y-%m-%d}", row.model, *map(usd_text, amounts), row.cause, row.explanation)
     if comparison.differences:
-        show(table)
+        rows = (
+            (
+                *(f"{datetime.fromtimestamp(row.day * 86_400, UTC):%Y-%m-%d}", row.model),
+                *map(usd_text, (row.billed, row.ledger, row.added, row.booked)),
+                *(row.cause, row.explanation),
+            )
+            for row in comparison.differences
+        )
+        show_rows(
+            "day:label model:label billed:count ledger:count difference:count booked:count cause explanation", rows
+        )
     sums = f"billed ${usd_text(comparison.billed)}, ledger ${usd_text(comparison.ledger)}"
     summary = f"{reconciled.form}, {comparison.days} days: {sums}, {len(comparison.differences)} differences"
     typer.echo(f"{summary}, {reconciled.corrections} corrections written")
     for target, factor in sorted(comparison.factors.items()):
         typer.echo(f"{target}: what was estimated was billed {factor:.2f} times")
-
-
-def _usd(option: str, text: str) -> int:
-    """nano-USD."""
-    from router.types.price import nano_from_usd
-
-    try:
-        amount = Decimal(text)
-    except InvalidOperation:
-        amount = Decimal("NaN")
-    if not (amount.is_finite() and 0 <= amount <= 9_000_000 and amount == round(amount, 9)):
-        fail(
-            f"{option}: write an amount in USD from 0 to 9000000 with at most 9 decimals, such as 0.0123; not '{text}'"
-        )
-    return nano_from_usd(amount)
 
 
 def _fields(known: "Struct") -> dict[str, object]:

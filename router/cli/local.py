@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, local
-from router.terminal import echo_json, fail, failing, settings_of, show
+from router.terminal import echo_json, fail, failing, settings_of, show_rows
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -31,8 +31,7 @@ def list_engines(as_json: JsonOption = False) -> None:
     specs = [read(name) for name in known()]
     if as_json:
         return echo_json(specs)
-    columns = ("engine", "kind", "parameters", "active", "attention", "GPUs of a replica", "licence", "model")
-    show(_table(columns, map(_described, specs)))
+    show_rows("engine:label kind parameters active attention GPUs_of_a_replica licence model", map(_described, specs))
 
 
 @local.command("plan")
@@ -55,7 +54,7 @@ def plan_engines(
     if as_json:
         echo_json([_fields(name, plan) for name, plan in by_name.items()])
     elif plans:
-        show(_table(_COLUMNS, map(_row, plans)))
+        show_rows(_COLUMNS, map(_row, plans))
     for name, plan in by_name.items():
         if isinstance(plan, str):
             typer.echo(plan, err=True)
@@ -89,8 +88,8 @@ def _fields(name: str, plan: "Plan | str | None") -> dict[str, Any]:
 
 
 _COLUMNS = (
-    *("engine", "on", "may take", "weights", "overhead", "cache", "left", "fits", "tokens", "in full"),
-    *("USD/M in", "out"),
+    "engine:label on:label may_take:count weights:count overhead:count cache:count left:count fits:count tokens:count"
+    " in_full:count USD/M_in:count out:count"
 )
 
 
@@ -122,24 +121,12 @@ def _show_gpus(as_json: bool) -> None:
     if as_json:
         return echo_json(dict(GPUS))
     rows = ((name, *map(str, (gpu.gib, gpu.bandwidth, gpu.bf16, gpu.fp8, gpu.watts))) for name, gpu in GPUS.items())
-    show(_table(("GPU", "GiB", "GB/s", "TFLOP/s in 16 bits", "in 8 bits", "watts"), rows))
-
-
-def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> object:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*row)
-    return table
+    show_rows("GPU:label GiB:count GB/s:count TFLOP/s_in_16_bits:count in_8_bits:count watts:count", rows)
 
 
 # `lowpass local up|down|status|logs`: engines that run apart from any gateway.
 
 Engines = Annotated[list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Shipped engines, or paths of specs.")]
-_WIDTHS = (20, 7, 10, 8, 9, 8, 7, 7)
 _LOOK_EVERY_S = 0.1
 _TOLD_EVERY_S = 10.0
 
@@ -180,8 +167,7 @@ def status(engines: Engines = None, as_json: JsonOption = False) -> None:
     rows = [row for engine in _chosen(record.records(settings_of(None).engines), engines) for row in standing(engine)]
     if as_json:
         return echo_json(rows)
-    for line in _run_table(rows):
-        typer.echo(line)
+    show_rows("engine:label replica status pid memory restarts running waiting url", _run_table(rows))
 
 
 @local.command()
@@ -291,19 +277,12 @@ def _say(path: Path, start: int) -> int:
     return start + len(added)
 
 
-def _run_table(rows: "Sequence[Standing]") -> Iterator[str]:
-    yield _line("engine", "replica", "status", "pid", "memory", "restarts", "running", "waiting", "url")
+def _run_table(rows: "Sequence[Standing]") -> Iterator[tuple[str, ...]]:
     for row in rows:
         memory = None if row.memory is None else f"{row.memory / 2**30:.2f} GiB"
         url = f"{row.url}  ({row.last_error})" if row.last_error else row.url
-        yield _line(
-            *(row.engine, row.replica, row.status, row.pid, memory, row.restarts, row.running, row.waiting, url)
-        )
-
-
-def _line(*cells: object) -> str:
-    texts = ["–" if cell is None else str(cell) for cell in cells]
-    return "  ".join(text.ljust(width) for text, width in zip(texts, (*_WIDTHS, 0), strict=True)).rstrip()
+        cells = (row.engine, row.replica, row.status, row.pid, memory, row.restarts, row.running, row.waiting, url)
+        yield tuple("–" if cell is None else str(cell) for cell in cells)
 
 
 # `lowpass local compose|kubernetes|nodes`: engines for other platforms, from the same specs.

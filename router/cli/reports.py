@@ -62,7 +62,9 @@ def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
 
 
 def _read(settings: "Settings", name: str, question: "Question") -> "Report":
-    from router.offline import budget_report, policy_targets
+    from msgspec import structs
+
+    from router.offline import budget_report, policy_read
     from router.report.catalog import NAME, contents, definition, read
     from router.types.account import StoreUnavailable
 
@@ -70,8 +72,11 @@ def _read(settings: "Settings", name: str, question: "Question") -> "Report":
         return contents()
     silent = failing(StoreUnavailable, about="the store of the budgets does not answer: ")
     with silent, ledger_there(settings) as ledger:
-        pots = budget_report(settings) if definition(name).needs_pots else None
-        return read(ledger, name, question, policy_targets(settings), pots)
+        about = definition(name)
+        pots = budget_report(settings) if about.needs_pots else None
+        targets, which = policy_read(settings, ledger)
+        answer = read(ledger, name, question, targets, pots)
+        return structs.replace(answer, note=f"{answer.note} {which}") if about.reads_policy else answer
 
 
 def _tell(answer: "Report", wanted: "Wanted", settings: "Settings") -> None:
@@ -80,12 +85,13 @@ def _tell(answer: "Report", wanted: "Wanted", settings: "Settings") -> None:
 
     from router.cli.delivery import Format, Undelivered, deliver, written_as
     from router.report.render import table
+    from router.types.clock import now_ms
 
     with failing(Undelivered, about="the report was not delivered: "):
         if wanted.anywhere:
             deliver(answer, wanted, os.environ, settings.home)
         elif wanted.form is Format.TEXT:
-            show(table(answer))
+            show(table(answer, now_ms()))
         else:
             typer.echo(written_as(answer, wanted.form, wanted.table), nl=False)
 
@@ -116,6 +122,7 @@ def replay(
     from router.replay.report import as_report
     from router.report.query import Question
     from router.report.render import table as drawn
+    from router.types.clock import now_ms
 
     form = chosen({"json": as_json, "csv": as_csv}, table, None)
     if form is None:
@@ -125,7 +132,7 @@ def replay(
     with ledger_there(settings_of(policy)) as ledger, failing():
         about = stretch(ledger, Question(since=since, until=until, where=tuple(where or ())))
         answer = as_report(again(ledger, config, *about, others=others, processes=cores))
-        show(drawn(answer)) if form is Format.TEXT else typer.echo(written_as(answer, form, table), nl=False)
+        show(drawn(answer, now_ms())) if form is Format.TEXT else typer.echo(written_as(answer, form, table), nl=False)
 
 
 def _config(path: Path) -> "Config":

@@ -9,7 +9,7 @@ from router.budget.budget import Budget, Downgrade, FailOpenWithin, Rolling, Ses
 from router.classify.second_opinion import SecondOpinion
 from router.classify.sensitivity.patterns import Keywords, Patterns
 from router.config.policy import Catalog, Config, Policy, Route, RouteRow, Sensitivity
-from router.config.sensitivity import check_sensitivity, check_served
+from router.config.sensitivity import Found, check_sensitivity, check_served
 from router.config.shape import check_twice, read_policy, report_unknown
 from router.config.source import Loc, Source, construct, pairs, parse, read_bytes
 from router.config.targets import TargetBuilder
@@ -166,29 +166,30 @@ def _check_names(source: Source, at: Loc, budget: Budget, routes: Sequence[str],
         report_unknown(source, (*at, "exhausted", "downgrade"), "route", budget.exhausted.downgrade, routes)
 
 
-Found = tuple[str, str, str]
-"""The key at fault, what is wrong, the remedy."""
-
-
 def _without_effect(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iterator[Found]:
     """Keys that the other keys of the budget leave nothing to do."""
-    yield from _idle_window(budget)
-    if budget.scope == "request":
-        yield from _idle_in_each_request(budget)
-    if budget.soft:
-        yield from _idle_when_soft(budget)
-    if isinstance(budget.outage, FailOpenWithin):
-        yield from _wrong_lease(budget, budget.outage)
-    if budget.webhook is not None and not budget.alerts:
-        yield "webhook", "a webhook without alerts is never called", "add alerts: [0.8, 1], or remove webhook"
-    yield from _unreachable(budget, serves)
-
-
-def _idle_window(budget: Budget) -> Iterator[Found]:
     rolls = isinstance(budget.window, Rolling)
     if "timezone" in budget.model_fields_set and (rolls or budget.window_name in ("lifetime", "request")):
         what = f"a {budget.window_name} window has no time zone"
         yield "timezone", what, "remove timezone, or choose a calendar window"
+    if budget.scope == "request":
+        yield from _idle_in_each_request(budget)
+    if budget.soft and budget.exhausted != "refuse":
+        yield "exhausted", "a soft budget sends no request elsewhere", "remove exhausted, or remove soft"
+    if budget.soft and budget.outage != "fail_closed":
+        yield "outage", "a soft budget refuses nothing during an outage either", "remove outage, or remove soft"
+    lease = budget.outage.fail_open_within_usd if isinstance(budget.outage, FailOpenWithin) else None
+    if lease is not None and budget.unit is not Unit.USD:
+        yield "outage", "fail_open_within_usd in a budget of thinking tokens", "write fail_closed, or limit_usd"
+    elif lease is not None and budget.limit_usd is not None and lease > budget.limit_usd:
+        yield "outage", "fail_open_within_usd is more than the whole budget", "lower it, or raise limit_usd"
+    if budget.webhook is not None and not budget.alerts:
+        yield "webhook", "a webhook without alerts is never called", "add alerts: [0.8, 1], or remove webhook"
+    # A client may pin any target, but then names no route.
+    reached = {target for route in budget.routes for target in serves.get(route, budget.targets)}
+    if budget.routes and budget.targets and reached.isdisjoint(budget.targets):
+        what = f"route {' or '.join(budget.routes)} has none of these targets: it binds nothing"
+        yield "targets", what, "name some of the route's targets"
 
 
 def _idle_in_each_request(budget: Budget) -> Iterator[Found]:
@@ -200,28 +201,6 @@ def _idle_in_each_request(budget: Budget) -> Iterator[Found]:
         yield "soft", "a soft limit of each request limits nothing", "remove soft"
     if budget.outage != "fail_closed":
         yield "outage", "a budget of each request is kept in no store", "remove outage"
-
-
-def _idle_when_soft(budget: Budget) -> Iterator[Found]:
-    if budget.exhausted != "refuse":
-        yield "exhausted", "a soft budget sends no request elsewhere", "remove exhausted, or remove soft"
-    if budget.outage != "fail_closed":
-        yield "outage", "a soft budget refuses nothing during an outage either", "remove outage, or remove soft"
-
-
-def _wrong_lease(budget: Budget, lease: FailOpenWithin) -> Iterator[Found]:
-    if budget.unit is not Unit.USD:
-        yield "outage", "fail_open_within_usd in a budget of thinking tokens", "write fail_closed, or limit_usd"
-    elif budget.limit_usd is not None and lease.fail_open_within_usd > budget.limit_usd:
-        yield "outage", "fail_open_within_usd is more than the whole budget", "lower it, or raise limit_usd"
-
-
-def _unreachable(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iterator[Found]:
-    """A client may pin any target, but then names no route."""
-    reached = [target for route in budget.routes for target in serves.get(route, budget.targets)]
-    if budget.routes and budget.targets and not set(budget.targets) & set(reached):
-        what = f"route {' or '.join(budget.routes)} has none of these targets: it binds nothing"
-        yield "targets", what, "name some of the route's targets"
 
 
 def _check_circles(source: Source, budgets: Sequence[Budget], routes: Iterable[str]) -> None:

@@ -54,10 +54,13 @@ Date = Annotated[str, StringConstraints(pattern=DATE), AfterValidator(_in_the_ca
 _EFFECTS = frozenset({*RATES, "each", "times"})
 
 
-class _Rates(BaseModel):
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class _Rates(Part):
     """Those that may be left out: such tokens are charged as their nearest dearer kin."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
     cache_read: Rate | None = None
     cache_read_explicit: Rate | None = None
     cache_read_audio: Rate | None = None
@@ -119,7 +122,7 @@ class PriceRow(_Rates):
         return priced(self.model_dump(exclude_none=True), version, assumed=assumed)
 
 
-# The shape of a policy file. What its names mean is checked in meaning.py and sensitivity.py.
+# The shape of a policy file. What its names mean is checked in check.py and sensitivity.py.
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
 URL = r"^https?://[^\s/?#]+[^\s?#]*$"
@@ -149,10 +152,6 @@ Url = Annotated[str, StringConstraints(pattern=URL), AfterValidator(_address)]
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True)]
 HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
 HeaderValue = Annotated[str, StringConstraints(pattern=HEADER_VALUE)]
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class ThinkingRow(Part):

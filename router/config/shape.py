@@ -86,7 +86,9 @@ def _in_order(loc: Loc) -> tuple[tuple[bool, int, str], ...]:
 def _report(source: Source, detail: ErrorDetails) -> None:
     loc, kind = detail["loc"], detail["type"]
     if kind == "extra_forbidden":
-        _report_unknown_key(source, loc)
+        known = tuple(_resolve(_schema_at(loc[:-1])).get("properties", ()))
+        what = f"unknown key '{loc[-1]}' in {_dotted(source, loc[:-1])}"
+        source.report(source.key(loc), what, did_you_mean(str(loc[-1]), known))
     elif kind == "missing":
         what = f"the key '{loc[-1]}' is missing in {_dotted(source, loc)}"
         source.report(source.node(loc), what, f"add {loc[-1]}: …")
@@ -135,13 +137,6 @@ def _report_kind(source: Source, detail: ErrorDetails) -> None:
     else:
         what = f"the key 'kind' is missing in {_dotted(source, loc)}"
         source.report(source.node(loc), what, f"add kind: {' | '.join(kinds)}")
-
-
-def _report_unknown_key(source: Source, loc: Loc) -> None:
-    parent, key = loc[:-1], str(loc[-1])
-    known = tuple(_resolve(_schema_at(parent)).get("properties", ()))
-    place = _dotted(source, parent) or "a policy"
-    source.report(source.key(loc), f"unknown key '{key}' in {place}", did_you_mean(key, known))
 
 
 def _dotted(source: Source, loc: Loc) -> str:

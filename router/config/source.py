@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from itertools import chain
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import yaml
 
@@ -16,15 +17,6 @@ from router.errors import Problem
 
 Loc: TypeAlias = tuple[str | int, ...]
 Value: TypeAlias = "str | int | bool | Decimal | list[Value] | dict[str, Value] | None"
-
-
-class Mark(Protocol):
-    """A place in the text; both count from 0."""
-
-    @property
-    def line(self) -> int: ...
-    @property
-    def column(self) -> int: ...
 
 
 @dataclass
@@ -41,16 +33,14 @@ class Source:
     unset: bool = False
     """A variable is missing: what depends on its value can't be judged."""
 
-    def report(self, node: yaml.Node | None, what: str, remedy: str) -> None:
-        self.report_mark(node.start_mark if node else None, what, remedy)
+    def report(self, place: yaml.Node | yaml.Event | None, what: str, remedy: str) -> None:
+        mark = place.start_mark if place else None
+        self.report_at(mark.line if mark else 0, mark.column if mark else 0, what, remedy)
 
     def report_passed(self, node: yaml.Node | None, what: str, remedy: str) -> None:
         """Of a file that was sound once."""
         line, column = (node.start_mark.line, node.start_mark.column) if node else (0, 0)
         self.passed.append(Problem(self.path, line + 1, column + 1, what, remedy))
-
-    def report_mark(self, mark: Mark | None, what: str, remedy: str) -> None:
-        self.report_at(mark.line if mark else 0, mark.column if mark else 0, what, remedy)
 
     def report_at(self, line: int, column: int, what: str, remedy: str) -> None:
         """`line` and `column` count from 0."""
@@ -185,7 +175,7 @@ def _too_deep(text: str, source: Source) -> bool:
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEPTH:
-            source.report_mark(event.start_mark, "nested too deeply", "flatten it: a policy is a few levels deep")
+            source.report(event, "nested too deeply", "flatten it: a policy is a few levels deep")
             return True
     return False
 
@@ -206,9 +196,10 @@ def _report_syntax(error: yaml.MarkedYAMLError, text: str, source: Source) -> No
     after = lines[mark.line :] if mark else []
     what = f"not valid YAML ({error.problem or error.context})"
     if error.context_mark and not any(line.strip() and not line.startswith("#") for line in after):
-        source.report_mark(error.context_mark, what, "the file ends inside it: close it")
+        mark, remedy = error.context_mark, "the file ends inside it: close it"
     else:
-        source.report_mark(mark, what, _syntax_remedy(after[0] if after else "", mark.column if mark else 0, what))
+        remedy = _syntax_remedy(after[0] if after else "", mark.column if mark else 0, what)
+    source.report_at(mark.line if mark else 0, mark.column if mark else 0, what, remedy)
 
 
 def _syntax_remedy(line: str, column: int, what: str) -> str:
@@ -301,12 +292,9 @@ class _Constructor:
 
 def _number(text: str) -> Value:
     """From the source text: a float would already have lost digits. Not a decimal number: stays text."""
-    try:
+    with suppress(ValueError):
         return int(text)
-    except ValueError:
-        pass
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return text
-    return number if number.is_finite() else text
+    with suppress(InvalidOperation):
+        if (number := Decimal(text)).is_finite():
+            return number
+    return text

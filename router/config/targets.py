@@ -278,13 +278,17 @@ class TargetBuilder:
         if engine is not None:
             model = self._as_served(loc, row, model, engine)
             model = structs.replace(model, thinking=as_served(model.thinking, engine))
+        if provider.quirks.asked_only and "none" in model.thinking.levels:
+            model = structs.replace(model, thinking=structs.replace(model.thinking, unasked="none"))
         check_special(self._source, loc, row, model)
         asked, prompt = provider, None
         if row.prompt is not None:
             model, asked, prompt = prompted(self._source, loc, row.prompt, row.languages, model, provider)
         self._check_effort(loc, row.effort, model)
-        if not (engine and engine.mistakes):
-            self._check_price(loc, model)
+        if model.price is None and not (engine and engine.mistakes):
+            what = f"{model.id} has no price and the policy refuses unpriced models"
+            remedy = "add price: {input: …, output: …} (USD per million tokens), or set unpriced to the rates to charge"
+            self._report_absence((*loc, "model", "price"), what, remedy)
         limits: dict[str, int] = row.timeouts.model_dump(exclude_none=True)
         hourly = engine.hourly or None if engine else None
         if row.hourly_usd is not None:  # the policy's word goes before that of the engine's spec
@@ -377,12 +381,6 @@ class TargetBuilder:
             self._report((*loc, "effort"), what, f"use one of {', '.join(model.thinking.levels)}")
         else:
             self._report((*loc, "effort"), f"{model.id} has no thinking to set", "remove effort")
-
-    def _check_price(self, loc: Loc, model: Model) -> None:
-        if model.price is None:
-            what = f"{model.id} has no price and the policy refuses unpriced models"
-            remedy = "add price: {input: …, output: …} (USD per million tokens), or set unpriced to the rates to charge"
-            self._report_absence((*loc, "model", "price"), what, remedy)
 
     def _address(self, loc: Loc, row: TargetRow, provider: Provider) -> str:
         url = row.base_url or provider.base_url

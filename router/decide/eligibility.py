@@ -10,7 +10,8 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from router.types.decision import Dropped, Stakes, stakes
+from router.tables import table
+from router.types.decision import UNCOUNTED, Counts, Dropped, Stakes, stakes
 from router.types.request import UNKNOWN, Caller, Classification, Languages, Redacted, Request
 from router.types.target import Capability, Guard, Queues, Status, Target, Task
 
@@ -22,16 +23,7 @@ M = TypeVar("M", float, Decimal)
 Word = Annotated[str, Field(min_length=1)]
 
 
-_CODES = (
-    "AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ "
-    "CA CC CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO "
-    "FR GA GB GD GE GF GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE "
-    "JM JO JP KE KG KH KI KM KN KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME MF MG MH MK ML MM MN MO "
-    "MP MQ MR MS MT MU MV MW MX MY MZ NA NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW "
-    "PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM "
-    "TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS YE YT ZA ZM ZW"
-)
-COUNTRIES = frozenset(_CODES.split())
+COUNTRIES = frozenset(str(table("decide/countries.yaml")).split())
 """ISO 3166-1 alpha-2. A code that no country has would exclude no target."""
 
 
@@ -374,20 +366,19 @@ class Gate(Struct, frozen=True):
     """At the engines of targets."""
     deadline_ms: int | None = None
     """For how long the answer may take."""
+    counts: Counts = UNCOUNTED
+    """Exact ones, where sizes alone do not say whether the prompt fits."""
 
 
 def sift(targets: Iterable[Target], gate: Gate) -> tuple[list[Target], list[Dropped]]:
     """Targets that may be asked, and the first reason why each of the others must not."""
-    limits, eligible, dropped = gate.request.limits, list[Target](), list[Dropped]()
-    plain = not (gate.caller.targets or limits.region or limits.thinking_budget is not None or gate.queues)
-    checks = _USUAL if plain and gate.asked is ANYTHING else CHECKS
+    eligible, dropped = list[Target](), list[Dropped]()
     for target in targets:
-        for reason, check in checks:
-            if detail := check(target, gate):
-                dropped.append(Dropped(target.id, reason, detail))
-                break
-        else:
+        objection = _forbidden(target, gate) or _unsuited(target, gate) or _unavailable(target, gate)
+        if objection is None:
             eligible.append(target)
+        else:
+            dropped.append(Dropped(target.id, *objection))
     return eligible, dropped
 
 
@@ -403,80 +394,57 @@ def narrowed(target: Target, region: str) -> str:
     return f"the caller wants another region; this target is in {target.region or 'no stated region'}"
 
 
-def _key(target: Target, gate: Gate) -> str:
-    allowed = gate.caller.targets
-    return "the key may not use it" if allowed and target.id not in allowed else ""
+Reason = Literal[
+    "not_allowed", "evidence_expired", "data_class", "region", "capability", "specialist", "context", "thinking",
+    "unpriced", "circuit_open", "engine_down",
+]  # fmt: skip
+"""Why a target is dropped, in the order in which that is looked at."""
 
 
-def _data_class(target: Target, gate: Gate) -> str:
-    detail = gate.guard.refusal(target, gate.classification.classes, gate.now_ms, redacted=False)
-    if not detail or gate.redacted is None:
-        return detail
-    detail = gate.guard.refusal(target, gate.redacted.classes, gate.now_ms, redacted=True)
-    return f"even redacted: {detail}" if detail else ""
+def _forbidden(target: Target, gate: Gate) -> tuple[Reason, str] | None:
+    """The request must not go there."""
+    guard, redacted, allowed, region = gate.guard, gate.redacted, gate.caller.targets, gate.request.limits.region
+    if allowed and target.id not in allowed:
+        return "not_allowed", "the key may not use it"
+    if target.terms.expires_ms is not None and (detail := expired(target, gate.now_ms)):
+        return "evidence_expired", detail
+    if detail := guard.refusal(target, gate.classification.classes, gate.now_ms, redacted=False):
+        if redacted is None:
+            return "data_class", detail
+        if detail := guard.refusal(target, redacted.classes, gate.now_ms, redacted=True):
+            return "data_class", f"even redacted: {detail}"
+    if region and (detail := narrowed(target, region)):
+        return "region", detail
+    return None
 
 
-def _eligible_region(target: Target, gate: Gate) -> str:
-    return narrowed(target, gate.request.limits.region)
-
-
-def _capability(target: Target, gate: Gate) -> str:
-    if gate.request.needs <= target.model.capabilities:
-        return ""
-    missing = gate.request.needs - target.model.capabilities
-    if target.provider.quirks.responses:
+def _unsuited(target: Target, gate: Gate) -> tuple[Reason, str] | None:
+    """The target could not answer the request, or what it costs is not known."""
+    request, model, budget = gate.request, target.model, gate.request.limits.thinking_budget
+    missing = request.needs - model.capabilities
+    if missing and target.provider.quirks.responses:
         missing -= {Capability.RESPONSES}
-    return f"lacks {', '.join(sorted(missing))}" if missing else ""
+    if missing:
+        return "capability", f"lacks {', '.join(sorted(missing))}"
+    if gate.asked is not ANYTHING and (detail := special(target, gate.asked)):
+        return "specialist", detail
+    # Uncounted, only what no text but long blanks could fit is dropped: a token of words has far fewer bytes.
+    count = gate.counts.get(target.id) if gate.counts else None
+    if (request.prompt_bytes // 16 if count is None else count.least) > model.context:
+        return "context", f"the request cannot fit its {model.context} tokens"
+    if budget is not None and not gate.thinks_within(target, budget // request.n):
+        return "thinking", f"can't be kept within {budget} thinking tokens"
+    return None if model.price else ("unpriced", "has no price, and the policy refuses unpriced targets")
 
 
-def _context(target: Target, gate: Gate) -> str:
-    # A token is at least a byte of UTF-8 for every tokenizer in use, so this drops only what can never fit.
-    least = gate.request.prompt_bytes // 16
-    return f"the request cannot fit its {target.model.context} tokens" if least > target.model.context else ""
-
-
-def _special(target: Target, gate: Gate) -> str:
-    return special(target, gate.asked)
-
-
-def _thinking(target: Target, gate: Gate) -> str:
-    budget = gate.request.limits.thinking_budget
-    if budget is None or gate.thinks_within(target, budget // gate.request.n):
-        return ""
-    return f"can't be kept within {budget} thinking tokens"
-
-
-def _health(target: Target, gate: Gate) -> str:
-    seconds = gate.resting(target.id)
-    return f"its circuit is open for {seconds:.0f} s more" if seconds > 0 else ""
-
-
-def _engine(target: Target, gate: Gate) -> str:
-    queue = gate.queues.get(target.id)
-    if queue is None or not queue.down:
-        return ""
-    return _FAILED if queue.down == Status.FAILED else f"its engine is {queue.down}"
-
-
-_Checks = Sequence[tuple[str, Callable[[Target, Gate], str]]]
-
-
-CHECKS: _Checks = (
-    ("not_allowed", _key),
-    ("evidence_expired", lambda to, gate: "" if to.terms.expires_ms is None else expired(to, gate.now_ms)),
-    ("data_class", _data_class),
-    ("region", _eligible_region),
-    ("capability", _capability),
-    ("specialist", _special),
-    ("context", _context),
-    ("thinking", _thinking),
-    ("unpriced", lambda to, _: "" if to.model.price else "has no price, and the policy refuses unpriced targets"),
-    ("circuit_open", _health),
-    ("engine_down", _engine),
-)
-_USUAL = tuple(row for row in CHECKS if row[1] not in (_key, _eligible_region, _special, _thinking, _engine))
-"""Of a request that names no region and no thinking budget, with a key that may use all targets, none of which is a
-specialist or has an engine."""
+def _unavailable(target: Target, gate: Gate) -> tuple[Reason, str] | None:
+    """The target is not there now."""
+    seconds, queue = gate.resting(target.id), gate.queues.get(target.id)
+    if seconds > 0:
+        return "circuit_open", f"its circuit is open for {seconds:.0f} s more"
+    if queue is not None and queue.down:
+        return "engine_down", _FAILED if queue.down == Status.FAILED else f"its engine is {queue.down}"
+    return None
 
 
 # The policy's rule over its classes, asked when targets are chosen and again at the door. Implements `Guard`.

@@ -20,7 +20,7 @@ from router.types.decision import (
     Weighed,
 )
 from router.types.price import usd_about, usd_json
-from router.types.request import Cause, Classification, Finding, Path, Reading
+from router.types.request import Cause, Classification, Finding, Path
 from router.types.target import Task
 
 # Why a request went where it did, in one sentence, from its decision document alone.
@@ -34,6 +34,7 @@ _STRATEGIES = {
     "cheapest": "the least expected cost among those that may serve it",
     "weighted": "drawn by the route's weights",
 }
+_CHOSEN = {"kept": "kept for its session", "nearest": "all break a limit, this one by the least"}
 MOST_DROPPED = 3
 """Targets named that may not serve a request."""
 
@@ -43,7 +44,13 @@ class Classified(Struct, frozen=True):
 
     task: str
     difficulty: float
-    traits: bytes = b""
+
+
+class Step(Struct, frozen=True):
+    """One of a document's `considered`."""
+
+    target: str
+    output_tokens: int = 0
 
 
 class Document(Struct, frozen=True):
@@ -52,6 +59,7 @@ class Document(Struct, frozen=True):
     strategy: str
     classification: Classified
     chosen: str | None = None
+    considered: tuple[Step, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     weighed: tuple[Weighed, ...] = ()
     stakes: Stakes = NO_STAKES
@@ -67,7 +75,7 @@ def with_reason(document: bytes) -> bytes:
 
 
 def reason(document: bytes) -> str:
-    """Such as: easy chat, about 30 tokens to write: small is expected to pass .97 for $0.0001; mid would cost twice …
+    """Such as: easy chat, about 30 tokens of output: small is expected to pass .97 for $0.0001; mid would cost twice …
 
     Empty for a document that lacks what it takes, which another version of lowpass may have written.
     """
@@ -87,18 +95,18 @@ def reason(document: bytes) -> str:
         *_alternatives(decision, chosen),
         *_special(decision, chosen),
     ]
-    return f"{_request(decision.classification)}: {'; '.join(clauses)}"
+    return f"{_request(decision)}: {'; '.join(clauses)}"
 
 
-def _request(seen: Classified) -> str:
-    """ "easy chat, about 30 tokens to write"."""
+def _request(decision: Document) -> str:
+    """ "easy chat, about 30 tokens of output": of the choice, its thoughts included."""
+    seen = decision.classification
     degree = next(word for most, word in DEGREES if seen.difficulty <= most)
-    try:
-        tokens = Reading.unpack(seen.traits).output
-    except ValueError:
+    tokens = next((row.output_tokens for row in decision.considered if row.target == decision.chosen), 0)
+    if not tokens:
         return f"{degree} {seen.task}"
-    unit = 10 ** max(0, len(str(int(tokens))) - 2)
-    return f"{degree} {seen.task}, about {max(1, round(tokens / unit) * unit)} tokens to write"
+    unit = 10 ** max(0, len(str(tokens)) - 2)
+    return f"{degree} {seen.task}, about {round(tokens / unit) * unit} tokens of output"
 
 
 def _alternatives(decision: Document, chosen: Weighed) -> list[str]:
@@ -138,7 +146,8 @@ def _limits(decision: Document, chosen: Weighed) -> list[str]:
     stakes, out = decision.stakes, {row.why for row in decision.weighed}
     clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
     if "below_floor" in out and (floor := stakes.min_pass_rate) is not None:
-        clauses.append(f"{'none is' if chosen.p < floor else 'no other is'} surely above the floor of {_rate(floor)}")
+        whose = "none is" if chosen.why == "nearest" or chosen.p < floor else "no other is"
+        clauses.append(f"{whose} surely above the floor of {_rate(floor)}")
     clauses += [
         f"{', '.join(row.target for row in decision.weighed if row.why == why)} {words}"
         for why, words in (("over_cost", "may cost too much"), ("too_slow", "may take too long"), ("queued", "queue"))
@@ -149,7 +158,9 @@ def _limits(decision: Document, chosen: Weighed) -> list[str]:
 
 def _special(decision: Document, chosen: Weighed) -> list[str]:
     """What else than the forecast had a part in it."""
-    clauses = ["kept for its session"] if chosen.why == "kept" else []
+    clauses = [_CHOSEN[chosen.why]] if chosen.why in _CHOSEN else []
+    if chosen.cached_tokens:
+        clauses.append(f"about {chosen.cached_tokens:,} tokens of the prompt are in its cache")
     if isinstance(decision.tactic, Cascade):
         clauses.append("another is asked where verifiers turn its answer down")
     elif isinstance(decision.tactic, Vote):
@@ -157,7 +168,7 @@ def _special(decision: Document, chosen: Weighed) -> list[str]:
     elif isinstance(decision.tactic, Hedge):
         clauses.append(f"another is asked as well after {decision.tactic.after_ms / 1000:.1f} s")
     if decision.explored:
-        choices = [row.target for row in decision.weighed if row.why in ("chosen", "kept", "first")]
+        choices = [row.target for row in decision.weighed if row.why in ("chosen", "kept", "first", "nearest")]
         clauses.append(f"tried in place of {choices[0] if choices else 'the choice'}, to keep the estimates honest")
     return clauses
 

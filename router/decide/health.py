@@ -132,7 +132,7 @@ class Health:
         if circuit is None:
             return suspended_s
         until = min(circuit.resting_until, circuit.alone_at) if alone else circuit.resting_until
-        return max(0.0, until - self._clock(), suspended_s)
+        return max(until - self._clock(), suspended_s, 0.0) if until else suspended_s
 
     def limited(self, target: str) -> bool:
         """Whether it rests because its rate limit is reached."""

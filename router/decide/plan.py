@@ -1,13 +1,16 @@
 """Eligible targets and their estimates → the order in which they are tried."""
 
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 from typing import Protocol
 
+import numpy as np
+from msgspec import structs
 from typing_extensions import TypeIs
 
 from router.decide.eligibility import Gate, must_redact, sift
 from router.decide.weigh import Exploration, Ranks, Situation, Takes, explore, hopeless, noted, overtaken, spilled
-from router.types.decision import Candidate, Dropped, Estimate, Plan
+from router.types.decision import Candidate, Dropped, Estimate, Forecast, Plan
 from router.types.request import Request
 from router.types.target import Target
 
@@ -68,7 +71,8 @@ def weighed_plan(
         )
     seen = situation(eligible)
     ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw)
-    steps = _candidates([eligible[at] for at in ranked.order[:MOST_STEPS]], gate, estimate)
+    order = ranked.order[:MOST_STEPS]
+    steps = _as_forecast(_candidates([eligible[at] for at in order], gate, estimate), order, seen.forecast)
     return Plan(
         route=route,
         strategy=strategy.kind,
@@ -76,8 +80,10 @@ def weighed_plan(
         dropped=dropped,
         weighed=ranked.weighed,
         queued=noted(
-            gate.queues, frozenset([one.target for one in ranked.weighed if one.why in ("queued", "too_slow")])
-        ),
+            gate.queues, frozenset([row.target for row in ranked.weighed if row.why in ("queued", "too_slow")])
+        )
+        if gate.queues
+        else (),
         tactic=ranked.tactic,
         explored=arm,
         propensity=likely,
@@ -89,6 +95,18 @@ def _in_time(targets: Iterable[Target], gate: Gate) -> tuple[tuple[Target, ...],
     eligible, dropped = sift(targets, gate)
     late = hopeless(eligible, gate.queues, gate.deadline_ms) if gate.queues else ()
     return ((), (*dropped, *late)) if late else (tuple(eligible), tuple(dropped))
+
+
+def _as_forecast(steps: Sequence[Candidate], order: Sequence[int], forecast: Forecast) -> tuple[Candidate, ...]:
+    """What is shown of steps is what they were chosen by; what has no number there stays as it was estimated."""
+    rows = np.stack([forecast.cost, forecast.output, forecast.thinking])[:, order].T.tolist()
+    shown = list(steps)
+    for at, (step, row) in enumerate(zip(steps, rows, strict=True)):
+        if isfinite(sum(row)):
+            cost, output, thinking = map(round, row)
+            known = structs.replace(step.estimate, cost=cost, output_tokens=output, thinking_tokens=thinking)
+            shown[at] = structs.replace(step, estimate=known)
+    return tuple(shown)
 
 
 def _candidates(targets: Sequence[Target], gate: Gate, estimate: Estimates) -> tuple[Candidate, ...]:

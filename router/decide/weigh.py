@@ -249,7 +249,8 @@ def weighed(situation: Situation, found: Worth, why: list[Why]) -> tuple[Weighed
     rates = (forecast.p, forecast.p_sd)
     whole = (forecast.cost, forecast.cost_p10, forecast.cost_p90, forecast.first_ms, forecast.total_ms, found.value)
     columns = (*_numbers(rates).round(4).tolist(), *_numbers(whole).astype(np.int64).tolist())
-    return tuple(map(Weighed, [target.id for target in situation.targets], *columns, why))
+    names, cached = [target.id for target in situation.targets], forecast.cached.astype(np.int64).tolist()
+    return tuple(map(Weighed, names, *columns, why, cached))
 
 
 def reasons(found: Worth, chosen: int, word: Why = "chosen") -> list[Why]:
@@ -261,7 +262,7 @@ def reasons(found: Worth, chosen: int, word: Why = "chosen") -> list[Why]:
     ]
     if not found.out[found.baseline]:
         why[found.baseline] = "baseline"
-    why[chosen] = word
+    why[chosen] = "nearest" if found.out[chosen] else word
     return why
 
 

@@ -38,24 +38,12 @@ LONGEST = 64
 """Characters of a stated region that are kept: whatever else stands there is the provider's to answer for."""
 
 
-def in_headers(target: Target, response: UpstreamResponse) -> str:
-    """The region that the answer's headers state, where the target's terms say that one does ("header:NAME")."""
-    kind, _, name = target.terms.verify.partition(":")
-    return response.headers.get(name.lower(), "").strip() if kind == "header" else ""
-
-
 def placed(target: Target, stated: str) -> tuple[str, bool]:
     """The region that counts, and whether the provider itself says so. Case is no difference."""
     if not stated or not target.region:
         return stated[:LONGEST] or target.region, False
     same = stated.casefold() == target.region.casefold()
     return (target.region if same else stated[:LONGEST]), True
-
-
-def misplaced(target: Target, stated: str) -> bool:
-    """The provider says that it was elsewhere."""
-    region, verified = placed(target, stated)
-    return verified and region != target.region
 
 
 # An attempt's place among what its replica is at work on.
@@ -68,8 +56,9 @@ class ReplicaLease:
 
     def __init__(self, replicas: Replicas, target: Target, request: Request | None, tried: list[str]) -> None:
         """`request`: None where no client sent it. `tried`: replicas that failed before; this one joins them."""
-        self._replicas, self._target, self._taken = replicas, target, True
-        self.url = replicas.pick(target, request, tried)
+        # A target without an engine has one address, at which nothing is counted.
+        self._replicas, self._target, self._taken = replicas, target, target.engine is not None
+        self.url = replicas.pick(target, request, tried) if self._taken else target.base_url
         tried.append(self.url)
 
     def leave(self) -> None:
@@ -78,7 +67,8 @@ class ReplicaLease:
             self._replicas.done(self.url)
 
     def worked(self) -> None:
-        self._replicas.succeeded(self.url)
+        if self._target.engine is not None:
+            self._replicas.succeeded(self.url)
 
     def full(self) -> None:
         self._replicas.full(self._target, self.url)
@@ -152,8 +142,8 @@ class AttemptRecord:
         """Of a stream: what has come so far."""
         self.classes: frozenset[str] = frozenset()
         """Of what was sent."""
-        self._stated = ""
-        """The region, as the provider states it."""
+        self._region, self._verified = step.target.region, False
+        """The region that counts, and whether the provider itself says so."""
         self._started_ms, self._clock, self._start = now_ms, clock, clock()
         self._first: int | None = None
         self._waits, self._awaited, self._presence = budget.waits, False, budget.presence
@@ -183,7 +173,7 @@ class AttemptRecord:
 
     def first_byte(self) -> None:
         if self._first is None:
-            self._first = self._elapsed()
+            self._first = int(self._clock() - self._start)
             if self.options.race is not None:
                 self.options.race.begun = True
 
@@ -240,9 +230,10 @@ class AttemptRecord:
             self._waits.end(self._clock())
 
     def opened(self, response: UpstreamResponse) -> None:
-        """Status and headers are here."""
+        """Status and headers are here; one names the region where the target's terms say so ("header:NAME")."""
         self.status, self._response = response.status, response
-        if stated := in_headers(self.step.target, response):
+        kind, _, name = self.step.target.terms.verify.partition(":")
+        if kind == "header" and (stated := response.headers.get(name.lower(), "").strip()):
             self._locate(stated)
 
     def locate(self, stated: str) -> None:
@@ -251,12 +242,13 @@ class AttemptRecord:
             self._locate(stated)
 
     def _locate(self, stated: str) -> None:
-        self._stated = stated
-        if misplaced(self.step.target, stated):
+        self._region, self._verified = placed(self.step.target, stated)
+        if self._verified and self._region != self.step.target.region:
             self._health.suspend(self.step.target.id)
 
     def answered(self, reply: Reply) -> Attempt:
-        self.locate(reply.region_served)
+        if reply.region_served:
+            self.locate(reply.region_served)
         embeds = self.call.endpoint is Endpoint.EMBEDDINGS
         usage, size = reply.usage, 0 if embeds else sum(map(len, reply.body.values()))
         self.received_bytes = size
@@ -439,7 +431,6 @@ class AttemptRecord:
             self.received()
         self.lease.leave()
         target, took = self.step.target, int(self._clock() - self._start)
-        region, verified = placed(target, self._stated)
         if usage is not None:
             if usage.units or usage.provider_cost is not None:
                 usage = self._believed(usage, took, model_served)
@@ -464,8 +455,8 @@ class AttemptRecord:
             dropped=self.dropped,
             classes=self.classes,
             redacted=self.restorer is not None and self.sent,
-            region=region,
-            region_verified=verified,
+            region=self._region,
+            region_verified=self._verified,
             role=self.options.role,
         )
 

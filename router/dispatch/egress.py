@@ -37,6 +37,8 @@ class OutboundRequest(Struct, frozen=True):
     """The caller's own wish."""
     url: str = ""
     """Base URL of the replica that it goes to; empty: the target's own."""
+    beside: bool = False
+    """A question to a local engine beside its API, such as `/tokenize`: its path is not below `/v1`."""
 
     def __repr__(self) -> str:
         return f"OutboundRequest({self.target.id})"
@@ -74,6 +76,8 @@ class EgressFilter:
         target, url = outbound.target, outbound.url or outbound.target.base_url
         if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):
             reason = "none of its replicas is at the address that was picked"
+        if outbound.beside:
+            reason, url = reason or ("" if target.local else "it is not local"), url.removesuffix("/v1")
         if reason:
             # Not the reason, which may quote the caller's own region.
             _log.warning("stopped by the egress filter: %s for %s", sorted(outbound.classes | unseen), target.id)

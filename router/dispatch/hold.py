@@ -373,9 +373,14 @@ class BudgetHold:
         """nano-USD in the largest of its holds; None where no budget in USD binds it."""
         return max([hold.amount for hold in self.reservation.holds if hold.unit is Unit.USD], default=None)
 
-    def charges(self) -> list[int]:
-        """What each hold of the reservation is charged, in its own unit."""
-        return [self._charge(hold) for hold in self.reservation.holds]
+    def charges(self) -> tuple[list[int], bool]:
+        """What each hold of the reservation is charged, in its own unit; and whether that is more than one holds."""
+        charges, overrun = [], False
+        for hold in self.reservation.holds:
+            charge = self._charge(hold)
+            charges.append(charge)
+            overrun = overrun or (charge > hold.amount and hold.unit in GRANTED)
+        return charges, overrun
 
     def _charge(self, hold: Hold) -> int:
         if hold.unit is Unit.PARALLEL:
@@ -392,15 +397,8 @@ class BudgetHold:
                 charge += used(attempt) if hold.unit is Unit.TOKENS else thought(attempt)
         return charge
 
-    def overrun(self, charges: Sequence[int]) -> bool:
-        """More was charged than was held."""
-        for charge, hold in zip(charges, self.reservation.holds, strict=True):
-            if charge > hold.amount and hold.unit in GRANTED:
-                return True
-        return False
-
-    async def _reserve(self, ask: Ask) -> Reservation | Refused:
-        return await self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())
+    def _reserve(self, ask: Ask) -> Awaitable[Reservation | Refused]:
+        return self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())
 
     async def _knowing_what_is_lent(self, refused: Refused) -> Refused:
         children = await self._store.children()
@@ -433,4 +431,5 @@ def thought(attempt: Attempt) -> int:
 
 def _least(steps: Sequence[Candidate]) -> Amount:
     """For the cheapest; a dearer one that is fallen back to has more held for it then."""
-    return Amount(min(step.estimate.least.usd for step in steps), min(step.estimate.least.thinking for step in steps))
+    least = [step.estimate.least for step in steps]
+    return Amount(min([amount.usd for amount in least]), min([amount.thinking for amount in least]))

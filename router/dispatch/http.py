@@ -72,9 +72,13 @@ class Exchange:
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._raw_headers}
 
     async def opened(self) -> Self:
-        """Returns once status and headers are here."""
-        while not self._headers_done:
-            await self._wait()
+        """Returns once status and headers are here; who stops waiting for them gives the response up."""
+        try:
+            while not self._headers_done:
+                await self._more()
+        except asyncio.CancelledError:
+            self.close()
+            raise
         return self
 
     async def read(self) -> bytes:
@@ -82,7 +86,7 @@ class Exchange:
         if self._paused:
             self._resume()
         while not self._complete:
-            await self._wait()
+            await self._more()
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
 
     def chunks(self) -> AsyncIterator[bytes]:
@@ -96,7 +100,7 @@ class Exchange:
         while not self._chunks:
             if self._complete:
                 raise StopAsyncIteration
-            await self._wait()
+            await self._more()
         data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._buffered = 0
@@ -158,12 +162,14 @@ class Exchange:
                 self._end(reusable=sound and self._keep_alive and not self._surplus)
         elif not sound:
             self.fail(_NOT_HTTP)
+        self._wake()
 
     def lost(self) -> None:
         """The upstream closed the connection: the regular end of a body that states no length, else a cut."""
         framed = any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._raw_headers)
         if self._headers_done and not framed:
             self._end(reusable=False)
+            self._wake()
         else:
             self.fail(_CLOSED)
 
@@ -192,7 +198,6 @@ class Exchange:
             self._raw_headers.clear()
         else:
             self.status, self._headers_done = status, True
-            self._wake()
 
     def on_body(self, data: bytes) -> None:
         if self._ended:
@@ -203,7 +208,6 @@ class Exchange:
         self._progress = True
         if self._buffered > HIGH_WATER:
             self._crowded()
-        self._wake()
 
     def on_message_complete(self) -> None:
         if self._headers_done and not self._ended and self._parser is not None:
@@ -215,8 +219,9 @@ class Exchange:
         self.arrived_ms = None if self._held_up or self._whole else clock_ms()
         connection, self._connection = self._connection, None
         if connection is not None:
+            if self._paused:  # by the last bytes; the next answer must be read
+                connection.resume()
             connection.free(reusable)
-        self._wake()
 
     def _crowded(self) -> None:
         if self._whole and self._buffered > LARGEST_BODY:
@@ -231,11 +236,12 @@ class Exchange:
         if self._connection is not None:
             self._connection.resume()
 
-    async def _wait(self) -> None:
+    def _more(self) -> asyncio.Future[None]:
+        """Done when more of the response is here, or it has failed."""
         if self._failure is not None:
             raise UpstreamFailure(self._failure)
         self._waiter = self._loop.create_future()
-        await self._waiter
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -279,7 +285,6 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         if reusable and not self._transport.is_closing() and not self._transport.get_write_buffer_size():
-            self.resume()  # the last bytes may have filled the buffer; the next answer must be read
             self._release(self)
         else:
             self._transport.abort()
@@ -375,16 +380,8 @@ class HttpTransport:
             # A kept connection may have been closed at the moment of reuse: once, on a fresh one (RFC 9112 §9.3.1).
             if connection.fresh or exchange.received or failure.failure.kind is not ErrorKind.CUT:
                 raise
-        except asyncio.CancelledError:
-            exchange.close()
-            raise
         connection = await self._connect(origin, _left(timeouts, began))
-        exchange = connection.start(head, request.body, _left(timeouts, began))
-        try:
-            return await exchange.opened()
-        except asyncio.CancelledError:
-            exchange.close()
-            raise
+        return await connection.start(head, request.body, _left(timeouts, began)).opened()
 
     def end(self, base_urls: Iterable[str]) -> None:
         """Nothing more will come from there, though the connections may not say so: what is in progress fails."""

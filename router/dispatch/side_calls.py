@@ -1,26 +1,33 @@
-"""Calls beside the answer: a second opinion on a class, verifiers and webhooks."""
+"""Calls beside the answer: a second opinion on a class, verifiers, webhooks, and counts of a prompt's tokens."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.classify.detector import Doubt
+from router.classify.language import languages
 from router.classify.second_opinion import Question, Verdict, Words, asked, denied, longest, verdicts
+from router.decide.eligibility import Gate, must_redact
 from router.decide.health import Health
 from router.dispatch.attempt import ReplicaLease
+from router.dispatch.dispatch import Dispatcher
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.meter import said
 from router.engines import Replicas
-from router.errors import UpstreamFailure
+from router.errors import ClientError, UpstreamFailure
+from router.estimate import encodings
+from router.estimate.tokens import media_tokens
 from router.outcomes.checks import Http, Verifier
 from router.outcomes.verify import Became, Crashed, KeptAway, Nonsense, Pool, Ports, verify_all, works
 from router.types.attempt import Adapter, Asked, Call, ErrorKind, UpstreamRequest, Verify
 from router.types.attempt import Verdict as OutcomeVerdict
-from router.types.request import Endpoint
+from router.types.decision import Count
+from router.types.request import UNKNOWN, Endpoint
 from router.types.target import Guard, Target, Timeouts, Wire
 
 # Asks a model of this machine for its opinion: through the egress filter, and past a guard that lets nothing leave.
@@ -282,3 +289,70 @@ class Webhooks:
             return f"failed ({type(error).__name__})"
         response.close()
         return "" if 200 <= response.status < 300 else f"answered {response.status}"
+
+
+# How many tokens a prompt has at one target, counted: in OpenAI's encodings, or by a local engine's own tokenizer.
+
+PATIENCE = Timeouts(connect=500, first=2_000, between=2_000, total=2_000)
+"""A local engine that takes longer is busy: the estimate stands."""
+_TRANSLATED = (Endpoint.MESSAGES, Endpoint.RESPONSES)
+_VLLM = frozenset(
+    ["model", "messages", "prompt", "tools", "chat_template", "chat_template_kwargs", "add_generation_prompt"]
+)
+"""What of a request vLLM counts by."""
+
+
+async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str, asks: bool) -> Count | None:
+    """`effort`: the thinking that would be asked for, which templates go by; `asks`: engines. None: not counted."""
+    redacted = gate.redacted if gate.redacted is not None and must_redact(target, gate) else None
+    seen, classes = gate.request, gate.classification.classes
+    request, classes = (seen, classes) if redacted is None else (redacted.request, redacted.classes)
+    if name := encodings.encoding(target):
+        media, loop = media_tokens(target, request), asyncio.get_running_loop()
+        return await loop.run_in_executor(encodings.THREAD, encodings.count, name, request, media)
+    unread = request.images or request.audio_seconds or request.file_bytes
+    if unread or request.prompts > 1 or not (asks and target.local and target.provider.quirks.tokenize):
+        return None
+    call = Call(
+        target=target,
+        endpoint=Endpoint.CHAT if request.endpoint in _TRANSLATED else request.endpoint,
+        body=request.body if request.chat is None else request.chat,
+        model=request.model,
+        request_id=request.id,
+        effort=effort or None,
+        languages=UNKNOWN if target.prompt is None else languages(request),
+    )
+    lease, region = ReplicaLease(dispatcher.replicas, target, request, []), request.limits.region
+    try:
+        sent = dispatcher.adapters[target.provider.wire].encode(call)
+        hidden = redacted is not None
+        outbound = OutboundRequest(gate.guard, target, sent, classes, hidden, region, lease.url, beside=True)
+        tokens = await _engine_count(dispatcher.egress, outbound)
+    except (UpstreamFailure, ClientError, msgspec.MsgspecError, KeyError) as error:
+        _log.warning("%s did not count a prompt (%s): the estimate stands", target.id, type(error).__name__)
+        return None
+    finally:
+        lease.leave()
+    return Count(tokens, tokens, tokens)
+
+
+async def _engine_count(egress: EgressFilter, outbound: OutboundRequest) -> int:
+    """Of the prompt of a request for an answer. Raises KeyError for an answer of another form."""
+
+    async def post(path: str, body: object) -> dict[str, Any]:
+        request = UpstreamRequest("POST", path, outbound.request.headers, msgspec.json.encode(body))
+        response = await egress.send(structs.replace(outbound, request=request), PATIENCE, _unnoted)
+        try:
+            answer = msgspec.json.decode(await response.read(), type=dict[str, Any])
+            return answer if response.status == 200 else {}
+        finally:
+            response.close()
+
+    body: dict[str, Any] = msgspec.json.decode(outbound.request.body)
+    if "input" in body:
+        body["prompt"] = body.pop("input")
+    if outbound.target.provider.quirks.tokenize == "vllm":
+        asked = {name: value for name, value in body.items() if name in _VLLM}
+        return int((await post("/tokenize", asked))["count"])
+    prompt = body["prompt"] if "prompt" in body else (await post("/apply-template", body))["prompt"]
+    return len((await post("/tokenize", {"content": prompt, "add_special": True, "parse_special": True}))["tokens"])

@@ -55,17 +55,18 @@ class Window:
 class RunningRatio:
     """Sum ÷ sum of the last pairs of whole numbers of that size, so that means are kept."""
 
-    __slots__ = ("_next", "_overs", "_unders", "over", "under")
+    __slots__ = ("_next", "_overs", "_unders", "count", "over", "under")
 
     def __init__(self) -> None:
         self._overs, self._unders = array("q"), array("q")
-        self._next = self.over = self.under = 0
+        self._next = self.over = self.under = self.count = 0
 
     def add(self, over: int, under: int) -> None:
         at = self._next
         if len(self._overs) < SIZE:
             self._overs.append(over)
             self._unders.append(under)
+            self.count += 1
         else:
             self.over, self.under = self.over - self._overs[at], self.under - self._unders[at]
             self._overs[at], self._unders[at] = over, under
@@ -74,7 +75,7 @@ class RunningRatio:
 
     def leaning(self, prior: float, weight: int) -> float:
         """The ratio, with `weight` pairs of the prior."""
-        count = len(self._overs)
+        count = self.count
         return (self.over / max(self.under, 1) * count + prior * weight) / (count + weight)
 
 
@@ -91,10 +92,12 @@ LONG_LIFETIME_MS = 3_600_000
 """… and where the request asks for long."""
 MOST = 16_384
 """Conversations and templates remembered; the one without an answer for longest is forgotten."""
-HIT_MILLE, WEIGHT = 800, 2
+HIT_MILLE, WEIGHT = 980, 2
 """Thousandths of what should be in a cache that are read from it, before any answer says so; its weight in answers."""
 
 
+SAME = 1.3
+"""A prompt may have so many times the tokens of its rough count."""
 COLD: Mapping[str, float] = {}
 """Nothing of a prompt is in any cache."""
 
@@ -124,25 +127,26 @@ class Caches:
         self._sent: dict[int | str, dict[str, _Sent]] = {}
         self._hits: dict[str, Window] = {}
 
-    def expected(self, prefix: Prefix, tokens: float, at_ms: int) -> Mapping[str, float]:
-        """Tokens of a prompt of so many that each target is expected to read from its cache; others read none."""
-        return {target: kept * self._hit(target) for target, kept in self._kept(prefix, tokens, at_ms).items()}
+    def expected(self, prefix: Prefix, rough: float, at_ms: int) -> Mapping[str, float]:
+        """Tokens of a prompt of about so many that each target is expected to read from its cache; others read none."""
+        return {target: kept * self._hit(target) for target, kept in self._kept(prefix, rough, at_ms).items()}
 
-    def _kept(self, prefix: Prefix, tokens: float, at_ms: int) -> Mapping[str, float]:
-        """Tokens that each target was sent, and should have still."""
+    def _kept(self, prefix: Prefix, rough: float, at_ms: int) -> Mapping[str, int]:
+        """Tokens that each target was sent, and should have still. A conversation that is shorter now than before was
+        written anew: only its instructions are the same."""
         lifetime = LONG_LIFETIME_MS if prefix.long else LIFETIME_MS
-        every: dict[str, float] = {}
-        for key, most in ((prefix.template, tokens * prefix.shared), (prefix.conversation, tokens)):
+        every: dict[str, int] = {}
+        for key in (prefix.template, prefix.conversation):
             for target, sent in self._sent.get(key, {}).items():
-                kept = min(sent.tokens, most)
-                if at_ms - sent.at_ms <= lifetime and kept >= LEAST:
-                    every[target] = max(every.get(target, 0.0), kept)
+                same = key == prefix.template or sent.tokens <= rough * SAME
+                if same and at_ms - sent.at_ms <= lifetime and sent.tokens >= LEAST:
+                    every[target] = max(every.get(target, 0), sent.tokens)
         return every
 
     def note(self, prefix: Prefix, target: str, usage: Usage, at_ms: int) -> None:
         """An answer of `target` has ended."""
         read, sent = usage.cache_read + usage.cache_read_explicit, usage.input_total
-        kept = self._kept(prefix, sent, at_ms).get(target)
+        kept = min(self._kept(prefix, sent, at_ms).get(target, 0), sent)
         if kept:
             self._hits.setdefault(target, Window()).add(min(int(1_000 * read / kept), 1_000))
         for key, tokens in ((prefix.conversation, sent), (prefix.template, int(sent * prefix.shared))):

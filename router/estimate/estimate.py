@@ -24,7 +24,7 @@ from router.estimate.tokens import (
 )
 from router.types.account import Amount
 from router.types.attempt import Usage
-from router.types.decision import Candidate, Estimate
+from router.types.decision import UNCOUNTED, Candidate, Counts, Estimate
 from router.types.price import UNITS_PER_RATE, WORST_CASE, Price, Scope, Writes
 from router.types.request import Endpoint, Reading, Request, tokens_read
 from router.types.target import Contract, Target, Task
@@ -95,6 +95,7 @@ def estimate(
     holds: bool = True,
     template: str = "",
     cached: Mapping[str, float] = COLD,
+    counts: Counts = UNCOUNTED,
 ) -> Estimate:
     """Pure. `thinking_cap`: over all choices, of class and budgets; the header's holds anyway. `at_ms`: Unix.
 
@@ -103,7 +104,7 @@ def estimate(
     outlook = _outlook(target, request, learned, task or UNREAD, template, per_choice(request, thinking_cap))
     read, margin, choices = tokens_read(reading), learned.margin(target.id), request.choices
     figures = size(target, request, outlook.rung, outlook.usual, margin, read)
-    sent = prompt(target, request, learned)
+    sent = prompt(target, request, learned, counts.get(target.id) if counts else None)
     output, thinking = figures.output * choices, figures.thinking * choices
     least, tight, whole = _holds(bill(target, request, sent.bound, at_ms), figures, outlook) if holds else _NO_HOLDS
     return Estimate(

@@ -28,6 +28,10 @@ FRESH_MS = 1_000
 """What is known of tokens and paces is read again after so long …"""
 TEMPLATE_FRESH = 10
 """… and of a template after so many times as long: there may be hundreds."""
+LEAST_PART = 0.03
+"""Of the answer that is expected: a cap below it leaves none; one above may be for a shorter answer than was read."""
+SURE = 1.1
+"""A chance above one over it is none: a usual cap changes nothing."""
 SIZE_STEP = 1.02
 """Prompts near or beyond the size at which some rate changes are told apart by this factor."""
 NEAR = 4
@@ -44,8 +48,12 @@ _EMPTY = Queue()
 class Rates(Protocol):
     """Knows how likely each target is right."""
 
-    def expect(self, seen: Classification, at: Index) -> Expected:
-        """Of the targets with these indexes."""
+    def better(self, at: int, effort: str) -> float:
+        """By how many logits a target does better at this effort than at its own."""
+        ...
+
+    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> Expected:
+        """Of the targets with these indexes, each by so many logits `better`."""
         ...
 
     def usual(self, at: Index) -> Vector:
@@ -95,6 +103,8 @@ class _Known(Struct, frozen=True, eq=False):
     rate_out: Vector
     rate_more: Vector
     """By which thinking is dearer than other output."""
+    better: Vector
+    """Logits, by the effort that is asked for."""
     first_ms: Vector
     each_ms: Vector
     low: Vector
@@ -128,18 +138,23 @@ class Forecaster:
         `cached`: tokens of the prompt that targets are expected to have in their caches."""
         known = self._of(targets, request, seen, cap, at_ms)
         bound, choices = _bound(known, request), request.choices
-        each, thinking = _tokens(known, *tokens_read(seen.reading), bound)
+        read = tokens_read(seen.reading)
+        each, thinking = _tokens(known, *read, bound)
         usual_each, usual_thinking = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
-        fixed = _input_cost(self._input(targets, request, known), targets, known, cached)
+        sent = self._input(targets, request, known)
+        read_tokens = _read(sent, targets, known, cached) if cached else np.zeros(len(targets))
+        fixed = _input_cost(sent, read_tokens, known)
         rate, more = known.rate_out * choices, known.rate_more * choices
         out, written = each * rate + thinking * more, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
-        expected = self._rates.expect(seen, known.at)
+        expected = self._rates.expect(seen, known.at, known.better if known.better.any() else None)
+        # A cap far above the usual length changes nothing.
+        answers = _answers(known, *read, bound) if request.max_output and (bound < 4 * each).any() else 1.0
         return Forecast(
-            p=expected.p,
-            p_sd=expected.sd,
-            p_nodes=expected.nodes,
-            p_own_sd=expected.own_sd,
+            p=expected.p * answers,
+            p_sd=expected.sd * answers,
+            p_nodes=expected.nodes * answers,
+            p_own_sd=expected.own_sd * answers,
             outcomes=expected.outcomes,
             cost=fixed + out,
             cost_p10=fixed + out * known.low,
@@ -149,7 +164,8 @@ class Forecaster:
             first_ms=known.first_ms,
             total_ms=known.first_ms + written,
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
-            usual_p=self._rates.usual(known.at),
+            cached=read_tokens,
+            usual_p=self._rates.usual(known.at) * answers,
             usual_cost=fixed + usual_each * rate + usual_thinking * more,
         )
 
@@ -201,7 +217,8 @@ class Forecaster:
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
         mean = known.wordiness * USUAL_OUTPUT + min(known.thought * USUAL_THINKING, known.most_thought)
         spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
-        return (*tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
+        better = self._rates.better(self._at[target.id], rung.effort)
+        return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
 
     def _rates_of(self, target: Target, work: _Work, size: int, at_ms: int) -> tuple[float, ...]:
         """nano-USD per token: input, that which is read from a cache, or written, output, and what thinking costs more;
@@ -240,21 +257,31 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
     )
 
 
-def _input_cost(tokens: Vector, targets: Sequence[Target], known: _Known, cached: Mapping[str, float]) -> Vector:
+def _read(sent: Vector, targets: Sequence[Target], known: _Known, cached: Mapping[str, float]) -> Vector:
+    """Tokens of the prompt that are expected to be read from a cache, where that is cheaper."""
+    there = np.array([cached.get(target.id, 0.0) for target in targets])
+    return np.where((sent >= LEAST) & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
+
+
+def _input_cost(sent: Vector, read: Vector, known: _Known) -> Vector:
     """nano-USD of the prompt, and of the call itself. What is long enough to be kept, and is not in the cache yet, is
     written to it."""
-    plain: Vector = tokens * known.rate_in + known.fee
-    if not (tokens >= LEAST).any():
-        return plain
-    there = np.array([cached.get(target.id, 0.0) for target in targets]) if cached else 0.0
-    read = np.minimum(there, tokens)
-    return np.where(tokens >= LEAST, read * known.rate_read + (tokens - read) * known.rate_write + known.fee, plain)
+    rate = np.where(sent >= LEAST, known.rate_write, known.rate_in)
+    return read * known.rate_read + (sent - read) * rate + known.fee
 
 
 def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
     """Of one choice: all output, and thinking."""
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
     return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
+
+
+def _answers(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> Vector:
+    """Chance that thoughts and a part of the answer that is worth something fit below the client's cap on both."""
+    thinking = np.minimum(known.thought * read_thinking, known.most_thought)
+    middle = np.log(np.maximum(thinking + known.wordiness * read_output * LEAST_PART, 1.0)) - PRIOR_SPREAD**2 / 2
+    chance = 1 / (1 + np.exp(-1.702 * (np.log(np.maximum(bound, 1.0)) - middle) / PRIOR_SPREAD))
+    return np.minimum(chance * SURE, 1.0)
 
 
 def _bound(known: _Known, request: Request) -> Vector:

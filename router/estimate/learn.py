@@ -1,6 +1,6 @@
 """What attempts taught of targets: quantiles of tokens, margins, paces, service times."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from math import ceil, exp
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -10,7 +10,7 @@ from msgspec import Struct
 from router.estimate.caches import Caches, RunningRatio, Window
 from router.estimate.latency import Z90, Measured, Pace
 from router.types.decision import Candidate
-from router.types.request import USUAL_OUTPUT, USUAL_THINKING
+from router.types.request import USUAL_OUTPUT, USUAL_THINKING, oldest, tenant_of
 from router.types.target import Target, Task
 
 # What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun.
@@ -35,6 +35,12 @@ HALF = 0.5
 """Of an answer: a target whose typical stream has a larger piece does not stream."""
 SAME = 0.99
 """Share of streams that have no fewer bytes in a token than they are metered by."""
+PLAIN_WEIGHT = 4
+"""Likewise of what is learned for all templates, where an answer counts as at most …"""
+MOST_RATIO = 16
+"""… so many times what was read, and at least as that part of it."""
+MOST_TAUGHT = 16
+"""So many more answers of one tenant than of all others teach what is expected of others' answers."""
 NEWS = 32
 """What follows from the observations is worked out again once one in so many of them is new."""
 MOST_RECALLED = 1_024
@@ -117,14 +123,16 @@ class _Cell:
         self.output, self.thinking = Window(), Window()
         self.written, self.thought = RunningRatio(), RunningRatio()
 
-    def add(self, seen: Seen, *, lengths: bool, ratios: bool) -> None:
-        """Of an answer that was cut only a length that is long even so says something."""
+    def add(self, seen: Seen, *, lengths: bool, ratios: bool, plain: bool = False) -> None:
+        """Of an answer that was cut only a length that is long even so says something. `plain`: of all templates."""
         output, thinking, cut = seen.output, seen.thinking, seen.cut
         if output is not None and not (cut and self.output.count and output < self.output.upper(LONG)):
             if lengths:
                 self.output.add(output)
             if ratios:
-                self.written.add(max(output - (thinking or 0), 0), max(int(seen.read_output), 1))
+                read, visible = max(int(seen.read_output), 1), max(output - (thinking or 0), 0)
+                bounded = min(max(visible, read // MOST_RATIO), read * MOST_RATIO) if plain else visible
+                self.written.add(bounded, read)
         if thinking is not None and not (cut and self.thinking.count and thinking < self.thinking.upper(LONG)):
             if lengths:
                 self.thinking.add(thinking)
@@ -166,7 +174,7 @@ class Kind:
         """Visible tokens ÷ those that are read from requests' texts."""
         ratio = 1.0
         for cell in self._cells:
-            ratio = cell.written.leaning(ratio, PRIOR_WEIGHT)
+            ratio = cell.written.leaning(ratio, PLAIN_WEIGHT)
         if self._shared is not None:
             ratio *= self._shared.written.leaning(1.0, PRIOR_WEIGHT)
         return ratio if self._own is None else self._own.written.leaning(ratio, PRIOR_WEIGHT)
@@ -199,6 +207,8 @@ class Learned:
         self.billed: Mapping[str, float] = {}
         """By target: what its provider billed ÷ what was estimated where usage never came, as statements taught."""
         self._recalled: dict[str, dict[Hashable, Any]] = {}
+        self._taught = Counter[tuple[str, str]]()
+        """By (target, tenant): answers that taught what is expected of others', of all tenants by `ALL`."""
         self._news: dict[str, int] = {}
         self.caches = Caches()
         self.measured = Measured()
@@ -210,9 +220,11 @@ class Learned:
             self._calm(target)
         if template and not seen.cut and seen.task is not None and seen.read_output:
             self._share(seen)
+        teaches = self._teaches(seen)
         for kind in self._kinds(seen):
-            cell = self._cell((target, seen.effort, kind))
-            cell.add(seen, lengths=True, ratios=seen.read_output > 0 and (seen.task is not None or kind is not ALL))
+            cell, plain = self._cell((target, seen.effort, kind)), kind in (ALL, seen.task)
+            known = seen.read_output > 0 and (seen.task is not None or kind is not ALL)
+            cell.add(seen, lengths=True, ratios=known and (teaches or not plain), plain=plain)
         news = self._news.get(target, 0) + 1
         if news * NEWS >= cell.output.count:
             self._recalled.pop(target, None)
@@ -238,8 +250,11 @@ class Learned:
             return
         if seen.template:
             self._share(seen)
+        teaches = self._teaches(seen)
         for kind in self._kinds(seen):
-            self._cell((seen.target, seen.effort, kind)).add(seen, lengths=kind is not ALL, ratios=True)
+            plain = kind in (ALL, seen.task)
+            cell = self._cell((seen.target, seen.effort, kind))
+            cell.add(seen, lengths=kind is not ALL, ratios=teaches or not plain, plain=plain)
         self._recalled.pop(seen.target, None)
 
     def _kinds(self, seen: Seen) -> tuple[str, ...]:
@@ -249,9 +264,23 @@ class Learned:
             return ALL, task
         return ALL, task, template if seen.task is not None else UNREAD + template
 
+    def _teaches(self, seen: Seen) -> bool:
+        """It counts for what is expected of others' answers: no tenant alone decides that."""
+        tenant = tenant_of(seen.template)
+        if not tenant:
+            return True
+        mine, every = self._taught[seen.target, tenant], self._taught[seen.target, ALL]
+        if 2 * mine > every + MOST_TAUGHT:
+            return False
+        self._taught[seen.target, tenant] += 1
+        self._taught[seen.target, ALL] += 1
+        return True
+
     def _share(self, seen: Seen) -> None:
         """What its template makes of an answer, beside what was to be expected of the target."""
         cell = self._cell((ALL, ALL, seen.template))
+        if (cell.written.count + 1).bit_count() == 1:  # at first each answer tells much of all targets
+            self._recalled.clear()
         wordiness, thought = self.recall(seen.target, (seen.effort, seen.task), lambda: self._plainly(seen))
         if seen.output is not None:
             cell.written.add(max(seen.output - (seen.thinking or 0), 0), max(int(wordiness * seen.read_output), 1))
@@ -349,7 +378,7 @@ class Learned:
         cell = self._cells.pop(key, None) or _Cell()
         self._cells[key] = cell  # the last one is the one used last
         if len(self._cells) > MOST_CELLS:
-            del self._cells[next(iter(self._cells))]
+            del self._cells[oldest(self._cells, key, lambda known: known[2].removeprefix(UNREAD))]
         return cell
 
     def _calm(self, target: str) -> None:

@@ -1,6 +1,7 @@
 """Pass rates: the prior of a model card, the posterior over it, and alarms when a target drifts."""
 
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
@@ -15,8 +16,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.errors import LowpassError
-from router.estimate.posterior import Posterior, Prior, Templates, noise
-from router.types.attempt import Outcome
+from router.estimate.posterior import HALF_LIFE_MS, Posterior, Prior, Templates, noise
+from router.types.attempt import CLIENT, Outcome
 from router.types.decision import NODE_WEIGHTS, NODES, Vector
 from router.types.price import NANO_PER_USD, WORST_CASE
 from router.types.request import (
@@ -29,6 +30,7 @@ from router.types.request import (
     TRAITS,
     UNFAMILIARITY,
     Classification,
+    tenant_of,
 )
 from router.types.target import Benchmark, Contract, Target, Task
 
@@ -81,7 +83,8 @@ class Card(NamedTuple):
     """Typical tokens of thinking at its effort."""
 
 
-def card(target: Target) -> Card:
+def card(target: Target, effort: str = "") -> Card:
+    """`effort`: in place of the target's own."""
     model, price = target.model, target.model.price
     rate = price.output if price is not None and price != WORST_CASE and not target.local else None
     return Card(
@@ -90,16 +93,17 @@ def card(target: Target) -> Card:
         parameters_b=model.parameters_b,
         rate=rate,
         context=model.context,
-        thinking=thinking(target),
+        thinking=thinking(target, effort),
     )
 
 
-def thinking(target: Target) -> int:
-    """Tokens that the card has for the target's effort; 0 for what does not think."""
+def thinking(target: Target, effort: str = "") -> int:
+    """Tokens that the card has for that effort, else the target's own; 0 for what does not think."""
     known = target.model.thinking
     if known.contract is Contract.NONE or not known.levels:
         return 0
-    level = target.effort or (_USUAL_EFFORT if _USUAL_EFFORT in known.levels else known.levels[-1])
+    usual = known.unasked or (_USUAL_EFFORT if _USUAL_EFFORT in known.levels else known.levels[-1])
+    level = effort or target.effort or usual
     return dict(zip(known.levels, known.tokens, strict=False)).get(level, 0)
 
 
@@ -147,7 +151,7 @@ def load() -> Cards:
         data = path.read_bytes()
         with np.load(BytesIO(data), allow_pickle=False) as arrays:
             return Cards(arrays["mean"], arrays["covariance"], sha256(data).hexdigest()[:16])
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as problem:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as problem:
         raise CardsError(f"{path} can't be read ({type(problem).__name__}): install lowpass again") from problem
 
 
@@ -166,6 +170,13 @@ _OWN_VARIANCES = np.array([0.0001, 0.0016, 0.0225, *[0.0004] * len(TASKS)])
 LEAST = 0.001
 _MEAN = np.full(ABILITIES, 1 / ABILITIES)
 _SHARES = SHARE + np.array([TASKS.index(task) for task in KNOWN])
+MOST_SAID = 4.0
+"""Outcomes: more of one tenant's would let it alone turn everybody's choices."""
+MOST_TENANTS = 8_192
+"""Tenants × targets remembered; the one without an outcome for longest is forgotten."""
+LEAST_WEIGHT = 1e-4
+"""Of an outcome: less changes nothing."""
+LEAST_SLOPE = 0.3
 _USUAL = np.zeros(len(LEARNED))
 _USUAL[0] = 1
 
@@ -185,6 +196,76 @@ class Expected(NamedTuple):
     """[n]: so many outcomes of each were learned from; what is older counts less."""
 
 
+def _slope(p: Vector) -> Vector:
+    """How much a pass rate moves where a target is better than expected, against one of a half: where nearly all pass,
+    or fail, little can be known of it by that."""
+    return np.asarray(np.maximum(4 * p * (1 - p), LEAST_SLOPE))
+
+
+class Said(NamedTuple):
+    """Outcomes together: their weight, when (Unix ms), and means of variance, residual and traits [K]."""
+
+    weight: float
+    at_ms: int
+    spread: float
+    residual: float
+    phi: Vector
+
+    def counted(self, sign: float) -> "Said":
+        """As much of it as is learned for all."""
+        return self._replace(weight=sign * self.weight * MOST_SAID / (self.weight + MOST_SAID))
+
+
+class Pooled:
+    """What is learned for all of what keys said of answers: all that one tenant says of a target counts at most like
+    `MOST_SAID` answers, at their mean, and in full in its own templates. Its requests and its standards are its own,
+    and it may be wrong. In which order it was said, and what was replaced, does not matter."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str], Said] = {}
+
+    def parts(self, outcome: Outcome, new: Said) -> tuple[Said, ...]:
+        """What is to be learned in the place of an outcome: what its tenant said so far is taken back."""
+        tenant = tenant_of(outcome.template) if outcome.source.startswith(CLIENT) else ""
+        if not tenant:
+            return (new,)
+        key = tenant, outcome.target
+        before = self._said.pop(key, None) or new._replace(weight=0.0)
+        at_ms = max(before.at_ms, new.at_ms)
+        old = before.weight * float(0.5 ** ((at_ms - before.at_ms) / HALF_LIFE_MS))
+        more = new.weight * float(0.5 ** ((at_ms - new.at_ms) / HALF_LIFE_MS))
+        weight = old + more
+        if weight < LEAST_WEIGHT:
+            return (before.counted(-1.0),)
+        spread = (old * before.spread + more * new.spread) / weight
+        residual = (old * before.residual + more * new.residual) / weight
+        after = Said(weight, at_ms, spread, residual, (old * before.phi + more * new.phi) / weight)
+        self._said[key] = after  # the last one is the one used last
+        if len(self._said) > MOST_TENANTS:
+            del self._said[next(iter(self._said))]
+        return before.counted(-1.0), after.counted(1.0)
+
+    def state(self) -> bytes:
+        rows = [(*key, *said[:4], said.phi.tolist()) for key, said in self._said.items()]
+        return msgspec.msgpack.encode(rows)
+
+    def forget(self, target: str) -> None:
+        """What was said of it is no more what is to be taken back."""
+        self._said = {key: said for key, said in self._said.items() if key[1] != target}
+
+    def restore(self, state: bytes, targets: Container[str]) -> bool:
+        """What was said of `targets`. False: not understood, and nothing is known."""
+        self._said = {}
+        try:
+            rows = msgspec.msgpack.decode(state, type=list[tuple[str, str, float, int, float, float, list[float]]])
+        except msgspec.DecodeError:
+            return False
+        for tenant, target, weight, at_ms, spread, residual, phi in rows:
+            if target in targets and len(phi) == len(LEARNED):
+                self._said[tenant, target] = Said(weight, at_ms, spread, residual, np.array(phi))
+        return True
+
+
 class PassRateModel:
     """Of the policy in force: its targets, in their order. One for a process.
 
@@ -193,6 +274,7 @@ class PassRateModel:
 
     posterior: Posterior
     templates: Templates
+    pooled: Pooled
 
     def __init__(self, targets: Sequence[Target] = ()) -> None:
         self._build(targets)
@@ -204,18 +286,23 @@ class PassRateModel:
         self.restore(state)
 
     def state(self) -> bytes:
-        return msgspec.msgpack.encode((self.posterior.state(), self.templates.state()))
+        return msgspec.msgpack.encode((self.posterior.state(), self.templates.state(), self.pooled.state()))
 
     def restore(self, state: bytes) -> bool:
         """False: the state is of another version, and nothing is known of it."""
         try:
-            posterior, templates = msgspec.msgpack.decode(state, type=tuple[bytes, bytes])
+            posterior, templates, pooled = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes])
         except msgspec.DecodeError:
             return False
-        return self.posterior.restore(posterior) and self.templates.restore(templates)
+        return (
+            self.posterior.restore(posterior)
+            and self.templates.restore(templates)
+            and self.pooled.restore(pooled, self._at)
+        )
 
     def _build(self, targets: Sequence[Target]) -> None:
         self._at = {target.id: at for at, target in enumerate(targets)}
+        self._targets, self._better = tuple(targets), dict[tuple[int, str], float]()
         cards = load()
         known = [ability(cards, card(target)) for target in targets]
         means = np.array([each.mean for each in known]).reshape(-1, ABILITIES)
@@ -227,28 +314,39 @@ class PassRateModel:
         for at in stated:
             self._overall[at], self._apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
         self._usual = self._rates(self._overall - USUAL_DIFFICULTIES[:, None]).mean(axis=0)
-        slope = self._usual * (1 - self._usual)
-        self._room = np.maximum(slope, 0.02)
+        # Weights are pass rates where half pass: a quarter of a logit each.
         own = np.tile(_OWN_VARIANCES, (len(targets), 1))
-        own[:, 0] += slope**2 * self._variance
+        own[:, 0] += self._variance / 16
         at_tasks = 3 + _SHARES - SHARE
-        own[:, at_tasks] += slope[:, None] ** 2 * _variances_apart(covariances)
+        own[:, at_tasks] += _variances_apart(covariances) / 16
         self.posterior = Posterior(tuple(self._at), Prior(_COMMON_VARIANCES, own), basis=cards.version)
         self.templates = Templates(tuple(self._at), len(LEARNED))
+        self.pooled = Pooled()
 
-    def expect(self, seen: Classification, at: Index) -> Expected:
-        """Of the targets with these indexes [n]."""
+    def better(self, at: int, effort: str) -> float:
+        """By how many logits a target does better at this effort than at its own."""
+        known = self._better.get((at, effort))
+        if known is None:
+            target = self._targets[at]
+            told = effort and target.pass_rate is None
+            tried = ability(load(), card(target, effort)).mean @ _MEAN if told else self._overall[at]
+            known = self._better[at, effort] = float(tried - self._overall[at])
+        return known
+
+    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> Expected:
+        """Of the targets with these indexes [n], each by so many logits `better` [n] than by itself."""
         if seen.reading is None:
             p = self.usual(at)
             return Expected(p, np.full(len(p), 0.3), np.tile(p, (3, 1)), np.full(len(p), 0.3), self.outcomes[at])
         traits = seen.reading.traits.astype(np.float64)
         phi = traits[LEARNED]
         belief = self.posterior.belief(phi)
-        prior = self._nodes(traits)
-        nodes = np.clip(prior + belief.mean, LEAST, 1 - LEAST)[:, at]
+        prior = self._nodes(traits, at, better)
+        usual = NODE_WEIGHTS @ prior
+        slope = np.maximum(4 * usual * (1 - usual), LEAST_SLOPE)
+        nodes = np.clip(prior + slope * belief.mean[at], LEAST, 1 - LEAST)
         p = NODE_WEIGHTS @ nodes
-        # What is known to be passed or failed by all leaves little room for a target's own part.
-        own_sd = self.posterior.own_sd(phi)[at] * np.minimum(p * (1 - p) / self._room[at], 1.0)
+        own_sd = self.posterior.own_sd(phi)[at] * slope
         if seen.template in self.templates:
             nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
             nodes = np.clip(nodes, LEAST, 1 - LEAST)
@@ -260,11 +358,12 @@ class PassRateModel:
         phi = traits[:, LEARNED]
         belief = self.posterior.belief(phi)
         prior = np.stack([self._nodes(row) for row in traits]) if len(traits) else np.zeros((0, 3, len(self._at)))
-        nodes = np.clip(prior + belief.mean[:, None, :], LEAST, 1 - LEAST)
+        slope = _slope(np.einsum("j,njt->nt", NODE_WEIGHTS, prior))
+        nodes = np.clip(prior + (slope * belief.mean)[:, None, :], LEAST, 1 - LEAST)
         p = np.einsum("j,njt->nt", NODE_WEIGHTS, nodes)
         spread = np.einsum("j,njt->nt", NODE_WEIGHTS, (nodes - p[:, None, :]) ** 2)
         own_sd = np.stack([self.posterior.own_sd(row) for row in phi]) if len(phi) else p
-        own_sd = own_sd * np.minimum(p * (1 - p) / self._room, 1.0)
+        own_sd = own_sd * slope
         return p, np.sqrt(own_sd**2 + spread), nodes, own_sd
 
     @property
@@ -274,7 +373,8 @@ class PassRateModel:
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""
-        return np.asarray(np.clip(self._usual + self.posterior.mean(_USUAL), LEAST, 1 - LEAST)[at])
+        learned = _slope(self._usual) * self.posterior.mean(_USUAL)
+        return np.asarray(np.clip(self._usual + learned, LEAST, 1 - LEAST)[at])
 
     def observe(self, outcome: Outcome) -> bool:
         """Learn from one score. False: it is of no target here, of traits that are not ours, or counts for nothing."""
@@ -283,28 +383,32 @@ class PassRateModel:
         if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
             return False
         expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
-        spread = noise(expected) / outcome.weight
-        residual = outcome.score - expected
-        self.posterior.update(at, traits[LEARNED], residual, spread, outcome.given_ms)
+        spread, residual = noise(expected), outcome.score - expected
+        phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
+        for part in self.pooled.parts(outcome, Said(outcome.weight, outcome.given_ms, spread, residual, phi)):
+            if abs(part.weight) >= LEAST_WEIGHT:
+                self.posterior.update(at, part.phi, part.residual, part.spread / part.weight, part.at_ms)
         if outcome.template:
-            self.templates.observe(outcome.template, at, traits[LEARNED], residual, spread, outcome.given_ms)
+            variance = spread / outcome.weight
+            self.templates.observe(outcome.template, at, phi, residual, variance, outcome.given_ms)
         return True
 
     def widen(self, target: str) -> None:
         """It is not what it was: what was observed of it counts less."""
         if (at := self._at.get(target)) is not None:
+            self.pooled.forget(target)
             self.posterior.widen(at, WIDER)
             self.templates.widen(at, WIDER)
 
-    def _nodes(self, traits: Vector) -> Vector:
-        """[3, T] before anything was observed, by traits alone, so that an outcome can be learned from later."""
+    def _nodes(self, traits: Vector, at: Index | slice = slice(None), better: Vector | None = None) -> Vector:
+        """[3, n] before anything was observed, by traits alone, so that an outcome can be learned from later."""
         hard = traits[DIFFICULTY] * SCALES[DIFFICULTY] + NODES * (traits[DIFFICULTY_SD] * SCALES[DIFFICULTY_SD])
-        able = self._overall + self._apart @ traits[_SHARES]
-        return self._rates(able - hard[:, None])
+        able = self._overall[at] + self._apart[at] @ traits[_SHARES] + (0.0 if better is None else better)
+        return self._rates(able - hard[:, None], at)
 
-    def _rates(self, logits: Vector) -> Vector:
+    def _rates(self, logits: Vector, at: Index | slice = slice(None)) -> Vector:
         """The mean of a logistic over a normal ability is about one of a flatter slope."""
-        return np.asarray(1 / (1 + np.exp(-logits / np.sqrt(1 + np.pi / 8 * self._variance))))
+        return np.asarray(1 / (1 + np.exp(-logits / np.sqrt(1 + np.pi / 8 * self._variance[at]))))
 
 
 def _ability_for(rate: float) -> float:

@@ -10,10 +10,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.types.decision import NODE_WEIGHTS, Vector
+from router.types.request import oldest
 
 # What was observed, as sums: evidence of several workers adds up, and fades as time passes.
 
-VERSION = 1
+VERSION = 2
 """Of the bytes; evidence of another version is not understood."""
 
 
@@ -36,30 +37,16 @@ class Evidence:
         self.precision[target] += np.outer(phi / noise, phi)
         self.pull[target] += phi * (residual / noise)
 
-    def add(self, other: "Evidence", at: Sequence[int], share: float = 1.0) -> None:
-        """Row i of `other` belongs to our target `at[i]`; it counts by `share`. No target twice."""
-        self.count[at] += other.count * share
-        self.precision[at] += other.precision * share
-        self.pull[at] += other.pull * share
-
     def scale(self, share: float, target: int | slice = slice(None)) -> None:
         """Only `share` of what was observed counts from now on, of one target or of all."""
         self.count[target] *= share
         self.precision[target] *= share
         self.pull[target] *= share
 
-    def of(self, targets: Sequence[int]) -> "Evidence":
-        part = Evidence(0, self.pull.shape[1])
-        rows = np.asarray(targets, dtype=np.intp)
-        part.count, part.precision, part.pull = self.count[rows], self.precision[rows], self.pull[rows]
-        return part
 
-    def seen(self) -> NDArray[np.intp]:
-        """Targets of which something was observed, or taken back."""
-        return np.flatnonzero(self.precision.any(axis=(1, 2)) | self.pull.any(axis=1))
+class _State(Struct, frozen=True, array_like=True):
+    """Of the n targets of which something was observed; the sums as little-endian doubles, in full."""
 
-
-class _Packed(Struct, frozen=True, array_like=True):
     version: int
     basis: str
     at_ms: int
@@ -67,62 +54,10 @@ class _Packed(Struct, frozen=True, array_like=True):
     targets: tuple[str, ...]
     count: bytes
     precision: bytes
-    """Lower triangles."""
     pull: bytes
 
 
-class Unpacked(Struct, frozen=True):
-    at_ms: int
-    targets: tuple[str, ...]
-    evidence: Evidence
-
-
-_decoder = msgspec.msgpack.Decoder(_Packed)
-
-
-def pack(evidence: Evidence, targets: Sequence[str], basis: str, at_ms: int) -> bytes:
-    """Only targets that were seen: `8 + 4 K (K + 3)` bytes each, and its name."""
-    seen, features = evidence.seen(), evidence.pull.shape[1]
-    rows, columns = np.tril_indices(features)
-    packed = _Packed(
-        version=VERSION,
-        basis=basis,
-        at_ms=at_ms,
-        features=features,
-        targets=tuple(targets[index] for index in seen),
-        count=evidence.count[seen].astype("<f8").tobytes(),
-        precision=evidence.precision[seen][:, rows, columns].astype("<f8").tobytes(),
-        pull=evidence.pull[seen].astype("<f8").tobytes(),
-    )
-    return msgspec.msgpack.encode(packed)
-
-
-def unpack(data: bytes, basis: str, features: int) -> Unpacked | None:
-    """None: of another version, basis or number of features, cut off, or not finite."""
-    try:
-        packed = _decoder.decode(data)
-    except msgspec.DecodeError:
-        return None
-    if (packed.version, packed.basis, packed.features) != (VERSION, basis, features):
-        return None
-    targets, triangle = len(packed.targets), features * (features + 1) // 2
-    sizes = (len(packed.count), len(packed.precision), len(packed.pull))
-    if sizes != (8 * targets, 8 * targets * triangle, 8 * targets * features) or len(set(packed.targets)) != targets:
-        return None
-    evidence = _evidence(packed, targets)
-    sums = (evidence.count, evidence.precision, evidence.pull)
-    return Unpacked(packed.at_ms, packed.targets, evidence) if all(np.isfinite(each).all() for each in sums) else None
-
-
-def _evidence(packed: _Packed, targets: int) -> Evidence:
-    evidence = Evidence(targets, packed.features)
-    rows, columns = np.tril_indices(packed.features)
-    triangles = np.frombuffer(packed.precision, "<f8").reshape(targets, len(rows))
-    evidence.count[:] = np.frombuffer(packed.count, "<f8")
-    evidence.pull[:] = np.frombuffer(packed.pull, "<f8").reshape(targets, packed.features)
-    evidence.precision[:, rows, columns] = triangles
-    evidence.precision[:, columns, rows] = triangles
-    return evidence
+_state_decoder = msgspec.msgpack.Decoder(_State)
 
 
 # What is left to learn on top of any prior mean: a Bayesian linear model of residuals, with a part that targets
@@ -194,7 +129,7 @@ class Posterior:
 
     def _clear(self) -> None:
         targets, features = self._own.shape
-        self._all, self._fresh = Evidence(targets, features), Evidence(targets, features)
+        self._all = Evidence(targets, features)
         self._variance = np.zeros((targets, features, features))
         self._solution, self._shared = np.zeros((targets, features)), np.zeros((targets, features, features))
         self._stale = np.ones(targets, dtype=bool)
@@ -218,8 +153,7 @@ class Posterior:
         share = self._left(at_ms)
         if noise < 0 and not self._sound([target], -np.outer(phi, phi)[None] * (share / -noise)):
             raise ValueError("an outcome is taken back that never was finite evidence here")
-        for evidence in (self._all, self._fresh):
-            evidence.observe(target, phi, residual, noise / share, math.copysign(share, noise))
+        self._all.observe(target, phi, residual, noise / share, math.copysign(share, noise))
         self._stale[target] = True
 
     def _left(self, at_ms: int | None) -> float:
@@ -239,20 +173,15 @@ class Posterior:
         if self.at_ms and passed * STEPS < 1:
             return
         if self.at_ms:
-            self._fade(0.5**passed)
+            self._all.scale(0.5**passed)
+            self._stale[:] = True
         self.at_ms = at_ms
-
-    def _fade(self, share: float) -> None:
-        self._all.scale(share)
-        self._fresh.scale(share)
-        self._stale[:] = True
 
     def widen(self, target: int, factor: float) -> None:
         """`target` is not what it was: what was observed of it counts 1/`factor` (≥ 1) from now on."""
         if not 1 <= factor < np.inf:
             raise ValueError(f"a factor of {factor}: at least 1")
         self._all.scale(1 / factor, target)
-        self._fresh.scale(1 / factor, target)
         self._stale[target] = True
 
     @property
@@ -265,10 +194,6 @@ class Posterior:
         """Expected residuals: [T] of `phi` [K], or [n, T] of [n, K]."""
         self._solve()
         return np.asarray(phi @ self._weights.T)
-
-    def sd(self, phi: Vector) -> Vector:
-        """Standard deviations of the expected residuals, shaped as `mean`."""
-        return self.belief(phi).sd
 
     def belief(self, phi: Vector) -> Belief:
         """Both at once, of `phi` [K] or [n, K]."""
@@ -316,8 +241,12 @@ class Posterior:
         self._weights = self._solution + ((self._variance @ (self._own * mean)[:, :, None])[:, :, 0])
 
     def state(self) -> bytes:
-        """Everything observed, for `restore`."""
-        return pack(self._all, self.targets, self.basis, self.at_ms)
+        """Everything observed, for `restore`: `8 (1 + K + K²)` bytes for each target that was seen, and its name."""
+        every = self._all
+        seen = np.flatnonzero(every.precision.any(axis=(1, 2)) | every.pull.any(axis=1))
+        sums = [part[seen].astype("<f8").tobytes() for part in (every.count, every.precision, every.pull)]
+        names, features = tuple(self.targets[at] for at in seen), len(self._common)
+        return msgspec.msgpack.encode(_State(VERSION, self.basis, self.at_ms, features, names, *sums))
 
     def restore(self, data: bytes) -> bool:
         """In the place of what was observed here. False, and back to the prior: not understood, or of other features.
@@ -326,26 +255,23 @@ class Posterior:
         """
         self._clear()
         self.at_ms = 0
-        return self.add(data)
-
-    def take(self) -> bytes:
-        """What was observed here since the last `take`, for the other workers to `add`."""
-        data = pack(self._fresh, self.targets, self.basis, self.at_ms)
-        self._fresh = Evidence(*self._own.shape)
-        return data
-
-    def add(self, data: bytes) -> bool:
-        """What another worker took, once. False, and nothing changes: as with `restore`."""
-        unpacked = unpack(data, self.basis, len(self._common))
-        if unpacked is None:
+        features = len(self._common)
+        try:
+            state = _state_decoder.decode(data)
+            names, shapes = state.targets, ((-1,), (-1, features, features), (-1, features))
+            parts = (state.count, state.precision, state.pull)
+            sums = [np.frombuffer(part, "<f8").reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        except (msgspec.DecodeError, ValueError):
             return False
-        known = [row for row, name in enumerate(unpacked.targets) if name in self._index]
-        at, told = [self._index[unpacked.targets[row]] for row in known], unpacked.evidence.of(known)
-        if not self._sound(at, told.precision):
+        whole = all(len(part) == len(set(names)) == len(names) and np.isfinite(part).all() for part in sums)
+        if (state.version, state.basis, state.features) != (VERSION, self.basis, features) or not whole:
             return False
-        self.advance(unpacked.at_ms)
-        self._all.add(told, at, self._left(unpacked.at_ms))
-        self._stale[at] = True
+        known = [row for row, name in enumerate(names) if name in self._index]
+        at, (count, precision, pull) = [self._index[names[row]] for row in known], [part[known] for part in sums]
+        if not self._sound(at, precision):
+            return False
+        self._all.count[at], self._all.precision[at], self._all.pull[at] = count, precision, pull
+        self.at_ms = state.at_ms
         return True
 
 
@@ -400,7 +326,7 @@ class Templates:
         sums = self._known.pop(template, None) or self._empty()
         self._known[template] = sums  # the last one is the one used last
         if len(self._known) > MOST_TEMPLATES:
-            del self._known[next(iter(self._known))]
+            del self._known[oldest(self._known, template)]
         share = self._fade(sums, at_ms)
         sums.rows[target] += np.array([1.0, residual, *phi]) * (share / variance)
 

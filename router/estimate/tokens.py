@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from router.estimate.learn import MILLE, Kind, Learned, Work, leaning
+from router.types.decision import Count
 from router.types.price import Scope, Writes
 from router.types.request import Endpoint, Request
 from router.types.target import EFFORTS, Capability, Contract, Target, Thinking, Wire
@@ -258,8 +259,11 @@ def _usual(target: Target, rung: Rung, kind: Kind, ahead: int | None) -> Usual:
     """`ahead`: see `Learned.ahead`."""
     thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
     long = kind.output(LONG, START_ANSWER + thought)
-    words, safe = kind.wordiness(), _safe(kind, rung, thought)
-    mean = kind.thought(thought / MEAN_OF_P90) if rung.thinks else 0.0
+    words, safe = kind.wordiness(), int(kind.output(SAFE, SAFE_ANSWER + SAFE_THOUGHT * thought) * SAFE_MARGIN)
+    safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
+    # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
+    unasked = not rung.effort and target.model.thinking.unasked == "none"
+    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else 0.0
     most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
     start = 0 if ahead is None else _start(kind.output, rung, thought) + ahead
     if ahead is None or start >= safe or (rung.thinks and not target.model.thinking.streamed):
@@ -288,12 +292,6 @@ def _start(quantile: Callable[[float, int], int], rung: Rung, thought: int) -> i
     """Of a metered stream."""
     found = quantile(START, START_ANSWER + thought // START_THOUGHT)
     return found if rung.number is None else min(found, rung.number + START_ANSWER)
-
-
-def _safe(kind: Kind, rung: Rung, thought: int) -> int:
-    """A cap that hardly any answer reaches."""
-    found = int(kind.output(SAFE, SAFE_ANSWER + SAFE_THOUGHT * thought) * SAFE_MARGIN)
-    return found if rung.number is None else min(found, rung.number + SAFE_ANSWER)
 
 
 # How many tokens a prompt may take, before anyone has counted them: first by rule, then by learned ratios.
@@ -338,7 +336,8 @@ class Prompt(NamedTuple):
     """At most. Never more than the context: a longer prompt is refused, not charged."""
 
 
-def prompt(target: Target, request: Request, learned: Learned) -> Prompt:
+def prompt(target: Target, request: Request, learned: Learned, count: Count | None = None) -> Prompt:
+    """`count`: what was counted of it, which goes before all that is estimated."""
     context, kind = target.model.context, script(request)
     media = media_tokens(target, request) if kind.endswith(MEDIA) else 0
     words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
@@ -350,17 +349,18 @@ def prompt(target: Target, request: Request, learned: Learned) -> Prompt:
         rough += template(target)
     likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media
     ratio = learned.input(target.id, kind, INPUT_SHARE)
-    if not media:  # small images say nothing of the next one
+    if count is not None:
+        likely = ceiling = count.most + TEMPLATE_TOKENS
+    elif not media:  # small images say nothing of the next one
         likely = leaning(ratio.upper * int(rough * INPUT_MARGIN) // MILLE, ratio.seen, ceiling) + TEMPLATE_TOKENS
     bound = int(min(likely, ceiling) * learned.margin(target.id))
-    tokens = leaning(ratio.mean * rough // MILLE, ratio.seen, rough)
+    tokens = leaning(ratio.mean * rough // MILLE, ratio.seen, rough) if count is None else count.tokens
     return Prompt(kind, rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
 
 
 def roughly(request: Request) -> int:
     """Of its text, for any target."""
-    dense = request.dense_bytes
-    return 1 + _rough(request.prompt_bytes - dense, dense)
+    return 1 + _rough(request.prompt_bytes - request.dense_bytes, request.dense_bytes)
 
 
 def template(target: Target) -> int:

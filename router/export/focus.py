@@ -19,6 +19,7 @@ from router.ledger.facts.query import Label, Query, Sums
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
 from router.ledger.write import BUCKETS
+from router.tables import table
 from router.types.price import KIN, UNITS_PER_RATE, CostSource, Price, Prices, price_then, usd_from_nano
 
 # The columns of an export, in their order: those of the specification by name, then our own with the prefix `x_`.
@@ -52,21 +53,8 @@ class FocusColumn(Struct, frozen=True):
     kind: CellKind = CellKind.TEXT
 
 
-_KINDS = {
-    CellKind.COST: "BilledCost ContractedCost EffectiveCost ListCost x_CacheSaved x_ThinkingCost",
-    CellKind.QUANTITY: "ConsumedQuantity PricingQuantity x_Attempts x_Requests x_ThinkingTokens",
-    CellKind.PRICE: "ContractedUnitPrice ListUnitPrice",
-    CellKind.TIME: "BillingPeriodEnd BillingPeriodStart ChargePeriodEnd ChargePeriodStart",
-    CellKind.JSON: "SkuPriceDetails Tags",
-    CellKind.TEXT: """
-        BillingAccountId BillingAccountName BillingAccountType BillingCurrency ChargeCategory ChargeClass
-        ChargeDescription ChargeFrequency ConsumedUnit HostProviderName InvoiceIssuerName PricingCategory PricingUnit
-        RegionId RegionName ResourceId ResourceName ResourceType ServiceCategory ServiceName ServiceProviderName
-        ServiceSubcategory SkuId SkuMeter SkuPriceId SubAccountId SubAccountName SubAccountType x_CostSource x_Effort
-        x_KeyName x_ModelName x_PriceVersion x_RouteName x_TaskName x_TokenBucket
-    """,
-}
-_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+_DECLARED: Mapping[str, Any] = table("export/focus.yaml")
+_KIND_OF = {name: CellKind(kind) for kind, names in _DECLARED["columns"].items() for name in names}
 COLUMNS = tuple(FocusColumn(name, _KIND_OF[name]) for name in sorted(_KIND_OF))
 """By name: capitals come before the x of our own."""
 NAMES = tuple(column.name for column in COLUMNS)
@@ -78,26 +66,7 @@ ALL_TOKENS, UNITS, REQUESTS = "tokens", "units", "requests"
 """In place of a bucket: tokens whose prices are not known any more; what is not counted in tokens, such as web
 searches; attempts whose usage is not known."""
 REASONING = "output_reasoning"
-METERS = {
-    "input_uncached": "Input Tokens",
-    "cache_read": "Cached Input Tokens",
-    "cache_read_explicit": "Explicitly Cached Input Tokens",
-    "cache_read_audio": "Cached Audio Input Tokens",
-    "cache_write": "Cache Write Tokens",
-    "cache_write_1h": "One Hour Cache Write Tokens",
-    "cache_write_12h": "Twelve Hour Cache Write Tokens",
-    "input_audio": "Audio Input Tokens",
-    "input_image": "Image Input Tokens",
-    "input_video": "Video Input Tokens",
-    "output_visible": "Output Tokens",
-    REASONING: "Reasoning Tokens",
-    "output_audio": "Audio Output Tokens",
-    "output_image": "Image Output Tokens",
-    "output_video": "Video Output Tokens",
-    ALL_TOKENS: "Tokens",
-    UNITS: "Tools and Other Units",
-    REQUESTS: "Requests",
-}
+METERS: Mapping[str, str] = _DECLARED["meters"]
 _RATES = {"input_uncached": "input", "output_visible": "output", REASONING: "reasoning"}
 """Buckets whose rate has another name than they."""
 _OURS = (CostSource.PRICED, CostSource.ESTIMATED)
@@ -206,14 +175,12 @@ def usage(group: Group, charge: Charge, rest: Mapping[str, int]) -> Record:
     unit, per = ("Tokens", _PER_TOKENS) if charge.counts_tokens else (_PER_REQUEST, _PER_REQUEST)
     priced = Decimal(charge.quantity) / (UNITS_PER_RATE if charge.counts_tokens else 1)
     about: dict[str, Cell] = {
-        "ChargeCategory": "Usage",
+        **_DECLARED["usage"],
         "ChargeDescription": f"{meter} of {model} at {group.provider}",
-        "ChargeFrequency": "Usage-Based",
         "ConsumedQuantity": Decimal(charge.quantity),
         "ConsumedUnit": unit,
         "ContractedUnitPrice": _unit_price(charge.cost, priced),
         "ListUnitPrice": _unit_price(charge.listed, priced),
-        "PricingCategory": "Standard",
         "PricingQuantity": priced,
         "PricingUnit": per,
         "SkuId": sku,
@@ -236,8 +203,7 @@ _BY_US: Mapping[str, Cell] = dict.fromkeys(
 def adjustment(group: Group, nano: int, what: str, place: Mapping[str, Cell], rest: Mapping[str, int]) -> Record:
     """A charge by itself: a hold that became one, since what the requests used is not known; or what a provider billed
     otherwise than it was charged (`lowpass ledger adjust`, `lowpass ledger reconcile`)."""
-    about = {"ChargeCategory": "Adjustment", "ChargeDescription": what, "ChargeFrequency": "One-Time"}
-    return _record(group, nano, nano, place, about, rest)
+    return _record(group, nano, nano, place, {**_DECLARED["adjustment"], "ChargeDescription": what}, rest)
 
 
 def _record(
@@ -268,39 +234,15 @@ def _when(hour: int) -> dict[str, Cell]:
 
 def _who(group: Group) -> dict[str, Cell]:
     account, team = group.text("organisation") or NO_ORGANISATION, group.text("team")
-    return {
-        "BillingAccountId": account,
-        "BillingAccountName": account,
-        "BillingAccountType": "Organisation",
-        "BillingCurrency": "USD",
-        "ServiceCategory": "AI and Machine Learning",
-        "ServiceSubcategory": "Generative AI",
-        "SubAccountId": team,
-        "SubAccountName": team,
-        "SubAccountType": team and "Team",
-        "Tags": _tags(group),
-        "x_CostSource": group.text("cost_source"),
-        "x_Effort": group.text("effort"),
-        "x_KeyName": group.text("key"),
-        "x_ModelName": group.text("model"),
-        "x_PriceVersion": group.text("price_version"),
-        "x_RouteName": group.text("route"),
-        "x_TaskName": group.text("task"),
-    }
+    known = {column: group.text(dimension) for column, dimension in _DECLARED["dimensions"].items()}
+    about = {"BillingAccountId": account, "BillingAccountName": account, "SubAccountType": team and "Team"}
+    return {**_DECLARED["constant"], **known, **about, "Tags": _tags(group)}
 
 
 def _place(group: Group) -> dict[str, Cell]:
-    region = group.text("region")
-    return {
-        "HostProviderName": group.provider,
-        "InvoiceIssuerName": group.provider,
-        "RegionId": region,
-        "RegionName": region,
-        "ResourceId": group.text("target"),
-        "ResourceType": "Model Target",
-        "ServiceName": "Local Inference" if group.local else f"{group.provider} API",
-        "ServiceProviderName": group.provider,
-    }
+    known = {column: group.text(dimension) for column, dimension in _DECLARED["place"].items()}
+    service = "Local Inference" if group.local else f"{group.provider} API"
+    return {**dict.fromkeys(_BY_US, group.provider), **known, "ResourceType": "Model Target", "ServiceName": service}
 
 
 def _tags(group: Group) -> str | None:

@@ -5,7 +5,6 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,7 +15,7 @@ from router.ledger.ledger import Ledger
 from router.ledger.migrate import LedgerTooNew, Table, current, newest, tables
 from router.ledger.past import EXPIRED, progress
 from router.ledger.rollups import expired
-from router.ledger.rows import Connection, insert
+from router.ledger.rows import Connection, insert, transaction
 from router.types.account import LedgerUnavailable
 from router.types.clock import now_ms
 
@@ -132,7 +131,11 @@ def backup(ledger: Ledger, file: Path, told: Told = lambda _: None) -> Copied:
             _write(ledger, raw, told)
             raw.flush()
             os.fsync(raw.fileno())
-        _keep_name(file.parent)
+        folder = os.open(file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # keeps the file's name
+        finally:
+            os.close(folder)
         return check(file)
     except BaseException:
         file.unlink()
@@ -159,11 +162,13 @@ def restore(ledger: Ledger, file: Path, told: Told = lambda _: None) -> Copied:
     copied = check(file)
     if copied.version > newest(ledger.dialect):
         raise LedgerTooNew(f"{file} is of version {copied.version} of the ledger: install a newer lowpass")
-    _refuse_to_overwrite(ledger)
+    if version := ledger.version():
+        with ledger.reading(any_version=True) as connection:
+            _check_empty(ledger.name, connection, tables(version))
     ledger.migrate(copied.version, lose_data=True)
     try:
-        with ledger.writing() as connection:
-            _transact(ledger, connection, file, told)
+        with ledger.writing() as connection, transaction(connection, ledger.dialect.begin):
+            _load(ledger, connection, file, told)
     finally:
         ledger.migrate()
     return copied
@@ -228,13 +233,6 @@ def _exactly(packed: gzip.GzipFile, length: int) -> bytes:
     return data
 
 
-def _refuse_to_overwrite(ledger: Ledger) -> None:
-    version = ledger.version()
-    if version:
-        with ledger.reading(any_version=True) as connection:
-            _check_empty(ledger.name, connection, tables(version))
-
-
 def _check_empty(name: str, connection: Connection, known: Sequence[Table]) -> None:
     for table in known:
         if table.name not in MADE_BY_A_START and (count := table.count(connection)):
@@ -242,18 +240,6 @@ def _check_empty(name: str, connection: Connection, known: Sequence[Table]) -> N
                 f"{name} is not empty ({table.name}: {count:,}), and nothing is written over it: move it aside,"
                 " or name another LOWPASS_HOME or LOWPASS_DATABASE_URL"
             )
-
-
-def _transact(ledger: Ledger, connection: Connection, file: Path, told: Told) -> None:
-    for statement in ledger.dialect.begin:
-        connection.execute(statement)
-    try:
-        _load(ledger, connection, file, told)
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(Exception):
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _load(ledger: Ledger, connection: Connection, file: Path, told: Told) -> None:
@@ -290,11 +276,3 @@ def _insert(ledger: Ledger, connection: Connection, table: Table, rows: Sequence
     """What is there already was made by a trigger."""
     then = "ON CONFLICT DO NOTHING" if table.name == "budget_windows" else ""
     insert(connection, table.name, table.columns, rows, ledger.dialect.given, then)
-
-
-def _keep_name(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -18,23 +18,7 @@ _INCIDENT = (
     "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'target', ?, ?, ?)"
 )
 _ONCE = f"{_INCIDENT} ON CONFLICT DO NOTHING"
-_EXHAUSTED = (
-    "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'budget', ?, ?, ?)"
-    " ON CONFLICT DO NOTHING"
-)
-
-
-def misplaced(attempt: Attempt) -> bool:
-    """The provider itself says that it was served elsewhere."""
-    return attempt.region_verified and attempt.region != attempt.target.region
-
-
-def region_mismatches(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest_s: float) -> None:
-    """One row for each answer from the wrong region; `rest_s`: how long its target is not asked from then on."""
-    for attempt in filter(misplaced, attempts):
-        target, until_ms = attempt.target, now_ms + int(rest_s * 1000)
-        reason = f"asked for {target.region}, served in {attempt.region}"
-        journal.add(_INCIDENT, (new_id(), now_ms, REGION_MISMATCH, target.id, reason, until_ms))
+_EXHAUSTED = _ONCE.replace("'target'", "'budget'")
 
 
 def drifted(journal: Journal, place: str, target: str, reason: str, now_ms: int) -> None:
@@ -42,20 +26,27 @@ def drifted(journal: Journal, place: str, target: str, reason: str, now_ms: int)
     journal.add(_ONCE, (f"{DRIFT}-{target}-{place}", now_ms, DRIFT, target, reason, now_ms))
 
 
-def odd_charges(journal: Journal, attempts: Iterable[Attempt], now_ms: int) -> None:
-    """The provider reported usage that can't be true, or served a model of another price: one row of each kind an hour
-    for each target, with its first reason."""
+def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest_s: float) -> None:
+    """One row for each answer from the wrong region; `rest_s`: how long its target is not asked from then on.
+
+    The provider reported usage that can't be true, or served a model of another price: one row of each kind an hour
+    for each target, with its first reason.
+    """
     for attempt in attempts:
-        reasons = {}
+        target, reasons = attempt.target, {}
+        if attempt.region_verified and attempt.region != target.region:
+            reason = f"asked for {target.region}, served in {attempt.region}"
+            until_ms = now_ms + int(rest_s * 1000)
+            journal.add(_INCIDENT, (new_id(), now_ms, REGION_MISMATCH, target.id, reason, until_ms))
         if attempt.usage is not None and attempt.usage.violations:
             reasons[IMPOSSIBLE_USAGE] = attempt.usage.violations[0]
-        model, served = attempt.target.model, attempt.model_served or ""
-        price = attempt.target.price(served) if attempt.cost.price_version.startswith(SERVED) else None
+        model, served = target.model, attempt.model_served or ""
+        price = target.price(served) if attempt.cost.price_version.startswith(SERVED) else None
         if price is not None and not price.equals(model.price):
             reasons[OTHER_MODEL] = f"asked for {model.name}, served by {served} and charged at its price"
         for kind, reason in reasons.items():
-            identifier = f"{kind}-{attempt.target.id}-{now_ms // HOUR_MS}"
-            journal.add(_ONCE, (identifier, now_ms, kind, attempt.target.id, reason, now_ms))
+            identifier = f"{kind}-{target.id}-{now_ms // HOUR_MS}"
+            journal.add(_ONCE, (identifier, now_ms, kind, target.id, reason, now_ms))
 
 
 def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:

@@ -59,11 +59,13 @@ class SqliteJournal:
 
     def add(self, statement: str, row: Row) -> None:
         self._rows.setdefault(statement, []).append(row)
-        self._schedule()
+        if not self._flush_due:
+            self._schedule()
 
     def change(self, statement: str, row: Row) -> None:
         self._changes.append((statement, row))
-        self._schedule()
+        if not self._flush_due:
+            self._schedule()
 
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -77,13 +79,15 @@ class SqliteJournal:
             future.set_exception(LedgerUnavailable("the ledger does not keep up"))
         else:
             self._calls.append((operation, future))
-            self._schedule()
+            if not self._flush_due:
+                self._schedule()
         return future
 
     def committed(self) -> Awaitable[None]:
         future = self._loop.create_future()
         self._waiters.append(future)
-        self._schedule()
+        if not self._flush_due:
+            self._schedule()
         return future
 
     def checkpoint(self) -> None:
@@ -117,49 +121,44 @@ class SqliteJournal:
         self._connection.close()
 
     def _schedule(self) -> None:
-        if not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
+        self._flush_due = True
+        self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False
         calls, self._calls = self._calls, []
         waiters, self._waiters = self._waiters, []
         try:
-            results = self._transact(calls)
+            results = self._transact(calls) if calls or self._changes or self._rows else ()
         except Exception as error:
             self._refuse([*(future for _, future in calls), *waiters], error)
             return
         self.available = True
-        self._clear()
         for (_, future), result in zip(calls, results, strict=True):
-            _resolve(future, result)
+            if not future.done():
+                future.set_result(result)
         for waiter in waiters:
-            _resolve(waiter, None)
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _transact(self, calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]]) -> list[Any]:
-        if not (calls or self._changes or any(self._rows.values())):
-            return []
-        connection = self._connection
+        connection, results = self._connection, list[Any]()
         connection.execute("BEGIN IMMEDIATE")
         try:
             for statement, rows in self._rows.items():
-                if rows:
-                    connection.executemany(statement, rows)
+                connection.executemany(statement, rows)
             for statement, row in self._changes:
                 connection.execute(statement, row)
-            results = [None if future.cancelled() else operation(connection) for operation, future in calls]
+            for operation, future in calls:
+                results.append(None if future.cancelled() else operation(connection))
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        return results
-
-    def _clear(self) -> None:
-        for rows in self._rows.values():
-            rows.clear()
+        self._rows.clear()
         self._changes.clear()
+        return results
 
     def _refuse(self, futures: list[asyncio.Future[Any]], error: Exception) -> None:
         """Rows of work already done stay queued for the next try; steps that nobody has acted on yet are refused."""
@@ -177,7 +176,8 @@ class SqliteJournal:
     def _salvage(self) -> None:
         """A row that the ledger can't take must not keep all the others out: each is tried alone, it is dropped."""
         singles = deque([(statement, row) for statement, rows in self._rows.items() for row in rows] + self._changes)
-        self._clear()
+        self._rows.clear()
+        self._changes.clear()
         while singles:
             try:
                 self._connection.execute(*singles[0])
@@ -187,11 +187,6 @@ class SqliteJournal:
                 break
             singles.popleft()
         self._changes.extend(singles)
-
-
-def _resolve(future: asyncio.Future[Any], result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
 
 
 def connect(path: Path) -> sqlite3.Connection:

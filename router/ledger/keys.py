@@ -130,8 +130,11 @@ def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, st
     terms.check()
     secret, key = _secret(), Key(id=new_id(), terms=terms, created_ms=now_ms(), expires_ms=terms.expires_ms)
     with transaction(connection):
-        note(connection, actor, "key created", terms.name, {"id": key.id, **_told(terms)})
-        _refuse_twice(connection, terms.name)
+        fields = structs.asdict(terms) | ({"window": None} if terms.limit_usd is None else {})
+        given = {name: value for name, value in fields.items() if value and name != "name"}
+        note(connection, actor, "key created", terms.name, {"id": key.id, **given})
+        if any(key.terms.name == terms.name and key.revoked_ms is None for key in every(connection)):
+            raise ValueError(f"there is a key named '{terms.name}' already: revoke it first, or choose another name")
         row = {"id": key.id, "hash": _hashed(secret), "created_ms": key.created_ms, "expires_ms": key.expires_ms}
         row |= _columns(terms)
         connection.execute(_KEYS_INSERT, [row.get(column) for column in _COLUMNS])
@@ -201,23 +204,12 @@ def used(journal: Journal, identifiers: Iterable[str], at_ms: int) -> None:
         journal.change(_USED, (at_ms, identifier))
 
 
-def _refuse_twice(connection: Connection, name: str) -> None:
-    if any(key.terms.name == name and key.revoked_ms is None for key in every(connection)):
-        raise ValueError(f"there is a key named '{name}' already: revoke it first, or choose another name")
-
-
 def _secret() -> str:
     return PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
 
 
 def _hashed(secret: str) -> str:
     return digest(secret.encode()).hex()
-
-
-def _told(terms: KeyTerms) -> dict[str, object]:
-    """What was given, but for the name."""
-    fields = structs.asdict(terms) | ({"window": None} if terms.limit_usd is None else {})
-    return {name: value for name, value in fields.items() if value and name != "name"}
 
 
 def _columns(terms: KeyTerms) -> dict[str, Any]:

@@ -19,13 +19,9 @@ from router.types.target import Secret
 class Ledger(Protocol):
     """Every method raises `LedgerUnavailable` where the database can't be used, and none waits for ever."""
 
-    @property
-    def name(self) -> str:
-        """For people; without a password."""
-        ...
-
-    @property
-    def dialect(self) -> Dialect: ...
+    name: str
+    """For people; without a password."""
+    dialect: Dialect
 
     def exists(self) -> bool:
         """It was made by `migrate`."""
@@ -93,16 +89,10 @@ _CHECK = "PRAGMA integrity_check(20)"
 class SqliteLedger:
     """The `Ledger` port over one file."""
 
+    dialect = SQLITE
+
     def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
-
-    @property
-    def dialect(self) -> Dialect:
-        return SQLITE
+        self.path, self.name = path, str(path)
 
     def exists(self) -> bool:
         return self.path.exists()

@@ -3,14 +3,14 @@
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from msgspec import Struct
 
-from router.ledger.rows import Connection
+from router.ledger.rows import Connection, places, transaction
 from router.types.account import LedgerUnavailable
 
 # Numbered SQL files, applied once each and in order; the ledger itself keeps the number of the last one.
@@ -93,9 +93,7 @@ def migrate(
     goal = newest(dialect) if to is None else to
     if not FIRST <= goal <= newest(dialect):
         raise ValueError(f"there is no version {goal} of a ledger: this lowpass knows {FIRST} to {newest(dialect)}")
-    try:
-        for statement in dialect.begin:
-            connection.execute(statement)
+    with transaction(connection, dialect.begin):
         version = current(connection, dialect)
         if to is None:
             # The version before goes on beside a newer one, and may start again.
@@ -109,11 +107,6 @@ def migrate(
             raise WouldLose(goal, losses)
         if version != goal:
             connection.execute(dialect.write.format(goal))
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(Exception):
-            connection.execute("ROLLBACK")
-        raise
     return goal
 
 
@@ -221,14 +214,14 @@ class Table(Struct, frozen=True):
             rows = connection.execute(f"SELECT {', '.join(self.columns)} FROM {self.name}").fetchall()  # noqa: S608
             yield from [rows] if rows else []
             return
-        places, last = [self.columns.index(name) for name in self.key], None
+        last = None
         while rows := self._page(connection, last):
             yield rows
-            last = [rows[-1][place] for place in places]
+            last = [rows[-1][self.columns.index(name)] for name in self.key]
 
     def _page(self, connection: Connection, last: Sequence[Any] | None) -> list[Sequence[Any]]:
-        key, places = ", ".join(self.key), ", ".join("?" * len(self.key))
-        beyond = "" if last is None else f" WHERE ({key}) > ({places})"
+        key = ", ".join(self.key)
+        beyond = "" if last is None else f" WHERE ({key}) > ({places(self.key)})"
         statement = f"SELECT {', '.join(self.columns)} FROM {self.name}{beyond} ORDER BY {key} LIMIT ?"  # noqa: S608
         return connection.execute(statement, (*(last or ()), PAGE_OF_BLOBS if self.blobs else PAGE)).fetchall()
 
@@ -241,11 +234,9 @@ def tables(version: int) -> tuple[Table, ...]:
     """Out of the migrations themselves, in the order in which they are made."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, to=version)
-        return tuple(_table(connection, name) for (name,) in connection.execute(_TABLES).fetchall())
-
-
-def _table(connection: sqlite3.Connection, name: str) -> Table:
-    columns = connection.execute(_COLUMNS, (name,)).fetchall()
-    keyed = sorted((place, column) for column, _, place in columns if place)
-    blobs = any(kind == "BLOB" for _, kind, _ in columns)
-    return Table(name, tuple(column for column, *_ in columns), tuple(column for _, column in keyed), blobs)
+        found = []
+        for (name,) in connection.execute(_TABLES).fetchall():
+            columns, kinds, places = zip(*connection.execute(_COLUMNS, (name,)).fetchall(), strict=True)
+            key = [column for place, column in sorted(zip(places, columns, strict=True)) if place]
+            found.append(Table(name, columns, tuple(key), "BLOB" in kinds))
+        return tuple(found)

@@ -4,7 +4,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.ledger import rows
 from router.ledger.ledger import Ledger
@@ -14,28 +14,15 @@ from router.types.logged import Logged, Said
 from router.types.request import Classification
 
 _NEW = (
-    "request_id, attempt, target, source, score, weight, decides,"
-    " task, difficulty, traits, app, template, expected, given_ms, told_key"
+    *("request_id", "attempt", "target", "source", "score", "weight", "decides", "task", "difficulty", "traits"),
+    *("app", "template", "expected", "given_ms", "told_key"),
 )
-_REAL = "DOUBLE PRECISION"
-_TYPES = (
-    "TEXT",
-    "BIGINT",
-    "TEXT",
-    "TEXT",
-    _REAL,
-    _REAL,
-    "BIGINT",
-    "TEXT",
-    _REAL,
-    *("TEXT",) * 3,
-    _REAL,
-    "BIGINT",
-    "TEXT",
-)
+_REALS, _COUNTS = ("score", "weight", "difficulty", "expected"), ("attempt", "decides", "given_ms")
+_KINDS = {**dict.fromkeys(_REALS, "DOUBLE PRECISION"), **dict.fromkeys(_COUNTS, "BIGINT")}
+"""Of columns that are no text."""
 _SAY = f"""
-INSERT INTO outcomes ({_NEW}, revision, was_score, was_weight, was_ms)
-SELECT {", ".join(f"CAST(? AS {kind})" for kind in _TYPES)},
+INSERT INTO outcomes ({", ".join(_NEW)}, revision, was_score, was_weight, was_ms)
+SELECT {", ".join(f"CAST(? AS {_KINDS.get(name, 'TEXT')})" for name in _NEW)},
     coalesce(o.revision, -1) + 1, o.score, coalesce(o.weight, 0), o.given_ms
 FROM (SELECT 1 AS one) AS here LEFT JOIN outcomes AS o ON o.request_id = ? AND o.attempt = ? AND o.source = ?
 WHERE NOT EXISTS (
@@ -108,21 +95,13 @@ class Answered(Struct, frozen=True):
     """By source."""
 
 
-class _Seen(Struct):
-    task: str = ""
-    difficulty: float = 0.0
-    traits: str = ""
-    app: str = ""
-    template: str = ""
-
-
 class _Weighed(Struct):
     target: str
     p: float
 
 
 class _Document(Struct):
-    classification: _Seen = msgspec.field(default_factory=_Seen)
+    classification: About = About()
     weighed: list[_Weighed] = []
 
 
@@ -143,8 +122,10 @@ def say(journal: Journal, said: Said, about: About, now_ms: int) -> None:
 def since(ledger: Ledger, position: int, limit: int) -> list[Logged]:
     """The rows after `position`. A row that appears late may have a smaller one than others that were there before."""
     with ledger.reading() as connection:
-        found = connection.execute(_SINCE, (position, limit)).fetchall()
-    return [msgspec.convert(_logged(row), Logged) for row in found]
+        rows = connection.execute(_SINCE, (position, limit)).fetchall()
+    named = (dict(zip(Logged.__struct_fields__, row, strict=True)) for row in rows)
+    # Not strict: databases have 0 and 1 for truth values.
+    return [msgspec.convert(row, Logged, strict=False) for row in named]
 
 
 def newest(ledger: Ledger) -> int:
@@ -167,15 +148,7 @@ def about(document: bytes) -> About:
         known = _document.decode(document)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return About()
-    seen, expected = known.classification, {one.target: one.p for one in known.weighed}
-    return About(
-        task=seen.task,
-        difficulty=seen.difficulty,
-        traits=seen.traits,
-        app=seen.app,
-        template=seen.template,
-        expected=expected,
-    )
+    return structs.replace(known.classification, expected={weighed.target: weighed.p for weighed in known.weighed})
 
 
 def load(ledger: Ledger, name: str) -> tuple[int, bytes] | None:
@@ -190,11 +163,6 @@ def save(journal: Journal, name: str, position: int, state: bytes, now_ms: int) 
     journal.change(_SAVE, (name, position, now_ms, b64encode(state).decode()))
 
 
-def _logged(row: Sequence[object]) -> dict[str, object]:
-    named = dict(zip(Logged.__struct_fields__, row, strict=True))
-    return named | {"decides": bool(named["decides"])}
-
-
 def _answered(connection: Connection, identifier: str) -> Answered | None:
     kept = rows.one(connection, identifier)
     given = [one for one in kept.attempts if one["outcome"] == "ok" and not one["passed_over"]] if kept else []
@@ -202,20 +170,16 @@ def _answered(connection: Connection, identifier: str) -> Answered | None:
         return None
     key, last = str(kept.request["key_id"]), given[-1]
     document = "" if kept.decision is None else str(kept.decision["document"])
+    organisation = connection.execute(_ORGANISATION, (key,)).fetchone()
     return Answered(
         identifier,
         key,
-        _organisation(connection, key),
+        "" if organisation is None else str(organisation[0]),
         int(str(last["number"])),
         str(last["target"]),
         about(document.encode()),
         _told(connection, identifier),
     )
-
-
-def _organisation(connection: Connection, key: str) -> str:
-    row = connection.execute(_ORGANISATION, (key,)).fetchone()
-    return "" if row is None else str(row[0])
 
 
 def _told(connection: Connection, identifier: str) -> dict[str, Told]:

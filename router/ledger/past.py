@@ -20,7 +20,6 @@ from router.ledger.rows import (
     Documents,
     Kept,
     Line,
-    Rows,
     every,
     insert,
     places,
@@ -34,7 +33,7 @@ from router.types.request import DAY_MS
 # put in afterwards shows (`lowpass ledger verify`).
 
 _SIZE = 16
-_LAST = "SELECT last, digest FROM chain ORDER BY last DESC LIMIT 1"
+_LAST = "SELECT digest FROM chain ORDER BY last DESC LIMIT 1"
 _ADD = "INSERT INTO chain (last, first, digest, complete) VALUES (?, ?, ?, 1)"
 _BATCHES = "SELECT first, last, digest, complete FROM chain WHERE last > ? ORDER BY last LIMIT ?"
 _REQUESTS = "SELECT * FROM past_requests WHERE position >= ? AND position <= ? ORDER BY position"
@@ -70,21 +69,14 @@ class Broken(Struct, frozen=True):
 
 def chain_add(connection: Connection, first: int, last: int) -> None:
     """A batch that was written just now, in the transaction that wrote it."""
-    before = connection.execute(_LAST).fetchone()
-    digest = _digest(connection, first, last, "" if before is None else str(before[1]))
-    connection.execute(_ADD, (last, first, digest))
-
-
-def dropped(connection: Connection, positions: Sequence[int]) -> None:
-    """Rows have expired: the rest of their batches can't be told from what was written any more."""
-    connection.execute(_DROPPED, (min(positions), max(positions)))
+    connection.execute(_ADD, (last, first, _digest(connection, first, last, head(connection))))
 
 
 def head(connection: Connection) -> str:
     """The newest digest, which all rows of the past are in; empty: there is none. Who notes it elsewhere can tell later
     whether the chain itself was written anew."""
     row = connection.execute(_LAST).fetchone()
-    return "" if row is None else str(row[1])
+    return "" if row is None else str(row[0])
 
 
 def broken(connection: Connection) -> Iterator[Broken]:
@@ -103,11 +95,10 @@ def broken(connection: Connection) -> Iterator[Broken]:
 
 
 def _digest(connection: Connection, first: int, last: int, before: str) -> str:
-    rows = _lines(connection.execute(_REQUESTS, (first, last)))
+    rows = _known(connection, _REQUESTS, (first, last))
     identifiers = [str(row["id"]) for row in rows]
     attempts, bookings = (
-        _lines(connection.execute(statement.format(places(identifiers)), identifiers))
-        for statement in (_ATTEMPTS, _BOOKINGS)
+        _known(connection, statement.format(places(identifiers)), identifiers) for statement in (_ATTEMPTS, _BOOKINGS)
     )
     named = ((rows, NAMED_OF_REQUESTS), (attempts, NAMED_OF_ATTEMPTS), (bookings, ("account",)))
     used = sorted({line[name] for lines, names in named for line in lines for name in names if name in line})
@@ -118,10 +109,10 @@ def _digest(connection: Connection, first: int, last: int, before: str) -> str:
     return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=_SIZE).hexdigest()
 
 
-def _lines(rows: Rows) -> list[dict[str, Any]]:
-    """By column, without what is NULL: so a column that is added later changes no digest."""
-    names = [column for column, *_ in rows.description]
-    return [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows]
+def _known(connection: Connection, statement: str, values: Sequence[Value]) -> list[dict[str, Any]]:
+    """Rows by column, without what is NULL: so a column that is added later changes no digest."""
+    lines = whole.lines(connection, statement, values)
+    return [{name: value for name, value in line.items() if value is not None} for line in lines]
 
 
 # Moves requests that nothing changes any more from the live tables into narrow rows; drops these when they are old.
@@ -329,17 +320,11 @@ def add(connection: Connection, names: Names, rows: Sequence[Kept], decisions: S
         insert(connection, "past_requests", ("position", *columns), narrow)
     if attempts:
         columns = tuple(attempts[0])
-        insert(
-            connection,
-            "past_attempts",
-            columns,
-            (_narrow(line, columns, NAMED_OF_ATTEMPTS, names) for line in attempts),
-        )
+        rows_of_attempts = (_narrow(line, columns, NAMED_OF_ATTEMPTS, names) for line in attempts)
+        insert(connection, "past_attempts", columns, rows_of_attempts)
     columns = ("id", "decided_ms", "policy", "dictionary", "document")
-    narrow_decisions = [
-        (identifier, at_ms, names[policy], number, data) for identifier, at_ms, policy, number, data in decisions
-    ]
-    insert(connection, "past_decisions", columns, narrow_decisions)
+    rows_of_decisions = ((row[0], row[1], names[row[2]], *row[3:]) for row in decisions)
+    insert(connection, "past_decisions", columns, rows_of_decisions)
 
 
 def add_bookings(connection: Connection, names: Names, lines: Sequence[Sequence[Value]]) -> None:
@@ -378,7 +363,9 @@ def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str
         expiring = connection.execute(_EXPIRING, (before_ms, summed, CHUNK)).fetchall()
         ids = [identifier for identifier, _ in expiring]
         if ids:
-            dropped(connection, [position for _, position in expiring])
+            # The rest of their batches can't be told from what was written any more.
+            positions = [position for _, position in expiring]
+            connection.execute(_DROPPED, (min(positions), max(positions)))
             # With the first row: reports refuse what they can't answer any more, and never answer with less.
             hours = connection.execute(_PAST_LAST, (before_ms,)).fetchone()[0] // HOUR_MS + 1
             connection.execute(_SET, (max(hours * HOUR_MS, progress(connection, EXPIRED)), EXPIRED))

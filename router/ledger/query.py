@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 from router.ledger.ledger import Ledger
 from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents
@@ -16,20 +17,6 @@ from router.types.clock import now_ms
 LENGTH = 16_384
 """Requests in a stretch."""
 _CHUNK = 1_000
-_COLUMNS = (
-    *("id", "started_ms", "state", "endpoint", "requested", "route", "stream", "key_id", "session", "tags"),
-    *("data_class", "status", "cost", "lowered", "task"),
-)
-_ROWS = f"""
-    SELECT {{}}, {", ".join(f"r.{name}" for name in _COLUMNS)},
-        (SELECT COUNT(*) FROM {{}} AS a WHERE a.request_id = r.id), {{}}, d.document
-    FROM {{}} AS r LEFT JOIN {{}} AS d ON d.id = r.id WHERE {{}} ORDER BY 1 LIMIT {_CHUNK}
-"""  # noqa: S608 - names of ours
-_PAST = _ROWS.format(
-    *("r.position", "past_attempts", "d.dictionary", "past_requests_named", "past_decisions"),
-    "r.position > ? AND (? = 0 OR r.position <= ?)",
-)
-_LIVE = _ROWS.format("r.id", "live_attempts", "NULL", "live_requests", "live_decisions", "r.id > ? AND " + NOT_MOVED)
 _POSITIONS = "SELECT MIN(position), MAX(position) FROM past_requests WHERE started_ms >= ? AND started_ms < ?"
 
 
@@ -60,6 +47,18 @@ class Row(NamedTuple):
     task: str
     attempts: int
     document: str | None
+
+
+_ROWS = f"""
+    SELECT {{}}, {", ".join(f"r.{name}" for name in Row._fields[:-2])},
+        (SELECT COUNT(*) FROM {{}} AS a WHERE a.request_id = r.id), {{}}, d.document
+    FROM {{}} AS r LEFT JOIN {{}} AS d ON d.id = r.id WHERE {{}} ORDER BY 1 LIMIT {_CHUNK}
+"""  # noqa: S608 - names of ours
+_PAST = _ROWS.format(
+    *("r.position", "past_attempts", "d.dictionary", "past_requests_named", "past_decisions"),
+    "r.position > ? AND (? = 0 OR r.position <= ?)",
+)
+_LIVE = _ROWS.format("r.id", "live_attempts", "NULL", "live_requests", "live_decisions", "r.id > ? AND " + NOT_MOVED)
 
 
 def stretches(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[Stretch]:
@@ -117,7 +116,8 @@ _LOOPS = "SELECT id, document FROM loops WHERE changed_ms >= ?"
 _TAINTS = "SELECT session, data_class, firm FROM taints"
 _LATEST = (
     "SELECT a.target, a.thinking, r.task, r.template, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
-    " a.output_reasoning, a.output_audio, CASE r.stream WHEN 1 THEN a.first_ms END, a.total_ms, a.started_ms"
+    " a.output_reasoning, a.output_audio, CASE r.stream WHEN 1 THEN a.first_ms END, a.total_ms, a.started_ms,"
+    " r.id"
     " FROM {} AS r CROSS JOIN {} AS a WHERE r.id = a.request_id AND {}"
     " AND a.usage_source = 'reported' AND a.violations = '' ORDER BY {} DESC LIMIT ?"
 )
@@ -126,6 +126,7 @@ _LATEST_PAST = _LATEST.format(
     *("past_requests_named", "past_attempts_named"),
     *("r.position > (SELECT position FROM progress WHERE name = 'moved') - 100000", "r.position"),
 )
+LATEST_READ = 1_024
 _DECISION = "SELECT document FROM live_decisions WHERE id = ?"
 _PAST_DECISION = "SELECT dictionary, document FROM past_decisions WHERE id = ?"
 
@@ -147,6 +148,9 @@ class Finished(Struct, frozen=True):
     """Of a stream."""
     total_ms: int
     started_ms: int
+    request_id: str
+    traits: bytes = b""
+    """Of the newest: what was read of the request, packed; empty: nothing was."""
 
 
 def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
@@ -159,9 +163,8 @@ def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
     """What accounts were charged in windows that may still count, and what they hold, as of one moment."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        return connection.execute(_SPENT, (now_ms() - LONGEST_WINDOW_MS,)).fetchall(), connection.execute(
-            _HELD
-        ).fetchall()
+        spent = connection.execute(_SPENT, (now_ms() - LONGEST_WINDOW_MS,)).fetchall()
+        return spent, connection.execute(_HELD).fetchall()
 
 
 def held_long(ledger: Ledger, before_ms: int) -> list[Held]:
@@ -177,13 +180,34 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
 
 
 def finished(ledger: Ledger, most: int) -> list[Finished]:
-    """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at."""
+    """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at. Of the
+    latest `LATEST_READ` of them it is told what was read."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         rows = connection.execute(_LATEST_LIVE, (most,)).fetchall()
         if len(rows) < most:
             rows += connection.execute(_LATEST_PAST, (most - len(rows),)).fetchall()
-    return [Finished(*row) for row in reversed(rows)]
+        attempts = [Finished(*row) for row in rows]
+        for at, attempt in enumerate(attempts[:LATEST_READ]):
+            decided = document(connection, attempt.request_id)
+            attempts[at] = structs.replace(attempt, traits=_traits(decided)) if decided else attempt
+    return attempts[::-1]
+
+
+def _traits(decided: bytes) -> bytes:
+    """Out of a decision's JSON; empty where it has none, or another form."""
+    try:
+        return msgspec.json.decode(decided, type=_Decided).classification.traits
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return b""
+
+
+class _Classified(Struct):
+    traits: bytes = b""
+
+
+class _Decided(Struct):
+    classification: _Classified = msgspec.field(default_factory=_Classified)
 
 
 def decision(ledger: Ledger, identifier: str) -> bytes | None:

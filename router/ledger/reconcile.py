@@ -8,11 +8,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from importlib.resources import files
 from typing import TypeVar
 
 import msgspec
-import yaml
 from msgspec import Struct
 
 from router.ledger import rows
@@ -31,6 +29,7 @@ from router.ledger.adjust import (
 )
 from router.ledger.query import document
 from router.ledger.rows import Connection
+from router.tables import table
 from router.types.account import Unit
 from router.types.price import NANO_PER_USD
 from router.types.request import DAY_MS
@@ -56,6 +55,11 @@ class Form(Struct, frozen=True):
     item: tuple[str, ...] = ()
     contains: bool = False
 
+    @property
+    def needed(self) -> list[tuple[str, ...]]:
+        """Columns that must be there, each by any of its names."""
+        return [names for names in (self.day, self.cost, self.currency, self.model, self.item) if names]
+
 
 class Billed(Struct, frozen=True):
     """One line: days since 1970 (UTC), what was billed, and nano-USD."""
@@ -78,10 +82,10 @@ def read(lines: Sequence[str]) -> tuple[str, list[Billed]]:
     """The name of the form, and all lines that have an amount. Raises `StatementError`, with all mistakes."""
     for at, header in enumerate(csv.reader(lines[:_PREAMBLE])):
         names = [name.strip().lower().lstrip("\ufeff") for name in header]
-        form = next((form for form in _known().forms if _fits(form, names)), None)
-        if form is not None:
-            return form.name, _billed(form, names, lines[at + 1 :], at + 2)
-    known = "; ".join(f"{form.name}: {_wanted(form)}" for form in _known().forms)
+        for form in _known().forms:
+            if all(not some.isdisjoint(names) for some in map(set, form.needed)):
+                return form.name, _billed(form, names, lines[at + 1 :], at + 2)
+    known = "; ".join(f"{form.name}: {', '.join(map(' or '.join, form.needed))}" for form in _known().forms)
     raise StatementError(f"line 1: these are the columns of no export that is known. Known: {known}")
 
 
@@ -94,23 +98,7 @@ class _Statements(Struct, frozen=True):
 
 @cache
 def _known() -> _Statements:
-    text = files("router.ledger").joinpath("data", "statements.yaml").read_text("utf-8")
-    return msgspec.convert(yaml.load(text, Loader=yaml.CSafeLoader), _Statements)
-
-
-def is_fee(item: str) -> bool:
-    """It is billed beside the tokens of a model."""
-    return any(word in item.lower() for word in _known().fees)
-
-
-def _fits(form: Form, names: Sequence[str]) -> bool:
-    needed = (form.day, form.cost, form.currency, form.model, form.item)
-    return all(any(name in names for name in some) for some in needed if some)
-
-
-def _wanted(form: Form) -> str:
-    needed = (form.day, form.cost, form.currency, form.model, form.item)
-    return ", ".join(" or ".join(some) for some in needed if some)
+    return msgspec.convert(table("ledger/data/statements.yaml"), _Statements)
 
 
 def _billed(form: Form, names: Sequence[str], lines: Sequence[str], first: int) -> list[Billed]:
@@ -200,12 +188,6 @@ _LEFT = "client_gone"
 K = TypeVar("K")
 
 
-class Group(Struct):
-    """Requests of one key, tags, route, session and target; nano-USD by request."""
-
-    costs: dict[str, int] = {}
-
-
 class Kept(Struct):
     """What the ledger has of one model and day, in nano-USD."""
 
@@ -218,7 +200,8 @@ class Kept(Struct):
     crashed: int = 0
     served: set[str] = set()
     cached: int = 0
-    groups: dict[tuple[str, ...], Group] = {}
+    groups: dict[tuple[str, ...], dict[str, int]] = {}
+    """Target, key, tags, route and session → nano-USD by request."""
 
     @property
     def cost(self) -> int:
@@ -295,26 +278,26 @@ class Reconciliation:
                     cost = charged(writer, request_id)[1] + share
                     written.append(adjust(writer, books, request_id, cost, correction, units))
             return written
-        weights = {key: sum(group.costs.values()) for key, group in kept.groups.items()}
+        weights = {key: sum(costs.values()) for key, costs in kept.groups.items()}
         for key, share in _shares(rest, weights):
             if share:
-                group = kept.groups[key]
-                written.append(self._write(writer, books, group, difference.model, share, correction, units))
+                costs = kept.groups[key]
+                written.append(self._write(writer, books, costs, difference.model, share, correction, units))
         return written
 
     def _write(
         self,
         writer: Connection,
         books: Connection,
-        group: Group,
+        costs: Mapping[str, int],
         model: str,
         added: int,
         correction: Correction,
         units: Mapping[str, Unit],
     ) -> Adjusted:
         """One row for a group, booked in its accounts by the part of the group that was charged to them."""
-        whole, sums, sample = sum(group.costs.values()), defaultdict[tuple[str, int], int](int), None
-        for request_id, cost in group.costs.items():
+        whole, sums, sample = sum(costs.values()), defaultdict[tuple[str, int], int](int), None
+        for request_id, cost in costs.items():
             kept = rows.one(self._connection, request_id)
             attempt = next((line for line in kept.attempts if line["model"] == model), None) if kept else None
             if kept is None or attempt is None:
@@ -370,7 +353,7 @@ class Reconciliation:
         else:
             kept.exact += cost
         if source != ADJUSTED:
-            costs = kept.groups.setdefault((target, *group[:-1]), Group()).costs
+            costs = kept.groups.setdefault((target, *group[:-1]), {})
             costs[request_id] = costs.get(request_id, 0) + cost
 
     def _matched(self, statement: Iterable[Billed]) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
@@ -393,7 +376,7 @@ class Reconciliation:
 
     def _cause(self, kept: Kept | None, model: str, added: int, rounding: int) -> tuple[str, str]:
         if kept is None:
-            if is_fee(model):
+            if any(word in model.lower() for word in _known().fees):
                 return "tool_fees", f"'{model}' is billed beside the tokens, and no row has it"
             return "not_in_ledger", f"no row has '{model}': called beside the gateway, or served in place of another"
         if abs(added) <= kept.attempts + rounding:

@@ -87,8 +87,13 @@ def sums(connection: Connection, query: Query) -> Sums:
             beyond = progress(connection, grouping.name)
             _add_hours(connection, grouping, window, found)
         else:
-            _refuse_expired(connection, window)
-        _add_rows(connection, window, beyond, found)
+            expired_ms = progress(connection, EXPIRED)
+            if expired_ms > (window.since_ms or 0):
+                raise Expired(expired_ms, window.dimensions)
+        of_rows = _attempts if query.table == attempts.TABLE else _offers
+        of_rows(connection, window, _LIVE, (NOT_MOVED, []), found)
+        if beyond < progress(connection, MOVED):
+            of_rows(connection, window, _PAST, ("r.position > ?", [beyond]), found)
     return found
 
 
@@ -124,12 +129,6 @@ def _windows(query: Query) -> list[Query]:
     cuts += [(first, last)] if first is None or first != last else []
     cuts += [(last, until)] if last != until else []
     return [structs.replace(query, since_ms=begin, until_ms=end) for begin, end in cuts]
-
-
-def _refuse_expired(connection: Connection, query: Query) -> None:
-    expired_ms = progress(connection, EXPIRED)
-    if expired_ms > (query.since_ms or 0):
-        raise Expired(expired_ms, query.dimensions)
 
 
 def _add_hours(connection: Connection, grouping: Grouping, query: Query, found: Sums) -> None:
@@ -182,13 +181,6 @@ def _holds(where: Where, label: Label) -> bool:
     return any(text == (None if wanted is None else str(wanted)) for wanted in where.labels) != where.inverted
 
 
-def _add_rows(connection: Connection, query: Query, beyond: int, found: Sums) -> None:
-    of_rows = _attempts if query.table == attempts.TABLE else _offers
-    of_rows(connection, query, _LIVE, (NOT_MOVED, []), found)
-    if beyond < progress(connection, MOVED):
-        of_rows(connection, query, _PAST, ("r.position > ?", [beyond]), found)
-
-
 Condition = tuple[str, list[Value]]
 _Arm = tuple[str, str]
 """Tables of requests and attempts."""
@@ -206,7 +198,8 @@ def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition,
         statement += " GROUP BY " + ", ".join(str(place + 1) for place in range(len(by)))
     for row in connection.execute(statement, [value for _, values in conditions for value in values]):
         if row[-1]:
-            key = tuple(map(_label, row[: len(by)]))
+            # Nothing and an empty text are the same.
+            key = tuple(None if label == "" else label for label in row[: len(by)])
             add(found, key, tuple(_whole(row[len(by) : -1], query.measures)))
 
 
@@ -223,13 +216,6 @@ def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, f
     for _, labels, amounts in _offered(connection.execute(decided.format(text), values), Documents(connection)):
         if all(_holds(where, labels[places[where.dimension]]) for where in query.where):
             add(found, tuple([labels[at] for at in by]), tuple([amounts[at] for at in measures]))
-
-
-def _label(value: Value) -> Label:
-    """Nothing and an empty text are the same."""
-    if isinstance(value, float):
-        raise TypeError("no dimension is a float")
-    return None if value == "" else value
 
 
 def _where(where: Where) -> Condition:
@@ -356,8 +342,13 @@ def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:
     """Adds to the tables of sums; inside a transaction."""
     names = Names(connection)
     names.learn((grouping.name,))
+    table, measures = f"hourly_{grouping.table}", grouping.measures
     texts = {key: msgspec.json.encode(key[1:]).decode() for key in counted}
-    groups = _known_groups(connection, grouping, sorted(set(texts.values())))
+    groups: dict[str, int] = {}
+    distinct = sorted(set(texts.values()))
+    for at in range(0, len(distinct), PARAMETERS - 1):
+        some = distinct[at : at + PARAMETERS - 1]
+        groups.update(connection.execute(_KNOWN_GROUPS.format(places(some)), (grouping.name, *some)).fetchall())
     last = int(connection.execute(_LAST_GROUP).fetchone()[0])
     rows: list[tuple[Any, ...]] = []
     new: list[tuple[int, str, str]] = []
@@ -369,16 +360,6 @@ def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:
             new.append((last, grouping.name, text))
         rows.append((names[grouping.name], key[0], groups[text], *amounts))
     insert(connection, "sum_groups", ("id", "grouping_name", "labels"), new)
-    measures = grouping.measures
-    table = f"hourly_{grouping.table}"
     added = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in measures)
     then = f"ON CONFLICT (grouping_id, hour, group_id) DO UPDATE SET {added}"
     insert(connection, table, ("grouping_id", "hour", "group_id", *measures), rows, then=then)
-
-
-def _known_groups(connection: Connection, grouping: Grouping, texts: Sequence[str]) -> dict[str, int]:
-    groups: dict[str, int] = {}
-    for at in range(0, len(texts), PARAMETERS - 1):
-        some = texts[at : at + PARAMETERS - 1]
-        groups.update(connection.execute(_KNOWN_GROUPS.format(places(some)), (grouping.name, *some)).fetchall())
-    return groups

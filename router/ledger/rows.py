@@ -13,8 +13,6 @@ from router.types.account import Journal, Value
 
 # What reports, keys and look-ups need of a database: SQLite's own connection has it, PostgreSQL's is made to.
 
-Parameters = Sequence[Value] | Mapping[str, Value]
-"""For `?` or for `:name`."""
 PARAMETERS = 900
 """Of one statement at most; SQLite's own limit was 999 once."""
 
@@ -44,10 +42,11 @@ class Connection(Protocol):
 
 
 @contextmanager
-def transaction(connection: Connection) -> Iterator[None]:
+def transaction(connection: Connection, begin: Sequence[str] = ("BEGIN",)) -> Iterator[None]:
     """All of it or nothing."""
-    connection.execute("BEGIN")
     try:
+        for statement in begin:
+            connection.execute(statement)
         yield
         connection.execute("COMMIT")
     except BaseException:
@@ -217,11 +216,11 @@ def newest(connection: Connection, most: int) -> list[Kept]:
 
 def live(connection: Connection, ids: Sequence[str]) -> list[Kept]:
     """Of these requests, given in order, what is in the live tables: bookings without those that have moved."""
-    marks, span = ", ".join("?" * len(ids)), (ids[0], ids[-1])
-    requests = _lines(connection, _REQUESTS.format("live_requests", f"id IN ({marks})", ""), ids)
-    attempts = _by(_lines(connection, _ATTEMPTS.format("live_attempts"), span), "request_id")
-    bookings = _by(_lines(connection, _BOOKINGS, span), "request_id")
-    decisions = {line["id"]: line for line in _lines(connection, _DECISIONS, span)}
+    span = (ids[0], ids[-1])
+    requests = lines(connection, _REQUESTS.format("live_requests", f"id IN ({places(ids)})", ""), ids)
+    attempts = _by(lines(connection, _ATTEMPTS.format("live_attempts"), span), "request_id")
+    bookings = _by(lines(connection, _BOOKINGS, span), "request_id")
+    decisions = {line["id"]: line for line in lines(connection, _DECISIONS, span)}
     return _kept(requests, attempts, bookings, decisions)
 
 
@@ -230,12 +229,12 @@ def _read(
 ) -> list[Kept]:
     """Requests of which the condition `which` holds, by id; the first of them, where there are more than `most`."""
     limit = "" if most is None else f" LIMIT {most}"
-    requests = _lines(connection, _REQUESTS.format("requests", which, limit), values)
+    requests = lines(connection, _REQUESTS.format("requests", which, limit), values)
     if not requests:
         return []
     span = (str(requests[0]["id"]), str(requests[-1]["id"]))
-    attempts = _by(_lines(connection, _ATTEMPTS.format("attempts"), span), "request_id")
-    decisions = {line["id"]: line for line in _lines(connection, _DECISIONS, span)}
+    attempts = _by(lines(connection, _ATTEMPTS.format("attempts"), span), "request_id")
+    decisions = {line["id"]: line for line in lines(connection, _DECISIONS, span)}
     for identifier, decided_ms, policy, dictionary, data in connection.execute(_PAST_DECISIONS, span):
         about: Line = {"id": identifier, "decided_ms": decided_ms, "policy": policy}
         decisions[identifier] = {**about, "document": documents.restored(dictionary, data)}
@@ -244,7 +243,7 @@ def _read(
 
 def booked(connection: Connection, first_id: str, last_id: str) -> dict[Value, list[Line]]:
     """What requests from one id to the other booked, by request."""
-    return _by(_lines(connection, _ALL_BOOKINGS, {"first": first_id, "last": last_id}), "request_id")
+    return _by(lines(connection, _ALL_BOOKINGS, {"first": first_id, "last": last_id}), "request_id")
 
 
 def _kept(
@@ -253,18 +252,11 @@ def _kept(
     bookings: Mapping[Value, list[Line]],
     decisions: Mapping[Value, Line],
 ) -> list[Kept]:
-    return [
-        Kept(
-            request,
-            tuple(attempts.get(request["id"], ())),
-            tuple(bookings.get(request["id"], ())),
-            decisions.get(request["id"]),
-        )
-        for request in requests
-    ]
+    ids = [(request, request["id"]) for request in requests]
+    return [Kept(row, tuple(attempts.get(at, ())), tuple(bookings.get(at, ())), decisions.get(at)) for row, at in ids]
 
 
-def _lines(connection: Connection, statement: str, values: Sequence[Value] | Mapping[str, Value]) -> list[Line]:
+def lines(connection: Connection, statement: str, values: Sequence[Value] | Mapping[str, Value]) -> list[Line]:
     rows = connection.execute(statement, values)
     names = [column for column, *_ in rows.description]
     return [dict(zip(names, row, strict=True)) for row in rows]

@@ -34,15 +34,13 @@ def upkeep(ledger: Ledger, now_ms: int, keep_ms: int | None, *, all_of_them: boo
         moved += some
         while fold(ledger):
             pass
-    return moved, 0 if keep_ms is None else _expire(ledger, now_ms, keep_ms)
-
-
-def _expire(ledger: Ledger, now_ms: int, keep_ms: int) -> int:
+    if keep_ms is None:
+        return moved, 0
     with ledger.reading() as connection:
         position = expiring(connection, now_ms, keep_ms)
     while position and fold(ledger, position):
         pass
-    return expire(ledger, now_ms, keep_ms, [grouping.name for grouping in GROUPINGS])
+    return moved, expire(ledger, now_ms, keep_ms, [grouping.name for grouping in GROUPINGS])
 
 
 def needed(ledger: Ledger, now_ms: int, keep_ms: int | None) -> bool:

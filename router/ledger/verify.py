@@ -1,6 +1,9 @@
 """`lowpass ledger verify`: books, charges, outcomes and sums compared with their rows."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +19,7 @@ from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rollups import GROUPINGS, LATE, Counted, Grouping, count
 from router.ledger.rows import Connection, Kept, every
 from router.ledger.write import BUCKETS
+from router.tables import table
 from router.types.account import RATE_ACCOUNTS
 from router.types.clock import least_id
 
@@ -32,112 +36,32 @@ class Finding(Struct, frozen=True):
         return f"{self.table} {self.row}: {self.says}"
 
 
-# What must hold between the tables: sums of windows, and rows that belong to a request.
+# What must hold between the tables: sums of windows, and rows that belong to a request (`data/checks.yaml`).
 
 GRACE_MS = 600_000
 """How long a settlement may wait for the budgets' store, or a lease for a gateway that charges it."""
-_WINDOWS = """
-    SELECT account, window_start_ms, SUM(booked), SUM(held), SUM(kept), SUM(kept_held) FROM (
-        SELECT account, window_start_ms, COALESCE(charged, 0) AS booked,
-            CASE WHEN charged IS NULL THEN held ELSE 0 END AS held, 0 AS kept, 0 AS kept_held FROM bookings
-        UNION ALL SELECT budget, window_start_ms, 0, 0, spent, held FROM budget_windows
-    ) AS both_sides GROUP BY account, window_start_ms
-    HAVING SUM(booked) <> SUM(kept) OR SUM(held) <> SUM(kept_held)
-"""
-_CHILDREN = """
-    SELECT c.id, c.parent, b.charged, COALESCE(w.spent, 0) FROM children AS c
-    JOIN bookings AS b ON b.request_id = c.id AND b.account = c.parent
-    LEFT JOIN budget_windows AS w ON w.budget = c.id AND w.window_start_ms = 0
-    WHERE c.closed_ms IS NOT NULL AND COALESCE(w.held, 0) = 0
-        AND (b.charged IS NULL OR b.charged <> COALESCE(w.spent, 0))
-"""
-_UNBOOKED = """
-    SELECT id, parent FROM children AS c WHERE NOT EXISTS (
-        SELECT 1 FROM bookings AS b WHERE b.request_id = c.id AND b.account = c.parent
-    )
-"""
-_ATTEMPTS = """
-    SELECT DISTINCT request_id FROM attempts AS a
-    WHERE NOT EXISTS (SELECT 1 FROM requests AS r WHERE r.id = a.request_id)
-"""
-_BOOKINGS = """
-    SELECT b.request_id, b.account FROM bookings AS b
-    WHERE NOT EXISTS (SELECT 1 FROM requests AS r WHERE r.id = b.request_id)
-        AND NOT EXISTS (SELECT 1 FROM children AS c WHERE c.id = b.request_id)
-        AND b.request_id NOT LIKE 'opening-%' AND b.request_id NOT LIKE 'lease:%'
-        AND b.request_id NOT LIKE 'packed-%'
-"""
-_LATE = """
-    SELECT b.request_id, b.account, r.state FROM bookings AS b JOIN requests AS r ON r.id = b.request_id
-    WHERE b.charged IS NULL AND r.state <> 'held' AND r.started_ms + COALESCE(r.total_ms, 0) < ?
-"""
-_CHARGED = """
-    SELECT b.request_id, b.account, b.charged, r.cost, r.thinking FROM bookings AS b
-    JOIN live_requests AS r ON r.id = b.request_id
-    WHERE b.charged IS NOT NULL AND r.state IN ('settled', 'recovered') AND b.charged NOT IN (0, r.cost, r.thinking)
-        AND r.endpoint <> 'adjustment'
-        AND b.account NOT LIKE 'key.rpm|%' AND b.account NOT LIKE 'key.tpm|%' AND b.account NOT LIKE 'key.parallel|%'
-        AND (b.charged > CASE WHEN r.cost > r.thinking THEN r.cost ELSE r.thinking END
-            OR (SELECT COUNT(DISTINCT a.target) FROM live_attempts AS a WHERE a.request_id = r.id) = 1)
-"""
-"""A budget for some targets is charged less than the request, where several were asked, or nothing."""
-_CHARGED_PAST = """
-    SELECT b.request_id, n.name, b.charged, r.cost, r.thinking FROM past_bookings AS b
-    JOIN past_requests AS r ON r.id = b.request_id JOIN names AS n ON n.id = b.account
-    WHERE b.charged NOT IN (0, r.cost, r.thinking)
-        AND r.endpoint <> COALESCE((SELECT id FROM names WHERE name = 'adjustment'), 0)
-        AND ((SELECT COUNT(DISTINCT a.target) FROM past_attempts AS a WHERE a.request_id = r.id) = 1
-            OR b.charged > CASE WHEN r.cost > r.thinking THEN r.cost ELSE r.thinking END)
-"""
-_TWICE = """
-    SELECT b.request_id, b.account FROM bookings AS b JOIN past_bookings AS p ON p.request_id = b.request_id
-    JOIN names AS n ON n.id = p.account WHERE n.name = b.account
-        AND NOT EXISTS (SELECT 1 FROM live_requests AS r WHERE r.id = b.request_id)
-"""
-"""What is live too was written a second time; upkeep sees to it."""
-_ADJUSTMENTS = """
-    SELECT a.id, a.cost, r.cost FROM adjustments AS a LEFT JOIN requests AS r ON r.id = a.id
-    WHERE a.given_ms >= ? AND (r.id IS NULL OR r.cost <> a.cost)
-    UNION ALL SELECT r.id, NULL, r.cost FROM requests AS r
-    WHERE r.endpoint = 'adjustment' AND NOT EXISTS (SELECT 1 FROM adjustments AS a WHERE a.id = r.id)
-"""
-_EXPIRED = "SELECT id, lease_until_ms FROM requests WHERE state = 'held' AND lease_until_ms < ?"
 _NEWEST = "SELECT started_ms FROM requests ORDER BY id DESC LIMIT 1"
 
 
-def belonging(connection: Connection) -> Iterator[Finding]:
-    """Rows that belong to a request which there is not, and requests that nobody looked after."""
-    for (identifier,) in connection.execute(_ATTEMPTS).fetchall():
-        yield Finding("attempts", identifier, "there is no such request")
+class _Rule(Struct, frozen=True):
+    table: str
+    row: str
+    says: str
+    sql: str
+
+
+@cache
+def rules() -> dict[str, list[_Rule]]:
+    return msgspec.convert(table("ledger/data/checks.yaml"), dict[str, list[_Rule]])
+
+
+def _violations(connection: Connection, part: str) -> Iterator[Finding]:
     newest = connection.execute(_NEWEST).fetchone()
-    before = (newest[0] if newest else 0) - GRACE_MS
-    for identifier, until_ms in connection.execute(_EXPIRED, (before,)).fetchall():
-        yield Finding("requests", identifier, f"it is held, and its lease ended at {until_ms}: a gateway charges it")
-    for identifier, account, state in connection.execute(_LATE, (before,)).fetchall():
-        says = f"it is held, and its request is {state}: it is charged once the budgets' store can be reached"
-        yield Finding("bookings", f"{identifier} in {account}", says)
-
-    for statement in (_CHARGED, _CHARGED_PAST):
-        for identifier, account, charged, cost, thinking in connection.execute(statement).fetchall():
-            says = f"it is charged {charged}, and its request cost {cost} nano-USD and {thinking} thinking tokens"
-            yield Finding("bookings", f"{identifier} in {account}", says)
-    for identifier, stated, cost in connection.execute(_ADJUSTMENTS, (progress(connection, EXPIRED),)).fetchall():
-        yield Finding("adjustments", identifier, f"it adds {stated} nano-USD, and its row {cost}")
-    for identifier, account in connection.execute(_TWICE).fetchall():
-        yield Finding("bookings", f"{identifier} in {account}", "it is booked twice")
-
-
-def budgets(connection: Connection) -> Iterator[Finding]:
-    """Where the budgets are kept in the ledger's own file: all that they hold and have spent is booked."""
-    for account, start, booked, held, kept, kept_held in connection.execute(_WINDOWS).fetchall():
-        says = f"it says {kept} spent and {kept_held} held, and its bookings {booked} and {held}"
-        yield Finding("budget_windows", f"{account} from {start}", says)
-    for identifier, account in connection.execute(_BOOKINGS).fetchall():
-        yield Finding("bookings", f"{identifier} in {account}", "there is no such request and no such budget")
-    for identifier, parent in connection.execute(_UNBOOKED).fetchall():
-        yield Finding("children", identifier, f"nothing is booked for it in {parent}")
-    for identifier, parent, charged, spent in connection.execute(_CHILDREN).fetchall():
-        yield Finding("children", identifier, f"it spent {spent}, and {parent} is charged {charged} for it")
+    before_ms = (newest[0] if newest else 0) - GRACE_MS
+    values = {"before": before_ms, "expired": progress(connection, EXPIRED), "longest": LONGEST_WINDOW_MS}
+    for rule in rules()[part]:
+        for row in connection.execute(rule.sql, values).fetchall():
+            yield Finding(rule.table, rule.row.format(*row), rule.says.format(*row))
 
 
 # The log of outcomes beside the requests that it is about, both in the order of the requests' ids.
@@ -145,7 +69,6 @@ def budgets(connection: Connection) -> Iterator[Finding]:
 PAGE = 1_000
 """Rows read at a time."""
 _COLUMNS = "request_id, attempt, source, revision, target, score, weight, was_score, was_weight, position"
-_FIRST = f"SELECT {_COLUMNS} FROM outcomes ORDER BY request_id, attempt, source, revision LIMIT ?"  # noqa: S608
 _NEXT = (
     f"SELECT {_COLUMNS} FROM outcomes WHERE (request_id, attempt, source, revision) > (?, ?, ?, ?)"  # noqa: S608
     " ORDER BY request_id, attempt, source, revision LIMIT ?"
@@ -211,10 +134,10 @@ class Outcomes:
 
 
 def _read(connection: Connection) -> Iterator[_Said]:
-    found = connection.execute(_FIRST, (PAGE,)).fetchall()
-    while found:
-        yield from map(_Said._make, found)
-        found = connection.execute(_NEXT, (*found[-1][:4], PAGE)).fetchall()
+    last = ("", 0, "", 0)
+    while rows := connection.execute(_NEXT, (*last, PAGE)).fetchall():
+        yield from map(_Said._make, rows)
+        last = rows[-1][:4]
 
 
 def _finding(said: _Said, says: str) -> Finding:
@@ -267,16 +190,10 @@ def _of_request(request: Row, attempts: tuple[Row, ...]) -> Iterator[str]:
         yield f"it is held, and cost {request['cost']} already"
     if state == "released" and (_whole(request["cost"]) or _whole(request["thinking"])):
         yield f"it was released, and cost {request['cost']} nano-USD and {request['thinking']} thinking tokens"
-    if state == "recovered":
-        yield from _crashed(request)
-
-
-def _crashed(request: Row) -> Iterator[str]:
-    """Charged at its hold, since nobody knows better."""
-    if request["cost"] != request["held"]:
-        yield f"it was recovered at {request['cost']} nano-USD, and held {request['held']}"
-    if request["thinking"] is not None and request["thinking"] != request["held_thinking"]:
-        yield f"it was recovered at {request['thinking']} thinking tokens, and held {request['held_thinking']}"
+    if state == "recovered":  # charged at its hold, since nobody knows better
+        for charge, held, unit in (("cost", "held", "nano-USD"), ("thinking", "held_thinking", "thinking tokens")):
+            if request[charge] != request[held] and (charge == "cost" or request[charge] is not None):
+                yield f"it was recovered at {request[charge]} {unit}, and held {request[held]}"
 
 
 def _sums(request: Row, attempts: tuple[Row, ...]) -> Iterator[str]:
@@ -360,16 +277,7 @@ _KEPT = """
     SELECT g.labels, {} FROM hourly_{} AS h JOIN sum_groups AS g ON g.id = h.group_id
     WHERE h.hour = ? AND h.grouping_id = (SELECT id FROM names WHERE name = ?)
 """
-_MOVED_SUMS = """
-    SELECT account, window_start_ms, SUM(moved), SUM(booked) FROM (
-        SELECT (SELECT name FROM names WHERE id = p.account) AS account, window_start_ms, charged AS moved, 0 AS booked
-        FROM past_bookings AS p
-        UNION ALL SELECT account, window_start_ms, 0, charged FROM bookings WHERE request_id LIKE 'packed-%'
-            AND account NOT LIKE 'key.rpm|%' AND account NOT LIKE 'key.tpm|%' AND account NOT LIKE 'key.parallel|%'
-    ) AS both_sides GROUP BY account, window_start_ms HAVING SUM(moved) <> SUM(booked)
-"""
 _ANY = "SELECT 1 FROM past_requests WHERE started_ms >= ? AND started_ms < ? LIMIT 1"
-_LAST = "SELECT MAX(started_ms) FROM past_requests"
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
 
@@ -391,24 +299,18 @@ def sums_findings(connection: Connection, *, own_budgets: bool) -> Iterator[Find
                 some[LATE] = kept[LATE]
             yield from _alike(hour, some)
         else:
-            yield from _as_rows(connection, hour, cursors, kept)
+            made = {one: Counted(0, cursor) for one, cursor in cursors.items()}
+            count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [hour * HOUR_MS, (hour + 1) * HOUR_MS]))
+            for grouping, counted in made.items():
+                yield from _differ(grouping, hour, counted.sums, kept[grouping], "its rows")
     if own_budgets:
-        yield from _booked(connection, expired_ms)
+        yield from _violations(connection, "moved")
 
 
 def _kept(connection: Connection, grouping: Grouping, hour: int) -> Sums:
     measures = ", ".join(f"h.{name}" for name in grouping.measures)
     rows = connection.execute(_KEPT.format(measures, grouping.table), (hour, grouping.name))
     return {(hour, *_labels.decode(labels)): tuple(amounts) for labels, *amounts in rows}
-
-
-def _as_rows(
-    connection: Connection, hour: int, cursors: dict[Grouping, int], kept: dict[Grouping, Sums]
-) -> Iterator[Finding]:
-    made = {one: Counted(0, cursor) for one, cursor in cursors.items()}
-    count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [hour * HOUR_MS, (hour + 1) * HOUR_MS]))
-    for grouping, counted in made.items():
-        yield from _differ(grouping, hour, counted.sums, kept[grouping], "its rows")
 
 
 def _alike(hour: int, kept: dict[Grouping, Sums]) -> Iterator[Finding]:
@@ -430,16 +332,6 @@ def _differ(grouping: Grouping, hour: int, right: Sums, found: Sums, whose: str)
             label = " / ".join("-" if one is None else str(one) for one in key[1:]) or "all"
             says = f"it sums {measure} of {label} to {amounts[at]}, and {whose} to {wanted[at]}"
             yield Finding(f"hourly_{grouping.table}", f"{','.join(grouping.by)} in hour {hour}", says)
-
-
-def _booked(connection: Connection, expired_ms: int) -> Iterator[Finding]:
-    """Windows that began before rows expired have sums of rows that are gone."""
-    last = connection.execute(_LAST).fetchone()[0] or 0
-    for account, start, moved, booked in connection.execute(_MOVED_SUMS).fetchall():
-        dropped = booked == 0 and start < last - LONGEST_WINDOW_MS
-        if not dropped and start >= expired_ms:
-            says = f"moved requests were charged {moved}, and {booked} is booked for them"
-            yield Finding("bookings", f"packed-{start} in {account}", says)
 
 
 # Everything that must hold in a ledger, looked at in one pass over its rows, as of one moment.
@@ -485,7 +377,15 @@ def verify(
         return damage
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        return _Pass(connection, also, told).run(own_budgets)
+        counts: Counter[str] = Counter()
+        parts = [_rows(connection, also, told, counts), _chained(connection)]
+        parts += [sums_findings(connection, own_budgets=own_budgets), _violations(connection, "belonging")]
+        if own_budgets:
+            parts.append(_violations(connection, "budgets"))
+        every_finding = chain.from_iterable(parts)
+        shown = tuple(islice(every_finding, MOST))
+        found = len(shown) + sum(1 for _ in every_finding)
+        return Verified(**counts, chain=past.head(connection), findings=shown, found=found)
 
 
 def verify_budgets(ledger: Ledger) -> Verified:
@@ -494,7 +394,7 @@ def verify_budgets(ledger: Ledger) -> Verified:
         return damage
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        findings = tuple(budgets(connection))
+        findings = tuple(_violations(connection, "budgets"))
         return Verified(findings=findings[:MOST], found=len(findings))
 
 
@@ -504,57 +404,27 @@ def _damage(ledger: Ledger) -> Verified | None:
     return Verified(findings=found, found=len(found)) if found else None
 
 
-class _Pass:
-    def __init__(self, connection: Connection, also: Check, told: Callable[[int], object]) -> None:
-        self._connection, self._also, self._told = connection, also, told
-        expired = least_id(progress(connection, EXPIRED))
-        self._outcomes = Outcomes(connection, lambda identifier: identifier < expired)
-        self._requests = self._attempts = self._bookings = self._decisions = self._found = 0
-        self._findings: list[Finding] = []
+def _rows(
+    connection: Connection, also: Check, told: Callable[[int], object], counts: Counter[str]
+) -> Iterator[Finding]:
+    """`counts`: of what was looked at, by the names of `Verified`."""
+    expired = least_id(progress(connection, EXPIRED))
+    outcomes, last = Outcomes(connection, lambda identifier: identifier < expired), ""
+    for kept in every(connection):
+        if kept.id == last:
+            yield Finding("requests", kept.id, "it is there twice")
+        last = kept.id
+        decisions = int(kept.decision is not None)
+        counts.update(requests=1, attempts=len(kept.attempts), bookings=len(kept.bookings), decisions=decisions)
+        if not counts["requests"] % TOLD_EVERY:
+            told(counts["requests"])
+        yield from findings(kept)
+        yield from also(kept)
+        yield from outcomes.beside(kept)
+    yield from outcomes.rest()
+    counts["outcomes"] = outcomes.count
 
-    def run(self, own_budgets: bool) -> Verified:
-        self._note(self._rows())
-        self._note(
-            Finding("past_requests", f"positions {part.first} to {part.last}", part.says)
-            for part in past.broken(self._connection)
-        )
-        self._note(sums_findings(self._connection, own_budgets=own_budgets))
-        self._note(belonging(self._connection))
-        if own_budgets:
-            self._note(budgets(self._connection))
-        return Verified(
-            requests=self._requests,
-            attempts=self._attempts,
-            bookings=self._bookings,
-            decisions=self._decisions,
-            outcomes=self._outcomes.count,
-            chain=past.head(self._connection),
-            findings=tuple(self._findings),
-            found=self._found,
-        )
 
-    def _rows(self) -> Iterator[Finding]:
-        last = ""
-        for kept in every(self._connection):
-            if kept.id == last:
-                yield Finding("requests", kept.id, "it is there twice")
-            last = kept.id
-            self._count(kept)
-            yield from findings(kept)
-            yield from self._also(kept)
-            yield from self._outcomes.beside(kept)
-        yield from self._outcomes.rest()
-
-    def _count(self, kept: Kept) -> None:
-        self._requests += 1
-        self._attempts += len(kept.attempts)
-        self._bookings += len(kept.bookings)
-        self._decisions += kept.decision is not None
-        if not self._requests % TOLD_EVERY:
-            self._told(self._requests)
-
-    def _note(self, findings: Iterable[Finding]) -> None:
-        for finding in findings:
-            self._found += 1
-            if len(self._findings) < MOST:
-                self._findings.append(finding)
+def _chained(connection: Connection) -> Iterator[Finding]:
+    for part in past.broken(connection):
+        yield Finding("past_requests", f"positions {part.first} to {part.last}", part.says)

@@ -1,12 +1,13 @@
 """The statements that write requests and attempts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 from msgspec import Struct, structs
 
-from router.types.account import LEASE_MS, Amount, Journal
-from router.types.attempt import Attempt, Usage, Verdict
+from router.types.account import LEASE_MS, Amount, Journal, Value
+from router.types.attempt import Attempt, Usage
 from router.types.decision import Decision
 from router.types.request import Caller, Request
 
@@ -26,44 +27,13 @@ INPUT_TOKENS = " + ".join(("input_uncached", *(f"COALESCE({name}, 0)" for name i
 OUTPUT_TOKENS = " + ".join(("output_visible", *(f"COALESCE({name}, 0)" for name in _OUTPUT)))
 """All of an attempt's tokens, in SQL; NULL where its usage is not known."""
 _COLUMNS = (
-    "request_id",
-    "number",
-    "target",
-    "model",
-    "provider",
-    "model_served",
-    "outcome",
-    "upstream_status",
-    "finish_reason",
-    "answered",
-    "thinking",
-    "started_ms",
-    "total_ms",
-    "first_ms",
-    *BUCKETS,
-    "units",
-    "usage_source",
-    "reasoning_source",
-    "service_tier",
-    "region",
-    "violations",
-    "cost",
-    "cost_source",
-    "own_cost",
-    "price_version",
-    "flagged",
-    "classes",
-    "redacted",
-    "region_source",
-    "role",
-    "passed_over",
-    "verdict",
-    "verdicts",
-    "thinking_cost",
-    "cache_saved",
+    *("request_id", "number", "target", "model", "provider", "model_served", "outcome", "upstream_status"),
+    *("finish_reason", "answered", "thinking", "started_ms", "total_ms", "first_ms", *BUCKETS, "units", "usage_source"),
+    *("reasoning_source", "service_tier", "region", "violations", "cost", "cost_source", "own_cost", "price_version"),
+    *("flagged", "classes", "redacted", "region_source", "role", "passed_over", "verdict", "verdicts"),
+    *("thinking_cost", "cache_saved"),
 )
 INSERT = f"INSERT INTO live_attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
-Value = str | int | float | None
 _UNJUDGED: tuple[Value, ...] = (None, "")
 _NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "")
 
@@ -76,10 +46,10 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
         target.id,
         target.model.id,
         target.provider.id,
-        _name(attempt.model_served),
+        plain(attempt.model_served),
         str(attempt.outcome),
         attempt.status,
-        _name(attempt.finish_reason),
+        plain(attempt.finish_reason),
         int(attempt.answered),
         attempt.thinking,
         attempt.started_ms,
@@ -98,13 +68,15 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
         _region_source(attempt),
         attempt.role,
         int(attempt.passed_over),
-        *(_judged(attempt.verdicts) if attempt.verdicts else _UNJUDGED),
+        min([verdict.score for verdict in attempt.verdicts if verdict.score is not None], default=None),
+        _json({verdict.verifier: verdict.score for verdict in attempt.verdicts}) if attempt.verdicts else "",
         cost.thinking,
         cost.saved,
     )
 
 
-def joined(classes: Iterable[str]) -> str:
+@lru_cache(4096)
+def joined(classes: frozenset[str]) -> str:
     """Classes as a column holds them; their names have no commas."""
     return ",".join(sorted(classes))
 
@@ -116,12 +88,6 @@ def usage_of(row: Mapping[str, str | int | None]) -> Usage:
     named = {name: msgspec.json.decode(str(text)) for name, text in written.items()}
     said = {"source": row["usage_source"], "service_tier": row["service_tier"], "region_served": row["region"]}
     return msgspec.convert(counts | named | said, Usage)
-
-
-def _judged(verdicts: Sequence[Verdict]) -> tuple[Value, ...]:
-    """The least score that anybody gave, and who gave which; null: nothing can be said."""
-    scores = [verdict.score for verdict in verdicts if verdict.score is not None]
-    return min(scores, default=None), _json({verdict.verifier: verdict.score for verdict in verdicts})
 
 
 def _region_source(attempt: Attempt) -> str:
@@ -136,11 +102,12 @@ def _usage(usage: Usage) -> tuple[str | int | None, ...]:
         _json(usage.units) if usage.units else "",
         usage.source.value,
         usage.reasoning_source.value,
-        _name(usage.service_tier) if usage.service_tier else "",
+        plain(usage.service_tier) if usage.service_tier else "",
     )
 
 
-def _name(said: str) -> str:
+@lru_cache(4096)
+def plain(said: str) -> str:
     """What a provider calls something. A sentence is no name: it may repeat what it was asked."""
     return said if len(said) <= LONGEST_NAME and not said.encode().translate(None, _NAMED) else "?"
 
@@ -266,7 +233,15 @@ def lose(journal: Journal, request_id: str) -> None:
 
 def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
     served, attempts = outcome.served, outcome.attempts
-    usages = [attempt.usage for attempt in attempts if attempt.usage is not None]
+    tokens_in = tokens_out = 0
+    reasoning: int | None = None
+    for number, attempt in enumerate(attempts, 1):
+        journal.add(INSERT, attempt_row(request_id, number, attempt))
+        if (usage := attempt.usage) is not None:
+            tokens_in += usage.input_total
+            tokens_out += usage.output_total
+            if usage.output_reasoning is not None:
+                reasoning = (reasoning or 0) + usage.output_reasoning
     journal.change(
         _SETTLE,
         (
@@ -279,17 +254,15 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
             outcome.thinking,
             int(outcome.overrun),
             ", ".join(outcome.lowered),
-            sum([usage.input_total for usage in usages]),
-            sum([usage.output_total for usage in usages]),
-            _reasoning(usages),
+            tokens_in,
+            tokens_out,
+            reasoning,
             outcome.total_ms,
             outcome.first_ms,
             outcome.overhead_us,
             request_id,
         ),
     )
-    for number, attempt in enumerate(attempts, 1):
-        journal.add(INSERT, attempt_row(request_id, number, attempt))
 
 
 def record(journal: Journal, decision_id: str, now_ms: int, policy: str, document: bytes) -> None:
@@ -301,8 +274,3 @@ def read(journal: Journal, decision: Decision, document: bytes) -> None:
     seen = decision.classification
     journal.change(_READ, (seen.task.value, seen.difficulty, decision.id))
     journal.change(_READ_DECISION, (document.decode(), decision.id))
-
-
-def _reasoning(usages: Sequence[Usage]) -> int | None:
-    known = [usage.output_reasoning for usage in usages if usage.output_reasoning is not None]
-    return sum(known) if known else None

@@ -8,12 +8,12 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from time import time_ns
 from typing import Protocol
 
 import msgspec
 from msgspec import Raw, Struct
 
+from router.ledger.write import plain
 from router.types.attempt import Attempt
 from router.types.decision import Decision
 from router.types.price import usd_json
@@ -23,8 +23,6 @@ from router.types.request import Endpoint
 
 PARENT = frozenset({b"traceparent", b"tracestate"})
 """Headers that name the client's own trace; no other is kept."""
-LONGEST_NAME = 128
-_NAMED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-")
 
 
 class Observed:
@@ -63,11 +61,6 @@ class Observed:
         """The attempt whose answer the client got; else the last one."""
         given = (one for one in reversed(self.attempts) if one.outcome == "ok" and not one.passed_over)
         return next(given, self.attempts[-1] if self.attempts else None)
-
-
-def plain(said: str) -> str:
-    """What a provider calls something. A sentence is no name: it may repeat what it was asked."""
-    return said if len(said) <= LONGEST_NAME and _NAMED.issuperset(said) else "?"
 
 
 # One line of JSON a request, and everything else that is logged in the same form.
@@ -124,7 +117,15 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def line(observed: Observed) -> bytes:
-    decision, served = observed.decision, observed.served
+    decided = answered = None
+    if (decision := observed.decision) is not None:
+        plan, seen = decision.plan, decision.classification
+        task = "unread" if seen.unread else seen.task.value
+        decided = Decided(plan.route, plan.strategy, plan.explored, seen.data_class, task, decision.policy)
+    if (served := observed.served) is not None:
+        target, finish = served.target, plain(served.finish_reason)
+        outcome = str(served.outcome)
+        answered = Answered(target.id, target.model.id, outcome, finish, served.thinking, served.first_ms)
     return msgspec.json.encode(
         Line(
             time=_iso(observed.began_ns / 1e9),
@@ -134,24 +135,13 @@ def line(observed: Observed) -> bytes:
             status=observed.status,
             error=observed.error,
             ms=(observed.ended_ns - observed.began_ns) // _NS_PER_MS,
-            decision=None if decision is None else _decided(decision),
-            answer=None if served is None else _answered(served),
+            decision=decided,
+            answer=answered,
             attempts=len(observed.attempts),
             tokens=_tokens(observed.attempts),
             cost_usd=Raw(usd_json(observed.cost)),
         )
     )
-
-
-def _decided(decision: Decision) -> Decided:
-    plan, seen = decision.plan, decision.classification
-    task = "unread" if seen.unread else seen.task.value
-    return Decided(plan.route, plan.strategy, plan.explored, seen.data_class, task, decision.policy)
-
-
-def _answered(one: Attempt) -> Answered:
-    target, finish = one.target, plain(one.finish_reason)
-    return Answered(target.id, target.model.id, str(one.outcome), finish, one.thinking, one.first_ms)
 
 
 def _tokens(attempts: Iterable[Attempt]) -> Tokens | None:
@@ -184,10 +174,7 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class JsonFormatter(logging.Formatter):
-    """Everything else that a process logs, one line each. `name` says who it is, as a format string of `logging`."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    """Everything else that a process logs, one line each. Its format string says who the process is."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = {"time": _iso(record.created), "event": "log", "level": record.levelname.lower()}
@@ -246,7 +233,7 @@ class Observer:
         return Observed(identifier, endpoint, headers)
 
     def end(self, observed: Observed) -> None:
-        observed.ended_ns = time_ns()
+        observed.ended_ns = time.time_ns()
         if len(self._over) < MOST_WAITING:
             self._over.append(observed)
         else:
@@ -270,16 +257,13 @@ class Observer:
             try:
                 sink.tell(batch)
             except Exception as error:
-                self._complain(number, error)
+                # Once for each; without the message, which may quote what it could not tell.
+                if number not in self._broken:
+                    self._broken.add(number)
+                    _log.error("%s can't be told of requests: %s", type(sink).__name__, type(error).__name__)
         if dropped := self._dropped:
             self._dropped -= dropped
             _log.warning("%d requests were not told of: logs or spans are not taken fast enough", dropped)
-
-    def _complain(self, number: int, error: Exception) -> None:
-        """Once for each; without the message, which may quote what it could not tell."""
-        if number not in self._broken:
-            self._broken.add(number)
-            _log.error("%s can't be told of requests: %s", type(self._sinks[number]).__name__, type(error).__name__)
 
 
 def observer(lines: bool, environ: Mapping[str, str]) -> Observer | None:

@@ -19,7 +19,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from router.observe.observer import Observed, plain
+from router.ledger.write import plain
+from router.observe.observer import Observed
 from router.types.attempt import Attempt
 from router.types.price import NANO_PER_USD
 from router.types.request import Endpoint
@@ -57,15 +58,12 @@ BENIGN = ("ok", "client_gone", "outrun")
 """Outcomes that are no error of the target."""
 
 
-def provider(identifier: str) -> str:
-    return _PROVIDERS.get(identifier, identifier)
-
-
 def common(observed: Observed, one: Attempt) -> dict[str, Attribute]:
     """What metrics tell apart: names of the policy and of the catalog."""
+    provider = one.target.provider.id
     found: dict[str, Attribute] = {
         "gen_ai.operation.name": OPERATIONS[observed.endpoint],
-        "gen_ai.provider.name": provider(one.target.provider.id),
+        "gen_ai.provider.name": _PROVIDERS.get(provider, provider),
         "gen_ai.request.model": one.target.model.name,
         "lowpass.target": one.target.id,
     }
@@ -76,15 +74,18 @@ def common(observed: Observed, one: Attempt) -> dict[str, Attribute]:
 
 def attempt(observed: Observed, one: Attempt) -> dict[str, Attribute]:
     """Of a call of a target."""
+    first_s = one.first_ms / 1000 if observed.stream and one.first_ms is not None else None
+    address = urlsplit(one.target.base_url)  # without path, user or password
     optional: Mapping[str, Attribute | None] = {
         "gen_ai.response.model": plain(one.model_served) or None,
         "gen_ai.response.finish_reasons": [plain(one.finish_reason)] if one.finish_reason else None,
-        "gen_ai.response.time_to_first_chunk": _first(observed, one),
+        "gen_ai.response.time_to_first_chunk": first_s,
         "http.response.status_code": one.status,
         "lowpass.attempt.role": one.role or None,
         "lowpass.region": one.region or None,
         "lowpass.thinking_cost_nano_usd": one.cost.thinking,
-        **_server(one.target.base_url),
+        "server.address": address.hostname,
+        "server.port": address.port or (443 if address.scheme == "https" else 80),
         **_usage(one),
     }
     return {
@@ -143,16 +144,6 @@ def _usage(one: Attempt) -> dict[str, int | None]:
     }
 
 
-def _first(observed: Observed, one: Attempt) -> float | None:
-    return one.first_ms / 1000 if observed.stream and one.first_ms is not None else None
-
-
-def _server(url: str) -> dict[str, Attribute | None]:
-    """Without path, user or password."""
-    parts = urlsplit(url)
-    return {"server.address": parts.hostname, "server.port": parts.port or (443 if parts.scheme == "https" else 80)}
-
-
 # A request that is over → OpenTelemetry's metrics of it, in the buckets that its conventions advise.
 
 TOKENS = tuple(4**power for power in range(14))
@@ -190,7 +181,7 @@ class Measures:
 
     def _attempt(self, about: dict[str, Attribute], one: Attempt) -> None:
         self._calls.record(one.total_ms / 1000, about)
-        self._cost.add(one.cost.nano / _NS_PER_S, about)
+        self._cost.add(one.cost.nano / NANO_PER_USD, about)
         if one.usage is not None:
             self._tokens.record(one.usage.input_total, {**about, "gen_ai.token.type": "input"})
             self._tokens.record(one.usage.output_total, {**about, "gen_ai.token.type": "output"})
@@ -238,25 +229,20 @@ class Spans:
             if name == "dispatch":
                 calling = set_span_in_context(step, Context())
             step.end(ended)
-        for number in range(len(observed.attempts)):
-            self._attempt(observed, number, calling).end(self._end(observed, number))
+        for number, one in enumerate(observed.attempts, 1):
+            self._attempt(observed, number, one, calling).end((one.started_ms + one.total_ms) * _NS_PER_MS)
 
-    def _attempt(self, observed: Observed, number: int, calling: Context) -> Span:
-        one = observed.attempts[number]
+    def _attempt(self, observed: Observed, number: int, one: Attempt, calling: Context) -> Span:
         span = self._tracer.start_span(
             f"{OPERATIONS[observed.endpoint]} {one.target.model.name}",
             calling,
             SpanKind.CLIENT,
-            {**attempt(observed, one), "lowpass.attempt.number": number + 1},
+            {**attempt(observed, one), "lowpass.attempt.number": number},
             start_time=one.started_ms * _NS_PER_MS,
         )
         if one.outcome not in BENIGN:
             span.set_status(Status(StatusCode.ERROR))
         return span
-
-    def _end(self, observed: Observed, number: int) -> int:
-        one = observed.attempts[number]
-        return (one.started_ms + one.total_ms) * _NS_PER_MS
 
 
 # Spans and metrics for an OpenTelemetry collector: OTLP over HTTP, as the standard variables say.

@@ -4,16 +4,17 @@ import asyncio
 import logging
 from base64 import b64decode
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
 from router.outcomes.judge import Kept, Trust
-from router.types.attempt import PASSED, Outcome
+from router.types.attempt import CLIENT, PASSED, Outcome
 from router.types.clock import clock_ms
 from router.types.logged import Logged
+from router.types.request import tenant_of
 from router.types.target import Task
 
 NAME = "pass_rates"
@@ -79,7 +80,7 @@ class _Snapshot(Struct, frozen=True):
     settled: int
     ahead: list[int]
     rates: bytes
-    judges: dict[str, Kept]
+    judges: Mapping[str, Kept]
 
 
 class Tail:
@@ -98,15 +99,12 @@ class Tail:
         """Those that were not read before."""
         found = [row for row in rows if row.position > self.settled and row.position not in self._ahead]
         self._ahead |= {row.position: now_ms for row in found}
-        self._settle(now_ms)
-        return found
-
-    def _settle(self, now_ms: float) -> None:
         for position in self.ahead:
             if position > self.settled + 1 and now_ms - self._ahead[position] < PATIENCE_MS:
-                return
+                break
             self.settled = position
             del self._ahead[position]
+        return found
 
 
 class Learning:
@@ -184,7 +182,9 @@ class Learning:
         self._counts.outcomes["learned" if found else "not_learned"] += 1
         if found and found[-1].weight > 0:
             self._counts.passes[row.target, "passed" if found[-1].score >= PASSED else "failed"] += 1
-        if found and found[-1].weight > 0 and row.decides:
+        # Clients' own traffic and standards may change, and what they say again is no news of the target.
+        tenant = tenant_of(row.template) if row.source.startswith(CLIENT) else ""
+        if found and found[-1].weight > 0 and row.decides and row.was_score is None and not tenant:
             alarm = self._watch(found[-1])
             if alarm is not None:
                 self.alarm(alarm, str(row.position))

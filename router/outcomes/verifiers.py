@@ -411,7 +411,7 @@ class ToolCallValid(SchemaPart):
         demanded = _demanded(request)
         if not answer.tool_calls:
             return None if demanded is None else 0.0
-        tools = dict(_declared(field(request, "tools"))) | dict(_functions(field(request, "functions")))
+        tools = dict(_declared(field(request, "tools"))) | dict(_declared(field(request, "functions")))
         claims = []
         for call in answer.tool_calls:
             if call.name not in tools or (demanded and call.name != demanded):
@@ -435,26 +435,16 @@ def _demanded(request: Request) -> str | None:
 
 
 def _declared(tools: Any) -> Iterator[tuple[str, Any]]:
-    """Names and schemas of their arguments; None: it takes any text."""
+    """Names and schemas of their arguments; None: it takes any text. Also of functions, before there were tools."""
     for tool in tools if isinstance(tools, list) else ():
         if isinstance(tool, dict):
             kind, inner = tool.get("type", "function"), tool.get("function") or tool.get("custom")
             # The Responses API has all of it in one object.
             named: dict[str, Any] = inner if isinstance(inner, dict) else tool
             if isinstance(named.get("name"), str):
-                yield named["name"], None if kind == "custom" else _parameters(named)
-
-
-def _functions(functions: Any) -> Iterator[tuple[str, Any]]:
-    """As they were said before there were tools."""
-    for function in functions if isinstance(functions, list) else ():
-        if isinstance(function, dict) and isinstance(function.get("name"), str):
-            yield function["name"], _parameters(function)
-
-
-def _parameters(named: dict[str, Any]) -> Any:
-    parameters = named.get("parameters")
-    return _ANY_OBJECT if parameters is None else parameters
+                parameters = named.get("parameters")
+                anything = _ANY_OBJECT if parameters is None else parameters
+                yield named["name"], None if kind == "custom" else anything
 
 
 def _claim(call: ToolCall, schema: Any) -> Claim | None:

@@ -287,11 +287,8 @@ async def _score(verifier: Verifier, asked: Asked, ports: Ports) -> float | None
     if not isinstance(verifier, _Elsewhere):
         return least(verifier.check(asked.request, answer) for answer in asked.answers)
     limit_ms = verifier.timeout_ms if isinstance(verifier, Http | Python) else SCHEMA_MS
-    return await asyncio.wait_for(_each(verifier, asked, ports), limit_ms / 1000)
-
-
-async def _each(verifier: _Elsewhere, asked: Asked, ports: Ports) -> float | None:
-    return least([await _outside(verifier, asked, answer, ports) for answer in asked.answers])
+    async with asyncio.timeout(limit_ms / 1000):
+        return least([await _outside(verifier, asked, answer, ports) for answer in asked.answers])
 
 
 def least(scores: Iterable[float | None]) -> float | None:

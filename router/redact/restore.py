@@ -337,8 +337,8 @@ def _add(choice: dict[str, Any], place: _Place, text: str) -> None:
     into[place[-1]] = text
 
 
-def _frame(event: Mapping[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(event) + b"\n\n"
+def _frame(event: Mapping[str, Any], prefix: bytes = b"") -> bytes:
+    return prefix + b"data: " + msgspec.json.encode(event) + b"\n\n"
 
 
 # The events of a provider's own Responses stream: deltas that grow, and events that repeat what has grown.
@@ -413,20 +413,16 @@ class ResponsesStream:
         if "sequence_number" in fields:
             fields["sequence_number"] = _raw(self._number + self._added)
         self._added += 1
-        return _responses_stream_frame(growing.prefix, fields)
+        return _frame(fields, growing.prefix)
 
     def _sent(self, event: bytes, prefix: bytes, fields: dict[str, Raw], restored: dict[str, Raw]) -> bytes:
         if self._added and "sequence_number" in fields:
-            return _responses_stream_frame(prefix, {**restored, "sequence_number": _raw(self._number + self._added)})
-        return event if restored is fields else _responses_stream_frame(prefix, restored)
+            return _frame({**restored, "sequence_number": _raw(self._number + self._added)}, prefix)
+        return event if restored is fields else _frame(restored, prefix)
 
 
 def _place(stem: str, fields: dict[str, Raw]) -> tuple[object, ...]:
     return (stem, *(bytes(fields.get(name, _ABSENT)) for name in _PLACE))
-
-
-def _responses_stream_frame(prefix: bytes, fields: dict[str, Raw]) -> bytes:
-    return prefix + b"data: " + msgspec.json.encode(fields) + b"\n\n"
 
 
 def _raw(value: object) -> Raw:

@@ -1,8 +1,8 @@
 """What the changed decisions would have cost: calibrated, doubly robust, with intervals and what can't be known."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
@@ -88,18 +88,12 @@ def factors(part: Part) -> Vector:
 def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
     """One a route, and of all together."""
     weights = _resampled(part.rows["bucket"])
-    drawn = [_effect(part, changes, weights, route) for route in range(len(part.routes))]
+    drawn = [_route_effect(part, changes, weights, route) for route in range(len(part.routes))]
     routes = [effect for effect, _ in drawn]
-    cost, passes, refusals = np.sum([draws for _, draws in drawn], axis=0) if drawn else np.zeros((3, RESAMPLES))
-    total = Effect(
-        route=ALL,
-        requests=len(part.rows),
-        changed=len(part.changed),
-        spent=int(part.rows["spent"].sum()),
-        cost=_change(sum(each.cost.value for each in routes), cost),
-        passes=_change(sum(each.passes.value for each in routes), passes),
-        refused=int((part.rows["before"] == REFUSED).sum()),
-        refusals=_change(sum(each.refusals.value for each in routes), refusals),
+    draws = np.sum([draws for _, draws in drawn], axis=0) if drawn else np.zeros((3, RESAMPLES))
+    values = [sum(each[place].value for each in map(_changes, routes)) for place in range(3)]
+    total = _effect(
+        *(part, np.ones(len(part.rows), np.bool_), ALL, values, draws),
         corrected=any(each.corrected for each in routes),
         sample=sum(each.sample for each in routes),
         passes_corrected=any(each.passes_corrected for each in routes),
@@ -107,12 +101,35 @@ def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
     return routes, total
 
 
+def _changes(effect: Effect) -> tuple[Change, Change, Change]:
+    return effect.cost, effect.passes, effect.refusals
+
+
+def _effect(
+    part: Part, mine: NDArray[np.bool_], route: str, values: Sequence[float], draws: Vector, **corrections: Any
+) -> Effect:
+    """Of the rows that are `mine`; `values`, `draws` [3, resamples]: changes of cost, passes and refusals."""
+    rows = part.rows[mine]
+    cost, passes, refusals = map(_change, values, draws)
+    return Effect(
+        route=route,
+        requests=len(rows),
+        changed=int(mine[part.changed["row"]].sum()),
+        spent=int(rows["spent"].sum()),
+        cost=cost,
+        passes=passes,
+        refused=int((rows["before"] == REFUSED).sum()),
+        refusals=refusals,
+        **corrections,
+    )
+
+
 def sample(weight: Vector) -> float:
     """Effective size."""
     return float(weight.sum() ** 2 / (weight**2).sum()) if len(weight) else 0.0
 
 
-def _effect(part: Part, changes: Differences, weights: Vector, route: int) -> tuple[Effect, Vector]:
+def _route_effect(part: Part, changes: Differences, weights: Vector, route: int) -> tuple[Effect, Vector]:
     """And the resamples [3, resamples] of its changes: cost, passes, refusals."""
     mine = part.rows["route"] == route
     trials = part.trials[part.trials["route"] == route]
@@ -122,16 +139,12 @@ def _effect(part: Part, changes: Differences, weights: Vector, route: int) -> tu
     corrected, passes_corrected = size >= LEAST_SAMPLE, size_scored >= LEAST_SAMPLE
     every = np.ones((1, weights.shape[1]))
     values, draws = (_estimates(each, sums, corrected, passes_corrected) for each in (every, weights))
-    rows = part.rows[mine]
-    effect = Effect(
-        route=part.routes[route],
-        requests=len(rows),
-        changed=int(mine[part.changed["row"]].sum()),
-        spent=int(rows["spent"].sum()),
-        cost=_change(values[0][0], draws[0]),
-        passes=_change(values[1][0], draws[1]),
-        refused=int((rows["before"] == REFUSED).sum()),
-        refusals=_change(values[2][0], draws[2]),
+    effect = _effect(
+        part,
+        mine,
+        part.routes[route],
+        values[:, 0].tolist(),
+        draws,
         corrected=bool(corrected and sums.supported.any()),
         sample=size,
         passes_corrected=bool(passes_corrected and sums.supported.any()),
@@ -190,7 +203,8 @@ def _change(value: float, draws: Vector) -> Change:
 
 
 def shifted(part: Part, changes: Differences, most: int) -> tuple[tuple[Shift, ...], tuple[ChangedDecision, ...]]:
-    """Who begins or ceases to be served comes first; then by what is at stake: money, and what failures cost."""
+    """Alike ones by money. Of single ones, those that begin or cease to be served come first; then by what is at stake:
+    money, and what failures cost."""
     changed = part.changed
     if not len(changed):
         return (), ()
@@ -210,10 +224,10 @@ def shifted(part: Part, changes: Differences, most: int) -> tuple[tuple[Shift, .
     )
     moves, size = changed["move"], len(part.moves)
     counts = np.bincount(moves, minlength=size)
-    sums = [np.bincount(moves, each, size) for each in (cost, passes, weight, turned.astype(np.float64))]
+    sums = [np.bincount(moves, each, size) for each in (cost, passes, weight)]
     shifts = (
         Shift(part.moves[row], int(counts[row]), float(sums[0][row]), float(sums[1][row]))
-        for row in np.lexsort((np.arange(size), -sums[2], sums[3] == 0))
+        for row in np.lexsort((np.arange(size), -sums[2], -np.abs(sums[0])))
         if counts[row]
     )
     return tuple(shifts), decisions

@@ -105,23 +105,21 @@ class Part(Struct, frozen=True, kw_only=True):
 def joined(parts: Sequence[Part]) -> Part:
     """In the order of the parts, which is that of time."""
     routes, targets, moves, accounts = Labels[str](), Labels[str](), Labels[Move](), Labels[Account]()
-    rows, changed, trials, charges = ([np.zeros(0, kind)] for kind in (ROW, MOVE, TRIAL, CHARGE))
+    kinds = {"rows": ROW, "changed": MOVE, "trials": TRIAL, "charges": CHARGE}
+    lines = {name: [np.zeros(0, kind)] for name, kind in kinds.items()}
     seen: dict[str, Seen] = {}
     first = 0
     for part in parts:
         route, target, move = _places(routes, part.routes), _places(targets, part.targets), _places(moves, part.moves)
-        rows.append(_moved(part.rows, route=route))
-        changed.append(_moved(part.changed, first, move=move, to=target, then=target))
-        trials.append(_moved(part.trials, route=route, to=target))
-        charges.append(_moved(part.charges, first, account=_places(accounts, part.accounts)))
+        lines["rows"].append(_moved(part.rows, route=route))
+        lines["changed"].append(_moved(part.changed, first, move=move, to=target, then=target))
+        lines["trials"].append(_moved(part.trials, route=route, to=target))
+        lines["charges"].append(_moved(part.charges, first, account=_places(accounts, part.accounts)))
         first += len(part.rows)
         for name, counts in part.seen.items():
             seen[name] = seen.get(name, Seen()).plus(counts)
     return Part(
-        rows=np.concatenate(rows),
-        changed=np.concatenate(changed),
-        trials=np.concatenate(trials),
-        charges=np.concatenate(charges),
+        **{name: np.concatenate(some) for name, some in lines.items()},
         routes=routes.labels,
         targets=targets.labels,
         moves=moves.labels,

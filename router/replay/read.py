@@ -16,7 +16,19 @@ from router.estimate.estimate import per_choice
 from router.ledger.query import Row
 from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, Seen
 from router.replay.part import REFUSED as PART_REFUSED
-from router.replay.sides import REFUSED, Choice, NewDecision, Policies, Side, Stored, alike, same, stored, trial
+from router.replay.sides import (
+    REFUSED,
+    Choice,
+    NewDecision,
+    Policies,
+    Side,
+    Stored,
+    alike,
+    repriced,
+    same,
+    stored,
+    trial,
+)
 from router.types.account import Account, Unit
 from router.types.decision import Dropped, Hedge, Plan, Vector, Vote, Weighed
 from router.types.request import Caller
@@ -137,6 +149,7 @@ class Reader:
         self._compared, self._new = compared, compared.new
         self._callers, self._wanted, self._scores = callers, wanted, scores
         self._same: dict[tuple[int, str], bool] = {}
+        self._terms: dict[tuple[int, str], bool] = {}
         self._routes, self._targets = Labels[str](), Labels[str]()
         self._moves, self._accounts = Labels[Move](), Labels[Account]()
         self._read = 0
@@ -197,8 +210,10 @@ class Reader:
         self._line(record, decided if changed else None)
         if changed and decided is not None:
             self._change(record, old, decided)
-        elif self._limited:
-            self._charge(record, record.row.route, tuple(each.target for each in record.document.considered))
+        else:
+            self._unknown["repriced"] += self._repriced(record, old)
+            if self._limited:
+                self._charge(record, record.row.route, tuple(each.target for each in record.document.considered))
         self._compare(record, old)
 
     def _alike(self, old: Side, record: Stored) -> bool:
@@ -207,6 +222,18 @@ class Reader:
         if key not in self._same:
             self._same[key] = alike(old, self._new, key[1])
         return self._same[key]
+
+    def _repriced(self, record: Stored, old: Side | None) -> bool:
+        """The new policy has another model or price behind the target that it stays with; without the old policy the
+        decision tells the model."""
+        name = record.choice.target
+        target, before = self._new.config.targets.get(name), old.config.targets.get(name) if old else None
+        if target is None or before is None:
+            model = next((each.model for each in record.document.considered if each.target == name), "")
+            return target is not None and bool(model) and model != target.model.id
+        if (id(old), name) not in self._terms:
+            self._terms[id(old), name] = repriced(before, target)
+        return self._terms[id(old), name]
 
     def _learned(self, record: Stored, old: Side | None, decided: NewDecision) -> bool:
         """Its own policy would decide so too by now: that is no merit of the new one, which would still let it be."""

@@ -1,11 +1,13 @@
 """The report of a replay. Money in nano-USD, passes and refusals in requests; a change is new less old."""
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct, structs
 
 from router.replay.part import Move
-from router.report.report import Column, Report, Row, columns, usd
+from router.report.charts import dollars
+from router.report.report import Report, Row, made, usd
 
 # What a replay found. Money in nano-USD, passes and refusals in requests; a change is new less old.
 
@@ -96,7 +98,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
     routes: tuple[Effect, ...]
     total: Effect
     shifts: tuple[Shift, ...]
-    """The most consequential first, like `decisions`."""
+    """Those of the most money first."""
     decisions: tuple[ChangedDecision, ...]
     egress: tuple[Egress, ...]
     unknown: tuple[Unknown, ...]
@@ -106,51 +108,54 @@ class Replayed(Struct, frozen=True, kw_only=True):
 # A replay as a report: one row a route, and below it what changes, where data goes, and what can't be known.
 
 NAME = "replay"
-_COLUMNS = columns(
-    "route:label requests:count changed:count spent_usd change_usd low_usd high_usd change_share:share",
-    "passes:count passes_low:count passes_high:count refused:count refusals:count refusals_low:count?",
-    "refusals_high:count? cost_is experiments:count?",
-)
-_MOVED = "route:label before after why"
-_SHIFTS = columns(_MOVED, "requests:count change_usd passes:count")
-_DECISIONS = columns("request:request time:time", _MOVED, "change_usd passes:count")
-_EGRESS = columns("class:label target entity jurisdiction region redacted before:count after:count change:count")
-_UNKNOWN = columns("what requests:count text")
-_CALIBRATED = columns("target answers:count observed_by_expected:factor")
 NO_TARGET = "(refused)"
-_NOTE = (
-    "A change is what the new policy would have cost, passed and refused, less what the old one did; the interval is"
-    " 95 % of what other requests of that kind might have shown. Decisions that stay cost what they did cost, exactly."
-    " The cost of a new choice is expected, times what answers of that target cost compared with what was expected of"
-    " them; cost_is: observed (nothing changes), expected, or corrected by experiments that asked the new choice."
-    " passes are right answers, by what is known of the targets today."
-)
 
 
 def as_report(replayed: Replayed) -> Report:
     """Every list that has something in it is a table below."""
-    decisions = tuple((row.id, row.at_ms, *_moved(row.move), usd(row.cost), row.passes) for row in replayed.decisions)
-    shifts = tuple((*_moved(row.move), row.requests, usd(row.cost), row.passes) for row in replayed.shifts)
-    below: tuple[tuple[str, str, tuple[Column, ...], tuple[Row, ...]], ...] = (
-        ("changes", "What changes", _SHIFTS, shifts),
-        ("decisions", "Decisions that change, the most consequential first", _DECISIONS, decisions),
-        ("egress", "Where classes go", _EGRESS, tuple(map(_egress, replayed.egress))),
-        ("calibration", "What targets cost, compared with what was expected", _CALIBRATED, replayed.calibrated),
-        ("unknown", "What can't be known", _UNKNOWN, tuple(map(structs.astuple, replayed.unknown))),
-    )
-    return Report(
-        name=NAME,
-        title=f"Replay under policy {replayed.policy}",
-        columns=_COLUMNS,
-        rows=tuple(map(_row, replayed.routes)),
+    below: Mapping[str, Iterable[Row]] = {
+        "changes": ((*_moved(row.move), row.requests, usd(row.cost), row.passes) for row in replayed.shifts),
+        "decisions": ((row.id, row.at_ms, *_moved(row.move), usd(row.cost), row.passes) for row in replayed.decisions),
+        "egress": map(_egress, replayed.egress),
+        "calibration": replayed.calibrated,
+        "unknown": map(structs.astuple, replayed.unknown),
+    }
+    tables = [made(f"{NAME}/{name}", rows) for name, rows in below.items()]
+    return made(
+        NAME,
+        map(_row, replayed.routes),
+        title=f"{verdict(replayed)} (replay under policy {replayed.policy})",
         totals=("total", *_row(replayed.total)[1:]),
-        note=_NOTE,
         since_ms=replayed.since_ms,
         until_ms=replayed.until_ms,
-        below=tuple(
-            Report(name=name, title=title, columns=names, rows=rows) for name, title, names, rows in below if rows
-        ),
+        below=tuple(table for table in tables if table.rows),
     )
+
+
+LEAST_PASSES = 0.05
+"""Right answers that are told from none."""
+
+
+def verdict(replayed: Replayed) -> str:
+    """In one sentence: "$1.52 dearer and 13.8 fewer right answers: no"."""
+    total, terms = replayed.total, any(row.code == "repriced" for row in replayed.unknown)
+    besides = "; another price or model behind a target is not looked at where decisions stay" if terms else ""
+    if not total.changed:
+        return f"Nothing changes{besides}"
+    cost, passes = round(total.cost.value), total.passes.value if abs(total.passes.value) >= LEAST_PASSES else 0.0
+    parts = [f"{dollars(abs(cost))} {'dearer' if cost > 0 else 'cheaper'}" if cost else "as dear"]
+    parts += [f"{abs(passes):,.1f} {'more' if passes > 0 else 'fewer'} right answers" if passes else "as often right"]
+    if refused := round(total.refusals.value):
+        parts.append(f"{abs(refused):,} {'more' if refused > 0 else 'fewer'} refused")
+    return f"{', '.join(parts[:-1])} and {parts[-1]}: {_judged(total, cost, passes)}{besides}"
+
+
+def _judged(total: Effect, cost: int, passes: float) -> str:
+    if all(change.low < 0 < change.high for change in (total.cost, total.passes)):
+        return "by chance it may be either"
+    if cost and passes and (cost > 0) == (passes > 0):
+        return f"{dollars(abs(round(cost / passes)))} for each right answer {'more' if passes > 0 else 'given up'}"
+    return "no" if cost > 0 or passes < 0 else "yes"
 
 
 def _row(effect: Effect) -> Row:

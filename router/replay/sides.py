@@ -50,6 +50,7 @@ class _Seen(Struct, gc=False):
 
 class ConsideredTarget(Struct, gc=False):
     target: str
+    model: str = ""
     redacted: bool = False
 
 
@@ -152,7 +153,7 @@ def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str
 
 # Experiments of the past as trials of another policy.
 
-_CHOSEN, _PAIRED = ("chosen", "kept"), "first"
+_CHOSEN, _PAIRED = ("chosen", "kept", "nearest"), "first"
 _OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued")
 
 
@@ -230,10 +231,13 @@ class Ahead:
         self._next = list(readings)
         self._at = {id(reading): at for at, reading in enumerate(self._next)}
 
-    def expect(self, seen: Classification, at: Index) -> Expected:
+    def better(self, at: int, effort: str) -> float:
+        return self._beliefs.better(at, effort)
+
+    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> Expected:
         row = self._at.get(id(seen.reading)) if seen.reading is not None else None
-        if row is None or seen.template in self._beliefs.templates:
-            return self._beliefs.expect(seen, at)
+        if row is None or better is not None or seen.template in self._beliefs.templates:
+            return self._beliefs.expect(seen, at, better)
         if self._next:
             self._expected = self._beliefs.expect_each(np.array([reading.traits for reading in self._next], np.float64))
             self._next = []
@@ -378,6 +382,11 @@ def same(before: Target | None, after: Target | None) -> bool:
     if before is None or after is None:
         return before is after
     return before is after or _bare(before) == _bare(after)
+
+
+def repriced(before: Target, after: Target) -> bool:
+    """Another model, or another price, behind the same name."""
+    return _bare(before).model != _bare(after).model
 
 
 def alike(old: Side, new: Side, model: str) -> bool:

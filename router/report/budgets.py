@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.budget.budget import Budget, KeyLimit, Rolling
 from router.budget.loops import Kind as Loop
@@ -14,7 +14,7 @@ from router.ledger.facts.query import Label, Query, Where, add
 from router.ledger.incident import EXHAUSTED
 from router.ledger.rollups import sums
 from router.report.query import Source
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, plots
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, cells, columns, declared, made, plots
 from router.report.statistics import LOOK_BACK_HOURS, Profile
 from router.types.account import Account, Balance, BudgetStore, Child, Unit
 from router.types.price import usd_from_nano
@@ -25,12 +25,6 @@ _REFUSED = "budget_exceeded"
 """`requests.error`; with status 200 it began to answer, and was stopped."""
 _BY = ("route", "state", "status", "error")
 _MEASURES = ("requests", "lowered_requests", "overruns", "request_held", "cost")
-_REFUSED_NOTE = (
-    "Refused: answered with budget_exceeded; stopped: cut where the budget ended; lowered: made smaller until it"
-    " fitted; overruns: charged more than was held. Over-reservation: held, of what settled requests cost. Held is what"
-    " a request asked its budgets to keep, the worst case also where none binds it. Rows don't name the budget that"
-    " refused: its answer does, and the first refusal in a window is an incident."
-)
 _TRIPS = """
     SELECT kind, scope, COUNT(*), MIN(at_ms), MAX(at_ms) FROM incidents
     WHERE at_ms >= ? AND at_ms < ? GROUP BY kind, scope ORDER BY COUNT(*) DESC, kind, scope
@@ -48,32 +42,18 @@ def _refused(source: Source) -> Report:
         line = (requests, refused - stopped, stopped, lowered, overruns, held * settled, cost * settled)
         add(routes, None if route is None else str(route), line)
     names = sorted(routes, key=lambda name: (name is None, name or ""))
-    return Report(
-        name="refused",
-        title="Refusals and holds by route",
-        columns=columns(
-            "route:label requests:count refused:count stopped:count lowered:count overruns:count held_usd cost_usd",
-            "over_reservation:factor",
-        ),
-        rows=tuple(_refused_row(route, routes[route]) for route in names),
-        totals=_refused_row("total", list(map(sum, zip(*routes.values(), strict=True)))) if routes else None,
-        note=_REFUSED_NOTE,
+    total = [sum(amounts) for amounts in zip(*routes.values(), strict=True)]
+    return made(
+        "refused",
+        ((route, *cells("refused", routes[route])) for route in names),
+        ["route"],
+        totals=("total", *cells("refused", total)) if routes else None,
     )
-
-
-def _refused_row(route: str | None, sums: Sequence[int]) -> Row:
-    *counts, held, cost = sums
-    return (route, *counts, usd_from_nano(held), usd_from_nano(cost), held / cost if cost else None)
 
 
 def _trips(source: Source) -> Report:
     lines = source.connection.execute(_TRIPS, source.asked.bounds).fetchall()
-    return Report(
-        name="loops",
-        title="Loops that were stopped",
-        columns=columns("loop:label scope trips:count first:time last:time"),
-        rows=tuple(tuple(line) for line in lines if line[0] in set(Loop)),
-    )
+    return made("loops", (tuple(line) for line in lines if line[0] in set(Loop)))
 
 
 # How every pot of every budget stands: the same numbers for HTTP, the command line and the dashboard.
@@ -180,22 +160,6 @@ def _values(budget: Budget, group: Mapping[str, Label]) -> Iterable[str]:
 
 # What is left in each pot of each budget, how long that will last, and what was refused for the lack of it.
 
-_COLUMNS = columns(
-    "id parent? scope value binds window unit limit:amount policy_limit:amount? spent:amount held:amount",
-    "remaining:amount soft? resets_at:time expires_at:time?",
-)
-_NOTE = (
-    "Held is kept back for requests in progress and for budgets that were split off. A budget whose pots are all full"
-    " stands here once."
-)
-_AHEAD = columns("forecast:amount? forecast_low:amount? forecast_high:amount? lasts_until:time? refused_since:time?")
-_AHEAD_NOTE = (
-    "Forecast: of what will have been spent when the window ends, if nothing were refused: what is spent, and for each"
-    " hour to come the mean of alike hours of the last four weeks (of the same weekday after two weeks of history, of"
-    " any day after two days), with the interval in which it ends four times of five. Lasts until: when the limit would"
-    " be reached so, where that is before the window ends. Rolling windows, sessions and budgets that were split off"
-    " have no forecast."
-)
 _UNANSWERED = "The store of the budgets does not answer: what is spent and left is not known."
 LONGEST_MS = 366 * 86_400_000
 """How far ahead a limit that never resets is looked for."""
@@ -220,18 +184,18 @@ async def budgets(store: BudgetStore, declared: Sequence[Budget], now_ms: int) -
     """
     standings = tuple(await measured(store, await every(store, declared, now_ms)))
     rows = tuple(map(_row, standings))
-    return Pots(name="budgets", title="Budgets", columns=_COLUMNS, rows=rows, note=_NOTE, standings=standings)
+    return Pots(**structs.asdict(made("budgets", rows)), standings=standings)
 
 
 def report(source: Source) -> Report:
     pots, ahead = source.pots, _Ahead(source)
     rows, standings = (pots.rows, pots.standings) if isinstance(pots, Pots) else ((), ())
-    return Report(
-        name="budgets",
-        title="Budgets",
-        columns=(*_COLUMNS, *_AHEAD),
-        rows=tuple((*row, *ahead.of(standing)) for row, standing in zip(rows, standings, strict=True)),
-        note=f"{_NOTE} {_AHEAD_NOTE}" if isinstance(pots, Pots) else _UNANSWERED,
+    notes = declared()["budgets"].note, declared()["budgets-ahead"].note
+    return made(
+        "budgets",
+        ((*row, *ahead.of(standing)) for row, standing in zip(rows, standings, strict=True)),
+        columns=(*columns("budgets"), *columns("budgets-ahead")),
+        note=" ".join(notes) if isinstance(pots, Pots) else _UNANSWERED,
         below=(_refused(source), _trips(source)),
         plots=_plots(standings),
     )
@@ -247,7 +211,7 @@ class _Ahead:
         self._refused: dict[str, int] = dict(source.connection.execute(_SINCE, (EXHAUSTED,)).fetchall())
 
     def of(self, standing: Standing) -> Row:
-        """In the order of `_AHEAD`."""
+        """In the order of `budgets-ahead`."""
         account, spent = standing.pot.account, standing.balance.spent
         refused = self._refused.get(account.id)
         now = refused if refused is not None and refused >= account.since_ms else None

@@ -1,10 +1,10 @@
 """All reports by name, and how the question for one is read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import structs
 
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import GROUPINGS
 from router.ledger.facts.query import Expired, Label, Where
@@ -22,125 +22,50 @@ from router.report import (
     request,
     savings,
     spend,
-    thinking,
     vendors,
 )
-from router.report.judged import FINER
-from router.report.query import Definition, Question, Source, asked, named, wrong
+from router.report.query import Definition, Question, Source, asked, named
 from router.report.render import NO_LABEL
-from router.report.report import Report, columns, iso
+from router.report.report import Report, declared, iso, made
 from router.types.clock import now_ms
 from router.types.target import Target
 
-# All reports by their names. A new one is one file and one entry here: the rest (table, files, pages) is generic.
+# All reports by their names. A new one is a function here and what `reports.yaml` says of it: the rest (table,
+# files, pages) is generic.
 
-REPORTS: Mapping[str, Definition] = {
-    report.name: report
-    for report in (
-        Definition("spend", "What was spent, on what.", spend.spend, by=spend.BY, where=spend.NAMES),
-        Definition(
-            "cost-of-pass",
-            "What a right answer costs by target, task and difficulty, and which target is worth having.",
-            cost_of_pass.cost_of_pass,
-            by=FINER,
-            where=FINER,
-        ),
-        Definition(
-            "savings",
-            "What routing saved against the best, the cheapest or any other single target, and what became of quality.",
-            savings.savings,
-            by=savings.BY,
-            where=("route", "task"),
-            takes_baseline=True,
-        ),
-        Definition(
-            "price-reversal",
-            "Models that are cheaper by list price and were dearer in fact, and how much of that is thinking.",
-            price_reversal.price_reversal,
-            where=("model", "task", "difficulty"),
-        ),
-        Definition(
-            "thinking",
-            "Where thinking goes: tokens and money, what capped it, and what it was for nothing.",
-            thinking.thinking,
-            by=thinking.BY,
-            where=thinking.BY,
-        ),
-        Definition(
-            "budgets",
-            "Limit, spent, held, left and a forecast of each budget; refusals, over-reservation, loop trips.",
-            budgets.report,
-            needs_pots=True,
-        ),
-        Definition(
-            "egress",
-            "Where requests of each class went, and whether the policy of their time allowed it.",
-            egress.egress,
-            where=("class", "target", "region", "policy"),
-        ),
-        Definition(
-            "reliability",
-            "Errors, fallbacks, latency and our own overhead, by target.",
-            reliability.reliability,
-            where=("target",),
-        ),
-        Definition(
-            "vendors",
-            "Concentration by legal entity and jurisdiction, and what is left if one vanishes.",
-            vendors.vendors,
-            where=("route", "class"),
-        ),
-        Definition(
-            "local-vs-api",
-            "Break-even of the local engines at the measured load.",
-            local_vs_api.local_vs_api,
-            where=("route", "class"),
-        ),
-        Definition(
-            "engines",
-            "Hours, tokens, energy and measured price of each local engine, and its price's history.",
-            engines.local_engines,
-            by=("engine", "day"),
-        ),
-        Definition(
-            "request",
-            "Everything known of one request: attempts, decision, every candidate's estimate, charges, outcomes.",
-            request.whole_request,
-            needs_subject=True,
-            timeless=True,
-        ),
-        Definition(
-            "session",
-            "One session: its requests in order, whom they asked, what they cost.",
-            request.whole_session,
-            needs_subject=True,
-        ),
-        Definition("incidents", "What the loop breaker and the region check stopped.", incidents.incidents),
-        Definition("audit", "Who changed keys, limits and charges, and when.", incidents.audit),
-    )
+_MAKE: Mapping[str, Callable[[Source], Report]] = {
+    "spend": spend.spend,
+    "cost-of-pass": cost_of_pass.cost_of_pass,
+    "savings": savings.savings,
+    "price-reversal": price_reversal.price_reversal,
+    "thinking": spend.thinking,
+    "budgets": budgets.report,
+    "egress": egress.egress,
+    "reliability": reliability.reliability,
+    "vendors": vendors.vendors,
+    "local-vs-api": local_vs_api.local_vs_api,
+    "engines": engines.local_engines,
+    "request": request.whole_request,
+    "session": request.whole_session,
+    "incidents": incidents.incidents,
+    "audit": incidents.audit,
 }
-
-
-# The list of all reports, itself a report.
-
+REPORTS: Mapping[str, Definition] = {
+    name: Definition(name=name, make=make, **structs.asdict(declared()[name])) for name, make in _MAKE.items()
+}
 NAME = "list"
+"""Of the list of all reports, itself a report."""
 
 
 def contents() -> Report:
-    rows = [
+    rows = (
         (
             *(report.name, report.summary, ", ".join(report.by) or None, ", ".join(report.where) or None),
             "subject" if report.needs_subject else "baseline" if report.takes_baseline else None,
         )
         for report in REPORTS.values()
-    ]
-    return Report(
-        name=NAME,
-        title="Reports",
-        columns=columns("name summary by where takes?"),
-        rows=tuple(rows),
-        note="Every report takes since, until and zone as well.",
     )
+    return made(NAME, rows)
 
 
 # `where` as people write it, with the labels that the ledger has.
@@ -160,12 +85,12 @@ def _filter(definition: Definition, source: Source, text: str) -> Where:
     inverted = dimension.endswith("!")
     dimension = dimension.removesuffix("!").strip()
     if not equals or not dimension:
-        raise wrong("where", f"where: '{text[:40]}' is no filter. Write target=a,b or target!=a; (none) for none.")
+        raise invalid("where", f"where: '{text[:40]}' is no filter. Write target=a,b or target!=a; (none) for none.")
     if dimension not in definition.where:
         can = named(definition.where) if definition.where else "It has no filters: leave where out."
-        raise wrong("where", f"{definition.name} can't be filtered by '{dimension[:40]}'. {can}")
+        raise invalid("where", f"{definition.name} can't be filtered by '{dimension[:40]}'. {can}")
     if "\0" in labels:
-        raise wrong("where", "where: a NUL is in no label.")
+        raise invalid("where", "where: a NUL is in no label.")
     wanted = frozenset(None if label.strip() == NO_LABEL else label.strip() for label in labels.split(","))
     if dimension == "tag":
         return Where("tags", _having(source, wanted), inverted)
@@ -204,7 +129,7 @@ def _check(dimension: str, wanted: frozenset[str | None], known: list[str]) -> N
     if unknown and known:
         rest = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
         listed = ", ".join(known[:_LISTED]) + rest
-        raise wrong("where", f"where: there is no {dimension} '{unknown[0][:40]}'. Known: {listed}.")
+        raise invalid("where", f"where: there is no {dimension} '{unknown[0][:40]}'. Known: {listed}.")
 
 
 # A report by its name, read from the ledger. The connection can't write, so a report never locks the gateway.
@@ -256,7 +181,7 @@ def answer(
         about = structs.replace(about, where=filters(report, source, question.where))
         made = report.make(structs.replace(source, asked=about))
     except Expired as gone:
-        raise wrong("since", _gone(report, gone)) from None
+        raise invalid("since", _gone(report, gone)) from None
     if not report.timeless and made.since_ms is None and made.until_ms is None:
         made = structs.replace(made, since_ms=about.since_ms, until_ms=about.until_ms)
     if made.rows or made.below:

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import ROUND_HALF_EVEN, Context
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -80,9 +81,7 @@ TONES = 8
 """Colours that the style sheet tells apart."""
 
 
-class LegendEntry(Struct, frozen=True):
-    """A line of the legend."""
-
+class LegendEntry(NamedTuple):
     tone: int
     text: str
 
@@ -95,108 +94,49 @@ class Tick(Struct, frozen=True):
     wide: bool = False
 
 
-class Bar(Struct, frozen=True):
-    """Lies from `x`, `width` long; what it stands for lies between `low` and `high`, where that is known."""
+class Item(Struct, frozen=True, kw_only=True):
+    """A bar, a column or a dot: what it stands for lies between `low` and `high`, where that is known."""
 
-    label: str
-    text: str
     title: str
     x: float
-    width: float
+    y: float = 0
+    width: float = 0
+    height: float = 0
     tone: int = 0
     low: float | None = None
     high: float | None = None
+    label: str = ""
+    text: str = ""
 
 
-class Bars(Struct, frozen=True):
-    """`zero`: where the bars begin."""
-
-    zero: float
-    bars: tuple[Bar, ...]
-    legend: tuple[LegendEntry, ...] = ()
-
-
-class DayColumn(Struct, frozen=True):
-    x: float
-    width: float
-    y: float
-    height: float
-    title: str
-    tone: int = 0
-
-
-class Whisker(Struct, frozen=True):
-    x: float
-    low: float
-    high: float
-
-
-class Days(Struct, frozen=True):
-    """`left`: pixels that the ticks' texts need."""
-
-    height: float
-    left: float
-    zero: float
-    ticks: tuple[Tick, ...]
-    labels: tuple[Tick, ...]
-    columns: tuple[DayColumn, ...]
-    whiskers: tuple[Whisker, ...] = ()
-    legend: tuple[LegendEntry, ...] = ()
-
-
-class Dot(Struct, frozen=True):
-    """`number` stands beside its name in the list below the chart."""
-
-    number: int
-    x: float
-    y: float
-    title: str
-    label: str
-    text: str
-    tone: int = 0
-    low: float | None = None
-    high: float | None = None
-
-
-class ChartLine(Struct, frozen=True):
-    x: float
-    y: float
-    to_x: float
-    to_y: float
-    tone: int = 0
-
-
-class Points(Struct, frozen=True):
-    height: float
-    left: float
-    floor: float
-    across: tuple[Tick, ...]
-    up: tuple[Tick, ...]
-    dots: tuple[Dot, ...]
-    lines: tuple[ChartLine, ...]
-    x_title: str
-    legend: tuple[LegendEntry, ...] = ()
-
-
-class Drawing(Struct, frozen=True):
-    """`shape` says which of the three the `body` is; `unit` is said beside the title."""
+class Drawing(Struct, frozen=True, kw_only=True):
+    """`unit` is said beside the title; `zero`: where bars and columns begin, the foot of points; `left`: pixels that
+    the texts of the upright axis need; `lines`: x, y, to x, to y."""
 
     title: str
     unit: str
     shape: str
-    body: Bars | Days | Points
+    items: tuple[Item, ...]
+    legend: tuple[LegendEntry, ...]
+    zero: float
+    height: float = 0
+    left: float = 0
+    up: tuple[Tick, ...] = ()
+    across: tuple[Tick, ...] = ()
+    lines: tuple[tuple[float, float, float, float], ...] = ()
+    x_title: str = ""
 
 
 # Numbers as a chart says them: in short, with their unit.
 
 _DIGITS = 3
 """Significant digits of a shortened number below one."""
-_SHORT = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
-"""From this on a count is shortened; "k" from ten thousand."""
+_SHORT = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+"""From this on a count is shortened."""
 
 
 def said(value: float, kind: Kind) -> str:
-    """To be read at a glance: $1,234.50, $0.0123, 12.5 %, 1.2 s, 1.40 ×, 12.3k. Money comes in nano-USD."""
+    """To be read at a glance: $1,234.50, $0.0123, 12.5 %, 1.2 s, 1.40 ×, 12.3 k. Money comes in nano-USD."""
     if kind in (Kind.USD, Kind.AMOUNT):
         return dollars(round(value))
     if kind is Kind.SHARE:
@@ -229,7 +169,7 @@ def dollars(nano: int) -> str:
 def counted(value: float) -> str:
     for size, letter in _SHORT:
         if abs(value) >= size:
-            return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
+            return f"{value / size:.3g} {letter}"
     return f"{value:,.3g}" if value % 1 else f"{value:,.0f}"
 
 
@@ -295,31 +235,33 @@ def ends(mark: Mark, place: Place) -> tuple[float | None, float | None]:
     return None if mark.low is None else place(mark.low), None if mark.high is None else place(mark.high)
 
 
-def upright(scale: Axis, unit: Kind, place: Place) -> tuple[tuple[Tick, ...], float]:
+def upright(scale: Axis, unit: Kind, place: Place) -> dict[str, Any]:
     """The ticks of an upright axis, and the pixels that their texts need left of it."""
     ticks = tuple(Tick(place(value), said(value, unit)) for value in scale.ticks)
-    return ticks, round(_LETTER_PX * max(len(tick.text) for tick in ticks) + 10, 1)
+    return {"up": ticks, "left": round(_LETTER_PX * max(len(tick.text) for tick in ticks) + 10, 1)}
 
 
 # Lying bars, one a label, from zero.
 
 
-def bars(plot: Plot) -> Bars:
-    scale, colours = linear(reach(plot.marks), plot.unit), tones(plot.marks)
-    place = across(scale)
+def bars(plot: Plot, colours: Tones) -> dict[str, Any]:
+    place = across(linear(reach(plot.marks), plot.unit))
     zero = place(0)
 
-    def bar(mark: Mark) -> Bar:
+    def bar(mark: Mark) -> Item:
         end, (low, high) = place(mark.value), ends(mark, place)
-        text = said(mark.value, plot.unit) + interval(mark, plot.unit)
-        return Bar(
-            *(mark.label or NO_LABEL, text, title(mark, plot.unit), min(zero, end), round(abs(end - zero), 3)),
+        return Item(
+            label=mark.label or NO_LABEL,
+            text=said(mark.value, plot.unit) + interval(mark, plot.unit),
+            title=title(mark, plot.unit),
+            x=min(zero, end),
+            width=round(abs(end - zero), 3),
             tone=colours.get(mark.series, 0),
             low=low,
             high=high,
         )
 
-    return Bars(zero=zero, bars=tuple(map(bar, plot.marks)), legend=legend(colours))
+    return {"zero": zero, "items": tuple(map(bar, plot.marks))}
 
 
 # Upright columns in the order given, from zero; the series of a label stand on each other, losses hang below.
@@ -332,41 +274,31 @@ _GAP = 0.14
 """Of a column's room, on either side."""
 
 
-def days(plot: Plot) -> Days:
+def days(plot: Plot, colours: Tones) -> dict[str, Any]:
     labels = list(dict.fromkeys(mark.label for mark in plot.marks))
-    places, colours = {label: place for place, label in enumerate(labels)}, tones(plot.marks)
+    places = {label: place for place, label in enumerate(labels)}
     ranks, single = {series: rank for rank, series in enumerate(colours)}, len(colours) < 2
     parts = list(_stacked(sorted(plot.marks, key=lambda mark: ranks.get(mark.series, 0))))
     scale = linear([*(end for _, _, end in parts), *(reach(plot.marks) if single else ())], plot.unit)
     place, slot = above(scale, HEIGHT - FOOT, TOP), 100 / max(1, len(labels))
 
-    def column(mark: Mark, start: float, end: float) -> DayColumn:
+    def column(mark: Mark, start: float, end: float) -> Item:
         top, bottom = place(max(start, end)), place(min(start, end))
-        return DayColumn(
+        low, high = ends(mark, place) if single else (None, None)
+        return Item(
             x=round(slot * places[mark.label] + slot * _GAP, 3),
             width=round(slot * (1 - 2 * _GAP), 3),
             y=top,
             height=round(bottom - top, 2),
             title=title(mark, plot.unit),
             tone=colours.get(mark.series, 0),
+            low=low,
+            high=high,
         )
 
-    whiskers = (
-        Whisker(round(slot * (places[mark.label] + 0.5), 3), place(mark.low), place(mark.high))
-        for mark in plot.marks
-        if single and mark.low is not None and mark.high is not None
-    )
-    ticks, left = upright(scale, plot.unit, place)
-    return Days(
-        height=HEIGHT,
-        left=left,
-        zero=place(0),
-        ticks=ticks,
-        labels=_thinned(labels, slot),
-        columns=tuple(column(*part) for part in parts),
-        whiskers=tuple(whiskers),
-        legend=legend(colours),
-    )
+    items = tuple(column(*part) for part in parts)
+    upright_axis = upright(scale, plot.unit, place)
+    return {"height": HEIGHT, "zero": place(0), "across": _thinned(labels, slot), "items": items, **upright_axis}
 
 
 def _stacked(marks: Iterable[Mark]) -> Iterator[tuple[Mark, float, float]]:
@@ -401,17 +333,16 @@ _WIDE_TICK = 2
 """On a phone only every so many ticks across are named."""
 
 
-def points(plot: Plot) -> Points:
+def points(plot: Plot, colours: Tones) -> dict[str, Any]:
     """A rate's axis is all of 0 to 1."""
-    along, colours = spread([mark.x or 0.0 for mark in plot.marks], plot.x_unit), tones(plot.marks)
-    up = linear([*reach(plot.marks), *([1.0] if plot.unit is Kind.RATE else [])], plot.unit)
-    x, y = across(along), above(up, POINTS_HEIGHT - POINTS_FOOT, POINTS_TOP)
+    along = spread([mark.x or 0.0 for mark in plot.marks], plot.x_unit)
+    scale = linear([*reach(plot.marks), *([1.0] if plot.unit is Kind.RATE else [])], plot.unit)
+    floor = POINTS_HEIGHT - POINTS_FOOT
+    x, y = across(along), above(scale, floor, POINTS_TOP)
 
-    def dot(number: int, mark: Mark) -> Dot:
-        low, high = ends(mark, y)
-        at = said(mark.x or 0.0, plot.x_unit)
-        return Dot(
-            number=number,
+    def dot(mark: Mark) -> Item:
+        (low, high), at = ends(mark, y), said(mark.x or 0.0, plot.x_unit)
+        return Item(
             x=x(mark.x or 0.0),
             y=y(mark.value),
             title=f"{title(mark, plot.unit)}, {plot.x_title} {at}",
@@ -422,32 +353,26 @@ def points(plot: Plot) -> Points:
             high=high,
         )
 
-    dots = tuple(dot(number, mark) for number, mark in enumerate(plot.marks, 1))
-    ticks, left = upright(up, plot.unit, y)
-    return Points(
-        height=POINTS_HEIGHT,
-        left=left,
-        floor=POINTS_HEIGHT - POINTS_FOOT,
-        across=tuple(
-            Tick(x(value), said(value, plot.x_unit), wide=place % _WIDE_TICK > 0)
-            for place, value in enumerate(along.ticks)
-        ),
-        up=ticks,
-        dots=dots,
-        lines=tuple(_lines(plot.marks, dots)),
-        x_title=plot.x_title + (", logarithmic" if along.logarithmic else ""),
-        legend=legend(colours),
-    )
+    dots, named = tuple(map(dot, plot.marks)), enumerate(along.ticks)
+    return {
+        "height": POINTS_HEIGHT,
+        "zero": floor,
+        "across": tuple(Tick(x(at), said(at, plot.x_unit), wide=place % _WIDE_TICK > 0) for place, at in named),
+        "items": dots,
+        "lines": tuple(_lines(plot.marks, dots)),
+        "x_title": plot.x_title + (", logarithmic" if along.logarithmic else ""),
+        **upright(scale, plot.unit, y),
+    }
 
 
-def _lines(marks: Iterable[Mark], dots: Iterable[Dot]) -> Iterator[ChartLine]:
+def _lines(marks: Iterable[Mark], dots: Iterable[Item]) -> Iterator[tuple[float, float, float, float]]:
     """From each joined mark to the next one of its series, in the order given."""
-    before: dict[str, Dot] = {}
+    before: dict[str, Item] = {}
     for mark, dot in zip(marks, dots, strict=True):
         if mark.joined:
             start = before.get(mark.series)
             if start is not None:
-                yield ChartLine(start.x, start.y, dot.x, dot.y, dot.tone)
+                yield start.x, start.y, dot.x, dot.y
             before[mark.series] = dot
 
 
@@ -455,7 +380,7 @@ def _lines(marks: Iterable[Mark], dots: Iterable[Dot]) -> Iterator[ChartLine]:
 
 _UNITS = {Kind.USD: "USD", Kind.AMOUNT: "USD", Kind.RATE: "0 to 1"}
 """What ticks don't say by themselves."""
-_SHAPES: Mapping[Shape, Callable[[Plot], Bars | Days | Points]] = {
+_SHAPES: Mapping[Shape, Callable[[Plot, Tones], dict[str, Any]]] = {
     Shape.BARS: bars,
     Shape.DAYS: days,
     Shape.POINTS: points,
@@ -463,4 +388,11 @@ _SHAPES: Mapping[Shape, Callable[[Plot], Bars | Days | Points]] = {
 
 
 def draw(plot: Plot) -> Drawing:
-    return Drawing(plot.title, _UNITS.get(plot.unit, ""), plot.shape.value, _SHAPES[plot.shape](plot))
+    colours = tones(plot.marks)
+    return Drawing(
+        title=plot.title,
+        unit=_UNITS.get(plot.unit, ""),
+        shape=plot.shape.value,
+        legend=legend(colours),
+        **_SHAPES[plot.shape](plot, colours),
+    )

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from msgspec import structs
 
 from router.ledger.facts.query import Label
-from router.report.judged import CELL, FEW, FINER, CellGroup, Facts, Labels, cells, pooled, together
+from router.report.judged import CELL, FINER, CellGroup, Facts, Labels, cells, pooled, together
 from router.report.query import Source, grouped, summed
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, labels, plots, usd
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, made, plots, usd
 
 # Which target gives a right answer for the least in each cell, and what would be lost without it.
 
@@ -97,22 +97,7 @@ def _mean(parts: Sequence[tuple[int, float]]) -> float | None:
 
 # What a right answer costs, by target, task and difficulty; the frontier of that, and what each target adds to it.
 
-_COLUMNS = columns(
-    "attempts:count answers:count judged:count pass_rate:rate pass_rate_low:rate pass_rate_high:rate basis",
-    "cost_usd thinking_usd? cost_per_answer_usd cost_of_pass_usd cost_of_pass_low_usd cost_of_pass_high_usd",
-)
 _UNKNOWN = (None, None, None)
-_ADDS = columns("target:label cells:count lowest:count share:share alone:count frontier_usd without_usd adds:factor")
-_NOTE = (
-    "Cost of pass: what was spent ÷ (answers × pass rate), with attempts that gave no answer. Intervals hold 95 %."
-    f" Basis: judged by at least {FEW} answers; below that, and where nobody judged, as the decisions expected it."
-    " Targets don't get the same requests: compare them within a task and a difficulty (0, the easiest fifth, to 4)."
-)
-_ADDS_NOTE = (
-    "Cells: tasks × difficulties where the target's cost of pass is known, and where it is the lowest; share: of all"
-    " answers, in the latter. Adds: how many times more a right answer costs without it, from the best other target,"
-    " over the cells where another is known. The lowest is picked among estimates: small factors may be chance."
-)
 
 
 def cost_of_pass(source: Source) -> Report:
@@ -139,13 +124,12 @@ def _table(source: Source, by: Sequence[str], by_cell: Mapping[Labels, Facts], t
 
     total = summed(Facts, (group.facts for group in groups.values()))
     counts, money = (total.attempts, total.answers, total.judged), (usd(total.cost), usd(total.thinking_cost))
-    return Report(
-        name="cost-of-pass",
+    return made(
+        "cost-of-pass",
+        ((*names, *_row(group)) for names, group in sorted(groups.items(), key=order)),
+        by,
         title=title,
-        columns=(*labels(by), *_COLUMNS),
-        rows=tuple((*names, *_row(group)) for names, group in sorted(groups.items(), key=order)),
         totals=("total", *(None for _ in by[1:]), *counts, *_UNKNOWN, None, *money, None, *_UNKNOWN),
-        note=_NOTE,
         since_ms=source.asked.since_ms,
         until_ms=source.asked.until_ms,
     )
@@ -164,35 +148,20 @@ def _row(group: CellGroup) -> Row:
 
 def _added(by_cell: Mapping[Labels, Facts]) -> Report:
     cells = known(by_cell)
-    return Report(
-        name="frontier",
-        title="What each target adds to the frontier",
-        columns=_ADDS,
-        rows=tuple(map(_add_row, adds(cells))),
-        note=_ADDS_NOTE,
-        below=(_by_task(cells),) if len({cell.task for cell in cells}) > 1 else (),
-    )
+    below = (_by_task(cells),) if len({cell.task for cell in cells}) > 1 else ()
+    return made("frontier", map(_add_row, adds(cells)), below=below)
 
 
 def _by_task(cells: Sequence[TaskCell]) -> Report:
     """Targets on the frontier only: elsewhere they add nothing."""
-    tasks = grouped((_text(cell.task) or "", cell) for cell in cells)
-    rows = tuple((task, *_add_row(target)) for task in sorted(tasks) for target in adds(tasks[task]) if target.lowest)
-    return Report(
-        name="frontier-by-task",
-        title="What each target adds, by task",
-        columns=(*labels(["task"]), *_ADDS),
-        rows=rows,
-    )
+    tasks = grouped((str(cell.task or ""), cell) for cell in cells)
+    rows = ((task, *_add_row(target)) for task in sorted(tasks) for target in adds(tasks[task]) if target.lowest)
+    return made("frontier-by-task", rows)
 
 
 def _add_row(part: Adds) -> Row:
     numbers = part.cells, part.lowest, part.share, part.alone
-    return _text(part.target), *numbers, usd(part.frontier), usd(part.without), part.factor
-
-
-def _text(label: Label) -> str | None:
-    return None if label is None else str(label)
+    return part.target, *numbers, usd(part.frontier), usd(part.without), part.factor
 
 
 def _plots(by_cell: Mapping[Labels, Facts]) -> tuple[Plot, ...]:

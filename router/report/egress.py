@@ -13,7 +13,7 @@ from router.ledger.facts import attempts
 from router.ledger.facts.query import Label, Where, add
 from router.ledger.rows import documents
 from router.report.query import Source
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, plots
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, made, plots
 from router.types.target import Target
 
 # Rows of attempts judged again: by the policy that was in force for each, with the rule that stood at the door.
@@ -234,12 +234,7 @@ _OF_REQUESTS = frozenset({"class", "policy"})
 """Filters that hold for all of a request or for nothing of it."""
 _EXPIRED = "they went about the time when evidence expired, and their rows are gone"
 _MOST_BARS = 20
-_COLUMNS = columns(
-    "class:label sent_as target entity jurisdiction region region_is redacted requests:count attempts:count",
-    "refused:count? input_tokens:count output_tokens:count incidents:count? unchecked:count? violations:count?",
-)
-_COUNTS_FROM = next(number for number, column in enumerate(_COLUMNS) if column.kind is Kind.COUNT)
-_VIOLATIONS = columns("request:request attempt:count time:time class:label sent_as target rule")
+_COUNTS_FROM = next(number for number, column in enumerate(columns("egress")) if column.kind is Kind.COUNT)
 
 
 class _Group(Struct, frozen=True):
@@ -267,11 +262,9 @@ def egress(source: Source) -> Report:
     ]
     rows.sort(key=lambda row: tuple(str(value or "") for value in row[:_COUNTS_FROM]))
     violations = sum(group.found.violations for group in groups)
-    return Report(
-        name="egress",
-        title="Egress",
-        columns=_COLUMNS,
-        rows=tuple(rows),
+    return made(
+        "egress",
+        rows,
         totals=_totals(source, rows),
         note=" ".join(_notes(source, groups, violations)),
         sound=not violations,
@@ -332,13 +325,13 @@ def _counts(group: _Group) -> list[int | None]:
 def _totals(source: Source, rows: list[Row]) -> Row:
     """A request that went to several places counts once. How many requests is not known where a filter takes single
     attempts."""
-    places = list(zip(*rows, strict=True))[_COUNTS_FROM:] if rows else [()] * (len(_COLUMNS) - _COUNTS_FROM)
+    places = list(zip(*rows, strict=True))[_COUNTS_FROM:] if rows else [()] * (len(columns("egress")) - _COUNTS_FROM)
     _, tried, refused, *rest = [sum(value for value in place if isinstance(value, int)) for place in places]
     requests = None
     if {condition.dimension for condition in source.asked.where} <= _OF_REQUESTS:
         sent_requests = source.sums(attempts.TABLE, (), ("sent_requests",))
         requests = refused + sum(count for (count,) in sent_requests.values())
-    return ("total", *(None for _ in _COLUMNS[1:_COUNTS_FROM]), requests, tried, refused, *rest)
+    return ("total", *(None for _ in range(1, _COUNTS_FROM)), requests, tried, refused, *rest)
 
 
 def _notes(source: Source, groups: list[_Group], violations: int) -> Iterator[str]:
@@ -368,7 +361,7 @@ def _listed(listed: list[Row], violations: int) -> tuple[Report, ...]:
         return ()
     shown = tuple(sorted(listed[:MOST], key=lambda row: (str(row[0]), str(row[1]))))
     note = f"{len(shown):,} of {violations:,}." if violations > len(shown) else ""
-    return (Report(name="violations", title="Violations", columns=_VIOLATIONS, rows=shown, note=note),)
+    return (made("violations", shown, note=note),)
 
 
 def _plots(rows: list[Row]) -> tuple[Plot, ...]:

@@ -9,28 +9,11 @@ from msgspec import Struct, structs
 from router.ledger import engines
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.report.query import Source, grouped
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, columns, day, iso, labels, plots, usd
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, day, iso, made, plots, usd
 from router.types.price import MEASURED, EngineHour, EnginePrice, Price, added
 
 MOST_PRICES = 1_000
 _MJ_PER_WH = 3_600_000
-_COLUMNS = columns(
-    "up_s:count busy_s:count idle_share:share busy_usd idle_usd charged_usd charged_share:share",
-    "input_uncached:count cache_read:count output:count concurrency:factor read_per_s:count written_per_s:count",
-    "input_per_m_usd cache_read_per_m_usd output_per_m_usd full_input_per_m_usd full_output_per_m_usd",
-    "list_input_per_m_usd list_output_per_m_usd energy_j:count energy_wh_per_m:count energy rejected:count?",
-    "preempted:count? restarts:count?",
-)
-_PRICES = columns(
-    "since:time engine:label version input_per_m_usd cache_read_per_m_usd output_per_m_usd counted hourly_usd",
-    "idle_share:share gateway:label",
-)
-_NOTE = (
-    "Whole clock hours. Busy: at least one request was running; idle is the rest of the time that it was up. Charged:"
-    " to requests of these hours at its targets; its share is of the busy hours' price, or of all hours' where those"
-    " are counted. Prices per million tokens: the last that were measured; full: with idle hours. Energy: of the site,"
-    " by the GPUs' meters (measured) or the spec's watts while busy (declared)."
-)
 
 
 class _Seen(Struct, frozen=True):
@@ -57,15 +40,13 @@ def local_engines(source: Source) -> Report:
     until = None if until is None else -(-until // HOUR_MS) * HOUR_MS
     source = structs.replace(source, asked=structs.replace(source.asked, since_ms=since, until_ms=until))
     prices = engines.history(source.connection, *source.asked.bounds, MOST_PRICES)
-    return Report(
-        name="engines",
-        title="Local engines",
-        columns=(*labels(by), *_COLUMNS),
-        rows=tuple(map(_row, _seen(source, by, prices))),
-        note=_NOTE,
+    return made(
+        "engines",
+        map(_row, _seen(source, by, prices)),
+        by,
         since_ms=since,
         until_ms=until,
-        below=(_prices(prices),) if prices else (),
+        below=(made("prices", map(_price_row, prices)),) if prices else (),
         plots=_plots(prices),
     )
 
@@ -165,16 +146,6 @@ def _energy(did: EngineHour) -> tuple[Value, ...]:
         return None, None, "absent"
     tokens = did.uncached_tokens + did.cached_tokens + did.output_tokens
     return round(known / 1000), round(known / _MJ_PER_WH * 1_000_000 / tokens) if tokens else None, source
-
-
-def _prices(prices: Sequence[EnginePrice]) -> Report:
-    return Report(
-        name="prices",
-        title="Measured prices",
-        columns=_PRICES,
-        rows=tuple(map(_price_row, prices)),
-        note=f"Per million tokens, the newest {MOST_PRICES:,}. A request pays the one by which it was decided.",
-    )
 
 
 def _price_row(price: EnginePrice) -> Row:

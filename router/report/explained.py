@@ -1,47 +1,64 @@
 """A decision as tables for people."""
 
-from functools import partial
+from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Column, Table
 from rich.text import Text
 
 from router.decide.explain import Examined, encode, reason
-from router.types.decision import Stakes
+from router.report.render import table as drawn
+from router.report.report import Row, made
+from router.types.decision import Stakes, Weighed
 from router.types.price import usd_about, usd_text
-from router.types.request import Path
+from router.types.request import Finding, Path
 
 MOST_FINDINGS = 100
 """Shown; the causes count all."""
-_table = partial(Table, title_justify="left")
-_number = partial(Column, justify="right", no_wrap=True)
 
 
 def table(examined: Examined) -> RenderableType:
+    return Group(*_parts(examined))
+
+
+def _parts(examined: Examined) -> Iterator[RenderableType]:
     seen = examined.classification
     others = ", ".join(name for name in seen.classes if name != seen.data_class)
     classes = f"class {seen.data_class}{f' (and {others})' if others else ''}"
-    head = Text(
+    yield Text(
         f"route {examined.route} ({examined.strategy}), {classes}, task {seen.task}, difficulty {seen.difficulty:.2f}\n"
         f"\n{reason(encode(examined))}"
     )
-    causes = _table("class", "because of", Column("times", justify="right"), title="why it has its classes")
-    for cause in seen.causes:
-        causes.add_row(Text(cause.data_class), Text(cause.by), str(cause.count))
-    dropped = _table("target", "reason", "detail", title="not allowed or not able")
-    for row in examined.dropped:
-        dropped.add_row(row.target, row.reason, row.detail)
-    queues = [Text(f"{'spilled' if row.spilled else 'queue'}: {row.told()}") for row in examined.queued]
-    parts: tuple[RenderableType, ...] = (
-        causes,
-        *([_findings(examined)] if examined.findings else []),
-        *([_unasked(examined)] if examined.possible else []),
-        *([Group(*map(Text, _at_stake(examined.stakes)), _weighed(examined))] if examined.weighed else []),
-        *queues,
-        _considered(examined),
-        *([dropped] if examined.dropped else []),
+    yield from _table("causes", ((cause.data_class, cause.by, cause.count) for cause in seen.causes))
+    more = len(examined.findings) - MOST_FINDINGS
+    rest = [(f"and {more} more", "", "", "")] if more > 0 else []
+    yield from _table("findings", (*map(_finding, examined.findings[:MOST_FINDINGS]), *rest))
+    if examined.possible:
+        possible = ", ".join(sorted({finding.data_class for finding in examined.possible}))
+        yield Text(
+            f"{len(examined.possible)} of them only possibly so ({possible}): nobody can be asked for a second opinion"
+            " here, so they count as found"
+        )
+    if examined.weighed and (limits := _limits(examined.stakes)):
+        yield Text(f"at stake: {', '.join(limits)}")
+    yield from _table("weighed", map(_weighed, examined.weighed))
+    yield from (Text(f"{'spilled' if row.spilled else 'queue'}: {row.told()}") for row in examined.queued)
+    considered = (
+        (
+            f"{step.target} ({step.model}{f' at effort {step.effort}' if step.effort else ''})",
+            "placeholders" if step.redacted else "all of it",
+            *(bytes(step.cost_usd).decode(), bytes(step.hold_usd).decode()),
+            *map(str, (step.input_tokens, step.output_tokens, step.max_output)),
+        )
+        for step in examined.considered
     )
-    return Group(head, *parts)
+    yield from _table("considered", considered)
+    yield from _table("dropped", ((row.target, row.reason, row.detail) for row in examined.dropped))
+
+
+def _table(name: str, rows: Iterable[Row]) -> Iterator[RenderableType]:
+    report = made(f"explain/{name}", rows)
+    if report.rows:
+        yield drawn(report)
 
 
 def where(path: Path) -> str:
@@ -50,56 +67,24 @@ def where(path: Path) -> str:
     return "".join(parts).removeprefix(".") or "the body"
 
 
-def _findings(examined: Examined) -> Table:
+def _finding(finding: Finding) -> Row:
     """Where, never what."""
-    rows = _table("detector", "class", "where", _number("characters"), "", title="what was found")
-    for finding in examined.findings[:MOST_FINDINGS]:
-        place = (Text(where(finding.path)), f"{finding.start}–{finding.end}", "" if finding.exact else "hidden")
-        rows.add_row(Text(finding.detector), Text(finding.data_class), *place)
-    left = len(examined.findings) - MOST_FINDINGS
-    if left > 0:
-        rows.add_row(f"and {left} more", "", "", "", "")
-    return rows
+    characters = f"{finding.start}–{finding.end}{'' if finding.exact else ' hidden'}"
+    return finding.detector, finding.data_class, where(finding.path), characters
 
 
-def _unasked(examined: Examined) -> Text:
-    classes = ", ".join(sorted({finding.data_class for finding in examined.possible}))
-    return Text(
-        f"{len(examined.possible)} of them only possibly so ({classes}): nobody can be asked for a second opinion here,"
-        " so they count as found"
-    )
-
-
-def _weighed(examined: Examined) -> Table:
+def _weighed(row: Weighed) -> Row:
     """p with its standard deviation, cost with the middle 80 % of what it may be, time to the first byte and in all."""
-    numbers = map(_number, ("p", "expected $", "10–90 %", "seconds", "value $"))
-    target, why = Column("target", overflow="fold"), Column("why", no_wrap=True)
-    rows = _table(target, *numbers, why, title="what was expected of each")
-    for row in examined.weighed:
-        spread = f"{usd_about(row.cost_nano_p10, 2)}–{usd_about(row.cost_nano_p90, 2)}"
-        times = f"{row.first_ms / 1000:.1f} / {row.total_ms / 1000:.1f}"
-        money = (usd_about(row.cost_nano), spread, times, usd_about(row.value_nano))
-        rows.add_row(Text(row.target), f"{row.p:.2f} ± {row.p_sd:.2f}", *money, row.why)
-    return rows
+    spread = f"{usd_about(row.cost_nano_p10, 2)}–{usd_about(row.cost_nano_p90, 2)}"
+    times = f"{row.first_ms / 1000:.1f} / {row.total_ms / 1000:.1f}"
+    money = (usd_about(row.cost_nano), spread, times, usd_about(row.value_nano))
+    return row.target, f"{row.p:.2f} ± {row.p_sd:.2f}", *money, row.why
 
 
-def _at_stake(stakes: Stakes) -> list[str]:
-    limits = [
+def _limits(stakes: Stakes) -> list[str]:
+    return [
         *([f"a failure costs ${usd_text(stakes.failure_nano)}"] if stakes.failure_nano is not None else []),
         *([f"pass rate at least {stakes.min_pass_rate:g}"] if stakes.min_pass_rate is not None else []),
         *([f"at most ${usd_text(stakes.max_nano)}"] if stakes.max_nano is not None else []),
         *([f"within {stakes.deadline_ms / 1000:g} s"] if stakes.deadline_ms is not None else []),
     ]
-    return [f"at stake: {', '.join(limits)}"] if limits else []
-
-
-def _considered(examined: Examined) -> Table:
-    numbers = map(_number, ("expected $", "at most $", "tokens in", "out", "out at most"))
-    rows = _table(Column("target", overflow="fold"), "sees", *numbers, title="would be asked, in this order")
-    for step in examined.considered:
-        money = (bytes(step.cost_usd).decode(), bytes(step.hold_usd).decode())
-        tokens = map(str, (step.input_tokens, step.output_tokens, step.max_output))
-        effort = f" at effort {step.effort}" if step.effort else ""
-        sees = "placeholders" if step.redacted else "all of it"
-        rows.add_row(f"{step.target} ({step.model}{effort})", sees, *money, *tokens)
-    return rows

@@ -8,27 +8,13 @@ from msgspec import Struct
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Where
 from router.ledger.rows import documents
-from router.report.egress import Places
+from router.report.egress import RESTING, Places
 from router.report.engines import totals
 from router.report.query import Source, grouped
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, plots, usd
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, declared, made, plots, usd
 from router.report.vendors import Instead, cells, instead
 
 _MEASURES = ("requests", "input_tokens", "output_tokens")
-_COLUMNS = columns(
-    "target:label requests:count tokens:count hours:count busy_hours:count tokens_per_busy_hour:count",
-    "tokens_in_best_hour:count hourly_usd machine_usd idle_usd comparable:count api_usd",
-    "break_even_requests_per_hour:count break_even_tokens_per_hour:count load:share cheaper",
-)
-_NOTE = (
-    "Hours: of the window, until now. Busy: clock hours in which it was asked anything. Machine: its hourly price for"
-    " all hours, busy or not; where its engine is metered, for those in which that was up (idle: and did nothing),"
-    " shared by its targets as their tokens are. API: what was expected of the cheapest remote candidates for the"
-    " requests that it was the first choice for (comparable: those that had one); so it is an estimate, not an invoice."
-    " Load is of the break-even: at 100 % both cost the same."
-)
-_RESTING = frozenset({"circuit_open"})
-"""Outcomes of attempts of which nothing was sent."""
 
 
 class _Compared(Struct, frozen=True):
@@ -79,14 +65,8 @@ class _Compared(Struct, frozen=True):
 
 def local_vs_api(source: Source) -> Report:
     targets = _compared(source)
-    return Report(
-        name="local-vs-api",
-        title="Local engines against the cheapest API",
-        columns=_COLUMNS,
-        rows=tuple(map(_row, targets)),
-        note=" ".join((_NOTE, *_unknown(targets))),
-        plots=_plots(targets),
-    )
+    note = " ".join((declared()["local-vs-api"].note, *_unknown(targets)))
+    return made("local-vs-api", map(_row, targets), note=note, plots=_plots(targets))
 
 
 def _compared(source: Source) -> list[_Compared]:
@@ -95,7 +75,7 @@ def _compared(source: Source) -> list[_Compared]:
     seen = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
     names = sorted(name for name in seen | set(source.targets) if places.now(name).local)
     requests, by_hour = Counter[str](), {name: dict[int, int]() for name in names}
-    asked = (Where("target", frozenset(names)), Where("outcome", _RESTING, inverted=True))
+    asked = (Where("target", frozenset(names)), Where("outcome", frozenset({RESTING}), inverted=True))
     for (target, hour), (count, *tokens) in source.sums(TABLE, ("target", "hour"), _MEASURES, *asked).items():
         requests[str(target)] += count
         by_hour[str(target)][int(hour or 0)] = sum(tokens)

@@ -1,7 +1,7 @@
 """The overview of the dashboard."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -45,9 +45,7 @@ class Gauge(Struct, frozen=True):
 
 def gauges(budgets: Report) -> tuple[Gauge, ...]:
     """Of the report of that name; the fullest first."""
-    names = [column.name for column in budgets.columns]
-    unsorted = [_gauge(dict(zip(names, row, strict=True))) for row in budgets.rows]
-    return tuple(sorted(unsorted, key=lambda gauge: -(gauge.used_percent + gauge.reserved_percent)))
+    return tuple(sorted(map(_gauge, _named(budgets)), key=lambda gauge: -(gauge.used_percent + gauge.reserved_percent)))
 
 
 def _gauge(row: dict[str, Value]) -> Gauge:
@@ -117,18 +115,6 @@ class Period(NamedTuple):
         return self.output_reasoning / self.split_output if self.split_output else None
 
 
-class Saved(Struct, frozen=True):
-    """Against one target for all requests: how much, between what, and how often answers are right here and there."""
-
-    target: str
-    amount: Decimal
-    low: Decimal | None
-    high: Decimal | None
-    share: float | None
-    pass_rate: float | None
-    other_pass_rate: float | None
-
-
 class Overview(Struct, frozen=True, kw_only=True):
     today: Period
     week: Period
@@ -141,8 +127,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     """None: unknown, as the store of the budgets does not answer."""
     answers: CellGroup
     """What is known of the week's answers: how many are right, and what a right one costs."""
-    saved: Saved | None
-    """In the week. None: nothing to compare with."""
+    saved: Mapping[str, Any] | None
+    """In the week, against the target that is right most often: as a row of savings. None: nothing to compare with."""
     incidents: Report
     """Of the week."""
 
@@ -164,18 +150,14 @@ def overview(connection: Connection, targets: Mapping[str, Target], pots: Report
         by_target=_by_target(by_hour, week),
         gauges=None if pots is None else gauges(pots),
         answers=together(cells(short), lambda labels: ()).get((), pooled(())),
-        saved=_saved(savings.savings(short)),
+        saved=next(_named(savings.savings(short)), None),
         incidents=incidents(short),
     )
 
 
-def _saved(report: Report) -> Saved | None:
-    """Against the first baseline, which is the one that is right most often."""
-    if not report.rows:
-        return None
-    row: dict[str, Any] = dict(zip((column.name for column in report.columns), report.rows[0], strict=True))
-    amounts = (row["saved_usd"], row["saved_low_usd"], row["saved_high_usd"])
-    return Saved(_name(row["target"]), *amounts, row["saved_share"], row["pass_rate"], row["baseline_pass_rate"])
+def _named(report: Report) -> Iterator[dict[str, Any]]:
+    names = [column.name for column in report.columns]
+    return (dict(zip(names, row, strict=True)) for row in report.rows)
 
 
 def _since(by_hour: Sums, since_ms: int) -> Period:

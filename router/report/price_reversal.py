@@ -12,9 +12,9 @@ from typing import NamedTuple
 from router.ledger.facts import attempts
 from router.report.judged import CLIENTS, SPENT, Facts, Labels
 from router.report.query import Source
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, plots, usd
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, declared, made, plots, usd
+from router.report.spend import silent
 from router.report.statistics import Estimate, quotient, weighted
-from router.report.thinking import silent
 from router.types.target import Target
 
 LEAST = 5
@@ -22,15 +22,6 @@ LEAST = 5
 _MOST_BARS = 12
 _ABOUT = ("task", "difficulty")
 _TOKENS = ("input_tokens", "output_tokens", "counted")
-_COLUMNS = columns(
-    "model:label than:label answers:count list_usd than_list_usd cost_usd than_cost_usd dearer:factor",
-    "dearer_low:factor dearer_high:factor without_thinking:factor thinking_part:share",
-)
-_NOTE = (
-    "Model is cheaper by its list price (USD per million tokens, input and output as both used them) and dearer by what"
-    " an answer cost in fact, on the same mix of tasks and difficulties, of which both answered some."
-    " Without thinking: by how much it would be dearer then, below 1 cheaper; thinking part: of the difference."
-)
 _NO_PRICES = "The policy in force has no list prices to compare with."
 
 
@@ -70,14 +61,12 @@ def price_reversal(source: Source) -> Report:
     reversals.sort(key=lambda pair: (-(pair.dearer.value if pair.dearer else inf), pair.model, pair.than))
     note = (
         f"{len(reversals)} of the {len(pairs)} pairs of models that can be compared.",
-        _NOTE,
+        declared()["price-reversal"].note,
         f"Left out, with several prices: {', '.join(left_out)}." if left_out else "",
     )
-    return Report(
-        name="price-reversal",
-        title="Cheaper by list price, dearer in fact",
-        columns=_COLUMNS,
-        rows=tuple(map(_row, reversals)),
+    return made(
+        "price-reversal",
+        map(_row, reversals),
         note=" ".join(filter(None, note)) if prices else _NO_PRICES,
         plots=_plots(reversals[:_MOST_BARS]),
     )

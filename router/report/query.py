@@ -9,12 +9,12 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from msgspec import Struct, structs
 
-from router.errors import ClientError
+from router.errors import invalid
 from router.ledger.facts import passes
 from router.ledger.facts.query import Query, Sums, Where
 from router.ledger.rollups import sums
 from router.ledger.rows import EVER_MS, Connection
-from router.report.report import Report, moment
+from router.report.report import Declared, Report, moment
 from router.types.target import Target
 
 # What a report is made from, and what every report tells of itself.
@@ -90,24 +90,11 @@ class Source(Struct, frozen=True, kw_only=True):
         )
 
 
-class Definition(Struct, frozen=True):
-    """One report: what it is called, what may be asked of it, and the pure function that makes it."""
+class Definition(Declared, frozen=True, kw_only=True):
+    """One report: what is declared of it, and the pure function that makes it."""
 
     name: str
-    summary: str
-    """One line for help and navigation."""
     make: Callable[[Source], Report]
-    by: tuple[str, ...] = ()
-    """What it can be grouped by; empty: it has its own groups only."""
-    where: tuple[str, ...] = ()
-    """What it can be filtered by."""
-    needs_subject: bool = False
-    """It is about one request or session, which must be named."""
-    takes_baseline: bool = False
-    timeless: bool = False
-    """It does not say which window it was asked for."""
-    needs_pots: bool = False
-    """It can't be made while the store of the budgets does not answer; others leave that store alone."""
 
 
 # A question as people write it, in words, turned into what a report is asked.
@@ -132,13 +119,24 @@ def asked(definition: Definition, question: Question, now_ms: int) -> Asked:
 
     Raises `ClientError`: 400 with the `param` that makes no sense.
     """
-    zone = zone_of(question.zone)
+    name, zone, subject = definition.name, zone_of(question.zone), question.subject
     since_ms, until_ms = moment("since", question.since, now_ms, zone), moment("until", question.until, now_ms, zone)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-        raise wrong("since", f"since ({question.since}) is not before until ({question.until}).")
-    by = _by(definition, tuple(dict.fromkeys(name.strip() for name in question.by.split(",") if question.by)))
+        raise invalid("since", f"since ({question.since}) is not before until ({question.until}).")
+    by = tuple(dict.fromkeys(text.strip() for text in question.by.split(",") if question.by))
+    if by and not definition.by:
+        raise invalid("by", f"{name} has groups of its own: leave by out.")
+    unknown = next((group for group in by if group not in definition.by), None)
+    if unknown is not None:
+        raise invalid("by", f"{name} can't be grouped by '{unknown[:40]}'. {named(definition.by)}")
     if question.baseline and not definition.takes_baseline:
-        raise wrong("baseline", f"{definition.name} compares with no baseline: leave it out.")
+        raise invalid("baseline", f"{name} compares with no baseline: leave it out.")
+    if subject and not definition.needs_subject:
+        raise invalid("subject", f"{name} is about no single request or session: leave '{subject[:40]}' out.")
+    if "\0" in subject:
+        raise invalid("subject", "subject: a NUL is in no id.")
+    if definition.needs_subject and not subject:
+        raise invalid("subject", f"{name} is about one: say which, by its id.")
     return Asked(
         by=by,
         since_ms=since_ms,
@@ -146,7 +144,7 @@ def asked(definition: Definition, question: Question, now_ms: int) -> Asked:
         zone=zone,
         now_ms=now_ms,
         baseline=question.baseline,
-        subject=_subject(definition, question.subject),
+        subject=subject,
     )
 
 
@@ -160,31 +158,9 @@ def zone_of(name: str) -> tzinfo:
     folded = {zone.casefold(): zone for zone in known}
     near = [folded[zone] for zone in get_close_matches(name.casefold(), folded, n=3)]
     meant = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise wrong("zone", f"zone: '{name[:40]}' is no time zone.{meant} Send an IANA name such as Europe/Berlin or UTC.")
-
-
-def wrong(param: str, message: str) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
+    remedy = f"{meant} Send an IANA name such as Europe/Berlin or UTC."
+    raise invalid("zone", f"zone: '{name[:40]}' is no time zone.{remedy}")
 
 
 def named(known: Collection[str]) -> str:
     return f"Known: {', '.join(known)}." if known else "There is none."
-
-
-def _by(definition: Definition, names: tuple[str, ...]) -> tuple[str, ...]:
-    if names and not definition.by:
-        raise wrong("by", f"{definition.name} has groups of its own: leave by out.")
-    unknown = next((name for name in names if name not in definition.by), None)
-    if unknown is not None:
-        raise wrong("by", f"{definition.name} can't be grouped by '{unknown[:40]}'. {named(definition.by)}")
-    return names
-
-
-def _subject(definition: Definition, subject: str) -> str:
-    if subject and not definition.needs_subject:
-        raise wrong("subject", f"{definition.name} is about no single request or session: leave '{subject[:40]}' out.")
-    if "\0" in subject:
-        raise wrong("subject", "subject: a NUL is in no id.")
-    if definition.needs_subject and not subject:
-        raise wrong("subject", f"{definition.name} is about one: say which, by its id.")
-    return subject

@@ -1,36 +1,26 @@
 """How often each target failed, what stood in for it, how long it took, and how long we did."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import msgspec
 from msgspec import Struct, field
 
+from router.ledger import rows
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
 from router.ledger.facts.query import Label, Where
+from router.ledger.rows import Kept
+from router.report.egress import RESTING
 from router.report.query import Source
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, columns, plots
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, made, plots
 from router.report.statistics import percentile, wilson
 from router.types.attempt import ErrorKind
 
 OK = "ok"
-RESTING: str = ErrorKind.CIRCUIT_OPEN
 GIVEN_UP = frozenset({"client_gone", "outrun"})
 """Outcomes that say nothing about a target: its answer was not waited for to the end."""
 REFUSED = frozenset({ErrorKind.CONTEXT_LENGTH, ErrorKind.CONTENT_FILTER, ErrorKind.BAD_REQUEST})
 """It was there, and said that it does not answer such a request."""
-_COLUMNS = columns(
-    "target:label attempts:count answered:count failed:count error_rate:share error_low:share error_high:share",
-    "refused:count? given_up:count? skipped:count? retries:count? fallbacks:count hedge:count? cascade:count?",
-    "vote:count? p50_ms p90_ms p99_ms first_p50_ms first_p90_ms first_p99_ms overhead_p50_us:count",
-    "overhead_p99_us:count",
-)
-_NOTE = (
-    "Attempts: of which anything was sent; skipped: while the target rested after failures. The error rate is failed of"
-    " all that were neither given up (the client left, or another target was quicker) nor refused (too long, filtered,"
-    " malformed); low and high: 95 % (Wilson). Fallbacks: requests that it answered after another target had failed."
-    " Times are of attempts that were answered, first bytes of streams; overhead is what a request took without any"
-    " target being waited for. Percentiles come from buckets: usually right within 12 %, never off by 25 %."
-)
 
 
 class _Seen(Struct):
@@ -69,14 +59,11 @@ class _Seen(Struct):
 def reliability(source: Source) -> Report:
     seen, every = _seen(source)
     ranked = sorted(seen.items(), key=lambda item: (-item[1].asked, item[0]))
-    return Report(
-        name="reliability",
-        title="Reliability by target",
-        columns=_COLUMNS,
-        rows=tuple(_row(name, counts) for name, counts in ranked),
+    return made(
+        "reliability",
+        (_row(name, counts) for name, counts in ranked),
         totals=_row("total", every) if ranked else None,
-        note=_NOTE,
-        below=_outcomes(ranked),
+        below=(*_outcomes(ranked), *_skipped(source)),
         plots=_plots(ranked),
     )
 
@@ -124,14 +111,61 @@ def _row(label: str, seen: _Seen) -> Row:
 
 
 def _outcomes(ranked: list[tuple[str, _Seen]]) -> tuple[Report, ...]:
-    rows = tuple(
+    wrong = tuple(
         (name, outcome, count, count / seen.asked if outcome != RESTING else None)
         for name, seen in ranked
         for outcome, count in sorted(seen.outcomes.items(), key=lambda item: (-item[1], item[0]))
         if outcome != OK and count
     )
-    names = columns("target:label outcome:label attempts:count share:share")
-    return (Report(name="outcomes", title="What went wrong", columns=names, rows=rows),) if rows else ()
+    return (made("reliability/outcomes", wrong),) if wrong else ()
+
+
+# Targets that were left out of a decision, or stood in its plan and were never asked.
+
+_LOOKED_AT = 2_000
+_LEFT_OUT = {"circuit_open": "circuit", "engine_down": "circuit", "saturated": "queue"}
+"""Reasons of decisions for targets that the policy would have allowed."""
+_SHORT = (ErrorKind.BUDGET, "budget_exceeded")
+
+
+class _Target(Struct, frozen=True):
+    target: str
+    reason: str = ""
+    spilled: bool = False
+
+
+class _Stakes(Struct, frozen=True):
+    deadline_ms: int | None = None
+
+
+class _Decided(Struct, frozen=True):
+    considered: tuple[_Target, ...] = ()
+    dropped: tuple[_Target, ...] = ()
+    queued: tuple[_Target, ...] = ()
+    stakes: _Stakes = _Stakes()
+
+
+def _skipped(source: Source) -> tuple[Report, ...]:
+    counts, (since_ms, until_ms) = Counter[tuple[str, str]](), source.asked.bounds
+    for kept in rows.newest(source.connection, _LOOKED_AT):
+        if since_ms <= kept.started_ms < until_ms and kept.decision is not None:
+            decided = msgspec.json.decode(str(kept.decision["document"]), type=_Decided)
+            counts.update(dict.fromkeys(_passed_by(kept, decided), 1))
+    holds = [where.holds for where in source.asked.where]
+    ranked = [(*names, count) for names, count in sorted(counts.items()) if all(hold(names[0]) for hold in holds)]
+    return (made("reliability/skipped", ranked),) if ranked else ()
+
+
+def _passed_by(kept: Kept, decided: _Decided) -> Iterator[tuple[str, str]]:
+    """Each target with why; its attempts are told elsewhere."""
+    yield from ((each.target, _LEFT_OUT[each.reason]) for each in decided.dropped if each.reason in _LEFT_OUT)
+    yield from ((each.target, "queue") for each in decided.queued if each.spilled)
+    planned, asked = [each.target for each in decided.considered], {attempt["target"] for attempt in kept.attempts}
+    served, why = kept.request["target"], "budget" if decided.stakes.deadline_ms is None else "deadline"
+    if kept.request["status"] == 200 and served in planned:
+        yield from ((target, why) for target in planned[: planned.index(str(served))] if target not in asked)
+    elif kept.request["error"] in _SHORT:
+        yield from ((target, "budget") for target in planned if target not in asked)
 
 
 def _plots(ranked: list[tuple[str, _Seen]]) -> tuple[Plot, ...]:

@@ -1,6 +1,6 @@
 """A report as text, HTML and CSV."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import cache
 from io import StringIO
@@ -13,17 +13,19 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from router.report.query import named, wrong
+from router.errors import invalid
+from router.report.charts import dollars, said
+from router.report.query import named
 from router.report.report import Column, Kind, Report, Row, Value, iso, shown
+from router.types.price import nano_from_usd
 
 # A report in words, and as JSON. Nothing here knows which report it is.
 
 UNKNOWN = "–"
 NO_LABEL = "(none)"
-_LEAST_PLACES = 2
-"""Decimals of an amount, unless exactness needs more."""
 NUMBERS = (Kind.COUNT, Kind.USD, Kind.AMOUNT, Kind.SHARE, Kind.RATE, Kind.FACTOR, Kind.MS)
 """Written below each other, by their last digit."""
+_DAY_S = 86_400
 _DIGITS = 6
 """Significant digits of what is no exact amount."""
 
@@ -36,15 +38,16 @@ class Written(msgspec.Struct, frozen=True):
     totals: tuple[str, ...]
 
 
-def written(report: Report) -> Written:
-    """All amounts of a column have as many decimals as the longest needs: exact, and the points below each other."""
+def written(report: Report, now_ms: int | None = None) -> Written:
+    """To be read at a glance: JSON and CSV are exact. Times of the day around `now_ms` are told from there."""
     lines = [*report.rows, *([report.totals] if report.totals else [])]
     filled = [
         (column, [line[place] for line in lines])
         for place, column in enumerate(report.columns)
         if not column.rare or any(line[place] for line in lines)
     ]
-    rows = list(zip(*(_cells(column.kind, values) for column, values in filled), strict=True))
+    cells = ([_cell(column.kind, value, now_ms) for value in values] for column, values in filled)
+    rows = list(zip(*cells, strict=True))
     totals = rows.pop() if report.totals else ()
     # A total is of all: a label that it lacks is not one that its rows lack.
     totals = tuple("" if text == NO_LABEL else text for text in totals)
@@ -79,8 +82,7 @@ def as_object(columns: Sequence[Column], row: Row) -> dict[str, object]:
 
 def words(column: Column) -> str:
     """A column's heading."""
-    name, usd, _ = column.name.partition("_usd")
-    return name.replace("_", " ") + (" $" if usd else "")
+    return column.name.removesuffix("_usd").removesuffix("_ms").replace("_", " ")
 
 
 def heading(report: Report) -> str:
@@ -109,49 +111,51 @@ def _json(kind: Kind, value: Value) -> object:
     return iso(value) if kind is Kind.TIME and isinstance(value, int) else value
 
 
-def _cells(kind: Kind, values: Sequence[Value]) -> list[str]:
-    """Amounts with as many decimals as the longest of them needs."""
-    decimals = (len(plain(value).partition(".")[2]) for value in values if isinstance(value, Decimal))
-    places = max((_LEAST_PLACES, *decimals))
-    return [f"{value:,.{places}f}" if isinstance(value, Decimal) else _cell(kind, value) for value in values]
-
-
-_WRITTEN: Mapping[Kind, Callable[[float], str]] = {
-    Kind.TIME: lambda value: iso(round(value)),
-    Kind.SHARE: lambda value: f"{100 * value:,.1f} %",
-    Kind.FACTOR: lambda value: f"{value:,.2f} ×",
-    Kind.RATE: lambda value: f"{value:.3f}",
-}
-
-
-def _cell(kind: Kind, value: str | int | float | None) -> str:
+def _cell(kind: Kind, value: Value, now_ms: int | None) -> str:
     if value is None or value == "":
         return NO_LABEL if kind is Kind.LABEL else UNKNOWN
     if isinstance(value, str):
         return shown(value)
-    if kind in _WRITTEN:
-        return _WRITTEN[kind](value)
-    return f"{rounded(value):,}" if kind in NUMBERS else str(value)
+    if isinstance(value, Decimal):
+        return dollars(nano_from_usd(value))
+    if kind is Kind.TIME:
+        return ago(round(value), now_ms)
+    if kind is Kind.RATE:
+        return f"{value:.3f}"
+    return said(value, Kind.COUNT if kind is Kind.AMOUNT else kind) if kind in NUMBERS else str(value)
+
+
+def ago(at_ms: int, now_ms: int | None) -> str:
+    """ "2 min ago", "in 5 h"; more than a day away, or without a now: the time."""
+    seconds = None if now_ms is None else (now_ms - at_ms) // 1000
+    if seconds is None or abs(seconds) >= _DAY_S:
+        return iso(at_ms)
+    size, unit = next((step for step in ((3_600, "h"), (60, "min")) if abs(seconds) >= step[0]), (1, "s"))
+    return f"{seconds // size} {unit} ago" if seconds >= 0 else f"in {-seconds // size} {unit}"
 
 
 # Which columns of a report stand beside each other where there is so much room; the others follow below.
 
 _WRAPPED = 24
 """Text may be folded to so many letters before a number has to make room."""
+_FOLDED = 10
+"""Where there is text alone, it may be folded to so many."""
 _FRAME = 3
 """Letters that each column needs beside its text."""
 
 
 def parts(text: Written, width: int) -> Iterator[list[int]]:
-    """Places of columns, part by part; the labels in front of the first number are in each. `width` is in letters."""
+    """Places of columns, part by part: all text in front of the first number at first, then its labels, or else the
+    first column. `width` is in letters."""
     numeric = [column.kind in NUMBERS for column in text.columns]
-    first = numeric.index(True) if True in numeric else len(numeric)
+    foldable = width >= len(numeric) * (_FRAME + _FOLDED)
+    first = numeric.index(True) if True in numeric else len(numeric) if foldable else 1
     labels, rest = list(range(first)), list(range(first, len(numeric)))
-    room = width - 1 - sum(_width(text, place) for place in labels)
     part: list[int] = []
     for place in rest:
-        if part and sum(_width(text, at) for at in (*part, place)) > room:
+        if part and sum(_width(text, at) for at in (*labels, *part, place)) > width - 1:
             yield labels + part
+            labels = [at for at in labels if text.columns[at].kind is Kind.LABEL] or labels[:1]
             part = []
         part.append(place)
     yield labels + part
@@ -192,12 +196,13 @@ def _template() -> Template:
 # A report as tables for the terminal, as wide as it is: columns that do not fit beside each other stand below.
 
 
-def table(report: Report) -> RenderableType:
+def table(report: Report, now_ms: int | None = None) -> RenderableType:
+    """`now_ms`: as of `written`."""
     note = (Text(shown(report.note), style="dim"),) if report.note else ()
-    return Group(_Sheet(report), *note, *map(table, report.below))
+    return Group(_Sheet(report, now_ms), *note, *(table(part, now_ms) for part in report.below))
 
 
-def as_text(report: Report, width: int = 160) -> str:
+def as_text(report: Report, width: int = 80) -> str:
     """The same without colours, for a mail or a file."""
     console = Console(file=StringIO(), width=width, color_system=None)
     console.print(table(report))
@@ -208,8 +213,8 @@ def as_text(report: Report, width: int = 160) -> str:
 class _Sheet:
     """One table of a report; the labels of its rows stand again in each part."""
 
-    def __init__(self, report: Report) -> None:
-        self._title, self._text = heading(report), written(report)
+    def __init__(self, report: Report, now_ms: int | None) -> None:
+        self._title, self._text = heading(report), written(report, now_ms)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for number, places in enumerate(parts(self._text, options.max_width)):
@@ -246,7 +251,7 @@ def as_csv(report: Report, table: str = "") -> bytes:
     """The report's first table, or the one of that name. Raises a 400 `ClientError` for a name that it lacks."""
     named_tables = {part.name: part for part in reversed(list(tables(report)))}
     if table and table not in named_tables:
-        raise wrong("table", f"{report.name} has no table '{table[:40]}'. {named(sorted(named_tables))}")
+        raise invalid("table", f"{report.name} has no table '{table[:40]}'. {named(sorted(named_tables))}")
     chosen = named_tables[table] if table else report
     lines = [[column.name for column in chosen.columns]]
     lines += [

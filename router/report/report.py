@@ -2,17 +2,21 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from enum import StrEnum
+from functools import cache
+from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.errors import ClientError
 from router.ledger.facts.attempts import HOUR_MS, QUARTER_MS
+from router.tables import table
 from router.types.price import usd_from_nano
 
 # `since` and `until` as people write them.
@@ -105,16 +109,12 @@ class Column(Struct, frozen=True):
     rare: bool = False
     """Tables for people leave it out while there is nothing in it."""
 
-
-def columns(*texts: str) -> tuple[Column, ...]:
-    """Of words such as "route:label requests:count cost_usd retries:count?": a name, its kind, ? where it is rare.
-    Without a kind a name in _usd is USD, one in _ms is ms, any other one is text."""
-    words = [(*word.removesuffix("?").partition(":"), word.endswith("?")) for text in texts for word in text.split()]
-    usual = {"_usd": Kind.USD, "_ms": Kind.MS}
-    return tuple(
-        Column(name, Kind(kind) if kind else next((usual[end] for end in usual if name.endswith(end)), Kind.TEXT), rare)
-        for name, _, kind, rare in words
-    )
+    @classmethod
+    def of(cls, word: str) -> "Column":
+        """`word`: as the columns of `reports.yaml`."""
+        name, _, kind = word.removesuffix("?").partition(":")
+        usual = Kind.USD if name.endswith("_usd") else Kind.MS if name.endswith("_ms") else Kind.TEXT
+        return cls(name, Kind(kind) if kind else usual, word.endswith("?"))
 
 
 def labels(names: Iterable[str]) -> tuple[Column, ...]:
@@ -200,6 +200,101 @@ class Report(Struct, frozen=True, kw_only=True):
     def total(self, name: str) -> Value:
         """Raises KeyError for a name that this report lacks, and for every name where it has no totals."""
         return dict(zip((column.name for column in self.columns), self.totals or (), strict=False))[name]
+
+
+# Reports as `reports.yaml` declares them.
+
+
+class Formula(Struct, frozen=True):
+    """A column of sums: `measure`, or `measure` ÷ `whole`. It is unknown where the measure `known` is 0."""
+
+    column: Column
+    measure: str
+    whole: str = ""
+    known: str = ""
+
+    def value(self, sums: Mapping[str, int]) -> Value:
+        """`sums`: by measure, money in nano-USD."""
+        amount, whole = sums[self.measure], sums[self.whole] if self.whole else 1
+        if not whole or (self.known and not sums[self.known]):
+            return None
+        return amount / whole if self.whole else usd(amount) if self.column.kind is Kind.USD else amount
+
+
+class Declared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A report, or a table below one, as the head of `reports.yaml` explains."""
+
+    title: str = ""
+    columns: str = ""
+    note: str = ""
+    sums: Mapping[str, str] = {}
+    legend: Mapping[str, str] = {}
+    summary: str = ""
+    """One line for help and navigation; empty of a table that is no report by itself."""
+    by: tuple[str, ...] = ()
+    """What it can be grouped by; empty: it has its own groups only."""
+    where: tuple[str, ...] = ()
+    """What it can be filtered by."""
+    needs_subject: bool = False
+    """It is about one request or session, which must be named."""
+    takes_baseline: bool = False
+    timeless: bool = False
+    """It does not say which window it was asked for."""
+    reads_policy: bool = False
+    """What it tells hangs on the policy in force."""
+    needs_pots: bool = False
+    """It can't be made while the store of the budgets does not answer; others leave that store alone."""
+
+
+@cache
+def declared() -> Mapping[str, Declared]:
+    """By name."""
+    return msgspec.convert(table("report/reports.yaml"), dict[str, Declared])
+
+
+@cache
+def columns(name: str) -> tuple[Column, ...]:
+    return tuple(map(Column.of, declared()[name].columns.split()))
+
+
+@cache
+def formulas(name: str) -> tuple[Formula, ...]:
+    """Of a report whose columns are sums."""
+
+    def formula(column: Column) -> Formula:
+        text = declared()[name].sums.get(column.name, column.name.removesuffix("_usd"))
+        amount, _, known = text.partition(" if ")
+        measure, _, whole = amount.partition(" / ")
+        return Formula(column, measure, whole, known)
+
+    return tuple(map(formula, columns(name)))
+
+
+@cache
+def measures(name: str) -> tuple[str, ...]:
+    """What `formulas` need, each once."""
+    every = ((each.measure, each.whole, each.known) for each in formulas(name))
+    return tuple(dict.fromkeys(measure for each in every for measure in each if measure))
+
+
+def cells(name: str, amounts: Iterable[int]) -> Row:
+    """`amounts`: one of each of `measures`, in their order."""
+    sums = dict(zip(measures(name), amounts, strict=True))
+    return tuple(formula.value(sums) for formula in formulas(name))
+
+
+def legend(name: str, amounts: Iterable[int]) -> list[str]:
+    """What the columns mean in which these amounts, as of `cells`, have something."""
+    sums, texts = dict(zip(measures(name), amounts, strict=True)), declared()[name].legend
+    return [texts[each.column.name] for each in formulas(name) if each.column.name in texts and sums[each.measure]]
+
+
+def made(name: str, rows: Iterable[Row], by: Iterable[str] = (), **about: Any) -> Report:
+    """The report or table of this name; `by`: columns of labels in front of those that are declared; `about`: further
+    fields of `Report`, which stand above what is declared."""
+    known = declared()[name]
+    about = {"title": known.title, "note": known.note, "columns": (*labels(by), *columns(name)), **about}
+    return Report(name=name.rpartition("/")[2], rows=tuple(rows), **about)
 
 
 # How far sums over hours may be off: a moving-block bootstrap (Künsch 1989, Annals of Statistics 17, 1217), which

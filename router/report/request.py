@@ -1,7 +1,7 @@
 """One request, one session, and lists of requests, with every attempt and charge."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -17,7 +17,7 @@ from router.ledger.query import document
 from router.ledger.rows import Connection, Kept, Line
 from router.report.budgets import Pots, amount_of
 from router.report.query import Source
-from router.report.report import Column, Kind, Report, Row, Value, columns, iso, usd
+from router.report.report import Column, Kind, Report, Row, Value, cells, columns, declared, iso, made, measures, usd
 from router.types.account import Unit
 from router.types.price import usd_from_nano, usd_text
 
@@ -27,18 +27,10 @@ _BUCKETS = (
     *("input_audio", "input_image", "input_video", "output_visible", "output_reasoning", "output_audio"),
     *("output_image", "output_video"),
 )
-COLUMNS = columns(
-    "number:count target model provider role? outcome upstream_status? finish_reason? answered passed_over?",
-    "verdict:rate? verdicts? thinking started:time first_byte_ms ms:ms input_uncached:count cache_read:count?",
-    "cache_write:count? input_audio:count? input_image:count? input_video:count? output_visible:count",
-    "output_reasoning:count output_audio:count? output_image:count? output_video:count? units? service_tier?",
-    "usage? violations? cost_usd cost_is our_price_usd? thinking_cost_usd? cache_saved_usd? price sent_as?",
-    "redacted? region? region_is?",
-)
 
 
 def tried(row: Line) -> Row:
-    """In the order of `COLUMNS`. What the provider stated otherwise than our price has both amounts."""
+    """In the order of `attempts`. What the provider stated otherwise than our price has both amounts."""
     scores = json.loads(str(row["verdicts"])) if row["verdicts"] else {}
     verdicts = (f"{name} {'–' if score is None else f'{score:g}'}" for name, score in scores.items())
     return (
@@ -64,7 +56,6 @@ def _sum(row: Line, known: str, *others: str) -> int | None:
 # The document of a decision as tables, whatever lowpass wrote it: names say what numbers are.
 
 _TITLES = {"weighed": "What was expected of each target", "considered": "What would be asked, in this order"}
-_FACTS = columns("what value")
 _RATES = ("p", "p_sd", "propensity", "difficulty", "unfamiliarity")
 _COUNTS = ("_tokens", "max_output", "count")
 
@@ -74,7 +65,7 @@ def decision(document: bytes) -> list[Report]:
     facts = dict(_flat("", json.loads(document, parse_float=Decimal)))
     lists = {name: value for name, value in facts.items() if isinstance(value, list) and not _words(value)}
     rows = tuple(_fact(name, value) for name, value in facts.items() if name not in lists)
-    plain = Report(name="decision", title="Decision", columns=_FACTS, rows=rows, note=reason(document))
+    plain = made("decision", rows, note=reason(document))
     return [plain, *(_listed(name, value) for name, value in lists.items() if value)]
 
 
@@ -142,19 +133,19 @@ def _text(value: Any) -> str | None:
 
 # Single requests: the latest ones, and what the rows of one say. Rows are found wherever they are by now.
 
-REQUESTS_COLUMNS = columns(
-    "id:request time:time route target status class input:count output:count reasoning:count? cost_usd ms:ms"
-)
+
+_ADJUSTED = "SELECT id, request_id, cost FROM adjustments WHERE request_id IN ({})"
 
 
 def latest(connection: Connection, most: int) -> Report:
     """The newest requests first."""
     newest = sorted(rows.newest(connection, most), key=lambda kept: (kept.started_ms, kept.id), reverse=True)
-    return Report(name="requests", title="Latest requests", columns=REQUESTS_COLUMNS, rows=tuple(map(line, newest)))
+    costs = _costs(connection, newest)
+    return made("requests", (line(kept, costs[kept.id]) for kept in newest))
 
 
-def line(kept: Kept) -> Row:
-    """A request as a row of `REQUESTS_COLUMNS`. `status` is the client's, an error's code, or the state of what is not
+def line(kept: Kept, cost: int | None) -> Row:
+    """A request as a row of `requests`. `status` is the client's, an error's code, or the state of what is not
     settled. Cost is what was charged, for one that was recovered after a crash too."""
     request = kept.request
     ended = request["status"] if request["state"] == "settled" else request["state"]
@@ -163,40 +154,35 @@ def line(kept: Kept) -> Row:
     return (
         *(kept.id, kept.started_ms, request["route"], request["target"] or last, _text(status), request["data_class"]),
         *(request[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens")),
-        *(usd(request["cost"]), request["total_ms"]),
+        *(usd(cost), request["total_ms"]),
     )
 
 
-def account(connection: Connection, identifier: str) -> Report | None:
-    """A request's own row as facts; None when there is no such request."""
-    kept = rows.one(connection, identifier)
-    return None if kept is None else facts_of(kept.request)
+def _costs(connection: Connection, kept: Sequence[Kept]) -> dict[str, Any]:
+    """By id, nano-USD: a correction counts at the request that it corrects, where that is among them, and not twice."""
+    costs: dict[str, Any] = {each.id: each.request["cost"] for each in kept}
+    adjusted = connection.execute(_ADJUSTED.format(rows.places(kept)), [*costs]) if kept else ()
+    for identifier, corrected, added in adjusted:
+        costs[corrected] = (costs[corrected] or 0) + added
+        costs[identifier] = None
+    return costs
 
 
-def attempts(connection: Connection, identifier: str) -> Report:
-    kept = rows.one(connection, identifier)
-    return _attempts(() if kept is None else kept.attempts)
-
-
-def _attempts(lines: Iterable[Line]) -> Report:
-    return Report(name="attempts", title="Attempts", columns=COLUMNS, rows=tuple(map(tried, lines)))
-
-
-def facts_of(request: Line) -> Report:
+def facts_of(request: Line, cost: int | None) -> Report:
+    """A request's own row, with what it costs by now."""
     facts: list[Row] = []
-    for name, value in request.items():
+    for name, value in {**request, "cost": cost}.items():
         if name in ("cost", "held") and isinstance(value, int):
             facts.append((f"{name}_usd", usd_text(value)))
         elif name in ("started_ms", "lease_until_ms") and isinstance(value, int):
             facts.append((name.removesuffix("_ms"), iso(value)))
         else:
             facts.append((name, _text(value)))
-    return Report(name="request", title="Request", columns=_FACTS, rows=tuple(facts))
+    return made("request", facts)
 
 
 # What requests booked in each account.
 
-_COLUMNS = columns("account unit window_start:time requests:count? held:amount charged:amount state")
 _UNKNOWN = "Where no unit stands it can't be told from the rows: nano-USD, or thinking tokens."
 
 
@@ -226,9 +212,8 @@ def charges(kept: Iterable[Kept], pots: Report | None = None) -> Report:
             booked.states.add(str(line["state"]))
             unit = units.get(str(account).partition("|")[0]) or _unit(record.request, line)
             booked.units |= set() if unit is None else {unit}
-    table = tuple(_booked_row(*place, places[place]) for place in sorted(places))
-    note = _UNKNOWN if any(row[1] is None for row in table) else ""
-    return Report(name="charges", title="Charges", columns=_COLUMNS, rows=table, note=note)
+    table = [_booked_row(*place, places[place]) for place in sorted(places)]
+    return made("charges", table, note=_UNKNOWN if any(row[1] is None for row in table) else "")
 
 
 def _booked_row(account: str, window: int, booked: _Booked) -> Row:
@@ -270,11 +255,11 @@ def whole_request(source: Source) -> Report:
     document = b"" if kept.decision is None else str(kept.decision["document"]).encode()
     more = (charges([kept], source.pots), _corrections(connection, identifier), _said(connection, identifier))
     below = (
-        _attempts(kept.attempts),
+        made("attempts", map(tried, kept.attempts)),
         *(decision(document) if document else ()),
         *(report for report in more if report.rows),
     )
-    return structs.replace(facts_of(kept.request), below=below)
+    return structs.replace(facts_of(kept.request, _costs(connection, [kept])[kept.id]), below=below)
 
 
 def _decided_only(connection: Connection, identifier: str) -> Report:
@@ -289,24 +274,13 @@ def _decided_only(connection: Connection, identifier: str) -> Report:
 
 def _corrections(connection: Connection, identifier: str) -> Report:
     lines = connection.execute(_CORRECTIONS, (identifier, identifier)).fetchall()
-    return Report(
-        name="corrections",
-        title="Corrections",
-        columns=columns("id:request of:request time:time actor source cause reason added_usd"),
-        rows=tuple((*line[:-1], usd(line[-1])) for line in lines),
-        note="What it costs is the sum of its own row and of these.",
-    )
+    return made("corrections", ((*line[:-1], usd(line[-1])) for line in lines))
 
 
 def _said(connection: Connection, identifier: str) -> Report:
     """Of one source and attempt the last revision counts."""
     lines = connection.execute(_SAID, (identifier,)).fetchall()
-    return Report(
-        name="outcomes",
-        title="How good it was",
-        columns=columns("time:time attempt:count target source revision:count? score:rate weight:rate decides"),
-        rows=tuple((*line, "yes" if decides else "no") for *line, decides in lines),
-    )
+    return made("outcomes", ((*line, "yes" if decides else "no") for *line, decides in lines))
 
 
 # One session: its requests in order, whom they asked, and what they cost.
@@ -314,13 +288,7 @@ def _said(connection: Connection, identifier: str) -> Report:
 MOST = 5_000
 """Requests that are listed; the sums are of all."""
 _KEYS = "SELECT id, name FROM keys"
-_SESSION_COLUMNS = (*REQUESTS_COLUMNS[:2], Column("key"), *REQUESTS_COLUMNS[2:])
-_LABELS = tuple(column for column in _SESSION_COLUMNS if column.kind not in (Kind.COUNT, Kind.USD, Kind.MS))
-_TARGET_COLUMNS = columns(
-    "target:label requests:count attempts:count input_tokens:count output_tokens:count cost_usd recovered_usd?"
-)
-_MEASURES = ("requests", "attempts", "input_tokens", "output_tokens", "cost", "recovered")
-_NOTE = "A session is a name under a key: keys that use the same name have sessions of their own."
+_LABELS = [column for column in columns("session") if column.kind not in (Kind.COUNT, Kind.USD, Kind.MS)]
 
 
 def whole_session(source: Source) -> Report:
@@ -330,17 +298,16 @@ def whole_session(source: Source) -> Report:
     if not kept:
         message = f"The ledger holds no session {source.asked.subject[:80]} in that time."
         raise ClientError(404, "not_found", message, param="subject")
-    names = dict(source.connection.execute(_KEYS).fetchall())
+    names, costs = dict(source.connection.execute(_KEYS).fetchall()), _costs(source.connection, kept[:MOST])
     bookings = charges(kept, source.pots)
     measures = ("input_tokens", "output_tokens", "reasoning_tokens", "cost")
     *tokens, cost = (sum(value for each in kept if isinstance(value := each.request[name], int)) for name in measures)
-    return Report(
-        name="session",
-        title="Session",
-        columns=_SESSION_COLUMNS,
-        rows=tuple(_session_row(each, names) for each in kept[:MOST]),
+    more = f" The first {MOST:,} of {len(kept):,} requests." if len(kept) > MOST else ""
+    return made(
+        "session",
+        (_session_row(each, costs[each.id], names) for each in kept[:MOST]),
         totals=("total", *(None for _ in _LABELS[1:]), *tokens, usd(cost), None),
-        note=_NOTE + (f" The first {MOST:,} of {len(kept):,} requests." if len(kept) > MOST else ""),
+        note=declared()["session"].note + more,
         below=(_targets(source, ours), *((bookings,) if bookings.rows else ())),
     )
 
@@ -356,14 +323,14 @@ def _requests(source: Source, ours: Where) -> list[Kept]:
     return sorted(records, key=lambda record: (record.started_ms, record.id))
 
 
-def _session_row(kept: Kept, names: Mapping[str, str]) -> Row:
-    identifier, time, *rest = line(kept)
+def _session_row(kept: Kept, cost: int | None, names: Mapping[str, str]) -> Row:
+    identifier, time, *rest = line(kept, cost)
     key = str(kept.request["key_id"])
     return (identifier, time, names.get(key, key) or None, *rest)
 
 
 def _targets(source: Source, ours: Where) -> Report:
-    sums = source.sums(TABLE, ("target",), _MEASURES, ours)
+    sums = source.sums(TABLE, ("target",), measures("targets"), ours)
     ranked = sorted(sums.items(), key=lambda item: (item[0][0] is None, -item[1][4], str(item[0][0])))
-    targets = tuple((target, *counts, usd(cost), usd(back)) for (target,), (*counts, cost, back) in ranked)
-    return Report(name="targets", title="By target", columns=_TARGET_COLUMNS, rows=targets)
+    rows = ((target, *cells("targets", each)) for (target,), each in ranked)
+    return made("targets", rows, ["target"])

@@ -8,12 +8,28 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct, structs
 
+from router.errors import invalid
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS, JUDGE
 from router.ledger.facts.query import Label, Where
 from router.report.judged import Facts, Labels, cells, pooled
-from router.report.query import Source, grouped, named, summed, wrong
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, bounds, columns, day, drawn, labels, plots, usd
+from router.report.query import Source, grouped, named, summed
+from router.report.report import (
+    Kind,
+    Mark,
+    Plot,
+    Report,
+    Row,
+    Shape,
+    bounds,
+    columns,
+    day,
+    declared,
+    drawn,
+    made,
+    plots,
+    usd,
+)
 from router.report.statistics import Estimate, weighted
 
 # What the same requests would have cost, and how often they would have been right, at one target: as the decisions
@@ -217,29 +233,14 @@ def lines(source: Source, spent: Outlay) -> Report:
         ("judges", spent.judgements, spent.judges),
         ("explored requests, part of the above", sum(n for n, _ in some), sum(actual for _, actual in some)),
     )
-    return Report(
-        name="outlay",
-        title="What it was spent on",
-        columns=columns("what number:count spent_usd share:share"),
-        rows=tuple((what, number, usd(nano), nano / spent.all if spent.all else None) for what, number, nano in parts),
+    return made(
+        "outlay",
+        ((what, number, usd(nano), nano / spent.all if spent.all else None) for what, number, nano in parts),
         totals=("all but the last line", None, usd(spent.all), 1.0 if spent.all else None),
-        note=(
-            "Passed over: answers of cascades, votes and hedges that nobody was given. Explored requests were sent"
-            " where chance said, to keep the estimates honest; they were answered all the same."
-        ),
     )
 
 
 # How often answers were right in fact, beside how often one target's are, on work of the same kinds.
-
-_QUALITY_COLUMNS = columns(
-    "against target:label answers:count pass_rate:rate pass_rate_low:rate pass_rate_high:rate baseline_pass_rate:rate",
-    "baseline_pass_rate_low:rate baseline_pass_rate_high:rate",
-)
-_QUALITY_NOTE = (
-    "As judged, of whoever answered and of the baseline, over the tasks and difficulties where the baseline was judged"
-    " often enough, by the answers that were wanted there."
-)
 
 
 def quality(source: Source, known: Sequence[Baseline]) -> tuple[Report, ...]:
@@ -249,8 +250,7 @@ def quality(source: Source, known: Sequence[Baseline]) -> tuple[Report, ...]:
     by_cell: defaultdict[Labels, dict[Label, Facts]] = defaultdict(dict)
     for (target, *about), facts in cells(source, expected=False).items():
         by_cell[tuple(about)][target] = facts
-    rows = tuple(_row(baseline, by_cell) for baseline in known)
-    return (Report(name="quality", title="Quality as judged", columns=_QUALITY_COLUMNS, rows=rows, note=_QUALITY_NOTE),)
+    return (made("quality", (_row(baseline, by_cell) for baseline in known)),)
 
 
 def _row(baseline: Baseline, by_cell: Mapping[Labels, Mapping[Label, Facts]]) -> Row:
@@ -273,26 +273,13 @@ def _cell(some: Mapping[Label, Facts], target: str) -> tuple[int, Estimate, Esti
 
 # What routing saved against single targets, net of what it costs itself, and what became of correctness.
 
-BY = ("route", "task", "day")
 _USUAL = ("route",)
 _MOST = 0.5
 """Share of the answered requests that a target could have served, to be the best or the cheapest of all."""
-_COLUMNS = columns(
-    "against target:label requests:count could_serve:share spent_usd baseline_usd saved_usd saved_low_usd",
-    "saved_high_usd saved_share:share pass_rate:rate baseline_pass_rate:rate per_pass_usd correction:factor",
-)
-_NOTE = (
-    "Baseline: what the answered requests that this one target could have served were expected to cost there, and what"
-    " all others did cost. Saved is net: answers that were passed over, judges and exploration are in what was spent."
-    " Pass rates are expected, of what was chosen and of the baseline on the same requests; per pass: what each right"
-    " answer more cost, or each one fewer saved, to be held against what a wrong one costs you."
-    f" Correction: what came out ÷ what was expected of the target, by at least {ENOUGH} requests; else 1."
-    " Intervals hold 95 % of draws of hours."
-)
 
 
 class Saving(Struct, frozen=True):
-    """One baseline in one group. `answered`: requests; `bounds`: of what was saved, judges apart, in nano-USD."""
+    """One baseline in one group. `answered`: requests; `bounds`: of what was saved, in nano-USD."""
 
     group: Labels
     baseline: Baseline
@@ -347,12 +334,12 @@ def savings(source: Source) -> Report:
     main = total
     if source.asked.by:
         main = groups if "day" in by else _bounded(source, dimensions, groups)
-    return Report(
-        name="savings",
+    return made(
+        "savings",
+        map(_savings_row, main),
+        source.asked.by,
         title="Savings" + (f" by {' and '.join(by)}" if source.asked.by else ""),
-        columns=(*labels(source.asked.by), *_COLUMNS),
-        rows=tuple(map(_savings_row, main)),
-        note=" ".join(filter(None, (*(compared.warning for compared in total), _NOTE))),
+        note=" ".join(filter(None, (*(compared.warning for compared in total), declared()["savings"].note))),
         below=(*(() if source.asked.by else (_by_route(groups),)), *quality(source, known), lines(source, whole)),
         plots=_plots(total),
     )
@@ -360,15 +347,9 @@ def savings(source: Source) -> Report:
 
 def _by_route(groups: Sequence[Saving]) -> Report:
     """Without bounds."""
-    names = (*labels(_USUAL), *_COLUMNS)
-    places = [place for place, column in enumerate(names) if column.name not in ("saved_low_usd", "saved_high_usd")]
-    rows = [_savings_row(compared) for compared in groups]
-    return Report(
-        name="savings-by-route",
-        title="Savings by route",
-        columns=tuple(names[place] for place in places),
-        rows=tuple(tuple(row[place] for place in places) for row in rows),
-    )
+    names = [*_USUAL, *(column.name for column in columns("savings"))]
+    rows = (dict(zip(names, _savings_row(compared), strict=True)) for compared in groups)
+    return made("savings-by-route", (tuple(row[column.name] for column in columns("savings-by-route")) for row in rows))
 
 
 def _baselines(source: Source, every: Sequence[Offer]) -> list[Baseline]:
@@ -397,7 +378,7 @@ def _asked(source: Source, offered: Collection[str]) -> str:
     ever = {str(name) for (name,) in source.always().sums(offers.TABLE, ("candidate",), ("requests",))}
     if asked not in ever:
         targets = named(sorted(ever | {*source.targets}))
-        raise wrong("baseline", f"baseline: there is no target '{asked[:40]}'. {targets}")
+        raise invalid("baseline", f"baseline: there is no target '{asked[:40]}'. {targets}")
     return asked
 
 
@@ -422,16 +403,23 @@ def _bounded(source: Source, dimensions: Sequence[str], compared: Sequence[Savin
     """With bounds, of groups that go on all the time."""
     hours = hourly(source, dimensions, {row.baseline.target for row in compared})
     groups = grouped((hour.group, hour) for hour in hours)
-    return [structs.replace(row, bounds=spread(groups.get(row.group, ()), hours, row.baseline)) for row in compared]
+
+    def bounded(row: Saving) -> Saving:
+        between = spread(groups.get(row.group, ()), hours, row.baseline)
+        # No baseline costs less than nothing.
+        low, high = (max(bound - row.outlay.judges, -row.outlay.all) for bound in between or (0, 0))
+        return structs.replace(row, bounds=(low, high) if between else None)
+
+    return list(map(bounded, compared))
 
 
 def _savings_row(row: Saving) -> Row:
-    low, high = (None, None) if row.bounds is None else (bound - row.outlay.judges for bound in row.bounds)
+    low, high = row.bounds or (None, None)
     return (
         *(*row.group, row.baseline.name, row.baseline.target, row.other.requests),
         row.other.requests / row.answered if row.answered else None,
         *map(usd, (row.outlay.all, row.nano, row.saved, low, high)),
-        row.saved / row.nano if row.nano else None,
+        row.saved / dearer if (dearer := max(row.nano, row.outlay.all)) else None,
         *(row.other.chosen_rate, row.other.rate, usd(row.per_pass), row.baseline.correction.factor),
     )
 
@@ -439,6 +427,6 @@ def _savings_row(row: Saving) -> Row:
 def _plots(compared: Sequence[Saving]) -> tuple[Plot, ...]:
     marks = [Mark(label="spent", value=row.outlay.all) for row in compared[:1]]
     for row in compared:
-        low, high = (None, None) if row.bounds is None else (bound + row.outlay.cost for bound in row.bounds)
+        low, high = (None, None) if row.bounds is None else (bound + row.outlay.all for bound in row.bounds)
         marks.append(Mark(label=f"{row.baseline.name}: {row.baseline.target}", value=row.nano, low=low, high=high))
     return plots("What was spent, and what it would have been", Shape.BARS, Kind.USD, marks)

@@ -1,4 +1,4 @@
-"""`lowpass report spend`: cost and tokens by any dimension, with a chart."""
+"""`lowpass report spend` and `thinking`: cost and tokens by any dimension, with a chart."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from router.ledger.facts import attempts
 from router.ledger.facts.query import Label, Sums, add
-from router.ledger.write import BUCKETS
 from router.report.query import Asked, Source, grouped
-from router.report.render import NO_LABEL
+from router.report.render import NO_LABEL, UNKNOWN
 from router.report.report import (
     STEPS_MS,
     Kind,
@@ -20,17 +19,19 @@ from router.report.report import (
     Plot,
     Report,
     Shape,
-    Value,
     bars,
-    columns,
+    cells,
     day,
+    declared,
     hour,
-    labels,
+    legend,
+    made,
+    measures,
     next_day,
     plots,
     step,
-    usd,
 )
+from router.types.target import Contract, Target
 
 # What the chart of spend shows: the dearest groups, or each day's.
 
@@ -79,24 +80,20 @@ def _filled(marks: Iterable[Mark]) -> list[Mark]:
     return filled if day > last else [mark for some in known.values() for mark in some]
 
 
-def _name(names: tuple[str | None, ...]) -> str:
-    return " · ".join(label or NO_LABEL for label in names)
+def _name(names: tuple[str | None, ...], no_label: str = NO_LABEL) -> str:
+    return " · ".join(label or no_label for label in names)
 
 
 # What was spent, on what: every nano-USD of the ledger in exactly one row, except where a row is a tag.
 
 TIMES: Mapping[str, Callable[[int, tzinfo], str]] = {"day": day, "hour": hour}
 """Of a moment in Unix ms."""
-NAMES = (
-    *("organisation", "team", "key", "tag", "route", "model", "target", "provider", "region", "effort"),
-    *("class", "task", "session", "app", "template"),
-)
-BY = (*NAMES, *TIMES)
-"""What spend can be grouped by."""
-_USUAL = ("target",)
+BY = declared()["spend"].by
 MOST_ROWS = 10_000
 """Beyond them the least are one row, so that nothing is lost: of sessions there may be millions."""
 _OF_ATTEMPTS = {"model", "target", "provider", "region", "effort"}
+_SUMS = measures("spend")
+_AT = {name: place for place, name in enumerate(_SUMS)}
 
 Group = tuple[str | None, ...]
 """One label for each name that the report is by."""
@@ -111,64 +108,12 @@ class _Name(NamedTuple):
     read: Callable[[Label], Sequence[str | None]]
 
 
-class _Sum(NamedTuple):
-    """A column and the measure in it. It means nothing where the measure `known` is 0, and is its share of `whole`."""
-
-    column: str
-    """As `columns` reads it."""
-    measure: str
-    known: str = ""
-    whole: str = ""
-
-
-def _buckets(side: str) -> list[_Sum]:
-    """Reasoning is known where it is told from other output; only the usual kinds of tokens are not rare."""
-    special = {
-        "output_reasoning": _Sum("reasoning_tokens:count", "output_reasoning", "split"),
-        "input_uncached": _Sum("input_uncached:count", "input_uncached", "counted"),
-        "output_visible": _Sum("output_visible:count", "output_visible", "counted"),
-    }
-    names = [name for name in BUCKETS if name.startswith("output") == (side == "output")]
-    return [special.get(name, _Sum(f"{name}:count?", name, "counted")) for name in names]
-
-
-_SUMS = (
-    _Sum("requests:count", "requests"),
-    _Sum("cost_usd", "cost"),
-    _Sum("cache_saved_usd?", "cache_saved"),
-    _Sum("recovered_usd?", "recovered"),
-    _Sum("held_usd?", "held"),
-    _Sum("attempts:count", "attempts"),
-    _Sum("errors:count", "errors"),
-    _Sum("failed_attempts:count?", "failed_attempts"),
-    _Sum("input_tokens:count", "input_tokens", "counted"),
-    *_buckets("input"),
-    _Sum("output_tokens:count", "output_tokens", "counted"),
-    *_buckets("output"),
-    _Sum("thinking_share:share", "output_reasoning", "split", whole="split_output"),
-    _Sum("reasoning_unknown:count?", "unsplit"),
-    _Sum("unpriced:count?", "unpriced"),
-)
-COLUMNS = columns(*(each.column for each in _SUMS))
-"""Beside the labels."""
-_MEASURES = tuple(dict.fromkeys(name for each in _SUMS for name in each[1:] if name))
-_AT = {name: place for place, name in enumerate(_MEASURES)}
-
 _AT_TARGETS = (
     "Costs and tokens stand where they arose, attempt by attempt; a request counts once, at its last attempt, and is an"
     " error if it failed there."
 )
 _PER_REQUEST = "A request with several attempts counts once, with all that they cost."
 _PER_TAG = "A request with several tags counts in each of their rows, and once in the total."
-_LEGEND = {
-    "failed_attempts": "Failed attempts may have been made good by a later one.",
-    "reasoning_unknown": "Reasoning unknown: attempts whose provider does not tell reasoning from other output.",
-    "unpriced": "Unpriced: attempts at a target without a price, charged at the policy's worst case.",
-    "cache_saved_usd": "Cache saved: what cached input would have cost more without its cache.",
-    "recovered_usd": "Recovered: charged at the hold because the gateway died meanwhile.",
-    "held_usd": "Held: kept back, not spent yet.",
-}
-"""What a rare column means; said when there is something in it."""
 
 
 def spend(source: Source) -> Report:
@@ -177,19 +122,19 @@ def spend(source: Source) -> Report:
     A row whose label is None holds the requests that have none: no tag, no key, or no target asked (yet).
     """
     asked = source.asked
-    by = asked.by or _USUAL
+    by = asked.by or ("target",)
     names = [_spend_name(name, asked) for name in by]
-    by_labels = source.sums(attempts.TABLE, tuple(dict.fromkeys(name.dimension for name in names)), _MEASURES)
+    by_labels = source.sums(attempts.TABLE, tuple(dict.fromkeys(name.dimension for name in names)), _SUMS)
     # Of very many groups the sums by hour know the total sooner.
-    whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(attempts.TABLE, (), _MEASURES)
+    whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(attempts.TABLE, (), _SUMS)
     total = _total(whole.values())
     groups = _rows(by, _grouped(by_labels, names), total)
-    return Report(
-        name="spend",
+    return made(
+        "spend",
+        ((*names, *cells("spend", sums)) for names, sums in groups),
+        by,
         title=f"Spend by {' and '.join(by)}",
-        columns=(*labels(by), *COLUMNS),
-        rows=tuple((*names, *_cells(sums)) for names, sums in groups),
-        totals=("total", *(None for _ in by[1:]), *_cells(total)),
+        totals=("total", *(None for _ in by[1:]), *cells("spend", total)),
         note=" ".join(_notes(by, asked, total)),
         plots=drawn(by, [(names, _charged(sums)) for names, sums in groups]),
     )
@@ -238,8 +183,8 @@ def _rows(by: Sequence[str], groups: dict[Group, Sizes], total: Sizes) -> list[t
     return [*_ordered(by, kept), (rest, left)]
 
 
-def _total(sums: Collection[Sizes]) -> Sizes:
-    return tuple(map(sum, zip(*sums, strict=True))) if sums else (0,) * len(_MEASURES)
+def _total(sums: Collection[Sizes], names: Sequence[str] = _SUMS) -> Sizes:
+    return tuple(map(sum, zip(*sums, strict=True))) if sums else (0,) * len(names)
 
 
 def _ordered(by: Sequence[str], groups: Mapping[Group, Sizes]) -> list[tuple[Group, Sizes]]:
@@ -263,24 +208,47 @@ def _charged(sums: Sizes) -> int:
     return sums[_AT["cost"]] + sums[_AT["recovered"]]
 
 
-def _cells(sums: Sizes) -> Iterator[Value]:
-    for each, column in zip(_SUMS, COLUMNS, strict=True):
-        amount = sums[_AT[each.measure]]
-        if each.known and not sums[_AT[each.known]]:
-            yield None
-        elif each.whole:
-            whole = sums[_AT[each.whole]]
-            yield amount / whole if whole else None
-        else:
-            yield usd(amount) if column.kind is Kind.USD else amount
-
-
 def _notes(by: Sequence[str], asked: Asked, total: Sizes) -> Iterator[str]:
     yield _AT_TARGETS if _OF_ATTEMPTS & {*by, *(condition.dimension for condition in asked.where)} else _PER_REQUEST
     if "tag" in by:
         yield _PER_TAG
     if "day" in by:
         yield f"Days begin at midnight, {asked.zone}."
-    for each, column in zip(_SUMS, COLUMNS, strict=True):
-        if column.name in _LEGEND and total[_AT[each.measure]]:
-            yield _LEGEND[column.name]
+    yield from legend("spend", total)
+
+
+# Where thinking goes: tokens and money; what capped it, and what it was for nothing.
+
+_THOUGHT = measures("thinking")
+
+
+def silent(target: Target | None) -> bool:
+    """Its model never thinks, so that a provider who tells nothing of thoughts tells everything."""
+    return target is not None and target.model.thinking.contract is Contract.NONE
+
+
+def thinking(source: Source) -> Report:
+    """Dearest thoughts first; what was never tried is there only if it cost something."""
+    by = source.asked.by or ("target", "effort")
+    dimensions = tuple(dict.fromkeys((*by, "target")))
+    at, groups = dimensions.index("target"), dict[Group, Sizes]()
+    for labels, amounts in source.sums(attempts.TABLE, dimensions, _THOUGHT).items():
+        sums = dict(zip(_THOUGHT, amounts, strict=True))
+        if silent(source.targets.get(str(labels[at]))) and not sums["output_reasoning"]:
+            sums |= {"split": sums["counted"], "unsplit": 0, "split_output": sums["output_tokens"]}
+            sums |= {"thinking_known": sums["attempts"], "thinking_of": sums["cost"]}
+        if sums["attempts"] or sums["cost"]:
+            add(groups, tuple(None if label is None else str(label) for label in labels[: len(by)]), (*sums.values(),))
+    spent, thought = _THOUGHT.index("cost"), _THOUGHT.index("thinking_cost")
+    ranked = sorted(groups.items(), key=lambda item: (-item[1][thought], -item[1][spent], _name(item[0])))
+    total = _total(groups.values(), _THOUGHT)
+    costs = [(_name(names, UNKNOWN), sums[thought]) for names, sums in ranked if sums[thought]]
+    return made(
+        "thinking",
+        ((*names, *cells("thinking", sums)) for names, sums in ranked),
+        by,
+        title=f"Thinking by {' and '.join(by)}",
+        totals=("total", *(None for _ in by[1:]), *cells("thinking", total)),
+        note=" ".join((declared()["thinking"].note, *legend("thinking", total))),
+        plots=plots("What thinking cost", Shape.BARS, Kind.USD, bars(costs, MOST_BARS)),
+    )

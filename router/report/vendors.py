@@ -10,7 +10,7 @@ from router.ledger.facts.offers import TABLE
 from router.ledger.rows import documents
 from router.report.egress import NOWHERE, Place, Places
 from router.report.query import Source, grouped, summed
-from router.report.report import Kind, Mark, Report, Row, Shape, columns, plots, usd
+from router.report.report import Kind, Mark, Report, Row, Shape, made, plots, usd
 
 # Who else could have served what some targets served, and for how much: from what was expected of each candidate.
 #
@@ -106,28 +106,6 @@ def _part(amount: int, taken: int, of: int) -> int:
 
 _VENDORS_MEASURES = ("requests", "attempts", "input_tokens", "output_tokens", "cost", "recovered")
 _SHARES = ("spend", "requests", "tokens")
-_AMOUNTS = columns(
-    "requests:count attempts:count tokens:count cost_usd recovered_usd? share_of_spend:share share_of_requests:share",
-    "share_of_tokens:share",
-)
-_WITHOUT_COLUMNS = columns(
-    "entity:label requests:count nobody_else_at_least:count nobody_else_at_most:count expected_usd instead_usd",
-    "change_usd pass_rate:rate pass_rate_instead:rate",
-)
-_NOTE = (
-    "Entity and jurisdiction as the policy of each request had them. A request counts where its last attempt went,"
-    " tokens and money where they were spent; what was recovered after a crash is not in the shares."
-)
-_INDEX_NOTE = (
-    "HHI: the sum of squared shares in percent, 10,000 for one supplier alone; above 1,800 a market is called highly"
-    " concentrated (US Merger Guidelines 2023, 2.1)."
-)
-_WITHOUT_NOTE = (
-    "Bounds, from what was expected of every candidate: requests that it was the first choice for; of them those that"
-    " no other candidate of today's policy could serve; of all others, what was expected of it and what of the cheapest"
-    " candidates instead. For a route whose strategy makes no forecasts only fallbacks are known. Exact, request by"
-    " request: lowpass replay under a policy without its targets."
-)
 OURS = "local"
 """Stands for a jurisdiction where nothing leaves."""
 
@@ -153,13 +131,10 @@ def vendors(source: Source) -> Report:
     ranked = sorted(by_place.items(), key=lambda item: _rank(item[0].entity, item[1]))
     rows = tuple((place.entity, _law(place), *_amounts(share, every)) for place, share in ranked)
     marks = [Mark(label=place.entity, value=share.cost) for place, share in ranked if place.entity is not None]
-    return Report(
-        name="vendors",
-        title="Vendors",
-        columns=(*columns("entity:label jurisdiction"), *_AMOUNTS),
-        rows=rows,
+    return made(
+        "vendors",
+        rows,
         totals=("total", None, *_amounts(every, every)) if rows else None,
-        note=_NOTE,
         below=_below(by_place, every, _without(source, places)) if rows else (),
         plots=plots("Spend by entity", Shape.BARS, Kind.USD, marks),
     )
@@ -199,22 +174,9 @@ def _below(by_place: Mapping[Place, _Share], every: _Share, without: tuple[Row, 
     homes = [_law(place) for place in by_place if place.entity is not None]
     ranked = sorted(laws.items(), key=lambda item: _rank(*item))
     return (
-        Report(
-            name="jurisdictions",
-            title="By jurisdiction",
-            columns=(*columns("jurisdiction:label entities:count"), *_AMOUNTS),
-            rows=tuple((law, homes.count(law), *_amounts(share, every)) for law, share in ranked),
-        ),
-        Report(
-            name="concentration",
-            title="Concentration",
-            columns=columns("by:label of largest its_share:share hhi:count"),
-            rows=(*_index("entity", entities), *_index("jurisdiction", laws)),
-            note=_INDEX_NOTE,
-        ),
-        Report(
-            name="without", title="If one vanished tomorrow", columns=_WITHOUT_COLUMNS, rows=without, note=_WITHOUT_NOTE
-        ),
+        made("jurisdictions", ((law, homes.count(law), *_amounts(share, every)) for law, share in ranked)),
+        made("concentration", (*_index("entity", entities), *_index("jurisdiction", laws))),
+        made("without", without),
     )
 
 

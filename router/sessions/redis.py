@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from router.sessions.rows import TAINT, Mark, joined, marks
+from router.sessions.sqlite import TAINT, Mark, joined, marks
 from router.types.account import Journal, StoreUnavailable
 from router.types.request import CLEAN, SessionClasses
 
@@ -24,12 +24,12 @@ class RedisSessions:
 
     def __init__(self, server: Server, prefix: str, journal: Journal) -> None:
         """`prefix`: of the keys; all are of one slot."""
-        self._server, self._prefix, self._journal = server, prefix, journal
+        self.server, self._prefix, self._journal = server, prefix, journal
         self._owed: dict[str, set[str]] = {}
         self._paying: asyncio.Task[None] | None = None
 
     async def taint(self, session: str) -> SessionClasses:
-        reply = await self._server.run("seen", [self._prefix + session])
+        reply = await self.server.run("seen", [self._prefix + session])
         found = {*map(str, reply), *self._owed.get(session, ())}
         return joined((field[1:], int(field[0])) for field in found) if found else CLEAN
 
@@ -58,7 +58,7 @@ class RedisSessions:
 
     async def _pay(self, session: str) -> None:
         sent = frozenset(self._owed.get(session, ()))
-        await self._server.run("taint", [self._prefix + session], *sent)
+        await self.server.run("taint", [self._prefix + session], *sent)
         left = self._owed.get(session, set()) - sent
         if left:
             self._owed[session] = left

@@ -1,8 +1,27 @@
-"""Sessions in the gateway's own file, which all of its processes share."""
+"""Sessions as rows of the ledger, one a session and class; and those of the gateway's own file, which all of its
+processes share."""
 
-from router.sessions.rows import TAINT, joined, marks
+from collections.abc import Iterable, Iterator
+
 from router.types.account import LocalJournal
 from router.types.request import CLEAN, SessionClasses
+
+TAINT = "INSERT INTO taints (session, data_class, firm) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+Mark = tuple[str, int]
+"""A class, and whether it is firm."""
+
+
+def marks(taint: SessionClasses) -> Iterator[Mark]:
+    yield from ((name, 1) for name in taint.permanent)
+    yield from ((name, 0) for name in taint.found)
+
+
+def joined(found: Iterable[Mark]) -> SessionClasses:
+    firm, loose = set[str](), set[str]()
+    for name, is_firm in found:
+        (firm if is_firm else loose).add(name)
+    return SessionClasses(frozenset(firm), frozenset(loose))
+
 
 _SEEN = "SELECT data_class, firm FROM taints WHERE session = ?"
 

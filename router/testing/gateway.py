@@ -113,7 +113,11 @@ class Gateway(Client):
 
     def start(self) -> "Gateway":
         """Returns once it answers. Raises `StartError` or `ConfigError` as `lowpass serve` would print it."""
-        self._enter_environ()
+        # What a process would inherit; the policy's own variables are read again with every edit.
+        self._before = dict(os.environ)
+        for name in [name for name in os.environ if name.startswith("LOWPASS_")]:
+            del os.environ[name]
+        os.environ.update({"LOWPASS_HOME": str(self.home)} | self.environ)
         settings = settings_of(os.environ, policy=self.policy, port=0)
         opened: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._live, args=(settings, opened), name="gateway", daemon=True)
@@ -135,7 +139,10 @@ class Gateway(Client):
         self._thread = None
         clock.let_pass(-self._passed_s)
         self._passed_s = 0.0
-        self._leave_environ()
+        if self._before:
+            os.environ.clear()
+            os.environ.update(self._before)
+            self._before = {}
 
     def _live(self, settings: Settings, opened: "concurrent.futures.Future[None]") -> None:
         _home.set(self.home)
@@ -165,19 +172,6 @@ class Gateway(Client):
             await server.serve(settings, on_drain, on_open, self._tick_s)
         finally:
             self._drain = None
-
-    def _enter_environ(self) -> None:
-        """What a process would inherit; the policy's own variables are read again with every edit."""
-        self._before = dict(os.environ)
-        for name in [name for name in os.environ if name.startswith("LOWPASS_")]:
-            del os.environ[name]
-        os.environ.update({"LOWPASS_HOME": str(self.home)} | self.environ)
-
-    def _leave_environ(self) -> None:
-        if self._before:
-            os.environ.clear()
-            os.environ.update(self._before)
-            self._before = {}
 
     # Time
 

@@ -210,6 +210,10 @@ class Child(Struct, frozen=True, kw_only=True):
         """It takes new requests."""
         return self.closed_ms is None and (self.expires_at_ms is None or self.expires_at_ms > now_ms)
 
+    def outlives(self, parent: "Account") -> bool:
+        ends = [end for end in (parent.resets_at_ms, parent.expires_at_ms) if end is not None]
+        return bool(ends) and (self.expires_at_ms is None or self.expires_at_ms > min(ends))
+
     def usable_by(self, caller: Caller) -> bool:
         """It is for the key that split it off, and for that key's team."""
         return caller.id == self.key or bool(self.team and caller.team == self.team)

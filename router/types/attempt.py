@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Protocol
 
 from msgspec import Raw, Struct
@@ -22,8 +23,8 @@ class Source(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Usage(Struct, frozen=True, kw_only=True):
-    """Tokens of one attempt in disjoint buckets; their sum is what the provider bills.
+class Usage(Struct, frozen=True, kw_only=True, dict=True):
+    """Tokens of one attempt in disjoint buckets; their sum is what the provider bills. Its totals are added up once.
 
     `output_reasoning` is None when the provider does not split its output: then all output is in `output_visible`.
     """
@@ -57,23 +58,23 @@ class Usage(Struct, frozen=True, kw_only=True):
     violations: tuple[str, ...] = ()
     """Invariants that the provider's report broke; the buckets then hold the larger reading."""
 
-    @property
+    @cached_property
     def cached(self) -> int:
         """Input tokens read from a cache."""
         return self.cache_read + self.cache_read_explicit + self.cache_read_audio
 
-    @property
+    @cached_property
     def written(self) -> int:
         """Input tokens written to a cache."""
         return self.cache_write + self.cache_write_1h + self.cache_write_12h
 
-    @property
+    @cached_property
     def input_total(self) -> int:
         read = self.cache_read + self.cache_read_explicit + self.cache_read_audio
         written = self.cache_write + self.cache_write_1h + self.cache_write_12h
         return self.input_uncached + read + written + self.input_audio + self.input_image + self.input_video
 
-    @property
+    @cached_property
     def output_total(self) -> int:
         shown = self.output_audio + self.output_image + self.output_video
         return self.output_visible + (self.output_reasoning or 0) + shown
@@ -206,13 +207,17 @@ Verify = Callable[[Asked], Awaitable[Sequence[Verdict]]]
 """All verifiers of a route. Never raises, never hangs: what breaks says nothing, and is counted."""
 
 
+CLIENT, REVIEWER = "client", "reviewer"
+"""First words of the source of feedback: who asked says so, or a key that may judge all answers."""
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
     """One score of one answer with all that learning needs, so that any process can learn from it later."""
 
     request_id: str
     target: str
     source: str
-    """"verifier.NAME", "judge", "client" …"""
+    """"verifier.NAME", "judge", "client", "reviewer.KEY" …"""
     score: float
     task: Task
     traits: bytes

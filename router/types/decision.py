@@ -1,8 +1,8 @@
 """A decision, its plan, and what was served."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from decimal import Decimal
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Raw, Struct
@@ -173,6 +173,19 @@ class Estimate(Struct, frozen=True, kw_only=True):
         return self.read_output, self.read_thinking
 
 
+class Count(NamedTuple):
+    """Tokens of a prompt at one target, counted: what is exact of them; as expected; and at most."""
+
+    least: int
+    tokens: int
+    most: int
+
+
+Counts: TypeAlias = Mapping[str, Count | None]
+"""By target's id; None: it was tried, and can't be counted."""
+UNCOUNTED: Counts = {}
+
+
 class Candidate(Struct, frozen=True):
     target: Target
     estimate: Estimate
@@ -192,9 +205,10 @@ class Dropped(Struct, frozen=True):
 
 Why = Literal[
     "chosen", "kept", "first", "second", "explored", "baseline", "dearer", "not_evident", "less_likely", "below_floor",
-    "over_cost", "too_slow", "unknown", "queued",
+    "over_cost", "too_slow", "unknown", "queued", "nearest",
 ]  # fmt: skip
-"""A stable code: why a target was or was not chosen. "kept": the session's; "first", "second": of a pair."""
+"""A stable code: why a target was or was not chosen. "kept": the session's; "first", "second": of a pair; "nearest":
+chosen although it breaks a limit, as all others do by more."""
 
 
 class Weighed(Struct, frozen=True):
@@ -212,6 +226,8 @@ class Weighed(Struct, frozen=True):
     """What the strategy minimised, in nano-USD."""
     why: str
     """A `Why`."""
+    cached_tokens: int = 0
+    """Of its prompt, expected to be read from a cache."""
 
 
 class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -338,6 +354,8 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     """Expected time until the first byte of the answer's body."""
     total_ms: Vector
     total_p90_ms: Vector
+    cached: Vector
+    """Tokens of the prompt that each target has in its cache."""
     usual_p: Vector
     """The pass rate over all of its traffic: what a fixed choice would go by."""
     usual_cost: Vector

@@ -10,7 +10,7 @@ class Said(Struct, frozen=True, kw_only=True):
     attempt: int
     target: str
     source: str
-    """"client", "client.NAME", "verifier.NAME" or "judge.TARGET"."""
+    """"client", "client.NAME", "reviewer.KEY", "verifier.NAME" or "judge.TARGET"."""
     score: float | None
     weight: float = 1.0
     """0: kept, and not learned from."""

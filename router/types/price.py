@@ -239,13 +239,17 @@ def priced(row: Mapping[str, Any], version: str, *, assumed: bool = False) -> Pr
 
 
 def _rule(row: Mapping[str, Any]) -> Rule:
+    """`days` without `hours` are whole days."""
+    hours, days = row.get("hours") or (), row.get("days") or ()
+    on, zone = frozenset(DAYS.index(day) + 1 for day in days), row.get("zone") or "UTC"
+    spans = [span.split("-") for span in hours] or ([("00:00", "00:00")] if days else [])
     return Rule(
         above=row.get("above") or 0,
         service_tier=row.get("service_tier") or "",
         region=row.get("region") or "",
         since_ms=_midnight(row.get("since")),
         until_ms=_midnight(row.get("until")),
-        windows=_windows(row),
+        windows=tuple(Window(start=_minute(start), end=_minute(end), days=on, zone=zone) for start, end in spans),
         rates=_rates(row),
         each=_each(row),
         times=Decimal(row.get("times") or 1).as_integer_ratio(),
@@ -259,14 +263,6 @@ def _rates(row: Mapping[str, Any]) -> dict[str, int]:
 def _each(row: Mapping[str, Any]) -> dict[str, int]:
     """USD for one of the unit → nano-USD per million of them."""
     return {unit: nano_from_usd(Decimal(usd) * UNITS_PER_RATE) for unit, usd in (row.get("each") or {}).items()}
-
-
-def _windows(row: Mapping[str, Any]) -> tuple[Window, ...]:
-    """`days` without `hours` are whole days."""
-    hours, days = row.get("hours") or (), row.get("days") or ()
-    on, zone = frozenset(DAYS.index(day) + 1 for day in days), row.get("zone") or "UTC"
-    spans = [span.split("-") for span in hours] or ([("00:00", "00:00")] if days else [])
-    return tuple(Window(start=_minute(start), end=_minute(end), days=on, zone=zone) for start, end in spans)
 
 
 def _minute(text: str) -> int:

@@ -1,12 +1,13 @@
 """A request as it was parsed, who sent it, and its classification."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
+from functools import cached_property
 from math import exp
-from typing import Annotated, Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Meta, Raw, Struct
@@ -113,7 +114,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 NO_LIMITS = Limits()
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, dict=True):
     """One request. `body` keeps every top-level field as the bytes the client sent; nothing unknown is lost."""
 
     id: str
@@ -165,7 +166,7 @@ class Request(Struct, frozen=True, kw_only=True):
         """All passages, a line each."""
         return "\n".join(passage.text for passage in self.passages)
 
-    @property
+    @cached_property
     def choices(self) -> int:
         """Answers that are generated and charged."""
         return max(self.n, self.best_of) * self.prompts
@@ -387,6 +388,25 @@ def tokens_read(reading: Reading | None) -> tuple[float, float]:
     sd = min(float(traits[OUTPUT_SD]) * SCALES[OUTPUT_SD], MOST_OUTPUT_SD)
     mean = exp(float(traits[OUTPUT]) * SCALES[OUTPUT] + sd * sd / 2)
     return mean, float(traits[THINKING]) * SCALES[THINKING]
+
+
+K = TypeVar("K")
+TENANT_DIGITS, TEMPLATE_DIGITS = 8, 24
+"""Digits of a template, the first of which stand for its tenant: zeros where no keys are."""
+
+
+def tenant_of(template: str) -> str:
+    """Empty without keys, and of templates of versions that told no tenants apart."""
+    known = len(template) == TEMPLATE_DIGITS and template[:TENANT_DIGITS].strip("0")
+    return template[:TENANT_DIGITS] if known else ""
+
+
+def oldest(known: Mapping[K, object], newest: K, template: Callable[[K], str] = str) -> K:
+    """What to forget of a full memory in the order of use, one key of which is new: of a tenant that fills an eighth of
+    it its own, so that none can make another's forgotten."""
+    tenant = tenant_of(template(newest))
+    own = [key for key in known if tenant_of(template(key)) == tenant] if tenant else []
+    return own[0] if len(own) > len(known) // 8 else next(iter(known))
 
 
 class Classification(Struct, frozen=True, kw_only=True):

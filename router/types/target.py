@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
@@ -223,6 +223,8 @@ class Thinking(Struct, frozen=True, kw_only=True, cache_hash=True):
     contract: Contract = Contract.NONE
     levels: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()
+    unasked: str = ""
+    """The level that is expected where a request says none; empty: the usual one. What is held covers that one."""
     minimum: int = 0
     """Least budget in tokens that the provider accepts, where it takes a number."""
     streamed: bool = False
@@ -311,6 +313,10 @@ class Quirks(Struct, frozen=True, kw_only=True):
     refuses: frozenset[str] = frozenset()
     """Request fields that the provider answers with an error; dropped. `messages.NAME` is a member of messages, of
     their parts and of tools."""
+    tokenize: Literal["", "vllm", "llama_cpp"] = ""
+    """How a local engine, beside its API, is asked how many tokens a prompt has; empty: it can't be."""
+    asked_only: bool = False
+    """Models that can do without thinking think only where they are asked to."""
     units: dict[str, int] = field(default_factory=dict)
     """What each call uses beside its tokens, such as a search: it is held; the provider states what it charged."""
 
@@ -332,6 +338,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     """Of streams."""
     prices: Mapping[str, Price] = {}
     """Of all its models in the catalog, by the names that it calls them: it may serve another one than was asked."""
+    encodings: Mapping[str, str] = {}
+    """By patterns of those names: the encoding in which OpenAI counts a model's tokens; others are estimated."""
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
@@ -404,7 +412,7 @@ class Target(Struct, frozen=True, kw_only=True):
         """An answer that its client left is read to its end. Remote providers write unstreamed ones to the end."""
         if self.abandoned is not None:
             return self.abandoned is Abandoned.READ_ON
-        return not self.local and (not stream or self.provider.abandoned is Abandoned.READ_ON)
+        return not self.provider.local and (not stream or self.provider.abandoned is Abandoned.READ_ON)
 
     @property
     def local(self) -> bool:

@@ -4,8 +4,3 @@ A worker is this program once more. It inherits the listening socket and one end
 ways. When a channel ends, the process at its other end is gone; a worker then ends at once. So none outlives the first
 process, however that ended.
 """
-
-from router.workers.background import Metering, Tariff, Upkeep
-from router.workers.pool import Crew, Post, Worker, WorkerError, Workers
-
-__all__ = ["Crew", "Metering", "Post", "Tariff", "Upkeep", "Worker", "WorkerError", "Workers"]

@@ -89,7 +89,11 @@ class Metering:
         """What can't be written now is written with what comes next."""
         now = now_ms()
         for metered in self._metered.values():
-            self._note(metered.hour(now), metered.price(now))
+            if (hour := metered.hour(now)) is not None:
+                at = (hour.engine, hour.hour)
+                self._hours[at] = added(self._hours[at], hour) if at in self._hours else hour
+            if (price := metered.price(now)) is not None:
+                self._prices.append(price)
         hours, prices = tuple(self._hours.values()), tuple(self._prices)
         if not (hours or prices):
             return
@@ -100,13 +104,6 @@ class Metering:
             return
         self._hours.clear()
         self._prices.clear()
-
-    def _note(self, hour: EngineHour | None, price: EnginePrice | None) -> None:
-        if hour is not None:
-            at = (hour.engine, hour.hour)
-            self._hours[at] = added(self._hours[at], hour) if at in self._hours else hour
-        if price is not None:
-            self._prices.append(price)
 
 
 def _tell(life: asyncio.Future[None]) -> None:

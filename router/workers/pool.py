@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -97,25 +96,6 @@ def to_worker(channel: socket.socket) -> Iterator[ToWorker]:
             yield _to_worker.decode(stream.read(int.from_bytes(head, "big")))
 
 
-# What a gateway process has in common with its siblings.
-
-
-class Crew(Protocol):
-    """Of the first process it is `Workers`, of the others `Worker`."""
-
-    @property
-    def telemetry(self) -> Telemetry:
-        """What this process counts."""
-        ...
-
-    @property
-    def engines(self) -> Sequence[EngineState]: ...
-
-    async def values(self) -> Values:
-        """What all processes have counted; no counter is ever less than it was when it was last asked for."""
-        ...
-
-
 # The place of one worker: when it dies, another one takes it.
 
 START_LIMIT_S = 60.0
@@ -133,7 +113,7 @@ _log = logging.getLogger("lowpass")
 class Seat:
     """Await `keep_filled()` beside everything else; `drain()` lets it return."""
 
-    def __init__(self, crew: Crew, post: Post) -> None:
+    def __init__(self, crew: "Workers", post: Post) -> None:
         self.number = post.number
         self._loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[str] = self._loop.create_future()
@@ -239,7 +219,10 @@ class Seat:
     def _take(self, message: ToFirst, pid: int) -> None:
         match message:
             case Ready():
-                self._serves(pid)
+                self._serving_since = self._loop.time()
+                _log.info("worker %d serves, pid %d", self.number, pid)
+                if not self.opened.done():
+                    self.opened.set_result("")
             case Counted():
                 self._last = message.values
                 self._counted()
@@ -247,12 +230,6 @@ class Seat:
                 task = self._loop.create_task(self._tell_total())
                 self._sums.add(task)
                 task.add_done_callback(self._sums.discard)
-
-    def _serves(self, pid: int) -> None:
-        self._serving_since = self._loop.time()
-        _log.info("worker %d serves, pid %d", self.number, pid)
-        if not self.opened.done():
-            self.opened.set_result("")
 
     def _counted(self) -> None:
         if self._counting is not None:
@@ -318,6 +295,7 @@ class Workers:
         await self.values()
 
     async def values(self) -> Values:
+        """What all processes have counted; no counter is ever less than it was when it was last asked for."""
         await asyncio.gather(*(seat.count() for seat in self._seats))
         return together([self.telemetry.values(), *(seat.values for seat in self._seats)])
 
@@ -397,3 +375,7 @@ class Worker:
 
     def _send(self, message: ToFirst) -> None:
         self._channel.sendall(frame(message))
+
+
+Crew = Workers | Worker
+"""What a gateway process has in common with its siblings: of the first it is `Workers`, of the others `Worker`."""

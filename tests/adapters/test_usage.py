@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from adapters.anthropic.decode import TOKENS as ANTHROPIC_TOKENS
 from adapters.anthropic.decode import Tokens as AnthropicTokens
-from adapters.anthropic.decode import tokens as anthropic_tokens
 from adapters.anthropic.decode import usage as anthropic_usage
+from adapters.gemini.decode import TOKENS as GEMINI_TOKENS
 from adapters.gemini.decode import Modality
 from adapters.gemini.decode import Tokens as GeminiTokens
-from adapters.gemini.decode import tokens as gemini_tokens
 from adapters.gemini.decode import usage as gemini_usage
-from adapters.usage import canonical, merge, read
+from adapters.usage import canonical, counters, merge, read
 from router.types.attempt import Usage
 from tests.tables import data, each_row
 
@@ -44,8 +44,8 @@ NONE += [b'{"prompt_tokens": 9, "completion_tokens": 9000000000000000}']
 def test_what_is_no_report_is_unknown(raw: bytes) -> None:
     """And so is what is left of it: the answer is charged as one without a report."""
     assert read(raw) is None
-    assert anthropic_tokens(Raw(b'{"input_tokens": 10, "output_tokens": -5}')) is None
-    assert gemini_tokens(Raw(b'{"promptTokenCount": -1, "candidatesTokenCount": 5}')) is None
+    assert counters(ANTHROPIC_TOKENS, Raw(b'{"input_tokens": 10, "output_tokens": -5}')) is None
+    assert counters(GEMINI_TOKENS, Raw(b'{"promptTokenCount": -1, "candidatesTokenCount": 5}')) is None
 
 
 COUNTS = st.none() | st.integers(0, 10**6)
@@ -108,7 +108,8 @@ def test_gemini_s_buckets_lose_nothing(**given: int | None) -> None:
 def test_anthropic_states_tools_tier_and_place() -> None:
     tools = {"web_search_requests": 3, "web_fetch_requests": 0}
     report = {"input_tokens": 10, "output_tokens": 5, "service_tier": "standard", "speed": "fast"}
-    tokens = anthropic_tokens(Raw(msgspec.json.encode({**report, "inference_geo": "us", "server_tool_use": tools})))
+    raw = Raw(msgspec.json.encode({**report, "inference_geo": "us", "server_tool_use": tools}))
+    tokens = counters(ANTHROPIC_TOKENS, raw)
     assert tokens is not None
     counted = anthropic_usage(tokens)
     assert (counted.units, counted.service_tier, counted.region_served) == ({"web_search": 3}, "fast", "us")

@@ -4,50 +4,10 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from tests.architecture import PRODUCT, ROOT, imports, modules
-from tests.tables import each_row
+from tests.tables import data, each_row
 
-CLIENTS = frozenset(
-    [
-        *("aiohttp", "anthropic", "asyncpg", "boto3", "botocore", "ftplib", "google", "grpc", "h2", "hiredis", "http"),
-        *("httpcore", "httptools", "httpx", "huggingface_hub", "litellm", "mistralai", "openai", "paramiko"),
-        *("psycopg", "psycopg_pool", "pycurl", "pyreqwest", "redis", "requests", "smtplib", "socket", "ssl"),
-        *("telnetlib", "urllib3", "websocket", "websockets", "xmlrpc", "zmq"),
-    ]
-)
-"""Packages that talk to other machines, or to any."""
-CLIENT_MODULES = ("urllib.request", "asyncio.streams", "multiprocessing.connection", "opentelemetry.exporter")
-OPENERS = frozenset(
-    [
-        *("create_connection", "create_datagram_endpoint", "create_unix_connection", "open_connection"),
-        *("open_unix_connection", "sock_connect", "sock_sendto", "start_tls", "urlopen", "urlretrieve"),
-    ]
-)
-"""Functions that do, on whatever object."""
-
-ENGINES_OF_OTHERS = "health, names, load of engines: on loopback, and where the operator's specs say that others run"
-PAIR = "a worker and its first process, over a socket pair"
-POSTGRES = "statements to the operator's PostgreSQL; opens nothing"
-
-# File → why, and exactly what of the above it uses.
-OPEN: dict[str, tuple[str, set[str]]] = {
-    "router/dispatch/http.py": ("the door's transport", {"create_connection", "httptools", "ssl"}),
-    "adapters/litellm.py": ("the door's transport for wires that LiteLLM speaks", {"litellm"}),
-    "router/budget/redis/connection.py": ("the operator's Redis: counters, leases, names", {"hiredis", "redis", "ssl"}),
-    "router/budget/redis/server.py": ("reads Redis' answers; opens nothing", {"redis"}),
-    "router/ledger/postgres/connection.py": ("the operator's PostgreSQL: the ledger, which holds no text", {"psycopg"}),
-    "router/ledger/postgres/journal.py": (POSTGRES, {"psycopg"}),
-    "router/observe/otlp.py": ("the operator's collector: names and numbers, no text", {"opentelemetry.exporter"}),
-    "router/cli/delivery.py": ("`lowpass report --email`: the operator's mail server", {"http", "smtplib", "ssl"}),
-    "router/api/edge.py": ("reads what clients send; opens nothing", {"httptools", "socket"}),
-    "router/server.py": ("listens, and hands its socket to workers", {"socket"}),
-    "router/testing/client.py": ("tests: asks its own gateway on loopback", {"create_connection", "openai", "socket"}),
-    "router/testing/upstream/server.py": ("tests: an upstream that listens on loopback", {"http", "httptools"}),
-    "router/workers/pool.py": (PAIR, {"open_unix_connection", "socket"}),
-    "local_serving/launch/llamacpp.py": ("looks for a free port of loopback", {"socket"}),
-    "local_serving/watch.py": ("asks the operator's engines how busy they are; no text", {"open_connection"}),
-    "local_serving/launch/supervisor.py": ("looks for free ports of loopback", {"socket"}),
-    "local_serving/launch/replica.py": (ENGINES_OF_OTHERS, {"open_connection", "ssl"}),
-}
+TABLES = data(__file__, "connections.yaml")
+CLIENTS, CLIENT_MODULES, OPENERS = TABLES["clients"], TABLES["client_modules"], TABLES["openers"]
 TRANSPORTS = frozenset({"HttpTransport", "LitellmTransport"})
 APP = "router/app.py"
 
@@ -74,20 +34,11 @@ def connecting(parsed: Modules) -> dict[str, set[str]]:
 
 def test_only_the_named_files_open_connections_and_only_so() -> None:
     """A table with an entry that is not needed, or that has no reason, fails."""
-    assert all(reason for reason, _ in OPEN.values())
-    assert connecting(modules(*PRODUCT)) == {place: names for place, (_, names) in OPEN.items()}
+    assert all(reason for reason, *_ in TABLES["open"].values())
+    assert connecting(modules(*PRODUCT)) == {place: set(names) for place, (_, *names) in TABLES["open"].items()}
 
 
-WAYS_OUT = [
-    *("import socket", "import urllib.request", "from urllib import request", "from http import client"),
-    *("import http.client as web", "from asyncio import open_connection", "from psycopg import AsyncConnection"),
-    "async def f():\n    await asyncio.open_connection('h', 1)",
-    "def f(loop):\n    return loop.create_connection(P, 'h', 1)",
-    "def f():\n    import httpx",
-]
-
-
-@each_row("line", WAYS_OUT)
+@each_row("line", TABLES["ways_out"])
 def test_a_new_way_out_is_noticed(line: str) -> None:
     assert connecting([("router/new.py", ast.parse(line))])
 
@@ -99,13 +50,7 @@ def test_the_door_alone_is_given_transports() -> None:
     assert handed(tree) == {"EgressFilter", "close", "end"}
 
 
-GIVEN_AWAY = [
-    *("Webhooks(self._http)", "self.other = self._http", "self._http.send('http://h', request, timeouts)"),
-    *("Dispatcher(self._transports())", "made = HttpTransport()"),
-]
-
-
-@each_row("line", GIVEN_AWAY)
+@each_row("line", TABLES["given_away"])
 def test_a_transport_for_anybody_else_is_noticed(line: str) -> None:
     tree = ast.parse((ROOT / APP).read_text("utf-8"))
     (gateway,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Gateway")

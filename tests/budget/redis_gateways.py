@@ -125,7 +125,7 @@ def _at(
 
 def pause(server: RedisProcess, *stores: Any) -> None:
     """The server stands still, and what these ask of it is given up soon."""
-    for link in [store._server.link for store in stores]:
+    for link in [store.server.link for store in stores]:
         if link is not None:
             link.patience_s = 0.05
             link.look()  # its timer was set for the patience before

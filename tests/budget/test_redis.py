@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError
 
+from router.budget.redis.bookings import LARGEST
 from router.budget.redis.connection import RedisRefused, servers
-from router.budget.redis.store import IDLE_SESSION_MS, LARGEST, RedisBudgets
+from router.budget.redis.store import IDLE_SESSION_MS, RedisBudgets
 from router.types.account import LEASE_MS, Amount, Balance, Child, Reservation, Unit
 from router.types.clock import new_id
 from router.types.target import Secret

@@ -158,6 +158,7 @@ TABLE = '{"version": "v 2026-11-21", "checked": "2026-11-21", "rates": {"input":
 SOUND = {
     "licences.yaml": "{MIT: {source: x}}",
     "foreign.yaml": "{}",
+    "encodings.yaml": "{providers: [], encodings: {}}",
     "providers.yaml": X + "}",
     "models/x.yaml": "{provider: x, models: {m: {" + CARD + "}}}",
     "prices/x.json": '{"m": [' + TABLE + "}]}",
@@ -288,7 +289,7 @@ def test_a_model_that_the_lists_know_gets_a_card_and_a_price_or_is_counted_by_wh
     others = ("a template of fine-tuned models", "the price of a region or a commitment, not of a model")
     absent = Counter([*(reason for _, reason in ABSENT), *others, "written by hand"])
     assert all(regenerated.absent[reason] >= count for reason, count in absent.items())
-    for file in ("providers.yaml", "licences.yaml", "foreign.yaml", "models"):
+    for file in ("providers.yaml", "licences.yaml", "foreign.yaml", "encodings.yaml", "models"):
         (copied.parent / file).symlink_to(compare.FOLDER / file)
     models = read(copied.parent).models
     (thinking, _), (azure, provider), (embedding, _) = (models[name] for name in regenerated.added)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from router.classify.classify import Classifier
 from router.classify.detector import Scanner
-from router.classify.sensitivity import Markings
+from router.classify.sensitivity import Markings, assignments
 from router.classify.sensitivity.patterns import Keywords, Patterns
 from router.classify.sensitivity.source_code import SourceCode
 from router.types.request import Cause, Finding
@@ -303,11 +303,7 @@ MARKS = string.ascii_letters + string.digits + "!#$%&*+,-./:;<=>?@[]^_{|}~()"
 HEAD = "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=100))  # noqa: S311 - the same each time
 WRITTEN: dict[str, tuple[str, str, Callable[[str], str]]] = {
     "environment": (MARKS, "DB_PASSWORD={}\nPORT=1", str),
-    "shell": (
-        MARKS + " \"'\\",
-        'export DB_PASSWORD="{}" && run',
-        lambda value: value.replace("\\", "\\\\").replace('"', '\\"'),
-    ),
+    "shell": (MARKS + " \"'\\", 'export A_PASSWORD="{}" && a', lambda value: value.translate({34: '\\"', 92: r"\\"})),
     "JSON": (MARKS + " \"'\\é", '{{"user": "a", "password": {}, "port": 1}}', json.dumps),
     "JSON in JSON": (MARKS + ' "', "{}", lambda value: json.dumps(json.dumps({"password": value, "port": 1}))),
     "YAML": (MARKS + " '", "db:\n  password: '{}'\n  port: 1", lambda value: value.replace("'", "''")),
@@ -316,6 +312,19 @@ WRITTEN: dict[str, tuple[str, str, Callable[[str], str]]] = {
     "address": (MARKS, "see https://amy:{}@db.internal/x", lambda value: quote(value, safe="")),
     "chat": (MARKS, "the password is {} for now", str),
 }
+SHAPES = st.sampled_from([*assignments.PATTERNS["tokens"].values(), *assignments.PATTERNS["vendors"].values()])
+IN_TEXT = st.sampled_from([*AROUND, "a: {}\nb: 1", "export A='{}' && run", "https://b.example/?a={}&b=1", "f('{}', 1)"])
+
+
+@settings(deadline=None, max_examples=100)
+@given(IN_TEXT, SHAPES.flatmap(lambda shape: st.from_regex(shape, fullmatch=True)), st.sampled_from([0, 1, 40, 3_000]))
+def test_a_key_is_found_to_its_true_end_wherever_it_stands(around: str, value: str, longer: int) -> None:
+    value += "a" * longer if value[-1:].isalnum() else ""
+    assume(value.isascii() and all(each.isalnum() or each in "_-.+/=:~" for each in value) and SECRET.scan(value))
+    text = around.format(value)
+    covered = {place for hit in SECRET.scan(text) for place in range(hit.start, hit.end)}
+    left = "".join("\0" if place in covered else each for place, each in enumerate(text))
+    assert not any(value[at : at + 6] in left for at in range(len(value) - 5)), (text, left)
 
 
 @pytest.mark.parametrize("place", WRITTEN)

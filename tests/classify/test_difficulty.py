@@ -16,7 +16,7 @@ from router.types.request import SHARE, TRAITS, Endpoint, Limits, Passage, Readi
 from router.types.target import Task
 from tests.classify.looking import conversation
 from tests.decide.values import request
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 PROOF = "Prove that there are infinitely many primes congruent to 3 mod 4."
 MATERIAL = "The council met on Monday, and heard with some concern about the budget of the coming year. " * 300
@@ -64,16 +64,34 @@ def test_what_a_request_brings_along_makes_an_easy_question_no_hard_one(asked: R
     assert seen(asked)[0].difficulty < 0.15 < seen(PROOF)[0].difficulty - 0.3
 
 
-LENGTHS = {
-    **dict.fromkeys(["Give me a recipe for lasagne", "Write a business plan", "Create a React todo app"], (100, 9_999)),
-    **{"Tell me in 80 words about the sea.": (80, 160), "Tell me auf 400 Wörtern about the sea.": (400, 800)},
-    "Tell me in no more than 2,000 words about the sea.": (2_000, 4_000),
-}
+MATERIAL = "The house on the hill is not large, and each of its rooms was first cold. " * 40
+LENGTHS = [(asked, row["tokens"]) for row in data(__file__, "lengths.yaml") for asked in row["asked"]]
 
 
-@each_row("asked, bounds", LENGTHS.items())
+@each_row("asked, bounds", LENGTHS)
 def test_what_asks_for_much_or_for_a_number_of_words_is_expected_to_get_it(asked: str, bounds: tuple[int, int]) -> None:
-    assert bounds[0] < tokens_read(seen(asked)[1])[0] < bounds[1]
+    assert bounds[0] < tokens_read(seen(asked.replace("MATERIAL", MATERIAL))[1])[0] < bounds[1]
+
+
+def said(*turns: str) -> tuple[Read, Reading]:
+    """By the user and the assistant in turn."""
+    roles = [("user", "assistant")[at % 2] for at in range(len(turns))]
+    passages = [Passage(("messages", at, "content"), turns[at], role) for at, role in enumerate(roles)]
+    return seen(request(passages=tuple(passages)))
+
+
+WORK = (
+    "Refactor our order service to event sourcing, move 40 million rows without downtime, and argue that none is lost."
+)
+
+
+def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not() -> None:
+    (hard, _), (offered, _) = said(WORK), said(WORK, "Shall I write it?", "yes please write everything")
+    for answer, reply in (("Shall I write it?", "yes"), ("Here it is.", "still crashes"), ("Part one.", "continue")):
+        assert said(WORK, answer, reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
+    assert 0.3 < hard.difficulty == pytest.approx(offered.difficulty, abs=0.2)
+    assert said(WORK, "Here it is.", "thanks!")[0].difficulty < 0.05
+    assert said("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
 
 
 def test_embeddings_are_not_read_nor_traits_of_another_version_and_the_prompt_of_a_completion_is() -> None:

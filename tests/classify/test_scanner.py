@@ -62,12 +62,8 @@ def test_a_word_is_found_in_any_text(before: str, after: str) -> None:
     assert all(text[hit.start : hit.end] == "needle" for hit in found if hit.form == "test.word")
 
 
-SAMPLES = [
-    line
-    for path in sorted((Path(__file__).parent / "samples").glob("*.txt"))
-    for line in path.read_text("utf-8").splitlines()
-    if line
-]
+FILES = sorted((Path(__file__).parent / "samples").glob("*.txt"))
+SAMPLES = [line for path in FILES for line in path.read_text("utf-8").splitlines() if line]
 MARKINGS = Markings.model_validate({"kind": "markings", "class": "export"})
 EVERY = Scanner([IDENTIFIERS, SECRETS, HEALTH, MARKINGS])
 

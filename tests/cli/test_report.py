@@ -29,7 +29,19 @@ def home(tmp_path: Path) -> Path:
 def test_without_a_name_it_is_spend(home: Path) -> None:
     done = lowpass(home, "report")
     assert (done.status, done.error) == (0, "")
-    assert ("Spend by target" in done.out, "1.500000001" in done.out) == (True, True)
+    assert ("Spend by target" in done.out, "$1.50" in done.out) == (True, True)
+
+
+def test_what_hangs_on_a_policy_says_which_file_was_read(home: Path, tmp_path: Path) -> None:
+    budgets, other = lowpass(home, "budgets"), tmp_path / "other.yaml"
+    text = " ".join(budgets.out.split())
+    assert ("default.yaml, which is not the policy of the newest request: name that one" in text, budgets.error) == (
+        True,
+        "",
+    )
+    other.write_text("version: 1")
+    note = json.loads(lowpass(home, "report", "vendors", "--json", "--policy", str(other)).out)["note"]
+    assert note.endswith(f"{other} can't be read: what a policy says is left out.")
 
 
 def test_all_forms_agree(home: Path) -> None:
@@ -40,7 +52,7 @@ def test_all_forms_agree(home: Path) -> None:
     assert [Decimal(row["cost_usd"]) for row in rows] == [row["cost_usd"] for row in document["rows"]]
     assert {row["day"] for row in rows} == {"2026-11-02"}
     for text in (table, page):
-        assert (text.count("1.500000001"), "\x1b" in text, "\u202e" in text) == (4, False, False)
+        assert (text.count("$1.50"), "\x1b" in text, "\u202e" in text) == (4, False, False)
     assert "&lt;b&gt;bold" in page
     assert {row["tag"] for row in document["rows"]} == {"<b>bold</b>", "\x1b[31mred", "\u202egnihton"}
 

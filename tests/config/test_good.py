@@ -7,14 +7,13 @@ from pathlib import Path
 import yaml
 from msgspec import convert, structs
 
-from router.config import Watcher
-from router.config.check import engines_needed, load
+from router.config.check import Watcher, engines_needed, load
 from router.config.policy import Config
 from router.types.price import Price
 from router.types.request import Modality
 from router.types.target import Capability, Licence, Secret, Terms, Thinking, Timeouts
 from tests.config import CATALOG, ENGINES, ENVIRON, FOLDER, loaded, told
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 EVERYTHING = FOLDER / "good" / "everything.yaml"
 DEFAULT = FOLDER.parents[1] / "policies" / "default.yaml"
@@ -66,16 +65,8 @@ def test_routes_classes_budgets_and_loops() -> None:
     }
     assert config.sensitivity.classes["pii"].jurisdictions_not == ("CN", "NO")
     assert [detector.data_class for detector in config.sensitivity.detectors] == ["secret", "pii", "eu"]
-    assert [(budget.id, budget.unit, budget.limit, budget.window_name) for budget in config.budgets] == [
-        ("everyone", "usd", 10_000_000_000, "day"),
-        ("team", "usd", 1, "lifetime"),
-        ("thoughts", "thinking_tokens", 5_000, "rolling 90m"),
-        ("watched", "usd", 9_500_000_000, "week"),
-        ("quiet", "usd", 1_000_000_000, "lifetime"),
-        ("spare", "usd", 1_000_000_000, "month"),
-        ("each", "usd", 100_000_000, "request"),
-        ("loops.session_usd", "usd", 25_000_000_000, "lifetime"),
-    ]
+    budgets = [[budget.id, budget.unit, budget.limit, budget.window_name] for budget in config.budgets]
+    assert budgets == data(__file__, "budgets.yaml")
     assert config.budget_status == 429
     loops = config.loops
     assert (loops.no_progress, loops.repeats, loops.session_turns, loops.exempt) == (40, 100, 1000, ("monitor",))

@@ -73,10 +73,10 @@ def test_overview(gateway: str) -> None:
     assert ["smollm2", "local/smollm2" + HOSTILE, "3 restarts", "restarting"] in seen.rows
 
 
-def test_a_report_is_exact_and_adds_up(gateway: str) -> None:
+def test_a_report_adds_up(gateway: str) -> None:
     seen = page(f"{gateway}/dashboard/reports/spend?since=all")
-    cost, rows = seen.rows[0].index("cost $") - 1, facts(seen)
-    assert [rows[name][cost] for name in ("local", "mini", "total")] == ["1.250000002", "0.000000000", "1.250000002"]
+    cost, rows = seen.rows[0].index("cost") - 1, facts(seen)
+    assert [rows[name][cost] for name in ("local", "mini", "total")] == ["$1.25", "$0", "$1.25"]
 
 
 @each_row("path", REPORTS)
@@ -133,13 +133,13 @@ def test_a_request_with_its_attempts_and_its_decision(gateway: str) -> None:
     seen = page(f"{gateway}/dashboard/requests/{FIRST}")
     expected = {
         **{"state": ["settled"], "tags": [HOSTILE], "cost usd": ["0.250000001"], "outcome": ["server_error", "ok"]},
-        **{"cost $": ["0.000000000", "0.250000001"], "output reasoning": ["–", "30"]},
+        **{"cost": ["$0", "$0.25"], "output reasoning": ["–", "30"]},
         **{"classification data class": ["pii"], "classification classes": ["internal, pii"]},
         **{"sent as": ["internal,pii", "internal,pii"]},
     }
     assert facts(seen).items() >= expected.items()
     assert ["far", "data_class", "class pii may not leave for CN"] in seen.rows
-    assert any(row[:5] == ["mini", "house/model", "–", "no", "0.000001234"] for row in seen.rows)
+    assert any(row[:5] == ["mini", "house/model", "–", "no", "$0.00000123"] for row in seen.rows)
     assert ["pii", "identifiers.email", "1"] in seen.rows
     # While it is in progress it has no attempt.
     held = page(f"{gateway}/dashboard/requests/{HELD}")
@@ -275,7 +275,7 @@ def test_a_policy_is_replayed(policy_page: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
     answer = post(policy_page, {"policy": SOUND, "action": "replay", "days": "30"})
     assert answer.status_code == 200
-    assert "Replay under policy" in text_of(Page(answer.text))
+    assert "replay under policy" in text_of(Page(answer.text))
 
 
 def test_a_replay_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def situation(
         first_ms=_of(more.pop("first_ms", 300.0), count),
         total_ms=total,
         total_p90_ms=_of(more.pop("p90_ms", total * 2), count),
+        cached=_of(0.0, count),
         usual_p=_of(more.pop("usual_p", p), count),
         usual_cost=_of(more.pop("usual_cost", cost), count) * NANO_PER_USD,
     )

@@ -271,8 +271,7 @@ def test_the_course_that_is_taken(more: dict[str, Any], order: str, tactic: obje
 
 
 @each_row(
-    "calls, spent, first",
-    [(0, 0, "b"), (5, 0.5, "b"), (5, 0.95, "a"), (9, 0.8, "b"), (30, 0.8, "b"), (9, 2, "a")],
+    "calls, spent, first", [(0, 0, "b"), (5, 0.5, "b"), (5, 0.95, "a"), (9, 0.8, "b"), (30, 0.8, "b"), (9, 2, "a")]
 )
 def test_a_session_is_planned_anew_from_what_is_left(calls: int, spent: float, first: str) -> None:
     """Ten calls for one dollar; the better target takes ten cents."""

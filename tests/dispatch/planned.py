@@ -21,11 +21,10 @@ from router.dispatch.stream import Answered, Opened
 from router.dispatch.tactics import NOTHING, answers
 from router.pipeline import Pipeline
 from router.recorder import OutcomeRecorder
-from router.screen import Screened
 from router.testing.gateway import Stream
 from router.types.attempt import Asked, Verdict, Verify
 from router.types.decision import Decision, Tactic, Weighed
-from router.types.request import Caller, Endpoint, Request
+from router.types.request import Endpoint, Request
 from tests.dispatch.scripted import USAGE, Condition, Reply, Scripted
 from tests.gateway.running import Gateway, ordered, serving, target, until
 
@@ -106,20 +105,15 @@ class Planned(Pipeline):
     case: ClassVar[Case]
     upstream: ClassVar[Scripted]
 
-    def _choose(
-        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
-    ) -> tuple[Decision, Gate]:
-        decision, gate = super()._choose(rules, request, caller, screened, route)
-        times: dict[str, Any] = {
-            "first_ms": 1,
-            "value_nano": 1,
-            "why": "",
-        }  # of what is weighed only the time is looked at
+    def _choose(self, rules: Rules, request: Request, *known: Any) -> tuple[Decision, Gate, Sequence[str]]:
+        decision, gate, near = super()._choose(rules, request, *known)
+        # Of what is weighed only the time is looked at.
+        times: dict[str, Any] = {"first_ms": 1, "value_nano": 1, "why": ""}
         weighed = tuple(
             Weighed(name, 0.5, 0.1, 1, 1, 1, total_ms=ms, **times) for name, ms in self.case.takes_ms.items()
         )
         plan = structs.replace(decision.plan, tactic=self.case.tactic, weighed=weighed)
-        return structs.replace(decision, plan=plan), gate
+        return structs.replace(decision, plan=plan), gate, near
 
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
         self.upstream.attempts = settlement.budget.attempts

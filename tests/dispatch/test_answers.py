@@ -19,7 +19,7 @@ from router.types.decision import Cascade, Tactic
 from router.types.request import Endpoint
 from tests.dispatch.planned import Case, Opinion, run
 from tests.dispatch.scripted import Reply
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 
 def chat(**message: Any) -> dict[str, Any]:
@@ -193,22 +193,7 @@ def test_streams_of_other_endpoints_are_folded() -> None:
 
 
 LONG = "I looked at it from both sides first. "
-SAME = [
-    ["1000", "1,000", "1 000", "1\u202f000", "1'000", "1e3", "1000.0", "2000/2", "$1,000", "**1000**."],
-    ["1000", "\\boxed{1\\,000}", f"{LONG} It is \\boxed{{1000}}, and that is that."],
-    ["42", "The answer is 42.", f"{LONG}\n\nFinal answer: **42**", "#### 42", "x = 42", "42 km", "42%"],
-    ["42", "答案是：42。", "Die Antwort lautet 42.", "La respuesta es 42", "Ответ: 42"],
-    ["42", f"{LONG}So she has 42 apples left.", f"{LONG}Therefore 6 is too few. It is 42."],
-    ["0.5", "1/2", ".5", "0,5", "$\\boxed{\\frac{1}{2}}$", "The result is \\dfrac{1}{2}"],
-    ["1234.5", "1,234.5", "1.234,5"],
-    ["1000000", "1.000.000", "1,000,000"],
-    ["-5", "−5", "- wrong -\nAnswer: -5"],
-    ["B", "(b)", "B.", "B) Because it rains.", "Answer: (B)", f"{LONG}\nThe correct answer is B."],
-    ["B", "$\\boxed{\\text{B}}$"],
-    ["Paris", "paris.", "**Paris**", "Answer: Paris"],
-    ["x^2+1", "\\boxed{x^2 + 1}", "Answer: $x^2+1$"],
-    ['{"a": 1, "b": [2.0]}', '```json\n{"b":[2],"a":1.0}\n```'],
-]
+SAME = [[text.replace("LONG", LONG) for text in row] for row in data(__file__, "same_answers.yaml")]
 
 
 def normal(text: str) -> str | None:

@@ -114,5 +114,5 @@ def _routes() -> set[str]:
                 found.add(f"{call.func.attr.upper()} {ast.literal_eval(call.args[0]).replace(':path}', '}')}")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_api_route":
             methods = ast.literal_eval(node.keywords[0].value) if node.keywords else ["GET"]
-            found.add(f"{methods[0]} {ast.literal_eval(node.args[0])}")
+            found.add(f"{methods[0]} {ast.literal_eval(node.args[0]).replace(':path}', '}')}")
     return found

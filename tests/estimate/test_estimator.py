@@ -172,9 +172,7 @@ def test_one_row_is_enough_but_says_little_and_costs_that_never_vary_have_a_fini
     assert np.isfinite(guess.cost_p90).all()
 
 
-def test_the_mean_is_the_bill_where_a_few_run_away_and_four_costs_in_five_are_in_the_interval(
-    tables: Tables,
-) -> None:
+def test_the_mean_is_the_bill_where_a_few_run_away_and_four_costs_in_five_are_in_the_interval(tables: Tables) -> None:
     prompts, rows = tables
     runaway = [each | {"cost_usd": 50.0} if at % 30 == 0 else each for at, each in enumerate(rows)]
     guess = fit(prompts, runaway).predict(prompts)

@@ -146,6 +146,19 @@ def test_an_answer_that_a_cap_cuts_is_no_dearer_and_no_slower_than_the_cap() -> 
     assert capped.total_p90_ms[0] < free.total_p90_ms[0]
 
 
+CAPS = (None, 100_000, 1_000, 100)
+
+
+def test_a_cap_that_thoughts_fill_leaves_no_answer_to_be_right() -> None:
+    thinking, plain = (
+        [float(forecast(places, request(effort="high", max_output=cap), seen=reads(50)).p[0]) for cap in CAPS]
+        for places in (THINKING, PLAIN)
+    )
+    assert thinking == sorted(thinking, reverse=True)
+    assert thinking[1] > 0.9 * thinking[0] > 5 * thinking[-1]
+    assert min(plain) > 0.98 * max(plain)
+
+
 @each_row("tokens", [100, 5_000, 9_800, 10_300, 40_000, 60_000, 400_000])
 def test_size_tiers(tokens: int) -> None:
     """A dearer tier reprices all of the request, and may begin anywhere."""

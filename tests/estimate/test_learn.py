@@ -175,19 +175,19 @@ def test_the_next_turn_finds_what_was_sent_and_another_conversation_the_instruct
         known = told(prefix=prefix)
         assert known.expected(prefix, 21_000, 1_000 + lifetime)
         assert not known.expected(prefix, 21_000, 1_001 + lifetime)
-    assert told(1_000).expected(TURN, 1_100, 2_000) == {}
+    assert told(1_000).expected(TURN, 21_000, 2_000) == {}
 
 
 def test_how_much_is_really_read_is_learned_and_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     never, always = told(times=60), told(read=20_000, times=60)
-    assert never.expected(TURN, 20_000, 2_000)["t"] < 1_500
-    assert always.expected(TURN, 20_000, 2_000)["t"] > 19_000
+    assert never.expected(TURN, 21_000, 2_000)["t"] < 1_500
+    assert always.expected(TURN, 21_000, 2_000)["t"] > 19_000
     monkeypatch.setattr(caches, "MOST", 10)
     known = Caches()
     for number in range(50):
         known.note(Prefix(number, f"{number}", 0.5), "t", Usage(input_uncached=9_000), 1_000)
-    assert not known.expected(Prefix(0, "", 0.5), 9_000, 1_000)
-    assert known.expected(Prefix(49, "", 0.5), 9_000, 1_000)
+    assert not known.expected(Prefix(0, "", 0.5), 21_000, 1_000)
+    assert known.expected(Prefix(49, "", 0.5), 21_000, 1_000)
 
 
 @each_row(

@@ -99,9 +99,7 @@ def test_the_harder_the_request_the_fewer_pass_and_the_stronger_target_the_more_
     assert rates[1, 1] > rates[1, 0] + 0.1
 
 
-def test_the_more_is_known_of_a_target_the_surer_and_how_hard_a_request_is_concerns_all_alike(
-    known: Model,
-) -> None:
+def test_the_more_is_known_of_a_target_the_surer_and_how_hard_a_request_is_concerns_all_alike(known: Model) -> None:
     own = known.of().own_sd
     assert own[1] < own[2]
     assert (known.of().sd >= own).all()
@@ -234,6 +232,48 @@ def test_a_target_that_is_better_at_a_template_than_elsewhere_is_told_from_the_o
     assert (np.ptp(sure.nodes[:, 0]) < np.ptp(none.nodes[:, 0])).all()
 
 
+def test_more_thinking_passes_more_often_and_none_is_thought_where_it_has_to_be_asked_for() -> None:
+    thinks = Thinking(contract=Contract.LEVEL, levels=("none", "low", "high"), tokens=(0, 1_024, 24_576))
+    place = target("t", price=None, thinking=thinks)
+    model, unasked = Model(place), Model(target("t", price=None, thinking=structs.replace(thinks, unasked="none")))
+    shifts = [model.better(0, effort) for effort in thinks.levels]
+    assert shifts == sorted(shifts)
+    assert (model.better(0, ""), unasked.better(0, "none")) == (0.0, 0.0)
+    hard = structs.replace(SEEN, reading=reading(HARD))
+    rates = [float(model.expect(hard, model.all, np.array([shift])).p[0]) for shift in shifts]
+    assert rates[0] + 0.03 < rates[1] < rates[2]
+    assert float(unasked.expect(hard, unasked.all).p[0]) == pytest.approx(rates[0], abs=0.06)
+
+
+POISONED, OTHER = (digit * 24 for digit in "12")  # templates of two tenants
+
+
+@given(st.lists(st.floats(0, 1), min_size=20, max_size=120))
+def test_what_one_tenant_says_moves_others_by_little_in_any_order_however_often_it_is_replaced(
+    said: list[float],
+) -> None:
+    before, worst = (rates(taught(*[(POISONED, "strong", 0.0)] * times), OTHER)[1] for times in (0, 300))
+    model, other = (taught(*[(POISONED, "strong", score) for score in scores]) for scores in (said, sorted(said)))
+    assert 0.5 * before < worst <= rates(model, OTHER)[1] == pytest.approx(rates(other, OTHER)[1])
+    for _ in range(2):  # each time all that was said is taken back, and said again
+        for score, weight in [pair for each in said for pair in ((each, -1.0), (each, 1.0))]:
+            model.observe(structs.replace(outcome("strong", score, READ), template=POISONED, weight=weight))
+    assert rates(model, OTHER) == pytest.approx(rates(other, OTHER), abs=1e-5)
+    assert other.restore(model.state())
+    assert other.pooled.state() == model.pooled.state()
+
+
+def test_all_that_is_said_counts_in_its_own_template_and_what_reviewers_say_everywhere() -> None:
+    poisoned, trusted = taught(*[(POISONED, "strong", 0.0)] * 300), PassRateModel((WEAK, STRONG))
+    for _ in range(300):
+        trusted.observe(structs.replace(outcome("strong", 0.0, READ), template=POISONED, source="reviewer.qa"))
+    assert max(rates(poisoned, POISONED)[1], rates(trusted, OTHER)[1]) < 0.25
+    poisoned.widen("strong")
+    for policy in ((WEAK, STRONG), (WEAK,), (WEAK, STRONG)):
+        poisoned.adopt(policy)
+        assert poisoned.observe(structs.replace(outcome(policy[-1].id, 1.0, READ), template=POISONED))
+
+
 GIVEN = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("weak", "strong")), st.floats(0, 1)), max_size=30)
 
 
@@ -260,7 +300,7 @@ def test_what_is_known_survives_a_restart_and_another_policy() -> None:
     assert rates(other, "a") == pytest.approx(usual, abs=1e-5)
     other.adopt((STRONG, WEAK))
     assert rates(other, "a")[::-1] == pytest.approx(usual, abs=1e-5)
-    assert not any(map(model.restore, (b"", b"\x91", b"\xc0", b"\x92\xc4\x00\xc4\x01\xff")))
+    assert not any(map(model.restore, (b"", b"\x91", b"\xc0", b"\x93\xc4\x00\xc4\x01\xff\x90")))
 
 
 def test_memory_has_a_bound_and_the_template_without_news_for_longest_goes(monkeypatch: pytest.MonkeyPatch) -> None:

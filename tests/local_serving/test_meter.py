@@ -85,14 +85,14 @@ def test_tokens_at_their_rates_are_the_money_of_the_work(spans: list[Spent], hou
     """To half a nano-USD in a million tokens of each kind: what the rounding of three rates makes."""
     for counted in Counted:
         window = filled(*spans, replicas=replicas)
-        priced = window.rates(hourly, counted)
+        work, priced = window.work, window.rates(hourly, counted)
         if priced is None:
-            assert window.uncached + window.output < 500
+            assert work.uncached + work.output < 500
             continue
-        paid = window.uncached * priced.input + window.cached * priced.cached + window.output * priced.output
-        money = window.work_ms * hourly / replicas / HOUR_MS * 1_000_000
+        paid = work.uncached * priced.input + work.cached * priced.cached + work.output * priced.output
+        money = work.busy_ms * hourly / replicas / HOUR_MS * 1_000_000
         due = money * (window.wall_ms / window.busy_ms if counted is Counted.FULL else 1)
-        rounding = (window.uncached + window.cached + window.output) / 2
+        rounding = (work.uncached + work.cached + work.output) / 2
         assert paid == pytest.approx(due, rel=1e-9, abs=rounding)
         assert min(priced) >= 0
 

@@ -48,10 +48,8 @@ def policy(home: Path, spec: str = SPEC, engine: str = "", price: str = "") -> P
 def test_the_engines_of_the_policy_are_planned(tmp_path: Path) -> None:
     done = local(tmp_path, "plan", "--policy", str(policy(tmp_path)))
     assert (done.status, done.error) == (0, "")
-    head, row = done.out.splitlines()
-    assert head.split()[:3] == ["engine", "on", "may"]
-    assert row.split()[:4] == ["own", "1", "×", "l40s-48gb"]
-    assert " yes " in row
+    assert all(part in done.out for part in ("│ own    │ 1 × l40s-48gb │", " yes │", "┃ may take ┃"))
+    assert max(map(len, done.out.splitlines())) <= 80
     path = policy(tmp_path)
     path.write_text(path.read_text().replace(f", engine: {tmp_path / 'own.yaml'}", ""))
     done = local(tmp_path, "plan", "--policy", str(path))
@@ -92,7 +90,7 @@ def test_the_status_says_whether_all_fit(tmp_path: Path, spec: str, status: int,
     assert (done.status, bool(done.error)) == (status, bool(error))
     assert out in done.out
     assert error in done.error
-    assert any(line.startswith("smollm2") for line in done.out.splitlines())
+    assert any(line.startswith("│ smollm2") for line in done.out.splitlines())
     assert error in (
         json.loads(local(tmp_path, "plan", str(tmp_path / "own.yaml"), "--json").out)[0].get("error") or ""
     )
@@ -102,8 +100,8 @@ def test_gpus_and_engines_are_listed(tmp_path: Path) -> None:
     assert json.loads(local(tmp_path, "plan", "--gpus", "--json").out)["h100-80gb"]["bandwidth"] == 3350
     assert "h200-141gb" in local(tmp_path, "plan", "--gpus").out
     listed = local(tmp_path, "list").out
-    assert all(f"\n{name} " in listed for name in known())
-    assert "36 state + 12 full" in listed
+    assert all(f"\n│ {name} " in listed for name in known())
+    assert "36 state + 12 full" in " ".join(listed.replace("│", " ").split())
     assert {spec["name"] for spec in json.loads(local(tmp_path, "list", "--json").out)} == set(known())
 
 

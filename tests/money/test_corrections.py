@@ -129,6 +129,9 @@ def test_a_correction_can_be_corrected_and_given_back(gateway: Gateway) -> None:
     lines = [tuple(line.values()) if isinstance(line, dict) else tuple(line) for line in corrections["rows"]]
     assert [line[6] for line in lines] == ["a typing error", "back to what it was"]
     assert sum(line[7] for line in lines) == 0
+    costs = {row["id"]: row["cost_usd"] for row in report(gateway, "session", "s1")["rows"]}
+    assert (costs.pop(row["id"]), costs.pop(other["id"]), set(costs.values())) == (own, 0, {None})
+    assert {"what": "cost_usd", "value": "0"} in report(gateway, "request", other["id"])["rows"]
     assert gateway.lowpass("report", "audit", "--json")[1].count("charge corrected") == 3
     sound(gateway)
 

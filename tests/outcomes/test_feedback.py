@@ -149,8 +149,10 @@ def test_who_may_judge(desk: Desk) -> None:
         assert (reply.status, reply.error["code"], reply.error["param"]) == (404, "not_found", "id")
         assert reply.error["message"].replace(identifier, "nobody") == unknown.error["message"]
     assert desk.rows(identifier) == []
-    for who in ("alice", "bob", "evaluator"):
-        assert desk.judge(who, id=identifier, score=1, source=who).status == 200
+    sources = {"alice": "client.alice", "bob": "client.bob", "evaluator": "reviewer.evaluator.evaluator"}
+    for who, source in sources.items():
+        assert desk.judge(who, id=identifier, score=1, source=who).json["source"] == source
+    assert columns(desk.rows(identifier), "source", "weight") == list(zip(sources.values(), (1, 0.5, 1), strict=True))
     nobodys = desk.ask("dave")
     assert desk.judge("carol", id=nobodys, score=1).status == 404
     assert desk.judge("dave", id=nobodys, score=1).status == 200

@@ -50,8 +50,14 @@ def test_neither_the_engine_that_the_weights_ask_for_nor_what_no_model_of_text_n
     assert locked("vllm.txt").keys().isdisjoint({"torchvision", "torchaudio", "torchcodec"})
 
 
-SECTIONS = {"Runtime": "dependencies", "LiteLLM": "litellm", "Names": "names", "Export": "export", "GPUs": "gpu"}
-SECTIONS |= {"Specialist": "specialist", "OpenTelemetry": "otel", "Routing": "bench", "Development": "dev"}
+SECTIONS = {title: title.lower() for title in ("LiteLLM", "Names", "Export", "Specialist", "Tokens")}
+SECTIONS |= {
+    "Runtime": "dependencies",
+    "GPUs": "gpu",
+    "OpenTelemetry": "otel",
+    "Routing": "bench",
+    "Development": "dev",
+}
 
 
 def test_every_direct_dependency_has_its_reason_and_no_other() -> None:

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ import yaml
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from adapters.anthropic.decode import tokens as anthropic_tokens
+from adapters.anthropic.decode import TOKENS as ANTHROPIC_TOKENS
 from adapters.anthropic.decode import usage as anthropic_usage
 from adapters.catalog import shipped
 from adapters.catalog.tables import Loader
-from adapters.gemini.decode import tokens as gemini_tokens
+from adapters.gemini.decode import TOKENS as GEMINI_TOKENS
 from adapters.gemini.decode import usage as gemini_usage
-from adapters.usage import canonical
+from adapters.usage import canonical, counters
 from adapters.usage import read as read_report
 from router.config.policy import PriceRow
 from router.estimate.price import charge
@@ -83,8 +84,8 @@ def _reader(tokens: Callable[[Raw], Any], usage: Callable[[Any], Usage]) -> Call
     return read
 
 
-READERS = {"openai": _reader(read_report, canonical), "gemini": _reader(gemini_tokens, gemini_usage)}
-READERS["anthropic"] = _reader(anthropic_tokens, anthropic_usage)
+READERS = {"openai": _reader(read_report, canonical), "gemini": _reader(partial(counters, GEMINI_TOKENS), gemini_usage)}
+READERS["anthropic"] = _reader(partial(counters, ANTHROPIC_TOKENS), anthropic_usage)
 _TABLE = yaml.load((Path(__file__).parent / "golden.yaml").read_text("utf-8"), Loader=Loader)  # noqa: S506
 LISTS = {name: PriceRow.model_validate(row).price(f"golden {name}") for name, row in _TABLE["prices"].items()}
 CASES = msgspec.convert(_TABLE["cases"], list[Case], strict=False)

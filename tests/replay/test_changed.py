@@ -11,7 +11,7 @@ import pytest
 from router.ledger.facts.query import Where
 from router.ledger.ledger import SqliteLedger
 from router.replay.replay import replay
-from router.replay.report import Change, Effect, Replayed, as_report
+from router.replay.report import Change, Effect, Replayed, as_report, verdict
 from tests.gateway.running import Gateway, ordered
 from tests.gateway.school import CHEAP_NANO, DEAR_NANO, OUTPUT
 from tests.replay.traffic import EACH, MAIL, ROUTES, Policy, changed, config, other_order
@@ -105,6 +105,7 @@ def test_expected_costs_are_what_answers_did_cost(tried: Tried) -> None:
     effect = of(found, "fixed")
     assert {shift.move.route for shift in found.shifts} == {"fixed"}, "other routes are not touched"
     assert found.total.changed == effect.changed > 0
+    assert "fewer right answers: $" in verdict(found)
     assert {one.target: one for one in found.calibrated}["cheap"].answers >= 30
     # One of them asks for two answers to its question.
     expected = effect.changed * (CHEAP_NANO - DEAR_NANO) + OUTPUT * (200 - 40_000)
@@ -195,9 +196,25 @@ def unchanged(found: Replayed) -> bool:
     )
 
 
+def test_another_price_or_model_of_a_target_that_is_kept_is_not_looked_at_and_that_is_said(
+    recorded: Gateway, past: SqliteLedger, tmp_path: Path, tried: Tried
+) -> None:
+    def renamed(rows: Policy) -> None:
+        rows["targets"]["dear"]["model"]["name"] = "dearer"
+
+    found = tried(renamed)
+    others = sum(
+        1 for row in recorded.rows("SELECT target FROM requests WHERE route = 'fixed'") if row["target"] == "dear"
+    )
+    assert codes(found)["repriced"] >= others > 0
+    assert "another price or model behind a target is not looked at" in as_report(found).title
+    assert codes(replay(past, changed(recorded, renamed, tmp_path)))["repriced"] >= others
+
+
 def test_the_same_policy_changes_nothing(recorded: Gateway, past: SqliteLedger) -> None:
     found = replay(past, config(recorded))
     assert unchanged(found)
+    assert (verdict(found), "repriced" in codes(found)) == ("Nothing changes", False)
     (booked,) = recorded.rows("SELECT SUM(cost) AS cost, COUNT(*) AS requests FROM requests WHERE route <> 'judge'")
     assert (found.total.spent, found.total.requests) == (booked["cost"], booked["requests"])
     assert sum(effect.spent for effect in found.routes) == booked["cost"]

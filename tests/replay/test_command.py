@@ -19,7 +19,7 @@ from router.types.decision import Shape
 from tests.docs import ROOT, blocks, page, quoted, rows
 from tests.gateway.running import Gateway
 from tests.replay.traffic import changed, config, other_order
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 TEXT = page("docs/replay.md")
 COMMANDS = [line for block in blocks(TEXT, "sh") for line in block.splitlines()]
@@ -39,12 +39,7 @@ def test_a_wrong_policy_says_where(recorded: Gateway, tmp_path: Path) -> None:
         assert (status, says in output) == (1, True), output
 
 
-NONSENSE = [("--where route=auot", "auot"), ("--where colour=red", "colour"), ("--where route", "no filter")]
-NONSENSE += [("--since yesterday", "no time"), ("--since 1d --until 2d", "not before"), ("--json --csv", "one form")]
-NONSENSE += [("--csv --table nonsense", "nonsense"), ("--against nowhere.yaml", "nowhere.yaml")]
-
-
-@each_row("options, says", NONSENSE)
+@each_row("options, says", data(__file__, "nonsense.yaml"))
 def test_what_makes_no_sense_is_told(recorded: Gateway, options: str, says: str) -> None:
     status, output = replay(recorded.home, recorded.policy, *options.split())
     assert (status, says in output) == (1, True), output

@@ -17,7 +17,7 @@ from router.ledger.rows import adopted
 from router.ledger.write import Outcome, birth, record, settle
 from router.types.account import Amount, Journal
 from router.types.attempt import Attempt, Source, Usage
-from router.types.decision import Candidate, Decision, Dropped, Estimate, Plan, Weighed
+from router.types.decision import Candidate, Decision, Dropped, Estimate, Plan, Queued, Weighed
 from router.types.logged import Said
 from router.types.price import Cost, CostSource
 from router.types.request import Caller, Cause, Classification, Endpoint, Finding, Limits, Request
@@ -99,6 +99,10 @@ class Happened(Struct, frozen=True, kw_only=True):
     """The decision tells what each target that was tried was estimated to cost, as one by forecasts always does."""
     strategy: str = "cheapest"
     explored: str = ""
+    planned: tuple[str, ...] = ()
+    """Before what was tried."""
+    dropped: tuple[Dropped, ...] = ()
+    queued: tuple[Queued, ...] = ()
     policy: str = "0123456789abcdef"
     judged: tuple[Judgement, ...] = ()
 
@@ -218,7 +222,7 @@ def _decision(one: Happened) -> Decision:
         template=one.template,
         findings=(Finding("identifiers.email", "pii", ("messages", 0, "content"), 3, 20),) if pii else (),
     )
-    asked = dict.fromkeys(tried.target for tried in one.tried if one.considered or one.weighed)
+    asked = dict.fromkeys((*one.planned, *(tried.target for tried in one.tried if one.considered or one.weighed)))
     weighed = tuple(
         Weighed(name, rate, 0.1, cost, cost // 2, cost * 2, 50, 500, cost, "dearer" if number else "chosen")
         for number, (name, (rate, cost)) in enumerate(one.weighed.items())
@@ -227,7 +231,8 @@ def _decision(one: Happened) -> Decision:
         route=one.route,
         strategy=one.strategy,
         steps=tuple(Candidate(target(name), _ESTIMATE) for name in asked),
-        dropped=(Dropped("far", "data_class", "class pii may not leave for CN"),) if pii else (),
+        dropped=one.dropped or ((Dropped("far", "data_class", "class pii may not leave for CN"),) if pii else ()),
+        queued=one.queued,
         weighed=weighed,
         explored=one.explored,
     )

@@ -19,7 +19,7 @@ from rich.console import Console
 from router.decide.explain import Examined, Seen, with_reason
 from router.errors import ClientError
 from router.report.explained import table as explained
-from router.report.render import as_csv, as_json, as_text, page, table, words, written
+from router.report.render import as_csv, as_json, as_text, page, table, written
 from router.report.report import Column, Kind, Report, Row, Value, shown
 from router.types.decision import Cascade, Dropped, Hedge, Stakes, Vote, Weighed
 from router.types.price import usd_about as three_digits
@@ -29,7 +29,6 @@ from tests.tables import data, each_row
 
 Amounts = list[list[Decimal | None]]
 """A row: its amounts, column by column; None where there is none."""
-WIDE = 20_000
 
 
 def of_json(report: Report) -> Amounts:
@@ -41,46 +40,19 @@ def of_csv(report: Report) -> Amounts:
     return _amounts(report, ({name: cell or None for name, cell in row.items()} for row in rows))
 
 
-def of_html(report: Report) -> Amounts:
-    """A wide table stands in parts, each with its headings; what is below it, in sections of its own."""
-    drawn = Page(page(report).partition("</section>")[0]).rows
-    names = {words(column): column.name for column in report.columns}
-    found: list[dict[str, str]] = [{} for _ in report.rows]
-    size = 1 + len(found) + (report.totals is not None)
-    for part in range(0, len(drawn), size):
-        for row, line in zip(found, drawn[part + 1 : part + size], strict=False):
-            row |= zip((names[heading] for heading in drawn[part]), line, strict=True)
-    return _amounts(report, (_shown(row.items()) for row in found))
-
-
-def of_terminal(report: Report) -> Amounts:
-    """Names may hold the frame's own lines; numbers stand behind them."""
-    lines = [line[1:-1] for line in as_text(report, WIDE).splitlines() if line.startswith("│")][: len(report.rows)]
-    names = [column.name for column in written(report).columns]
-    return _amounts(report, (_shown(zip(names, line.rsplit("│", len(names) - 1), strict=True)) for line in lines))
-
-
-FORMS = (of_json, of_csv, of_html, of_terminal)
+FORMS = (of_json, of_csv)
 
 
 def _amounts(report: Report, rows: Iterable[Mapping[str, object]]) -> Amounts:
-    """A rare column without anything in it is left out of what people see: that is 0."""
     names = [column.name for column in report.columns if column.kind is Kind.USD]
     cells = ([row.get(name, 0) for name in names] for row in rows)
     return [[None if cell is None else Decimal(str(cell)) for cell in row] for row in cells]
 
 
-def _shown(row: Iterable[tuple[str, str]]) -> dict[str, str | None]:
-    return {name: None if cell.strip() == "–" else cell.strip().replace(",", "") for name, cell in row}
-
-
 def is_exact_in_every_form(report: Report) -> None:
-    """A column that people do not see, as there is nothing in it, reads as 0."""
-    shown = {column.name for column in written(report).columns}
     rows = [dict(zip((column.name for column in report.columns), row, strict=True)) for row in report.rows]
-    seen = [{name: cell for name, cell in row.items() if name in shown} for row in rows]
     for form in FORMS:
-        assert form(report) == _amounts(report, rows if form in (of_json, of_csv) else seen), form.__name__
+        assert form(report) == _amounts(report, rows), form.__name__
 
 
 @st.composite
@@ -134,13 +106,16 @@ SPEND = Report(
 )
 
 
-def test_amounts_are_exact_and_nothing_unknown_is_shown_as_0() -> None:
+def test_people_read_rounded_numbers_and_nothing_unknown_is_shown_as_0() -> None:
     assert written(SPEND).rows == (
-        ("[red]local[/red]", "1,234,567", "0.000000001", "2026-11-02T00:00:00Z"),
-        ("(none)", "–", "9,223,372,036.854775807", "–"),
+        ("[red]local[/red]", "1.23 M", "$0.000000001", "2026-11-02T00:00:00Z"),
+        ("(none)", "–", "$9,223,372,036.85", "–"),
     )
-    assert written(SPEND).totals == ("total", "1,234,567", "9,223,372,036.854775808", "–")
-    assert written(about(Decimal("1.500000000"), kind=Kind.USD)).rows == (("1.50",),)
+    assert written(SPEND).totals == ("total", "1.23 M", "$9,223,372,036.85", "–")
+    now_ms = 1_793_577_600_000
+    times = about(*(now_ms - age for age in (0, 150_000, 5 * 3_600_000, -7_200_000, 86_400_000)), kind=Kind.TIME)
+    told = ["0 s ago", "2 min ago", "5 h ago", "in 2 h", "2026-11-01T00:00:00Z"]
+    assert [row[0] for row in written(times, now_ms).rows] == told
     # A rare column appears once it holds something.
     assert "held_usd" not in [column.name for column in written(SPEND).columns]
     full = structs.replace(SPEND, rows=(("a", 1, SMALLEST, SMALLEST, 0),))
@@ -149,12 +124,12 @@ def test_amounts_are_exact_and_nothing_unknown_is_shown_as_0() -> None:
 
 def test_the_terminal_table_shows_title_window_rows_totals_and_note() -> None:
     text = on_terminal(table(SPEND))
-    for part in ("Spend by target since 2026-11-02T00:00:00Z", "cost $", "[red]local[/red]", "9,223,372,036.854775808"):
+    for part in ("Spend by target since 2026-11-02T00:00:00Z", "cost", "[red]local[/red]", "$9,223,372,036.85"):
         assert part in text
     assert text.rstrip().endswith("Read me.")
     columns = (Column("t", Kind.LABEL), Column("n", Kind.COUNT))
     slim = Report(name="", title="", columns=columns, rows=(("x" * 90, 12_345),))
-    assert all("12,345" in on_terminal(table(slim), width) for width in (20, 40, 80))
+    assert all("12.3 k" in on_terminal(table(slim), width) for width in (20, 40, 80))
 
 
 def test_json_keeps_every_digit_and_leaves_unknown_null() -> None:
@@ -168,27 +143,11 @@ def test_json_keeps_every_digit_and_leaves_unknown_null() -> None:
     assert (document["since"], document["until"]) == ("2026-11-02T00:00:00Z", None)
 
 
-@each_row(
-    "kind, value, text, json_text",
-    [
-        (Kind.SHARE, 1 / 3, "33.3 %", "0.333333"),
-        (Kind.SHARE, -0.5, "-50.0 %", "-0.5"),
-        (Kind.RATE, 2 / 3, "0.667", "0.666667"),
-        (Kind.FACTOR, 1234.5678, "1,234.57 ×", "1234.57"),
-        (Kind.COUNT, 1_234_567, "1,234,567", "1234567"),
-        (Kind.MS, 12.3456789, "12.3457", "12.3457"),
-        (Kind.AMOUNT, 1_000, "1,000", "1000"),
-        (Kind.AMOUNT, Decimal("0.5"), "0.50", "0.5"),
-        (Kind.USD, Decimal("-1234.000000001"), "-1,234.000000001", "-1234.000000001"),
-        (Kind.USD, Decimal("1E+3"), "1,000.00", "1000"),
-        (Kind.TIME, 1_793_577_600_000, "2026-11-02T00:00:00Z", '"2026-11-02T00:00:00Z"'),
-        (Kind.TEXT, "x", "x", '"x"'),
-        (Kind.TEXT, None, "–", "null"),
-        (Kind.LABEL, None, "(none)", "null"),
-    ],
-)
-def test_every_kind_in_words_and_in_json(kind: Kind, value: Value, text: str, json_text: str) -> None:
-    report = about(value, kind=kind)
+@each_row("kind, value, text, json_text", data(__file__, "kinds.yaml"))
+def test_every_kind_in_words_and_in_json(kind: str, value: Value, text: str, json_text: str) -> None:
+    """Money stands as text in the table, so that it is exact."""
+    money = kind in ("usd", "amount") and isinstance(value, str)
+    report = about(Decimal(str(value)) if money else value, kind=Kind(kind))
     assert written(report).rows == ((text,),)
     assert f'"rows":[{{"name":{json_text}}}]' in as_json(report).decode()
     assert in_csv(report)[1:] == ([[json_text.strip('"')]] if value is not None else [[""]])
@@ -262,9 +221,9 @@ def test_columns_without_room_stand_below_with_their_labels(width: int) -> None:
     report = Report(name="r", title="R", columns=columns, rows=rows, totals=("total", *range(9)))
     text = as_text(report, width)
     assert max(map(len, text.splitlines())) <= width
-    assert all(f"{number:,}" in text for row in rows for number in row[1:])
+    assert all(name in text for name in ("number 0", "number 8", "1 M", "2 M"))
     assert text.count("web") == text.count("total") == text.count("┏")
-    assert text.count("R\n") + text.count("R ") == 1
+    assert text.startswith("R")
 
 
 NAME = "anthropic/claude-haiku-4-5/us-east1"
@@ -320,12 +279,6 @@ def test_a_decision_tells_in_a_sentence_why(changed: dict[str, Any], words: str)
     assert words in " ".join(on_terminal(explained(document), 400).split())
 
 
-@each_row(
-    "nano, text",
-    [
-        *((0, "0"), (7, "0.000000007"), (70_322, "0.0000703"), (999_900, "0.001")),
-        *((12_345_678_901, "12.3"), (-1_239, "-0.00000124")),
-    ],
-)
+@each_row("nano, text", data(__file__, "three_digits.yaml"))
 def test_three_digits_count(nano: int, text: str) -> None:
     assert three_digits(nano) == text

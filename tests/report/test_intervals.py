@@ -18,13 +18,7 @@ from router.report.statistics import Estimate, percentile, quotient, rate, skewe
 from tests.tables import data, each_row
 
 
-@each_row(
-    "hits, trials, low, high",
-    [
-        *((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611), (1, 29, 0.0061, 0.1718)),
-        *((0, 10, 0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1)),
-    ],
-)
+@each_row("hits, trials, low, high", data(__file__, "wilson.yaml"))
 def test_intervals_are_wilson_s(hits: int, trials: int, low: float, high: float) -> None:
     """Newcombe 1998, Statistics in Medicine 17, 857, table I and method 3."""
     found, expected = rate(hits / trials, trials), pytest.approx((low, high), abs=1e-4)

@@ -130,5 +130,3 @@ def test_the_latest_come_newest_first_with_the_state_of_what_is_not_settled(ledg
         newest = cells(request.latest(connection, 3), "id", "status", "cost_usd")
         assert newest == [("r5", "held", None), ("r4", "200", 3), ("r3", "200", 3)]
         assert len(request.latest(connection, 9).rows) == 6
-        assert request.account(connection, "nobody") is None
-        assert request.attempts(connection, "r1").column("target") == ("x",)

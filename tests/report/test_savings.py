@@ -286,6 +286,12 @@ def test_without_forecasts_there_is_nothing_to_compare_with() -> None:
 def test_one_hour_gives_no_interval_and_many_do() -> None:
     found = reported([Happened(tried=SMALL, weighed=BOTH)], "savings")
     assert cells(found, *MONEY, "saved_low_usd") == [(1_500, 9_000, 7_500, None), (1_500, 1_000, -500, None)]
+    # Dearer than the baseline is at most all of what was spent.
+    dear = [Happened(tried=(Tried("small", 10**9),), weighed=BOTH, at_ms=MONDAY_MS + n * HOUR_MS) for n in range(9)]
+    found = reported([*dear, Happened(tried=BIG, weighed=BOTH, at_ms=MONDAY_MS + 30 * HOUR_MS)], "savings")
+    assert all(-1 <= share <= 1 for share in found.column("saved_share") if isinstance(share, float))
+    assert all(low >= -spent for spent, low in cells(found, "spent_usd", "saved_low_usd"))
+    assert "Always best: the target with the highest expected pass rate" in found.note
     # The same every hour: what was saved is as certain as anything.
     hours = [Happened(tried=SMALL, weighed=BOTH, at_ms=MONDAY_MS + hour * HOUR_MS) for hour in range(40)]
     found = reported(hours, "savings")

@@ -11,10 +11,11 @@ from router.ledger.engines import GATEWAY, keep
 from router.ledger.ledger import Ledger
 from router.report.report import Report
 from router.report.statistics import wilson
+from router.types.decision import Dropped, Queued
 from router.types.price import Cost, CostSource, EngineHour, EnginePrice, Price
 from router.types.target import Served, Target
 from tests.report.asking import below, cells, lines, reported, totals
-from tests.report.filled import HOUR_MS, MONDAY_MS, USD, Happened, Tried, at, fill, policy
+from tests.report.filled import HOUR_MS, MONDAY_MS, USD, Happened, Tried, at, fill, policy, target
 from tests.stores import Make
 
 # reliability
@@ -30,6 +31,12 @@ FAILED = (
     Was(tried=(X(outcome="outrun"), Y(first_ms=10, more={"role": "hedge"})), stream=True),
     Was(tried=(Y(outcome="server_error"),), status=502, error="server_error"),
     Was(status=402, error="budget_exceeded"),
+)
+SKIPPED = (
+    Was(tried=(Y(),), dropped=(Dropped("x", "circuit_open", "rests"), Dropped("far", "data_class", "no"))),
+    Was(tried=(Y(),), dropped=(Dropped("x", "saturated", "full"),), queued=(Queued(target="gpu", spilled=True),)),
+    Was(tried=(X(outcome="timeout"), Y()), planned=("x", "dear")),
+    Was(planned=("x",), status=402, error="budget_exceeded"),
 )
 
 
@@ -55,6 +62,15 @@ def test_each_target_has_its_failures_its_times_and_those_that_stood_in_for_it()
     assert reported(FAILED, "reliability", where=("target=y",)).column("target") == ("y",)
     later = reported(FAILED, "reliability", since="2026-11-02T00:00:01")
     assert (later.rows, later.totals, later.below, later.plots) == ((), None, (), ())
+
+
+def test_what_a_budget_a_circuit_or_a_queue_passed_by_is_counted() -> None:
+    names = ("target", "because", "requests")
+    assert cells(below(reported(SKIPPED, "reliability"), "skipped"), *names) == [
+        *(("dear", "budget", 1), ("gpu", "queue", 1), ("x", "budget", 1), ("x", "circuit", 1), ("x", "queue", 1)),
+    ]
+    found = reported(SKIPPED, "reliability", where=("target=dear",), targets=[target("dear")])
+    assert cells(below(found, "skipped"), *names) == [("dear", "budget", 1)]
 
 
 # vendors

@@ -5,9 +5,7 @@ import re
 from itertools import product
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-
-from router.telemetry import SHAPES
+from router.telemetry import METRICS
 from tests.docs import ROOT
 from tests.tables import each_row
 
@@ -20,11 +18,11 @@ SELECTOR = re.compile(r"(lowpass_\w+)(?:\{([^}]*)\})?")
 LABEL = re.compile(r"(\w+)\s*[!=]~?")
 BY = re.compile(r"by \(([^)]*)\)")
 UNITS = {"currencyUSD", "percentunit", "reqps", "s", "short"}
-SUFFIXES = {CounterMetricFamily: ("_total",), HistogramMetricFamily: ("_bucket", "_sum", "_count")}
+SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 SERIES = {
     f"{name}{suffix}": {*shape.labels, *(("le",) if suffix == "_bucket" else ())}
-    for name, shape in SHAPES.items()
-    for suffix in SUFFIXES.get(shape.family, ("",))
+    for name, shape in METRICS.items()
+    for suffix in SUFFIXES.get(shape.kind, ("",))
 }
 """The name of each series that is served → its labels."""
 
@@ -36,7 +34,7 @@ def grouped(query: str) -> set[str]:
 def test_every_metric_that_is_served_is_drawn_and_no_other() -> None:
     named = {name for _, query in QUERIES for name, _ in SELECTOR.findall(query)}
     assert named <= set(SERIES)
-    assert {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in named} == set(SHAPES)
+    assert {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in named} == set(METRICS)
 
 
 @each_row("title, query", QUERIES)

@@ -200,7 +200,8 @@ def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
 
 def _known_words(rows: Rows) -> tuple[NDArray[np.intp], Vector]:
     """Numbers of pieces that `SEEN` anchors have [k], and which row has which of them [n, k]."""
-    firsts = np.unique(rows.source, return_index=True)[1]
+    anchors = np.flatnonzero(rows.source >= 0)
+    firsts = anchors[np.unique(rows.source[anchors], return_index=True)[1]]
     seen = np.bincount(np.concatenate(rows.pieces[firsts]), minlength=len(embedding.load().vectors))
     known = np.flatnonzero(seen >= SEEN)
     place = np.full(len(seen), -1)

@@ -83,15 +83,12 @@ class Entry:
         # The keys in force are looked at each time, so that a revoked one ends what it opened.
         caller = next((one for one in self._keyring.callers.values() if one.id == key), None)
         ended = caller is None or REPORTS not in caller.scopes or int(expires) <= self._clock()
-        if ended or caller is None or self._left_at(key) >= int(expires) - LIFE_S:
-            raise _unknown("Your sign-in has ended: sign in again.")
-        return caller
-
-    def _left_at(self, key: str) -> int:
-        """When a key was signed out last, in seconds; below 0: never."""
         with self._ledger.reading() as connection:
             row = connection.execute(_LAST_OUT, (SIGNED_OUT, key)).fetchone()
-        return -1 if row is None else int(msgspec.json.decode(row[0])["at"])
+        left = row is not None and int(msgspec.json.decode(row[0])["at"]) >= int(expires) - LIFE_S
+        if ended or left or caller is None:
+            raise _unknown("Your sign-in has ended: sign in again.")
+        return caller
 
     def _token(self, key: str, expires: str) -> str:
         what = f"{key}.{expires}"

@@ -73,12 +73,13 @@ class Pages:
             autoescape=True,
             trim_blocks=True,
             lstrip_blocks=True,
-            finalize=_readable,
+            # Markup is left as it is; a template says `| e` where line breaks are to stay.
+            finalize=lambda value: shown(value) if type(value) is str else value,
         )
         reports = [one for one in REPORTS.values() if not one.needs_subject]
         self._templates.globals |= {
             "words": words,
-            "written": written,
+            "written": lambda report: written(report, now_ms()),
             "draw": draw,
             "reports": reports,
             "spoken": spoken,
@@ -97,7 +98,9 @@ class Pages:
     def refusal(self, request: Request, error: ClientError, onward: str = "") -> Response:
         """Where the key is at fault, the door: it leads `onward`, or else to the page that was asked for."""
         if error.status in (401, 429) or onward:
-            values = {"message": error.message, "next": onward or _next(request)}
+            query = f"?{request.url.query}" if request.url.query else ""
+            asked = request.url.path + query if request.method == "GET" else "/dashboard"
+            values = {"message": error.message, "next": onward or asked}
             page = self.draw(request, "sign-in.html", error.status, **values)
         else:
             page = self.draw(request, "error.html", error.status, message=error.message)
@@ -128,17 +131,6 @@ class Pages:
                 return handle
 
         return Page
-
-
-def _next(request: Request) -> str:
-    """Where a sign-in leads: to the page that was asked for."""
-    query = f"?{request.url.query}" if request.url.query else ""
-    return request.url.path + query if request.method == "GET" else "/dashboard"
-
-
-def _readable(value: object) -> object:
-    """Markup is left as it is; a template says `| e` where line breaks are to stay."""
-    return shown(value) if type(value) is str else value
 
 
 def spoken(name: str) -> str:

@@ -269,19 +269,14 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
 
     async def draw(request: Request, tried: Tried) -> Response:
         config = site.policy()
+        classes = config.sensitivity
         return pages.draw(
             request,
             "policy.html",
             tried.refusal.status if tried.refusal else 200,
-            hash=_hash(config),
+            hash=in_force(config.hash, classes.default, classes.classes, config.targets).hash,
             tables=tables(config, site.health()),
             problems=await asyncio.to_thread(problems_of, Path(config.path), site.catalog),
             tried=tried,
             days=DAYS,
         )
-
-
-def _hash(config: Config) -> str:
-    """What decisions and rows name."""
-    classes = config.sensitivity
-    return in_force(config.hash, classes.default, classes.classes, config.targets).hash

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
 from functools import partial
 
 import msgspec
@@ -44,6 +43,10 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
             if error.status != 400:
                 raise
             found, problem = None, error
+        # What filters may name, as the policy in force knows it; offered while somebody types.
+        config = site.policy()
+        names = {*config.targets, *config.routes, *config.sensitivity.classes}
+        names |= {name for target in config.targets.values() for name in (target.model.id, target.provider.id)}
         return pages.draw(
             request,
             "report-page.html",
@@ -54,7 +57,7 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
             problem=problem.message if problem else "",
             spans=SPANS,
             levels=MOST_GROUPS,
-            known=sorted(set(_names(site))),
+            known=sorted(names),
         )
 
     @router.get("/dashboard/session")
@@ -72,14 +75,6 @@ async def _read(site: Site, name: str, asked: View) -> Report:
     pots = await site.budgets() if definition(name).needs_pots else None
     targets = site.policy().targets
     return await asyncio.to_thread(partial(read, site.ledger, name, asked.question(), targets, pots))
-
-
-def _names(site: Site) -> Iterator[str]:
-    """What filters may name, as the policy in force knows it; offered while somebody types."""
-    config = site.policy()
-    yield from (*config.targets, *config.routes, *config.sensitivity.classes)
-    yield from (target.model.id for target in config.targets.values())
-    yield from (target.provider.id for target in config.targets.values())
 
 
 # The pages' routes, and who is let in.

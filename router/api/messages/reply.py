@@ -149,7 +149,9 @@ class MessagesStream:
     def final(self, usage: bytes) -> bytes:
         """Closes what is open; `message_delta` carries the JSON object `usage`."""
         self._start()
-        self._end_all()
+        for block in self._blocks:
+            block.over = True
+        self._write()
         ending = _ending(self._last, self._request, bool(self._calls))
         self._emit("message_delta", delta=ending, usage=Raw(usage))
         self._emit("message_stop")
@@ -223,11 +225,6 @@ class MessagesStream:
             self._blocks[-1].over = True
         self._blocks.append(StreamedBlock(kind, start))
         return self._blocks[-1]
-
-    def _end_all(self) -> None:
-        for block in self._blocks:
-            block.over = True
-        self._write()
 
     def _write(self) -> None:
         while self._current < len(self._blocks) and (block := self._blocks[self._current]).ready:

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 
 Json = dict[str, object]
 
@@ -123,13 +123,13 @@ def to_chat(body: dict[str, Raw]) -> Translated:
     """Raises `ClientError` 400 for what no target could answer, `msgspec.ValidationError` for a wrong type."""
     for name in _HOSTED:
         if bytes(body.get(name, b"null")) not in (b"null", b"[]"):
-            raise _refused(name, f"{name}: lowpass runs no tools of the provider: offer functions in tools.")
+            raise invalid(name, f"{name}: lowpass runs no tools of the provider: offer functions in tools.")
     fields = _BODY.decode(msgspec.json.encode(body))
     if fields.max_tokens is not None and fields.max_tokens < 1:
-        raise _refused("max_tokens", "max_tokens must be at least 1.")
+        raise invalid("max_tokens", "max_tokens must be at least 1.")
     known = {*MessagesBody.__struct_fields__, *_HOSTED, *_UNSAID, "output_format"}
     thinking, config = fields.thinking, fields.output_config or OutputConfig()
-    effort = config.effort
+    effort, form = config.effort, config.format
     if thinking is not None:
         effort = "none" if thinking.type == "disabled" else effort
         effort = effort or (_DEFAULT_EFFORT if thinking.type == "adaptive" else None)
@@ -141,7 +141,7 @@ def to_chat(body: dict[str, Raw]) -> Translated:
         "max_completion_tokens": fields.max_tokens,
         "stop": fields.stop_sequences or None,
         "reasoning_effort": effort,
-        "response_format": _response_format(config.format),
+        "response_format": form and {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.schema}},
         "service_tier": _TIERS.get(fields.service_tier or ""),
         "metadata": {"user_id": fields.metadata.user_id} if fields.metadata and fields.metadata.user_id else None,
         **(_tools(fields.tools, fields.tool_choice) if fields.tools else {}),
@@ -152,21 +152,11 @@ def to_chat(body: dict[str, Raw]) -> Translated:
     return Translated(chat, budget, _session(fields.metadata))
 
 
-def _refused(param: str, message: str) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
-
-
 def _session(metadata: UserMetadata | None) -> str:
     user = (metadata and metadata.user_id) or ""
     match = _SESSION.search(user)
     name = (match[1] or match[2]) if match else user
     return name if name.isprintable() and len(name) <= _LONGEST_SESSION else ""
-
-
-def _response_format(form: OutputFormat | None) -> Json | None:
-    if form is None:
-        return None
-    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.schema}}
 
 
 # Turns. Results of tools come first in a user's turn, as the messages that chat has for them.
@@ -229,7 +219,7 @@ def _assistant(blocks: list[ContentBlock], place: str) -> Json:
 
 
 def _unknown(kind: str, place: str, known: str) -> ClientError:
-    return _refused(f"{place}.type", f"{place}.type: {kind!r} can't be answered here: use one of {known}.")
+    return invalid(f"{place}.type", f"{place}.type: {kind!r} can't be answered here: use one of {known}.")
 
 
 # Content blocks as parts of a chat message.
@@ -283,7 +273,7 @@ def _document(block: ContentBlock, place: str) -> list[Json]:
         case MediaSource(type="base64"):
             named = {} if block.title is None else {"filename": block.title}
             return [{"type": "file", "file": {"file_data": _url(block.source, place), **named}}]
-    raise _refused(f"{place}.source", f"{place}.source: documents aren't fetched or stored here: send type base64, "
+    raise invalid(f"{place}.source", f"{place}.source: documents aren't fetched or stored here: send type base64, "
                    "text or content.")  # fmt: skip
 
 
@@ -293,7 +283,7 @@ def _url(source: MediaSource | str | None, place: str) -> str:
             return f"data:{media_type};base64,{data}"
         case MediaSource(type="url", url=url):
             return url
-    raise _refused(f"{place}.source", f"{place}.source: no files are stored here: send type base64 or url.")
+    raise invalid(f"{place}.source", f"{place}.source: no files are stored here: send type base64 or url.")
 
 
 # Tools
@@ -310,7 +300,7 @@ def _tools(tools: list[OfferedTool], choice: ChosenTool | None) -> Json:
 def _tool(tool: OfferedTool, place: str) -> Json:
     if tool.type not in (None, "custom"):
         message = f"{place}.type: {tool.type!r} is run by Anthropic, not by lowpass: leave it out, or offer a function."
-        raise _refused(f"{place}.type", message)
+        raise invalid(f"{place}.type", message)
     function: Json = {"name": tool.name, "parameters": tool.input_schema}
     function |= {} if tool.description is None else {"description": tool.description}
     function |= {} if tool.strict is None else {"strict": tool.strict}

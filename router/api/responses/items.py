@@ -8,18 +8,13 @@ from msgspec import DecodeError, Raw, Struct, field
 from msgspec.json import Decoder, Encoder
 
 from router.api.completion import Block, Traces
-from router.errors import ClientError
+from router.errors import invalid
 
 # Reads the parts of a request body; whatever is wrong becomes a 400 that names the parameter and the remedy.
 
 T = TypeVar("T")
 _MISSING = "Object missing required field `"
 _QUOTE = ord('"')
-
-
-def refused(param: str, message: str) -> ClientError:
-    """The 400 for a field that can't be served."""
-    return ClientError(400, "invalid_request_error", message, param=param)
 
 
 def given(body: dict[str, Raw], name: str) -> Raw | None:
@@ -37,18 +32,21 @@ def read(raw: Raw, decoder: Decoder[T], param: str) -> T:
     try:
         return decoder.decode(raw)
     except RecursionError:
-        raise refused(param, f"{param} is nested too deeply: flatten it.") from None
+        raise invalid(param, f"{param} is nested too deeply: flatten it.") from None
     except (DecodeError, UnicodeDecodeError) as error:
-        raise _located(str(error), param) from None
+        # msgspec says `… - at `$[0].name``: the path belongs to the parameter.
+        what, _, path = str(error).partition(" - at `$")
+        place = param + path.rstrip("`")
+        if what.startswith(_MISSING):
+            place += "." + what.removeprefix(_MISSING).rstrip("`")
+        message = f"{place}: {what}. Send the value in the form that the Responses API documents."
+        raise invalid(place, message) from None
 
 
-def _located(message: str, param: str) -> ClientError:
-    """msgspec says `… - at `$[0].name``: move the path into the parameter."""
-    what, _, path = message.partition(" - at `$")
-    place = param + path.rstrip("`")
-    if what.startswith(_MISSING):
-        place += "." + what.removeprefix(_MISSING).rstrip("`")
-    return refused(place, f"{place}: {what}. Send the value in the form that the Responses API documents.")
+def stated(body: dict[str, Raw], name: str, decoder: Decoder[T]) -> T | None:
+    """A field of the body; None as `given` says it. Raises as `read` does."""
+    raw = body.get(name)
+    return None if raw is None or bytes(memoryview(raw)[:4]) == b"null" else read(raw, decoder, name)
 
 
 # Content of an input item (a string or a list of parts) → content of a chat message.
@@ -71,7 +69,13 @@ def to_content(raw: Raw, param: str) -> Content:
     if is_string(raw):
         return raw
     listed = read(raw, _PARTS, param)
-    parts = [_chat_part(part, f"{param}[{index}]") for index, part in enumerate(listed)]
+    parts: list[ChatPart] = []
+    for index, part in enumerate(listed):
+        place = f"{param}[{index}]"
+        kind = _kind(part, place)
+        if kind not in _CONVERTED:
+            raise _unknown(kind, place, tuple(_CONVERTED))
+        parts.append(_CONVERTED[kind](part, place))
     if not parts:
         return _EMPTY
     alone = parts[0] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else {}
@@ -109,25 +113,18 @@ def _as_parts(content: Content) -> list[ChatPart]:
     return [{"type": "text", "text": content}] if isinstance(content, Raw) else content
 
 
-def _chat_part(part: Part, param: str) -> ChatPart:
-    kind = _kind(part, param)
-    if kind not in _CONVERTED:
-        raise _unknown(kind, param, tuple(_CONVERTED))
-    return _CONVERTED[kind](part, param)
-
-
 def _kind(part: Part, param: str) -> str:
     return read(_string(part, "type", param), _TEXT, f"{param}.type")
 
 
 def _unknown(kind: str, param: str, known: tuple[str, ...]) -> Exception:
-    return refused(f"{param}.type", f"{param}.type: {kind!r} is not known here: use one of {', '.join(known)}.")
+    return invalid(f"{param}.type", f"{param}.type: {kind!r} is not known here: use one of {', '.join(known)}.")
 
 
 def _string(part: Part, name: str, param: str) -> Raw:
     raw = given(part, name)
     if raw is None or not is_string(raw):
-        raise refused(f"{param}.{name}", f"{param}.{name} must be a string.")
+        raise invalid(f"{param}.{name}", f"{param}.{name} must be a string.")
     return raw
 
 
@@ -150,7 +147,7 @@ def _image(part: Part, param: str) -> ChatPart:
 def _file(part: Part, param: str) -> ChatPart:
     _no_file_id(part, param, "file_data")
     if given(part, "file_url") is not None:
-        raise refused(f"{param}.file_url", f"{param}.file_url is not fetched here: send the content as file_data.")
+        raise invalid(f"{param}.file_url", f"{param}.file_url is not fetched here: send the content as file_data.")
     name = given(part, "filename")
     file = {"file_data": _string(part, "file_data", param), **({} if name is None else {"filename": name})}
     return {"type": "file", "file": file, **_rest(part, "type", "file_data", "filename", "file_id", "file_url")}
@@ -158,7 +155,7 @@ def _file(part: Part, param: str) -> ChatPart:
 
 def _no_file_id(part: Part, param: str, instead: str) -> None:
     if given(part, "file_id") is not None:
-        raise refused(f"{param}.file_id", f"{param}.file_id: no files are stored here: send {instead}.")
+        raise invalid(f"{param}.file_id", f"{param}.file_id: no files are stored here: send {instead}.")
 
 
 _CONVERTED: dict[str, Callable[[Part, str], ChatPart]] = {
@@ -175,13 +172,12 @@ _CONVERTED: dict[str, Callable[[Part, str], ChatPart]] = {
 # `Traces` in an assistant message, which the client could have sent anyway.
 
 PREFIX = "lowpass1."
-_ENCODER = Encoder()
 _DECODER = Decoder(Traces)
 
 
 def seal(traces: Traces) -> str:
     """The value of `encrypted_content`."""
-    return PREFIX + urlsafe_b64encode(_ENCODER.encode(traces)).decode()
+    return PREFIX + urlsafe_b64encode(_encode(traces)).decode()
 
 
 def unseal(value: str | None, param: str) -> Traces:
@@ -191,7 +187,7 @@ def unseal(value: str | None, param: str) -> Traces:
     try:
         return _DECODER.decode(urlsafe_b64decode(value.removeprefix(PREFIX)))
     except (DecodeError, ValueError, RecursionError):
-        raise refused(param, f"{param} is damaged: send it back unchanged, or leave the reasoning item out.") from None
+        raise invalid(param, f"{param} is damaged: send it back unchanged, or leave the reasoning item out.") from None
 
 
 # Input items of the Responses API → chat messages.
@@ -310,8 +306,11 @@ class _Transcript:
             self._message(raw, head.role, param)
         elif kind in _HANDLERS:
             _HANDLERS[kind](self, raw, param)
+        elif kind == "item_reference":
+            raise invalid(param, f"{param} refers to a stored item, and nothing is stored here: send the whole item.")
         else:
-            raise _unsupported(kind, param)
+            remedy = f"{kind!r} needs a target with a Responses API of its own: leave the item out."
+            raise invalid(f"{param}.type", f"{param}.type: {remedy}")
 
     def message(self, role: str, content: Content) -> None:
         self._end_turn()
@@ -325,25 +324,23 @@ class _Transcript:
         self._end_turn()
         if self._unanswered:
             call_id, param = next(iter(self._unanswered.items()))
-            raise refused(param, f"{param}: call {call_id!r} has no output: add its output item after the call.")
+            raise invalid(param, f"{param}: call {call_id!r} has no output: add its output item after the call.")
         if not self._messages:
-            raise refused("input", "input is empty: send a text or at least one item.")
+            raise invalid("input", "input is empty: send a text or at least one item.")
         return list(self._messages)
 
     def _message(self, raw: Raw, role: str | None, param: str) -> None:
         if role not in _ROLES:
-            raise refused(f"{param}.role", f"{param}.role must be one of {', '.join(_ROLES)}.")
+            raise invalid(f"{param}.role", f"{param}.role must be one of {', '.join(_ROLES)}.")
         content = read(raw, _CONTENT, param).content
         if role == "assistant":
-            self._say(*to_spoken(content, f"{param}.content"))
+            text, refusal = to_spoken(content, f"{param}.content")
+            # A second message is a message of its own, unless calls before it still wait for their outputs.
+            if self._turn.spoken and not self._turn.tool_calls:
+                self._end_turn()
+            self._turn.say(text, refusal)
         else:
             self.message(_ROLES[role], to_content(content, f"{param}.content"))
-
-    def _say(self, text: str | None, refusal: str | None) -> None:
-        """A second message is a message of its own, unless calls before it still wait for their outputs."""
-        if self._turn.spoken and not self._turn.tool_calls:
-            self._end_turn()
-        self._turn.say(text, refusal)
 
     def reasoning(self, raw: Raw, param: str) -> None:
         """Reasoning opens the next assistant message; between parallel calls it joins theirs."""
@@ -372,7 +369,7 @@ class _Transcript:
         item = read(raw, _OUTPUT, param)
         place = f"{param}.call_id"
         if self._unanswered.pop(item.call_id, None) is None:
-            raise refused(place, f"{place}: no call {item.call_id!r} stands before it: send the call's item as well, "
+            raise invalid(place, f"{place}: no call {item.call_id!r} stands before it: send the call's item as well, "
                           "because nothing is stored here.")  # fmt: skip
         self._end_turn()
         self._messages.append(_Result(item.call_id, to_content(item.output, f"{param}.output")))
@@ -394,13 +391,6 @@ _HANDLERS: dict[str, Callable[[_Transcript, Raw, str], None]] = {
     "custom_tool_call": _Transcript.custom_call,
     "custom_tool_call_output": _Transcript.output,
 }
-
-
-def _unsupported(kind: str, param: str) -> Exception:
-    if kind == "item_reference":
-        return refused(param, f"{param} refers to a stored item, and nothing is stored here: send the whole item.")
-    place = f"{param}.type"
-    return refused(place, f"{place}: {kind!r} needs a target with a Responses API of its own: leave the item out.")
 
 
 def _lines(first: str | None, second: str | None, between: str) -> str | None:

@@ -6,7 +6,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder, Encoder
 
 from router.api.completion import Choice, Message, ToolCall, Traces, kept, promised
-from router.api.responses.items import given, seal
+from router.api.responses.items import given, seal, stated
 from router.api.responses.request import SUMMARY, custom_input, custom_names, included
 
 # A chat completion → a `response` object; the shapes of its parts, which the stream uses too.
@@ -51,8 +51,7 @@ class Wishes(Struct, frozen=True):
 
 def wishes(body: dict[str, Raw]) -> Wishes:
     """For a body that `to_chat` accepted."""
-    raw = given(body, "reasoning")
-    reasoning = {} if raw is None else _FIELDS.decode(raw)
+    reasoning = stated(body, "reasoning", _FIELDS) or {}
     summary = any(given(reasoning, name) is not None for name in SUMMARY)
     return Wishes(summary, "reasoning.encrypted_content" in included(body), custom_names(body))
 
@@ -131,18 +130,15 @@ def _output(choice: Choice, shape: Wishes, response_id: str) -> list[Item]:
     if message.thought or traces.opaque:
         parts = [thought_part(message.thought, shape)] if message.thought else []
         items.append(reasoning_item(item_id("rs", response_id, 0), parts, traces, shape))
-    if spoken := _spoken(message, choice.tokens):
+    spoken = [text_part(message.content, choice.tokens)] if message.content else []
+    spoken += [refusal_part(message.refusal)] if message.refusal else []
+    if spoken:
         status = "incomplete" if cut and not calls else "completed"
         items.append(message_item(item_id("msg", response_id, len(items)), spoken, status))
     for call in calls:
         status = "incomplete" if cut and call is calls[-1] else "completed"
         items.append(call_item(item_id(call_prefix(call.name, shape), response_id, len(items)), call, status, shape))
     return items
-
-
-def _spoken(message: Message, logprobs: list[Item]) -> list[Item]:
-    texts = [text_part(message.content, logprobs)] if message.content else []
-    return [*texts, *([refusal_part(message.refusal)] if message.refusal else [])]
 
 
 def reasoning_item(identifier: str, parts: list[Item], traces: Traces, shape: Wishes) -> Item:

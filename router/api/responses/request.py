@@ -5,7 +5,8 @@ from typing import NamedTuple
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder, Encoder
 
-from router.api.responses.items import given, is_string, read, refused, to_messages
+from router.api.responses.items import given, is_string, read, stated, to_messages
+from router.errors import invalid
 
 # Tools and tool choice → chat.
 #
@@ -49,8 +50,7 @@ _FORMAT, _CHOICE, _INPUT = Decoder(_Format), Decoder(_Choice), Decoder(_Input)
 
 def to_tools(body: dict[str, Raw]) -> dict[str, object]:
     """The chat fields `tools`, `tool_choice` and `parallel_tool_calls`: none without a tool: chat refuses them."""
-    raw = given(body, "tools")
-    listed = [] if raw is None else read(raw, _TOOLS, "tools")
+    listed = stated(body, "tools", _TOOLS) or ()
     tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(listed)]
     choice, allowed = _choice(given(body, "tool_choice"), {tool.name for tool in tools})
     fields = {
@@ -63,8 +63,7 @@ def to_tools(body: dict[str, Raw]) -> dict[str, object]:
 
 def custom_names(body: dict[str, Raw]) -> frozenset[str]:
     """Names of the custom tools in a request that `to_tools` accepted."""
-    raw = given(body, "tools")
-    listed = [] if raw is None else _TOOLS.decode(raw)
+    listed = stated(body, "tools", _TOOLS) or ()
     return frozenset(_TEXT.decode(tool["name"]) for tool in listed if _TEXT.decode(tool["type"]) == "custom")
 
 
@@ -79,10 +78,12 @@ def custom_input(arguments: str) -> str:
 def _tool(tool: dict[str, Raw], param: str) -> _Tool:
     kind = _text(tool, "type", param)
     if kind not in ("function", "custom"):
-        raise refused(f"{param}.type", f"{param}.type: {kind!r} needs a target with a Responses API of its own: "
+        raise invalid(f"{param}.type", f"{param}.type: {kind!r} needs a target with a Responses API of its own: "
                       "leave the tool out, or offer a function that does its work.")  # fmt: skip
-    if kind == "custom":
-        _refuse_grammar(tool, param)
+    place = f"{param}.format"
+    if kind == "custom" and (form := given(tool, "format")) is not None and read(form, _FORMAT, place).type != "text":
+        raise invalid(place, f"{place}: grammars need a target with a Responses API of its own: use format 'text', "
+                      "or a function with a JSON schema.")  # fmt: skip
     described = {name: raw for name in _DESCRIBED if (raw := given(tool, name)) is not None}
     if kind == "custom":
         described["parameters"] = _ONE_INPUT
@@ -93,15 +94,8 @@ def _tool(tool: dict[str, Raw], param: str) -> _Tool:
 def _text(tool: dict[str, Raw], name: str, param: str) -> str:
     raw, place = given(tool, name), f"{param}.{name}"
     if raw is None:
-        raise refused(place, f"{place} is missing: the Responses API takes it at the top level of the tool.")
+        raise invalid(place, f"{place} is missing: the Responses API takes it at the top level of the tool.")
     return read(raw, _TEXT, place)
-
-
-def _refuse_grammar(tool: dict[str, Raw], param: str) -> None:
-    raw, place = given(tool, "format"), f"{param}.format"
-    if raw is not None and read(raw, _FORMAT, place).type != "text":
-        raise refused(place, f"{place}: grammars need a target with a Responses API of its own: use format 'text', "
-                      "or a function with a JSON schema.")  # fmt: skip
 
 
 def _choice(raw: Raw | None, names: set[str]) -> tuple[object, set[str]]:
@@ -120,24 +114,24 @@ def _choice(raw: Raw | None, names: set[str]) -> tuple[object, set[str]]:
 
 def _mode(mode: str, names: set[str], param: str) -> str:
     if mode not in _MODES:
-        raise refused(param, f"{param} must be one of {', '.join(_MODES)}, or an object that names a tool.")
+        raise invalid(param, f"{param} must be one of {', '.join(_MODES)}, or an object that names a tool.")
     if mode == "required" and not names:
-        raise refused(param, f"{param}: 'required' needs at least one tool in tools.")
+        raise invalid(param, f"{param}: 'required' needs at least one tool in tools.")
     return mode
 
 
 def _named(choice: _Choice, names: set[str], param: str) -> str:
     if choice.type not in ("function", "custom"):
-        raise refused(f"{param}.type", f"{param}.type: {choice.type!r} can't be chosen here: name a function.")
+        raise invalid(f"{param}.type", f"{param}.type: {choice.type!r} can't be chosen here: name a function.")
     if choice.name not in names:
-        raise refused(f"{param}.name", f"{param}.name: no tool {choice.name!r} in tools: add it, or choose another.")
+        raise invalid(f"{param}.name", f"{param}.name: no tool {choice.name!r} in tools: add it, or choose another.")
     return choice.name
 
 
 # A Responses request → a Chat Completions request.
 
 _encode = Encoder().encode
-_REQUEST_TEXT, _BOOL, _NAMES = Decoder(str), Decoder(bool), Decoder(list[str])
+_BOOL, _NAMES = Decoder(bool), Decoder(list[str])
 _FIELDS = Decoder(dict[str, Raw])
 
 _WHOLE_INPUT = "no responses are stored here: send the whole conversation in input."
@@ -174,11 +168,7 @@ class _Schema(Struct, omit_defaults=True):
     description: str | None = None
 
 
-class _Kind(Struct):
-    type: str
-
-
-_SCHEMA, _KIND, _COUNT = Decoder(_Schema), Decoder(_Kind), Decoder(int)
+_SCHEMA, _COUNT = Decoder(_Schema), Decoder(int)
 
 
 def to_chat(body: dict[str, Raw]) -> dict[str, Raw]:
@@ -186,14 +176,23 @@ def to_chat(body: dict[str, Raw]) -> dict[str, Raw]:
 
     Raises `ClientError` 400 for what is wrong, and for what needs a store or a tool that the provider runs.
     """
-    _refuse(body)
+    for name, remedy in _REFUSED.items():
+        if given(body, name) is not None:
+            raise invalid(name, f"{name}: {remedy}")
+    if stated(body, "background", _BOOL):
+        raise invalid("background", "background: no responses are stored here: send false and use stream.")
+    raw, limit = given(body, "input"), stated(body, "max_output_tokens", _COUNT)
+    if raw is None:
+        raise invalid("input", "input is missing: send a text or a list of items.")
+    if limit is not None and limit < 1:
+        raise invalid("max_output_tokens", "max_output_tokens must be at least 1.")
     passed = {name: raw for name, raw in body.items() if name not in _TRANSLATED | _WITHOUT_MEANING | _REFUSED.keys()}
     translated: dict[str, object] = {
-        "messages": _messages(body),
+        "messages": to_messages(raw, stated(body, "instructions", _TEXT)),
         **to_tools(body),
-        **_request_text(given(body, "text")),
-        **_reasoning(given(body, "reasoning")),
-        **_max_output(given(body, "max_output_tokens")),
+        **_request_text(stated(body, "text", _FIELDS) or {}),
+        **_reasoning(stated(body, "reasoning", _FIELDS) or {}),
+        **({} if limit is None else {"max_completion_tokens": limit}),
         **_logprobs(body),
     }
     return passed | {name: Raw(_encode(value)) for name, value in translated.items()}
@@ -201,30 +200,10 @@ def to_chat(body: dict[str, Raw]) -> dict[str, Raw]:
 
 def included(body: dict[str, Raw]) -> list[str]:
     """The values of `include`."""
-    raw = given(body, "include")
-    return [] if raw is None else read(raw, _NAMES, "include")
+    return stated(body, "include", _NAMES) or []
 
 
-def _refuse(body: dict[str, Raw]) -> None:
-    for name, remedy in _REFUSED.items():
-        if given(body, name) is not None:
-            raise refused(name, f"{name}: {remedy}")
-    background = given(body, "background")
-    if background is not None and read(background, _BOOL, "background"):
-        raise refused("background", "background: no responses are stored here: send false and use stream.")
-
-
-def _messages(body: dict[str, Raw]) -> list[object]:
-    raw, instructions = given(body, "input"), given(body, "instructions")
-    if raw is None:
-        raise refused("input", "input is missing: send a text or a list of items.")
-    return to_messages(raw, None if instructions is None else read(instructions, _REQUEST_TEXT, "instructions"))
-
-
-def _request_text(raw: Raw | None) -> dict[str, object]:
-    if raw is None:
-        return {}
-    text = read(raw, _FIELDS, "text")
+def _request_text(text: dict[str, Raw]) -> dict[str, object]:
     form, verbosity = given(text, "format"), given(text, "verbosity")
     found = {"response_format": form and _format(form), "verbosity": verbosity}
     return {name: value for name, value in found.items() if value is not None}
@@ -232,41 +211,28 @@ def _request_text(raw: Raw | None) -> dict[str, object]:
 
 def _format(raw: Raw) -> object:
     """Plain text is what chat gives anyway."""
-    kind = read(raw, _KIND, "text.format").type
+    kind = read(raw, _FORMAT, "text.format").type
     if kind == "json_schema":
         return {"type": kind, "json_schema": read(raw, _SCHEMA, "text.format")}
     if kind not in ("text", "json_object"):
-        raise refused("text.format.type", "text.format.type must be one of text, json_schema, json_object.")
+        raise invalid("text.format.type", "text.format.type must be one of text, json_schema, json_object.")
     return {"type": kind} if kind == "json_object" else None
 
 
-def _reasoning(raw: Raw | None) -> dict[str, object]:
+def _reasoning(fields: dict[str, Raw]) -> dict[str, object]:
     """`summary` says how the answer shows its thinking; fields of other providers (`max_tokens`) stay together."""
-    if raw is None:
-        return {}
-    fields = read(raw, _FIELDS, "reasoning")
     effort, mode = given(fields, "effort"), given(fields, "mode")
-    if mode is not None and read(mode, _REQUEST_TEXT, "reasoning.mode") != "standard":
-        raise refused("reasoning.mode", "reasoning.mode: only 'standard' exists over chat: leave it out.")
+    if mode is not None and read(mode, _TEXT, "reasoning.mode") != "standard":
+        raise invalid("reasoning.mode", "reasoning.mode: only 'standard' exists over chat: leave it out.")
     rest = {name: value for name, value in fields.items() if name not in (*SUMMARY, "effort", "mode", "context")}
-    word = {} if effort is None else {"reasoning_effort": read(effort, _REQUEST_TEXT, "reasoning.effort")}
+    word = {} if effort is None else {"reasoning_effort": read(effort, _TEXT, "reasoning.effort")}
     return {**word, **({"reasoning": rest} if rest else {})}
-
-
-def _max_output(raw: Raw | None) -> dict[str, object]:
-    if raw is None:
-        return {}
-    limit = read(raw, _COUNT, "max_output_tokens")
-    if limit < 1:
-        raise refused("max_output_tokens", "max_output_tokens must be at least 1.")
-    return {"max_completion_tokens": limit}
 
 
 def _logprobs(body: dict[str, Raw]) -> dict[str, object]:
     """Chat refuses `top_logprobs` without `logprobs`; 0 is the default that a client may echo."""
-    raw = given(body, "top_logprobs")
-    top = 0 if raw is None else read(raw, _COUNT, "top_logprobs")
+    top = stated(body, "top_logprobs", _COUNT) or 0
     if not 0 <= top <= 20:
-        raise refused("top_logprobs", "top_logprobs must be between 0 and 20.")
+        raise invalid("top_logprobs", "top_logprobs must be between 0 and 20.")
     wanted = top > 0 or LOGPROBS in included(body)
     return {"logprobs": True, **({"top_logprobs": top} if top else {})} if wanted else {}

@@ -1,6 +1,6 @@
 """A chat stream becomes the events of a Responses stream."""
 
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec import Raw, Struct, structs
 from msgspec.json import Decoder, Encoder
@@ -8,7 +8,6 @@ from msgspec.json import Decoder, Encoder
 from router.api.completion import Block, Choice, Chunk, Function, Message, ToolCall, kept, merged, promised
 from router.api.responses.reply import (
     Item,
-    Wishes,
     blank,
     call_item,
     call_prefix,
@@ -24,10 +23,6 @@ from router.api.responses.reply import (
 )
 
 # Output items of a stream while they grow: each announces itself, its pieces and its end through `emit`.
-
-
-class Emit(Protocol):
-    def __call__(self, event: str, **fields: object) -> None: ...
 
 
 class Kind(Struct, frozen=True):
@@ -52,20 +47,12 @@ class _Part:
         self.logprobs: list[Item] = []
 
 
-class Place(Struct, frozen=True):
-    """Where an item stands in its response."""
-
-    emit: Emit
-    id: str
-    index: int
-    shape: Wishes
-
-
 class Opened:
-    """An item of the output; its status is in_progress until it is closed."""
+    """An item of a stream's output, to be its next one; its status is in_progress until it is closed."""
 
-    def __init__(self, place: Place) -> None:
-        self._emit, self._id, self._index, self._shape = place.emit, place.id, place.index, place.shape
+    def __init__(self, stream: "ResponsesStream", prefix: str) -> None:
+        self._emit, self._shape, self._index = stream.emit, stream.shape, len(stream.items)
+        self._id = item_id(prefix, stream.id, self._index)
         self._status = "in_progress"
 
     def value(self) -> Item:
@@ -92,22 +79,19 @@ class Opened:
 class _Writing(Opened):
     """An item made of parts of text."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, stream: "ResponsesStream", prefix: str) -> None:
+        super().__init__(stream, prefix)
         self._parts: list[_Part] = []
 
     def write(self, kind: Kind, text: str, logprobs: list[Item]) -> None:
         if not self._parts or self._parts[-1].kind is not kind:
-            self._begin_part(kind)
+            self._end_part()
+            self._parts.append(_Part(kind))
+            self._say_part(f"{kind.part_event}.added", part=self._shown(self._parts[-1]))
         part = self._parts[-1]
         part.pieces.append(text)
         part.logprobs += logprobs
         self._say_part(f"{kind.event}.delta", delta=text, **({"logprobs": logprobs} if kind is TEXT else {}))
-
-    def _begin_part(self, kind: Kind) -> None:
-        self._end_part()
-        self._parts.append(_Part(kind))
-        self._say_part(f"{kind.part_event}.added", part=self._shown(self._parts[-1]))
 
     def _end_part(self) -> None:
         if not self._parts:
@@ -141,8 +125,8 @@ class Speech(_Writing):
 class Thinking(_Writing):
     """A reasoning item, with the traces that came with its text."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, stream: "ResponsesStream") -> None:
+        super().__init__(stream, "rs")
         self._blocks: list[Block] = []
         self._details: list[Block] = []
 
@@ -162,8 +146,8 @@ class Thinking(_Writing):
 class Calling(Opened):
     """A call of a function or a custom tool, whose input is known only when its arguments are complete."""
 
-    def __init__(self, place: Place, call: ToolCall) -> None:
-        super().__init__(place)
+    def __init__(self, stream: "ResponsesStream", call: ToolCall) -> None:
+        super().__init__(stream, call_prefix(call.name, stream.shape))
         self._call = call
         self._custom = call.name in self._shape.custom
         self._pieces: list[str] = []
@@ -228,9 +212,9 @@ class ResponsesStream:
 
     def __init__(self, request_body: dict[str, Raw], response_id: str) -> None:
         """`request_body` is the client's Responses body, which `to_chat` accepted."""
-        self._body, self._id, self._shape = request_body, response_id, wishes(request_body)
+        self._body, self.id, self.shape = request_body, response_id, wishes(request_body)
         self._response: dict[str, object] = {}
-        self._items: list[Opened] = []
+        self.items: list[Opened] = []
         self._worded = False
         self._thinking: Thinking | None = None
         self._speech: Speech | None = None
@@ -242,46 +226,48 @@ class ResponsesStream:
 
     def check(self, body: dict[str, Raw]) -> None:
         """Raises `UpstreamFailure` for a whole chat completion that can't be translated."""
-        from_chat(body, self._body, self._id, Raw(b"null"))
+        from_chat(body, self._body, self.id, Raw(b"null"))
 
     def feed(self, chat_sse: bytes) -> bytes:
         """Whole `data: {chat.completion.chunk}` events → Responses events; raises `UpstreamFailure` for other data."""
         for line in chat_sse.splitlines():
             if line.startswith(b"data:"):
-                self._chunk(promised(_CHUNK, line[5:]))
+                chunk = promised(_CHUNK, line[5:])
+                self._begin(chunk)
+                for choice in (chunk.choices or ())[:1]:
+                    self._delta(choice)
+                    self._finish_reason = choice.finish_reason or self._finish_reason
         return self._taken()
 
     def final(self, usage: bytes) -> bytes:
         """Closes what is open; `response.completed` or `response.incomplete` carries the JSON object `usage`."""
         self._begin(Chunk())
         end = ending(self._finish_reason)
-        self._close_all(str(end["status"]))
+        for draft in self._drafts:
+            self._opened_call(draft)
+        for item in self.items:
+            # Only the last item of a cut answer was cut.
+            item.close(str(end["status"]) if item is self.items[-1] else "completed")
         self._response |= {**end, "output": self._output(), "usage": Raw(usage)}
-        self._emit(f"response.{end['status']}", response=self._response)
+        self.emit(f"response.{end['status']}", response=self._response)
         return self._taken()
 
     def error_event(self, message: str, code: str) -> bytes:
         """The upstream failed: `error`, at which OpenAI's clients raise, and `response.failed` with what there was."""
         self._begin(Chunk())
         error = {"message": message, "type": "api_error", "param": None, "code": code}
-        self._emit("error", code=code, message=message, param=None, error=error)
+        self.emit("error", code=code, message=message, param=None, error=error)
         failed = {"code": "server_error", "message": message}
         self._response |= {"status": "failed", "error": failed, "output": self._output()}
-        self._emit("response.failed", response=self._response)
+        self.emit("response.failed", response=self._response)
         return self._taken()
-
-    def _chunk(self, chunk: Chunk) -> None:
-        self._begin(chunk)
-        for choice in (chunk.choices or ())[:1]:
-            self._delta(choice)
-            self._finish_reason = choice.finish_reason or self._finish_reason
 
     def _begin(self, chunk: Chunk) -> None:
         if not self._response:
             created = chunk.created if isinstance(chunk.created, int | float) else None
-            self._response = blank(self._body, self._id, created, chunk.model, chunk.service_tier)
-            self._emit("response.created", response=self._response)
-            self._emit("response.in_progress", response=self._response)
+            self._response = blank(self._body, self.id, created, chunk.model, chunk.service_tier)
+            self.emit("response.created", response=self._response)
+            self.emit("response.in_progress", response=self._response)
 
     def _delta(self, choice: Choice) -> None:
         delta = choice.delta or Message()
@@ -301,13 +287,13 @@ class ResponsesStream:
         if text:
             self._end_speech()
         if self._thinking is None:
-            self._thinking = self._open(Thinking(self._place("rs")))
+            self._thinking = self._open(Thinking(self))
         self._thinking.think(text, delta)
 
     def _speak(self, kind: Kind, text: str, logprobs: list[Item]) -> None:
         self._end_thinking()
         if self._speech is None:
-            self._speech = self._open(Speech(self._place("msg")))
+            self._speech = self._open(Speech(self, "msg"))
         self._speech.write(kind, text, logprobs)
 
     def _call(self, delta: ToolCall) -> None:
@@ -327,15 +313,11 @@ class ResponsesStream:
 
     def _opened_call(self, draft: _Draft) -> Calling:
         if draft.item is None:
-            draft.item = self._open(Calling(self._place(call_prefix(draft.name, self._shape)), draft.call))
+            draft.item = self._open(Calling(self, draft.call))
         return draft.item
 
-    def _place(self, prefix: str) -> Place:
-        index = len(self._items)
-        return Place(self._emit, item_id(prefix, self._id, index), index, self._shape)
-
     def _open(self, item: OpenedT) -> OpenedT:
-        self._items.append(item)
+        self.items.append(item)
         item.announce()
         return item
 
@@ -349,17 +331,10 @@ class ResponsesStream:
             self._speech.close("completed")
             self._speech = None
 
-    def _close_all(self, status: str) -> None:
-        """Only the last item of a cut answer was cut."""
-        for draft in self._drafts:
-            self._opened_call(draft)
-        for item in self._items:
-            item.close(status if item is self._items[-1] else "completed")
-
     def _output(self) -> list[Item]:
-        return [item.value() for item in self._items]
+        return [item.value() for item in self.items]
 
-    def _emit(self, event: str, **fields: object) -> None:
+    def emit(self, event: str, **fields: object) -> None:
         data = _encode({"type": event, "sequence_number": self._sequence, **fields})
         self._out.append(b"event: %b\ndata: %b\n\n" % (event.encode(), data))
         self._sequence += 1

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from router.budget.redis.connection import Argument
-from router.budget.redis.server import RedisServer, Reply, number, strings
+from router.budget.redis.server import Keys, RedisServer, Reply, number, strings
 from router.types.account import (
     PARALLEL_ACCOUNTS,
     RATE_ACCOUNTS,
@@ -59,7 +59,6 @@ _LOST = (
     "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms)"
     " VALUES (?, ?, 'lost_booking', 'request', ?, ?, ?) ON CONFLICT DO NOTHING"
 )
-_FOLLOWED = "UPDATE bookings SET held = ? WHERE request_id = ? AND account = ? AND charged IS NULL"
 _FOLDED = "UPDATE bookings SET charged = ?, state = 'settled' WHERE request_id = ? AND account = ?"
 
 
@@ -109,20 +108,18 @@ class Rows:
         for at in range(0, len(moved), 6):
             child, parent, _, held, spent, done = moved[at : at + 6]
             if done:
-                self._journal.change(_FOLDED, (_number(spent), str(child), str(parent)))
+                self._journal.change(_FOLDED, (number(spent), str(child), str(parent)))
             else:
-                self._journal.change(_FOLLOWED, (_number(held), str(child), str(parent)))
+                self._journal.change(_EXTENDED, (number(held), str(child), str(parent)))
 
     def _granted(self, reservation: Reservation) -> None:
         self._journal.change(_GRANTED, (reservation.granted.usd, reservation.granted.thinking, reservation.request_id))
 
 
-def _number(value: object) -> int:
-    return int(str(value))
-
-
 # Budgets split off, in Redis. A child's booking in its parent is kept by the scripts; see lua/pot.lua.
 
+LARGEST = 2**53 - 1
+"""nano-USD or tokens, nine million dollars: Lua counts in doubles."""
 CLOSED_MS = 35 * 86_400_000
 """How long a closed child can be looked up."""
 _TRIES = 5
@@ -133,7 +130,9 @@ class RedisChildren:
         self._server, self._rows, self._keys = server, rows, server.keys
 
     async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
-        """Raises ValueError for an id in use, a limit below 1, or a unit other than the parent's."""
+        """Raises ValueError for an id in use, a limit below 1 or above `LARGEST`, or a unit other than the parent's."""
+        if child.limit > LARGEST:
+            raise ValueError(f"a budget in Redis can't be larger than {LARGEST}")
         if child.limit < 1 or child.unit is not parent.unit:
             raise ValueError(f"a budget split off {parent.id} needs a limit of 1 or more, in {parent.unit}")
         keys = [self._keys.accounts + parent.id, self._keys.accounts + child.id, self._keys.document(child.id)]
@@ -142,7 +141,7 @@ class RedisChildren:
         reply = await self._server.run(
             "split",
             keys,
-            *(now_ms, child.id, msgspec.json.encode(child), child.limit, ends, int(_outlives(child, parent))),
+            *(now_ms, child.id, msgspec.json.encode(child), child.limit, ends, int(child.outlives(parent))),
             *(parent.id, int(parent.scope == SPLIT), parent.limit, parent.window_start_ms, parent.since_ms),
         )
         if reply[0] == 2:
@@ -185,7 +184,8 @@ class RedisChildren:
         """Deepest first: a child that has an open one of its own holds something."""
         still = await self.still_open()
         ends = {child.id for child in still if child.expires_at_ms is not None and child.expires_at_ms <= now_ms}
-        for child in [child for top in _tops(still) for child in (*_below(top, still), top) if child.id in ends]:
+        tops = [child for child in still if child.parent not in {row.id for row in still}]
+        for child in [child for top in tops for child in (*_below(top, still), top) if child.id in ends]:
             held = await self._server.ask("HGET", self._keys.accounts + child.id, "h:0")
             if held in (None, "0"):
                 await self._fold([child], now_ms)
@@ -212,16 +212,6 @@ def _read(document: object) -> Child:
 def _below(child: Child, among: Sequence[Child]) -> list[Child]:
     """All below a child, the deepest first."""
     return [found for one in among if one.parent == child.id for found in (*_below(one, among), one)]
-
-
-def _tops(children: Sequence[Child]) -> list[Child]:
-    known = {child.id for child in children}
-    return [child for child in children if child.parent not in known]
-
-
-def _outlives(child: Child, parent: Account) -> bool:
-    ends = [end for end in (parent.resets_at_ms, parent.expires_at_ms) if end is not None]
-    return bool(ends) and (child.expires_at_ms is None or child.expires_at_ms > min(ends))
 
 
 # How holds in Redis end: by a settlement, sent until it is confirmed, in order, however often the server goes; or by
@@ -292,15 +282,10 @@ class Settlements:
             self._send(ending)
 
     def _send(self, ending: Ending) -> None:
-        keys = self._server.keys
-        names = (*(hold.account for hold in ending.holds), *ending.above)
-        touched = [keys.requests + ending.request_id, keys.owner(self._owner), keys.owners]
-        touched += [keys.accounts + name for name in names]
-        arguments: list[Argument] = ["drop" if ending.drop else "settle", ending.request_id, self._owner, SETTLED_MS]
-        arguments.append(len(ending.holds))
-        for hold, charge in zip(ending.holds, ending.charges, strict=True):
-            arguments += (hold.account, hold.window_start_ms, charge)
-        arguments += ending.above
+        head = ("drop" if ending.drop else "settle", ending.request_id, self._owner, SETTLED_MS)
+        pairs = zip(ending.holds, ending.charges, strict=True)
+        charges = [(hold.account, hold.window_start_ms, charge) for hold, charge in pairs]
+        touched, arguments = _ending(self._server.keys, head, charges, ending.above)
         self._server.call("settle", touched, arguments, lambda reply: self._ended(ending, reply))
 
     def _ended(self, ending: Ending, reply: Reply | Exception) -> None:
@@ -311,17 +296,14 @@ class Settlements:
         if isinstance(reply, Exception):
             _log.error("request %s could not be settled: %s", ending.request_id, reply)
         elif reply[0] == NEEDS:
-            self._climb(ending, str(reply[1]))
+            task = asyncio.get_running_loop().create_task(self._look_above(ending, str(reply[1])))
+            self._climbing.add(task)
+            task.add_done_callback(self._climbing.discard)
             return
         else:
             self._booked(ending, number(reply[0]), reply[1:])
         self._open.pop(ending.request_id, None)
         self._wake(next((waiting.number for waiting in self._open.values()), self._number + 1))
-
-    def _climb(self, ending: Ending, child: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._look_above(ending, child))
-        self._climbing.add(task)
-        task.add_done_callback(self._climbing.discard)
 
     async def _look_above(self, ending: Ending, child: str) -> None:
         try:
@@ -428,13 +410,22 @@ class Recovery:
         return True
 
     async def _settle(self, owner: str, request_id: str, held: _Held, above: Sequence[str]) -> Reply:
-        keys = self._server.keys
-        touched = [keys.requests + request_id, keys.owner(owner), keys.owners]
-        touched += [keys.accounts + name for name in (*(account for account, _, _ in held), *above)]
-        arguments: list[Argument] = ["recover", request_id, owner, RECOVERED_MS, len(held)]
-        for account, start, amount in held:
-            arguments += (account, start, 0 if account.startswith(PARALLEL_ACCOUNTS) else amount)
-        return await self._server.run("settle", touched, *arguments, *above)
+        charges = [
+            (account, start, 0 if account.startswith(PARALLEL_ACCOUNTS) else amount) for account, start, amount in held
+        ]
+        head = ("recover", request_id, owner, RECOVERED_MS)
+        touched, arguments = _ending(self._server.keys, head, charges, above)
+        return await self._server.run("settle", touched, *arguments)
+
+
+def _ending(
+    keys: Keys, head: tuple[str, str, str, int], charges: _Held, above: Sequence[str]
+) -> tuple[list[str], list[Argument]]:
+    """Keys and arguments of settle.lua. `head`: how, request, owner, ms for which the end is remembered."""
+    _, request_id, owner, _ = head
+    touched = [keys.requests + request_id, keys.owner(owner), keys.owners]
+    touched += [keys.accounts + name for name in (*(account for account, _, _ in charges), *above)]
+    return touched, [*head, len(charges), *(value for charge in charges for value in charge), *above]
 
 
 def _held(request: Mapping[str, str]) -> _Held:

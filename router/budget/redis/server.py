@@ -7,7 +7,7 @@ written again from the ledger before anything is admitted.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 
 from msgspec import Struct
@@ -67,17 +67,9 @@ class Books(Struct, frozen=True):
 
 
 class RedisServer:
-    """`start` before use. `came` is called each time when the server is there (again)."""
+    """`start` before use."""
 
-    def __init__(
-        self,
-        url: Secret,
-        books: Callable[[], Books],
-        came: Callable[[], None],
-        *,
-        lease_ms: int,
-        tag: str,
-    ) -> None:
+    def __init__(self, url: Secret, books: Callable[[], Books], *, lease_ms: int, tag: str) -> None:
         self.keys = Keys(tag)
         folder = files("router.budget.redis").joinpath("lua")
         shared = folder.joinpath("pot.lua").read_text()
@@ -85,7 +77,8 @@ class RedisServer:
         self._digests: dict[str, str] = {}
         self.interruptions = 0
         self._servers = servers(url)
-        self._books, self._came, self._lease_ms = books, [came], lease_ms
+        self._books, self._lease_ms = books, lease_ms
+        self._came: list[Callable[[], None]] = []
         self.link: Link | None = None
         self._epoch = ""
         self._mending: asyncio.Task[None] | None = None
@@ -97,7 +90,7 @@ class RedisServer:
         return self.link is not None
 
     def tell(self, came: Callable[[], None]) -> None:
-        """`came` too is called each time when the server is there (again)."""
+        """`came` is called each time when the server is there (again)."""
         self._came.append(came)
 
     async def start(self) -> None:
@@ -233,13 +226,15 @@ class RedisServer:
             await answer(link, "ZADD", self.keys.owners, seconds * 1000 + self._lease_ms, RESTORED)
         keys = self.keys
         ever = {"s:0", "h:0"}
-        hashes: list[_Hash] = [
+        hashes: list[tuple[str, Argument, _Fields]] = [
             (keys.accounts + k, "" if fields.keys() & ever else KEEP_MS, fields) for k, fields in accounts.items()
         ]
         hashes += [(keys.requests + name, "", fields) for name, fields in requests.items()]
         hashes += [(keys.sessions + name, "", dict.fromkeys(fields, 1)) for name, fields in books.sessions.items()]
         me, epoch = new_id(), new_id()
-        for part, last in _parts(hashes):
+        # At least one part: the last one sets the epoch.
+        for at in range(0, max(1, len(hashes)), PART):
+            part, last = hashes[at : at + PART], at + PART >= len(hashes)
             arguments: list[Argument] = [me, int(REBUILD_S * 1000), epoch if last else ""]
             for _, keep, fields in part:
                 arguments += (keep, len(fields), *(value for field in fields.items() for value in field))
@@ -302,12 +297,3 @@ def _fields(books: Books) -> tuple[dict[str, _Fields], dict[str, _Fields]]:
 
 def _add(fields: _Fields, field: str, amount: int) -> None:
     fields[field] = int(fields.get(field, 0)) + amount
-
-
-_Hash = tuple[str, Argument, _Fields]
-
-
-def _parts(hashes: list[_Hash]) -> Iterator[tuple[list[_Hash], bool]]:
-    """And whether it is the last one; at least one, which sets the epoch."""
-    for at in range(0, max(1, len(hashes)), PART):
-        yield hashes[at : at + PART], at + PART >= len(hashes)

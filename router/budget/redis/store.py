@@ -1,6 +1,6 @@
 """The distributed store: budgets in Redis, for several gateways; each step is one Lua script.
 
-What it confirms is written to the ledger too (`rows.py`). Needs Redis 6.2 or newer with `appendonly yes`; with
+What it confirms is written to the ledger too (`bookings.py`). Needs Redis 6.2 or newer with `appendonly yes`; with
 `appendfsync always` not even a crash of the server loses a booking. A cluster is fine: all keys are of one slot.
 """
 
@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from router.budget.redis.bookings import Recovery, RedisChildren, Rows, Settlements
+from router.budget.redis.bookings import LARGEST, Recovery, RedisChildren, Rows, Settlements
 from router.budget.redis.connection import Argument
 from router.budget.redis.server import Books, RedisServer, number, strings
 from router.types.account import (
@@ -17,7 +17,6 @@ from router.types.account import (
     Amount,
     Ask,
     Balance,
-    Child,
     Journal,
     LedgerUnavailable,
     Refused,
@@ -28,8 +27,6 @@ from router.types.account import (
 from router.types.request import DAY_MS
 from router.types.target import Secret
 
-LARGEST = 2**53 - 1
-"""nano-USD or tokens, nine million dollars: Lua counts in doubles."""
 Held = tuple[str, str, int, int]
 """Request, account, window start, amount of a booking."""
 RECONCILE_EVERY = 6
@@ -58,36 +55,36 @@ class RedisBudgets:
         """`tag`: the hash tag of all keys; who shares budgets shares it. `held_long`: the ledger's bookings that are
         held for long; called in a thread. Raises `RedisRefused` for a wrong URL."""
         self._journal, self._lease_ms, owner = journal, lease_ms, journal.owner
-        self._server = RedisServer(url, books, self._resume, lease_ms=lease_ms, tag=tag)
-        self._keys, self._rows = self._server.keys, Rows(journal)
+        self.server = RedisServer(url, books, lease_ms=lease_ms, tag=tag)
+        """Also for what is kept beside the budgets, and is lost and rebuilt with them."""
+        self._keys, self._rows = self.server.keys, Rows(journal)
         self._mine = self._keys.owner(owner)
         self._held_long, self._recoveries = held_long, 0
         self._bare: set[str] = set()
         """Open requests that are known to Redis and hold nothing: accounts for some targets had left them out."""
-        self._children = RedisChildren(self._server, self._rows)
-        self._settlements = Settlements(self._server, self._children, self._rows, owner)
-        self._recovery = Recovery(self._server, self._children, self._rows, owner, lease_ms)
+        children = RedisChildren(self.server, self._rows)
+        self.split, self.child, self.children = children.split, children.child, children.still_open
+        self.close, self.expire = children.close, children.close_expired
+        self._settlements = Settlements(self.server, children, self._rows, owner)
+        self._recovery = Recovery(self.server, children, self._rows, owner, lease_ms)
+        self.server.tell(self._recovery.resume)
+        self.server.tell(self._settlements.resume)
 
     async def start(self) -> None:
         """Raises `RedisRefused` where the server will never serve us: wrong password, too old. A server that can't be
         reached is tried again in the background."""
-        await self._server.start()
+        await self.server.start()
 
     async def stop(self) -> None:
         """What can be settled now is settled."""
         await self.settled()
         with suppress(StoreUnavailable):
             await self._let_go()
-        await self._server.stop()
-
-    @property
-    def server(self) -> RedisServer:
-        """For what is kept beside the budgets, and is lost and rebuilt with them."""
-        return self._server
+        await self.server.stop()
 
     @property
     def available(self) -> bool:
-        return self._server.available
+        return self.server.available
 
     def policies(self, own: str) -> frozenset[str]:
         """Hashes of the policies of all gateways at this server, as of the last look at leases. `own`: this one's."""
@@ -101,12 +98,16 @@ class RedisBudgets:
         amounts above `LARGEST`."""
         if not accounts:
             return Reservation(request_id, ask.whole)
-        _check(request_id, accounts, ask)
-        if not self._server.available:
+        if len(accounts) > 1 and len({account.id for account in accounts}) < len(accounts):
+            raise ValueError(f"request {request_id} would be charged to one account twice")
+        largest = max(ask.whole.usd, ask.whole.thinking, *(account.limit for account in accounts))
+        if largest > LARGEST:
+            raise ValueError(f"budgets in Redis count to {LARGEST}, not to {largest}: lower the limit")
+        if not self.server.available:
             raise StoreUnavailable("the budget store can't be reached")
         keys, arguments = self._asked(request_id, accounts, ask, now_ms)
         try:
-            reply = await self._server.run("reserve", keys, *arguments)
+            reply = await self.server.run("reserve", keys, *arguments)
         except (StoreUnavailable, asyncio.CancelledError):
             # It was granted all the same, or may be yet.
             self._settlements.end(request_id, [one.hold(0) for one in accounts], [0] * len(accounts), drop=True)
@@ -161,7 +162,7 @@ class RedisBudgets:
             calendar = account.since_ms == account.window_start_ms
             # One ms earlier counts the same windows, and is never the start of this one, as in a calendar window.
             arguments += _limits(account, start, start if calendar else account.since_ms - 1)
-        reply = [number(value) for value in await self._server.run("extend", keys, *arguments)]
+        reply = [number(value) for value in await self.server.run("extend", keys, *arguments)]
         if not any(reply[1:]):
             return reservation
         grown = reservation.grown(Amount(*reply[1:]), [hold.account for hold in holds])
@@ -193,50 +194,20 @@ class RedisBudgets:
         await self.expire(now_ms)
         return count
 
-    async def expire(self, now_ms: int) -> None:
-        await self._children.close_expired(now_ms)
-
     async def _let_go(self) -> None:
         """Of settled requests whose rows the ledger has by now; until then whoever buries this process writes them."""
         if written := self._settlements.written():
             await self._journal.committed()
-            await self._server.ask("SREM", self._mine, *written)
+            await self.server.ask("SREM", self._mine, *written)
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         arguments = [at for account in accounts for at in (account.window_start_ms, account.since_ms)]
         keys = [self._keys.accounts + account.id for account in accounts]
-        found = [number(value) for value in await self._server.run("balances", keys, *arguments)]
+        found = [number(value) for value in await self.server.run("balances", keys, *arguments)]
         return [Balance(spent, held) for spent, held in zip(found[::2], found[1::2], strict=True)]
 
     async def values(self, budget: str, since_ms: int) -> list[str]:
-        return strings(await self._server.ask("ZRANGEBYSCORE", self._keys.values + budget, since_ms, "+inf"))
-
-    async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
-        """Raises ValueError for an id in use, a limit below 1 or above `LARGEST`, or a unit other than the parent's."""
-        if child.limit > LARGEST:
-            raise ValueError(f"a budget in Redis can't be larger than {LARGEST}")
-        return await self._children.split(parent, child, now_ms)
-
-    async def child(self, identifier: str) -> Child | None:
-        return await self._children.child(identifier)
-
-    async def children(self) -> list[Child]:
-        return await self._children.still_open()
-
-    async def close(self, identifier: str, now_ms: int) -> Child | None:
-        return await self._children.close(identifier, now_ms)
-
-    def _resume(self) -> None:
-        self._recovery.resume()
-        self._settlements.resume()
-
-
-def _check(request_id: str, accounts: Sequence[Account], ask: Ask) -> None:
-    if len(accounts) > 1 and len({account.id for account in accounts}) < len(accounts):
-        raise ValueError(f"request {request_id} would be charged to one account twice")
-    largest = max(ask.whole.usd, ask.whole.thinking, *(account.limit for account in accounts))
-    if largest > LARGEST:
-        raise ValueError(f"budgets in Redis count to {LARGEST}, not to {largest}: lower the limit")
+        return strings(await self.server.ask("ZRANGEBYSCORE", self._keys.values + budget, since_ms, "+inf"))
 
 
 def _limits(account: Account, start: int, since: int) -> tuple[Argument, ...]:

@@ -4,6 +4,7 @@ import re  # for the runs of characters only: an object a match is what RE2 cost
 import string
 from collections.abc import Iterator
 from math import log2
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import re2
@@ -14,24 +15,15 @@ from router.tables import patterns
 # Is this text a value made of chance, or words, a placeholder, an expression of a program?
 
 PATTERNS = patterns("classify/data/secrets.yaml")
-_STAND_IN = re2.compile(PATTERNS["stand_in"])
+IS = SimpleNamespace(**{name: re2.compile(pattern) for name, pattern in PATTERNS["shapes"].items()})
+_RUN = SimpleNamespace(**{name: re.compile(pattern) for name, pattern in PATTERNS["runs"].items()})
 _ELSEWHERE = tuple(re2.compile(PATTERNS[name]) for name in ("reference", "elsewhere", "date"))
 """What names a value that is kept elsewhere: variables, addresses, paths, files; and dates."""
-_HASH = re2.compile(PATTERNS["hash"])
-_KEY = re2.compile(r"[0-9A-Za-z._~+/=:@!$#%^&*()?,|-]+")
-_UUID = re2.compile(r"(?i)[0-9a-z]{7,8}(?:-[0-9a-z]{3,4}){3}-[0-9a-z]{11,12}")
-_WORDS = re2.compile(r"[\"'(\[]*(?:[A-Za-z]+\d{0,4}|\d+)(?:[-_./:,+ ]+(?:[A-Za-z]+\d{0,4}|\d+))*[-_.!?:;,)\]]*")
-_NAMES = re2.compile(PATTERNS["names_of_kinds"])
-_PIECES = re.compile(r"[A-Z]*[a-z]+|[A-Z]+|[0-9]+")
-_NUMBERED = re2.compile(r"[A-Za-z]{4}[-_.!?@#$%&*]?\d{2,4}[-_.!?@#$%&*]?$")
-_PHRASE = re.compile(r"[a-z]{3,12}(?:[ _-][a-z]{3,12}){3,11}")
 _FUNCTION_WORDS = frozenset(PATTERNS["function_words"].split())
 _NO_LETTERS = bytes(set(range(256)) - set(string.ascii_letters.encode()))
 _SMALL = bytes(code if chr(code) in string.ascii_lowercase else 32 for code in range(256))
 _HARSH = bytes(code if chr(code) in "bcdfghjklmnpqrstvwxz" else 32 for code in range(256))
 """What is left of a text: small letters, consonants."""
-_COMMONPLACE = re2.compile(PATTERNS["commonplace"])
-_WEAK = re2.compile("pass|secret|token|admin|root|user|string|require|default|test|value|key")
 _LEAST_ENTROPY = 2.5
 """Bits a character; sixteen hexadecimal digits of chance have about 3.2, and hardly ever less than this."""
 
@@ -46,36 +38,36 @@ def filler(value: str) -> bool:
     many = max(6, len(value) // 8)
     if len(characters) < (4 if len(value) < 16 else 6) or any(character * many in value for character in characters):
         return True  # xxxxxxxx, 00000000, a sequence of four letters
-    return _STAND_IN.search(value) is not None
+    return IS.stand_in.search(value) is not None
 
 
 def token(value: str, least: int = 16) -> bool:
     """Made by a machine: a key or a token."""
     value = value[:_TASTE]
-    if len(value) < least or not _KEY.fullmatch(value) or _aside(value) or _UUID.fullmatch(value):
+    if len(value) < least or not IS.key.fullmatch(value) or _aside(value) or IS.uuid.fullmatch(value):
         return False
-    return bits(value) >= _LEAST_ENTROPY and (jumbled(value) or not _WORDS.fullmatch(value))
+    return bits(value) >= _LEAST_ENTROPY and (jumbled(value) or not IS.words.fullmatch(value))
 
 
 def password(value: str, *, bare_words: bool = False) -> bool:
     """May be made by a person. `bare_words`: where it stands nothing but a password would, so that a word is one."""
     value = value[:_TASTE]
-    if len(value) < 6 or " " in value or len(set(value)) < 4 or _aside(value) or _HASH.fullmatch(value):
+    if len(value) < 6 or " " in value or len(set(value)) < 4 or _aside(value) or IS.hash.fullmatch(value):
         return False
     stem = value.strip("\"'!?.:;,()[]").rstrip("0123456789").lower()
     digits = sum(character.isdigit() for character in value)
-    if _COMMONPLACE.fullmatch(stem) and digits < 3 and value.isalnum():
+    if IS.commonplace.fullmatch(stem) and digits < 3 and value.isalnum():
         return False
     if value.isalpha():
-        return jumbled(value) or (bare_words and len(value) >= 8 and not _WEAK.search(value.lower()))
+        return jumbled(value) or (bare_words and len(value) >= 8 and not IS.weak.search(value.lower()))
     if value.isalnum():
-        return not _NAMES.fullmatch(value) and digits < len(value)
-    return jumbled(value) or not _WORDS.fullmatch(value) or chosen(value)
+        return not IS.names.fullmatch(value) and digits < len(value)
+    return jumbled(value) or not IS.words.fullmatch(value) or chosen(value)
 
 
 def phrase(value: str) -> bool:
     """Words drawn by chance, as a passphrase is made: no sentence does without small words."""
-    return _PHRASE.fullmatch(value) is not None and _FUNCTION_WORDS.isdisjoint(re.split("[ _-]", value))
+    return _RUN.phrase.fullmatch(value) is not None and _FUNCTION_WORDS.isdisjoint(re.split("[ _-]", value))
 
 
 def chosen(value: str) -> bool:
@@ -84,8 +76,8 @@ def chosen(value: str) -> bool:
     return (
         every
         and len(value) >= 8
-        and (patchy(value) or bool(_NUMBERED.search(value)))
-        and not _WEAK.search(value.lower())
+        and (patchy(value) or bool(IS.numbered.search(value)))
+        and not IS.weak.search(value.lower())
     )
 
 
@@ -102,7 +94,7 @@ def jumbled(value: str) -> bool:
 
 def patchy(value: str) -> bool:
     """Letters and digits in turn, as in no name of a program."""
-    pieces = len(_PIECES.findall(value))
+    pieces = len(_RUN.pieces.findall(value))
     return pieces * 3 >= len(value) and not value.isalpha()
 
 
@@ -123,28 +115,16 @@ def _aside(value: str) -> bool:
 # `password = …`, `"api_key": "…"`, `<token>…</token>`: a value under a name that promises a secret.
 
 KINDS = ("password", "secret", "token")
-_PARTS = re2.compile(PATTERNS["assignment_parts"])
 _REACH = 16_384
 """Characters in which a value ends; of a longer one all that follows is part."""
 _LEAST = {"secret": 12, "token": 16}
 """Characters; shorter ones under these names are seldom secrets."""
-_CALL = re2.compile(r"[A-Za-z_$][\w.]*[(\[].*[)\]]")
 _QUOTED = re.compile(
     r"(?:(?:[bBrRuUfF]|@|\$)?"
     r"|(?:new )?(?:[\w.:]{0,40}(?:from|of|new|decode)|[A-Z]?\w{0,20}(?:[Ss]tring|Str|Secret|Bytes|Buffer|Some))\()"
     r"""(\\*)(["'`])"""
 )
 """The opening of a literal, also as the argument of a call that makes a value of it."""
-_ANNOTATED = re.compile(r"""[A-Za-z_][\w.]*(?:\[[\w., |]*\])?(?: ?\| ?\w+| ?\?)* ?= ?(["'])""")
-_EXPRESSION = re2.compile(r"[A-Za-z_$@][\w$]*(?:[.(\[:?]|->|\+\+).*|[({\[].*|[!&*][A-Za-z].*|[A-Za-z_]\w*[,;)]*|\$\w+-")
-_LETTERS = re2.compile("[0-9A-Za-z_-]+")
-_END = re.compile(r"""[\s"'`,;)<>\]}&|\\]""")
-_BLANK_OR_QUOTE = re.compile(r"""[\s"'`]""")
-_NEXT = re.compile(r"""[^\w"'`]*(?:$|[\s"'`]|[A-Za-z_][\w.-]*["']?[=:])|</|>|\\+[nrt"'/]""")
-"""Where a value ends that has no quotes: nothing but marks follows, or another name. Else the mark is part of it."""
-_LINE_START = re2.compile(r"(?:export[ \t]+|set[ \t]+|env[ \t]+|ARG[ \t]+|ENV[ \t]+|-e[ \t]+|[ \t>#$-])*[\w.\"'-]*")
-_AMONG = re2.compile(PATTERNS["among"])
-PASSING = re2.compile(PATTERNS["passing"])
 _LINE_REACH = 80
 """Characters before a name that say whether it begins its line."""
 
@@ -163,7 +143,7 @@ class _Place(NamedTuple):
 
 
 def confirm(text: str, start: int, end: int) -> Iterator[Span]:
-    match = _PARTS.fullmatch(text[start : end - 1])
+    match = IS.parts.fullmatch(text[start : end - 1])
     if match is None:
         return
     part = match.groupdict()
@@ -174,13 +154,13 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         return  # a part of a resource's name
     if part["option"] and before[-1:].isalnum():
         return  # a dash between words--pass them by
-    if part["token"] and PASSING.search(before + (part["option"] or "")):
+    if part["token"] and IS.passing.search(before + (part["option"] or "")):
         return
-    line = mark in (":", "=") and _LINE_START.fullmatch(before) is not None
+    line = mark in (":", "=") and IS.line_start.fullmatch(before) is not None
     tight = not part["gap"] and not (part["after"] and mark == "=")
     place = _Place(
         named=next(kind for kind in KINDS if part[kind]),
-        literal=option or _said(mark) or mark == ">" or (mark == "=" and _AMONG.search(before) is not None),
+        literal=option or _said(mark) or mark == ">" or (mark == "=" and IS.among.search(before) is not None),
         line=line,
         tight=line and tight,
         environment=line and tight and mark == "=" and text[start : start + 3].isupper(),
@@ -203,7 +183,7 @@ def _said(mark: str) -> bool:
 
 def _quoted(text: str, at: int, mark: str) -> tuple[int, int] | None:
     """(start, end) of a literal that begins there, up to the quote that closes it; None where none does."""
-    annotated = _ANNOTATED.match(text, at, at + _LINE_REACH) if mark == ":" else None
+    annotated = _RUN.annotated.match(text, at, at + _LINE_REACH) if mark == ":" else None
     opening = _QUOTED.match(text, annotated.start(1) if annotated is not None else at)
     if opening is None:
         return None
@@ -231,38 +211,40 @@ def literal(text: str, at: int) -> tuple[int, int] | None:
 
 def striking(value: str) -> bool:
     """Looks like a password wherever it stands: letters, digits and marks, as no word, path or version has them."""
-    if not 6 <= len(value) <= 128 or "/" in value or "(" in value or _aside(value):
+    upper, lower, digits = (any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit))
+    marked = upper + lower + digits >= 2 and any(not each.isalnum() and each not in "-_.," for each in value)
+    if not 6 <= len(value) <= 128 or "/" in value or "(" in value or not (digits or marked) or _aside(value):
         return False
-    kinds = sum(any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit))
-    marks = any(not character.isalnum() and character not in "-_.," for character in value)
-    return password(value) and (_chance(value) or chosen(value) or (marks and kinds >= 2))
+    return password(value) and (_chance(value) or chosen(value) or marked)
 
 
 def _unquoted(text: str, at: int, *, line: bool, sentence: bool) -> int:
     """The end of a value: the line's, in an environment or a configuration; else of what holds together."""
     limit = at + _REACH
     if line or sentence:
-        stop = _BLANK_OR_QUOTE.search(text, at, limit)
+        stop = _RUN.blank_or_quote.search(text, at, limit)
         last = len(text) if stop is None else stop.start()
         return at + len(text[at:last].rstrip(".,;:!?)]}>")) if sentence else last
-    stop = _END.search(text, at, limit)
-    while stop is not None and stop.start() > at and not _NEXT.match(text, stop.start(), stop.start() + _LINE_REACH):
-        stop = _END.search(text, stop.end(), limit)
+    stop = _RUN.end.search(text, at, limit)
+    while (
+        stop is not None and stop.start() > at and not _RUN.next.match(text, stop.start(), stop.start() + _LINE_REACH)
+    ):
+        stop = _RUN.end.search(text, stop.end(), limit)
     return len(text) if stop is None else stop.start()
 
 
 def _plausible_unquoted(value: str, behind: str, place: _Place, mark: str) -> bool:
     """Without quotes it may as well be an expression of a program."""
-    if (mark == ">" and not behind.startswith("</")) or (_said(mark) and _CALL.fullmatch(value + behind[:1])):
+    if (mark == ">" and not behind.startswith("</")) or (_said(mark) and IS.call.fullmatch(value + behind[:1])):
         return False
     if place.environment:
-        return not _CALL.fullmatch(value) and _secret(value, place)
+        return not IS.call.fullmatch(value) and _secret(value, place)
     if (place.line or mark == ":") and place.named == "password" and chosen(value):
         return _secret(value, place)
-    if place.literal or (place.tight and value.isalnum() and not value.isalpha()) or not _EXPRESSION.fullmatch(value):
+    if place.literal or (place.tight and value.isalnum() and not value.isalpha()) or not IS.expression.fullmatch(value):
         return _secret(value, place)
     by_chance = patchy(value) or (len(value) >= 20 and jumbled(value))
-    return by_chance and _LETTERS.fullmatch(value) is not None and _secret(value, place)
+    return by_chance and IS.letters.fullmatch(value) is not None and _secret(value, place)
 
 
 def _secret(value: str, place: _Place) -> bool:
@@ -279,31 +261,22 @@ def secret(value: str, named: str, *, bare_words: bool = False) -> bool:
 # `DB_PASSWORD` to `…`, | DB_PASSWORD | … |, {"name": "DB_PASSWORD", "value": "…"}: a name, and its value further on.
 # Where less than an assignment says that this is a value, only what is written as no word counts as one.
 
-_MENTION_PARTS = re2.compile(PATTERNS["mention_parts"])
-_COMPOUND = re2.compile(r".*(?:[0-9A-Za-z][_.-][0-9A-Za-z]|[a-z][A-Z])|[A-Z]+$")
-_NOUN = re2.compile("(?i)(?:passw(?:or)?d|passphrase|passcode|kennwort|passwort|mot[ _]de[ _]passe|contraseña)$")
-_HEAD, _TAIL = re2.compile(r"[\w.-]*$"), re2.compile(r"[\w.-]*")
-_SETTING = re2.compile(r"(?i)(?:^|[\s>])(?:env|arg|setx|secret[ \t]+set)[ \t]+[\"']?$")
-_PLAIN = re2.compile(r"[0-9A-Za-z._~+/=@!$#%^&*?:-]+")
-_NUMBER = re2.compile(r"0[xX].*|(?:\d+:)?v?\d+(?:[._-]\d+)+.*")
-"""A constant of a program, a version."""
-_LETTER, _DIGIT = re2.compile("[A-Za-z]"), re2.compile("[0-9]")
 _MENTIONS_LEAST = 20
 """Characters of what stands for itself."""
 _MENTIONS_REACH = 64
 
 
 def mentions_confirm(text: str, start: int, end: int) -> Iterator[Span]:
-    match = _MENTION_PARTS.match(text[start:end])
+    match = IS.mention_parts.match(text[start:end])
     if match is None:
         return
     before = text[max(0, start - _MENTIONS_REACH) : start].rpartition("\n")[2]
-    if PASSING.search(before):
+    if IS.passing.search(before):
         return
     part = match.groupdict()
     named = next(kind for kind in KINDS if part[kind])
-    head = _HEAD.search(before).group()
-    tail = _TAIL.match(text[start : start + _MENTIONS_REACH]).group()
+    head = IS.head.search(before).group()
+    tail = IS.tail.match(text[start : start + _MENTIONS_REACH]).group()
     first = start + match.end() - 1
     value = text[first : _unquoted(text, first, line=False, sentence=bool(part["said"]))].rstrip(".:?*")
     if secret(value, named) and _stands(part, head + tail, before[: len(before) - len(head)], value):
@@ -312,13 +285,13 @@ def mentions_confirm(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _stands(part: dict[str, str], name: str, before: str, value: str) -> bool:
     """A word of a sentence names many things; a setting's name, one."""
-    if part["record"] or (part["blank"] and _SETTING.search(before)):
+    if part["record"] or (part["blank"] and IS.setting.search(before)):
         return True
-    compound = _COMPOUND.match(name) is not None
+    compound = IS.compound.match(name) is not None
     if not (_chance(value) or (part["password"] and (compound or part["said"]) and striking(value))):
         return False
     if part["said"]:
-        return compound or _NOUN.match(name) is not None
+        return compound or IS.noun.match(name) is not None
     if part["comma"]:
         return not before and compound
     return bool(part["cell"]) or len(value) >= _MENTIONS_LEAST or (name.isupper() and not before)
@@ -326,6 +299,11 @@ def _stands(part: dict[str, str], name: str, before: str, value: str) -> bool:
 
 def _chance(value: str) -> bool:
     """No word, path or version looks so."""
-    if not _PLAIN.fullmatch(value) or not _LETTER.search(value) or not _DIGIT.search(value) or _NUMBER.fullmatch(value):
+    if (
+        not IS.plain.fullmatch(value)
+        or not IS.letter.search(value)
+        or not IS.digit.search(value)
+        or IS.number.fullmatch(value)
+    ):
         return False
     return patchy(value) or (len(value) >= _MENTIONS_LEAST and (jumbled(value) or bits(value) >= 4))

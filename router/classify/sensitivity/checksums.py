@@ -1,6 +1,5 @@
 """Whether digits can be such a number at all: check digits, dates, ranges. All others are python-stdnum's."""
 
-from collections.abc import Callable
 from datetime import date
 
 from stdnum.dk import cpr as danish
@@ -103,10 +102,3 @@ def some_digits(number: str) -> bool:
 
 def mostly_digits(number: str) -> bool:
     return sum(map(str.isdigit, number)) * 2 >= len(number)
-
-
-_ALL: tuple[Callable[[str], bool], ...] = (
-    *(track, ssn, resident, rrn, nric, my_number, old_cpr, hetu, npi, dea, medicare, kvnr),
-    *(some_digits, mostly_digits),
-)
-CHECKS = {check.__name__: check for check in _ALL}

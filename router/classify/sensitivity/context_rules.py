@@ -4,6 +4,7 @@ import re  # of a few characters each: RE2's wrapper costs more than the match
 import string
 from collections.abc import Callable, Iterator
 from itertools import islice
+from types import SimpleNamespace
 
 import re2
 
@@ -35,7 +36,8 @@ _NAMED = re2.compile(
     + "|".join(f"(?P<{form}>{spread(words)})" for form, words in NUMBER_NAMES["names"].items())
     + rf"){NUMBER_NAMES['suffix']}(?:\b|_)"
 )
-_BRACKET = re2.compile(r"[0-9 .-]+\(([^()\n]+)")
+_IS = SimpleNamespace(**{name: re2.compile(pattern) for name, pattern in NUMBER_NAMES["shapes"].items()})
+_RUN = SimpleNamespace(**{name: re.compile(pattern) for name, pattern in NUMBER_NAMES["runs"].items()})
 NAMED = frozenset(NUMBER_NAMES["names"])
 """Forms of which one may pass as another."""
 
@@ -45,7 +47,7 @@ def names_other(text: str, start: int, own: str) -> bool:
     before = tuple(_NAMED.finditer(text[max(0, start - _REACH) : start].rpartition("\n")[2]))
     if before:
         return bool(before[-1].lastgroup != own)
-    bracket = _BRACKET.match(text[start : start + _REACH])
+    bracket = _IS.bracket.match(text[start : start + _REACH])
     after = _NAMED.match(bracket[1]) if bracket else None
     return after is not None and after.lastgroup != own
 
@@ -69,11 +71,14 @@ _FAR_BEFORE = 40
 """The same before it, for one with a checksum: "123456789 is not accepted as SIN"."""
 
 _CELLS = ("\t", ",", ";", "|")
-_TERM_BEFORE = re.compile(r"(?:[×÷^≈]|[*<>] |\d\s*[+=]|\bmod|\bn ?=)\s*$")
 _TERM_AFTER = re.compile(
     r"\s*(?:[×÷^≈%]| \* |[+=]\s*\d|(?:mod|bytes?|[kmgt]i?b|[mnµu]s|rows?|items?|tokens?|eur|usd)\b)", re.IGNORECASE
 )
 """Around a term of arithmetic, or before a unit."""
+_LIST = 100
+"""Characters on either side of a number in which a list goes on."""
+_HEADING = 2_048
+"""Characters before a number in which a heading, or a sentence, may name it."""
 _MOST = 4
 """Numbers that one word can stand for."""
 
@@ -137,8 +142,11 @@ def shaped(valid: Valid = always, own: str = "") -> Confirm:
     """What matched is the thing if it is valid, and not a part of something longer; only possible where a word before
     it says that it is the number of something else.
 
-    `own`: the form, where others look the same; it is another where that one's name is nearest.
+    `own`: the form, where others look the same; it is another where that one's name is nearest, and digits in one
+    piece are only possible where nothing names it, as one in ten numbers has its check digit.
     """
+    words = f"{NUMBER_NAMES['names'].get(own)} | {NUMBER_NAMES['people']}"
+    called = re2.compile(rf"(?i)(?:\b|_)(?:{spread(words)})")
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         start, end = trimmed(text, start, end)
@@ -148,10 +156,14 @@ def shaped(valid: Valid = always, own: str = "") -> Confirm:
             or reckoned(text, start, end)
             or among_numbers(text, start, end)
             or not valid(compact(text[start:end]))
+            or (own and names_other(text, start, own))
         ):
             return
-        if not (own and names_other(text, start, own)):
-            yield Span(start, end, POSSIBLE if names_thing(text, start) else 1.0)
+        bare = text[start:end].isdigit()
+        if not own and bare and recorded(text, start, end, valid):
+            return
+        unnamed = own and bare and not called.search(text[max(0, start - _HEADING) : end + _FAR_BEFORE])
+        yield Span(start, end, POSSIBLE if unnamed or names_thing(text, start) else 1.0)
 
     return confirm
 
@@ -169,7 +181,7 @@ def _in_row(text: str, start: int, end: int) -> bool:
 def reckoned(text: str, start: int, end: int) -> bool:
     """A quantity: a term of arithmetic, or what a unit follows."""
     before, after = text[max(0, start - _BEFORE) : start], text[end : end + _BEFORE]
-    return bool(_TERM_BEFORE.search(before) or _TERM_AFTER.match(after))
+    return bool(_RUN.term_before.search(before) or _TERM_AFTER.match(after))
 
 
 def among_numbers(text: str, start: int, end: int) -> bool:
@@ -178,6 +190,14 @@ def among_numbers(text: str, start: int, end: int) -> bool:
         return False
     after = text[end : end + 2]
     return after[:1] in ("", "\n") or (after[0] in _CELLS and after[1:].isdigit())
+
+
+def recorded(text: str, start: int, end: int, valid: Valid) -> bool:
+    """Digits beside as many others that are not valid: the numbers of records."""
+    before = _RUN.listed_before.search(text, max(0, start - _LIST), start)
+    after = _RUN.listed_after.match(text, end, end + _LIST)
+    beside = "".join(match[0] for match in (before, after) if match)
+    return any(len(other) == end - start and not valid(other) for other in _RUN.digits_together.findall(beside))
 
 
 def near(number: str, valid: Callable[[str, int, int], bool], reach: int, before: int | None = None) -> Confirm:

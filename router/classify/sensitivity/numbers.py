@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import re2
@@ -19,51 +20,38 @@ from router.classify.sensitivity.context_rules import (
     named,
     names_thing,
     reckoned,
+    recorded,
     shaped,
     trimmed,
 )
 from router.tables import patterns, table
 
-
-def _octet(*left_out: int, last: int = 255) -> str:
-    return "(?:" + "|".join(str(octet) for octet in range(last + 1) if octet not in left_out) + ")"
-
-
 _IBAN_LENGTH = {
     country: length for length, countries in table("classify/data/iban.yaml").items() for country in countries.split()
 }
-_OCTET = _octet()
-_FIRST_TWO = rf"(?:{_octet(0, 10, 127, 172, 192, last=223)}\.{_OCTET}|172\.{_octet(*range(16, 32))}|192\.{_octet(168)})"
-"""Private and reserved addresses are no candidates at all: a log may be full of them."""
 NUMBERS = patterns(
     "classify/data/identifiers.yaml",
-    gap=NUMBER_NAMES["gap"],
-    national=NUMBER_NAMES["national"],
-    sin=NUMBER_NAMES["sin"],
-    ssn=NUMBER_NAMES["ssn"],
-    bsn=NUMBER_NAMES["bsn"],
     countries="|".join(_IBAN_LENGTH),
-    first_two=_FIRST_TWO,
-    octet=_OCTET,
+    **{name: NUMBER_NAMES[name] for name in ("gap", "national", "sin", "ssn", "bsn")},
 )
+_IS = SimpleNamespace(**{name: re2.compile(pattern) for name, pattern in NUMBERS["expressions"].items()})
 
 # United States and Canada.
 
 _valid_ssn = shaped(ssn)
 _valid_sin = shaped(canadian.is_valid, own="sin")
-_COUNTED = re2.compile(r" ?[a-z%$€£]")
 
 
-def _printed_ssn(text: str, start: int, end: int) -> Iterator[Span]:
+def printed_ssn(text: str, start: int, end: int) -> Iterator[Span]:
     """Without the dashes it may be any three numbers."""
     for span in _valid_ssn(text, start, end):
         yield span._replace(score=POSSIBLE) if " " in text[span.start : span.end] else span
 
 
-def _sin(text: str, start: int, end: int) -> Iterator[Span]:
+def sin(text: str, start: int, end: int) -> Iterator[Span]:
     """Thousands are printed as it is, and are followed by what they count; so are colours."""
     for span in _valid_sin(text, start, end):
-        counted = " " in text[start:end] and _COUNTED.match(text[span.end : span.end + 2])
+        counted = " " in text[start:end] and _IS.counted.match(text[span.end : span.end + 2])
         groups = text[span.start : span.end].split(" ")
         if not counted and not all(group.isdigit() and int(group) < 256 for group in groups):
             yield span
@@ -85,39 +73,44 @@ def no_hash(confirm: Confirm) -> Confirm:
 
 # Payment cards and bank accounts.
 
-_IS_ISSUED = re2.compile(NUMBERS["issued"])
 _FEWEST = 12
 _WEAK = 14
 _LONGEST_USUAL = 16
 """Digits; longer cards are rare, and every counter of nanoseconds is as long."""
-_CARD = re2.compile(r"(?i)card|karte|carte|tarjeta|visa|master|maestro|amex|discover|unionpay|\bpan\b|\bcc\b|payment")
 _NEAR_CARD = 40
 """Characters before a number in which it is called a card's."""
-"""Digits of numbers that articles and parcels have as well."""
 
 
 def _is_card(digits: str) -> bool:
-    return luhn(digits) and _IS_ISSUED.fullmatch(digits) is not None and len(set(digits)) > 1
+    return luhn(digits) and _IS.is_issued.fullmatch(digits) is not None and len(set(digits)) > 1
 
 
-def _card(text: str, start: int, end: int) -> Iterator[Span]:
+def card(text: str, start: int, end: int) -> Iterator[Span]:
     """Groups after the card's may be the text's: "… 1111 123"."""
     start, end = trimmed(text, start, end)
     if not alone(text, start, end) and not _as_float(text, start, end):
         return
     for last in (end, *_shorter(text, start, end)):
         number = compact(text[start:last])
-        if _is_card(number) and not reckoned(text, start, last) and not _another(text, start, last, number):
+        if _is_card(number) and not (
+            _as_decimals(text[start:last]) or reckoned(text, start, last) or _another(text, start, last, number)
+        ):
             yield Span(start, last)
             return
 
 
+def _as_decimals(number: str) -> bool:
+    """Cards are printed with one kind of gap, and a table has points and blanks."""
+    return "." in number and len(set(number)) - len(set(compact(number))) > 1
+
+
 def _another(text: str, start: int, end: int, number: str) -> bool:
     """Digits that one in ten counters has a card's checksum among, where nothing calls them a card's."""
-    short = len(number) <= _WEAK and (names_thing(text, start) or among_numbers(text, start, end))
-    if not (short or _part_of_an_id(text, start, number)):
+    plain = text[start:end].isdigit() and (names_thing(text, start) or recorded(text, start, end, _is_card))
+    short = len(number) <= _WEAK and among_numbers(text, start, end)
+    if not (plain or short or _part_of_an_id(text, start, number)):
         return False
-    return _CARD.search(text[max(0, start - _NEAR_CARD) : start]) is None
+    return _IS.card.search(text[max(0, start - _NEAR_CARD) : start]) is None
 
 
 def _part_of_an_id(text: str, start: int, number: str) -> bool:
@@ -144,19 +137,18 @@ def _shorter(text: str, start: int, end: int) -> Iterator[int]:
             digits -= 1
 
 
-_HEX_GROUPS = re2.compile(r"[0-9a-f]{2,4}(?: [0-9a-f]{1,4})+ [0-9a-f]{1,4}")
 _LONGEST = 33 + 12
 """With the gaps between its groups."""
 
 
-def _iban(text: str, start: int, end: int) -> Iterator[Span]:
+def iban(text: str, start: int, end: int) -> Iterator[Span]:
     start, _ = trimmed(text, start, end)
     start += 4 * (text[start : start + 4].upper() == "IBAN")
     number, last = _characters(text, start, _IBAN_LENGTH[text[start : start + 2].upper()])
     if not number or text[last : last + 1].isalnum():
         return
     # No dump: groups of hexadecimal digits, and one more.
-    dump = " " in text[start:last] and _HEX_GROUPS.fullmatch(text[start : last + 5])
+    dump = " " in text[start:last] and _IS.hex_groups.fullmatch(text[start : last + 5])
     if not dump and mod_97_10.is_valid(number[4:] + number[:4]):
         yield Span(start, last)
 
@@ -181,7 +173,7 @@ _SHARED = ("git", "hg", "svn")
 """Accounts by which code is fetched over SSH: git@host:path."""
 
 
-def _email(text: str, start: int, end: int) -> Iterator[Span]:
+def email(text: str, start: int, end: int) -> Iterator[Span]:
     while text[start] in ".'%":
         start += 1
     if not (text[start - 1 : start].isalnum() or _in_url(text, start) or _is_code(text, start, end)):
@@ -200,27 +192,26 @@ def _is_code(text: str, start: int, end: int) -> bool:
     return text[end : end + 1] == "(" or text[start:end].partition("@")[0] in _SHARED
 
 
-_US_POSTCODE = re2.compile(r"\b(?:[A-Z]{2}|[A-Z][a-z]+),? \d{5}(?:-\d{4})?\b")
-_GB_POSTCODE = re2.compile(r"\b[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}\b")
-_GERMAN_POSTCODE = re2.compile(r"\b(?:D-)?\d{5} \p{Lu}\pL+")
-_FRENCH_POSTCODE = re2.compile(r"\b(?:F-)?\d{5} \p{Lu}\pL+")
-_ORGANISATION = re2.compile(r"(?:\bInc\.?|\bLLC|\bLtd\.?|\bFoundation),\s(?:[#*%.;/-]*\s)*$")
 _ADDRESS_BEFORE, _ADDRESS_REACH = 24, 70
 """Characters before a street in which a company is named, and after it in which its postcode is written."""
 
 
-def _with(*postcodes: Any) -> Confirm:
+def _address(*postcodes: Any) -> Confirm:
     """A street is an address when a postcode of the country follows; a company's is no person's."""
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         after = text[end : end + _ADDRESS_REACH]
-        if _ORGANISATION.search(text[max(0, start - _ADDRESS_BEFORE) : start]):
+        if _IS.organisation.search(text[max(0, start - _ADDRESS_BEFORE) : start]):
             return
         ends = [match.end() for match in (postcode.search(after) for postcode in postcodes) if match]
         if ends:
             yield Span(start, end + min(ends))
 
     return confirm
+
+
+english_address = _address(_IS.us_postcode, _IS.gb_postcode)
+german_address, french_address = _address(_IS.german_postcode), _address(_IS.french_postcode)
 
 
 # Addresses of machines.
@@ -230,20 +221,19 @@ def _with(*postcodes: Any) -> Confirm:
 # aside for documentation count, since they stand for an address of the other kind.
 
 
-_VERSION = re2.compile(NUMBERS["version"])
-_NETWORK_BEFORE = 32
-_BUILT = re2.compile(r"(?i)^(?:-\d|[-+._ ]?(?:rc|alpha|beta|dev|snapshot|final)\b|\)? \(?build\b)")
-_DECIMAL, _NEXT = re2.compile(r"(?:^|[^0-9.])\d*\.\d+[ ,]$"), re2.compile(r"[ ,-]\.?\d")
-"""Around two numbers of a drawing that are written without a gap: "3.51.98.32"."""
-_NETWORK_LENGTH = re2.compile(r"/\d{1,3}\b")
+_NETWORK_BEFORE, _NETWORK_AFTER = 64, 32
 _DOCUMENTS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
 
 
-def _v4(text: str, start: int, end: int) -> Iterator[Span]:
+def v4(text: str, start: int, end: int) -> Iterator[Span]:
     start, end = trimmed(text, start, end)
-    before, after = text[max(0, start - _NETWORK_BEFORE) : start], text[end : end + _NETWORK_BEFORE]
-    drawn = _DECIMAL.search(before) and _NEXT.match(after)
-    if _alone(text, start, end) and not (drawn or _VERSION.search(before) or _BUILT.search(after)):
+    before = text[max(0, start - _NETWORK_BEFORE) : start].rpartition("\n")[2]
+    after = text[end : end + _NETWORK_AFTER].partition("\n")[0]
+    drawn = _IS.decimal.search(before) and _IS.next.match(after)
+    if not _alone(text, start, end) or drawn or _IS.version.search(before) or _IS.built.search(after):
+        return
+    served = _IS.served.match(after) or _IS.network.search(before) or _IS.network.search(after)
+    if served or not (_IS.low.match(text[start:end]) or _IS.release.search(before) or _IS.release.search(after)):
         yield from _names(text, start, end)
 
 
@@ -252,7 +242,7 @@ def _alone(text: str, start: int, end: int) -> bool:
     return text[start - 1 : start] != "." and not (text[end : end + 1] == "." and text[end + 1 : end + 2].isalnum())
 
 
-def _v6(text: str, start: int, end: int) -> Iterator[Span]:
+def v6(text: str, start: int, end: int) -> Iterator[Span]:
     start, end = trimmed(text, start, end)
     before = text[max(0, start - 2) : start]
     pairs = text.count(":", start, end) == 7 and end - start == 23  # of a serial number, or an adapter of a storage net
@@ -264,7 +254,7 @@ _VIRTUAL = ("0242", "525400", "005056", "000c29", "000569", "080027", "00155d", 
 """Docker, QEMU, VMware, VirtualBox, Hyper-V, Xen, Parallels."""
 
 
-def _mac(text: str, start: int, end: int) -> Iterator[Span]:
+def mac(text: str, start: int, end: int) -> Iterator[Span]:
     """Fingerprints of keys go on, byte by byte; times have no letter; groups and virtual machines are no one's device
     (IEEE 802: the lowest bit of the first byte says group)."""
     start, end = trimmed(text, start, end)
@@ -279,7 +269,7 @@ def _mac(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _is_network(text: str, start: int, end: int) -> bool:
     """Many machines: no bit is left for one of them."""
-    length = _NETWORK_LENGTH.match(text[end : end + 5])
+    length = _IS.network_length.match(text[end : end + 5])
     try:
         network = ipaddress.ip_network(text[start:end] + (length[0] if length else ""))
     except ValueError:
@@ -298,18 +288,3 @@ def _names(text: str, start: int, end: int) -> Iterator[Span]:
         counts = not (address.is_loopback or address.is_link_local or address.is_unspecified)
     if counts and not (address.is_multicast or _is_network(text, start, end)):
         yield Span(start, end)
-
-
-CONFIRMS: dict[str, Confirm] = {
-    "printed_ssn": _printed_ssn,
-    "sin": _sin,
-    "card": _card,
-    "iban": _iban,
-    "email": _email,
-    "english_address": _with(_US_POSTCODE, _GB_POSTCODE),
-    "german_address": _with(_GERMAN_POSTCODE),
-    "french_address": _with(_FRENCH_POSTCODE),
-    "v4": _v4,
-    "v6": _v6,
-    "mac": _mac,
-}

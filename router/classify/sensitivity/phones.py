@@ -20,6 +20,7 @@ from router.classify.sensitivity.context_rules import (
     named,
     names_other,
     near,
+    recorded,
     trimmed,
     whole,
 )
@@ -86,8 +87,12 @@ def _in_table(text: str, start: int, end: int) -> bool:
 
 
 def _plain(text: str, start: int, end: int) -> Iterator[Span]:
-    if not isbn.is_valid(text[start:end]):
+    if not isbn.is_valid(text[start:end]) and not recorded(text, start, end, _is_dialled):
         yield from _trunk(text, start, end)
+
+
+def _is_dialled(digits: str) -> bool:
+    return digits[0] == "0" != digits[1]
 
 
 def _said(text: str, start: int, end: int) -> bool:
@@ -163,7 +168,6 @@ def _preceded(text: str, start: int, end: int) -> Iterator[Span]:
             yield Span(begin, stop)
 
 
-_SAID = near(_PATTERNS["number"], _said, FAR, before=_BEFORE)
 PHONES_FORMS = tuple(
     Form("phone", pattern, confirm)
     for pattern, confirm in (
@@ -174,7 +178,7 @@ PHONES_FORMS = tuple(
         (f"{_PATTERNS['bracketed']}|{_PATTERNS['chinese']}", _printed),
         (_PATTERNS["paired"], _paired),
         (_PATTERNS["plain"], _plain),
-        (any_of(_PATTERNS["words"]), _SAID),
+        (any_of(_PATTERNS["words"]), near(_PATTERNS["number"], _said, FAR, before=_BEFORE)),
         (any_of(_PATTERNS["call"]) + _PATTERNS["tight"], _followed),
         (f"{any_of(_PATTERNS['call_at'])}{_PATTERNS['loose']}|{_PATTERNS['signed']}", _followed),
         (_PATTERNS["at_office"], _preceded),

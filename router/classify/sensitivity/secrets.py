@@ -2,8 +2,10 @@
 
 import base64
 import binascii
-import re  # for what is matched at a place: RE2's wrapper encodes the whole text each time
+import re  # for what is matched behind a place: RE2's wrapper is slow where a group is to be told
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgspec
@@ -11,29 +13,20 @@ import re2
 
 from router.classify.detector import Confirm, DetectorModel, Form, Span
 from router.classify.sensitivity import assignments
-from router.classify.sensitivity.assignments import PATTERNS, filler, jumbled, password, patchy, token
+from router.classify.sensitivity.assignments import IS, PATTERNS, filler, jumbled, password, patchy, striking, token
 from router.types.request import Finding
 
 _HEAD_REACH = 96
-_KEY_MATTER = re2.compile(r"[0-9A-Za-z+/]{16}")
 _LONGEST_HEADER = 4_096
 """Characters of a token's header that are decoded."""
-_SCHEME = re2.compile(r"[A-Za-z][0-9A-Za-z+.-]*$")
 _SENTENCE_END = ".,;:!?)]}`"
-_HOST = re2.compile(r"[\w.*-]+")
-_PORT = re2.compile(r"\d{1,5}(?:[/?#]|$)")
-"""Behind a host: what follows with an at sign is part of a path."""
-_PAIRS = re2.compile(r"([\w.-]+)=\"?([^\s;,\"]+)")
-_CELL = re.compile(r"""[ \t]*["'`]?([^,;|\t"'`\n)]*)["'`]?[ \t]*([,;|\t)]|\r?\n|)""")
+_ROWS = SimpleNamespace(**{name: re.compile(pattern) for name, pattern in PATTERNS["rows"].items()})
 _HEADING = 2_048
 """Characters of a row."""
-_HEAD = re.compile(r"""[|\w "'`.-]+(?:[,;|\t][\w "'`.-]*)+""")
-_BEFORE = re2.compile(PATTERNS["reversed_before"])
+_REACH_BEHIND = 512
 _REACH_BEFORE = 160
-_RULE = re2.compile(r"[|:\s-]*")
 _MOST_ROWS = 256
 """Rows of a table that are looked at."""
-_LAST_WORD = re2.compile(r"(?:[ \t]-p|[\s:])[\"']?([^\s:\"']+)$")
 
 
 class Secrets(DetectorModel):
@@ -52,7 +45,8 @@ class Secrets(DetectorModel):
 
 
 def _token(text: str, start: int, end: int) -> Iterator[Span]:
-    value = text[start:end]
+    """With the rest of the word: an issuer's keys may have grown longer."""
+    value, end = text[start:end], _ROWS.word.match(text, end).end()
     if not filler(value) and (value.isalnum() or any(map(str.isdigit, value)) or jumbled(value)):
         yield Span(start, end)
 
@@ -68,22 +62,43 @@ def _headed(head: str) -> Confirm:
     return confirm
 
 
-def _value_of(charset: str) -> Confirm:
-    """The end of a match that is made of these characters."""
-    find = re2.compile(f"(?:{charset})$")
+_ESCAPED = re.compile(r"(?:\\.|[^\\\"'`\n])+").match
+"""An escaped quote does not end a value."""
+_PLAUSIBLE: dict[str, Callable[[str], bool]] = {
+    "written": lambda value: not filler(value),
+    "token": token,
+    "key": partial(token, least=12),
+    "password": password,
+    "word": partial(password, bare_words=True),
+    "striking": striking,
+    "unlike": lambda value: (
+        striking(value) and not (value.isupper() or IS.number.fullmatch(value) or IS.uuid.fullmatch(value))
+    ),
+    "either": lambda value: token(value) or password(value),
+}
+
+
+def _captured(row: dict[str, str]) -> Confirm:
+    """What the last group of a pattern matches: `before` a candidate, `within` it, or `behind` it."""
+    place = next(place for place in ("before", "within", "behind") if place in row)
+    find, plausible = (re if place == "behind" else re2).compile(row[place]), _PLAUSIBLE[row["value"]]
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
-        match = find.search(text[start:end])
-        follows = text[end : end + 1]
-        if match is not None and not filler(match.group()) and not (follows.isalnum() or follows == "_"):
-            yield Span(start + match.start(), end)
+        first = max(0, start - _REACH_BEFORE) if place == "before" else end if place == "behind" else start
+        match = find.search(text[first : {"before": start, "within": end, "behind": end + _REACH_BEHIND}[place]])
+        value = match[match.lastindex].rstrip(_SENTENCE_END) if match else ""
+        at = first + match.start(match.lastindex) if match else end
+        follows = text[at + len(value) : at + len(value) + 1]
+        if value and plausible(value) and not (follows.isalnum() or follows == "_"):
+            escaped = value[-1] == "\\" and _ESCAPED(text, at + len(value) - 1)
+            yield Span(at, escaped.end() if escaped else at + len(value))
 
     return confirm
 
 
 def _private_key(text: str, start: int, end: int) -> Iterator[Span]:
     """Program code and documentation name the first line alone."""
-    if not text.startswith("-", start) or _KEY_MATTER.search(text[start:end].partition("KEY")[2]):
+    if not text.startswith("-", start) or IS.key_matter.search(text[start:end].partition("KEY")[2]):
         yield Span(start, end)
 
 
@@ -120,16 +135,10 @@ def _decoded(part: str) -> bytes:
 
 def _credentials(text: str, start: int, end: int) -> Iterator[Span]:
     whole = text[start:end].rstrip(_SENTENCE_END)
-    scheme = _SCHEME.search(text[max(0, start - _HEAD_REACH) : start])
+    scheme = IS.scheme.search(text[max(0, start - _HEAD_REACH) : start])
     value = whole.partition("/")[2].lstrip("\\/").rpartition("@")[0].partition(":")[2]
-    if scheme is not None and not _PORT.match(value) and password(value, bare_words=True):
+    if scheme is not None and not IS.port.match(value) and password(value, bare_words=True):
         yield Span(start - len(scheme.group()), start + len(whole))
-
-
-def _bearer(text: str, start: int, end: int) -> Iterator[Span]:
-    first = max(text.rfind(" ", start, end), text.rfind("\t", start, end)) + 1
-    if token(text[first:end]):
-        yield Span(first, end)
 
 
 def _basic(text: str, start: int, end: int) -> Iterator[Span]:
@@ -144,13 +153,6 @@ def _basic(text: str, start: int, end: int) -> Iterator[Span]:
         yield Span(first, end)
 
 
-def _last_word(text: str, start: int, end: int) -> Iterator[Span]:
-    """Login and password of a file, an argument of a command: what stands after the last blank or option."""
-    value = _LAST_WORD.search(text[start:end].rstrip("\"'"))
-    if value is not None and password(value.group(1), bare_words=True):
-        yield Span(start + value.start(1), end)
-
-
 def _literal(text: str, start: int, end: int) -> Iterator[Span]:
     """In quotes, behind words that announce a password and nothing else."""
     span = assignments.literal(text, end - 1)
@@ -158,38 +160,11 @@ def _literal(text: str, start: int, end: int) -> Iterator[Span]:
         yield Span(*span)
 
 
-def _behind(pattern: str, plausible: Callable[[str], bool]) -> Confirm:
-    """What the pattern's group matches right behind a candidate."""
-    find = re.compile(pattern)
-
-    def confirm(text: str, start: int, end: int) -> Iterator[Span]:
-        match = find.match(text, end, end + _HEADING)
-        if match is not None and plausible(value := match[1].rstrip(_SENTENCE_END)):
-            yield Span(match.start(1), match.start(1) + len(value))
-
-    return confirm
-
-
 def _cookie(text: str, start: int, end: int) -> Iterator[Span]:
     line = text[end : end + _LONGEST_HEADER].partition("\n")[0]
-    for match in _PAIRS.finditer(line):
-        if token(match[2]) and not assignments.PASSING.search(match[1]):
+    for match in IS.pairs.finditer(line):
+        if token(match[2]) and not IS.passing.search(match[1]):
             yield Span(end + match.start(2), end + match.end(2))
-
-
-def _reversed(text: str, start: int, end: int) -> Iterator[Span]:
-    first = max(0, start - _REACH_BEFORE)
-    match = _BEFORE.search(text[first:start])
-    group = 2 if match is not None and match[2] else 1
-    if match is not None and assignments.striking(match[group]):
-        yield Span(first + match.start(group), first + match.end(group))
-
-
-def _setting(text: str, start: int, end: int) -> Iterator[Span]:
-    line = text[start:end].rstrip()
-    value = line.split()[-1]
-    if assignments.striking(value):
-        yield Span(start + len(line) - len(value), start + len(line))
 
 
 def _columns(text: str, start: int, end: int) -> Iterator[Span]:
@@ -198,12 +173,12 @@ def _columns(text: str, start: int, end: int) -> Iterator[Span]:
     head = text.rfind(opening, max(0, start - _HEADING), start) + 1
     if opening == "\n":
         end = text.find("\n", end - 1, end + _HEADING) + 1
-        if not end or not _HEAD.fullmatch(text[head:end].strip()):
+        if not end or not _ROWS.head.fullmatch(text[head:end].strip()):
             return
     column, at, skipped = sum(text.count(mark, head, start) for mark in ",;|\t"), end, False
     for _ in range(_MOST_ROWS):
         rule = text.find("\n", at)
-        if not skipped and rule > at and _RULE.fullmatch(text[at:rule]):
+        if not skipped and rule > at and _ROWS.rule.fullmatch(text[at:rule]):
             at, skipped = rule + 1, True
         cells, last = _cells(text, at)
         if len(cells) <= column:
@@ -225,7 +200,7 @@ def _cells(text: str, at: int) -> tuple[list[tuple[int, int]], int]:
     cells = []
     limit = at + _HEADING
     while at < len(text) and at < limit:
-        match = _CELL.match(text, at, limit)
+        match = _ROWS.cell.match(text, at, limit)
         if match is None:
             break
         cells.append((match.start(1), match.start(1) + len(match[1].rstrip())))
@@ -239,7 +214,7 @@ def _pgpass(text: str, start: int, end: int) -> Iterator[Span]:
     """Of `host:port:database:user:password`."""
     host = text[max(0, start - _HEAD_REACH) : start].rpartition("\n")[2]
     value = text[start:end].rpartition(":")[2]
-    if _HOST.fullmatch(host) and password(value):
+    if IS.host.fullmatch(host) and password(value):
         yield Span(end - len(value), end)
 
 
@@ -249,32 +224,16 @@ def _forms() -> Iterator[Form]:
     yield from (Form(name, row["rest"], _headed(row["head"])) for name, row in PATTERNS["headed"].items())
     for name, row in PATTERNS["values"].items():
         between = f"(?:{PATTERNS['assigned']}|(?i:{PATTERNS['gap']}))"
-        yield Form(name, f"(?i:{row['issuer']}){between}(?:{row['value']})", _value_of(row["value"]))
-    for name, pattern, confirm in (
-        ("private_key", "private_key", _private_key),
-        ("jwt", "jwt", _jwt),
-        ("discord", "discord", _discord),
-        ("connection_string", "url", _credentials),
-        ("authorization", "bearer", _bearer),
-        ("authorization", "basic", _basic),
-        ("password_file", "netrc", _last_word),
-        ("password_file", "pgpass", _pgpass),
-        ("command_line", "commands", _last_word),
-        ("private_key", "der", _private_key),
-        ("quoted", "quoted", _literal),
-        ("call", "login", _behind(PATTERNS["login_rest"], lambda value: token(value) or password(value))),
-        ("call", "cipher", _behind(PATTERNS["cipher_rest"], token)),
-        ("cookie", "cookie", _cookie),
-        ("chat", "pair", _behind(PATTERNS["pair_rest"], assignments.striking)),
-        ("chat", "reversed", _reversed),
-        ("table", "columns", _columns),
-        ("setting", "setting", _setting),
-        ("assignment", "assignment", assignments.confirm),
-        ("assignment", "opening", assignments.confirm),
-        ("assignment", "mention", assignments.mentions_confirm),
-    ):
-        yield Form(name, PATTERNS[pattern], confirm)
+        within = {"within": f"({row['value']})$", "value": row.get("plausible", "written")}
+        yield Form(name, f"(?i:{row['issuer']}){between}(?:{row['value']})", _captured(within))
+    for row in PATTERNS["others"]:
+        yield Form(row["form"], row["pattern"], _CONFIRMS[row["confirm"]] if "confirm" in row else _captured(row))
 
 
+_CONFIRMS: dict[str, Confirm] = {
+    **{"private_key": _private_key, "jwt": _jwt, "discord": _discord, "credentials": _credentials, "basic": _basic},
+    **{"literal": _literal, "cookie": _cookie, "columns": _columns, "pgpass": _pgpass},
+    **{"assignment": assignments.confirm, "mention": assignments.mentions_confirm},
+}
 _FORMS = tuple(_forms())
 _ASSIGNMENT = "secrets.assignment"

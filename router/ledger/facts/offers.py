@@ -86,18 +86,13 @@ def facts(one: Decided) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
     about = (one.started_ms // HOUR_MS, one.route, one.data_class, one.task, level, found.chosen)
     seen = found.classification
     rest = (found.explored or None, found.strategy, seen.app or None, seen.template or None)
-    for target, expected, rated, rate in _candidates(found):
+    candidates = [(row.target, row.cost_nano, 1, round(row.p * 10_000)) for row in found.weighed]
+    if not candidates:
+        candidates = [(row.target, nano_from_usd(row.cost_usd), 0, 0) for row in found.considered]
+    for target, expected, rated, rate in candidates:
         sums = (expected, rated, rate, one.cost or 0)
         taken = int(target == found.chosen)
         yield (*about, target, taken, *rest), (1, int(one.answered), *sums, *(sums if one.answered else _NONE))
-
-
-def _candidates(found: _Document) -> Iterator[tuple[str, int, int, int]]:
-    for one in found.weighed:
-        yield one.target, one.cost_nano, 1, round(one.p * 10_000)
-    if not found.weighed:
-        for plain in found.considered:
-            yield plain.target, nano_from_usd(plain.cost_usd), 0, 0
 
 
 def grouped(sums: Sums, by: Mapping[str, int], measures: Mapping[str, int]) -> Sums:

@@ -5,9 +5,6 @@ scores by their weights, and as much as the weightiest of them. A verifier that 
 where nobody else did, its answer is taken to be right as often as was expected of it.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 from router.ledger.facts.attempts import level
 from router.ledger.facts.offers import grouped
 from router.ledger.facts.query import Label, Query, Sums
@@ -59,18 +56,13 @@ def sums(connection: Connection, query: Query) -> Sums:
         raise ValueError(f"unknown: {', '.join(unknown)}. Known: {', '.join((*DIMENSIONS, *MEASURES))}.")
     places = {name: at for at, name in enumerate(DIMENSIONS)}
     window = _edge(query.since_ms, ""), _edge(query.until_ms, _LAST_ID)
-    kept = {
-        labels: amounts
-        for labels, amounts in map(_fact, connection.execute(_SUMS, window))
-        if all(one.holds(labels[places[one.dimension]]) for one in query.where)
-    }
+    kept = {}
+    for target, task, difficulty, app, template, *amounts in connection.execute(_SUMS, window):
+        labels: tuple[Label, ...] = (target or None, task or None, difficulty, app or None, template or None)
+        if all(where.holds(labels[places[where.dimension]]) for where in query.where):
+            kept[labels] = tuple(amounts)
     by = {name: places[name] for name in query.by}
     return grouped(kept, by, {name: MEASURES.index(name) for name in query.measures})
-
-
-def _fact(row: Sequence[Any]) -> tuple[tuple[Label, ...], tuple[int, ...]]:
-    target, task, difficulty, app, template, *amounts = row
-    return (target or None, task or None, difficulty, app or None, template or None), tuple(amounts)
 
 
 def _edge(when_ms: int | None, otherwise: str) -> str:

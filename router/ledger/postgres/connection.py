@@ -224,18 +224,17 @@ class PostgresConnection:
         while pgconn.flush():
             self._wait(select.POLLIN | select.POLLOUT, until)
             pgconn.consume_input()
-        last = None
-        while result := self._next(until):
+        last: PGresult | None = None
+        while True:
+            while pgconn.is_busy():
+                self._wait(select.POLLIN, until)
+                pgconn.consume_input()
+            if (result := pgconn.get_result()) is None:
+                break
             last = result
         if last is None:
             raise psycopg.OperationalError("no answer")
         return last
-
-    def _next(self, until: float) -> PGresult | None:
-        while self._pgconn.is_busy():
-            self._wait(select.POLLIN, until)
-            self._pgconn.consume_input()
-        return self._pgconn.get_result()
 
     def _wait(self, events: int, until: float) -> None:
         poll = select.poll()

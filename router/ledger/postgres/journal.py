@@ -10,7 +10,7 @@ import psycopg
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from router.ledger.migrate import POSTGRES, Dialect, current, migrate, newest, readable
+from router.ledger.migrate import POSTGRES, current, migrate, newest, readable
 from router.ledger.postgres.connection import Encoded, Place, PostgresConnection, StatementRefused, encoded, numbered
 from router.ledger.rows import Connection
 from router.types.account import LedgerUnavailable, Row
@@ -288,7 +288,11 @@ class PostgresJournal:
             self._wanted.clear()
             while self._pipe is None or self._batch or self._queue or self._waiters:
                 try:
-                    await self._write(self._pipe or await self._connected())
+                    if self._pipe is None:
+                        # In a thread of its own, since looking up a host's name blocks; no reader keeps it from that.
+                        connection = await self._loop.run_in_executor(self._thread, self._place.connect)
+                        self._pipe = Pipe(connection, self._hung_up)
+                    await self._write(self._pipe)
                 except LedgerUnavailable as error:
                     self._lose(str(error))
                     await asyncio.sleep(RETRY_S)
@@ -296,15 +300,11 @@ class PostgresJournal:
                     self._lose(type(error).__name__)
                     await asyncio.sleep(RETRY_S)
 
-    async def _connected(self) -> Pipe:
-        """In a thread, since looking up a host's name blocks; its own, so that no reader keeps it from that."""
-        connection = await self._loop.run_in_executor(self._thread, self._place.connect)
-        self._pipe = Pipe(connection, self._hung_up)
-        return self._pipe
-
     async def _write(self, pipe: Pipe) -> None:
         self._batch = self._batch or self._queue.take(LARGEST_COMMIT)
-        waiters = self._released()
+        waiters: list[asyncio.Future[None]] = []
+        if not self._queue:  # they wait for nothing beyond this transaction
+            waiters, self._waiters = self._waiters, []
         try:
             if self._batch:
                 await pipe.commit(self._batch)
@@ -319,13 +319,6 @@ class PostgresJournal:
         else:
             self._batch = []
             self._succeed(waiters)
-
-    def _released(self) -> list[asyncio.Future[None]]:
-        """Those that wait for nothing beyond this transaction."""
-        if self._queue:
-            return []
-        waiters, self._waiters = self._waiters, []
-        return waiters
 
     def _succeed(self, waiters: Iterable[asyncio.Future[None]]) -> None:
         for waiter in waiters:
@@ -375,17 +368,12 @@ _SIZE = """
 class PostgresLedger:
     """The `Ledger` port over the database of a URL. Raises `SettingError` for a URL that is none."""
 
+    dialect = POSTGRES
+
     def __init__(self, url: Secret) -> None:
         self._place = Place(url)
+        self.name = self._place.name
         self._readable = False
-
-    @property
-    def name(self) -> str:
-        return self._place.name
-
-    @property
-    def dialect(self) -> Dialect:
-        return POSTGRES
 
     def exists(self) -> bool:
         with self.reading(any_version=True) as connection:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from router.tables import table
 from router.testing.upstream import errors
 from router.testing.upstream.behaviours import (
     Answer,
@@ -21,14 +22,10 @@ from router.testing.upstream.errors import Fault
 from router.testing.upstream.wire import Frame
 
 SIGNATURE = "EqQBCgIYAhIM"
-FIELDS = frozenset(
-    {
-        *("model", "messages", "max_tokens", "system", "stream", "stop_sequences", "temperature", "top_p", "top_k"),
-        *("tools", "tool_choice", "thinking", "metadata", "service_tier", "container", "context_management"),
-        *("mcp_servers", "output_config", "output_format", "inference_geo", "speed", "cache_control", "fallbacks"),
-    }
-)
+FIELDS = frozenset(table("testing/upstream/fields.yaml")["anthropic"])
 _STOP = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_EMPTY: Json = {"text": "", "thinking": "", "signature": "", "input": {}}
+"""Of a block as it starts, before its deltas."""
 
 
 class Anthropic:
@@ -56,7 +53,8 @@ class Anthropic:
         start = {} if silent else {"usage": {**_usage(tokens), "output_tokens": min(1, tokens.output)}}
         events: list[Json] = [{"type": "message_start", "message": {**_message(ask), **start}}]
         for i, (block, deltas) in enumerate(_blocks(answer)):
-            events += [{"type": "content_block_start", "index": i, "content_block": _hollow(block)}, {"type": "ping"}]
+            hollow = {name: _EMPTY.get(name, value) for name, value in block.items()}
+            events += [{"type": "content_block_start", "index": i, "content_block": hollow}, {"type": "ping"}]
             events += [{"type": "content_block_delta", "index": i, "delta": delta} for delta in deltas]
             events.append({"type": "content_block_stop", "index": i})
         if behaviour.reports is Reports.EVERYWHERE:
@@ -131,12 +129,6 @@ def _blocks(answer: Answer) -> Iterator[tuple[Json, list[Json]]]:
         block: Json = {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name}
         pieces: list[Json] = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *call.pieces)]
         yield {**block, "input": msgspec.json.decode(call.arguments)}, pieces
-
-
-def _hollow(block: Json) -> Json:
-    """The block as it starts, before its deltas."""
-    empty = {"text": "", "thinking": "", "signature": "", "input": {}}
-    return {name: empty.get(name, value) for name, value in block.items()}
 
 
 def _delta(usage: Json, stop_reason: str | None = None, stop_sequence: str | None = None) -> Json:

@@ -68,18 +68,10 @@ def instance(schema: Json, root: Json | None = None) -> object:
         if isinstance(options, list):
             return options[0] if key == "enum" else instance(record(options[0]), root)
     if isinstance(reference := schema.get("$ref"), str):
-        return instance(_resolve(reference, root), root)
-    return _of_type(schema, root)
-
-
-def _resolve(reference: str, root: Json) -> Json:
-    node = root
-    for part in reference.removeprefix("#/").split("/"):
-        node = record(node.get(part))
-    return node
-
-
-def _of_type(schema: Json, root: Json) -> object:
+        node = root
+        for part in reference.removeprefix("#/").split("/"):
+            node = record(node.get(part))
+        return instance(node, root)
     kind = schema.get("type", "object" if "properties" in schema else "string")
     kind = str(kind[0] if isinstance(kind, list) else kind).lower()  # Gemini writes types in capitals
     if kind == "object":

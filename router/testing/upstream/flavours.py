@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
+from router.tables import table
 from router.testing.upstream import errors
 from router.testing.upstream.behaviours import BEHAVIOURS, Ask, Json, Reports, Tokens
 from router.testing.upstream.errors import Fault
@@ -41,9 +42,9 @@ class Flavour(Struct, frozen=True, kw_only=True):
     """What the provider calls the model that served."""
     comment: str = ""
     """Sent before the first event of each stream."""
-    dress: Callable[[Json], Json] = lambda reply: reply
+    dress: Callable[[Json], Json]
     """The last touch on a whole reply and on each chunk."""
-    error: Callable[[Fault], tuple[int, object]] = errors.openai
+    error: Callable[[Fault], tuple[int, object]]
 
     def name_of(self, ask: Ask) -> str:
         """Of the model that served."""
@@ -135,78 +136,36 @@ def _dress_llamacpp(reply: Json) -> Json:
     return {**known, **(timings if "usage" in reply else {})}
 
 
-_OPENAI_FIELDS = frozenset(
-    "audio best_of echo frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens"  # noqa: SIM905
-    " messages metadata modalities model n parallel_tool_calls prediction presence_penalty prompt prompt_cache_key"
-    " prompt_cache_retention reasoning_effort response_format safety_identifier seed service_tier stop store stream"
-    " stream_options suffix temperature tool_choice tools top_logprobs top_p user verbosity web_search_options".split()
-)
-"""Of its reference of the API; a field that is not there is a 400."""
-FLAVOURS: dict[str, Flavour] = {
-    flavour.name: flavour
-    for flavour in (
-        Flavour(name="openai", usage=_openai, cache_write=True, usage_null=True, responses=True, fields=_OPENAI_FIELDS),
-        Flavour(
-            name="deepseek",
-            usage=_deepseek,
-            reasoning_field="reasoning_content",
-            usage_place="finish",
-            always_usage=True,
-            error=errors.deepseek,
-        ),
-        Flavour(
-            name="xai",
-            usage=_xai,
-            reasoning_field="reasoning_content",
-            always_usage=True,
-            error=errors.xai,
-            responses=True,
-        ),
-        Flavour(
-            name="mistral",
-            usage=_counts,
-            splits_reasoning=False,
-            cache_read=False,
-            thinking_parts=True,
-            usage_place="finish",
-            always_usage=True,
-            error=errors.mistral,
-        ),
-        Flavour(
-            name="openrouter",
-            usage=_openrouter,
-            cache_write=True,
-            reasoning_field="reasoning",
-            always_usage=True,
-            comment=": OPENROUTER PROCESSING\n\n",
-            dress=lambda reply: {**reply, "provider": "Scripted"},
-            error=errors.openrouter,
-        ),
-        Flavour(
-            name="vllm", usage=_vllm, reasoning_field="reasoning", responses=True, served="{model}", error=errors.vllm
-        ),
-        Flavour(
-            name="llamacpp",
-            usage=_llamacpp,
-            splits_reasoning=False,
-            reasoning_field="reasoning_content",
-            one_choice=True,
-            ignores_tools=True,
-            served="smollm2",
-            dress=_dress_llamacpp,
-            error=errors.llamacpp,
-        ),
-        Flavour(name="groq", usage=_groq, reasoning_field="reasoning", usage_place="x_groq", always_usage=True),
-        Flavour(
-            name="moonshot",
-            usage=lambda tokens: {**_counts(tokens), "cached_tokens": tokens.cache_read},
-            splits_reasoning=False,
-            reasoning_field="reasoning_content",
-            usage_place="choice",
-            always_usage=True,
-        ),
-    )
+def _moonshot(tokens: Tokens) -> Json:
+    return {**_counts(tokens), "cached_tokens": tokens.cache_read}
+
+
+_USAGE = {
+    "counts": _counts,
+    "openai": _openai,
+    "deepseek": _deepseek,
+    "xai": _xai,
+    "openrouter": _openrouter,
+    "vllm": _vllm,
+    "llamacpp": _llamacpp,
+    "groq": _groq,
+    "moonshot": _moonshot,
 }
+_DRESS: dict[str, Callable[[Json], Json]] = {
+    "": lambda reply: reply,
+    "openrouter": lambda reply: {**reply, "provider": "Scripted"},
+    "llamacpp": _dress_llamacpp,
+}
+
+
+def _flavour(name: str, row: Json) -> Flavour:
+    """A row of `flavours.yaml`."""
+    dress, error = _DRESS[row.pop("dress", "")], getattr(errors, row.pop("error", "openai"))
+    fields = frozenset(table("testing/upstream/fields.yaml").get(name, ()))
+    return Flavour(name=name, usage=_USAGE[row.pop("usage")], dress=dress, error=error, fields=fields, **row)
+
+
+FLAVOURS = {name: _flavour(name, dict(row)) for name, row in table("testing/upstream/flavours.yaml").items()}
 
 
 def reported(wire: str, behaviour: str, n: int = 1) -> Tokens | None:
@@ -220,13 +179,10 @@ def reported(wire: str, behaviour: str, n: int = 1) -> Tokens | None:
     if wire == "anthropic":
         return row.tokens
     if wire == "gemini":
-        return _gemini(row.tokens.choices(n))
+        # Writes to the cache are plain input here; thoughts of nothing are not mentioned.
+        tokens = row.tokens.choices(n)
+        uncached = tokens.uncached + tokens.cache_write + tokens.cache_write_1h
+        plain = msgspec.structs.replace(tokens, uncached=uncached, cache_write=0, cache_write_1h=0)
+        return msgspec.structs.replace(plain, reasoning=plain.reasoning or None)
     flavour = FLAVOURS[wire]
     return flavour.reported(row.tokens.choices(1 if flavour.one_choice else n))
-
-
-def _gemini(tokens: Tokens) -> Tokens:
-    """Writes to the cache are plain input here; thoughts of nothing are not mentioned."""
-    written = tokens.cache_write + tokens.cache_write_1h
-    plain = msgspec.structs.replace(tokens, uncached=tokens.uncached + written, cache_write=0, cache_write_1h=0)
-    return plain if tokens.reasoning else msgspec.structs.replace(plain, reasoning=None)

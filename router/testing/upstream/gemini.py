@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from router.tables import table
 from router.testing.upstream import errors
 from router.testing.upstream.behaviours import (
     Answer,
@@ -20,21 +21,8 @@ from router.testing.upstream.behaviours import (
 from router.testing.upstream.errors import Fault
 from router.testing.upstream.wire import Frame
 
-FIELDS = frozenset(
-    {
-        *("contents", "systemInstruction", "system_instruction", "tools", "toolConfig", "tool_config"),
-        *("safetySettings", "safety_settings", "generationConfig", "generation_config", "cachedContent", "labels"),
-        *("serviceTier", "store"),
-    }
-)
-CONFIG = frozenset(
-    {
-        *("candidateCount", "stopSequences", "maxOutputTokens", "temperature", "topP", "topK", "seed"),
-        *("presencePenalty", "frequencyPenalty", "responseLogprobs", "logprobs", "responseMimeType", "responseSchema"),
-        *("responseJsonSchema", "_responseJsonSchema", "responseModalities", "thinkingConfig", "mediaResolution"),
-        *("speechConfig", "imageConfig", "enableEnhancedCivicAnswers"),
-    }
-)
+FIELDS = frozenset(table("testing/upstream/fields.yaml")["gemini"])
+CONFIG = frozenset(table("testing/upstream/fields.yaml")["gemini_config"])
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP"}
 
 
@@ -65,9 +53,13 @@ class Gemini:
         return _reply(ask, candidates, None if behaviour.reports is Reports.MISSING else behaviour.tokens)
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
-        """Usage is on every chunk, cumulative; the last chunk carries content, finish and the true count."""
-        answers = [behaviour.answer(ask, i) for i in range(ask.n)]
-        steps = [step for i, a in enumerate(answers) for step in _steps(a, i)]
+        """One candidate a chunk. Usage is on every one, cumulative; the last carries content, finish and true count."""
+        steps: list[Json] = []
+        for i in range(ask.n):
+            answer = behaviour.answer(ask, i)
+            parts = list(_parts(answer, whole=False))
+            steps += [_candidate([part], i, None, answer.logprobs) for part in parts[:-1]]
+            steps.append(_candidate(parts[-1:], i, _finish(answer), answer.logprobs))
         silent, size = behaviour.reports is Reports.MISSING, len(steps)
         return [
             Frame(_reply(ask, [step], None if silent else behaviour.tokens.share(k, size)), content=True)
@@ -111,14 +103,6 @@ def _parts(answer: Answer, *, whole: bool) -> Iterator[Json]:
             "functionCall": {"name": call.name, "args": msgspec.json.decode(call.arguments)},
             "thoughtSignature": "c2ln",
         }
-
-
-def _steps(answer: Answer, index: int) -> Iterator[Json]:
-    """One candidate a chunk; the last piece comes with the finish reason."""
-    parts = list(_parts(answer, whole=False))
-    for part in parts[:-1]:
-        yield _candidate([part], index, None, answer.logprobs)
-    yield _candidate(parts[-1:], index, _finish(answer), answer.logprobs)
 
 
 def _finish(answer: Answer) -> str:

@@ -28,11 +28,23 @@ CREATED = 1_790_000_000
 DONE = Frame("[DONE]")
 
 
-class OpenAIChat:
+class _OpenAIWire:
     newline = "\n"
+    preamble = ""
 
     def __init__(self, flavour: Flavour) -> None:
         self._flavour = flavour
+
+    def error(self, fault: Fault) -> tuple[int, object]:
+        return self._flavour.error(fault)
+
+    def error_frames(self, fault: Fault) -> list[Frame]:
+        return [Frame(self.error(fault)[1]), DONE]
+
+
+class OpenAIChat(_OpenAIWire):
+    def __init__(self, flavour: Flavour) -> None:
+        super().__init__(flavour)
         self.preamble = flavour.comment
 
     def ask(self, body: Json, ask: Ask) -> Ask:
@@ -53,12 +65,6 @@ class OpenAIChat:
         chunks = [{**self._envelope(ask, "chat.completion.chunk"), "choices": [delta]} for delta in deltas]
         self._report(chunks, ask, behaviour)
         return [*(Frame(self._flavour.dress(chunk), content=_speaks(chunk)) for chunk in chunks), DONE]
-
-    def error(self, fault: Fault) -> tuple[int, object]:
-        return self._flavour.error(fault)
-
-    def error_frames(self, fault: Fault) -> list[Frame]:
-        return [Frame(self.error(fault)[1]), DONE]
 
     def _envelope(self, ask: Ask, kind: str) -> Json:
         served = self._flavour.name_of(ask)
@@ -181,13 +187,7 @@ VECTOR = (0.25, -0.5, 0.125, 1.0)
 """Of every input; exact in 32-bit floats, so that both encodings are equal."""
 
 
-class OpenAICompletions:
-    newline = "\n"
-    preamble = ""
-
-    def __init__(self, flavour: Flavour) -> None:
-        self._flavour = flavour
-
+class OpenAICompletions(_OpenAIWire):
     def ask(self, body: Json, ask: Ask) -> Ask:
         if "prompt" not in body:
             raise Refused("Missing required parameter: 'prompt'.", "prompt")
@@ -207,25 +207,13 @@ class OpenAICompletions:
             chunks.append({**_envelope(ask, self._flavour), "choices": [], **usage})
         return [*(Frame(chunk, content=bool(chunk["choices"])) for chunk in chunks), DONE]
 
-    def error(self, fault: Fault) -> tuple[int, object]:
-        return self._flavour.error(fault)
-
-    def error_frames(self, fault: Fault) -> list[Frame]:
-        return [Frame(self.error(fault)[1]), DONE]
-
     def _usage(self, ask: Ask, behaviour: Behaviour) -> Json:
         n = 1 if self._flavour.one_choice else ask.n
         counts = self._flavour.usage(self._flavour.reported(behaviour.tokens.choices(n)))
         return {} if behaviour.reports is Reports.MISSING else {"usage": counts}
 
 
-class OpenAIEmbeddings:
-    newline = "\n"
-    preamble = ""
-
-    def __init__(self, flavour: Flavour) -> None:
-        self._flavour = flavour
-
+class OpenAIEmbeddings(_OpenAIWire):
     def ask(self, body: Json, ask: Ask) -> Ask:
         if "input" not in body:
             raise Refused("Missing required parameter: 'input'.", "input")
@@ -247,9 +235,6 @@ class OpenAIEmbeddings:
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
         raise Refused("Embeddings are not streamed.", "stream")
-
-    def error(self, fault: Fault) -> tuple[int, object]:
-        return self._flavour.error(fault)
 
     def error_frames(self, fault: Fault) -> list[Frame]:
         return []

@@ -12,7 +12,6 @@ from router.testing.upstream.behaviours import (
     Reports,
     Tokens,
     Tool,
-    ToolCall,
     record,
     rows,
 )
@@ -107,7 +106,10 @@ def _items(answer: Answer) -> list[Json]:
     items = [{"id": "rs_upstream", "type": "reasoning", "summary": summary}] if answer.reasoning else list[Json]()
     if answer.text or answer.refusal:
         items.append(_message(answer))
-    return items + [_function(call) for call in answer.calls]
+    for call in answer.calls:
+        said = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+        items.append({"id": f"fc_{call.id}", "type": "function_call", "status": "completed", **said})
+    return items
 
 
 def _message(answer: Answer) -> Json:
@@ -115,11 +117,6 @@ def _message(answer: Answer) -> Json:
     text = {"text": "".join(answer.text), "annotations": [], "logprobs": logprobs if answer.logprobs else []}
     part = {"type": "output_text", **text} if answer.text else {"type": "refusal", "refusal": "".join(answer.refusal)}
     return {"id": "msg_upstream", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
-
-
-def _function(call: ToolCall) -> Json:
-    said = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-    return {"id": f"fc_{call.id}", "type": "function_call", "status": "completed", **said}
 
 
 def _grow(item: Json, index: int, answer: Answer) -> Iterator[Json]:

@@ -15,7 +15,6 @@ from weakref import WeakSet
 
 import httptools
 import msgspec
-from msgspec import Struct
 
 from router.testing.upstream.anthropic import Anthropic
 from router.testing.upstream.behaviours import Ask, Behaviour, Break, Framing, Json, KeepAlive, Page, Refused, built_in
@@ -24,7 +23,7 @@ from router.testing.upstream.flavours import FLAVOURS
 from router.testing.upstream.gemini import Gemini
 from router.testing.upstream.openai import OpenAIChat, OpenAICompletions, OpenAIEmbeddings, models
 from router.testing.upstream.responses import OpenAIResponses
-from router.testing.upstream.wire import Frame, Route, Wire, chunks, split
+from router.testing.upstream.wire import Frame, Wire, chunks, split
 
 
 @dataclass
@@ -177,14 +176,6 @@ CONTROL = "/_control/requests"
 _GEMINI = "/v1beta/models/"
 
 
-class Exchange(Struct, frozen=True):
-    """One request on its way to an answer."""
-
-    wire: Wire
-    ask: Ask
-    behaviour: Behaviour
-
-
 class Server:
     """The scripted upstream. `requests` holds all that came in; `errors` what went wrong in the server itself."""
 
@@ -252,50 +243,51 @@ class Server:
         if route is None:
             await _refuse(connection, self._wires["/v1/chat/completions"], Fault("path"))
             return
+        wire, asked = route
         try:
-            ask = route.wire.ask(msgspec.json.decode(request.body, type=Json), route.ask)
+            ask = wire.ask(msgspec.json.decode(request.body, type=Json), asked)
         except Refused as refused:
-            await _refuse(connection, route.wire, Fault("request", refused.message, refused.param))
+            await _refuse(connection, wire, Fault("request", refused.message, refused.param))
         except msgspec.DecodeError:
-            await _refuse(connection, route.wire, Fault("request", "We could not parse the JSON body of your request."))
+            await _refuse(connection, wire, Fault("request", "We could not parse the JSON body of your request."))
         else:
             behaviour = self.behaviour(ask) or _MISSING
             ask = msgspec.structs.replace(ask, served=behaviour.served)
-            await self._act(connection, request, Exchange(route.wire, ask, behaviour))
+            await self._act(connection, request, wire, ask, behaviour)
 
-    def _route(self, request: Recorded) -> Route | None:
+    def _route(self, request: Recorded) -> tuple[Wire, Ask] | None:
+        """Where the path leads: the wire, and what the path alone says (Gemini: model and streaming)."""
         if request.method != "POST":
             return None
         if request.path.startswith(_GEMINI):
             model, _, verb = request.path.removeprefix(_GEMINI).rpartition(":")
             streams = verb == "streamGenerateContent" and "alt=sse" in request.query.split("&")
             known = streams or verb == "generateContent"
-            return Route(Gemini(), Ask(model=model, stream=streams)) if known else None
+            return (Gemini(), Ask(model=model, stream=streams)) if known else None
         wire = self._wires.get(request.path)
-        return Route(wire, Ask(model="")) if wire else None
+        return (wire, Ask(model="")) if wire else None
 
-    async def _act(self, connection: Connection, request: Recorded, exchange: Exchange) -> None:
-        behaviour, key = exchange.behaviour, (request.path, exchange.ask.model)
+    async def _act(self, connection: Connection, request: Recorded, wire: Wire, ask: Ask, behaviour: Behaviour) -> None:
+        key = (request.path, ask.model)
         if behaviour.fault and not (behaviour.once and key in self._met):
             self._met.add(key)
-            await _refuse(connection, exchange.wire, Fault(behaviour.fault))
+            await _refuse(connection, wire, Fault(behaviour.fault))
             return
         if behaviour.breaks is Break.SILENCE:
             await _silence()
         await asyncio.sleep(behaviour.delay_s)
         if behaviour.page is not None:
-            await _turn(connection, behaviour.page(exchange.ask))
+            await _turn(connection, behaviour.page(ask))
             return
-        await (self._stream if exchange.ask.stream else self._whole)(connection, exchange)
+        await (self._stream if ask.stream else self._whole)(connection, wire, ask, behaviour)
         connection.closes_under_next = behaviour.keep_alive is KeepAlive.CLOSE_UNDER_NEXT
         if behaviour.keep_alive is KeepAlive.CLOSE_AFTER:
             connection.close()
 
-    async def _whole(self, connection: Connection, exchange: Exchange) -> None:
-        wire, behaviour = exchange.wire, exchange.behaviour
+    async def _whole(self, connection: Connection, wire: Wire, ask: Ask, behaviour: Behaviour) -> None:
         if behaviour.slow_first or behaviour.slow_chunks:
             await asyncio.sleep(self.slow_s)
-        body = msgspec.json.encode(wire.whole(exchange.ask, behaviour))
+        body = msgspec.json.encode(wire.whole(ask, behaviour))
         half = len(body) // 2
         if behaviour.breaks in (Break.CUT, Break.HANG):
             await connection.write(_head(200, len(body), **behaviour.headers) + body[:half])
@@ -309,15 +301,14 @@ class Server:
         else:
             await connection.write(*_paced(body, behaviour))
 
-    async def _stream(self, connection: Connection, exchange: Exchange) -> None:
-        wire, behaviour = exchange.wire, exchange.behaviour
+    async def _stream(self, connection: Connection, wire: Wire, ask: Ask, behaviour: Behaviour) -> None:
         if behaviour.breaks is Break.HTML:
-            await self._whole(connection, exchange)
+            await self._whole(connection, wire, ask, behaviour)
             return
         headers = {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"}
         headers |= behaviour.headers
         await connection.write(head(200, {**headers, "cache-control": "no-cache", "x-request-id": "req_upstream"}))
-        frames = _broken(wire.frames(exchange.ask, behaviour), behaviour, wire)
+        frames = _broken(wire.frames(ask, behaviour), behaviour, wire)
         await self._frames(connection, frames, wire, behaviour)
         if behaviour.breaks is Break.HANG:
             await _silence()
@@ -334,8 +325,8 @@ class Server:
                 await asyncio.sleep(self.slow_s)
             if behaviour.pause_s:
                 await asyncio.sleep(behaviour.pause_s)
-            if i and behaviour.gate is not None:
-                await _opened(behaviour.gate)
+            while i and behaviour.gate is not None and not behaviour.gate.is_set():  # noqa: ASYNC110 - by another thread
+                await asyncio.sleep(GATE_S)
             await connection.write(*_off_by_one([chunk(part) for part in parts]))
 
 
@@ -408,12 +399,6 @@ async def _refuse(connection: Connection, wire: Wire, fault: Fault) -> None:
     status, body = wire.error(fault)
     later = {"retry-after": str(RETRY_AFTER_S)} if fault.kind == "rate" else {}
     await _send(connection, status, body, **later)
-
-
-async def _opened(gate: threading.Event) -> None:
-    """It is opened in another thread."""
-    while not gate.is_set():  # noqa: ASYNC110
-        await asyncio.sleep(GATE_S)
 
 
 async def _silence() -> None:

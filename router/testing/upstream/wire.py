@@ -69,10 +69,3 @@ class Wire(Protocol):
     def error_frames(self, fault: Fault) -> list[Frame]:
         """An error after the stream has begun."""
         ...
-
-
-class Route(Struct, frozen=True):
-    """Where a path leads: the wire, and what the path alone says (Gemini: model and streaming)."""
-
-    wire: Wire
-    ask: Ask

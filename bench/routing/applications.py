@@ -1,0 +1,205 @@
+"""Applications: each category of a public set is one, with a template of its own, in mixed traffic.
+
+`python -m bench.routing.applications FOLDER SET … [--seeds 5]`: forecasts, choice and exploration are the gateway's
+own, from the shipped priors and what is known of each model; one answer in ten is labelled, of the target that was
+asked only. Failure-priced costs are shares above the best single target in hindsight: what was paid for the first 300
+requests, and what prompts held out would cost after 500 and 2,000. Beside them a table of means by true label of all
+outcomes of the same prompts; and, as what so few labels allow, Thompson sampling (1933) of single targets that knows
+their mean costs and may try as much as it likes.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import structs
+
+from bench.routing.data import Data, load
+from bench.routing.learner import outcome, read, target
+from bench.routing.metrics import Floats, Ints, best_single
+from bench.routing.online import Estimated, estimated
+from bench.routing.predicted import PRICES
+from router.api.parse import parse
+from router.decide.strategies import CostOfPass
+from router.decide.weigh import Exploration, Situation, explore
+from router.estimate.forecast import Forecaster
+from router.estimate.learn import Learned, Seen
+from router.estimate.pass_rate import PassRateModel
+from router.types.decision import Stakes
+from router.types.price import NANO_PER_USD, Price
+from router.types.request import Classification, Endpoint, Request, tokens_read
+from router.types.target import Contract, Target, Thinking
+from tools.priors.outcomes import Known, known_models
+
+LABELLED = 0.1
+PAID, MARKS = 300, (500, 2_000)
+HELD_OUT = 1_000
+USUAL_TOKENS = 500
+"""Of an answer, where no price of a model is known: its median cost is that of so many."""
+LEAN = 4.0
+"""Prompts' worth of each target's mean in a row of the table."""
+
+
+class Traffic(NamedTuple):
+    data: Data
+    targets: tuple[Target, ...]
+    requests: list[Request]
+    seen: list[Classification]
+    """With the category as template."""
+
+
+def traffic(data: Data) -> Traffic:
+    texts, names = data.prompts["prompt"].to_pylist(), data.prompts.column_names
+    tools = data.prompts["functions"].to_pylist() if "functions" in names else None
+    every = read(texts, tools and [each or "" for each in tools])
+    labels = [f"{benchmark}/{category}" for benchmark, category in zip(data.benchmarks, data.categories, strict=True)]
+    seen = [structs.replace(each, template=label) for each, label in zip(every, labels, strict=True)]
+    known = {name: card for card in known_models().values() for name in card.names}
+    targets = tuple(_target(data, at, known.get(name)) for at, name in enumerate(data.targets))
+    return Traffic(data, targets, [_request(text) for text in texts], seen)
+
+
+def _target(data: Data, at: int, card: Known | None) -> Target:
+    plain = target(data.targets[at], card)
+    price = plain.model.price
+    if price is None:
+        median = float(np.nanmedian(data.truth.cost[:, at])) / USUAL_TOKENS
+        price = Price(input=0, output=max(1, round(median * 1e6 * NANO_PER_USD)), version="list")
+    thought = card.thinking if card else 0
+    thinking = Thinking(contract=Contract.ALWAYS_ON, levels=("high",), tokens=(thought,)) if thought else Thinking()
+    model = structs.replace(plain.model, price=price, thinking=thinking, max_output=64_000, context=1_000_000)
+    return structs.replace(plain, model=model)
+
+
+def _request(text: str) -> Request:
+    body = {"model": "auto", "messages": [{"role": "user", "content": text}]}
+    return parse(Endpoint.CHAT, "r", msgspec.json.encode(body), ())
+
+
+class Gateway:
+    """What one knows and decides, of one traffic at one price of a failure."""
+
+    def __init__(self, of: Traffic, price: float) -> None:
+        self.of, self.stakes = of, Stakes(failure_nano=round(price * NANO_PER_USD))
+        self.rates, self.learned = PassRateModel(of.targets), Learned()
+        self.forecaster = Forecaster(of.targets, self.learned, self.rates, fresh_ms=1)
+        self.strategy = CostOfPass(kind="cost_of_pass", targets=of.data.targets)
+        self.served = 0
+
+    def choose(self, prompt: int, draw: float | None = None) -> int:
+        """The target that is asked; `draw`: chance may try another."""
+        observed = np.flatnonzero(self.of.data.truth.observed[prompt])
+        targets, seen = tuple(self.of.targets[at] for at in observed), self.of.seen[prompt]
+        forecast = self.forecaster.forecast(targets, self.of.requests[prompt], seen, self.served)
+        situation = Situation(
+            targets=targets, forecast=forecast, classification=seen, stakes=self.stakes, draw=draw or 0.0
+        )
+        ranked = self.strategy.rank(situation)
+        if draw is not None:
+            ranked = explore(ranked, situation, Exploration().share, draw)[0]
+        return int(observed[ranked.order[0]])
+
+    def answered(self, prompt: int, at: int, score: float | None) -> None:
+        """What its answer cost is known of each request, a `score` of some."""
+        self.served += 1
+        place, seen, cost = self.of.targets[at], self.of.seen[prompt], self.of.data.truth.cost[prompt, at]
+        price = (place.model.price or Price(input=0, output=1, version="")).output
+        read_output, read_thinking = tokens_read(seen.reading)
+        output = int(cost * NANO_PER_USD * 1e6 / price)
+        thinks = place.model.thinking.contract is not Contract.NONE
+        self.learned.observe(
+            Seen(
+                target=place.id,
+                task=seen.task,
+                template=seen.template,
+                read_output=read_output,
+                read_thinking=read_thinking,
+                output=output,
+                thinking=max(output - int(read_output), 0) if thinks else 0,
+            )
+        )
+        if score is not None:
+            self.rates.observe(structs.replace(outcome(place.id, seen, score), template=seen.template))
+
+
+def stream(of: Traffic, price: float, seed: int) -> dict[str, float]:
+    rng, truth = np.random.default_rng(seed), of.data.truth
+    order = rng.permutation(np.flatnonzero(of.data.scored))
+    held = order[: min(len(order) // 4, HELD_OUT)]
+    served = order[len(held) :][: max(MARKS)]
+    priced, best, gateway = truth.cost + price * (1 - truth.score), best_single(truth, price), Gateway(of, price)
+    paid, figures = [], dict[str, float]()
+    for number, prompt in enumerate(served, 1):
+        at = gateway.choose(prompt, rng.random())
+        paid.append(priced[prompt, at] - priced[prompt, best])
+        told = rng.random() < LABELLED
+        gateway.answered(prompt, at, float(truth.score[prompt, at]) if told else None)
+        if number == PAID:
+            figures["paid, first 300"] = float(np.nansum(paid) / np.nansum(priced[served[:PAID], best]))
+        if number in MARKS or number == len(served):
+            mark = min(mark for mark in (*MARKS, number) if mark >= number)
+            figures[f"after {mark}"] = _above(priced, held, [gateway.choose(row) for row in held], best)
+    figures["table"] = _above(priced, held, lookup(of, served, held, priced), best)
+    return figures
+
+
+def thompson(of: Traffic, price: float, seed: int) -> dict[str, float]:
+    rng, truth = np.random.default_rng(seed), of.data.truth
+    order = rng.permutation(np.flatnonzero(of.data.scored))
+    served = order[min(len(order) // 4, HELD_OUT) :][:PAID]
+    priced, best = truth.cost + price * (1 - truth.score), best_single(truth, price)
+    cost, right, wrong = np.nanmean(truth.cost, 0), np.ones(len(of.targets)), np.ones(len(of.targets))
+    paid = []
+    for prompt in served:
+        value = np.where(truth.observed[prompt], cost + price * (1 - rng.beta(right, wrong)), np.inf)
+        at = int(value.argmin())
+        paid.append(priced[prompt, at] - priced[prompt, best])
+        if rng.random() < LABELLED:
+            right[at] += truth.score[prompt, at]
+            wrong[at] += 1 - truth.score[prompt, at]
+    return {"Thompson, first 300": float(np.nansum(paid) / np.nansum(priced[served, best]))}
+
+
+def _above(priced: Floats, held: Ints, chosen: Sequence[int] | Ints, best: int) -> float:
+    return float(np.nanmean(priced[held, chosen]) / np.nanmean(priced[held, best]) - 1)
+
+
+def lookup(of: Traffic, served: Ints, held: Ints, priced: Floats) -> Ints:
+    """[held]: the target with the least mean of the label, which leans on each target's mean over all."""
+    usual, label = np.nanmean(priced[served], 0), np.array([each.template for each in of.seen])
+    chosen = {}
+    for name in np.unique(label[held]):
+        rows = priced[served[label[served] == name]]
+        chosen[name] = int(((np.nansum(rows, 0) + LEAN * usual) / (np.isfinite(rows).sum(0) + LEAN)).argmin())
+    return np.array([chosen[name] for name in label[held]])
+
+
+def measure(of: Traffic, seeds: int) -> dict[float, dict[str, Estimated]]:
+    """By price of a failure."""
+    figures = {}
+    for price in PRICES:
+        runs = [stream(of, price, seed) | thompson(of, price, seed) for seed in range(seeds)]
+        figures[price] = {name: estimated([run[name] for run in runs]) for name in runs[0]}
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.routing.applications", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("sets", nargs="+")
+    parser.add_argument("--seeds", type=int, default=5)
+    options = parser.parse_args()
+    for name in options.sets:
+        data = load([options.folder / f"{name}.rows.parquet"], [options.folder / f"{name}.prompts.parquet"], name, ())
+        for price, figures in measure(traffic(data), options.seeds).items():
+            shown = [
+                f"{label} {each.value:+.1%} ({each.low:+.1%} … {each.high:+.1%})" for label, each in figures.items()
+            ]
+            print(f"{name} at ${price:g}: {'; '.join(shown)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
