@@ -44,7 +44,7 @@ def record(gateway: Gateway) -> None:
                 assert gateway.post("/v1/feedback", {"id": reply.id, "passed": passed}).status == 200
     for number in range(ENOUGH):  # as much is to be known of it as of the others, before it may be an experiment
         reply = ask(gateway, "home", product(11 + number, 23), {})
-        assert gateway.post("/v1/feedback", {"id": reply.id, "passed": number % 3 != 0}).status == 200
+        assert gateway.post("/v1/feedback", {"id": reply.id, "passed": number % 8 != 0}).status == 200
     until(lambda: learned(gateway) >= 3 * EACH + ENOUGH)
     for number in range(48):
         ask(gateway, "tried", product(31 + number, 23), {})
