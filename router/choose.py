@@ -136,8 +136,8 @@ def choose(
     special, told = _special(request, seen, targets) if route.name in rules.specialised else (ANYTHING, None)
     plain = len(targets) == 1 and targets[0].engine is None
     queues = NO_QUEUES if plain else queues_of(targets, asks, health.degraded, partial(usual_ms, learned=learned))
-    prefix = None if at_ms is not None or roughly(request) < LEAST else _prefix(request, caller, seen.template)
-    cached = learned.caches.expected(prefix, roughly(request), now) if prefix else COLD
+    prefix = _prefix(request, caller, seen.template) if at_ms is None and (rough := roughly(request)) >= LEAST else None
+    cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     known = partial(estimate, learned=learned, at_ms=now, holds=at_ms is None, cached=cached, counts=counts)
     estimates = partial(known, task=None if seen.unread else seen.task, template=seen.template, reading=seen.reading)
     demands = rules.screen.guard.demands(seen.classes)
