@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.routing.metrics import Floats
-from router.classify.difficulty import load, numbers, of_text
 from router.decide.weigh import Situation, worth
+from router.estimate import estimator
 from router.estimate.pass_rate import LEARNED, PassRateModel
 from router.estimate.posterior import Posterior, Prior, noise
 from router.types.attempt import Outcome
@@ -46,8 +46,7 @@ def read(prompts: Sequence[str], functions: Sequence[str] | None = None) -> list
 
 
 def _read(text: str, tools: str) -> Classification:
-    reader, asks = load(), of_text(text, tools.count('"parameters"'))
-    reading = reader.reading(numbers(asks, reader.groups), None)
+    reading = estimator.read(text, tools)
     return Classification(
         data_class="",
         difficulty=1 / (1 + math.exp(-reading.difficulty)),
@@ -184,7 +183,4 @@ def _list_cost(target: Target) -> float:
 
 def outcome(name: str, seen: Classification, score: float) -> Outcome:
     assert seen.reading is not None
-    packed = seen.reading.packed()
-    return Outcome(
-        request_id="", target=name, source="", score=score, task=seen.task, traits=packed, expected=0.0, given_ms=0
-    )
+    return estimator.outcome(name, seen.reading, score)

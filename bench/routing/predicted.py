@@ -16,13 +16,12 @@ PRICES = (0.05, 0.25, 1.0, 4.0)
 
 
 class Prediction(Protocol):
-    """Arrays [n, T]; `unfamiliarity` [n]."""
+    """Arrays [n, T]."""
 
     p: Any
     cost_usd: Any
     cost_p10: Any
     cost_p90: Any
-    unfamiliarity: Any
 
     def choose(self, failure_cost_usd: float) -> Any: ...
 
@@ -54,7 +53,6 @@ class Tested(NamedTuple):
     router: Said
     cost_p10: Floats
     cost_p90: Floats
-    unfamiliarity: Floats
     lookup: Said
     picks: dict[float, Ints]
     """The single model that each fold's training part would have picked."""
@@ -100,7 +98,6 @@ def _tested(data: Data, train: Ints, test: Ints, number: int, fit: Fit) -> Teste
         router=Said(p, cost, _choices(data, said, p, truth)),
         cost_p10=low,
         cost_p90=high,
-        unfamiliarity=np.asarray(said.unfamiliarity, float),
         lookup=looked_up(data, train, test),
         picks={price: np.full(len(test), _pick(learned, price)) for price in PRICES},
     )

@@ -1,47 +1,39 @@
-"""Pass rates and costs of new prompts from a table of outcomes, without a gateway.
+"""Fitting a table of outcomes without a gateway: the gateway's own pass rates, learned from the table's scores.
 
-The benchmarks fit on public tables with it (docs/routing-benchmark.md). What each part of it does: docs/estimates.md.
+What a request is read as and what is learned from a score are the same as in a gateway that serves these targets and
+gets this feedback, so the benchmarks measure what is in use (docs/routing-benchmark.md). Only costs differ: a gateway
+knows tokens and prices, a table what was paid.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from router.classify import embedding
-from router.classify.difficulty import GROUPS, alone, load, numbers, of_text
-from router.classify.embedding import DIMENSIONS
-from router.estimate.outcome_model import (
-    EMBEDDED,
-    FOLDS,
-    LEAST,
-    MARK,
-    Expectation,
-    Familiarity,
-    Matrix,
-    Model,
-    Outcomes,
-    group_folds,
-    random_folds,
-)
-from router.estimate.outcome_table import Asked, Floats, Rules, Table, Trial, asked, observed
-from router.estimate.posterior import Posterior, Prior, noise
+from router.classify.difficulty import load, numbers, of_text
+from router.estimate.pass_rate import LEARNED, PassRateModel
+from router.types.attempt import Outcome
+from router.types.request import SHARE, TASKS, UNFAMILIARITY, Reading
+from router.types.target import Model, Provider, Target, Wire
 
-LENGTH = 16.0
-"""Of each embedding: about 1 per dimension."""
-LEAST_SD = 0.02
-CLIP = 4.0
-PRIOR_VARIANCE = 0.15**2
-"""Of a target's pass rate before later outcomes."""
-ONLINE = 9
-"""Features that later outcomes are learned by: 1, and main directions of the prompts' numbers."""
-COST_NOISE = 0.5
-"""Variance of the logarithm of one cost around its mean: thinking makes it a factor of two."""
-MOST_RATIO = 50.0
-"""Costs farther off than that teach no more than at that distance."""
+Floats = NDArray[np.float64]
+Table = Any
+"""Columns by name (pandas, polars, pyarrow, a dict of lists) or a list of dicts, one for each row."""
+PRIOR_ROWS = 4.0
+"""Answers at a target's mean cost that count towards its mean in each task."""
+PENALTY = 30.0
+"""Of the ridge regression of a prompt's cost over the usual one on its traits."""
+MOST_FACTOR = 1.5
+"""Logarithm of what its traits make a prompt dearer or cheaper, at most."""
+WIDE, WIDE_ROWS = 1.0, 5.0
+"""Half of the interval of costs, in logarithms, before any is known, and how many rows that counts."""
+LEAST_GAIN = 0.2
+"""Of the best single target's expected loss, what leaving it must promise: less did not pay on kinds of prompts that
+were held out."""
+_PROVIDER = Provider(id="table", wire=Wire.OPENAI_COMPATIBLE, base_url="http://127.0.0.1/v1")
 
 
 class Prediction(NamedTuple):
@@ -57,13 +49,14 @@ class Prediction(NamedTuple):
     cost_p90: Floats
     """[n, T]: four answers in five cost between these."""
     unfamiliarity: Floats
-    """[n]: 0, like what was fitted on, to 1, like nothing of it."""
+    """[n]: 0, like what the reader was fitted on, to 1, like nothing of it."""
     targets: tuple[str, ...]
-    rules: Rules
+    usual: tuple[Floats, Floats]
+    """[T] each: pass rate and cost, the means over the prompts of the fit."""
 
     def choose(self, failure_cost_usd: float) -> NDArray[np.str_]:
-        """The name [n] of the target with the least cost_usd + failure_cost_usd · (1 − p), if leaving the best single
-        target of the fit for it has paid on prompts held out; that best single one otherwise.
+        """The name [n] of the target with the least cost_usd + failure_cost_usd · (1 − p) where that saves `LEAST_GAIN`
+        of what the best single target is expected to lose; that one otherwise.
 
         Raises ValueError unless 0 ≤ `failure_cost_usd` < ∞.
         """
@@ -71,98 +64,39 @@ class Prediction(NamedTuple):
             raise ValueError(
                 f"failure_cost_usd is {failure_cost_usd}; give the price of a wrong answer in USD, 0 or more"
             )
-        column = self.rules.choose(self.p, self.cost_usd, self.unfamiliarity, float(failure_cost_usd))
-        return np.array(self.targets)[column]
-
-
-def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> "Estimator":
-    """Pass rates and costs of each target, from what came of prompts.
-
-    `prompts`: columns `prompt_id`, `prompt` and, if there are any, `functions` (tools in JSON), `benchmark` and
-    `category`, which guide the fit but no prediction. `rows`: `prompt_id`, `model`, `score` (0 … 1, NaN: unknown) and,
-    if known, `cost_usd`. Any of pandas, polars, pyarrow, a dict of columns, a list of dicts. `targets`: which models,
-    in this order; else all with a score, by name.
-
-    Counted in `Estimator.ignored`: rows without score, of prompts not given, of other targets, repeated (averaged);
-    prompts repeated or without text. A target without any cost is compared at the dearest known cost; where no target
-    has one, all compare as free. Raises ValueError, which names the column and what to do, for missing columns, values
-    that can't be true, a target without scores, and where nothing is left to fit.
-    """
-    table = observed(prompts, rows, targets)
-    raw = features(table.asked)
-    scale = Scale.of(raw)
-    data = Outcomes.of(scale.z(raw), table.score, table.cost, table.labels)
-    same = np.unique(raw, axis=0, return_inverse=True)[1].reshape(-1)
-    groups = table.groups if len(np.unique(table.groups)) > 1 else data.labels
-    folds = random_folds(same, FOLDS), group_folds(groups, FOLDS)
-    known, strange = (data.left_out(fold) for fold in folds)
-    model = Model(
-        learners=data.learners(np.arange(len(raw))),
-        familiar=data.weights(known, folds[0], centred=False),
-        strange=data.weights(strange, folds[1], centred=True),
-        familiarity=Familiarity.of(known, strange),
-        bands=np.stack([data.band(known.cost), data.band(strange.flat, int(folds[1].max()) + 1)]),
-        sampling=0.25 / (data.seen.sum(0) + 2.0),
-    )
-    trials = []
-    for outputs, fold in zip((known, strange), folds, strict=True):
-        expected = model.weigh(outputs)
-        trials.append(Trial(expected.p, expected.cost, expected.unfamiliarity, fold))
-    rules = Rules(table.score, _comparable(table.cost), *trials)
-    estimator = Estimator(table.targets, scale, model, rules, table.ignored)
-    estimator.remember(table.asked.ids, online_features(known.near), trials[0].p, trials[0].cost)
-    return estimator
+        p, cost = self.usual
+        single = int((cost + failure_cost_usd * (1 - p)).argmin())
+        loss = self.cost_usd + failure_cost_usd * (1 - self.p)
+        leave = loss.min(1) < (1 - LEAST_GAIN) * loss[:, single]
+        return np.array(self.targets)[np.where(leave, loss.argmin(1), single)]
 
 
 class Estimator:
     """What `fit` gives. One thread."""
 
-    def __init__(
-        self, targets: tuple[str, ...], scale: "Scale", model: "Model", rules: Rules, ignored: Mapping[str, int]
-    ) -> None:
+    def __init__(self, targets: tuple[str, ...], ignored: Counter[str]) -> None:
         self.targets = targets
-        self._scale, self._model, self._rules = scale, model, rules
-        shape = (len(targets), ONLINE)
-        common, own = np.full(ONLINE, 0.02**2), np.full(shape, 0.04**2)
-        own[:, 0] = PRIOR_VARIANCE
-        self._variance = common + own
-        self._rates = Posterior(targets, Prior(common, own))
-        self._costs = Posterior(targets, Prior(np.full(ONLINE, 0.1), np.full(shape, 0.1)))
-        self._expected: dict[str, tuple[Floats, Floats, Floats]] = {}
+        self.rates = PassRateModel([_target(name) for name in targets])
+        self._costs = _Costs(len(targets))
+        self._prompts: dict[str, Reading] = {}
         self._learned: set[tuple[str, str]] = set()
-        self._ignored = Counter(ignored)
+        self._ignored = ignored
+        self._usual = np.zeros(len(targets)), np.zeros(len(targets))
 
     @property
     def ignored(self) -> dict[str, int]:
         """What could not be used, by reason: rows and prompts of the fit, and updates since."""
-        return dict(self._ignored)
+        return {reason: count for reason, count in self._ignored.items() if count}
 
     def predict(self, prompts: Table) -> Prediction:
         """Reads the columns `prompt`, `functions` and `prompt_id`, the latter two if they are there.
 
-        Costs of a target for which the fit knew none are the dearest known ones; 0 where it knew none at all. An empty
-        prompt is wholly unfamiliar. Raises ValueError, which names the column, for a table that can't be read.
+        Costs of a target for which no cost is known are the dearest known ones; 0 where none is known at all. Raises
+        ValueError, which names the column, for a table that can't be read.
         """
-        phi, expected = self._expect(asked(prompts))
-        belief, factor = self._rates.belief(phi), np.exp(self._costs.mean(phi))
-        narrower = np.minimum(belief.sd / np.sqrt(phi**2 @ self._variance.T), 1.0)
-        return Prediction(
-            np.clip(expected.p + belief.mean, LEAST, 1 - LEAST),
-            expected.p_sd * narrower,
-            expected.cost * factor,
-            expected.low * factor,
-            expected.high * factor,
-            expected.unfamiliarity,
-            self.targets,
-            self._rules,
-        )
-
-    def _expect(self, table: Asked) -> tuple[Floats, Expectation]:
-        """Features [n, ONLINE] of prompts, and what the fit makes of them, which is remembered."""
-        outputs = self._model.learners.outputs(self._scale.z(features(table)))
-        expected, phi = self._model.weigh(outputs, table.without_text), online_features(outputs.near)
-        self.remember(table.ids, phi, expected.p, expected.cost)
-        return phi, expected
+        traits = np.array([reading.traits for reading in self._read(prompts).values()])
+        p, p_sd, *_ = self.rates.expect_each(traits)
+        return Prediction(p, p_sd, *self._costs.expected(traits), traits[:, UNFAMILIARITY], self.targets, self._usual)
 
     def update(
         self,
@@ -173,138 +107,276 @@ class Estimator:
     ) -> None:
         """Learn from outcomes of `target`: one each for a prompt id, several ids, or a table of prompts.
 
-        Ids are those of prompts in the fit or in a prediction. NaN: unknown. Counted in `ignored` and not learnt from:
+        Ids are those of prompts in the fit or in a prediction. NaN: unknown. Counted in `ignored` and not learned from:
         unknown ids, a second outcome of the same id and target, outcomes without score and cost. Raises ValueError for
         an unknown target, scores outside 0 … 1, costs that are negative or infinite, and numbers that don't match.
         """
         if target not in self.targets:
             raise ValueError(f"target {target!r} is not in this estimator; fit it with rows of that target")
-        ids = self._ids(prompts)
-        outcomes = np.column_stack([_each(score, len(ids), "score"), _each(cost_usd, len(ids), "cost_usd")])
-        if ((outcomes[:, 0] < 0) | (outcomes[:, 0] > 1)).any():
-            raise ValueError("score leaves 0 … 1; divide it by its maximum")
-        if (outcomes[:, 1] < 0).any():
-            raise ValueError("cost_usd is negative; give NaN for what is unknown")
-        for name, (right, cost) in zip(ids, outcomes, strict=True):
-            reason = self._unusable(name, target, right, cost)
-            if reason:
-                self._ignored[reason] += 1
+        named = [prompts] if isinstance(prompts, str) else prompts
+        by_id = isinstance(named, list | tuple | set) and all(isinstance(name, str) for name in named)
+        ids = list(named if by_id else self._read(named))
+        scores, costs = _each(score, len(ids), "score"), _each(cost_usd, len(ids), "cost_usd")
+        for name, right, cost in zip(ids, scores, costs, strict=True):
+            if name not in self._prompts:
+                self._ignored["updates_of_unknown_prompts"] += 1
+            elif (name, target) in self._learned:
+                self._ignored["updates_repeated"] += 1
+            elif math.isnan(right) and math.isnan(cost):
+                self._ignored["updates_without_outcome"] += 1
             else:
-                self._learn(name, target, float(right), float(cost))
+                self._learned.add((name, target))
+                self._learn(self._prompts[name], self.targets.index(target), right, cost)
+        self._settle()
 
-    def remember(self, ids: Iterable[str], phi: Floats, p: Floats, cost: Floats) -> None:
-        """What is expected of prompts, so that outcomes of them can be learnt from by id."""
-        for name, *expected in zip(ids, phi, p, cost, strict=True):
-            self._expected.setdefault(name, (expected[0], expected[1], expected[2]))
+    def _read(self, prompts: Table) -> dict[str, Reading]:
+        """By id, and remembered; rows without `prompt_id` are known by their number."""
+        table = _columns(prompts, "prompts")
+        texts = _texts(table, "prompt", "prompts")
+        functions = _texts(table, "functions", "prompts") if "functions" in table else [""] * len(texts)
+        ids = _names(table, "prompt_id", "prompts") if "prompt_id" in table else list(map(str, range(len(texts))))
+        readings = {name: read(*row) for name, *row in zip(ids, texts, functions, strict=True)}
+        for name, reading in readings.items():
+            self._prompts.setdefault(name, reading)
+        return readings
 
-    def _ids(self, prompts: str | Iterable[str] | Table) -> list[str]:
-        if isinstance(prompts, str):
-            return [prompts]
-        if isinstance(prompts, list | tuple | set) and all(isinstance(name, str) for name in prompts):
-            return list(prompts)
-        table = asked(prompts)  # type: ignore[arg-type]
-        self._expect(table)
-        return table.ids
+    def learn(self, prompts: Table, answers: "Mapping[tuple[str, str], _Answers]") -> None:
+        """From the means of what is known of each prompt and model; models that are no targets are counted."""
+        readings = self._read(prompts)
+        for (prompt, model), values in answers.items():
+            if model in self.targets:
+                score, cost = (sum(known) / len(known) if known else math.nan for known in values)
+                self._learn(readings[prompt], self.targets.index(model), score, cost)
+            else:
+                self._ignored["rows_of_other_targets"] += max(1, *map(len, values))
+        self._settle()
 
-    def _unusable(self, name: str, target: str, score: float, cost: float) -> str | None:
-        if name not in self._expected:
-            return "updates_of_unknown_prompts"
-        if (name, target) in self._learned:
-            return "updates_repeated"
-        return "updates_without_outcome" if np.isnan(score) and np.isnan(cost) else None
+    def _learn(self, reading: Reading, at: int, score: float, cost: float) -> None:
+        if not math.isnan(score):
+            self.rates.observe(outcome(self.targets[at], reading, score))
+        if not math.isnan(cost):
+            self._costs.add(reading.traits.astype(np.float64), at, cost)
 
-    def _learn(self, name: str, target: str, score: float, cost: float) -> None:
-        self._learned.add((name, target))
-        at, (phi, p, usual) = self.targets.index(target), self._expected[name]
-        if np.isfinite(score):
-            self._rates.update(at, phi, score - float(p[at]), noise(float(p[at])))
-        if np.isfinite(cost) and usual[at] > 0:
-            ratio = np.clip(cost / usual[at], 1 / MOST_RATIO, MOST_RATIO)
-            self._costs.update(at, phi, float(np.log(ratio)), COST_NOISE)
-
-
-def _each(values: float | Iterable[float], number: int, name: str) -> Floats:
-    """[number]: one value for all, or one for each."""
-    given = np.asarray(values if isinstance(values, float | int) else list(values), float)
-    if given.ndim and len(given) != number:
-        raise ValueError(f"{name} has {len(given)} values for {number} prompts; give one, or one for each")
-    if np.isinf(given).any():
-        raise ValueError(f"{name} is infinite; give NaN for what is unknown")
-    return np.broadcast_to(given, (number,)).astype(float)
+    def _settle(self) -> None:
+        """After outcomes: what is expected of the fit's prompts on average."""
+        traits = np.array([reading.traits for reading in self._prompts.values()])
+        self._costs.settle()
+        self._usual = self.rates.expect_each(traits)[0].mean(0), self._costs.expected(traits)[0].mean(0)
 
 
-def _comparable(cost: Floats) -> Floats:
-    """[n, T] with targets that have no cost at all at the mean of the dearest one; gaps of the others stay."""
-    known = np.isfinite(cost)
-    means = np.where(known, cost, 0.0).sum(0) / np.maximum(known.sum(0), 1)
-    filled: Floats = np.where(known.any(0), cost, means.max(initial=0.0))
-    return filled
+class _Costs:
+    """Means in USD by task and target, times a factor of the prompt's traits that keeps their mean."""
+
+    def __init__(self, targets: int) -> None:
+        self._rows: list[tuple[Floats, int, float]] = []
+        self._means = np.zeros((len(TASKS), targets))
+        self._factor, self._scale = np.zeros(len(LEARNED)), 1.0
+        self._bands = np.tile([[-WIDE], [WIDE]], targets)
+
+    def add(self, traits: Floats, at: int, cost: float) -> None:
+        self._rows.append((traits, at, cost))
+
+    def settle(self) -> None:
+        """Sums over all costs known, so that their order does not matter."""
+        if not self._rows:
+            return
+        traits, at, cost = (np.array(column) for column in zip(*self._rows, strict=True))
+        shares, sums, counts = _shares(traits), np.zeros(self._means.shape), np.zeros(self._means.shape)
+        np.add.at(sums.T, at, shares * cost[:, None])
+        np.add.at(counts.T, at, shares)
+        usual = sums.sum(0) / np.maximum(counts.sum(0), 1e-9)
+        means = (sums + PRIOR_ROWS * usual) / (counts + PRIOR_ROWS)
+        self._means = np.where(counts.any(0), means, means.sum(0).max(initial=0.0) / len(TASKS))
+        expected = (shares * self._means.T[at]).sum(1)
+        phi, paid = traits[:, LEARNED], (cost > 0) & (expected > 0)
+        ratio = np.log(np.where(paid, cost / np.where(paid, expected, 1.0), 1.0))
+        apart = np.where(paid, ratio - (ratio.sum() / max(paid.sum(), 1)), 0.0)
+        gram = (phi * paid[:, None]).T @ phi + PENALTY * np.eye(len(LEARNED))
+        self._factor = np.linalg.solve(gram, phi.T @ apart)
+        grown = np.exp(np.clip(phi @ self._factor, -MOST_FACTOR, MOST_FACTOR))
+        self._scale = float(expected.sum() / max((expected * grown).sum(), 1e-30))
+        off = np.log(np.where(paid, cost / np.maximum(expected * grown * self._scale, 1e-30), 1.0))
+        pooled = _band(off[paid], np.array([-WIDE, WIDE]))
+        self._bands = np.array([_band(off[paid & (at == column)], pooled) for column in range(len(usual))]).T
+
+    def expected(self, traits: Floats) -> tuple[Floats, Floats, Floats]:
+        """[n, T] each: the mean, and what four costs in five lie between."""
+        factor = np.exp(np.clip(traits[:, LEARNED] @ self._factor, -MOST_FACTOR, MOST_FACTOR)) * self._scale
+        mean = (_shares(traits) @ self._means) * factor[:, None]
+        low, high = np.exp(self._bands)
+        return mean, mean * np.minimum(low, 1.0), mean * np.maximum(high, 1.0)
 
 
-# What is read of a prompt
+def _shares(traits: Floats) -> Floats:
+    """[n, tasks]: how likely each is, 1 in all."""
+    shares = np.maximum(traits[:, SHARE:], 0.0) + 1e-9
+    return np.asarray(shares / shares.sum(1, keepdims=True))
 
 
-def features(prompts: Asked) -> Matrix:
-    """[n, D]: the numbers that a gateway reads, in the place of its context's embedding that of the whole text and the
-    functions that it offers, and what the instruction has to do with those functions."""
-    reader, model = load(), embedding.load()
-    rows = []
-    for text, functions in zip(prompts.texts, prompts.functions, strict=True):
-        offered = _functions(functions)
-        row = numbers(of_text(text, len(offered)), reader.groups).row[: alone() - GROUPS]
-        row[DIMENSIONS:EMBEDDED] = model.embed(f"{text} {functions}")[0]
-        rows.append(np.append(row, _relevance(row[:DIMENSIONS], offered)))
-    return np.array(rows, np.float32)
+def _band(off: Floats, prior: Floats) -> Floats:
+    """[2]: the 10 % and the 90 % quantile, leaning on `prior`."""
+    own = np.quantile(off, (0.1, 0.9)) if len(off) else prior
+    return np.asarray((len(off) * own + WIDE_ROWS * prior) / (len(off) + WIDE_ROWS))
 
 
-def _functions(functions: str) -> list[dict[str, object]]:
-    """As they are offered: bare or in an API's envelope, one or several. What can't be read is none."""
+def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Estimator:
+    """Pass rates and costs of each target, from what came of prompts.
+
+    `prompts`: columns `prompt_id`, `prompt` and, if there are any, `functions` (tools in JSON). `rows`: `prompt_id`,
+    `model`, `score` (0 … 1, NaN: unknown) and, if known, `cost_usd`. `targets`: which models, in this order; else all
+    with a score, by name.
+
+    Counted in `Estimator.ignored`: rows without score, of prompts not given, of other targets, repeated (averaged);
+    prompts repeated or without text. A target without any cost is compared at the dearest known cost; where no target
+    has one, all compare as free. Raises ValueError, which names the column and what to do, for missing columns, values
+    that can't be true, a target without scores, and where nothing is left to fit.
+    """
+    table = _columns(prompts, "prompts")
+    ids, texts = _names(table, "prompt_id", "prompts"), _texts(table, "prompt", "prompts")
+    text_of: dict[str, str] = {}
+    for name, text in zip(ids, texts, strict=True):
+        if text_of.setdefault(name, text) != text:
+            raise ValueError("prompts: column 'prompt_id' gives one id to two different prompts; make ids unique")
+    ignored = Counter(
+        prompts_repeated=len(ids) - len(text_of),
+        prompts_without_text=sum(not text.strip() for text in text_of.values()),
+    )
+    answers = _answers(_columns(rows, "rows"), text_of, ignored)
+    scored = {model for (_, model), values in answers.items() if values.scores}
+    ignored["targets_without_scores"] = len({model for _, model in answers} - scored) if targets is None else 0
+    names = tuple(sorted(scored) if targets is None else dict.fromkeys(targets))
+    if missing := [name for name in names if name not in scored]:
+        raise ValueError(f"targets: {missing[0]!r} has no scored row in rows, column 'model'; add some or leave it out")
+    if not names:
+        raise ValueError("rows: column 'score' holds no score of any prompt in prompts; nothing can be fitted")
+    estimator = Estimator(names, ignored)
+    estimator.learn(table, answers)
+    return estimator
+
+
+class _Answers(NamedTuple):
+    """All that one model answered to one prompt: known scores, known costs."""
+
+    scores: list[float]
+    costs: list[float]
+
+
+def _answers(
+    rows: Mapping[str, list[Any]], known: Container[str], ignored: Counter[str]
+) -> dict[tuple[str, str], _Answers]:
+    """By prompt id and model. ValueError where a value can only be a mistake."""
+    prompts, models = _names(rows, "prompt_id", "rows"), _names(rows, "model", "rows")
+    scores = _numbers(rows, "score")
+    costs = _numbers(rows, "cost_usd") if "cost_usd" in rows else [math.nan] * len(scores)
+    answers: dict[tuple[str, str], _Answers] = {}
+    for prompt, model, score, cost in zip(prompts, models, scores, costs, strict=True):
+        if prompt not in known:
+            ignored["rows_of_unknown_prompts"] += 1
+            continue
+        ignored["rows_without_score"] += math.isnan(score)
+        ignored["rows_averaged"] += (prompt, model) in answers
+        answer = answers.setdefault((prompt, model), _Answers([], []))
+        for values, value in ((answer.scores, score), (answer.costs, cost)):
+            if not math.isnan(value):
+                values.append(value)
+    return answers
+
+
+# Prompts as a gateway reads them, targets of which only the name is known, outcomes as feedback.
+
+
+def read(text: str, functions: str = "") -> Reading:
+    """A prompt as the gateway reads it; `functions`: the tools offered, in JSON."""
+    reader, asks = load(), of_text(text, functions.count('"parameters"'))
+    return reader.reading(numbers(asks, reader.groups), None)
+
+
+def outcome(target: str, reading: Reading, score: float) -> Outcome:
+    """The score of an answer, as feedback."""
+    return Outcome(
+        request_id="",
+        target=target,
+        source="",
+        score=score,
+        task=TASKS[int(reading.traits[SHARE:].argmax())],
+        traits=reading.packed(),
+        expected=0.0,
+        given_ms=0,
+    )
+
+
+def _target(name: str) -> Target:
+    model = Model(id=name, name=name, context=0, max_output=0, capabilities=frozenset(), price=None)
+    return Target(id=name, model=model, provider=_PROVIDER, base_url=_PROVIDER.base_url)
+
+
+# Tables of several kinds
+
+
+def _columns(table: Table, name: str) -> dict[str, list[Any]]:
+    """Every column as a list. ValueError: no table, or columns of different lengths."""
+    if isinstance(table, Sequence):
+        if isinstance(table, str | bytes) or not all(isinstance(row, Mapping) for row in table):
+            raise ValueError(f"{name}: a list must hold one dict for each row")
+        table = {key: [row.get(key) for row in table] for key in dict.fromkeys(key for row in table for key in row)}
+    keys: Any = table if isinstance(table, Mapping) else getattr(table, "column_names", getattr(table, "columns", None))
+    if keys is None or not hasattr(table, "__getitem__"):
+        raise ValueError(f"{name}: a {type(table).__name__} is no table; give a data frame, columns or rows")
+    columns = {str(key): list(getattr(table[key], "to_pylist", table[key].__iter__)()) for key in keys}
+    if len({len(values) for values in columns.values()}) > 1:
+        raise ValueError(f"{name}: columns have different numbers of rows")
+    return columns
+
+
+def _column(table: Mapping[str, list[Any]], key: str, name: str) -> list[Any]:
+    if key not in table:
+        raise ValueError(f"{name}: column {key!r} is missing; there are {', '.join(table) or 'none'}")
+    return table[key]
+
+
+def _absent(value: Any) -> bool:
+    """None, NaN, and what pandas writes for them."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
+
+
+def _texts(table: Mapping[str, list[Any]], key: str, name: str) -> list[str]:
+    """Empty for what is absent."""
+    texts = ["" if _absent(value) else value for value in _column(table, key, name)]
+    if wrong := next((value for value in texts if not isinstance(value, str)), None):
+        raise ValueError(f"{name}: column {key!r} holds a {type(wrong).__name__}; text is needed")
+    return texts
+
+
+def _names(table: Mapping[str, list[Any]], key: str, name: str) -> list[str]:
+    values = _column(table, key, name)
+    if any(map(_absent, values)):
+        raise ValueError(f"{name}: column {key!r} has gaps; every row needs one")
+    return list(map(str, values))
+
+
+def _numbers(table: Mapping[str, list[Any]], key: str) -> list[float]:
+    """NaN for what is absent."""
     try:
-        value = msgspec.json.decode(functions) if functions else []
-    except (ValueError, RecursionError):
-        return []
-    offered = value if isinstance(value, list) else [value]
-    inner = [row.get("function", row) for row in offered[:16] if isinstance(row, dict)]
-    return [row for row in inner if isinstance(row, dict)]
+        values = [math.nan if _absent(value) else float(value) for value in _column(table, key, "rows")]
+    except (TypeError, ValueError):
+        raise ValueError(f"rows: column {key!r} holds something that is no number") from None
+    _check(key, values)
+    return values
 
 
-def _relevance(instruction: Matrix, offered: Sequence[Mapping[str, object]]) -> tuple[float, ...]:
-    """How near the functions are to it, how far the nearest is ahead, and how many parameters that one has."""
-    if not offered:
-        return (0.0,) * 6
-    model = embedding.load()
-    near = [float(model.embed(f"{row.get('name')} {row.get('description')}")[0] @ instruction) for row in offered]
-    ranked, best = sorted(near), offered[int(np.argmax(near))]
-    schema = best.get("parameters")
-    parameters = schema if isinstance(schema, dict) else {}
-    parts = parameters.get("required"), parameters.get("properties")
-    sizes = [len(part) if isinstance(part, list | dict) else 0 for part in parts]
-    ahead = ranked[-1] - ranked[-2] if len(ranked) > 1 else 0.0
-    return (ranked[-1], sum(near) / len(near), ahead, np.log1p(len(near)), *np.log1p(sizes))
+def _each(values: float | Iterable[float], number: int, key: str) -> list[float]:
+    """One value for all, or one for each."""
+    each = [float(values)] * number if isinstance(values, float | int) else list(values)
+    if len(each) != number:
+        raise ValueError(f"{key} has {len(each)} values for {number} prompts; give one, or one for each")
+    _check(key, each)
+    return each
 
 
-class Scale(NamedTuple):
-    """Makes numbers of prompts comparable, by those that were fitted."""
-
-    centre: Matrix
-    sd: Matrix
-    """Of all but the embeddings."""
-
-    @classmethod
-    def of(cls, raw: Matrix) -> "Scale":
-        return cls(raw.mean(0), np.maximum(raw[:, EMBEDDED:].std(0), LEAST_SD))
-
-    def z(self, raw: Matrix) -> Matrix:
-        """[n, D]"""
-        rows = raw - self.centre
-        texts = [rows[:, :DIMENSIONS], rows[:, DIMENSIONS:EMBEDDED]]
-        even = [text * (LENGTH / np.maximum(np.linalg.norm(text, axis=1, keepdims=True), 1e-6)) for text in texts]
-        marks = np.clip(rows[:, EMBEDDED:] / self.sd, -CLIP, CLIP) * np.float32(MARK)
-        return np.hstack([*even, marks]).astype(np.float32)
-
-
-def online_features(near: Matrix) -> Floats:
-    """[n, ONLINE] from unit vectors [n, DIRECTIONS]: 1, and the main directions, about 1 in size."""
-    padded = np.zeros((len(near), ONLINE - 1))
-    padded[:, : near.shape[1]] = near[:, : ONLINE - 1] * 4.0
-    return np.column_stack([np.ones(len(near)), padded])
+def _check(key: str, values: Iterable[float]) -> None:
+    """ValueError where scores or costs can only be a mistake."""
+    known = [value for value in values if not math.isnan(value)]
+    if key == "score" and not all(0 <= value <= 1 for value in known):
+        raise ValueError("column 'score' leaves 0 … 1; divide it by its maximum")
+    if not all(0 <= value < math.inf for value in known):
+        raise ValueError(f"column {key!r} is negative or infinite somewhere; write NaN for what is unknown")

@@ -9,7 +9,7 @@ from bench.mutations import mutations
 from tests.architecture import PRODUCT, ROOT, files, modules, text
 
 LONGEST_FUNCTION, LONGEST_FILE = 60, 600
-LINES_OF_TESTS, LINES_OF_PRODUCT, FILES_OF_PRODUCT, NAMES_OF_TWO_CLASSES = 44_727, 61_900, 280, 90
+LINES_OF_TESTS, LINES_OF_PRODUCT, FILES_OF_PRODUCT, NAMES_OF_TWO_CLASSES = 44_678, 61_089, 278, 90
 """Of Python. They may only shrink: lower the number with every step."""
 
 SPEAKS = ("router/cli/", "router/terminal.py")
@@ -18,7 +18,7 @@ SILENT: set[str] = set()
 """Files with a `pass` for an error and no reason; the list may only shrink."""
 EXPECTED = (
     *("router/decide/simulate.py", "router/replay/", "router/worth.py"),
-    *("router/estimate/estimator.py", "router/estimate/outcome_model.py", "router/estimate/outcome_table.py"),
+    "router/estimate/estimator.py",
 )
 """Where costs are expected or simulated, and nobody pays them."""
 MONEY = re.compile(r"usd|nano|cost|price|amount|spent|held|hold|budget|charge", re.IGNORECASE)
