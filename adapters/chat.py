@@ -1,9 +1,12 @@
-"""A client's OpenAI chat request as typed values, for the wires that have to translate it."""
+"""A client's OpenAI chat request as typed values, and the adapter of the wires that have to translate it."""
 
-from collections.abc import Callable, Mapping, Set
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
+import yaml
 from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, failure
@@ -12,27 +15,16 @@ from router.types.attempt import Call, Reply, StreamDecoder, UpstreamRequest
 
 Json = dict[str, Any]
 
-WITHOUT_COUNTERPART = frozenset(
-    [
-        *("audio", "logit_bias", "modalities", "model", "moderation", "n", "prediction", "prompt_cache_key"),
-        *("prompt_cache_options", "prompt_cache_retention", "reasoning_effort", "store", "stream", "stream_options"),
-        "verbosity",
-    ]
-)
-"""OpenAI's fields (openai 3.52.0) that the adapters read from `Call`, or that only tune and are left out elsewhere.
-
-`functions`, `function_call` and `web_search_options` are not among them: an answer without them would be another
-answer, so they travel on and the provider refuses them.
-"""
+WIRES: Json = yaml.load(Path(__file__).with_name("wires.yaml").read_text("utf-8"), yaml.CSafeLoader)
 
 
-class Function(Struct, frozen=True):
+class _Function(Struct, frozen=True):
     name: str
     arguments: str = ""
 
 
-class ToolCall(Struct, frozen=True):
-    function: Function
+class _ToolCall(Struct, frozen=True):
+    function: _Function
     id: str = ""
     extra_content: Json | None = None
 
@@ -43,10 +35,10 @@ class ToolCall(Struct, frozen=True):
         return google.get("thought_signature") if isinstance(google, dict) else None
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class ChatMessage(Struct, frozen=True, kw_only=True):
     role: str
     content: str | list[Json] | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[_ToolCall] | None = None
     tool_call_id: str = ""
     thinking_blocks: list[Json] | None = None
     """Anthropic's signed thinking, as an earlier answer of ours gave it."""
@@ -58,6 +50,11 @@ class Message(Struct, frozen=True, kw_only=True):
             return [{"type": "text", "text": self.content}]
         return self.content or []
 
+    @property
+    def is_rule(self) -> bool:
+        """A system message: other wires have them apart from the turns."""
+        return self.role in ("system", "developer")
+
 
 class ToolChoice(Struct, frozen=True):
     """`mode` is auto, none or required; `names` restricts it to some tools, () means all of them."""
@@ -66,10 +63,10 @@ class ToolChoice(Struct, frozen=True):
     names: tuple[str, ...] = ()
 
 
-class Chat(Struct, frozen=True, kw_only=True):
+class ChatRequest(Struct, frozen=True, kw_only=True):
     """The fields that both wires translate; what is in none of them travels on untouched (`extras`)."""
 
-    messages: list[Message]
+    messages: list[ChatMessage]
     tools: list[Json] | None = None
     tool_choice: str | Json | None = None
     parallel_tool_calls: bool | None = None
@@ -113,6 +110,11 @@ class Chat(Struct, frozen=True, kw_only=True):
         return kind == "json_object" or (kind == "json_schema" and self.schema is None)
 
     @property
+    def forced(self) -> bool:
+        """A tool must be called."""
+        return self.choice is not None and self.choice.mode == "required"
+
+    @property
     def choice(self) -> ToolChoice | None:
         match self.tool_choice:
             case "auto" | "none" | "required" as mode:
@@ -128,11 +130,11 @@ class Chat(Struct, frozen=True, kw_only=True):
         return None
 
 
-_DECODER = msgspec.json.Decoder(Chat)
-_TRANSLATED = frozenset(Chat.__struct_fields__) | WITHOUT_COUNTERPART
+_DECODER = msgspec.json.Decoder(ChatRequest)
+_TRANSLATED = frozenset(ChatRequest.__struct_fields__).union(WIRES["chat"]["without_counterpart"])
 
 
-def parse(body: Mapping[str, Raw], refuses: Set[str] = frozenset()) -> Chat:
+def parse(body: Mapping[str, Raw], refuses: Set[str] = frozenset()) -> ChatRequest:
     """The request without the fields that the provider refuses; `ClientError` 400 names the place of a wrong type."""
     try:
         return _DECODER.decode(msgspec.json.encode({name: raw for name, raw in body.items() if name not in refuses}))
@@ -143,6 +145,18 @@ def parse(body: Mapping[str, Raw], refuses: Set[str] = frozenset()) -> Chat:
 def extras(body: Mapping[str, Raw], refuses: Set[str] = frozenset()) -> dict[str, Any]:
     """The client's fields that are not OpenAI's: the provider may know them."""
     return {name: raw for name, raw in body.items() if name not in _TRANSLATED and name not in refuses}
+
+
+def left_out(call: Call, lacks: Set[str]) -> tuple[str, ...]:
+    """Fields of the request that are among those that its target's wire lacks.
+
+    Raises `ClientError` 400 that names them where the target rejects such requests.
+    """
+    names = tuple(call.body.keys() & lacks)
+    if names and call.target.rejects:
+        fields = ", ".join(f"`{name}`" for name in sorted(names))
+        raise invalid(min(names), f"The target {call.target.id} does not take {fields}: leave out what it lacks.")
+    return names
 
 
 def native(own: Json, name: str, kind: Any = Json) -> Any:
@@ -187,25 +201,54 @@ def filled(fields: Json) -> Json:
 
 def _refusal(error: Exception, name: str = "") -> ClientError:
     """Without a word of the request's own: msgspec says types and places only."""
-    what, _, place = str(error).partition(" - at `$")
+    reason, _, place = str(error).partition(" - at `$")
     param = (name + place.rstrip("`")).lstrip(".")
-    return invalid(param or None, f"{what}.")
+    return invalid(param or None, f"{reason}.")
 
 
-class TranslatingAdapter:
+def schemas_of(rules: Mapping[str, Sequence[str]], key: str, value: Any, translate: Callable[[Any], Any]) -> Any:
+    """A keyword's value with the schemas inside it translated; `rules`: a wire's `schema` in wires.yaml."""
+    if key in rules["named"] and isinstance(value, dict):
+        return {name: translate(part) for name, part in value.items()}
+    if key in rules["lists"] and isinstance(value, list):
+        return [translate(part) for part in value]
+    return translate(value) if key in rules["single"] else value
+
+
+class TranslatedRequest(NamedTuple):
+    """What a wire makes of a chat request. `thinking`: the control that the body really carries."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: Json
+    thinking: str
+
+
+class TranslatingAdapter(ABC):
     """The adapter of a wire that is not OpenAI's. Chat only."""
 
-    def __init__(
-        self,
-        encode: Callable[[Call], UpstreamRequest],
-        decode: Callable[[Call, bytes], Reply],
-        stream: Callable[[Call], StreamDecoder],
-    ) -> None:
-        self._encode, self.decode, self.stream, self.failure = encode, decode, stream, failure
+    unsaid: frozenset[str]
+    """Fields of OpenAI's that the wire has no words for, and that are left out."""
+    failure = staticmethod(failure)
 
     def encode(self, call: Call) -> UpstreamRequest:
         """Raises `ClientError` 400 for a body that is no chat request."""
+        refuses = call.target.provider.quirks.refuses
         try:
-            return self._encode(call)
+            made = self._translate(call, parse(call.body, refuses), extras(call.body, refuses))
+            sent = msgspec.json.encode(made.body)
         except RecursionError:
             raise invalid(None, "The request is nested too deeply.") from None
+        headers = {"content-type": "application/json", **made.headers, **call.target.headers}
+        dropped = left_out(call, refuses | self.unsaid)
+        return UpstreamRequest("POST", made.path, tuple(headers.items()), sent, made.thinking, dropped=dropped)
+
+    @abstractmethod
+    def _translate(self, call: Call, chat: ChatRequest, own: Json) -> TranslatedRequest:
+        """`own`: the client's fields that are not OpenAI's."""
+
+    @abstractmethod
+    def decode(self, call: Call, body: bytes) -> Reply: ...
+
+    @abstractmethod
+    def stream(self, call: Call) -> StreamDecoder: ...

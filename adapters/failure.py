@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from pathlib import Path
@@ -51,15 +52,23 @@ _STATUS = {status: kind for kind, statuses in _TABLE.statuses.items() for status
 def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     """A non-2xx answer as a `Failure`; header names in lower case. Never raises, whatever the body is."""
     error = _error(body)
-    message = _message(error) or f"The provider answered with status {status} and no message."
+    # FastAPI servers answer `detail`: a sentence, or a list of field errors.
+    detail, param = error.get("detail"), error.get("param")
+    if isinstance(detail, list) and detail and isinstance(detail[0], dict):
+        place = detail[0].get("loc")
+        detail, param = detail[0].get("msg"), str(place[-1]) if isinstance(place, list) and place else None
+    param = param if isinstance(param, str) else None
+    text = error.get("message") or detail
+    message = text.strip() if isinstance(text, str) else ""
+    message = message or f"The provider answered with status {status} and no message."
     codes = _codes(error)
     # Google's quota of a day: status and message are those of a rate limit, only the id of the quota tells.
     if b"PerDay" in msgspec.json.encode([part.get("violations") for part in _details(error)]):
         codes.add("insufficient_quota")
-    kind = _kind(status, codes, message.lower(), _param(error))
+    kind = _kind(status, codes, message.lower(), param)
     limits = [pair for pair in headers.items() if pair[0].startswith(_LIMITS) and 0 < len(pair[1]) <= LONGEST_LIMIT]
-    kept = tuple(sorted(limits)[:MOST_LIMITS])
-    return Failure(kind, message[:MESSAGE_LIMIT], status, _retry_after(headers, error), _param(error), kept)
+    shown = tuple(sorted(limits)[:MOST_LIMITS])
+    return Failure(kind, message[:MESSAGE_LIMIT], status, _retry_after(headers, error), param, shown)
 
 
 def streamed(payload: bytes) -> Failure:
@@ -80,9 +89,9 @@ def is_text(data: bytes) -> bool:
         return False
 
 
-def malformed(what: str) -> Failure:
-    """The upstream broke its wire's promise; `what` is a sentence of ours."""
-    return Failure(ErrorKind.BAD_RESPONSE, what)
+def malformed(message: str) -> Failure:
+    """The upstream broke its wire's promise; `message` is a sentence of ours."""
+    return Failure(ErrorKind.BAD_RESPONSE, message)
 
 
 NO_JSON = malformed("The provider's answer is not the JSON that its API promises.")
@@ -90,19 +99,16 @@ NO_JSON = malformed("The provider's answer is not the JSON that its API promises
 
 def _kind(status: int, codes: set[str], message: str, param: str | None) -> ErrorKind:
     for sign in _TABLE.signs:
-        says = codes & sign.codes or param in sign.params or any(phrase in message for phrase in sign.phrases)
-        if says and (status in sign.at or not sign.at):
+        matches = codes & sign.codes or param in sign.params or any(phrase in message for phrase in sign.phrases)
+        if matches and (status in sign.at or not sign.at):
             return sign.kind
-    if status == 404 and _names_missing(message, param):
+    # What the request itself refers to does not exist; not the model, and not the address.
+    words = [(f"{noun} ", f"no such {noun}", f"previous {noun}") for noun in _TABLE.named]
+    named = any(message.startswith(beginnings) for beginnings in words) or param not in (None, "model")
+    if status == 404 and named and "model" not in message:
         return ErrorKind.BAD_REQUEST
     default = ErrorKind.MISDIRECTED if status < 400 else ErrorKind.BAD_REQUEST if status < 500 else None
     return _STATUS.get(status, default or ErrorKind.SERVER_ERROR)
-
-
-def _names_missing(message: str, param: str | None) -> bool:
-    """What the request itself refers to does not exist; not the model, and not the address."""
-    named = any(message.startswith((f"{kind} ", f"no such {kind}", f"previous {kind}")) for kind in _TABLE.named)
-    return "model" not in message and (named or (param is not None and param != "model"))
 
 
 def _error(body: bytes) -> dict[str, object]:
@@ -111,13 +117,13 @@ def _error(body: bytes) -> dict[str, object]:
     xAI's `error` is a sentence, and its code stands beside it.
     """
     try:
-        found = msgspec.json.decode(body)
+        answer = msgspec.json.decode(body)
     except UNREADABLE:
         return {}
-    if isinstance(found, list):
-        found = found[0] if found else {}
-    inner = found.get("error", found) if isinstance(found, dict) else {}
-    return inner if isinstance(inner, dict) else {**found, "message": inner}
+    if isinstance(answer, list):
+        answer = answer[0] if answer else {}
+    inner = answer.get("error", answer) if isinstance(answer, dict) else {}
+    return inner if isinstance(inner, dict) else {**answer, "message": inner}
 
 
 def _codes(error: dict[str, object]) -> set[str]:
@@ -132,29 +138,15 @@ def _details(error: dict[str, object]) -> list[dict[str, object]]:
     return [part for part in details if isinstance(part, dict)] if isinstance(details, list) else []
 
 
-def _message(error: dict[str, object]) -> str:
-    """FastAPI servers answer `detail`: a sentence, or a list of field errors."""
-    detail = error.get("detail")
-    if isinstance(detail, list) and detail and isinstance(detail[0], dict):
-        detail = detail[0].get("msg")
-    found = error.get("message") or detail
-    return found.strip() if isinstance(found, str) else ""
-
-
-def _param(error: dict[str, object]) -> str | None:
-    detail = error.get("detail")
-    if isinstance(detail, list) and detail and isinstance(detail[0], dict):
-        place = detail[0].get("loc")
-        return str(place[-1]) if isinstance(place, list) and place else None
-    param = error.get("param")
-    return param if isinstance(param, str) else None
-
-
 def _retry_after(headers: Mapping[str, str], error: dict[str, object]) -> float | None:
     """Seconds to wait: `retry-after-ms`, `Retry-After` as seconds or date, or Google's RetryInfo."""
-    milliseconds = _seconds(headers.get("retry-after-ms", ""))
     stated = headers.get("retry-after", "")
-    waits = (milliseconds and milliseconds / 1000, _seconds(stated), _until(stated), _retry_info(error))
+    milliseconds = _seconds(headers.get("retry-after-ms", ""))
+    waits = [None if milliseconds is None else milliseconds / 1000, _seconds(stated)]
+    with suppress(ValueError, OverflowError):
+        waits.append(max(parsedate_to_datetime(stated).timestamp() - time.time(), 0.0))
+    delays = (part.get("retryDelay") for part in _details(error))
+    waits += [_seconds(delay.removesuffix("s")) for delay in delays if isinstance(delay, str)][:1]
     return next((min(wait, LONGEST_WAIT_S) for wait in waits if wait is not None), None)
 
 
@@ -164,15 +156,3 @@ def _seconds(text: str) -> float | None:
     except ValueError:
         return None
     return max(seconds, 0.0) if isfinite(seconds) else None
-
-
-def _until(date: str) -> float | None:
-    try:
-        return max(parsedate_to_datetime(date).timestamp() - time.time(), 0.0)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _retry_info(error: dict[str, object]) -> float | None:
-    delays = [part.get("retryDelay") for part in _details(error)]
-    return next((_seconds(delay.removesuffix("s")) for delay in delays if isinstance(delay, str)), None)

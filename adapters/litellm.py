@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from adapters.chat import WIRES, Json
 from adapters.failure import UNREADABLE, failure, malformed
-from adapters.openai_compatible import OpenAICompatible
-from adapters.sse import DONE, frame
+from adapters.openai import OpenAICompatible
+from adapters.stream import DONE, frame
 from router.errors import UpstreamFailure, invalid
 from router.types.attempt import Call, ErrorKind, Failure, UpstreamRequest
 from router.types.request import Endpoint
@@ -27,12 +28,12 @@ DEPTH = 16
 """Pieces that a thread may be ahead of its reader."""
 
 
-class Head(Struct, frozen=True):
+class ResponseHead(Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
 
 
-Piece = Head | bytes | UpstreamFailure | None
+Piece = ResponseHead | bytes | UpstreamFailure | None
 """What a thread writes, in this order: a head, bytes, None at the end; a failure ends it at any place."""
 
 
@@ -40,7 +41,7 @@ class Stopped(Exception):
     """Nobody reads any more."""
 
 
-class Answer:
+class ThreadedResponse:
     """An `UpstreamResponse`; `write` belongs to the thread, everything else to the event loop that made it."""
 
     arrived_ms = None
@@ -68,10 +69,10 @@ class Answer:
         except RuntimeError:  # the loop is closed
             raise Stopped from None
 
-    async def opened(self) -> "Answer":
+    async def opened(self) -> "ThreadedResponse":
         """Waits for the head, at most `timeouts.first`."""
         head = await self._next(self._timeouts.first)
-        if isinstance(head, Head):
+        if isinstance(head, ResponseHead):
             self.status, self.headers = head.status, head.headers
         return self
 
@@ -105,30 +106,10 @@ class Answer:
 # themselves and fetch addresses in messages. So fields are listed, and anything that would make it talk to another
 # place is refused.
 
-_SHARED = frozenset(
-    [
-        *("frequency_penalty", "logit_bias", "logprobs", "max_tokens", "model", "n", "presence_penalty"),
-        *("reasoning_effort", "seed", "stop", "stream", "stream_options", "temperature", "top_p", "user"),
-    ]
-)
-_CHAT = frozenset(
-    [
-        *("audio", "function_call", "functions", "max_completion_tokens", "messages", "modalities"),
-        *("parallel_tool_calls", "prediction", "prompt_cache_key", "response_format", "safety_identifier"),
-        *("service_tier", "store", "thinking", "tool_choice", "tools", "top_logprobs", "verbosity"),
-    ]
-)
-FIELDS: dict[Endpoint, frozenset[str]] = {
-    Endpoint.CHAT: _SHARED | _CHAT,
-    Endpoint.COMPLETIONS: _SHARED | {"best_of", "echo", "prompt", "suffix"},
-    Endpoint.EMBEDDINGS: frozenset(["dimensions", "encoding_format", "input", "model", "user"]),
-}
-"""OpenAI's fields (openai 2.54.0) that LiteLLM 1.106.2 hands on, and Anthropic's `thinking`."""
-
+FIELDS = {Endpoint(name): frozenset(fields) for name, fields in WIRES["litellm"]["fields"].items()}
 GATEWAY_FIELDS = frozenset(["metadata"])
 """Read by the gateway itself; LiteLLM would give them to its callbacks only."""
 
-_ADDRESSES = frozenset(["url", "image_url", "video_url", "audio_url", "file_id", "file_data"])
 _OBJECTS = msgspec.json.Decoder(list[dict[str, object]])
 
 
@@ -160,7 +141,7 @@ def _addresses(value: object) -> Iterator[str]:
             yield from _addresses(item)
     elif isinstance(value, dict):
         for name, inner in value.items():
-            if name in _ADDRESSES and isinstance(inner, str):
+            if name in WIRES["litellm"]["addresses"] and isinstance(inner, str):
                 yield inner
             else:
                 yield from _addresses(inner)
@@ -170,18 +151,7 @@ def _addresses(value: object) -> Iterator[str]:
 #
 # LiteLLM's objects are read by their attributes, so that this file needs none of it.
 
-_NETWORK = {
-    "ConnectError": ErrorKind.CONNECT,
-    "ConnectTimeout": ErrorKind.CONNECT,
-    "ReadTimeout": ErrorKind.TIMEOUT,
-    "WriteTimeout": ErrorKind.TIMEOUT,
-    "PoolTimeout": ErrorKind.TIMEOUT,
-    "Timeout": ErrorKind.TIMEOUT,
-    "ReadError": ErrorKind.CUT,
-    "WriteError": ErrorKind.CUT,
-    "RemoteProtocolError": ErrorKind.CUT,
-}
-"""Names of httpx's exceptions, and LiteLLM's own `Timeout`."""
+_NETWORK = {name: ErrorKind(kind) for name, kind in WIRES["litellm"]["network"].items()}
 _SENTENCES = {
     ErrorKind.CONNECT: "LiteLLM could not connect to the provider.",
     ErrorKind.TIMEOUT: "The provider did not answer LiteLLM in time.",
@@ -189,10 +159,9 @@ _SENTENCES = {
 }
 _UNSUPPORTED = re.compile(r"(?:parameters: \[|Setting )['`{]*(\w+)")
 _LITELLM_ERRORS = ("litellm", "openai", "httpx")
-Json = dict[str, Any]
 
 
-class Refusal(Struct, frozen=True):
+class _Refusal(Struct, frozen=True):
     """An HTTP answer other than 2xx: the provider's own where it is known, else LiteLLM's in OpenAI's form."""
 
     status: int
@@ -220,7 +189,12 @@ def events(stream: Any) -> Iterator[bytes]:
     for chunk in stream:
         data: Json = chunk.model_dump(exclude_none=True, warnings=False)
         data.pop("usage", None)
-        if any(_says(choice) for choice in data.get("choices", ())):
+        choices = data.get("choices", ())
+        for choice in choices:
+            choice.setdefault("finish_reason", None)
+            if "delta" not in choice:
+                choice.setdefault("text", "")
+        if any(choice.get("delta") or choice.get("text") or choice["finish_reason"] for choice in choices):
             yield frame(msgspec.json.encode(data))
     # As the provider sent them; streamed completions hide their chunks.
     usages = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
@@ -240,9 +214,16 @@ def close(stream: Any) -> None:
         end()
 
 
-def explain(error: BaseException) -> Refusal | Failure:
-    """What LiteLLM raised: an answer of the provider's, a failure on the way, or a refusal of LiteLLM's own."""
-    causes = list(_causes(error))
+def explain(error: BaseException) -> _Refusal | Failure:
+    """What LiteLLM raised: an answer of the provider's, a failure on the way, or a refusal of LiteLLM's own.
+
+    From LiteLLM's exception down to what happened first.
+    """
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = getattr(cause, "original_exception", None) or cause.__cause__ or cause.__context__
     kind = next((_NETWORK[name] for name in (type(cause).__name__ for cause in causes) if name in _NETWORK), None)
     if kind:
         return Failure(kind, _SENTENCES[kind])
@@ -254,58 +235,36 @@ def explain(error: BaseException) -> Refusal | Failure:
     return _own(causes)
 
 
-def _says(choice: Json) -> bool:
-    """Completes a choice of a chunk in place; whether anything is left of it."""
-    choice.setdefault("finish_reason", None)
-    if "delta" not in choice:
-        choice.setdefault("text", "")
-    return bool(choice.get("delta") or choice.get("text") or choice["finish_reason"])
-
-
 def _counts(usage: Json | None) -> bool:
     return bool(usage and usage.get("total_tokens"))
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """From LiteLLM's exception down to what happened first."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = getattr(error, "original_exception", None) or error.__cause__ or error.__context__
-
-
-def _answered(cause: BaseException) -> Refusal | None:
+def _answered(cause: BaseException) -> _Refusal | None:
     """The provider's own answer, where httpx's exception holds it, or the error that openai's client read."""
     response: Any = getattr(cause, "response", None)
     body = getattr(cause, "body", None)
     if type(cause).__name__ == "HTTPStatusError" and getattr(response, "is_stream_consumed", False):
-        return Refusal(response.status_code, dict(response.headers), response.content)
+        return _Refusal(response.status_code, dict(response.headers), response.content)
     if isinstance(body, dict) and type(cause).__module__ == "openai":
-        return Refusal(500, {}, msgspec.json.encode({"error": body}))
+        return _Refusal(500, {}, msgspec.json.encode({"error": body}))
     return None
 
 
-def _own(causes: list[BaseException]) -> Refusal:
+def _own(causes: list[BaseException]) -> _Refusal:
     """The deepest cause with a status speaks; its words end before any traceback."""
     deepest = next((cause for cause in reversed(causes) if isinstance(getattr(cause, "status_code", None), int)), None)
     status = getattr(deepest, "status_code", 500)
     message = str(getattr(deepest, "message", "LiteLLM failed.")).partition("\nTraceback")[0]
+    kind = "api_error" if status >= 500 else "invalid_request_error"
+    content: dict[str, str | None] = {"message": message, "type": kind}
     if type(deepest).__name__ == "UnsupportedParamsError":
-        return _unsupported(message)
-    said = {"message": message, "type": "api_error" if status >= 500 else "invalid_request_error"}
-    return Refusal(status, {}, msgspec.json.encode({"error": said}))
-
-
-def _unsupported(message: str) -> Refusal:
-    """A field that this provider does not take. LiteLLM's advice to drop it silently is not passed on."""
-    found = _UNSUPPORTED.search(message)
-    param = found[1] if found else None
-    remedy = (
-        f"This provider does not take `{param}`: leave it out, or list it under `refuses` of the provider's quirks."
-    )
-    code = {"type": "invalid_request_error", "code": "unsupported_parameter"}
-    return Refusal(400, {}, msgspec.json.encode({"error": {"message": remedy, "param": param, **code}}))
+        # A field that this provider does not take. LiteLLM's advice to drop it silently is not passed on.
+        field = _UNSUPPORTED.search(message)
+        status, param = 400, field[1] if field else None
+        remedy = "leave it out, or list it under `refuses` of the provider's quirks."
+        content = {"message": f"This provider does not take `{param}`: {remedy}", "type": "invalid_request_error"}
+        content |= {"param": param, "code": "unsupported_parameter"}
+    return _Refusal(status, {}, msgspec.json.encode({"error": content}))
 
 
 # Every provider that has no wire of its own, through LiteLLM, called in threads of this process.
@@ -322,8 +281,8 @@ _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 _CALLBACKS = ("callbacks", "input_callback", "success_callback", "failure_callback", "service_callback")
 _OWN_HEADERS = frozenset(["authorization", "content-type", "x-request-id"])
 """Not passed on: LiteLLM writes the first two, and a signed request (AWS) takes no strangers."""
-_JSON_HEAD = Head(200, {"content-type": "application/json"})
-_STREAM_HEAD = Head(200, {"content-type": "text/event-stream"})
+_JSON_HEAD = ResponseHead(200, {"content-type": "application/json"})
+_STREAM_HEAD = ResponseHead(200, {"content-type": "text/event-stream"})
 
 
 class LitellmAdapter(OpenAICompatible):
@@ -347,8 +306,8 @@ class LitellmTransport:
     def __init__(self, workers: int = WORKERS) -> None:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="litellm")
 
-    async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> Answer:
-        answer = Answer(timeouts)
+    async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> ThreadedResponse:
+        answer = ThreadedResponse(timeouts)
         self._threads.submit(_work, answer, _FUNCTIONS[request.path], _arguments(base_url, request, timeouts))
         try:
             return await answer.opened()
@@ -378,14 +337,14 @@ def _arguments(base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> d
     return arguments
 
 
-def _work(answer: Answer, function: str, arguments: dict[str, Any]) -> None:
+def _work(response: ThreadedResponse, function: str, arguments: dict[str, Any]) -> None:
     """One call, in a thread."""
-    if answer.stopped:
+    if response.stopped:
         return
     pieces = _pieces(function, arguments)
     try:
         for piece in pieces:
-            answer.write(piece)
+            response.write(piece)
     except Stopped:
         pieces.close()
 
@@ -398,8 +357,17 @@ def _pieces(function: str, arguments: dict[str, Any]) -> Generator[Piece]:
             yield piece
             begun = True
         yield None
+    except ImportError as error:
+        message = f"LiteLLM can't be imported ({error.name} is missing): {REMEDY}"
+        yield UpstreamFailure(Failure(ErrorKind.MODEL_MISSING, message))
     except Exception as error:
-        yield from _failed(error, begun)
+        reason = explain(error)
+        if isinstance(reason, Failure):
+            yield UpstreamFailure(reason)
+        elif begun:
+            yield UpstreamFailure(failure(reason.status, reason.headers, reason.body))
+        else:
+            yield from (ResponseHead(reason.status, reason.headers), reason.body, None)
 
 
 def _litellm_answered(function: str, arguments: dict[str, Any]) -> Generator[Piece]:
@@ -409,26 +377,12 @@ def _litellm_answered(function: str, arguments: dict[str, Any]) -> Generator[Pie
         yield from (_JSON_HEAD, whole(result))
         return
     try:
-        found = events(result)
-        first = next(found)
+        pieces = events(result)
+        first = next(pieces)
         yield from (_STREAM_HEAD, first)
-        yield from found
+        yield from pieces
     finally:
         close(result)
-
-
-def _failed(error: Exception, begun: bool) -> Iterator[Piece]:
-    told = (
-        Failure(ErrorKind.MODEL_MISSING, f"LiteLLM can't be imported ({error.name} is missing): {REMEDY}")
-        if isinstance(error, ImportError)
-        else explain(error)
-    )
-    if isinstance(told, Failure):
-        yield UpstreamFailure(told)
-    elif begun:
-        yield UpstreamFailure(failure(told.status, told.headers, told.body))
-    else:
-        yield from (Head(told.status, told.headers), told.body, None)
 
 
 @cache

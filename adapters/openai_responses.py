@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from adapters.failure import NO_JSON, UNREADABLE, is_text, streamed
-from adapters.openai_stream import NULL, Part
-from adapters.sse import EventStream, frame
+from adapters.openai_stream import NULL, ContentPart
+from adapters.stream import EventStream, frame
 from adapters.usage import canonical, read
 from router.errors import UpstreamFailure
 from router.types.attempt import Call, Reply, Usage
@@ -15,7 +15,7 @@ from router.types.attempt import Call, Reply, Usage
 
 class _Item(Struct):
     type: str = ""
-    content: list[Part] | str | None = None
+    content: list[ContentPart] | str | None = None
     arguments: object = None
     input: object = None
 
@@ -66,7 +66,7 @@ class _Response(Struct):
     @property
     def chars(self) -> int:
         texts = [text for item in self.output or () for text in (item.content, item.arguments, item.input)]
-        parts = [part.text for text in texts if isinstance(text, list) for part in text if isinstance(part, Part)]
+        parts = [part.text for item in self.output or () if isinstance(item.content, list) for part in item.content]
         return sum(len(text) for text in (*texts, *parts) if isinstance(text, str))
 
     @property
@@ -79,7 +79,7 @@ class _Event(Struct):
     type: str = ""
     delta: object = None
     text: object = None
-    """All of what its deltas said."""
+    """All that its deltas hold."""
     response: Raw = NULL
 
 
@@ -124,14 +124,14 @@ def _usage(fields: dict[str, Raw], response: _Response) -> Usage | None:
     return structs.replace(usage, units=calls) if calls else usage
 
 
-class ResponsesStream(EventStream):
+class ResponsesDecoder(EventStream):
     """Events pass as they are, but for the model's name; the last one waits in `final` for its usage."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
         self._model = Raw(msgspec.json.encode(call.model))
-        self._said = 0
-        """Characters of texts that were said whole."""
+        self._whole = 0
+        """Characters of texts that came whole."""
         self._last: tuple[bytes, dict[str, Raw], dict[str, Raw]] | None = None
 
     def final(self, usage: bytes) -> bytes:
@@ -159,8 +159,8 @@ class ResponsesStream(EventStream):
             self.output_chars += len(event.delta)
             self.has_answer = self.has_answer or ("reasoning" not in kind and not event.delta.isspace())
         if isinstance(event.text, str):
-            self._said += len(event.text)
-            self.output_chars = max(self.output_chars, self._said)
+            self._whole += len(event.text)
+            self.output_chars = max(self.output_chars, self._whole)
         if event.response is NULL:
             if kind in _LAST:
                 raise UpstreamFailure(NO_JSON)

@@ -1,21 +1,19 @@
-"""Answers on OpenAI's chat and completions wire, whole and streamed."""
+"""Answers on OpenAI's chat and completions wire: what has to be understood of them, and their streams."""
 
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import Raw, Struct
 
 from adapters.failure import NO_JSON, UNREADABLE, is_text, malformed, streamed
-from adapters.sse import DONE, EventStream, frame, joined
-from adapters.usage import Report, canonical, every_choice, merge, read, told_apart
+from adapters.stream import DONE, EventStream, frame, joined
+from adapters.usage import UsageReport, canonical, every_choice, merge, read, with_thoughts
 from router.errors import UpstreamFailure
 from router.types.attempt import Call, Usage
 from router.types.clock import new_id
 from router.types.request import Endpoint
 from router.types.target import Contract
-
-# What has to be understood of an answer on OpenAI's chat and completions wire, whole or as a chunk.
 
 ID_PREFIXES = {Endpoint.CHAT: "chatcmpl-", Endpoint.COMPLETIONS: "cmpl-"}
 NULL = Raw(b"null")
@@ -24,7 +22,7 @@ BLANK = (b"null", b'""', b"{}", b"false")
 """What stands where there is nothing."""
 
 
-class Part(Struct):
+class ContentPart(Struct):
     """Mistral's reasoning models answer with a list of parts."""
 
     type: str = ""
@@ -33,7 +31,7 @@ class Part(Struct):
     """Parts of text."""
 
     @property
-    def said(self) -> str:
+    def visible(self) -> str:
         return self.text if self.type == "text" and isinstance(self.text, str) else ""
 
     @property
@@ -43,7 +41,7 @@ class Part(Struct):
         return "".join(text for text in texts if isinstance(text, str))
 
 
-class Function(Struct):
+class _Function(Struct):
     name: str | None = None
     arguments: str | None = None
 
@@ -52,30 +50,30 @@ class Function(Struct):
 # target can still be asked.
 
 
-class ToolCall(Struct):
-    function: Function | None = None
+class _ToolCall(Struct):
+    function: _Function | None = None
     id: str | None = None
     index: int | None = None
     extra_content: dict[str, object] | None = None
 
 
-class Said(Struct):
+class _Message(Struct):
     """A message or a delta."""
 
-    content: str | list[Part] | None = None
+    content: str | list[ContentPart] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     thinking_blocks: list[dict[str, object]] | None = None
     reasoning_details: list[dict[str, object]] | None = None
-    tool_calls: list[ToolCall] | None = None
-    function_call: Function | None = None
+    tool_calls: list[_ToolCall] | None = None
+    function_call: _Function | None = None
     audio: object = None
 
     @property
     def text(self) -> str:
         if isinstance(self.content, list):
-            return "".join(part.said for part in self.content)
+            return "".join(part.visible for part in self.content)
         return self.content or ""
 
     @property
@@ -105,7 +103,7 @@ class Said(Struct):
         return shown + written
 
 
-_SILENCE = Said()
+_SILENCE = _Message()
 
 
 class _Alternative(Struct):
@@ -125,10 +123,10 @@ class _Logprobs(Struct):
     refusal: list[_Token] | None = None
 
 
-class Choice(Struct):
+class ChatChoice(Struct):
     index: int = 0
-    message: Said | None = None
-    delta: Said | None = None
+    message: _Message | None = None
+    delta: _Message | None = None
     text: str | None = None
     """Completions."""
     finish_reason: str | None = None
@@ -137,57 +135,52 @@ class Choice(Struct):
     """Moonshot streams it here."""
 
     @property
-    def said(self) -> Said:
+    def message_or_delta(self) -> _Message:
         return self.delta or self.message or _SILENCE
 
     @property
     def answers(self) -> bool:
-        said = self.delta or self.message
-        return (said is not None and said.answers) or bool(self.text and not self.text.isspace())
+        message = self.delta or self.message
+        return (message is not None and message.answers) or bool(self.text and not self.text.isspace())
 
     @property
     def chars(self) -> int:
-        said = self.delta or self.message
-        return (0 if said is None else said.chars) + len(self.text or "")
-
-    @property
-    def thought(self) -> int:
-        """Characters in fields that are for thoughts."""
-        return len(self.said.thoughts)
+        message = self.delta or self.message
+        return (0 if message is None else message.chars) + len(self.text or "")
 
 
-class Groq(Struct):
+class _Groq(Struct):
     usage: Raw = NULL
 
 
-class Answer(Struct):
-    choices: list[Choice] | None = None
+class ChatAnswer(Struct):
+    choices: list[ChatChoice] | None = None
     model: str | None = None
     usage: Raw = NULL
-    x_groq: Groq | None = None
+    x_groq: _Groq | None = None
     service_tier: str | None = None
     error: Raw = NULL
     object: str | None = None
     """Mistral names an error here and has no `error`."""
 
     @property
-    def report(self) -> Report | None:
+    def report(self) -> UsageReport | None:
         """Usage, wherever the provider puts it."""
-        found = None if self.usage is NULL else read(self.usage, self.service_tier)
+        report = None if self.usage is NULL else read(self.usage, self.service_tier)
         if self.x_groq is not None:
-            found = merge(found, read(self.x_groq.usage, self.service_tier))
+            report = merge(report, read(self.x_groq.usage, self.service_tier))
         for choice in self.choices or ():
             if choice.usage is not NULL:
-                found = merge(found, read(choice.usage, self.service_tier))
-        return found
+                report = merge(report, read(choice.usage, self.service_tier))
+        return report
 
 
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
-_ANSWER = msgspec.json.Decoder(Answer)
-CHOICES = msgspec.json.Decoder(list[dict[str, Raw]])
+_ANSWER = msgspec.json.Decoder(ChatAnswer)
+ROWS = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
-def parse(payload: bytes) -> tuple[dict[str, Raw], Answer]:
+def parse(payload: bytes) -> tuple[dict[str, Raw], ChatAnswer]:
     """All fields as bytes, and what must be understood. An error inside a 2xx answer raises `UpstreamFailure` too."""
     try:
         fields, answer = _FIELDS.decode(payload), _ANSWER.decode(payload)
@@ -200,79 +193,54 @@ def parse(payload: bytes) -> tuple[dict[str, Raw], Answer]:
     return fields, answer
 
 
-def without_usage(fields: dict[str, Raw], answer: Answer) -> None:
+def without_usage(fields: dict[str, Raw], answer: ChatAnswer) -> None:
     """Takes every usage object out of `fields`."""
     fields.pop("usage", None)
     if answer.x_groq is not None and answer.x_groq.usage is not NULL:
         fields.pop("x_groq")
     for choice in answer.choices or ():
         if choice.usage is not NULL:
-            choices = CHOICES.decode(fields["choices"])
+            choices = ROWS.decode(fields["choices"])
             for members in choices:
                 members.pop("usage", None)
             fields["choices"] = Raw(msgspec.json.encode(choices))
             return
 
 
-# Content parts of Mistral's reasoning models: in answers they become the text and the thoughts that clients expect.
-#
-# Thoughts can't travel back: Mistral refuses a message with `reasoning_content`, as its row in the catalog says.
-
-_INSIDE = "messages."
-_PARTS = msgspec.json.Decoder(list[Part])
+_PARTS = msgspec.json.Decoder(list[ContentPart])
 
 
-def plain(fields: dict[str, Raw], answer: Answer) -> None:
-    """Every message and delta of `fields` with its parts as `content` and `reasoning_content`."""
+def plain(fields: dict[str, Raw], answer: ChatAnswer) -> None:
+    """Content parts of Mistral's reasoning models become the text and the thoughts that clients expect.
+
+    Thoughts can't travel back: Mistral refuses a message with `reasoning_content`, as its row in the catalog says.
+    """
     for choice in answer.choices or ():
-        said = choice.delta or choice.message
-        if said is not None and isinstance(said.content, list):
+        message = choice.delta or choice.message
+        if message is not None and isinstance(message.content, list):
             break
     else:
         return
-    choices = CHOICES.decode(fields["choices"])
+    choices = ROWS.decode(fields["choices"])
     for members in choices:
         for name in ("message", "delta"):
             if bytes(members.get(name, NULL)) not in BLANK:
-                members[name] = _told(members[name])
+                members[name] = _without_parts(members[name])
     fields["choices"] = to_raw(choices)
 
 
-def without_members(body: dict[str, Raw], refuses: Set[str]) -> dict[str, Raw]:
-    """The request without what a provider refuses inside messages and tools: `messages.NAME` of `refuses`."""
-    changed: dict[str, Raw] = {}
-    for name in refuses:
-        if not name.startswith(_INSIDE):
-            continue
-        member = name[len(_INSIDE) :]
-        for field in ("messages", "tools"):
-            raw = changed.get(field) or body.get(field, NULL)
-            if member.encode() in bytes(raw):
-                changed[field] = to_raw([_without(row, member) for row in CHOICES.decode(raw)])
-    return body | changed if changed else body
-
-
-def _without(row: dict[str, Raw], member: str) -> dict[str, Raw]:
-    """A message without a member of it and of its parts; or a tool."""
-    left = {name: raw for name, raw in row.items() if name != member}
-    content = left.get("content", NULL)
-    if bytes(content)[:1] == b"[":
-        left["content"] = to_raw([_without(part, member) for part in CHOICES.decode(content)])
-    return left
-
-
-def _told(said: Raw) -> Raw:
-    """One message; parts of another kind (references) stay as they are, for clients that know them."""
-    members = _FIELDS.decode(said)
+def _without_parts(message: Raw) -> Raw:
+    """Parts of another kind (references) stay as they are, for clients that know them."""
+    members = _FIELDS.decode(message)
     content = members.get("content", NULL)
     if bytes(content)[:1] != b"[":
-        return said
+        return message
     parts = _PARTS.decode(content)
     if not {part.type for part in parts} <= {"text", "thinking"}:
-        return said
-    text, thought = ("".join(getattr(part, name) for part in parts) for name in ("said", "thought"))
-    told: dict[str, object] = {**members, "content": text or None}
-    return to_raw(told | {"reasoning_content": thought} if thought else told)
+        return message
+    text, thought = ("".join(getattr(part, name) for part in parts) for name in ("visible", "thought"))
+    shown: dict[str, object] = {**members, "content": text or None}
+    return to_raw(shown | {"reasoning_content": thought} if thought else shown)
 
 
 def to_raw(value: object) -> Raw:
@@ -294,23 +262,17 @@ def marked(call: Call) -> bool:
     return target.local and not parsed and target.model.thinking.contract is not Contract.NONE
 
 
-def counted(call: Call, usage: Usage | None, choices: Iterable[Choice]) -> Usage | None:
+def estimate_thoughts(call: Call, usage: Usage, choices: Iterable[ChatChoice]) -> Usage:
     """`usage` of a whole answer with its thoughts told apart."""
-    if usage is None or not call.target.provider.local:
-        return usage
-    between = marked(call)
-    thoughts = said = 0
+    between, thoughts, written = marked(call), 0, 0
     for choice in choices:
-        said += choice.chars
-        thoughts += choice.thought + (_between_marks(choice.said.text or choice.text or "") if between else 0)
-    return told_apart(usage, thoughts, said)
-
-
-def _between_marks(text: str) -> int:
-    closed = text.rfind(CLOSE)
-    if closed >= 0:
-        return closed + len(CLOSE)
-    return len(text) if opens(text) else 0
+        written += choice.chars
+        thoughts += len(choice.message_or_delta.thoughts)
+        if between:
+            text = choice.message_or_delta.text or choice.text or ""
+            closed = text.rfind(CLOSE)
+            thoughts += closed + len(CLOSE) if closed >= 0 else len(text) if opens(text) else 0
+    return with_thoughts(usage, thoughts, written)
 
 
 def opens(text: str) -> bool:
@@ -327,7 +289,7 @@ def opens(text: str) -> bool:
 _PADDINGS = (b'"obfuscation":"', b'"p":"')
 """Random strings by which OpenAI and Mistral hide the text's length; they come after the text."""
 
-_THOUGHTS = (b"reasoning", b"reasoning_content")
+_THOUGHTS = ("reasoning", "reasoning_content")
 
 
 class Template:
@@ -362,53 +324,41 @@ class Template:
         return text, self._sent_before + text + self._sent_after + event[padding:]
 
 
-def learn(received: bytes, sent: bytes, answer: Answer) -> Template | None:
+def learn(received: bytes, sent: bytes, answer: ChatAnswer) -> Template | None:
     """A template from one event in both forms, if it carries plain text of one choice and nothing else."""
-    found = _text(answer)
-    if found is None:
-        return None
-    key, text = found
-    before, after = _cut(received, key, text), _cut(sent, key, text)
-    if not before or not after or before[2] != after[2]:
-        return None
-    return Template(before, after, key in _THOUGHTS)
-
-
-def _text(answer: Answer) -> tuple[bytes, bytes] | None:
-    """Key and bytes of the one text, if it is there, alone, and needs no escapes."""
     if not answer.choices or len(answer.choices) > 1:
         return None
     choice = answer.choices[0]
-    said = choice.said
-    if said.function_call or said.refusal or said.audio:
+    message = choice.message_or_delta
+    if message.function_call or message.refusal or message.audio:
         return None
-    found: list[tuple[str, object]] = [("text", choice.text), ("content", said.content), ("reasoning", said.reasoning)]
-    found.append(("reasoning_content", said.reasoning_content))
-    found += [("arguments", call.function.arguments) for call in said.tool_calls or () if call.function]
-    match [(key, text) for key, text in found if text]:
+    texts: list[tuple[str, object]] = [("text", choice.text), ("content", message.content)]
+    texts += [("reasoning", message.reasoning), ("reasoning_content", message.reasoning_content)]
+    texts += [("arguments", call.function.arguments) for call in message.tool_calls or () if call.function]
+    match [(key, text) for key, text in texts if text]:
         case [(key, str(text))] if '"' not in text and "\\" not in text:
-            return key.encode(), text.encode()
+            before, after = _cut(received, key.encode(), text.encode()), _cut(sent, key.encode(), text.encode())
+            if before and after and before[2] == after[2]:
+                return Template(before, after, key in _THOUGHTS)
     return None
 
 
 def _cut(event: bytes, key: bytes, text: bytes) -> tuple[bytes, bytes, bytes] | None:
-    """The event around its text; None if the text stands there escaped, or in two places."""
+    """The event around its text: what precedes it, what follows up to a padding's value, and what follows that value.
+
+    None if the text stands there escaped, or in two places.
+    """
     for colon in (b'":"', b'": "'):
         opening = b'"' + key + colon
         parts = event.split(opening + text + b'"')
         if len(parts) == 2:
-            after, tail = _padded(b'"' + parts[1])
-            return parts[0] + opening, after, tail
-    return None
-
-
-def _padded(after: bytes) -> tuple[bytes, bytes]:
-    """What follows the text, up to a padding's value, and what follows that value; no padding: (all, b"")."""
-    for padding in _PADDINGS:
-        if padding in after:
+            before, after = parts[0] + opening, b'"' + parts[1]
+            padding = next((padding for padding in _PADDINGS if padding in after), None)
+            if padding is None:
+                return before, after, b""
             head, _, rest = after.partition(padding)
-            return head + padding, rest[rest.index(b'"') :]
-    return after, b""
+            return before, head + padding, rest[rest.index(b'"') :]
+    return None
 
 
 # The stream of chat and completions: a hot path for plain text events, and a careful one for all others.
@@ -419,7 +369,7 @@ _CLOSE = CLOSE.encode()
 _TEXT = msgspec.json.Decoder(str)
 
 
-class ChatStream(EventStream):
+class ChatDecoder(EventStream):
     """Decodes OpenAI's chunks. An event that differs from an earlier one in its text only is stamped by `Template`,
     without being parsed; `output_chars` then counts the text's JSON bytes, so escapes and non-ASCII letters weigh more.
     """
@@ -427,12 +377,12 @@ class ChatStream(EventStream):
     def __init__(self, call: Call) -> None:
         super().__init__(call)
         self._template: Template | None = None
-        self._report: Report | None = None
+        self._report: UsageReport | None = None
         self._ended = set[int]()
         """Choices that gave their reason."""
         self._marked = marked(call)
         self._thinks = False
-        self._thought = self._said = 0
+        self._thought = self._written = 0
         """Characters, of targets that may not tell the tokens of both apart."""
         self._chosen = set[int]()
         self._done = False
@@ -474,12 +424,13 @@ class ChatStream(EventStream):
         if hit is None or not is_text(event):
             return None
         text, stamped = hit
-        characters = _characters(text)
-        if characters is None:
+        try:
+            characters = len(_TEXT.decode(b'"%b"' % text))
+        except UNREADABLE:  # no inside of a JSON string, or half an emoji
             return None
         self.output_chars += len(text)
         if self._call.target.local:
-            self._said += characters
+            self._written += characters
             if self._template.thinks:
                 self._thought += characters
             elif self._marked and _CLOSE in text:
@@ -508,27 +459,27 @@ class ChatStream(EventStream):
             return b""
         return self._emit(payload, fields, answer, report)
 
-    def _count(self, report: Report) -> None:
+    def _count(self, report: UsageReport) -> None:
         """Counters only grow: the maximum is right for cumulative and for split reports."""
         self._report = merge(self._report, report)
         usage = canonical(self._report or report)
         if self._call.target.local:
-            usage = told_apart(usage, self._said if self._thinks else self._thought, self._said)
+            usage = with_thoughts(usage, self._written if self._thinks else self._thought, self._written)
         one_choice = self._call.target.provider.quirks.usage_counts_one_choice
         self.usage = every_choice(usage, self._call.n) if one_choice else usage
 
-    def _note(self, choice: Choice) -> None:
+    def _note(self, choice: ChatChoice) -> None:
         self._chosen.add(choice.index)
         if len(self._chosen) > self._call.n and self._call.endpoint is Endpoint.CHAT:
             raise UpstreamFailure(malformed("The provider's stream has more choices than were asked for."))
         if self._marked and not self.output_chars:
-            self._thinks = opens(choice.said.text)
+            self._thinks = opens(choice.message_or_delta.text)
         chars = choice.chars
         self.output_chars += chars
         if self._call.target.local:
-            self._said += chars
-            self._thought += choice.thought
-            if self._marked and CLOSE in choice.said.text:
+            self._written += chars
+            self._thought += len(choice.message_or_delta.thoughts)
+            if self._marked and CLOSE in choice.message_or_delta.text:
                 self._close()
         self.has_answer = self.has_answer or choice.answers
         if choice.finish_reason:
@@ -539,17 +490,18 @@ class ChatStream(EventStream):
 
     def _close(self) -> None:
         """All that was said so far was thought."""
-        self._thinks, self._thought = False, self._said
+        self._thinks, self._thought = False, self._written
 
-    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer, report: Report | None) -> bytes:
+    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> bytes:
         """The chunk as the client gets it, and the template for the next ones; blanks are none, or text would hide."""
         event = frame(msgspec.json.encode(self._stamped(fields, answer, report)))
-        blank = not self.has_answer and any(choice.said.text or choice.text for choice in answer.choices or ())
+        choices = () if self.has_answer else answer.choices or ()
+        blank = any(choice.message_or_delta.text or choice.text for choice in choices)
         if report is None and not blank:
             self._template = learn(frame(payload), event, answer) or self._template
         return event
 
-    def _stamped(self, fields: dict[str, Raw], answer: Answer, report: Report | None) -> dict[str, Raw]:
+    def _stamped(self, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> dict[str, Raw]:
         for name, raw in self._identity.items():
             if bytes(fields.get(name, NULL)) in BLANK:
                 fields[name] = raw
@@ -562,11 +514,3 @@ class ChatStream(EventStream):
             if self._call.stream_usage:
                 fields["usage"] = NULL
         return fields
-
-
-def _characters(text: bytes) -> int | None:
-    """Of a JSON string's inside; None where it is none, or has half an emoji."""
-    try:
-        return len(_TEXT.decode(b'"%b"' % text))
-    except UNREADABLE:
-        return None

@@ -26,8 +26,7 @@ from bench.budgets.site import Gateway as OwnGateway
 from bench.framing import differences
 from bench.strange import CLIENTS_FAULT, WIRES, Strange, case, policy
 from router.dispatch.http import IDLE_S
-from router.testing import Gateway, Reply
-from router.testing.client import Client
+from router.testing import Client, Gateway, Reply
 from router.testing.upstream import BEHAVIOURS, Ask, Behaviour, Upstream
 
 AT_ONCE, BATCH, ODD_TARGETS = 16, 500, 64

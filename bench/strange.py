@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from router.testing.client import CHAT, Reply
-from router.testing.upstream.server import Connection, Recorded, Upstream
+from router.testing import CHAT, Reply
+from router.testing.upstream.server import HttpConnection, Recorded, Upstream
 
 RESPONSES, COMPLETIONS, EMBEDDINGS = "/v1/responses", "/v1/completions", "/v1/embeddings"
 WIRES = {
@@ -103,7 +103,7 @@ def policy(url: str, wires: Sequence[str] = tuple(WIRES), odd_targets: int = ODD
 
 
 class Strange(Upstream):
-    async def handle(self, connection: Connection, request: Recorded) -> None:
+    async def handle(self, connection: HttpConnection, request: Recorded) -> None:
         number = WORD.search(request.body)
         assert number is not None, request.body
         place, wire = re.findall(r"^/(\w+)/(\w+)/", request.path)[0]

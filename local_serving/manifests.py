@@ -14,9 +14,9 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import Struct, structs
 
-from local_serving.launch.vllm import DRAIN_S, arguments, environment, names
+from local_serving.recipe import ENGINE_DRAIN_S, arguments, environment, names
 from local_serving.served import gpus
-from local_serving.spec.spec import EngineError, EngineSpec, External, Llamacpp, Vllm
+from local_serving.spec import EngineError, EngineSpec, External, Llamacpp, Vllm
 
 # Manifests and specs as YAML that comes out the same each time.
 
@@ -34,13 +34,13 @@ def dumped(*documents: Mapping[str, Any]) -> str:
 
 def written(spec: EngineSpec) -> str:
     """A spec as its file would have it."""
-    return dumped(said(spec))
+    return dumped(stated(spec))
 
 
-def said(spec: EngineSpec) -> dict[str, Any]:
+def stated(spec: EngineSpec) -> dict[str, Any]:
     """What its file would say: what is as it is by default is left out."""
-    found = _said(spec)
-    return {"name": found.pop("name"), "engine": str(spec.__struct_config__.tag), **found}
+    fields = _stated(spec)
+    return {"name": fields.pop("name"), "engine": str(spec.__struct_config__.tag), **fields}
 
 
 def _filled(template: str, **values: object) -> tuple[dict[str, Any], ...]:
@@ -59,33 +59,33 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _price(dumper: yaml.SafeDumper, value: Decimal) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:float", f"{value:f}" if value % 1 else f"{value:.1f}")
+_Dumper.add_representer(
+    Decimal,
+    lambda dumper, price: dumper.represent_scalar(
+        "tag:yaml.org,2002:float", f"{price:f}" if price % 1 else f"{price:.1f}"
+    ),
+)
 
 
-_Dumper.add_representer(Decimal, _price)
-
-
-def _said(part: Struct) -> dict[str, Any]:
-    return {
-        field.name: _plain(getattr(part, field.name))
-        for field in structs.fields(part)
-        if getattr(part, field.name) != _default(field)
-    }
+def _stated(part: Struct) -> dict[str, Any]:
+    """What differs from its default."""
+    fields: dict[str, Any] = {}
+    for field in structs.fields(part):
+        value = getattr(part, field.name)
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        if value != default:
+            fields[field.name] = _plain(value)
+    return fields
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Struct):
-        return _said(value)
+        return _stated(value)
     if isinstance(value, Decimal):
         return value
     if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return msgspec.to_builtins(value)
-
-
-def _default(field: structs.FieldInfo) -> Any:
-    return field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
 
 
 # An engine in a container: what every platform says in its own words.
@@ -94,7 +94,7 @@ IMAGE = "vllm/vllm-openai:v0.32.0"
 PORT = 8000
 MODELS = PurePosixPath("/models")
 """Where the container keeps weights and compiled kernels, and finds folders that it is given."""
-STOP_S = DRAIN_S + 20
+STOP_S = ENGINE_DRAIN_S + 20
 """Until it is killed: what still drains after that is cut."""
 BYTES = 2
 """A parameter, at most, in the checkpoint that is fetched: what is quantised at load comes in 16 bits."""
@@ -121,18 +121,21 @@ class Container(Struct, frozen=True, kw_only=True):
 def container(spec: EngineSpec) -> Container:
     """Raises `EngineError` for engines that have no container of their own."""
     vllm = launched(spec)
-    seen, mounts = inside(vllm)
-    fetches = not Path(vllm.path).is_absolute()
+    mounted, mounts = inside(vllm)
+    if not (vllm.image or vllm.gpu):
+        raise EngineError(f"{vllm.name}: no image is known for vLLM on a CPU: set `image` in its spec")
+    # Half as much again as the weights, and 10 GiB for what is compiled; 200 where nothing says how large they are.
+    weights = vllm.architecture.parameters_b * 1e9 * BYTES if vllm.architecture else None
     return Container(
         name=label(vllm.name),
-        image=_image(vllm),
-        command=serve(seen),
-        environment=environment(seen, Path(MODELS)),
+        image=vllm.image or IMAGE,
+        command=serve(mounted),
+        environment=environment(mounted, Path(MODELS)),
         mounts=mounts,
-        fetches=fetches,
+        fetches=not Path(vllm.path).is_absolute(),
         gpus=gpus(vllm),
         start_s=vllm.start_s,
-        disk_gib=_disk_gib(vllm),
+        disk_gib=200 if weights is None else ceil(weights * 1.5 / 2**30) + 10,
     )
 
 
@@ -153,34 +156,28 @@ def serve(spec: Vllm, *more: str) -> tuple[str, ...]:
 
 def grouped(flags: Sequence[str]) -> list[str]:
     """`--flag value` as `--flag=value`, so that a line of a manifest is a setting; of several values each is alone."""
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     for word in flags:
-        if word.startswith("--") or not found:
-            found.append([word])
+        if word.startswith("--") or not groups:
+            groups.append([word])
         else:
-            found[-1].append(word)
-    return [word for words in found for word in (["=".join(words)] if len(words) == 2 else words)]
+            groups[-1].append(word)
+    return [word for words in groups for word in (["=".join(words)] if len(words) == 2 else words)]
 
 
 def label(name: str) -> str:
     """Raises `EngineError` if a name has no form as a DNS label of at most 50 characters: platforms add to it."""
-    found = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
-    if not 0 < len(found) <= 50:
+    text = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
+    if not 0 < len(text) <= 50:
         raise EngineError(f"{name}: no name for a container can be made of it: use at most 50 letters and digits")
-    return found
-
-
-def _image(spec: Vllm) -> str:
-    if not (spec.image or spec.gpu):
-        raise EngineError(f"{spec.name}: no image is known for vLLM on a CPU: set `image` in its spec")
-    return spec.image or IMAGE
+    return text
 
 
 def inside(spec: Vllm) -> tuple[Vllm, dict[str, str]]:
     """The spec as the container sees it, and what of the host is mounted for that, by its place there."""
     mounts: dict[str, str] = {}
 
-    def seen(path: str, folder: PurePosixPath) -> str:
+    def mounted(path: str, folder: PurePosixPath) -> str:
         if not Path(path).is_absolute():
             return path
         place = str(folder / Path(path).name)
@@ -188,17 +185,12 @@ def inside(spec: Vllm) -> tuple[Vllm, dict[str, str]]:
             raise EngineError(f"{spec.name}: {path} and {mounts[place]} would both be {place}: rename one of them")
         return place
 
-    adapters = tuple(structs.replace(one, path=seen(one.path, MODELS / "adapters")) for one in spec.adapters)
-    template = seen(spec.template, MODELS / "templates") if spec.template else ""
-    path = seen(spec.path, MODELS)
+    adapters = tuple(
+        structs.replace(adapter, path=mounted(adapter.path, MODELS / "adapters")) for adapter in spec.adapters
+    )
+    template = mounted(spec.template, MODELS / "templates") if spec.template else ""
+    path = mounted(spec.path, MODELS)
     return structs.replace(spec, path=path, adapters=adapters, template=template), mounts
-
-
-def _disk_gib(spec: Vllm) -> int:
-    """Half as much again as the weights, and 10 GiB for what is compiled; 200 where nobody says how large they are."""
-    if spec.architecture is None:
-        return 200
-    return ceil(spec.architecture.parameters_b * 1e9 * BYTES * 1.5 / 2**30) + 10
 
 
 # Engines as services of a compose file, beside the gateway's.
@@ -234,19 +226,19 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("$", "$$")
     if isinstance(value, dict):
-        return {key: _escaped(one) for key, one in value.items()}
-    return [_escaped(one) for one in value] if isinstance(value, list) else value
+        return {key: _escaped(part) for key, part in value.items()}
+    return [_escaped(part) for part in value] if isinstance(value, list) else value
 
 
 def _ids(engines: Sequence[Vllm]) -> dict[str, tuple[int, ...]]:
     """GPUs of each service."""
-    taken = {one for engine in engines for one in engine.gpus}
+    taken = {gpu for engine in engines for gpu in engine.gpus}
     free = (number for number in count() if number not in taken)
-    found: dict[str, tuple[int, ...]] = {}
+    ids: dict[str, tuple[int, ...]] = {}
     for engine in engines:
         each, named = container(engine).gpus, iter(engine.gpus or free)
-        found |= {name: tuple(next(named) for _ in range(each)) for name in services_of(engine)}
-    return found
+        ids |= {name: tuple(next(named) for _ in range(each)) for name in services_of(engine)}
+    return ids
 
 
 # One engine over several machines, by vLLM's own means: what to start on each of them.
@@ -279,7 +271,10 @@ def nodes(spec: EngineSpec, head: str) -> tuple[Node, ...]:
     if spread.nodes == 1:
         raise EngineError(f"{vllm.name} is on one machine: `lowpass local up {vllm.name}` starts it")
     on_each(vllm)
-    api, shown = f"the API is http://{head}:{PORT}/v1", _environment(vllm)
+    api = f"the API is http://{head}:{PORT}/v1"
+    # Where each machine keeps what it fetches and compiles is its own affair.
+    own = environment(vllm, _NOWHERE).items()
+    shown = ("env", *(f"{name}={value}" for name, value in own if not value.startswith(str(_NOWHERE))))
     if spread.backend == "mp":
         titles = (f"node 0: {api}", *(f"node {rank}" for rank in range(1, spread.nodes)))
         ranked = [over_mp(vllm, head, str(rank), str(spread.nodes), headless=rank > 0) for rank in range(spread.nodes)]
@@ -294,9 +289,9 @@ def on_each(spec: Vllm) -> int:
     spread = spec.parallelism
     ranks = spread.data if spread.data > 1 else spread.tensor * spread.pipeline
     if ranks % spread.nodes:
-        what = "data-parallel ranks" if spread.data > 1 else "GPUs"
+        noun = "data-parallel ranks" if spread.data > 1 else "GPUs"
         raise EngineError(
-            f"{spec.name}: {ranks} {what} can't be spread over {spread.nodes} nodes: change `parallelism`"
+            f"{spec.name}: {ranks} {noun} can't be spread over {spread.nodes} nodes: change `parallelism`"
         )
     return spread.tensor * spread.pipeline * spread.data // spread.nodes
 
@@ -321,12 +316,6 @@ def over_ray(spec: Vllm, head: str) -> tuple[str, ...]:
     if spread.data == 1:
         return serve(spec)
     return serve(spec, f"--data-parallel-size-local={spread.data // spread.nodes}", f"--data-parallel-address={head}")
-
-
-def _environment(spec: Vllm) -> tuple[str, ...]:
-    """`env NAME=VALUE …`. Where each machine keeps what it fetches and compiles is its own affair."""
-    own = environment(spec, _NOWHERE)
-    return ("env", *(f"{name}={value}" for name, value in own.items() if not value.startswith(str(_NOWHERE))))
 
 
 # Engines as objects of Kubernetes: `kubernetes.yaml.jinja`.
@@ -392,5 +381,5 @@ def external(spec: Vllm, hosts: Sequence[str]) -> External:
         parallel=spec.parallel,
         gpus=gpus(spec),
         reasoning=spec.reasoning,
-        adapters=tuple(one.name for one in spec.adapters),
+        adapters=tuple(adapter.name for adapter in spec.adapters),
     )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from local_serving.served import gpus
-from local_serving.spec.spec import EngineSpec, External, Vllm
+from local_serving.spec import EngineSpec, External, Vllm
 from router.types.price import ADDITIVE, UNITS_PER_RATE, EngineHour, EnginePrice, version_of
 from router.types.target import Counted, Load
 
@@ -46,7 +46,7 @@ class Spent(Struct, frozen=True, kw_only=True):
         return Spent(**{name: getattr(self, name) * kept + getattr(other, name) for name in self.__struct_fields__})
 
 
-class Meter:
+class LoadMeter:
     """Of one replica."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ WRITTEN_WEIGHT = 3.0
 llama.cpp on a CPU: 2.4 alone (10 against 4.1 ms), about 3 in the mean of mixed loads."""
 
 
-class Rates(NamedTuple):
+class TokenRates(NamedTuple):
     """nano-USD per million tokens."""
 
     input: int
@@ -157,7 +157,7 @@ def per_ms(hourly: int, replicas: int) -> float:
     return hourly / replicas / HOUR_MS * UNITS_PER_RATE
 
 
-class Window:
+class WorkWindow:
     """Of one engine with so many replicas, all together. What is older counts for less."""
 
     def __init__(self, replicas: int = 1, wall_ms: float = 0.0, busy_ms: float = 0.0) -> None:
@@ -174,7 +174,7 @@ class Window:
         self.busy_ms = self.busy_ms * day + spent.busy_ms
         self.work = self.work.plus(spent, 0.5 ** (spent.busy_ms / self._replicas / HALF_WORK_MS))
 
-    def rates(self, hourly: int, counted: Counted) -> Rates | None:
+    def rates(self, hourly: int, counted: Counted) -> TokenRates | None:
         """`hourly`: nano-USD of all replicas. Σ tokens × rates = work × price (× all hours ÷ busy ones, where all are
         counted), but for the rounding of rates: less than 1 nano-USD in a million tokens. None: too little was seen."""
         work, share = self.work, self.prefill_share
@@ -185,7 +185,7 @@ class Window:
         # Where one of both was never seen it is as dear as the other.
         into = share * cost / read if share else cost / work.output
         out = (1 - share) * cost / work.output if share < 1 else into
-        return Rates(round(into), round(into * CACHED_WEIGHT), round(out))
+        return TokenRates(round(into), round(into * CACHED_WEIGHT), round(out))
 
     def idle(self, counted: Counted) -> float:
         """What idle hours make of a price: a factor, at least 1."""
@@ -256,14 +256,14 @@ class Metered:
     def __init__(self, machine: Machine, gateway: str, last: EnginePrice | None = None) -> None:
         self._machine, self._gateway, self._last = machine, gateway, last
         wall_ms, busy_ms = (last.wall_ms, last.busy_ms) if last else (0, 0)
-        self._window = Window(machine.replicas, wall_ms, busy_ms)
-        self._meters: dict[int, Meter] = {}
+        self._window = WorkWindow(machine.replicas, wall_ms, busy_ms)
+        self._meters: dict[int, LoadMeter] = {}
         self._power: Power | None = gpu_power(machine.gpus)
         self._spent, self._over = Spent(), 0.0
         """`_over`: what prices have taken so far beyond what the work cost; nano-USD × a million."""
 
     def read(self, replica: int, load: Load | None) -> None:
-        spent = self._meters.setdefault(replica, Meter()).read(load)
+        spent = self._meters.setdefault(replica, LoadMeter()).read(load)
         if spent is not None:
             self._window.add(spent)
             self._spent = self._spent.plus(spent)
@@ -294,35 +294,37 @@ class Metered:
 
     def price(self, now_ms: int) -> EnginePrice | None:
         """The one that is in force from now on; None: that of before is, or nothing is measured yet."""
-        told = self._told(now_ms)
-        if told is not None:
-            self._last = told
-        return told
-
-    def _told(self, now_ms: int) -> EnginePrice | None:
         machine, last = self._machine, self._last
         if not machine.hourly:
             return None
         if last is not None and (last.hourly, last.counted) != (machine.hourly, machine.counted):
-            return self._priced(_rescaled(last, machine, self._window.idle(machine.counted)), now_ms)
-        rates = self._window.rates(machine.hourly, machine.counted)
-        if rates is None or (last is not None and now_ms - last.since_ms < LEAST_APART_MS):
-            return None
-        rates = self._balanced(rates)
-        return self._priced(rates, now_ms) if last is None or _moved(last, rates) else None
+            # The same measurement, at another price of the hour.
+            before = last.wall_ms / last.busy_ms if last.counted == Counted.FULL and last.busy_ms else 1.0
+            times = machine.hourly / last.hourly * self._window.idle(machine.counted) / before
+            rates = TokenRates(*(round(rate * times) for rate in (last.input, last.cached, last.output)))
+        else:
+            measured = self._window.rates(machine.hourly, machine.counted)
+            if measured is None or (last is not None and now_ms - last.since_ms < LEAST_APART_MS):
+                return None
+            rates = self._balanced(measured)
+            pairs = ((last.input, rates.input), (last.output, rates.output)) if last else ()
+            if last is not None and not any(abs(new - old) > MOVED * old for old, new in pairs):
+                return None
+        self._last = self._priced(rates, now_ms)
+        return self._last
 
     def _due(self, busy_ms: float) -> float:
         machine = self._machine
         return busy_ms * per_ms(machine.hourly, machine.replicas) * self._window.idle(machine.counted)
 
-    def _balanced(self, rates: Rates) -> Rates:
+    def _balanced(self, rates: TokenRates) -> TokenRates:
         """Less, where prices have taken too much: a load that gets quicker has many tokens at the price of the slow
         time. It is given back over as much work as the window has."""
         over = self._over / self._due(self._window.work.busy_ms)
         times = 1 - min(MOST_RETURNED, max(-MOST_RETURNED, over))
-        return Rates(*(round(rate * times) for rate in rates))
+        return TokenRates(*(round(rate * times) for rate in rates))
 
-    def _priced(self, rates: Rates, now_ms: int) -> EnginePrice:
+    def _priced(self, rates: TokenRates, now_ms: int) -> EnginePrice:
         machine, window = self._machine, self._window
         return EnginePrice(
             version=version_of(machine.engine, now_ms),
@@ -340,15 +342,3 @@ class Metered:
             cached_tokens=round(window.work.cached),
             output_tokens=round(window.work.output),
         )
-
-
-def _moved(last: EnginePrice, rates: Rates) -> bool:
-    pairs = ((last.input, rates.input), (last.output, rates.output))
-    return any(abs(new - old) > MOVED * old for old, new in pairs)
-
-
-def _rescaled(last: EnginePrice, machine: Machine, factor: float) -> Rates:
-    """The same measurement, at another price of the hour. `factor`: what idle hours make of it now."""
-    before = last.wall_ms / last.busy_ms if last.counted == Counted.FULL and last.busy_ms else 1.0
-    times = machine.hourly / last.hourly * factor / before
-    return Rates(*(round(rate * times) for rate in (last.input, last.cached, last.output)))

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from local_serving.plan.plan import plan
-from local_serving.spec.document import SpecError
-from local_serving.spec.read import is_path, known, read
-from local_serving.spec.spec import Cost, EngineError, EngineSpec, External, Llamacpp
+from local_serving.plan import plan
+from local_serving.reader import SpecError, is_path, known, read
+from local_serving.spec import EngineCost, EngineError, EngineSpec, External, Llamacpp
 from router.types.price import Price, nano_from_usd
 from router.types.target import Served
 
@@ -22,15 +21,18 @@ class Unlaunched(Mapping[str, Served]):
         self._read: dict[str, Served | None] = dict.fromkeys((*known(), *filter(is_path, names)))
 
     def __getitem__(self, name: str) -> Served:
-        found = self._read[name]
-        if found is None:
+        engine = self._read[name]
+        if engine is None:
             try:
-                found = served(read(name), NOWHERE)
+                engine = served(read(name), NOWHERE)
             except SpecError as error:
-                wrong = ((f"{one.file}:{one.line}:{one.column}: {one.what}", one.remedy) for one in error.mistakes)
-                found = Served(name=name, urls=NOWHERE, mistakes=tuple(wrong))
-            self._read[name] = found
-        return found
+                mistakes = [
+                    (f"{mistake.file}:{mistake.line}:{mistake.column}: {mistake.problem}", mistake.remedy)
+                    for mistake in error.mistakes
+                ]
+                engine = Served(name=name, urls=NOWHERE, mistakes=tuple(mistakes))
+            self._read[name] = engine
+        return engine
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._read)
@@ -42,6 +44,8 @@ class Unlaunched(Mapping[str, Served]):
 def served(spec: EngineSpec, urls: Sequence[str]) -> Served:
     """`urls`: a base URL for each replica."""
     reasoning, adapters = (None, ()) if isinstance(spec, Llamacpp) else (spec.reasoning, spec.adapters)
+    # Thinking tokens in what ends a thought: all before its last word, the mark; no token is shorter than a byte.
+    end = reasoning.end.rstrip().encode() if reasoning else b""
     return Served(
         name=spec.name,
         urls=tuple(urls),
@@ -53,26 +57,21 @@ def served(spec: EngineSpec, urls: Sequence[str]) -> Served:
         counted=spec.cost.counted,
         thinking_exact=reasoning is not None,
         thinking_written=reasoning.written if reasoning else 0,
-        thinking_forced=_forced(reasoning.end) if reasoning else 0,
+        thinking_forced=len(end) - len(end.split()[-1]) if end else 0,
     )
 
 
 def _planned(spec: EngineSpec) -> Price | None:
     """At the likely speed; None where the spec has no price per hour, or not all is known that a plan needs."""
     try:
-        found = None if isinstance(spec, External) or spec.cost == Cost() else plan(spec)
+        expected = None if isinstance(spec, External) or spec.cost == EngineCost() else plan(spec)
     except EngineError:
         return None
-    if found is None or found.usd is None:
+    if expected is None or expected.usd is None:
         return None
-    rates = (nano_from_usd(Decimal(guess.likely)) for guess in (found.usd.input, found.usd.output))
-    return Price(input=next(rates), output=next(rates), version=f"planned: {found.device} at {found.hourly} USD/h")
-
-
-def _forced(end: str) -> int:
-    """Thinking tokens in what ends a thought: all before its last word, the mark; no token is shorter than a byte."""
-    ended = end.rstrip().encode()
-    return len(ended) - len(ended.split()[-1]) if ended else 0
+    rates = [nano_from_usd(Decimal(guess.likely)) for guess in (expected.usd.input, expected.usd.output)]
+    version = f"planned: {expected.device} at {expected.hourly} USD/h"
+    return Price(input=rates[0], output=rates[1], version=version)
 
 
 def called(spec: EngineSpec) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import yaml
 from msgspec import structs
 
-from local_serving.spec.spec import EngineSpec, External, Llamacpp
+from local_serving.spec import EngineSpec, External, Llamacpp
 from router.types.clock import now_ms
 from router.types.target import EngineState, Load, Status
 
@@ -40,12 +40,12 @@ def load_of(page: bytes, words: Words, at_ms: int) -> Load | None:
     samples: dict[str, list[float]] = {name: [] for names in metrics.values() for name in names}
     for name, value in _samples(page, samples):
         samples[name].append(value)
-    found = {number: [value for name in names for value in samples[name]] for number, names in metrics.items()}
-    if not found["running"]:
+    values_of = {number: [value for name in names for value in samples[name]] for number, names in metrics.items()}
+    if not values_of["running"]:
         return None
-    cache = found.pop("kv_cache")
+    cache = values_of.pop("kv_cache")
     numbers: dict[str, Any] = {
-        number: sum(values) if number.endswith("_s") else int(sum(values)) for number, values in found.items()
+        number: sum(values) if number.endswith("_s") else int(sum(values)) for number, values in values_of.items()
     }
     return Load(at_ms=at_ms, kv_cache=min(sum(cache) / len(cache), 1.0) if cache else None, **numbers)
 
@@ -90,17 +90,22 @@ class Watch:
     def __init__(self, states: Callable[[], Sequence[EngineState]], words: Mapping[str, Words | None]) -> None:
         self._given, self._words = states, words
         self._loads: dict[str, Load] = {}
-        self._told: tuple[Sequence[EngineState], tuple[EngineState, ...]] = ((), ())
+        self._shown: tuple[Sequence[EngineState], tuple[EngineState, ...]] = ((), ())
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._watching: asyncio.Task[None] | None = None
 
     @property
     def states(self) -> tuple[EngineState, ...]:
         """The same object until something is new."""
-        given, told = self._given(), self._told
-        if given != told[0]:
-            self._told = told = given, tuple(map(self._with_load, given))
-        return told[1]
+        given, shown = self._given(), self._shown
+        if given != shown[0]:
+            loads = (self._loads.get(state.url) for state in given)
+            states = (
+                state if load is None else structs.replace(state, load=load)
+                for state, load in zip(given, loads, strict=True)
+            )
+            self._shown = shown = given, tuple(states)
+        return shown[1]
 
     def launch(self) -> None:
         self._watching = asyncio.get_running_loop().create_task(self._watch(), name="watch of engines")
@@ -118,7 +123,12 @@ class Watch:
                 words = self._words.get(state.name)
                 if words is not None and state.status in _SERVING and state.url not in self._asking:
                     self._asking[state.url] = asyncio.ensure_future(self._ask(state.url, words))
-            self._forget()
+            # What is stale, and what was said by a replica that has been started anew since, counts no more.
+            serving = {state.url for state in self._given() if state.status in _SERVING}
+            oldest = now_ms() - STALE_MS
+            for url in [url for url, load in self._loads.items() if load.at_ms < oldest or url not in serving]:
+                del self._loads[url]
+                self._shown = ((), ())
             await asyncio.sleep(EVERY_S)
 
     async def _ask(self, url: str, words: Words) -> None:
@@ -126,21 +136,9 @@ class Watch:
             load = await read(url, words)
             if load is not None:
                 self._loads[url] = load
-                self._told = ((), ())
+                self._shown = ((), ())
         finally:
             del self._asking[url]
-
-    def _forget(self) -> None:
-        """What is stale, and what was said by a replica that has been started anew since."""
-        serving = {state.url for state in self._given() if state.status in _SERVING}
-        oldest = now_ms() - STALE_MS
-        for url in [url for url, load in self._loads.items() if load.at_ms < oldest or url not in serving]:
-            del self._loads[url]
-            self._told = ((), ())
-
-    def _with_load(self, state: EngineState) -> EngineState:
-        load = self._loads.get(state.url)
-        return state if load is None else structs.replace(state, load=load)
 
 
 async def read(url: str, words: Words | None, patience_s: float = PATIENCE_S) -> Load | None:
@@ -153,13 +151,13 @@ async def read(url: str, words: Words | None, patience_s: float = PATIENCE_S) ->
     return None
 
 
-class Reply(NamedTuple):
+class EngineReply(NamedTuple):
     status: int
     """0: that was not HTTP."""
     body: bytes
 
 
-async def ask(url: str, path: str, method: str = "GET", limit_s: float = LIMIT_S) -> Reply:
+async def ask(url: str, path: str, method: str = "GET", limit_s: float = LIMIT_S) -> EngineReply:
     """`path` is of the server's root, whatever the base URL's. Raises `OSError`, and so `TimeoutError`."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -179,5 +177,5 @@ async def ask(url: str, path: str, method: str = "GET", limit_s: float = LIMIT_S
     status, _, body = bytes(answer).partition(b"\r\n\r\n")
     words = status.split(None, 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        return Reply(0, b"")
-    return Reply(int(words[1]), body)
+        return EngineReply(0, b"")
+    return EngineReply(int(words[1]), body)

@@ -9,10 +9,10 @@ from contextlib import suppress
 from itertools import count
 
 from adapters import catalog
-from adapters.anthropic import anthropic
-from adapters.gemini import gemini
+from adapters.anthropic import AnthropicAdapter
+from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
-from adapters.openai_compatible import OpenAICompatible
+from adapters.openai import OpenAICompatible
 from router.access import ledger_of, refresh
 from router.accounting import Accounting
 from router.api.asgi import App
@@ -66,8 +66,8 @@ FORGET_EVERY = 86_400
 
 _ADAPTERS: Mapping[Wire, Adapter] = {
     Wire.OPENAI_COMPATIBLE: OpenAICompatible(),
-    Wire.ANTHROPIC: anthropic(),
-    Wire.GEMINI: gemini(),
+    Wire.ANTHROPIC: AnthropicAdapter(),
+    Wire.GEMINI: GeminiAdapter(),
     Wire.LITELLM: LitellmAdapter(),
 }
 _log = logging.getLogger("lowpass")

@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from local_serving.launch.recipe import Place
-from local_serving.launch.supervisor import Supervisor
 from local_serving.meter import Machine, machine
-from local_serving.spec.read import read
-from local_serving.spec.spec import EngineError, EngineSpec
+from local_serving.reader import read
+from local_serving.recipe import EngineHome
+from local_serving.spec import EngineError, EngineSpec
+from local_serving.supervisor import Supervisor
 from local_serving.watch import Watch, words_of
 from router.access import keyring, ledger_of
 from router.api.edge import DRAIN_S, Server
@@ -92,7 +92,7 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
             " make one with `lowpass keys create NAME`, or listen on 127.0.0.1"
         )
     specs = {name: read(name) for name in engines_needed(settings.policy)}
-    supervisor = Supervisor(specs.values(), settings.logs, Place(settings.engines, settings.vllm_python))
+    supervisor = Supervisor(specs.values(), settings.logs, EngineHome(settings.engines, settings.vllm_python))
     engines = {name: supervisor.served[spec.name] for name, spec in specs.items()}
     watcher, config = _policy(settings, engines)
     with _listen(settings) as listener:

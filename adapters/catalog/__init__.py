@@ -5,16 +5,17 @@ have them (`python -m tools.catalog`); a model of the former is never in the lat
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
 from msgspec import Meta, Struct, structs
 
-from adapters.catalog.tables import Loader, Table, read_tables
-from router.types.price import SERVED, Price, priced
+from router.types.price import HOURS, RATES, SERVED, Price, priced
 from router.types.target import (
     SNAPSHOT,
     Benchmark,
@@ -28,6 +29,86 @@ from router.types.target import (
 )
 
 _FOLDER = Path(__file__).parent
+
+
+# The files of prices, in USD per million tokens: each model's tables, the one in force first.
+#
+# They are written by `python -m tools.catalog` (docs/prices.md). A table is never changed once it has shipped, and
+# superseded ones stay: rows of ledgers name its version.
+
+
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Numbers with a fraction become Decimals, from their text: money is exact."""
+
+
+Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: Decimal(node.value))
+
+
+class _Rates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    input: Decimal | None = None
+    output: Decimal | None = None
+    cache_read: Decimal | None = None
+    cache_read_explicit: Decimal | None = None
+    cache_read_audio: Decimal | None = None
+    cache_write: Decimal | None = None
+    cache_write_1h: Decimal | None = None
+    cache_write_12h: Decimal | None = None
+    reasoning: Decimal | None = None
+    input_audio: Decimal | None = None
+    input_image: Decimal | None = None
+    input_video: Decimal | None = None
+    output_audio: Decimal | None = None
+    output_image: Decimal | None = None
+    output_video: Decimal | None = None
+
+
+class _Rule(_Rates, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    above: int = 0
+    service_tier: str = ""
+    region: str = ""
+    since: date | None = None
+    until: date | None = None
+    hours: tuple[Annotated[str, Meta(pattern=HOURS)], ...] = ()
+    days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = ()
+    zone: str = ""
+    each: dict[str, Decimal] = {}
+    times: Decimal | None = None
+
+
+class PriceTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One price of one model. `checked` is the day on which its sources last said the same."""
+
+    version: str
+    checked: date
+    rates: _Rates
+    each: dict[str, Decimal] = {}
+    rules: tuple[_Rule, ...] = ()
+
+    def row(self) -> dict[str, Any]:
+        """As `router.types.price` reads it."""
+        rules = [_stated(rule) for rule in self.rules]
+        return _stated(self.rates) | {"each": self.each, "rules": rules}
+
+
+def read_tables(path: Path) -> dict[str, list[PriceTable]]:
+    """Raises ValueError, naming the file, where data is not of its shape."""
+    try:
+        return _DECODER.decode(path.read_bytes())
+    except msgspec.DecodeError as error:
+        raise ValueError(f"prices/{path.name}: {error}") from None
+
+
+_DECODER = msgspec.json.Decoder(dict[str, list[PriceTable]])
+
+
+def _stated(row: Struct) -> dict[str, Any]:
+    """Conditions first, then rates, `times` last."""
+    given = structs.asdict(row)
+    names = [name for name, value in given.items() if value is not None and (value or name in RATES)]
+    return {name: given[name] for name in sorted(names, key=lambda name: (name == "times", name in RATES))}
+
+
+# Providers, licences and models.
 
 
 class _Quirks(Quirks, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +147,7 @@ class CardThinking(Thinking, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pass
 
 
-class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     name: str = ""
     """What the provider calls it, where that is not the end of the id."""
     context: int
@@ -83,10 +164,10 @@ class CardFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     provider: str
     licence: str = "proprietary"
     """Of the cards that name none."""
-    models: dict[str, Card]
+    models: dict[str, ModelCard]
 
 
-class Catalog(Struct, frozen=True):
+class ModelCatalog(Struct, frozen=True):
     """All providers and licences by id; all models by id, each with the id of the provider that serves it."""
 
     providers: Mapping[str, Provider]
@@ -99,22 +180,22 @@ class Catalog(Struct, frozen=True):
 
 
 @cache
-def shipped() -> Catalog:
+def shipped() -> ModelCatalog:
     """The catalog that ships with lowpass, read once a process."""
     return read(_FOLDER)
 
 
-def in_force() -> dict[str, Table]:
+def in_force() -> dict[str, PriceTable]:
     """The table of each model by which calls are charged now."""
     return {name: tables[0] for name, tables in _tables(_FOLDER).items()}
 
 
-def _tables(folder: Path) -> dict[str, list[Table]]:
+def _tables(folder: Path) -> dict[str, list[PriceTable]]:
     files = sorted((folder / "prices").glob("*.json"))
     return {f"{path.stem}/{short}": tables for path in files for short, tables in read_tables(path).items()}
 
 
-def read(folder: Path) -> Catalog:
+def read(folder: Path) -> ModelCatalog:
     """Raises ValueError, naming the file, where data is not of its shape."""
     rows: dict[str, _Provider] = _read(folder / "providers.yaml", dict[str, _Provider])
     foreign = sum(_read(folder / "foreign.yaml", dict[str, tuple[str, ...]]).values(), ())
@@ -137,7 +218,7 @@ def read(folder: Path) -> Catalog:
         name: _provider(name, row, models, foreign, encodings if name in counts.providers else {})
         for name, row in rows.items()
     }
-    return Catalog(providers, licences, models, prices, frozenset(listed))
+    return ModelCatalog(providers, licences, models, prices, frozenset(listed))
 
 
 def _cards(

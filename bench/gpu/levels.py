@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from bench.load import LoadError
 from bench.local.streams import Ask, Door, keep_busy
-from local_serving.meter import Meter, Power, Window
+from local_serving.meter import LoadMeter, Power, WorkWindow
 from local_serving.watch import Words, read
 from router.types.target import Counted
 
@@ -42,7 +42,7 @@ class Level(Struct, frozen=True, kw_only=True):
 
 async def level(door: Door, words: Words, streams: int, shape: Shape, hourly: int, power: Power | None) -> Level:
     """`hourly`: nano-USD. Raises LoadError if an answer is not whole."""
-    window, meter, url = Window(), Meter(), f"http://127.0.0.1:{door.port}/v1"
+    window, meter, url = WorkWindow(), LoadMeter(), f"http://127.0.0.1:{door.port}/v1"
     start = await read(url, words)
     if power is not None:
         power()
@@ -66,7 +66,7 @@ async def level(door: Door, words: Words, streams: int, shape: Shape, hourly: in
     )
 
 
-async def _meter(window: Window, meter: Meter, url: str, words: Words) -> None:
+async def _meter(window: WorkWindow, meter: LoadMeter, url: str, words: Words) -> None:
     while True:
         spent = meter.read(await read(url, words))
         if spent is not None:

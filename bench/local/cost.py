@@ -25,7 +25,7 @@ from bench.local.part import Goal, missed
 from bench.local.sites import Running, embedded, gateway, on_core, ours
 from bench.local.streams import Answer, Ask, Door, connect
 from local_serving.manifests import written
-from local_serving.spec.spec import Cost
+from local_serving.spec import EngineCost
 from router.types.clock import now_ms
 from router.types.price import NANO_PER_USD
 from router.types.target import Counted
@@ -109,7 +109,7 @@ def measure(quick: bool) -> Found:
 def _run(home: Path, counted: Counted, seconds: float) -> Run:
     home.mkdir()
     spec = home / "engine.yaml"
-    spec.write_text(written(embedded(name="cost", cost=Cost(host_hour_usd=HOURLY_USD, counted=counted))))
+    spec.write_text(written(embedded(name="cost", cost=EngineCost(host_hour_usd=HOURLY_USD, counted=counted))))
     with gateway(home, policy(spec), cores().all) as front:
         return asyncio.run(_measured(front, counted, seconds))
 

@@ -25,8 +25,8 @@ from bench.local.part import Goal, Unmeasured, missed
 from bench.local.sites import embedded, engine, gateway, on_core, ours
 from bench.local.streams import Answer, Ask, Door, keep_busy
 from bench.local.tap import Tap
-from local_serving.launch.vllm import names
-from local_serving.spec.spec import Llamacpp, Vllm
+from local_serving.recipe import names
+from local_serving.spec import Llamacpp, Vllm
 
 STREAMS = 8
 LEAST_THROUGHPUT = 0.97

@@ -18,9 +18,9 @@ from msgspec import Struct, structs
 from bench.children import cores, free_port, last_lines, running
 from bench.load import LoadError
 from bench.peers import lowpass_key
-from local_serving.launch.recipe import SETTING, Place, recipe
-from local_serving.spec.read import read
-from local_serving.spec.spec import Llamacpp, Vllm
+from local_serving.reader import read
+from local_serving.recipe import SETTING, EngineHome, recipe
+from local_serving.spec import Llamacpp, Vllm
 
 _ROOT = Path(__file__).parents[2]
 _START_S = 60.0
@@ -72,7 +72,7 @@ def engine(spec: Llamacpp | Vllm, home: Path) -> Iterator[Running]:
     Raises EngineError or LoadError.
     """
     port = free_port()
-    command, environment = recipe(spec, 0, port, Place(home, os.environ.get(SETTING, "")))
+    command, environment = recipe(spec, 0, port, EngineHome(home, os.environ.get(SETTING, "")))
     with on_core(cores().load if isinstance(spec, Llamacpp) else cores().all), (home / "engine.log").open("wb") as log:
         child = subprocess.Popen(
             command,

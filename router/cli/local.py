@@ -14,9 +14,9 @@ from router.terminal import echo_json, fail, failing, settings_of, show_rows
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from local_serving.launch.record import Record, Standing
-    from local_serving.plan.plan import Plan
-    from local_serving.spec.spec import EngineSpec, Vllm
+    from local_serving.plan import EnginePlan
+    from local_serving.record import EngineRecord, EngineStatus
+    from local_serving.spec import EngineSpec, Vllm
     from router.settings import Settings
 
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @local.command("list")
 def list_engines(as_json: JsonOption = False) -> None:
     """The engines that come with lowpass: kind, size, attention, GPUs, licence."""
-    from local_serving.spec.read import known, read
+    from local_serving.reader import known, read
 
     specs = [read(name) for name in known()]
     if as_json:
@@ -65,11 +65,11 @@ def plan_engines(
     raise typer.Exit(any(isinstance(plan, str) or (plan is not None and not plan.fits) for plan in by_name.values()))
 
 
-def _planned(name: str) -> "Plan | str | None":
+def _planned(name: str) -> "EnginePlan | str | None":
     """None for an engine that lowpass does not run; else its plan, or why there is none."""
-    from local_serving.plan.plan import plan
-    from local_serving.spec.read import read
-    from local_serving.spec.spec import EngineError, External
+    from local_serving.plan import plan
+    from local_serving.reader import read
+    from local_serving.spec import EngineError, External
 
     try:
         spec = read(name)
@@ -78,7 +78,7 @@ def _planned(name: str) -> "Plan | str | None":
         return str(error)
 
 
-def _fields(name: str, plan: "Plan | str | None") -> dict[str, Any]:
+def _fields(name: str, plan: "EnginePlan | str | None") -> dict[str, Any]:
     from msgspec import structs
 
     if plan is None or isinstance(plan, str):
@@ -93,7 +93,7 @@ _COLUMNS = (
 )
 
 
-def _row(plan: "Plan") -> tuple[str, ...]:
+def _row(plan: "EnginePlan") -> tuple[str, ...]:
     """Sizes are GiB of one GPU, or of one replica on a CPU; prices at best to at worst."""
     kept = min(plan.kv_cache, max(plan.available - plan.weights - plan.overhead, 0)) + plan.prompt_cache
     left = plan.available - plan.weights - plan.overhead - kept
@@ -116,7 +116,7 @@ def _described(spec: "EngineSpec") -> tuple[str, ...]:
 
 
 def _show_gpus(as_json: bool) -> None:
-    from local_serving.plan.gpus import GPUS
+    from local_serving.spec import GPUS
 
     if as_json:
         return echo_json(dict(GPUS))
@@ -145,7 +145,7 @@ def up(engines: Engines = None, policy: PolicyOption = None) -> None:
 @local.command()
 def down(engines: Engines = None) -> None:
     """End engines that `up` started, after the requests that they have; without names, all of them."""
-    from local_serving.launch import detached, record
+    from local_serving import record, supervisor
 
     folder = settings_of(None).engines
     for engine in _chosen(record.records(folder), engines):
@@ -154,17 +154,17 @@ def down(engines: Engines = None) -> None:
         elif engine.owner == "serve":
             fail(f"{engine.name} belongs to the gateway with process id {engine.process.pid}: it ends with that")
         else:
-            gently = detached.end(engine, folder)
+            gently = supervisor.end_detached(engine, folder)
             typer.echo(f"{engine.name} has ended" if gently else f"{engine.name} did not end and was killed")
 
 
 @local.command()
 def status(engines: Engines = None, as_json: JsonOption = False) -> None:
     """Every replica that runs for this home folder, or did."""
-    from local_serving.launch import record
-    from local_serving.launch.record import standing
+    from local_serving import record
+    from local_serving.record import statuses
 
-    rows = [row for engine in _chosen(record.records(settings_of(None).engines), engines) for row in standing(engine)]
+    rows = [row for engine in _chosen(record.records(settings_of(None).engines), engines) for row in statuses(engine)]
     if as_json:
         return echo_json(rows)
     show_rows("engine:label replica status pid memory restarts running waiting url", _run_table(rows))
@@ -191,15 +191,15 @@ class _Start:
     """One engine that is to be up; others start beside it. Raises `EngineError` if nothing can be written."""
 
     def __init__(self, spec: "EngineSpec", settings: "Settings") -> None:
-        from local_serving.launch import detached, record
-        from local_serving.launch.recipe import Place
-        from local_serving.spec.spec import External
+        from local_serving import record, supervisor
+        from local_serving.recipe import EngineHome
+        from local_serving.spec import External
 
         self._spec, self._settings, self._begun = spec, settings, time.monotonic()
         self._process, self._running = None, record.read(settings.engines, spec.name)
         if not isinstance(spec, External) and not (self._running and self._running.owned):
-            place = Place(settings.engines, settings.vllm_python)
-            self._process = detached.start(spec, settings.logs, place)
+            place = EngineHome(settings.engines, settings.vllm_python)
+            self._process = supervisor.start_detached(spec, settings.logs, place)
 
     def outcome(self) -> str:
         """Says when it serves; else, why it does not."""
@@ -211,7 +211,7 @@ class _Start:
         return ""
 
     def _waited(self, process: "Popen[bytes]") -> str:
-        from local_serving.launch import detached, record
+        from local_serving import record, supervisor
 
         name, spoke_s = self._spec.name, self._begun
         while process.poll() is None:
@@ -224,10 +224,10 @@ class _Start:
                 typer.echo(f"{name} is starting: {spoke_s - self._begun:.0f} s (`lowpass local logs {name}`)", err=True)
             time.sleep(_LOOK_EVERY_S)
         now = record.read(self._settings.engines, name)  # another `up` may have been quicker
-        return self._already(now) if now and now.owned else detached.why(self._settings.logs, name)
+        return self._already(now) if now and now.owned else supervisor.why_ended(self._settings.logs, name)
 
-    def _already(self, running: "Record") -> str:
-        from local_serving.launch import record
+    def _already(self, running: "EngineRecord") -> str:
+        from local_serving import record
 
         name, process = self._spec.name, running.process.pid
         if running.digest != record.digest(self._spec):
@@ -240,7 +240,7 @@ class _Start:
 
 
 def _specs(engines: Sequence[str] | None, settings: "Settings") -> "list[EngineSpec]":
-    from local_serving.spec.read import read
+    from local_serving.reader import read
     from router.config.check import engines_needed
 
     names = engines or engines_needed(settings.policy)
@@ -249,7 +249,7 @@ def _specs(engines: Sequence[str] | None, settings: "Settings") -> "list[EngineS
     return [read(name) for name in names]
 
 
-def _chosen(records: "Sequence[Record]", engines: Sequence[str] | None) -> "Sequence[Record]":
+def _chosen(records: "Sequence[EngineRecord]", engines: Sequence[str] | None) -> "Sequence[EngineRecord]":
     names = [_name(engine) for engine in engines or ()]
     known = {record.name: record for record in records}
     for name in names:
@@ -260,7 +260,7 @@ def _chosen(records: "Sequence[Record]", engines: Sequence[str] | None) -> "Sequ
 
 def _name(engine: str) -> str:
     """An engine is named as its spec names it, whether that or the spec's path is given."""
-    from local_serving.spec.read import read
+    from local_serving.reader import read
 
     with _failing():
         return read(engine).name if engine.endswith((".yaml", ".yml")) else engine
@@ -277,7 +277,7 @@ def _say(path: Path, start: int) -> int:
     return start + len(added)
 
 
-def _run_table(rows: "Sequence[Standing]") -> Iterator[tuple[str, ...]]:
+def _run_table(rows: "Sequence[EngineStatus]") -> Iterator[tuple[str, ...]]:
     for row in rows:
         memory = None if row.memory is None else f"{row.memory / 2**30:.2f} GiB"
         url = f"{row.url}  ({row.last_error})" if row.last_error else row.url
@@ -338,7 +338,7 @@ def nodes(
 
 
 def _read(engines: Iterable[str]) -> "list[EngineSpec]":
-    from local_serving.spec.read import read
+    from local_serving.reader import read
 
     return [read(name) for name in engines]
 
@@ -353,7 +353,7 @@ def _echo_external(specs: "list[EngineSpec]", hosts: "Callable[[Vllm], Iterable[
     spec = launched(specs[0])
     running = manifests.external(spec, tuple(hosts(spec)))
     if as_json:
-        return echo_json(manifests.said(running))
+        return echo_json(manifests.stated(running))
     target = f"{{model: {spec.model}, engine: PATH-OF-THIS-FILE}}"
     typer.echo(f"# In the policy, as a target: {spec.name}: {target}\n{manifests.written(running)}", nl=False)
 
@@ -370,6 +370,6 @@ def _to_copy(spec: "EngineSpec") -> str:
 
 def _failing() -> AbstractContextManager[None]:
     """The command fails with what is wrong with an engine."""
-    from local_serving.spec.spec import EngineError
+    from local_serving.spec import EngineError
 
     return failing(EngineError)

@@ -229,6 +229,7 @@ class TargetRow(Part):
     timeouts: TimeoutsRow = TimeoutsRow()
     retries: int = Field(1, ge=0, le=10, description="Further tries at this target.")
     max_event_bytes: int = Field(1_048_576, ge=4_096, le=67_108_864, description="Bytes of one event of its streams.")
+    strict: Literal["drop", "reject"] = Field("drop", description="What is done with fields that its wire lacks.")
     hourly_usd: Usd | None = Field(None, description="What its machine costs: estimates divide it by its throughput.")
     adapter: str | None = Field(None, min_length=1, description="A LoRA adapter of its engine, in place of the model.")
     max_wait_ms: Milliseconds | None = Field(None, description="With a longer queue, others are asked before it.")

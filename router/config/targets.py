@@ -306,6 +306,7 @@ class TargetBuilder:
             timeouts=Timeouts(**{name.removesuffix("_ms"): limit for name, limit in limits.items()}),
             retries=row.retries,
             max_event_bytes=row.max_event_bytes,
+            rejects=row.strict == "reject",
             hourly=hourly,
             engine=engine,
             max_wait_ms=row.max_wait_ms,

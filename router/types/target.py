@@ -391,6 +391,8 @@ class Target(Struct, frozen=True, kw_only=True):
     retries: int = 1
     max_event_bytes: int = 1_048_576
     """Of its streams: an unfinished event that is larger ends the answer."""
+    rejects: bool = False
+    """A request with fields that its wire lacks is refused; else it is sent without them."""
     hourly: int | None = None
     """nano-USD for an hour of its machine: estimates divide it by what was measured. None: the list price holds."""
     engine: Served | None = None

@@ -10,16 +10,20 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from adapters.anthropic import anthropic
-from adapters.gemini import gemini
-from adapters.openai_compatible import OpenAICompatible
+from adapters.anthropic import AnthropicAdapter
+from adapters.gemini import GeminiAdapter
+from adapters.openai import OpenAICompatible
 from router.errors import UpstreamFailure
 from router.types.attempt import Adapter, Call, ErrorKind, StreamDecoder
 from router.types.request import Endpoint
 from router.types.target import Contract, Model, Provider, Quirks, Secret, Target, Terms, Thinking, Wire
 
 ADAPTER = OpenAICompatible()
-ADAPTERS: dict[Wire, Adapter] = {Wire.ANTHROPIC: anthropic(), Wire.GEMINI: gemini(), Wire.OPENAI_COMPATIBLE: ADAPTER}
+ADAPTERS: dict[Wire, Adapter] = {
+    Wire.ANTHROPIC: AnthropicAdapter(),
+    Wire.GEMINI: GeminiAdapter(),
+    Wire.OPENAI_COMPATIBLE: ADAPTER,
+}
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}
 LEVELS = Thinking(contract=Contract.LEVEL, levels=("low", "medium", "high"), tokens=(1_024, 8_192, 24_576))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.sse import Events
+from adapters.stream import Events
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Reply, StreamDecoder, Usage
 from router.types.request import Endpoint

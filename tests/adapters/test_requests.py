@@ -7,7 +7,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters import catalog
-from adapters.openai_compatible import PATHS
+from adapters.openai import PATHS
 from router.errors import ClientError
 from router.types.request import Endpoint
 from router.types.target import Contract, Quirks, Terms, Thinking, ThinkingField, Wire
@@ -145,6 +145,16 @@ FORGETS = Quirks(refuses=frozenset({"messages.reasoning_content"}))
 )
 def test_what_changes_in_the_body(body: dict[str, Any], fields: dict[str, Any], expected: dict[str, Any]) -> None:
     assert sent(call(body, **fields)) == {"model": "served-1", **expected}
+
+
+def test_a_strict_target_refuses_what_its_wire_lacks_and_names_it() -> None:
+    for wire, quirks in ((Wire.ANTHROPIC, None), (Wire.OPENAI_COMPATIBLE, Quirks(refuses=frozenset({"seed", "n"})))):
+        lacking = call({**HI, "seed": 7}, wire=wire, quirks=quirks)
+        assert ADAPTERS[wire].encode(lacking).dropped == ("seed",)
+        with pytest.raises(ClientError, match="does not take `seed`") as caught:
+            ADAPTERS[wire].encode(replace(lacking, target=replace(lacking.target, rejects=True)))
+        assert (caught.value.status, caught.value.param) == (400, "seed")
+        ADAPTERS[wire].encode(replace(call(HI, wire=wire, quirks=quirks), target=replace(lacking.target, rejects=True)))
 
 
 # Thinking: the policy's effort wins, the budget caps, nothing is dropped silently

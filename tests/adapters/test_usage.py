@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from adapters.anthropic.decode import TOKENS as ANTHROPIC_TOKENS
-from adapters.anthropic.decode import Tokens as AnthropicTokens
-from adapters.anthropic.decode import usage as anthropic_usage
-from adapters.gemini.decode import TOKENS as GEMINI_TOKENS
-from adapters.gemini.decode import Modality
-from adapters.gemini.decode import Tokens as GeminiTokens
-from adapters.gemini.decode import usage as gemini_usage
+from adapters.anthropic import TOKENS as ANTHROPIC_TOKENS
+from adapters.anthropic import AnthropicTokens
+from adapters.anthropic import usage as anthropic_usage
+from adapters.gemini import TOKENS as GEMINI_TOKENS
+from adapters.gemini import GeminiTokens, ModalityCount
+from adapters.gemini import usage as gemini_usage
 from adapters.usage import canonical, counters, merge, read
 from router.types.attempt import Usage
 from tests.tables import data, each_row
@@ -94,10 +93,10 @@ def test_anthropic_s_buckets_are_its_counters(report: dict[str, int | None]) -> 
 
 @given(prompt=COUNTS, cached=COUNTS, tools=COUNTS, candidates=COUNTS, thoughts=COUNTS, total=COUNTS, image=COUNTS)
 def test_gemini_s_buckets_lose_nothing(**given: int | None) -> None:
-    images = Modality("IMAGE", given.pop("image") or 0)
+    images = ModalityCount("IMAGE", given.pop("image") or 0)
     names = {"cached": "cached_content", "tools": "tool_use_prompt"}
     report: dict[str, Any] = {f"{names.get(name, name)}_token_count": count for name, count in given.items()}
-    report |= {"prompt_tokens_details": [images, Modality("AUDIO", 7)], "candidates_tokens_details": [images]}
+    report |= {"prompt_tokens_details": [images, ModalityCount("AUDIO", 7)], "candidates_tokens_details": [images]}
     counted = gemini_usage(GeminiTokens(**report))
     assert min(value for value in msgspec.structs.astuple(counted) if isinstance(value, int)) >= 0
     assert counted.input_total >= (given["prompt"] or 0) + (given["tools"] or 0)
@@ -109,7 +108,5 @@ def test_anthropic_states_tools_tier_and_place() -> None:
     tools = {"web_search_requests": 3, "web_fetch_requests": 0}
     report = {"input_tokens": 10, "output_tokens": 5, "service_tier": "standard", "speed": "fast"}
     raw = Raw(msgspec.json.encode({**report, "inference_geo": "us", "server_tool_use": tools}))
-    tokens = counters(ANTHROPIC_TOKENS, raw)
-    assert tokens is not None
-    counted = anthropic_usage(tokens)
+    counted = anthropic_usage(counters(ANTHROPIC_TOKENS, raw) or AnthropicTokens())
     assert (counted.units, counted.service_tier, counted.region_served) == ({"web_search": 3}, "fast", "us")

@@ -13,7 +13,7 @@ from bench.gateway import SCENARIOS, measure
 from bench.prompts import PROMPTS
 from bench.routing import speed
 from bench.startup import import_cli
-from router.testing.cli import lowpass
+from router.testing import lowpass
 from router.testing.upstream import Upstream
 from tests.bench.made import columns, written
 from tests.gateway.running import ROOT, ordered, serving, target

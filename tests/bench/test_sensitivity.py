@@ -12,7 +12,7 @@ from bench.sensitivity.report import Report, render
 from bench.sensitivity.run import measure
 from bench.sensitivity.sight import fast, sight
 from bench.sensitivity.split import Split, chance
-from router.testing.cli import lowpass
+from router.testing import lowpass
 from tests.tables import each_row
 
 

@@ -14,12 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapters.catalog import in_force, read, shipped
-from adapters.catalog.tables import read_tables
-from adapters.thinking import WORDS
-from router.testing.cli import lowpass
+from adapters.catalog import in_force, read, read_tables, shipped
+from router.testing import lowpass
 from router.types.price import RATES
-from router.types.target import Capability, Contract, Licence, Model, Provider, Terms, Wire
+from router.types.target import EFFORTS, Capability, Contract, Licence, Model, Provider, Terms, Wire
 from tests.tables import data, each_row
 from tools.catalog import compare
 from tools.catalog.compare import OFF_PEAK, Cell, from_row
@@ -60,9 +58,9 @@ def test_a_model_s_facts_fit_together(model: Model) -> None:
     thinking = model.thinking
     assert len(thinking.levels) == len(thinking.tokens) == len(set(thinking.levels))
     assert bool(thinking.levels) == (thinking.contract is not Contract.NONE)
-    assert set(thinking.levels) <= set(WORDS)
+    assert set(thinking.levels) <= set(EFFORTS)
     assert all(less <= more for less, more in pairwise(thinking.tokens))
-    assert sorted(thinking.levels, key=WORDS.index) == list(thinking.levels)
+    assert sorted(thinking.levels, key=EFFORTS.index) == list(thinking.levels)
 
 
 @each_row("model", MODELS, ids=name)

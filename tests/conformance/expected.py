@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from router.testing.upstream import BEHAVIOURS, FLAVOURS, OPENROUTER_COST_NANO, Behaviour, Tokens, errors, reported
-from router.testing.upstream.behaviours import NORMAL, Answer, Ask, Break, Tool, record
-from router.testing.upstream.errors import Fault
+from router.testing.upstream import BEHAVIOURS, FLAVOURS, OPENROUTER_COST_NANO, Behaviour, Tokens, reported
+from router.testing.upstream.anthropic import Anthropic
+from router.testing.upstream.behaviours import NORMAL, Answer, Ask, Break, Fault, Tool, record
+from router.testing.upstream.gemini import Gemini
 from tests.tables import data
 
 WIRES = (*FLAVOURS, "anthropic", "gemini")
@@ -27,8 +28,8 @@ _STATED_IN_STREAM = ("openrouter", "vllm", "llamacpp", "anthropic", "gemini")
 IDS = {"anthropic": "msg_upstream", "gemini": "resp_upstream"}
 """Of a chat answer; "chatcmpl-upstream" on all other wires."""
 _SERVED = {"anthropic": "{model}-20260101", "gemini": "{model}-001"}
-_REFUSES = {name: row.error for name, row in FLAVOURS.items()}
-_REFUSES |= {"anthropic": errors.anthropic, "gemini": errors.gemini}
+_REFUSES = {name: row.fault for name, row in FLAVOURS.items()}
+_REFUSES |= {"anthropic": Anthropic().error, "gemini": Gemini().error}
 _CALL_IDS = {"anthropic": "toolu_call_{at}", "gemini": "call_resp_upstream_0_{at}"}
 _SHOWS_THOUGHTS = {"anthropic", "gemini", "mistral", *(name for name, row in FLAVOURS.items() if row.reasoning_field)}
 

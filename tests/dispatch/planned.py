@@ -21,7 +21,7 @@ from router.dispatch.stream import Answered, Opened
 from router.dispatch.tactics import NOTHING, answers
 from router.pipeline import Pipeline
 from router.recorder import OutcomeRecorder
-from router.testing.gateway import Stream
+from router.testing import Stream
 from router.types.attempt import Asked, Verdict, Verify
 from router.types.decision import Decision, Tactic, Weighed
 from router.types.request import Endpoint, Request

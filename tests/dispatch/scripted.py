@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from router.testing.upstream import Answer, Ask, Behaviour, Break, Page, Recorded, Tokens, Upstream
-from router.testing.upstream.behaviours import ToolCall
-from router.testing.upstream.server import Connection
+from router.testing.upstream.behaviours import ScriptedCall
+from router.testing.upstream.server import HttpConnection
 
 USAGE = Tokens(uncached=10, visible=5)
 _LOOK_S = 0.005
@@ -43,12 +43,12 @@ class Reply(Struct, frozen=True):
     breaks: Break | None = None
     dies: bool = False
     kind: str = ""
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
 
 
 def called(arguments: str) -> Reply:
     """Calls the tool `look`."""
-    return Reply(finish="tool_calls", calls=(ToolCall("c1", "look", arguments, step=99),))
+    return Reply(finish="tool_calls", calls=(ScriptedCall("c1", "look", arguments, step=99),))
 
 
 class Scripted(Upstream):
@@ -65,7 +65,7 @@ class Scripted(Upstream):
         """While it is false an error in the middle of a stream waits, for its client to get what came before."""
         self._reply = Reply()
 
-    async def handle(self, connection: Connection, request: Recorded) -> None:
+    async def handle(self, connection: HttpConnection, request: Recorded) -> None:
         _, name, path = request.path.split("/", 2)
         self.asked.append(name)
         self.bodies.append(request.json)
@@ -94,7 +94,7 @@ class Scripted(Upstream):
         answer = Answer(text=pieces, calls=reply.calls, finish=reply.finish)
         return Behaviour(answer=lambda *_: answer, tokens=USAGE, breaks=reply.breaks)
 
-    async def _frames(self, connection: Connection, frames: list[Any], *how: Any) -> None:
+    async def _frames(self, connection: HttpConnection, frames: list[Any], *how: Any) -> None:
         errs = not self.context and b'"error"' in frames[-2].encode("\n")
         await super()._frames(connection, frames[:-2] if errs else frames, *how)
         if errs:

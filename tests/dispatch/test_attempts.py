@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from adapters.openai_compatible import OpenAICompatible
+from adapters.openai import OpenAICompatible
 from router.decide.health import Health
 from router.dispatch.attempt import AttemptRecord, ReplicaLease
 from router.dispatch.hold import Waits

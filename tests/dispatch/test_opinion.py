@@ -6,9 +6,9 @@ from pathlib import Path
 import uvloop
 from msgspec.structs import replace
 
-from adapters.openai_compatible import OpenAICompatible
-from local_serving.launch.supervisor import Supervisor
-from local_serving.spec.read import read
+from adapters.openai import OpenAICompatible
+from local_serving.reader import read
+from local_serving.supervisor import Supervisor
 from router.classify.detector import Doubt
 from router.classify.second_opinion import Question, Verdict
 from router.decide.eligibility import ClassGuard, Requirements

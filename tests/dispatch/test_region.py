@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from adapters.anthropic import anthropic
+from adapters.anthropic import AnthropicAdapter
 from router.decide.health import SUSPENSION_S, Health
 from router.dispatch.attempt import LONGEST
 from router.dispatch.http import HttpTransport
@@ -31,7 +31,7 @@ def asked_for(place: Target, health: Health, *, stream: bool) -> Attempt:
     """What comes of one request, its stream read to the end."""
 
     async def ask(transport: HttpTransport) -> Attempt:
-        adapter = anthropic() if place.provider.wire is Wire.ANTHROPIC else None
+        adapter = AnthropicAdapter() if place.provider.wire is Wire.ANTHROPIC else None
         answer = await run_plan(dispatcher(transport, health, adapter), job(place, asked=asking(stream=stream)))
         if isinstance(answer, Answered):
             return answer.attempt

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from msgspec import Struct, structs
 
-from adapters.openai_compatible import OpenAICompatible
+from adapters.openai import OpenAICompatible
 from router.decide.health import AT_FIRST, Health, run_limit
 from router.dispatch.attempt import ReplicaLease
 from router.dispatch.dispatch import DispatchJob

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from adapters.openai_compatible import OpenAICompatible
+from adapters.openai import OpenAICompatible
 from bench.framing import differences
 from router.decide.health import AT_FIRST, FIRST_REST_S, Health, run_limit
 from router.dispatch.dispatch import Dispatcher, DispatchJob

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from adapters.openai_compatible import OpenAICompatible
+from adapters.openai import OpenAICompatible
 from router.decide.eligibility import Gate
 from router.decide.health import Health
 from router.dispatch.dispatch import Dispatcher, DispatchJob

@@ -8,9 +8,9 @@ from typing import Any, get_args
 import typer
 from msgspec import Struct, inspect, structs
 
-from adapters.thinking import SCALE, WORDS, applied
-from local_serving.spec.read import NEEDS, known
-from local_serving.spec.spec import Architecture, Cost, External, Llamacpp, Parallelism, Reasoning, Vllm
+from adapters.thinking import SCALE, applied
+from local_serving.reader import NEEDS, known
+from local_serving.spec import Architecture, EngineCost, External, Llamacpp, Parallelism, ReasoningParser, Vllm
 from router.cli import app
 from router.config.policy import Policy
 from router.decide import eligibility
@@ -21,7 +21,7 @@ from router.settings import SHIPPED_POLICY
 from router.settings import read as settings_of
 from router.types.attempt import Call
 from router.types.request import Endpoint
-from router.types.target import Contract, Target, Thinking, ThinkingField
+from router.types.target import EFFORTS, Contract, Target, Thinking, ThinkingField
 from tests.config import CATALOG
 from tests.docs import ROOT, page, quoted, rows
 from tests.tables import each_row
@@ -41,7 +41,7 @@ def test_numbers_of_budgets(row: dict[str, str]) -> None:
 ENGINES = page("docs/engines.md")
 COMMON = {row["key"] for row in rows(ENGINES, "key", "of all engines")}
 KINDS: dict[str, type[Struct]] = {"of vLLM": Vllm, "of llama.cpp": Llamacpp}
-PARTS = {"cost": Cost, "parallelism": Parallelism, "reasoning": Reasoning, "architecture": Architecture}
+PARTS = {"cost": EngineCost, "parallelism": Parallelism, "reasoning": ReasoningParser, "architecture": Architecture}
 
 
 @each_row("column, kind", [*KINDS.items(), ("of a server that somebody else runs", External)])
@@ -178,7 +178,7 @@ def test_contracts_fields_words_and_the_scale() -> None:
         assert {row["contract"] for row in column} == set(Contract)
     assert {row["value"] for row in rows(THINKING, "value")} == set(ThinkingField)
     (words,) = re.findall(r"from least to most: ((?:`\w+`,?\s+)+`\w+`)", THINKING)
-    assert tuple(quoted(words)) == WORDS
+    assert tuple(quoted(words)) == EFFORTS
     stated = [(word, int(size.replace(",", ""))) for word, size in re.findall(r"(\w+) = ([\d,]+)", THINKING)]
     assert stated == list(zip(SCALE.levels, SCALE.tokens, strict=True))
 

@@ -22,7 +22,7 @@ from router.ledger.facts.query import Query
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.rollups import sums
 from router.ledger.write import BUCKETS
-from router.testing.cli import Done, lowpass
+from router.testing import Done, lowpass
 from router.types.attempt import Usage
 from router.types.price import NANO_PER_USD, Price, Rule
 from tests.docs.gateway import environment

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from router.testing import Gateway, Reply, serving, until
-from router.testing.client import CHAT, LIMIT_S, Client
+from router.testing import CHAT, LIMIT_S, Client, Gateway, Reply, serving, until
 
 __all__ = ["CHAT", "MESSAGES", "ROOT", "Client", "Gateway", "Process", "Reply", "explained", "local", "ordered"]
 __all__ += ["processing", "serving", "target", "tried", "until", "usd", "user"]

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from router.testing.upstream import Answer, Ask, Behaviour, Break, Tokens, Upstream
-from router.testing.upstream.behaviours import ToolCall
+from router.testing.upstream.behaviours import ScriptedCall
 from tests.gateway.running import Gateway, ordered, serving, target, user
 from tests.tables import each_row
 
@@ -44,7 +44,7 @@ class Echo(Upstream):
             answer = Answer(text=tuple(text[start : start + 3] for start in range(0, count * 3, 3)))
             tokens = Tokens(uncached=20, visible=count)
         if model == "call":
-            answer = Answer(calls=(ToolCall("c1", "send", json.dumps({"to": text}), 1),), finish="tool_calls")
+            answer = Answer(calls=(ScriptedCall("c1", "send", json.dumps({"to": text}), 1),), finish="tool_calls")
         breaks, pause_s = Break.CUT if model == "cut" else None, 0.0005 if model == "long" else 0
         return Behaviour(answer=lambda *_: answer, tokens=tokens, breaks=breaks, pause_s=pause_s)
 

@@ -5,7 +5,7 @@ from random import Random
 
 from router.testing.upstream import Ask, Behaviour, Break, Page, Recorded, Upstream
 from router.testing.upstream.behaviours import Framing
-from router.testing.upstream.server import Connection
+from router.testing.upstream.server import HttpConnection
 from router.types.clock import now_ms
 from tests.invariant.oracle import Seen
 
@@ -33,7 +33,7 @@ class Recorder(Upstream):
         self._random, self._faulty = Random(seed), faulty  # noqa: S311 - repeatable
         self.arrived: list[Arrival] = []
 
-    async def handle(self, connection: Connection, request: Recorded) -> None:
+    async def handle(self, connection: HttpConnection, request: Recorded) -> None:
         _, world, place, path = request.path.split("/", 3)
         head = str(request.headers).encode()
         # Headers are sent too: if they are more than the few that every request has, they are judged with the body.

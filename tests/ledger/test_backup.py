@@ -17,7 +17,7 @@ from router.ledger.backup import BackupBroken, NotEmpty, backup, check, restore
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.migrate import SQLITE, LedgerTooNew, newest, tables
 from router.ledger.postgres.journal import PostgresLedger
-from router.testing.cli import lowpass
+from router.testing import lowpass
 from router.types.account import LedgerUnavailable
 from router.types.target import Secret
 from tests.gateway.running import ROOT

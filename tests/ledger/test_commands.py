@@ -15,7 +15,7 @@ import pytest
 from router.ledger import journal
 from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import SQLITE, newest
-from router.testing.cli import Done, lowpass
+from router.testing import Done, lowpass
 from router.types.account import LedgerUnavailable
 from tests.gateway.running import target
 from tests.ledger.plain import FRESH, NOW_MS, OLD, made, move, put_all

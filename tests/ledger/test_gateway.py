@@ -14,7 +14,7 @@ from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import SQLITE, newest
 from router.ledger.postgres.journal import PostgresLedger
 from router.ledger.verify import verify
-from router.testing.cli import lowpass
+from router.testing import lowpass
 from router.testing.upstream import Upstream
 from router.types.target import Secret
 from tests.budget.redis_process import RedisProcess

@@ -8,7 +8,7 @@ import pytest
 from router.ledger.backup import restore
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.migrate import FIRST, SQLITE, LedgerTooNew, LedgerTooOld, WouldLose, newest
-from router.testing.cli import lowpass
+from router.testing import lowpass
 from router.types.account import LedgerUnavailable
 from tests.ledger.books import found
 from tests.ledger.plain import DAY_MS, NOW_MS, Row, attempt, booking, key, made, move, outcome, put, put_all, request

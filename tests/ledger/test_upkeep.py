@@ -18,7 +18,7 @@ from router.ledger.postgres.journal import PostgresLedger
 from router.ledger.rows import Kept
 from router.ledger.upkeep import needed
 from router.settings import SettingError, read
-from router.testing.cli import lowpass
+from router.testing import lowpass
 from router.types.clock import now_ms
 from router.types.target import Secret
 from router.workers.background import Upkeep

@@ -15,7 +15,7 @@ from router.ledger.rollups import fold
 from router.ledger.rows import Kept
 from router.ledger.verify import Verified, verify
 from router.report.recompute import repriced
-from router.testing.cli import lowpass
+from router.testing import lowpass
 from router.types.price import Price
 from tests.ledger import plain
 from tests.ledger.books import found

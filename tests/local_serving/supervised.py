@@ -12,12 +12,11 @@ from typing import Any, ParamSpec
 import msgspec
 import uvloop
 
-from local_serving import watch
-from local_serving.launch import record
-from local_serving.launch.recipe import Place
-from local_serving.launch.supervisor import Supervisor
-from local_serving.spec.read import read
-from local_serving.spec.spec import EngineSpec, Llamacpp, Vllm
+from local_serving import record, watch
+from local_serving.reader import read
+from local_serving.recipe import EngineHome
+from local_serving.spec import EngineSpec, Llamacpp, Vllm
+from local_serving.supervisor import Supervisor
 from router.types.target import EngineState
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +31,7 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 import msgspec
-from local_serving.spec.spec import EngineSpec
+from local_serving.spec import EngineSpec
 from tests.local_serving.supervised import started
 async def main():
     async with started(Path(sys.argv[2]), msgspec.json.decode(sys.argv[1], type=EngineSpec)) as supervisor:
@@ -67,7 +66,7 @@ def standin(folder: Path, manner: str = "", **changes: Any) -> Vllm:
 @asynccontextmanager
 async def supervising(folder: Path, *specs: EngineSpec, python: str = "") -> AsyncIterator[Supervisor]:
     """Not launched yet; ended afterwards."""
-    supervisor = Supervisor(specs, folder / "logs", Place(folder / "engines", python))
+    supervisor = Supervisor(specs, folder / "logs", EngineHome(folder / "engines", python))
     try:
         yield supervisor
     finally:

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from local_serving.launch import record, replica
-from local_serving.spec.spec import EngineError, External
+from local_serving import record, replica
+from local_serving.spec import EngineError, External
 from router.types.target import Status
 from tests.local_serving import supervised
 from tests.local_serving.supervised import alive, ask, gone, in_loop, pid, standin, started, state, supervising, until
@@ -254,7 +254,7 @@ async def test_a_server_of_somebody_else_is_watched_and_left_alone(tmp_path: Pat
 
 @in_loop
 async def test_an_idle_engine_sleeps_and_a_request_wakes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("local_serving.launch.recipe._GPU_DEVICES", ("/dev/null",))
+    monkeypatch.setattr("local_serving.recipe._GPU_DEVICES", ("/dev/null",))
     monkeypatch.setattr(replica, "_NAP_LOOK_S", 0.1)
     async with started(tmp_path, standin(tmp_path, sleep_after_s=1, gpu="h100-80gb")) as supervisor:
         assert "--enable-sleep-mode" in await ask(supervisor, "/arguments")

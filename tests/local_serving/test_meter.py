@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert, structs
 
-from local_serving.meter import Machine, Meter, Metered, Rates, Spent, Window, machine
-from local_serving.spec.spec import Cost, External, Llamacpp, Parallelism, Vllm
+from local_serving.meter import LoadMeter, Machine, Metered, Spent, TokenRates, WorkWindow, machine
+from local_serving.spec import EngineCost, External, Llamacpp, Parallelism, Vllm
 from router.types.price import EngineHour, EnginePrice
 from router.types.target import Counted, Load
 from tests.tables import each_row
@@ -31,26 +31,26 @@ SPANS = st.builds(
 
 def loads(*pages: dict[str, Any]) -> Spent:
     """One look a second."""
-    meter, spent = Meter(), Spent()
+    meter, spent = LoadMeter(), Spent()
     for second, page in enumerate(pages):
         spent = spent.plus(meter.read(Load(at_ms=1_000 * second, **page)) or Spent())
     return spent
 
 
-def filled(*spans: Spent, replicas: int = 1) -> Window:
-    window = Window(replicas)
+def filled(*spans: Spent, replicas: int = 1) -> WorkWindow:
+    window = WorkWindow(replicas)
     for span in spans:
         window.add(span)
     return window
 
 
-def rates(*spans: Spent, hourly: int = USD, counted: Counted = Counted.MARGINAL) -> Rates:
+def rates(*spans: Spent, hourly: int = USD, counted: Counted = Counted.MARGINAL) -> TokenRates:
     priced = filled(*spans).rates(hourly, counted)
     assert priced is not None
     return priced
 
 
-def minute(counted: Counted = Counted.MARGINAL, **changes: Any) -> Rates:
+def minute(counted: Counted = Counted.MARGINAL, **changes: Any) -> TokenRates:
     """Of a minute that costs a USD a second."""
     return rates(structs.replace(MINUTE, **changes), hourly=3_600 * USD, counted=counted)
 
@@ -71,7 +71,7 @@ def test_gauges_are_the_mean_of_both_ends_counters_their_difference_and_those_th
 @each_row("until_ms, wall_ms", [(30_000, 30_000), (30_001, 0), (0, 0), (-5_000, 0)])
 def test_time_in_which_no_look_was_taken_is_not_charged(until_ms: int, wall_ms: int) -> None:
     """Neither for a gap, nor for a clock that was set back; and the next look begins there."""
-    meter = Meter()
+    meter = LoadMeter()
     assert meter.read(Load(at_ms=0, output=1)) is None
     assert meter.read(None) is None
     spent = meter.read(Load(at_ms=until_ms, output=1_000)) or Spent()
@@ -260,7 +260,7 @@ def test_without_the_library_or_its_driver_there_is_no_energy(nvml: _Nvml, monke
     assert hour(structs.replace(GPU, gpus=(0,))).energy_mj is None
 
 
-COST = Cost(watts=700, pue=1.1, counted=Counted.FULL)
+COST = EngineCost(watts=700, pue=1.1, counted=Counted.FULL)
 NAMED: Any = {"name": "e", "model": "m", "cost": COST}
 FULL: Any = {"engine": "e", "hourly": 7, "counted": Counted.FULL, "pue": 1.1}
 ON_GPU = Vllm(name="e", model="m", path="p", context=1, gpu="h100", gpus=(4,))

@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from adapters.catalog import shipped as catalog
-from local_serving.launch.llamacpp import LISTENING, model_path
-from local_serving.plan import architecture
-from local_serving.plan.architecture import read_head
-from local_serving.plan.gpus import GIB, GPUS
-from local_serving.plan.plan import CPU_CORE, MIB, Cache, expert_parameters, on_gpu, plan, speed, step_tokens, weights
-from local_serving.spec import spec as specs
-from local_serving.spec.read import known, read
-from local_serving.spec.spec import Architecture, Attention, EngineError, Llamacpp, Parallelism, Vllm
+from local_serving import architecture
+from local_serving import spec as specs
+from local_serving.architecture import read_head
+from local_serving.llamacpp import LISTENING, model_path
+from local_serving.plan import CPU_CORE, MIB, Cache, on_gpu, plan, speed, weights
+from local_serving.reader import known, read
+from local_serving.spec import GIB, GPUS, Architecture, Attention, EngineError, Llamacpp, Parallelism, Vllm
 from tests.local_serving import models
 from tests.tables import data, each_row
 
@@ -89,9 +88,6 @@ def test_weights_of_few_bits_are_as_large_as_their_checkpoints(name: str, gib: f
 
 
 def test_gpus_share_weights_and_only_experts_over_data_ranks() -> None:
-    """Experts: 32 layers of 8, each of 3 × 4,096 × 14,336."""
-    assert expert_parameters(built("mixtral-8x7b")) == pytest.approx(32 * 8 * 3 * 4096 * 14336 / 1e9)
-    assert expert_parameters(built("qwen3-8b")) == 0
     of = weights(built("mixtral-8x7b"), 16)
     alone, half = on_gpu(of, Parallelism()), on_gpu(of, Parallelism(tensor=2))
     assert alone == pytest.approx(46.7e9 * 2, rel=0.001)
@@ -253,7 +249,7 @@ def test_llama_cpp_takes_what_is_planned(changes: dict[str, Any], mib: float) ->
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 def test_llama_cpp_takes_it_here_and_now() -> None:
     spec = structs.replace(SMOLLM2, context=1024, batch=256, threads=1)
-    command = [sys.executable, "-m", "local_serving.launch.llamacpp", msgspec.json.encode(spec).decode(), "0"]
+    command = [sys.executable, "-m", "local_serving.llamacpp", msgspec.json.encode(spec).decode(), "0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout
@@ -321,16 +317,14 @@ def test_what_makes_it_smaller_or_larger() -> None:
     assert eight.weights == pytest.approx(base.weights / 2 + 128_256 * 4096 * 2, rel=0.001)  # ends stay in 16 bits
     assert plan(structs.replace(VLLM, kv_dtype="fp8")).tokens == pytest.approx(2 * base.tokens, abs=32)
     assert plan(structs.replace(VLLM, eager=True)).overhead < base.overhead
-    lora = (specs.Adapter(name="a", path="a", rank=64),)
+    lora = (specs.LoraAdapter(name="a", path="a", rank=64),)
     assert plan(structs.replace(VLLM, adapters=lora)).overhead > base.overhead
-    gpus = ("l4-24gb", "a100-80gb", "h100-80gb", "b200-180gb")
-    assert list(map(step_tokens, gpus)) == [2048, 2048, 8192, 16_384], "as vLLM makes them"
     double = plan(structs.replace(VLLM, dtype="float32"))
     assert (double.weights, double.token) == (2 * base.weights, 2 * base.token)
 
 
 def test_a_cost_is_the_price_of_an_hour_by_what_it_serves() -> None:
-    spec = structs.replace(VLLM, cost=specs.Cost(gpu_hour_usd=Decimal("1.2"), host_hour_usd=Decimal("0.3")))
+    spec = structs.replace(VLLM, cost=specs.EngineCost(gpu_hour_usd=Decimal("1.2"), host_hour_usd=Decimal("0.3")))
     made = plan(spec)
     assert made.usd is not None
     assert made.usd.output.likely == pytest.approx(1.5 / 3600 * 1e6 / made.speed.output.likely)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from local_serving.reader import known
 from local_serving.served import Unlaunched
-from local_serving.spec.read import known
 from router.errors import ConfigError
 from router.policies import inspect_policy, load_policy, reload_policy, unlaunched
-from router.testing.cli import Done, lowpass
+from router.testing import Done, lowpass
 from router.types.price import Price
 from tests.tables import each_row
 

@@ -13,12 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_serving.launch.llamacpp import model_path
-from local_serving.launch.recipe import Place, recipe, share
-from local_serving.launch.vllm import arguments, command, environment, names
-from local_serving.spec.document import SpecError
-from local_serving.spec.read import known, read
-from local_serving.spec.spec import Adapter, EngineError, Llamacpp, Parallelism, Parts, Vllm
+from local_serving.llamacpp import model_path
+from local_serving.reader import SpecError, known, read
+from local_serving.recipe import EngineHome, arguments, command, environment, names, recipe, share
+from local_serving.spec import EngineError, Llamacpp, LoraAdapter, Parallelism, Parts, Vllm
 from tests.tables import data, each_row
 
 VALID = "name: mine\nengine: llamacpp\nmodel: local/mine\nfile: mine.gguf\ncontext: 512\n"
@@ -151,7 +149,7 @@ ELSEWHERE = {
 }
 """Fields that the command line does not have: of the plan, the price, the launch or the environment."""
 FLAGS = data(__file__, "vllm_flags.yaml")
-LORA = (Adapter(name="a", path="/a"),)
+LORA = (LoraAdapter(name="a", path="/a"),)
 ENVIRONMENTS: list[tuple[dict[str, Any], dict[str, str], str]] = [
     ({}, {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}, "VLLM_SERVER_DEV_MODE"),
     ({"path": "vendor/mine-8b"}, {"HF_HOME": "/srv/engines/cache/huggingface"}, "HF_HUB_OFFLINE"),
@@ -223,7 +221,7 @@ def test_too_few_gpus_and_several_machines_are_refused() -> None:
         share(few, 0, "")
     wide = changed(python="python3", parallelism=Parallelism(tensor=2, nodes=2))
     with pytest.raises(EngineError, match="mine is spread over 2 machines: `lowpass local nodes` prints what to start"):
-        recipe(wide, 0, 1, Place(HOME))
+        recipe(wide, 0, 1, EngineHome(HOME))
 
 
 CONTENTS = (b"first " * 1000, b"second")

@@ -13,8 +13,8 @@ from openai import APIStatusError, AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from local_serving import watch
-from local_serving.launch.supervisor import Supervisor
-from local_serving.spec.spec import EngineError
+from local_serving.spec import EngineError
+from local_serving.supervisor import Supervisor
 from router.types.target import EngineState, Status
 from tests.local_serving.supervised import SMOLLM2, alive, in_loop, pid, started, state, supervising, until
 from tests.tables import each_row

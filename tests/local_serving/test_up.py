@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from local_serving.launch import record
-from local_serving.launch.record import Record
-from router.testing.cli import lowpass
+from local_serving import record
+from local_serving.record import EngineRecord
+from router.testing import lowpass
 from tests.gateway.running import Process, ordered, processing, until
 from tests.local_serving.supervised import standin
 from tests.tables import each_row
@@ -42,7 +42,7 @@ class Home:
     def rows(self) -> list[dict[str, Any]]:
         return list(json.loads(self.local("status", "--json")[1]))
 
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[EngineRecord, ...]:
         return record.records(self.folder / "engines")
 
     def states(self) -> list[tuple[str, int]]:

@@ -14,11 +14,11 @@ from msgspec import structs
 
 from local_serving import manifests
 from local_serving.manifests import PORT, compose, container, dumped, kubernetes, label, nodes, services_of, written
+from local_serving.reader import read
 from local_serving.served import gpus
-from local_serving.spec.read import read
-from local_serving.spec.spec import Adapter, EngineError, Vllm
+from local_serving.spec import EngineError, LoraAdapter, Vllm
 from router.policies import inspect_policy
-from router.testing.cli import lowpass
+from router.testing import lowpass
 from tests.manifests import BY_NAME, MACHINES, ONE_MACHINE, TALKATIVE, parsed
 from tests.tables import data, each_row
 
@@ -183,7 +183,7 @@ def test_no_gpu_is_given_away_twice() -> None:
     assert sorted(int(gpu) for own in ids.values() for gpu in own) == list(range(11))
 
 
-LORAS = msgspec.convert([{"name": name, "path": f"/srv/{name}/lora"} for name in "ab"], tuple[Adapter, ...])
+LORAS = msgspec.convert([{"name": name, "path": f"/srv/{name}/lora"} for name in "ab"], tuple[LoraAdapter, ...])
 TWICE = "/srv/b/lora and /srv/a/lora would both be /models/adapters/lora"
 NO_IMAGE = "slow: no image is known for vLLM on a CPU: set `image`"
 

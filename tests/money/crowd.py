@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from router.testing.client import LIMIT_S
+from router.testing import LIMIT_S
 from tests.gateway.running import CHAT, MESSAGES, Client, Reply
 
 

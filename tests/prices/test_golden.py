@@ -14,12 +14,11 @@ import yaml
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from adapters.anthropic.decode import TOKENS as ANTHROPIC_TOKENS
-from adapters.anthropic.decode import usage as anthropic_usage
-from adapters.catalog import shipped
-from adapters.catalog.tables import Loader
-from adapters.gemini.decode import TOKENS as GEMINI_TOKENS
-from adapters.gemini.decode import usage as gemini_usage
+from adapters.anthropic import TOKENS as ANTHROPIC_TOKENS
+from adapters.anthropic import usage as anthropic_usage
+from adapters.catalog import Loader, shipped
+from adapters.gemini import TOKENS as GEMINI_TOKENS
+from adapters.gemini import usage as gemini_usage
 from adapters.usage import canonical, counters
 from adapters.usage import read as read_report
 from router.config.policy import PriceRow

@@ -14,7 +14,7 @@ from router.replay.estimate import CODES
 from router.replay.replay import DIMENSIONS
 from router.replay.replay import replay as replayed
 from router.replay.report import NAME, as_report
-from router.testing.cli import lowpass
+from router.testing import lowpass
 from router.types.decision import Shape
 from tests.docs import ROOT, blocks, page, quoted, rows
 from tests.gateway.running import Gateway

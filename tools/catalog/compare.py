@@ -14,8 +14,7 @@ import yaml
 from msgspec import Struct
 
 from adapters import catalog
-from adapters.catalog import in_force, shipped
-from adapters.catalog.tables import Loader, Table
+from adapters.catalog import Loader, PriceTable, in_force, shipped
 from router.types.price import DAYS, RATES
 from router.types.target import Model
 
@@ -418,7 +417,7 @@ def differences() -> list[Difference]:
     return msgspec.convert(rows, list[Difference])
 
 
-def _told(source: Source, model: str, table: Table, known: Sequence[Difference]) -> Iterator[Disagreement]:
+def _told(source: Source, model: str, table: PriceTable, known: Sequence[Difference]) -> Iterator[Disagreement]:
     sheet = source.sheets.get(model)
     ours = from_row(table.row())
     for cell, theirs in sorted(sheet.cells.items()) if sheet else ():
@@ -429,7 +428,7 @@ def _told(source: Source, model: str, table: Table, known: Sequence[Difference])
             yield Disagreement(model, str(cell), ours.get(cell), str(source), theirs, why)
 
 
-def _older(source: Source, table: Table) -> str:
+def _older(source: Source, table: PriceTable) -> str:
     """Why a list is behind the catalog: the price was read from a later release of it."""
     used = next((part for part in table.version.split(", ") if part.startswith(source.name + " ")), "")
     release = used.removeprefix(source.name + " ")
@@ -442,7 +441,7 @@ def _numbers(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in release.split(".") if part.isdigit())
 
 
-def _stale(model: str, table: Table, sources: Sequence[Source], today: date, days: int) -> Iterator[Stale]:
+def _stale(model: str, table: PriceTable, sources: Sequence[Source], today: date, days: int) -> Iterator[Stale]:
     age = (today - table.checked).days
     if age > days:
         yield Stale(model, f"last confirmed {age} days ago, on {table.checked}")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
-from adapters.catalog import Card, CardThinking
+from adapters.catalog import CardThinking, ModelCard
 from router.types.target import Capability, Contract, Model
 
 Entries = Mapping[str, Mapping[str, Any]]
@@ -63,7 +63,7 @@ _TOKENS = {"none": 0, "minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_
 class Listed(NamedTuple):
     provider: str
     short: str
-    card: Card
+    card: ModelCard
 
     @property
     def model(self) -> Model:
@@ -125,11 +125,11 @@ def _context(entry: Mapping[str, Any]) -> int:
     return int(entry.get("max_input_tokens") or entry.get("max_tokens") or 0)
 
 
-def _card(provider: str, name: str, entry: Mapping[str, Any]) -> Card:
+def _card(provider: str, name: str, entry: Mapping[str, Any]) -> ModelCard:
     context, short = _context(entry), _short(name)
     embeds = entry["mode"] == "embedding"
     most = 0 if embeds else min(int(entry.get("max_output_tokens") or entry.get("max_tokens") or context), context)
-    return Card(
+    return ModelCard(
         name="" if name == short else name,
         context=context,
         max_output=most,

@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from adapters.catalog import Card, CardFile, shipped
-from adapters.catalog.tables import Table, read_tables
+from adapters.catalog import CardFile, ModelCard, PriceTable, read_tables, shipped
 from router.types.price import RATES
 from tools.catalog.compare import (
     EACH,
@@ -86,7 +85,7 @@ def _listed(today: date) -> tuple[list[Listed], Counter[str]]:
     return [model for _, model in every if not isinstance(model, str)], absent
 
 
-def _problem(tables: Sequence[Table], card: Card) -> str:
+def _problem(tables: Sequence[PriceTable], card: ModelCard) -> str:
     """Why a price can't be one; empty where it can."""
     if not tables:
         return "free, or not priced by tokens"
@@ -105,7 +104,7 @@ def _write_cards(path: Path, file: CardFile) -> None:
     path.write_bytes(b'{"provider": ' + encode(file.provider) + b', "models": {\n' + b",\n".join(rows) + b"\n}}\n")
 
 
-def _write_tables(path: Path, tables: Mapping[str, Iterable[Table]]) -> None:
+def _write_tables(path: Path, tables: Mapping[str, Iterable[PriceTable]]) -> None:
     """One line a model: `git diff` then shows which prices have changed."""
     encode = msgspec.json.Encoder(decimal_format="number").encode
     rows = (encode(model) + b": " + encode(list(found)) for model, found in tables.items())
@@ -113,8 +112,8 @@ def _write_tables(path: Path, tables: Mapping[str, Iterable[Table]]) -> None:
 
 
 def _table(
-    model: str, old: list[Table], sources: Sequence[Source], known: Sequence[Difference], today: date
-) -> list[Table]:
+    model: str, old: list[PriceTable], sources: Sequence[Source], known: Sequence[Difference], today: date
+) -> list[PriceTable]:
     """The model's tables; as they were where no list has it."""
     telling = [source for source in sources if model in source.sheets]
     if not telling:
@@ -152,10 +151,10 @@ def _sized(cells: Mapping[Cell, Decimal]) -> dict[Cell, Decimal]:
     return sized
 
 
-def _made(row: Row, version: str, today: date) -> Table:
+def _made(row: Row, version: str, today: date) -> PriceTable:
     rates: Row = {name: row[name] for name in RATES if name in row}
     rest: Row = {name: row[name] for name in ("each", "rules") if name in row}
-    return msgspec.convert(rest | {"version": version, "checked": today, "rates": rates}, Table)
+    return msgspec.convert(rest | {"version": version, "checked": today, "rates": rates}, PriceTable)
 
 
 def to_row(cells: Cells, windows: Iterable[Row] = ()) -> Row:

@@ -13,6 +13,7 @@ from router.testing.upstream.behaviours import (
     HUGE,
     REASONING,
     REFUSAL,
+    RETRY_AFTER_S,
     TEXT,
     WORD,
     Answer,
@@ -22,9 +23,7 @@ from router.testing.upstream.behaviours import (
     Page,
     Tokens,
 )
-from router.testing.upstream.errors import RETRY_AFTER_S
-from router.testing.upstream.flavours import FLAVOURS, OPENROUTER_COST_NANO, OPENROUTER_COST_USD, reported
-from router.testing.upstream.openai import VECTOR
+from router.testing.upstream.openai import FLAVOURS, OPENROUTER_COST_NANO, OPENROUTER_COST_USD, VECTOR, reported
 from router.testing.upstream.server import SLOW_S, Recorded, Upstream
 
 __all__ = ["BEHAVIOURS", "EMBEDDING", "FLAVOURS", "HUGE", "OPENROUTER_COST_NANO", "OPENROUTER_COST_USD", "REASONING"]

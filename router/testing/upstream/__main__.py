@@ -4,11 +4,11 @@ import argparse
 import asyncio
 import sys
 
-from router.testing.upstream.server import CONTROL, SLOW_S, Server, listen
+from router.testing.upstream.server import CONTROL, SLOW_S, ScriptedServer, listen
 
 
 async def _serve(port: int, slow_s: float) -> None:
-    server = Server()
+    server = ScriptedServer()
     server.slow_s = slow_s
     listener = await listen(server, port)
     port = listener.sockets[0].getsockname()[1]

@@ -5,24 +5,24 @@ from collections.abc import Iterator
 import msgspec
 
 from router.tables import table
-from router.testing.upstream import errors
 from router.testing.upstream.behaviours import (
     Answer,
     Ask,
+    BadRequest,
     Behaviour,
+    Fault,
     Json,
-    Refused,
     Reports,
+    SseFrame,
     Tokens,
     Tool,
     record,
     rows,
 )
-from router.testing.upstream.errors import Fault
-from router.testing.upstream.wire import Frame
 
 SIGNATURE = "EqQBCgIYAhIM"
 FIELDS = frozenset(table("testing/upstream/fields.yaml")["anthropic"])
+_ERRORS = table("testing/upstream/errors.yaml")["anthropic"]
 _STOP = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _EMPTY: Json = {"text": "", "thinking": "", "signature": "", "input": {}}
 """Of a block as it starts, before its deltas."""
@@ -48,7 +48,7 @@ class Anthropic:
         usage = {} if behaviour.reports is Reports.MISSING else {"usage": _usage(behaviour.tokens)}
         return {**_message(ask), "content": [block for block, _ in _blocks(answer)], **_stop(answer), **usage}
 
-    def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
         answer, tokens, silent = behaviour.answer(ask, 0), behaviour.tokens, behaviour.reports is Reports.MISSING
         start = {} if silent else {"usage": {**_usage(tokens), "output_tokens": min(1, tokens.output)}}
         events: list[Json] = [{"type": "message_start", "message": {**_message(ask), **start}}]
@@ -60,24 +60,25 @@ class Anthropic:
         if behaviour.reports is Reports.EVERYWHERE:
             events.append(_delta(_usage(tokens.share(1, 2))))
         events += [_delta({} if silent else _usage(tokens), **_stop(answer)), {"type": "message_stop"}]
-        return [Frame(e, event=str(e["type"]), content=e["type"] == "content_block_delta") for e in events]
+        return [SseFrame(e, event=str(e["type"]), content=e["type"] == "content_block_delta") for e in events]
 
     def error(self, fault: Fault) -> tuple[int, object]:
-        return errors.anthropic(fault)
+        status, kind, message = _ERRORS.get(fault.kind, (400, "invalid_request_error", fault.message))
+        return status, {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"}
 
-    def error_frames(self, fault: Fault) -> list[Frame]:
-        return [Frame(self.error(fault)[1], event="error")]
+    def error_frames(self, fault: Fault) -> list[SseFrame]:
+        return [SseFrame(self.error(fault)[1], event="error")]
 
 
 def _check(body: Json) -> None:
     """What the real server refuses."""
     if unknown := set(body) - FIELDS:
-        raise Refused(f"{min(unknown)}: Extra inputs are not permitted")
+        raise BadRequest(f"{min(unknown)}: Extra inputs are not permitted")
     limit = body.get("max_tokens")
     if not isinstance(limit, int) or limit < 1:
-        raise Refused("max_tokens: Field required")
+        raise BadRequest("max_tokens: Field required")
     if {row.get("role") for row in rows(body.get("messages"))} - {"user", "assistant"} or not body.get("messages"):
-        raise Refused("messages: Input should be 'user' or 'assistant'")
+        raise BadRequest("messages: Input should be 'user' or 'assistant'")
     thinking = record(body.get("thinking"))
     if thinking.get("type") == "enabled":
         _check_thinking(thinking.get("budget_tokens"), limit, body)
@@ -85,11 +86,11 @@ def _check(body: Json) -> None:
 
 def _check_thinking(budget: object, limit: int, body: Json) -> None:
     if not isinstance(budget, int) or budget < 1024:
-        raise Refused("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
+        raise BadRequest("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
     if budget >= limit:
-        raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`")
+        raise BadRequest("`max_tokens` must be greater than `thinking.budget_tokens`")
     if body.get("temperature", 1) != 1:
-        raise Refused("`temperature` may only be set to 1 when thinking is enabled")
+        raise BadRequest("`temperature` may only be set to 1 when thinking is enabled")
 
 
 def _message(ask: Ask) -> Json:
@@ -123,8 +124,8 @@ def _blocks(answer: Answer) -> Iterator[tuple[Json, list[Json]]]:
         deltas: list[Json] = [{"type": "thinking_delta", "thinking": piece} for piece in answer.reasoning]
         signed: Json = {"type": "signature_delta", "signature": SIGNATURE}
         yield {"type": "thinking", "thinking": "".join(answer.reasoning), "signature": SIGNATURE}, [*deltas, signed]
-    if said := answer.text or answer.refusal:
-        yield {"type": "text", "text": "".join(said)}, [{"type": "text_delta", "text": piece} for piece in said]
+    if words := answer.text or answer.refusal:
+        yield {"type": "text", "text": "".join(words)}, [{"type": "text_delta", "text": piece} for piece in words]
     for call in answer.calls:
         block: Json = {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name}
         pieces: list[Json] = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *call.pieces)]

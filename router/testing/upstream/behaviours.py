@@ -1,10 +1,11 @@
 """What the scripted upstream does: the model's name selects a row, on every wire, plain and streamed."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
+from itertools import pairwise
 from threading import Event
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
@@ -36,7 +37,7 @@ class Ask(Struct, frozen=True, kw_only=True):
         return self.model.partition("@")[0]
 
 
-class Refused(Exception):
+class BadRequest(Exception):
     """The wire does not accept this request: its message and the field at fault."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
@@ -109,6 +110,14 @@ class Tokens(Struct, frozen=True):
     def output(self) -> int:
         return self.visible + (self.reasoning or 0)
 
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+    @property
+    def cache_missed(self) -> int:
+        return self.input - self.cache_read
+
     def choices(self, n: int) -> "Tokens":
         """The count of `n` choices like this one: one prompt, n outputs."""
         thought = None if self.reasoning is None else self.reasoning * n
@@ -131,7 +140,7 @@ EMBEDDING = Tokens(uncached=4)
 """Of each input of an embeddings request."""
 
 
-class ToolCall(Struct, frozen=True):
+class ScriptedCall(Struct, frozen=True):
     id: str
     name: str
     arguments: str
@@ -149,7 +158,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     text: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
     refusal: tuple[str, ...] = ()
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
     finish: str = "stop"
     stopped: str = ""
     """The stop sequence that ended it, told by the wires that tell it."""
@@ -166,8 +175,9 @@ def _call_tools(ask: Ask, count: int) -> Answer:
         return _fit_schema(ask, 0)
     offered = [(tool.name, instance(tool.schema)) for tool in ask.tools] or [("get_weather", {"city": STRING})]
     chosen = (offered * count)[:count]
-    calls = [ToolCall(f"call_{i}", name, msgspec.json.encode(value).decode()) for i, (name, value) in enumerate(chosen)]
-    return Answer(calls=tuple(calls), finish="tool_calls")
+    texts = [(name, msgspec.json.encode(value).decode()) for name, value in chosen]
+    calls = tuple(ScriptedCall(f"call_{i}", name, text) for i, (name, text) in enumerate(texts))
+    return Answer(calls=calls, finish="tool_calls")
 
 
 class Reports(StrEnum):
@@ -297,16 +307,16 @@ _CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 def built_in(ask: Ask) -> Behaviour | None:
     """What the model's name stands for; None: there is no such model."""
-    found = _NAME.fullmatch(ask.behaviour)
-    if found is None:
+    name = _NAME.fullmatch(ask.behaviour)
+    if name is None:
         return BEHAVIOURS.get(ask.behaviour)
-    visible, thinking, prompt, pause, deaf = found.groups()
+    visible, thinking, prompt, pause, deaf = name.groups()
     wanted, thought = int(visible), _thinking(ask, int(thinking or 0), bool(deaf))
     cap = 10**9 if deaf else min((ask.body[name] for name in _CAPS if ask.body.get(name)), default=10**9)
     thought = min(thought, cap)
-    said = min(wanted, cap - thought)
-    answer = Answer(text=(WORD,) * said, reasoning=(WORD,) * thought, finish="stop" if said == wanted else "length")
-    tokens = Tokens(uncached=int(prompt or 20), visible=said, reasoning=thought)
+    shown = min(wanted, cap - thought)
+    answer = Answer(text=(WORD,) * shown, reasoning=(WORD,) * thought, finish="stop" if shown == wanted else "length")
+    tokens = Tokens(uncached=int(prompt or 20), visible=shown, reasoning=thought)
     return Behaviour(answer=lambda ask, index: answer, tokens=tokens, pause_s=int(pause or 0) / 1000)
 
 
@@ -317,3 +327,76 @@ def _thinking(ask: Ask, tokens: int, deaf: bool) -> int:
     off = body.get("reasoning_effort") == "none" or template.get("enable_thinking") is False
     budget = body.get("thinking_token_budget")
     return tokens if deaf else 0 if off else tokens if budget is None else min(tokens, int(budget))
+
+
+# The port between the server and the wire formats: faults, events as they reach the network, and what a wire does.
+
+RETRY_AFTER_S = 1
+
+
+class Fault(Struct, frozen=True):
+    """`kind` is a key of `errors.yaml`, or `request`; `message` and `param` belong to a bad request only."""
+
+    kind: str
+    message: str = ""
+    param: str | None = None
+
+
+class SseFrame(Struct, frozen=True):
+    """One event; `content` marks those that carry a piece of the answer."""
+
+    data: object
+    event: str = ""
+    content: bool = False
+
+    def encode(self, newline: str) -> bytes:
+        text = self.data if isinstance(self.data, str) else msgspec.json.encode(self.data).decode()
+        name = f"event: {self.event}{newline}" if self.event else ""
+        return f"{name}data: {text}{newline}{newline}".encode()
+
+
+def chunks(frames: list[SseFrame], framing: Framing, newline: str = "\n") -> Iterator[tuple[bytes, ...]]:
+    """HTTP chunks, grouped by the event they belong to."""
+    if framing is Framing.MERGED:
+        yield (b"".join(frame.encode(newline) for frame in frames),)
+        return
+    for frame in frames:
+        if framing is Framing.SPLIT:
+            yield tuple(split(frame.encode(newline)))
+        elif framing is Framing.CRLF_COMMENTS:
+            yield (b": keep-alive\r\n\r\n", b":\r\n", frame.encode("\r\n"))
+        else:
+            yield (frame.encode(newline),)
+
+
+def split(data: bytes) -> Iterator[bytes]:
+    """Cut inside the field's name, after its colon, inside a UTF-8 character and between the closing newlines."""
+    inside_character = next((i for i in range(len(data)) if data[i] & 0xC0 == 0x80), len(data) // 2)
+    cuts = sorted({0, 2, 5, inside_character, len(data) - 1, len(data)})
+    for start, end in pairwise(cuts):
+        yield data[start:end]
+
+
+class WireFormat(Protocol):
+    """One wire format: reads a request, writes answers and errors. Knows nothing of sockets."""
+
+    newline: str
+    """How this provider ends the lines of its streams."""
+    preamble: str
+    """Comments that it sends before a stream's first event."""
+
+    def ask(self, body: Json, ask: Ask) -> Ask:
+        """`ask` (what the path told) completed from the body; raises `Refused` where the real one answers 400."""
+        ...
+
+    def whole(self, ask: Ask, behaviour: Behaviour) -> object: ...
+
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]: ...
+
+    def error(self, fault: Fault) -> tuple[int, object]:
+        """Status and body."""
+        ...
+
+    def error_frames(self, fault: Fault) -> list[SseFrame]:
+        """An error after the stream has begun."""
+        ...

@@ -5,24 +5,25 @@ from collections.abc import Iterator
 import msgspec
 
 from router.tables import table
-from router.testing.upstream import errors
 from router.testing.upstream.behaviours import (
+    RETRY_AFTER_S,
     Answer,
     Ask,
+    BadRequest,
     Behaviour,
+    Fault,
     Json,
-    Refused,
     Reports,
+    SseFrame,
     Tokens,
     Tool,
     record,
     rows,
 )
-from router.testing.upstream.errors import Fault
-from router.testing.upstream.wire import Frame
 
 FIELDS = frozenset(table("testing/upstream/fields.yaml")["gemini"])
 CONFIG = frozenset(table("testing/upstream/fields.yaml")["gemini_config"])
+_ERRORS = table("testing/upstream/errors.yaml")["gemini"]
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP"}
 
 
@@ -52,7 +53,7 @@ class Gemini:
         candidates = [_candidate(list(_parts(a, whole=True)), i, _finish(a), a.logprobs) for i, a in enumerate(answers)]
         return _reply(ask, candidates, None if behaviour.reports is Reports.MISSING else behaviour.tokens)
 
-    def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
         """One candidate a chunk. Usage is on every one, cumulative; the last carries content, finish and true count."""
         steps: list[Json] = []
         for i in range(ask.n):
@@ -62,28 +63,29 @@ class Gemini:
             steps.append(_candidate(parts[-1:], i, _finish(answer), answer.logprobs))
         silent, size = behaviour.reports is Reports.MISSING, len(steps)
         return [
-            Frame(_reply(ask, [step], None if silent else behaviour.tokens.share(k, size)), content=True)
+            SseFrame(_reply(ask, [step], None if silent else behaviour.tokens.share(k, size)), content=True)
             for k, step in enumerate(steps, start=1)
         ]
 
     def error(self, fault: Fault) -> tuple[int, object]:
-        return errors.gemini(fault)
+        code, status, message = _ERRORS.get(fault.kind, (400, "INVALID_ARGUMENT", fault.message))
+        return code, {"error": {"code": code, "message": message, "status": status, **_details(fault.kind)}}
 
-    def error_frames(self, fault: Fault) -> list[Frame]:
-        return [Frame(self.error(fault)[1])]
+    def error_frames(self, fault: Fault) -> list[SseFrame]:
+        return [SseFrame(self.error(fault)[1])]
 
 
 def _check(body: Json, config: Json) -> None:
     """What the real server refuses."""
     for known, given, place in ((FIELDS, body, ""), (CONFIG, config, " at 'generation_config'")):
         if unknown := set(given) - known:
-            raise Refused(f'Invalid JSON payload received. Unknown name "{min(unknown)}"{place}: Cannot find field.')
+            raise BadRequest(f'Invalid JSON payload received. Unknown name "{min(unknown)}"{place}: Cannot find field.')
     if not rows(body.get("contents")):
-        raise Refused("* GenerateContentRequest.contents: contents is not specified")
+        raise BadRequest("* GenerateContentRequest.contents: contents is not specified")
     if {row.get("role", "user") for row in rows(body["contents"])} - {"user", "model", "function"}:
-        raise Refused("Please use a valid role: user, model.")
+        raise BadRequest("Please use a valid role: user, model.")
     if len({"thinkingBudget", "thinkingLevel"} & set(record(config.get("thinkingConfig")))) == 2:
-        raise Refused("You can only set only one of thinking budget and thinking level.")
+        raise BadRequest("You can only set only one of thinking budget and thinking level.")
 
 
 def _either(value: Json, camel: str) -> object:
@@ -133,3 +135,17 @@ def _usage(tokens: Tokens) -> Json:
     counts = {"promptTokenCount": tokens.input, "candidatesTokenCount": tokens.visible, **cached, **thoughts}
     detail = [{"modality": "TEXT", "tokenCount": tokens.input}]
     return {**counts, "totalTokenCount": tokens.input + tokens.output, "promptTokensDetails": detail}
+
+
+def _details(kind: str) -> Json:
+    """The same message stands for a rate and for a spent quota: only the details tell them apart."""
+    prefix = "type.googleapis.com/google.rpc"
+    if kind == "auth":
+        return {"details": [{"@type": f"{prefix}.ErrorInfo", "reason": "API_KEY_INVALID"}]}
+    if kind not in ("rate", "quota"):
+        return {}
+    period = "PerMinute" if kind == "rate" else "PerDay"
+    violation = {"quotaId": f"GenerateRequests{period}PerProjectPerModel-FreeTier"}
+    failure = {"@type": f"{prefix}.QuotaFailure", "violations": [violation]}
+    retry = {"@type": f"{prefix}.RetryInfo", "retryDelay": f"{RETRY_AFTER_S}s"}
+    return {"details": [failure, retry]}

@@ -4,28 +4,152 @@ import base64
 import struct
 from collections.abc import Iterator
 from itertools import zip_longest
+from typing import Any
 
+import msgspec
+from msgspec import Struct, field
+
+from router.tables import table
 from router.testing.upstream.behaviours import (
     BEHAVIOURS,
     EMBEDDING,
     Answer,
     Ask,
+    BadRequest,
     Behaviour,
+    Fault,
     Json,
-    Refused,
     Reports,
+    ScriptedCall,
+    SseFrame,
     Tokens,
     Tool,
-    ToolCall,
     record,
     rows,
 )
-from router.testing.upstream.errors import Fault
-from router.testing.upstream.flavours import Flavour
-from router.testing.upstream.wire import Frame
+
+_ERRORS: dict[str, dict[str, list[Any]]] = table("testing/upstream/errors.yaml")
+_ERROR = {"error": {name: name for name in ("message", "type", "param", "code")}}
+"""As OpenAI writes one."""
+
+
+class Flavour(Struct, frozen=True, kw_only=True):
+    """How a provider departs from OpenAI's chat wire: a row of `flavours.yaml`.
+
+    `reported` is what it tells of the true counts; `usage` writes exactly that.
+    """
+
+    name: str
+    usage: Json
+    error: Json = field(default_factory=lambda: _ERROR)
+    splits_reasoning: bool = True
+    cache_read: bool = True
+    cache_write: bool = False
+    reasoning_field: str = ""
+    """Where the thinking text stands; empty: it is not shown."""
+    thinking_parts: bool = False
+    """Content is a list with thinking parts."""
+    usage_place: str = "chunk"
+    """Of a stream: "chunk" (a last one, without choices), "finish" (beside it), "choice" (in it), "x_groq"."""
+    always_usage: bool = False
+    usage_null: bool = False
+    """Until the last chunk says `usage: null`, where usage was asked for."""
+    one_choice: bool = False
+    """With n > 1 the usage counts one choice only."""
+    responses: bool = False
+    ignores_tools: bool = False
+    fields: frozenset[str] = frozenset()
+    """Those of a chat that it knows, where it refuses others."""
+    served: str = "{model}-2026-01-01"
+    """What the provider calls the model that served."""
+    comment: str = ""
+    """Sent before the first event of each stream."""
+
+    def name_of(self, ask: Ask) -> str:
+        """Of the model that served."""
+        return ask.served or self.served.format(model=ask.model)
+
+    def reported(self, tokens: Tokens) -> Tokens:
+        """`tokens` with every bucket that this provider does not split folded into its plain neighbour."""
+        if not self.splits_reasoning:
+            tokens = msgspec.structs.replace(tokens, visible=tokens.output, reasoning=None)
+        written = tokens.cache_write + tokens.cache_write_1h
+        tokens = msgspec.structs.replace(tokens, cache_write=written, cache_write_1h=0)
+        if not self.cache_write:
+            tokens = msgspec.structs.replace(tokens, uncached=tokens.uncached + written, cache_write=0)
+        if not self.cache_read:
+            tokens = msgspec.structs.replace(tokens, uncached=tokens.uncached + tokens.cache_read, cache_read=0)
+        return tokens
+
+    def count(self, tokens: Tokens) -> Json:
+        counts: Json = _filled(self.usage, {name: getattr(tokens, name) for name in _BUCKETS})
+        return counts
+
+    def fault(self, fault: Fault) -> tuple[int, object]:
+        """Status and body."""
+        row = _ERRORS.get(self.name, {}).get(fault.kind) or _ERRORS["openai"][fault.kind]
+        status, message, kind, param, code, *more = row
+        parts = {"status": status, "message": message or fault.message, "type": kind, "code": code}
+        body = _filled(self.error, {**parts, "param": param or fault.param})
+        for extra in more:
+            body["error"] |= extra
+        return status, body
+
+    def dress(self, reply: Json) -> Json:
+        """The last touch on a whole reply and on each chunk."""
+        if self.name == "openrouter":
+            return {**reply, "provider": "Scripted"}
+        if self.name != "llamacpp":
+            return reply
+        # llama.cpp writes `choices` first and ends with its timings.
+        order = ("choices", "created", "model", "system_fingerprint", "object", "usage", "id")
+        known = {name: reply[name] for name in order if name in reply}
+        timings = {"cache_n": 0, "prompt_n": 20, "prompt_ms": 1.5, "predicted_n": 10, "predicted_ms": 9.1}
+        return {**known, **({"timings": timings} if "usage" in reply else {})}
+
+
+_BUCKETS = ("input", "output", "visible", "reasoning", "total", "cache_read", "cache_write", "cache_missed")
+
+
+def _filled(template: Any, values: Json) -> Any:
+    """Words that name a value stand for it."""
+    if isinstance(template, dict):
+        return {name: _filled(part, values) for name, part in template.items()}
+    return values.get(template, template) if isinstance(template, str) else template
+
+
+FLAVOURS = {
+    name: Flavour(name=name, fields=frozenset(table("testing/upstream/fields.yaml").get(name, ())), **row)
+    for name, row in table("testing/upstream/flavours.yaml").items()
+}
+
+OPENROUTER_COST_USD = FLAVOURS["openrouter"].usage["cost"]
+"""Of every reply of OpenRouter's."""
+OPENROUTER_COST_NANO: int = round(OPENROUTER_COST_USD * 1e9)
+
+
+def reported(wire: str, behaviour: str, n: int = 1) -> Tokens | None:
+    """Disjoint buckets as the provider reports them, or None where it reports nothing.
+
+    `wire` is a flavour of `FLAVOURS`, "anthropic" or "gemini".
+    """
+    row = BEHAVIOURS[behaviour]
+    if row.reports is Reports.MISSING:
+        return None
+    if wire == "anthropic":
+        return row.tokens
+    if wire == "gemini":
+        # Writes to the cache are plain input here; thoughts of nothing are not mentioned.
+        tokens = row.tokens.choices(n)
+        uncached = tokens.uncached + tokens.cache_write + tokens.cache_write_1h
+        plain = msgspec.structs.replace(tokens, uncached=uncached, cache_write=0, cache_write_1h=0)
+        return msgspec.structs.replace(plain, reasoning=plain.reasoning or None)
+    flavour = FLAVOURS[wire]
+    return flavour.reported(row.tokens.choices(1 if flavour.one_choice else n))
+
 
 CREATED = 1_790_000_000
-DONE = Frame("[DONE]")
+DONE = SseFrame("[DONE]")
 
 
 class _OpenAIWire:
@@ -36,10 +160,10 @@ class _OpenAIWire:
         self._flavour = flavour
 
     def error(self, fault: Fault) -> tuple[int, object]:
-        return self._flavour.error(fault)
+        return self._flavour.fault(fault)
 
-    def error_frames(self, fault: Fault) -> list[Frame]:
-        return [Frame(self.error(fault)[1]), DONE]
+    def error_frames(self, fault: Fault) -> list[SseFrame]:
+        return [SseFrame(self.error(fault)[1]), DONE]
 
 
 class OpenAIChat(_OpenAIWire):
@@ -49,7 +173,7 @@ class OpenAIChat(_OpenAIWire):
 
     def ask(self, body: Json, ask: Ask) -> Ask:
         if not rows(body.get("messages")):
-            raise Refused("Missing required parameter: 'messages'.", "messages")
+            raise BadRequest("Missing required parameter: 'messages'.", "messages")
         return read(body, self._flavour)
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
@@ -58,13 +182,13 @@ class OpenAIChat(_OpenAIWire):
         reply = {**self._envelope(ask, "chat.completion"), "choices": choices, **usage, "service_tier": "default"}
         return self._flavour.dress(reply)
 
-    def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
         deltas = list(interleave([list(self._deltas(behaviour.answer(ask, i), i)) for i in range(ask.n)]))
         if behaviour.reports is Reports.WITH_CONTENT and ask.n == 1:
             deltas[-2:] = [{**deltas[-1], "delta": deltas[-2]["delta"]}]
         chunks = [{**self._envelope(ask, "chat.completion.chunk"), "choices": [delta]} for delta in deltas]
         self._report(chunks, ask, behaviour)
-        return [*(Frame(self._flavour.dress(chunk), content=_speaks(chunk)) for chunk in chunks), DONE]
+        return [*(SseFrame(self._flavour.dress(chunk), content=_speaks(chunk)) for chunk in chunks), DONE]
 
     def _envelope(self, ask: Ask, kind: str) -> Json:
         served = self._flavour.name_of(ask)
@@ -78,7 +202,7 @@ class OpenAIChat(_OpenAIWire):
 
     def _count(self, tokens: Tokens, n: int) -> Json:
         flavour = self._flavour
-        return flavour.usage(flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
+        return flavour.count(flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
 
     def _choice(self, answer: Answer, index: int) -> Json:
         message = {"role": "assistant", "content": self._content(answer), "refusal": "".join(answer.refusal) or None}
@@ -93,8 +217,8 @@ class OpenAIChat(_OpenAIWire):
         text = "".join(answer.text) or None
         if not (self._flavour.thinking_parts and answer.reasoning):
             return text
-        said = [{"type": "text", "text": text}] if text else []
-        return [_thinking("".join(answer.reasoning)), *said]
+        shown = [{"type": "text", "text": text}] if text else []
+        return [_thinking("".join(answer.reasoning)), *shown]
 
     def _deltas(self, answer: Answer, index: int) -> Iterator[Json]:
         pieces = [{"role": "assistant", "content": None if answer.calls else ""}, *self._pieces(answer)]
@@ -141,7 +265,7 @@ class OpenAIChat(_OpenAIWire):
 def read(body: Json, flavour: Flavour) -> Ask:
     """The fields that chat shares with `/v1/completions`."""
     if flavour.fields and (unknown := sorted(body.keys() - flavour.fields)):
-        raise Refused(f"Unknown parameter: '{unknown[0]}'.", unknown[0])
+        raise BadRequest(f"Unknown parameter: '{unknown[0]}'.", unknown[0])
     options = record(body.get("stream_options"))
     fmt = record(body.get("response_format"))
     functions = [record(tool.get("function")) for tool in rows(body.get("tools"))]
@@ -169,7 +293,7 @@ def _speaks(chunk: Json) -> bool:
     return any(value and name != "role" for delta in deltas for name, value in delta.items())
 
 
-def _call(call: ToolCall) -> Json:
+def _call(call: ScriptedCall) -> Json:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
@@ -190,14 +314,14 @@ VECTOR = (0.25, -0.5, 0.125, 1.0)
 class OpenAICompletions(_OpenAIWire):
     def ask(self, body: Json, ask: Ask) -> Ask:
         if "prompt" not in body:
-            raise Refused("Missing required parameter: 'prompt'.", "prompt")
+            raise BadRequest("Missing required parameter: 'prompt'.", "prompt")
         return read(body, self._flavour)
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
         choices = [_choice("".join(a.text), i, a, a.finish) for i, a in enumerate(_answers(ask, behaviour))]
         return {**_envelope(ask, self._flavour), "choices": choices, **self._usage(ask, behaviour)}
 
-    def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
         choices = interleave([list(_pieces(a, i)) for i, a in enumerate(_answers(ask, behaviour))])
         chunks: list[Json] = [{**_envelope(ask, self._flavour), "choices": [choice]} for choice in choices]
         usage = self._usage(ask, behaviour) if ask.wants_usage or self._flavour.always_usage else {}
@@ -205,18 +329,18 @@ class OpenAICompletions(_OpenAIWire):
             chunks[-1].update(usage)
         elif usage:
             chunks.append({**_envelope(ask, self._flavour), "choices": [], **usage})
-        return [*(Frame(chunk, content=bool(chunk["choices"])) for chunk in chunks), DONE]
+        return [*(SseFrame(chunk, content=bool(chunk["choices"])) for chunk in chunks), DONE]
 
     def _usage(self, ask: Ask, behaviour: Behaviour) -> Json:
         n = 1 if self._flavour.one_choice else ask.n
-        counts = self._flavour.usage(self._flavour.reported(behaviour.tokens.choices(n)))
+        counts = self._flavour.count(self._flavour.reported(behaviour.tokens.choices(n)))
         return {} if behaviour.reports is Reports.MISSING else {"usage": counts}
 
 
 class OpenAIEmbeddings(_OpenAIWire):
     def ask(self, body: Json, ask: Ask) -> Ask:
         if "input" not in body:
-            raise Refused("Missing required parameter: 'input'.", "input")
+            raise BadRequest("Missing required parameter: 'input'.", "input")
         return Ask(model=str(body.get("model", "")), body=body)
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
@@ -233,10 +357,10 @@ class OpenAIEmbeddings(_OpenAIWire):
         usage = {"usage": {"prompt_tokens": spent, "total_tokens": spent}}
         return {**reply, **({} if behaviour.reports is Reports.MISSING else usage)}
 
-    def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
-        raise Refused("Embeddings are not streamed.", "stream")
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
+        raise BadRequest("Embeddings are not streamed.", "stream")
 
-    def error_frames(self, fault: Fault) -> list[Frame]:
+    def error_frames(self, fault: Fault) -> list[SseFrame]:
         return []
 
 

@@ -2,22 +2,21 @@
 
 from collections.abc import Iterator
 
-from router.testing.upstream import errors
 from router.testing.upstream.behaviours import (
     Answer,
     Ask,
+    BadRequest,
     Behaviour,
+    Fault,
     Json,
-    Refused,
     Reports,
+    SseFrame,
     Tokens,
     Tool,
     record,
     rows,
 )
-from router.testing.upstream.errors import Fault
-from router.testing.upstream.openai import CREATED
-from router.testing.upstream.wire import Frame
+from router.testing.upstream.openai import CREATED, FLAVOURS
 
 
 class OpenAIResponses:
@@ -26,7 +25,7 @@ class OpenAIResponses:
 
     def ask(self, body: Json, ask: Ask) -> Ask:
         if "input" not in body:
-            raise Refused("Missing required parameter: 'input'.", "input")
+            raise BadRequest("Missing required parameter: 'input'.", "input")
         functions = [tool for tool in rows(body.get("tools")) if tool.get("type") == "function"]
         return Ask(
             model=str(body.get("model", "")),
@@ -42,7 +41,7 @@ class OpenAIResponses:
         end = ended if answer.finish == "length" else {"status": "completed"}
         return {**_response(ask), **end, "output": _items(answer), **_usage(behaviour)}
 
-    def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
         whole, answer = self.whole(ask, behaviour), behaviour.answer(ask, 0)
         events: list[Json] = [
             {"type": "response.created", "response": {**_response(ask), "usage": None}},
@@ -51,17 +50,17 @@ class OpenAIResponses:
             {"type": f"response.{whole['status']}", "response": whole},
         ]
         return [
-            Frame({**event, "sequence_number": i}, event=str(event["type"]), content="delta" in event)
+            SseFrame({**event, "sequence_number": i}, event=str(event["type"]), content="delta" in event)
             for i, event in enumerate(events)
         ]
 
     def error(self, fault: Fault) -> tuple[int, object]:
-        return errors.openai(fault)
+        return FLAVOURS["openai"].fault(fault)
 
-    def error_frames(self, fault: Fault) -> list[Frame]:
-        said = record(record(self.error(fault)[1])["error"])
-        data = {"type": "error", "code": "server_error", "message": said["message"], "param": None}
-        return [Frame({**data, "sequence_number": 99}, event="error")]
+    def error_frames(self, fault: Fault) -> list[SseFrame]:
+        error = record(record(self.error(fault)[1])["error"])
+        data = {"type": "error", "code": "server_error", "message": error["message"], "param": None}
+        return [SseFrame({**data, "sequence_number": 99}, event="error")]
 
 
 def _response(ask: Ask) -> Json:
@@ -105,18 +104,17 @@ def _items(answer: Answer) -> list[Json]:
     summary = [{"type": "summary_text", "text": "".join(answer.reasoning)}]
     items = [{"id": "rs_upstream", "type": "reasoning", "summary": summary}] if answer.reasoning else list[Json]()
     if answer.text or answer.refusal:
-        items.append(_message(answer))
+        tokens = [{"token": p, "logprob": -0.25, "bytes": list(p.encode()), "top_logprobs": []} for p in answer.text]
+        part: Json = {"type": "refusal", "refusal": "".join(answer.refusal)}
+        if answer.text:
+            logprobs = tokens if answer.logprobs else []
+            part = {"type": "output_text", "text": "".join(answer.text), "annotations": [], "logprobs": logprobs}
+        message = {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
+        items.append({"id": "msg_upstream", **message})
     for call in answer.calls:
-        said = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-        items.append({"id": f"fc_{call.id}", "type": "function_call", "status": "completed", **said})
+        function = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+        items.append({"id": f"fc_{call.id}", "type": "function_call", "status": "completed", **function})
     return items
-
-
-def _message(answer: Answer) -> Json:
-    logprobs = [{"token": p, "logprob": -0.25, "bytes": list(p.encode()), "top_logprobs": []} for p in answer.text]
-    text = {"text": "".join(answer.text), "annotations": [], "logprobs": logprobs if answer.logprobs else []}
-    part = {"type": "output_text", **text} if answer.text else {"type": "refusal", "refusal": "".join(answer.refusal)}
-    return {"id": "msg_upstream", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
 
 
 def _grow(item: Json, index: int, answer: Answer) -> Iterator[Json]:
@@ -130,7 +128,11 @@ def _grow(item: Json, index: int, answer: Answer) -> Iterator[Json]:
     elif item["type"] == "message":
         yield from _grow_message(item, place, answer)
     else:
-        yield from _grow_call(item, place, answer)
+        call = next(call for call in answer.calls if call.id == item["call_id"])
+        for piece in call.pieces:
+            yield {"type": "response.function_call_arguments.delta", **place, "delta": piece}
+        done = {"name": call.name, "arguments": call.arguments}
+        yield {"type": "response.function_call_arguments.done", **place, **done}
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
@@ -152,11 +154,3 @@ def _grow_message(item: Json, place: Json, answer: Answer) -> Iterator[Json]:
         yield {"type": f"response.{name}.delta", **place, "delta": piece, **extra}
     yield {"type": f"response.{name}.done", **place, field: part[field], **({"logprobs": []} if answer.text else {})}
     yield {"type": "response.content_part.done", **place, "part": part}
-
-
-def _grow_call(item: Json, place: Json, answer: Answer) -> Iterator[Json]:
-    call = next(call for call in answer.calls if call.id == item["call_id"])
-    for piece in call.pieces:
-        yield {"type": "response.function_call_arguments.delta", **place, "delta": piece}
-    done = {"name": call.name, "arguments": call.arguments}
-    yield {"type": "response.function_call_arguments.done", **place, **done}

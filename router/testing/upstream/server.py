@@ -17,13 +17,26 @@ import httptools
 import msgspec
 
 from router.testing.upstream.anthropic import Anthropic
-from router.testing.upstream.behaviours import Ask, Behaviour, Break, Framing, Json, KeepAlive, Page, Refused, built_in
-from router.testing.upstream.errors import RETRY_AFTER_S, Fault
-from router.testing.upstream.flavours import FLAVOURS
+from router.testing.upstream.behaviours import (
+    RETRY_AFTER_S,
+    Ask,
+    BadRequest,
+    Behaviour,
+    Break,
+    Fault,
+    Framing,
+    Json,
+    KeepAlive,
+    Page,
+    SseFrame,
+    WireFormat,
+    built_in,
+    chunks,
+    split,
+)
 from router.testing.upstream.gemini import Gemini
-from router.testing.upstream.openai import OpenAIChat, OpenAICompletions, OpenAIEmbeddings, models
+from router.testing.upstream.openai import FLAVOURS, OpenAIChat, OpenAICompletions, OpenAIEmbeddings, models
 from router.testing.upstream.responses import OpenAIResponses
-from router.testing.upstream.wire import Frame, Wire, chunks, split
 
 
 @dataclass
@@ -71,10 +84,10 @@ PAUSE_S = 0.001
 """Between the TCP writes of one split event, so that the reader sees them apart."""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Parses requests and hands them one by one to `handle`; a client that hangs up cancels the handler."""
 
-    def __init__(self, handle: Callable[["Connection", Recorded], Awaitable[None]]) -> None:
+    def __init__(self, handle: Callable[["HttpConnection", Recorded], Awaitable[None]]) -> None:
         self._handle = handle
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[Recorded] = deque()
@@ -176,14 +189,14 @@ CONTROL = "/_control/requests"
 _GEMINI = "/v1beta/models/"
 
 
-class Server:
+class ScriptedServer:
     """The scripted upstream. `requests` holds all that came in; `errors` what went wrong in the server itself."""
 
     def __init__(self) -> None:
         self.requests: list[Recorded] = []
         self.errors: list[BaseException] = []
         self.slow_s = SLOW_S
-        self.connections: WeakSet[Connection] = WeakSet()
+        self.connections: WeakSet[HttpConnection] = WeakSet()
         self.behaviours: dict[str, Behaviour] = {}
         """A test's own, by the model's name; they come before those that are built in."""
         self._met: set[tuple[str, str]] = set()
@@ -201,13 +214,13 @@ class Server:
         """For subclasses: an answer that no wire gives; None: the wire answers."""
         return None
 
-    def connect(self) -> Connection:
+    def connect(self) -> HttpConnection:
         """A new client."""
-        connection = Connection(self.handle)
+        connection = HttpConnection(self.handle)
         self.connections.add(connection)
         return connection
 
-    async def handle(self, connection: Connection, request: Recorded) -> None:
+    async def handle(self, connection: HttpConnection, request: Recorded) -> None:
         if connection.closes_under_next:
             self.requests.append(request)
             connection.close()
@@ -222,7 +235,7 @@ class Server:
         if not request.keep_alive:
             connection.close()
 
-    async def _own(self, connection: Connection, request: Recorded) -> bool:
+    async def _own(self, connection: HttpConnection, request: Recorded) -> bool:
         """Whether it was a question about the server itself."""
         if (page := self.page(request)) is not None:
             self.requests.append(request)
@@ -231,14 +244,14 @@ class Server:
         if request.path == CONTROL:
             if request.method == "DELETE":
                 self.clear()
-            await _send(connection, 200, [seen.public() for seen in self.requests])
+            await _send(connection, 200, [request.public() for request in self.requests])
             return True
         if request.method == "GET" and request.path.endswith("/v1/models"):
             await _send(connection, 200, models())
             return True
         return False
 
-    async def _answer(self, connection: Connection, request: Recorded) -> None:
+    async def _answer(self, connection: HttpConnection, request: Recorded) -> None:
         route = self._route(request)
         if route is None:
             await _refuse(connection, self._wires["/v1/chat/completions"], Fault("path"))
@@ -246,7 +259,7 @@ class Server:
         wire, asked = route
         try:
             ask = wire.ask(msgspec.json.decode(request.body, type=Json), asked)
-        except Refused as refused:
+        except BadRequest as refused:
             await _refuse(connection, wire, Fault("request", refused.message, refused.param))
         except msgspec.DecodeError:
             await _refuse(connection, wire, Fault("request", "We could not parse the JSON body of your request."))
@@ -255,7 +268,7 @@ class Server:
             ask = msgspec.structs.replace(ask, served=behaviour.served)
             await self._act(connection, request, wire, ask, behaviour)
 
-    def _route(self, request: Recorded) -> tuple[Wire, Ask] | None:
+    def _route(self, request: Recorded) -> tuple[WireFormat, Ask] | None:
         """Where the path leads: the wire, and what the path alone says (Gemini: model and streaming)."""
         if request.method != "POST":
             return None
@@ -267,7 +280,9 @@ class Server:
         wire = self._wires.get(request.path)
         return (wire, Ask(model="")) if wire else None
 
-    async def _act(self, connection: Connection, request: Recorded, wire: Wire, ask: Ask, behaviour: Behaviour) -> None:
+    async def _act(
+        self, connection: HttpConnection, request: Recorded, wire: WireFormat, ask: Ask, behaviour: Behaviour
+    ) -> None:
         key = (request.path, ask.model)
         if behaviour.fault and not (behaviour.once and key in self._met):
             self._met.add(key)
@@ -284,7 +299,7 @@ class Server:
         if behaviour.keep_alive is KeepAlive.CLOSE_AFTER:
             connection.close()
 
-    async def _whole(self, connection: Connection, wire: Wire, ask: Ask, behaviour: Behaviour) -> None:
+    async def _whole(self, connection: HttpConnection, wire: WireFormat, ask: Ask, behaviour: Behaviour) -> None:
         if behaviour.slow_first or behaviour.slow_chunks:
             await asyncio.sleep(self.slow_s)
         body = msgspec.json.encode(wire.whole(ask, behaviour))
@@ -301,7 +316,7 @@ class Server:
         else:
             await connection.write(*_paced(body, behaviour))
 
-    async def _stream(self, connection: Connection, wire: Wire, ask: Ask, behaviour: Behaviour) -> None:
+    async def _stream(self, connection: HttpConnection, wire: WireFormat, ask: Ask, behaviour: Behaviour) -> None:
         if behaviour.breaks is Break.HTML:
             await self._whole(connection, wire, ask, behaviour)
             return
@@ -317,7 +332,9 @@ class Server:
         else:
             await connection.write(chunk(b""))
 
-    async def _frames(self, connection: Connection, frames: list[Frame], wire: Wire, behaviour: Behaviour) -> None:
+    async def _frames(
+        self, connection: HttpConnection, frames: list[SseFrame], wire: WireFormat, behaviour: Behaviour
+    ) -> None:
         if wire.preamble:
             await connection.write(chunk(wire.preamble.encode()))
         for i, parts in enumerate(chunks(frames, behaviour.framing, wire.newline)):
@@ -333,20 +350,20 @@ class Server:
 _MISSING = Behaviour(fault="model")
 
 
-def _wires() -> dict[str, Wire]:
+def _wires() -> dict[str, WireFormat]:
     """Path → wire; OpenAI itself needs no prefix."""
-    found: dict[str, Wire] = {"/v1/messages": Anthropic()}
+    wires: dict[str, WireFormat] = {"/v1/messages": Anthropic()}
     for name, flavour in FLAVOURS.items():
         for prefix in ("", f"/{name}") if name == "openai" else (f"/{name}",):
-            found[f"{prefix}/v1/chat/completions"] = OpenAIChat(flavour)
-            found[f"{prefix}/v1/completions"] = OpenAICompletions(flavour)
-            found[f"{prefix}/v1/embeddings"] = OpenAIEmbeddings(flavour)
+            wires[f"{prefix}/v1/chat/completions"] = OpenAIChat(flavour)
+            wires[f"{prefix}/v1/completions"] = OpenAICompletions(flavour)
+            wires[f"{prefix}/v1/embeddings"] = OpenAIEmbeddings(flavour)
             if flavour.responses:
-                found[f"{prefix}/v1/responses"] = OpenAIResponses()
-    return found
+                wires[f"{prefix}/v1/responses"] = OpenAIResponses()
+    return wires
 
 
-def _broken(frames: list[Frame], behaviour: Behaviour, wire: Wire) -> list[Frame]:
+def _broken(frames: list[SseFrame], behaviour: Behaviour, wire: WireFormat) -> list[SseFrame]:
     """The events that are really sent."""
     if behaviour.breaks is None:
         return frames
@@ -355,7 +372,7 @@ def _broken(frames: list[Frame], behaviour: Behaviour, wire: Wire) -> list[Frame
     if behaviour.breaks is Break.ERROR:
         return [*frames[:stop], *wire.error_frames(Fault("overloaded"))]
     if behaviour.breaks is Break.GARBAGE:
-        return [*frames[:stop], Frame(GARBAGE, event=frames[stop - 1].event), *frames[stop:]]
+        return [*frames[:stop], SseFrame(GARBAGE, event=frames[stop - 1].event), *frames[stop:]]
     return frames[:stop]
 
 
@@ -382,12 +399,12 @@ def _head(status: int, length: int, kind: str = "application/json", **more: str)
     return head(status, {"content-type": kind, "content-length": str(length), "x-request-id": "req_upstream", **more})
 
 
-async def _send(connection: Connection, status: int, value: object, **headers: str) -> None:
+async def _send(connection: HttpConnection, status: int, value: object, **headers: str) -> None:
     body = msgspec.json.encode(value)
     await connection.write(_head(status, len(body), **headers) + body)
 
 
-async def _turn(connection: Connection, page: Page) -> None:
+async def _turn(connection: HttpConnection, page: Page) -> None:
     length = {"content-length": str(sum(map(len, page.body)))}
     await connection.write(head(page.status, {**page.headers, **length}) + page.body[0])
     for piece in page.body[1:]:
@@ -395,7 +412,7 @@ async def _turn(connection: Connection, page: Page) -> None:
         await connection.write(piece)
 
 
-async def _refuse(connection: Connection, wire: Wire, fault: Fault) -> None:
+async def _refuse(connection: HttpConnection, wire: WireFormat, fault: Fault) -> None:
     status, body = wire.error(fault)
     later = {"retry-after": str(RETRY_AFTER_S)} if fault.kind == "rate" else {}
     await _send(connection, status, body, **later)
@@ -406,12 +423,12 @@ async def _silence() -> None:
     await asyncio.Event().wait()
 
 
-async def listen(server: Server, port: int) -> asyncio.Server:
+async def listen(server: ScriptedServer, port: int) -> asyncio.Server:
     """On loopback; port 0 takes a free one."""
     return await asyncio.get_running_loop().create_server(server.connect, "127.0.0.1", port)
 
 
-class Upstream(Server):
+class Upstream(ScriptedServer):
     """`with Upstream() as upstream:` listens on a free port of the loopback until the block ends."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from adapters.failure import malformed
 from router.errors import UpstreamFailure
@@ -41,7 +41,12 @@ class Events:
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
         """The events that `data` completes, as (event name or b"", data lines joined by LF)."""
         buffer = self._buffer
-        buffer += self._line_feeds(data)
+        if self._carriage_return or b"\r" in data:
+            # CRLF and CR as LF; a CR at the very end waits, because its LF may come with the next bytes.
+            data = self._carriage_return + data
+            self._carriage_return = b"\r" if data.endswith(b"\r") else b""
+            data = data.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        buffer += data
         events = []
         start = 0
         while (end := buffer.find(b"\n\n", max(start, self._searched))) >= 0:
@@ -53,12 +58,6 @@ class Events:
         if len(buffer) > self._most:
             raise UpstreamFailure(_TOO_LARGE)
         return events
-
-    def _line_feeds(self, data: bytes) -> bytes:
-        """CRLF and CR as LF; a CR at the very end waits, because its LF may come with the next bytes."""
-        data = self._carriage_return + data
-        self._carriage_return = b"\r" if data.endswith(b"\r") else b""
-        return data.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
 
 def _event(block: bytes) -> tuple[bytes, bytes] | None:
@@ -131,9 +130,27 @@ def frame(payload: bytes, event: bytes = b"") -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event, payload) if event else b"data: %b\n\n" % payload
 
 
-# A chat answer in OpenAI's form, whole or in chunks, stamped with the model that the client asked for.
-
 DONE = frame(b"[DONE]")
+
+# Answers of other wires as chats: each yields what a choice says, which is counted and written here for all of them.
+
+
+class Delta(Struct, frozen=True):
+    """A piece of one choice, or all of it. `says`: kind (`content`, `reasoning_content`, `refusal`, `tool_calls`, …)
+    → text or value, as OpenAI has them."""
+
+    choice: int
+    says: dict[str, Any]
+    finish_reason: str | None = None
+    logprobs: Any = None
+    stop_sequence: str | None = None
+    """What ended it, where the provider says so; it stands where vLLM has it."""
+
+    def written(self, **says: dict[str, Any]) -> dict[str, Any]:
+        """A choice of a chat answer or chunk."""
+        stopped = {"stop_reason": self.stop_sequence} if self.stop_sequence else {}
+        ended = {"logprobs": self.logprobs, "finish_reason": self.finish_reason, **stopped}
+        return {"index": self.choice, **says, **ended}
 
 
 def answer_id(call: Call) -> str:
@@ -141,51 +158,53 @@ def answer_id(call: Call) -> str:
     return f"chatcmpl-{call.request_id or new_id()}"
 
 
-def completion(call: Call, identifier: str, choices: list[dict[str, Any]]) -> dict[str, Raw]:
+def whole_chat(call: Call, identifier: str, choices: list[Delta]) -> dict[str, Raw]:
     """A `chat.completion` without its usage."""
-    fields = {
-        "id": identifier,
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": call.model,
-        "choices": choices,
-    }
+    head = {"id": identifier, "object": "chat.completion", "created": int(time.time()), "model": call.model}
+    said: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    fields = {**head, "choices": [choice.written(message=said | choice.says) for choice in choices]}
     return {name: Raw(msgspec.json.encode(value)) for name, value in fields.items()}
 
 
-class Chunks:
-    """Writes one stream of `chat.completion.chunk` events; all have the same id and time."""
+class TranslatedStream(EventStream):
+    """A stream of another wire as `chat.completion.chunk` events; all have the same id and time."""
+
+    answering: tuple[str, ...] = ("content", "tool_calls")
+    """Kinds that answer; others are thoughts, or say why there is no answer."""
 
     def __init__(self, call: Call) -> None:
-        self._call = call
+        super().__init__(call)
+        self._begun: set[int] = set()
         self._created = int(time.time())
-        self.name(answer_id(call))
+        self._name(answer_id(call))
 
-    def name(self, identifier: str) -> None:
-        """The provider's id for the answer, once it is known."""
-        head = {
-            "id": identifier,
-            "object": "chat.completion.chunk",
-            "created": self._created,
-            "model": self._call.model,
-        }
-        self.id = identifier
-        self._head = msgspec.json.encode(head)[:-1]
-
-    def delta(
-        self,
-        delta: dict[str, Any],
-        index: int = 0,
-        finish_reason: str | None = None,
-        logprobs: Any = None,
-        stop_sequence: str | None = None,
-    ) -> bytes:
-        """One event for one choice; the stop sequence that ended it stands where vLLM has it."""
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-        choice |= {"stop_reason": stop_sequence} if stop_sequence else {}
-        return frame(b'%b,"choices":[%b]}' % (self._head, msgspec.json.encode(choice)))
-
-    def closing(self, usage: bytes) -> bytes:
+    def final(self, usage: bytes) -> bytes:
         """The usage chunk, if the client asked for it, and the end of the stream."""
         chunk = frame(b'%b,"choices":[],"usage":%b}' % (self._head, usage)) if self._call.stream_usage else b""
         return chunk + DONE
+
+    def _name(self, identifier: str) -> None:
+        """The provider's id for the answer, once it is known."""
+        head = {"id": identifier, "object": "chat.completion.chunk", "created": self._created}
+        self._id, self._head = identifier, msgspec.json.encode({**head, "model": self._call.model})[:-1]
+
+    def _event(self, name: bytes, payload: bytes) -> bytes:
+        return b"".join([self._write(delta) for delta in self._deltas(name, payload)])
+
+    def _write(self, delta: Delta) -> bytes:
+        says = delta.says
+        calls = [call["function"] for call in says.get("tool_calls", ())]
+        texts = [says.get("content", ""), says.get("reasoning_content", "")]
+        texts += [call.get(name, "") for call in calls for name in ("name", "arguments")]
+        self.output_chars += sum(map(len, texts))
+        self.has_answer = self.has_answer or any(says.get(kind) for kind in self.answering)
+        if delta.choice not in self._begun:
+            self._begun.add(delta.choice)
+            says = {"role": "assistant", "content": "", **says}
+        elif not (says or delta.finish_reason or delta.logprobs):
+            return b""
+        return frame(b'%b,"choices":[%b]}' % (self._head, msgspec.json.encode(delta.written(delta=says))))
+
+    @abstractmethod
+    def _deltas(self, name: bytes, payload: bytes) -> Iterable[Delta]:
+        """What an event says. Raises `UpstreamFailure`."""

@@ -16,7 +16,7 @@ from typing import IO, Literal
 import msgspec
 from msgspec import Struct
 
-from local_serving.spec.spec import Cost, EngineError, EngineSpec
+from local_serving.spec import EngineCost, EngineError, EngineSpec
 from local_serving.watch import read as watch_read
 from router.types.target import EngineState, Status
 
@@ -36,7 +36,7 @@ class Process(Struct, frozen=True):
     """Boot and clock ticks since then; empty: not known on this system."""
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class EngineRecord(Struct, frozen=True, kw_only=True):
     """`ended`: in good order, and not to come back by itself."""
 
     name: str
@@ -73,20 +73,20 @@ def claim(folder: Path, name: str) -> IO[bytes] | None:
     return lock
 
 
-def read(folder: Path, name: str) -> Record | None:
+def read(folder: Path, name: str) -> EngineRecord | None:
     """None: there is none, or it can't be read."""
     try:
-        return msgspec.json.decode((folder / f"{name}.json").read_bytes(), type=Record)
+        return msgspec.json.decode((folder / f"{name}.json").read_bytes(), type=EngineRecord)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def records(folder: Path) -> tuple[Record, ...]:
-    found = (read(folder, path.stem) for path in sorted(folder.glob("*.json")))
-    return tuple(record for record in found if record is not None)
+def records(folder: Path) -> tuple[EngineRecord, ...]:
+    rows = (read(folder, path.stem) for path in sorted(folder.glob("*.json")))
+    return tuple(row for row in rows if row is not None)
 
 
-def write(folder: Path, record: Record) -> None:
+def write(folder: Path, record: EngineRecord) -> None:
     """As a whole: nobody reads half of it."""
     descriptor, name = tempfile.mkstemp(dir=folder, prefix=f".{record.name}.")
     with os.fdopen(descriptor, "wb") as file:
@@ -97,26 +97,22 @@ def write(folder: Path, record: Record) -> None:
 def digest(spec: EngineSpec) -> str:
     """The same for specs that start the same, however they came here: 16 and 16.0 are written differently."""
     plain: EngineSpec = msgspec.json.decode(msgspec.json.encode(spec), type=EngineSpec)
-    core = msgspec.structs.replace(plain, cost=Cost(), licence="", architecture=None, start_s=1)
+    core = msgspec.structs.replace(plain, cost=EngineCost(), licence="", architecture=None, start_s=1)
     return sha256(msgspec.json.encode(core)).hexdigest()[:16]
-
-
-def this_process() -> Process:
-    return process(os.getpid())
 
 
 def process(pid: int) -> Process:
     return Process(pid, _started(pid))
 
 
-def alive(one: Process) -> bool:
+def alive(process: Process) -> bool:
     try:
-        os.kill(one.pid, 0)
+        os.kill(process.pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return _started(one.pid) == one.started != _GONE
+    return _started(process.pid) == process.started != _GONE
 
 
 def end_leftovers(children: tuple[Process, ...]) -> int:
@@ -125,12 +121,8 @@ def end_leftovers(children: tuple[Process, ...]) -> int:
     A group outlives its leader, and nobody gets a group's number while it has members. So a group whose leader is
     gone is ours if one of it is in the session of a guardian that we recorded.
     """
-    sessions = {one.pid for one in children}
-    groups = [
-        one.pid
-        for one in children
-        if alive(one) or (_started(one.pid) == _GONE and any(_session(pid) in sessions for pid in members(one.pid)))
-    ]
+    guardians = {child.pid for child in children}
+    groups = [child.pid for child in children if alive(child) or _orphaned(child.pid, guardians)]
     for group in groups:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
@@ -140,8 +132,9 @@ def end_leftovers(children: tuple[Process, ...]) -> int:
     return len(groups)
 
 
-def _session(pid: int) -> int:
-    return int((_stat(pid) or ["0"] * 4)[3])
+def _orphaned(group: int, guardians: set[int]) -> bool:
+    """Its leader is gone, and a member is in the session of one of `guardians`."""
+    return _started(group) == _GONE and any(int((_stat(pid) or ["0"] * 4)[3]) in guardians for pid in members(group))
 
 
 def members(group: int) -> list[int]:
@@ -168,7 +161,7 @@ def _started(pid: int) -> str:
 # How the engines of a home folder stand: what their owners write of them, and what they say themselves.
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class EngineStatus(Struct, frozen=True, kw_only=True):
     """`memory`: bytes, of all its processes, shared ones in shares (PSS). None: not known."""
 
     engine: str
@@ -184,28 +177,28 @@ class Standing(Struct, frozen=True, kw_only=True):
     waiting: int | None
 
 
-def standing(one: Record) -> Sequence[Standing]:
-    async def rows() -> Sequence[Standing]:
-        return await asyncio.gather(*(_row(one, state) for state in one.states))
+def statuses(record: EngineRecord) -> Sequence[EngineStatus]:
+    async def rows() -> Sequence[EngineStatus]:
+        return await asyncio.gather(*(_status(record, state) for state in record.states))
 
     return asyncio.run(rows())
 
 
-async def _row(one: Record, state: EngineState) -> Standing:
-    killed = not one.owned and not one.ended
-    serves = one.owned and state.status in (Status.READY, Status.DRAINING)
-    load = await watch_read(state.url, one.kind, _PATIENCE_S) if serves else None
-    group = members(state.pid) if one.owned and state.pid else ()
+async def _status(record: EngineRecord, state: EngineState) -> EngineStatus:
+    owned = record.owned
+    serves = owned and state.status in (Status.READY, Status.DRAINING)
+    load = await watch_read(state.url, record.kind, _PATIENCE_S) if serves else None
+    group = members(state.pid) if owned and state.pid else ()
     sizes = [size for pid in group if (size := _pss(pid)) is not None]
-    return Standing(
-        engine=one.name,
+    return EngineStatus(
+        engine=record.name,
         replica=state.replica,
-        status=state.status if one.owned or state.status is Status.FAILED else Status.STOPPED,
-        owner=one.owner,
+        status=state.status if owned or state.status is Status.FAILED else Status.STOPPED,
+        owner=record.owner,
         url=state.url,
-        pid=state.pid if one.owned else None,
+        pid=state.pid if owned else None,
         restarts=state.restarts,
-        last_error="its owner was killed" if killed else state.last_error,
+        last_error="its owner was killed" if not owned and not record.ended else state.last_error,
         memory=sum(sizes) if sizes else None,
         running=load.running if load else None,
         waiting=load.waiting if load else None,

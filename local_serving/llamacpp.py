@@ -1,4 +1,4 @@
-"""The child process around llama.cpp's own HTTP server: `python -m local_serving.launch.llamacpp ENGINE PORT`.
+"""The child process around llama.cpp's own HTTP server: `python -m local_serving.llamacpp ENGINE PORT`.
 
 A process of its own, because an abort in C++ would take the gateway along. It lives until its standard input ends, so
 that it never outlives a parent that was killed. ENGINE is a name, the path of a spec, or the spec itself as JSON.
@@ -12,6 +12,7 @@ import tempfile
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
@@ -20,9 +21,8 @@ from typing import IO, Any
 
 import msgspec
 
-from local_serving.launch.parts import joined
-from local_serving.spec.read import read
-from local_serving.spec.spec import EngineError, Llamacpp
+from local_serving.reader import read
+from local_serving.spec import EngineError, Llamacpp, Parts
 
 HOST = "127.0.0.1"
 LISTENING = "listening on"
@@ -30,6 +30,7 @@ LISTENING = "listening on"
 CHECKPOINTS = 2
 """Copies that a stream keeps of its layers with a window; llama.cpp's own 32 would take 0.5 GB of a model of 0.3 GB."""
 _ERRORS_ONLY = 1
+_BLOCK = 1 << 20
 _LATE_S = 5.0
 """llama.cpp logs from a thread of its own: by then it has said why it failed."""
 _MOST_THREADS = 8
@@ -37,7 +38,7 @@ _MOST_THREADS = 8
 
 
 def main() -> None:
-    parser = ArgumentParser(prog="python -m local_serving.launch.llamacpp")
+    parser = ArgumentParser(prog="python -m local_serving.llamacpp")
     parser.add_argument("engine", type=_spec)
     parser.add_argument("port", type=int)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -86,7 +87,7 @@ def _serve(spec: Llamacpp, port: int) -> Any:
 def model_path(spec: Llamacpp) -> Path:
     """The model's file. Its package is located, not imported: it would import an engine that we replace."""
     if spec.parts is not None:
-        return joined(spec.file, spec.parts)
+        return _joined(spec.file, spec.parts)
     folder = Path()
     if spec.package:
         package = find_spec(spec.package)
@@ -98,6 +99,54 @@ def model_path(spec: Llamacpp) -> Path:
         remedy = f"reinstall the package {spec.package}" if spec.package else f"set `file` in the spec of {spec.name}"
         raise EngineError(f"the model file {path} is missing: {remedy}")
     return path
+
+
+def _joined(file: str, parts: Parts) -> Path:
+    """The whole file. Its name begins with its digest, and it has that name only once it is whole.
+
+    Raises `EngineError`.
+    """
+    folder = Path(os.environ.get("LOWPASS_HOME") or "~/.lowpass").expanduser() / "models"
+    path = folder / f"{parts.sha256[:12]}-{file}"
+    if not path.is_file():
+        # Packages are located, not imported: only their files are wanted.
+        packages = dict.fromkeys(piece.partition("/")[0] for piece in parts.pieces)
+        missing = [package.replace("_", "-") for package in packages if find_spec(package) is None]
+        if missing:
+            raise EngineError(f"the packages of its model are missing: pip install {' '.join(missing)}")
+        pieces = []
+        for package, _, place in (piece.partition("/") for piece in parts.pieces):
+            origin = find_spec(package)
+            pieces.append(Path((origin.origin if origin else None) or package).parent / place)
+            if not pieces[-1].is_file():
+                raise EngineError(f"the model's part {pieces[-1]} is missing: reinstall the package {package}")
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _join(pieces, path, parts.sha256)
+        except OSError as error:
+            remedy = "free some space, or set LOWPASS_HOME to a folder with more"
+            raise EngineError(f"can't write {path}: {error.strerror}: {remedy}") from error
+    return path
+
+
+def _join(pieces: list[Path], path: Path, digest: str) -> None:
+    """Several engines may do so at once: each writes a file of its own, and any of them will do."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as whole:
+        try:
+            checksum = sha256()
+            for piece in pieces:
+                with piece.open("rb") as part:
+                    while block := part.read(_BLOCK):
+                        whole.write(block)
+                        checksum.update(block)
+            if checksum.hexdigest() != digest:
+                raise EngineError(f"the parts of {path.name} are not what they should be: reinstall their packages")
+            whole.flush()
+            os.fsync(whole.fileno())
+            Path(whole.name).replace(path)
+        except BaseException:
+            Path(whole.name).unlink(missing_ok=True)
+            raise
 
 
 def taken(port: int) -> str:
@@ -118,7 +167,7 @@ def _parameters(xllamacpp: Any, spec: Llamacpp, path: Path, port: int) -> Any:
     parameters.hostnames, parameters.port = [HOST], port
     parameters.n_ctx, parameters.n_parallel, parameters.kv_unified = spec.context, spec.parallel, True
     parameters.n_batch = parameters.n_ubatch = spec.batch
-    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = spec.threads or _spare_cores()
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = spec.threads or _threads()
     parameters.sampling.temp, parameters.sampling.top_p = spec.temperature, spec.top_p
     parameters.cache_ram_mib, parameters.n_ctx_checkpoints = spec.cache_mib, CHECKPOINTS
     parameters.endpoint_metrics, parameters.endpoint_slots, parameters.ui = True, False, False
@@ -130,7 +179,8 @@ def _parameters(xllamacpp: Any, spec: Llamacpp, path: Path, port: int) -> Any:
     return parameters
 
 
-def _spare_cores() -> int:
+def _threads() -> int:
+    """One less than the cores that this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(max(cores - 1, 1), _MOST_THREADS)
 

@@ -1,13 +1,14 @@
 """The spec of a local engine, llama.cpp's or vLLM's. One served model a spec."""
 
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import yaml
 from msgspec import Meta, Struct
 
 from router.types.target import Counted
-
-# What a local engine is: one frozen value for each kind of engine. One served model a spec.
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
@@ -16,6 +17,30 @@ NAME = "^[a-z0-9][a-z0-9_.-]*$"
 PIECE = "^[A-Za-z0-9_]+/."
 SHA256 = "^[0-9a-f]{64}$"
 Name = Annotated[str, Meta(pattern=NAME)]
+VLLM: dict[str, Any] = yaml.load(Path(__file__).with_name("vllm.yaml").read_text("utf-8"), yaml.CSafeLoader)
+"""Words that vLLM knows."""
+
+
+GIB = 2**30
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    """Of one GPU, with the figures of its maker's data sheet; see `gpus.yaml`."""
+
+    gib: float
+    bandwidth: float
+    bf16: float
+    fp8: float
+    watts: int
+
+    @property
+    def memory(self) -> int:
+        """In bytes."""
+        return int(self.gib * GIB)
+
+
+_TABLE = yaml.load(Path(__file__).with_name("gpus.yaml").read_text("utf-8"), yaml.CSafeLoader)
+GPUS: Mapping[str, Gpu] = {name: Gpu(**figures) for name, figures in _TABLE.items()}
 
 
 class EngineError(Exception):
@@ -26,7 +51,7 @@ class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Unknown keys are mistakes."""
 
 
-class Cost(_Part, frozen=True, kw_only=True):
+class EngineCost(_Part, frozen=True, kw_only=True):
     """What running it costs. USD per hour of one replica: of each of its GPUs, and of the host they share."""
 
     gpu_hour_usd: Decimal = Decimal(0)
@@ -85,7 +110,7 @@ class Parallelism(_Part, frozen=True, kw_only=True):
     backend: Literal["mp", "ray"] = "mp"
 
 
-class Reasoning(_Part, frozen=True, kw_only=True):
+class ReasoningParser(_Part, frozen=True, kw_only=True):
     """How an engine tells thoughts from answers, and so can count and cap them."""
 
     parser: str
@@ -95,7 +120,7 @@ class Reasoning(_Part, frozen=True, kw_only=True):
     """Tokens that the chat template writes after `start`: the engine counts them as thought."""
 
 
-class Adapter(_Part, frozen=True, kw_only=True):
+class LoraAdapter(_Part, frozen=True, kw_only=True):
     """A LoRA adapter: a target of its own, on the same weights."""
 
     name: str
@@ -109,7 +134,7 @@ class _Common(_Part, frozen=True, kw_only=True):
     """Id of the model's card in the catalog, or what the engine calls it."""
     replicas: Positive = 1
     """Independent copies, each on GPUs of its own."""
-    cost: Cost = Cost()
+    cost: EngineCost = EngineCost()
     licence: str = ""
     """SPDX id, or the name of the licence."""
     architecture: Architecture | None = None
@@ -186,14 +211,14 @@ class Vllm(_Common, frozen=True, kw_only=True, tag_field="engine", tag="vllm"):
     """Of each GPU that it may take."""
     cpu_cache_gib: Natural = 1
     """KV cache of an engine without a GPU."""
-    reasoning: Reasoning | None = None
+    reasoning: ReasoningParser | None = None
     tools: str = ""
     """Parser of tool calls; empty: it has no tools."""
     template: str = ""
     """Path of a chat template that replaces the model's own."""
     template_options: dict[str, bool | int | str] = {}
     """Defaults of `chat_template_kwargs`."""
-    adapters: tuple[Adapter, ...] = ()
+    adapters: tuple[LoraAdapter, ...] = ()
     runner: Literal["generate", "pooling"] = "generate"
     eager: bool = False
     """No graphs are captured: starts quicker, decodes slower."""
@@ -215,7 +240,7 @@ class External(_Common, frozen=True, kw_only=True, tag_field="engine", tag="exte
     parallel: Positive = 256
     gpus: Natural = 1
     """Of each replica, for its price."""
-    reasoning: Reasoning | None = None
+    reasoning: ReasoningParser | None = None
     adapters: tuple[str, ...] = ()
 
 

@@ -1,33 +1,38 @@
-"""Tools for engines that ignore them: asked for through a JSON schema, and read from the answer."""
+"""Tools and chats for engines that have none of them: a grammar stands in for tools, a template for chats."""
 
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+from jinja2 import StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from adapters.chat import Chat, Json, arguments, parse
-from adapters.failure import UNREADABLE
-from adapters.openai_stream import Answer, ChatStream, Choice
-from adapters.sse import frame
-from adapters.usage import Report
-from router.errors import invalid
-from router.types.attempt import Call, Reply
+from adapters.chat import WIRES, ChatRequest, Json, arguments, parse
+from adapters.failure import UNREADABLE, malformed, streamed
+from adapters.openai_stream import NO_CHOICES, NULL, ChatAnswer, ChatChoice, ChatDecoder, to_raw
+from adapters.openai_stream import parse as parse_answer
+from adapters.stream import Delta, TranslatedStream, frame
+from adapters.usage import UsageReport, canonical, merge
+from router.errors import UpstreamFailure, invalid
+from router.types.attempt import Call, ErrorKind, Failure, Reply
 from router.types.clock import new_id
 from router.types.request import Endpoint
+from router.types.target import Prompt
 
-# Tools for engines that ignore them, asked for through a JSON schema (`grammar_turns` reads the answer).
+# Tools, asked for through a JSON schema.
 #
 # The engine is bound to reply with `{"name", "arguments"}`, with `{"calls": [...]}` if the client allows parallel
 # calls, or, unless a call is required, with `{"answer"}`. One system message says so; earlier calls and results
 # become turns of plain text.
 
-MOST_CALLS = 4
+_MOST_CALLS = 4
 """In one turn; without a bound a small model repeats itself until its context is full."""
-
 _REPLACED = ("tools", "tool_choice", "parallel_tool_calls", "response_format", "messages")
 
 
-def applies(call: Call) -> bool:
+def uses_grammar(call: Call) -> bool:
     """The answer to this call will be a grammar's."""
     if not call.target.provider.quirks.grammar_tools or call.endpoint is not Endpoint.CHAT:
         return False
@@ -48,11 +53,11 @@ def with_grammar(body: dict[str, Raw]) -> dict[str, Raw]:
         made["messages"] = _with_system(messages, _instructions(functions, chat))
         form = {"name": "reply", "strict": True, "schema": _schema(functions, chat)}
         made["response_format"] = {"type": "json_schema", "json_schema": form}
-    kept = {name: raw for name, raw in body.items() if name not in _REPLACED}
-    return kept | {name: Raw(msgspec.json.encode(value)) for name, value in made.items()}
+    others = {name: raw for name, raw in body.items() if name not in _REPLACED}
+    return others | {name: to_raw(value) for name, value in made.items()}
 
 
-def _offered(chat: Chat) -> list[Json]:
+def _offered(chat: ChatRequest) -> list[Json]:
     """The functions that may be called now."""
     choice = chat.choice
     if choice is not None and choice.mode == "none":
@@ -72,7 +77,7 @@ def _offered(chat: Chat) -> list[Json]:
     return named
 
 
-def _schema(functions: list[Json], chat: Chat) -> Json:
+def _schema(functions: list[Json], chat: ChatRequest) -> Json:
     """Parameters stand in `$defs`, their own references turned to their new place."""
     places = [f"#/$defs/tool_{at}" for at in range(len(functions))]
     calls = [
@@ -80,9 +85,9 @@ def _schema(functions: list[Json], chat: Chat) -> Json:
         for function, place in zip(functions, places, strict=True)
     ]
     if chat.parallel_tool_calls:
-        calls = [_object(calls={"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": MOST_CALLS})]
+        calls = [_object(calls={"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": _MOST_CALLS})]
     text = {"type": "object"} if chat.wants_object else chat.schema or {"type": "string"}
-    replies = calls if _required(chat) else [*calls, _object(answer=text)]
+    replies = calls if chat.forced else [*calls, _object(answer=text)]
     defined = {
         place.rpartition("/")[2]: _moved(function.get("parameters") or _object(), place)
         for function, place in zip(functions, places, strict=True)
@@ -106,11 +111,7 @@ def _moved(schema: Any, place: str) -> Any:
     return schema
 
 
-def _required(chat: Chat) -> bool:
-    return chat.choice is not None and chat.choice.mode == "required"
-
-
-def _instructions(functions: list[Json], chat: Chat) -> str:
+def _instructions(functions: list[Json], chat: ChatRequest) -> str:
     arguments = [msgspec.json.encode(function.get("parameters") or {}).decode() for function in functions]
     lines = [
         f"- {function['name']}: {function.get('description', '')} Arguments: {shape}"
@@ -118,7 +119,7 @@ def _instructions(functions: list[Json], chat: Chat) -> str:
     ]
     form = '{"name": "...", "arguments": {...}}'
     form = f'{{"calls": [{form}, ...]}}' if chat.parallel_tool_calls else form
-    end = "" if _required(chat) else ' If no function is needed, reply with {"answer": "..."}.'
+    end = "" if chat.forced else ' If no function is needed, reply with {"answer": "..."}.'
     return "\n".join(["You can call these functions:", *lines, f"To call, reply with {form}.{end}"])
 
 
@@ -143,10 +144,8 @@ def _plain(messages: list[Json]) -> list[Json]:
             message = {"role": "assistant", "content": _spoken(message.get("content"), calls)}
         is_result = message.get("role") == "tool"
         if is_result:
-            result = (
-                f"Result of {names.get(message.get('tool_call_id', ''), 'the call')}: {text_of(message.get('content'))}"
-            )
-            message = {"role": "user", "content": result}
+            name = names.get(message.get("tool_call_id", ""), "the call")
+            message = {"role": "user", "content": f"Result of {name}: {_text_of(message.get('content'))}"}
         if is_result and after_result:
             plain[-1]["content"] += "\n" + message["content"]
         else:
@@ -161,10 +160,10 @@ def _spoken(content: Any, calls: list[Json]) -> str:
         for call in calls
     ]
     spoken = msgspec.json.encode(made[0] if len(made) == 1 else {"calls": made}).decode()
-    return "\n".join(filter(None, (text_of(content), spoken)))
+    return "\n".join(filter(None, (_text_of(content), spoken)))
 
 
-def text_of(content: Any) -> str:
+def _text_of(content: Any) -> str:
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content if isinstance(part, dict))
     return content or ""
@@ -188,7 +187,7 @@ class _Written(_Made):
     answer: Raw | UnsetType = UNSET
 
 
-class Turn(Struct):
+class _Turn(Struct):
     """A choice of the answer in OpenAI's form."""
 
     message: Json
@@ -203,14 +202,14 @@ _WRITTEN = msgspec.json.Decoder(_Written)
 _CHOICES = msgspec.json.Decoder(list[dict[str, Any]])
 
 
-def turn(content: str, finish_reason: str) -> Turn:
+def _turn(content: str, finish_reason: str) -> _Turn:
     """Calls, an answer, or, where the JSON was cut, what can be read of the answer with `finish_reason` "length"."""
     try:
         written = _WRITTEN.decode(content)
     except UNREADABLE:
         if content.lstrip().startswith("{"):
-            return Turn({"content": _cut_answer(content)}, "length")
-        return Turn({"content": content}, finish_reason)
+            return _Turn({"content": _cut_answer(content)}, "length")
+        return _Turn({"content": content}, finish_reason)
     made = written.calls or ([written] if written.name else [])
     if made:
         functions = [
@@ -218,12 +217,12 @@ def turn(content: str, finish_reason: str) -> Turn:
             for call in made
         ]
         calls = [{"id": f"call_{new_id()}", "type": "function", "function": function} for function in functions]
-        return Turn({"content": None, "tool_calls": calls}, "tool_calls")
+        return _Turn({"content": None, "tool_calls": calls}, "tool_calls")
     if written.answer is UNSET:
-        return Turn({"content": content}, finish_reason)
+        return _Turn({"content": content}, finish_reason)
     # JSON that the client asked for stays JSON.
     value = msgspec.json.decode(written.answer)
-    return Turn({"content": value if isinstance(value, str) else bytes(written.answer).decode()}, finish_reason)
+    return _Turn({"content": value if isinstance(value, str) else bytes(written.answer).decode()}, finish_reason)
 
 
 def _cut_answer(content: str) -> str | None:
@@ -240,55 +239,176 @@ def _cut_answer(content: str) -> str | None:
     return None
 
 
-def called(reply: Reply) -> Reply:
+def as_turns(reply: Reply) -> Reply:
     """The reply with each choice's JSON turned back into a turn."""
     choices = _CHOICES.decode(reply.body["choices"])
-    turns = [turn(text_of(choice["message"].get("content")), choice.get("finish_reason") or "") for choice in choices]
+    turns = [_turn(_text_of(choice["message"].get("content")), choice.get("finish_reason") or "") for choice in choices]
     for choice, made in zip(choices, turns, strict=True):
         choice["message"] |= made.message
         choice["finish_reason"] = made.finish_reason
     return structs.replace(
         reply,
-        body=reply.body | {"choices": Raw(msgspec.json.encode(choices))},
+        body=reply.body | {"choices": to_raw(choices)},
         finish_reason=turns[0].finish_reason,
         has_answer=any(made.answers for made in turns),
     )
 
 
-class GrammarStream(ChatStream):
+class GrammarStream(ChatDecoder):
     """Collects each choice's JSON and sends the turn when the choice is complete."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
-        self._written: dict[int, str] = {}
+        self._replies: dict[int, str] = {}
         self._opened: set[int] = set()
         self._answered = False
 
-    def _note(self, choice: Choice) -> None:
+    def _note(self, choice: ChatChoice) -> None:
         super()._note(choice)
         self.has_answer = self._answered
 
-    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer, report: Report | None) -> bytes:
+    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> bytes:
         choices = answer.choices or []
         for choice in choices:
-            self._written[choice.index] = self._written.get(choice.index, "") + choice.said.text
-        if not any(choice.finish_reason or choice.said.text for choice in choices):
+            self._replies[choice.index] = self._replies.get(choice.index, "") + choice.message_or_delta.text
+        if not any(choice.finish_reason or choice.message_or_delta.text for choice in choices):
             self._opened.update(choice.index for choice in choices)
             return super()._emit(payload, fields, answer, report)
         head = self._stamped(fields, answer, report)
-        return b"".join([self._turn(head, choice) for choice in choices if choice.finish_reason])
+        return b"".join([self._write_turn(head, choice) for choice in choices if choice.finish_reason])
 
-    def _turn(self, head: dict[str, Raw], choice: Choice) -> bytes:
-        made = turn(self._written.pop(choice.index), choice.finish_reason or "")
+    def _write_turn(self, head: dict[str, Raw], choice: ChatChoice) -> bytes:
+        made = _turn(self._replies.pop(choice.index), choice.finish_reason or "")
         self._answered = self.has_answer = self._answered or made.answers
         if choice.index == 0:
             self.finish_reason = made.finish_reason
         opening: list[Json] = [] if choice.index in self._opened else [{"role": "assistant", "content": None}]
         calls = [{"index": at, **call} for at, call in enumerate(made.message.get("tool_calls", ()))]
-        said: list[Json] = [{"tool_calls": [call]} for call in calls] or [{"content": made.message["content"]}]
-        deltas: list[tuple[Json, str | None]] = [(delta, None) for delta in (*opening, *said)]
-        choices = (
-            {"index": choice.index, "delta": delta, "finish_reason": reason}
-            for delta, reason in (*deltas, ({}, made.finish_reason))
+        says: list[Json] = [{"tool_calls": [call]} for call in calls] or [{"content": made.message["content"]}]
+        deltas = [Delta(choice.index, delta) for delta in (*opening, *says)]
+        deltas.append(Delta(choice.index, {}, made.finish_reason))
+        choices = (delta.written(delta=delta.says) for delta in deltas)
+        return b"".join(frame(msgspec.json.encode({**head, "choices": [choice]})) for choice in choices)
+
+
+# Chats with models that only complete texts: a template makes one text of a chat, and the completion is the answer.
+#
+# The text goes out as `prompt`; of the request's other fields only those of sampling go along, as the rest means
+# nothing there, or would answer with the template (`echo`).
+
+_MOST_TEMPLATES = 64
+
+
+class _Message(Struct):
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "\n".join(part["text"] for part in self.content if isinstance(part.get("text"), str))
+        return self.content or ""
+
+
+_MESSAGES = msgspec.json.Decoder(list[_Message])
+_STOPS = msgspec.json.Decoder(str | list[str] | None)
+_JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+_template = lru_cache(_MOST_TEMPLATES)(_JINJA.from_string)
+
+
+def completes(call: Call) -> bool:
+    """It is a chat, and its target knows texts only."""
+    return call.target.prompt is not None and call.endpoint is Endpoint.CHAT
+
+
+def as_completion(call: Call) -> Call:
+    """The same, for what it is upstream."""
+    return structs.replace(call, endpoint=Endpoint.COMPLETIONS)
+
+
+def completion(call: Call) -> Call:
+    """Such a chat as a completion; any other call as it is.
+
+    Raises `UpstreamFailure` where the template can't take it: another target may.
+    """
+    prompt = call.target.prompt
+    if prompt is None or not completes(call):
+        return call
+    fields = {
+        "prompt": to_raw(_rendered(call, prompt)),
+        "max_tokens": to_raw(call.target.model.max_output),  # engines stop after 16 where nobody says so
+        **{name: raw for name, raw in call.body.items() if name in WIRES["completions"]["sampling"]},
+    }
+    if fields.get("max_completion_tokens", NULL) != NULL:
+        fields["max_tokens"] = fields["max_completion_tokens"]
+    try:
+        stop = _STOPS.decode(fields.get("stop", NULL)) or []
+    except UNREADABLE:
+        stop = []
+    if stops := list(dict.fromkeys([*([stop] if isinstance(stop, str) else stop), *prompt.stop])):
+        fields["stop"] = to_raw(stops)
+    return structs.replace(as_completion(call), body=fields)
+
+
+def _rendered(call: Call, prompt: Prompt) -> str:
+    """With the variables that `PROMPT_VARIABLES` describes."""
+    languages = call.languages
+    try:
+        messages = _MESSAGES.decode(call.body.get("messages", NULL))
+        last = next((message.text for message in reversed(messages) if message.role == "user"), "")
+        return _template(prompt.template).render(
+            messages=[{"role": message.role, "content": message.text} for message in messages],
+            system="\n".join(message.text for message in messages if message.role in ("system", "developer")),
+            input=last,
+            text=languages.text or last,
+            source=languages.source_name,
+            target=languages.target_name,
+            source_code=languages.source,
+            target_code=languages.target,
         )
-        return b"".join(frame(msgspec.json.encode({**head, "choices": [part]})) for part in choices)
+    except Exception as error:
+        # Whatever a template may raise; its words may quote the request.
+        raise UpstreamFailure(
+            Failure(ErrorKind.BAD_RESPONSE, f"The target's template can't take this chat ({type(error).__name__}).")
+        ) from None
+
+
+def as_chat(reply: Reply) -> Reply:
+    """A whole completion as a chat's answer."""
+    choices = [
+        Delta(choice.get("index", 0), {"content": (choice.get("text") or "").lstrip()}, choice.get("finish_reason"))
+        for choice in _CHOICES.decode(reply.body["choices"])
+    ]
+    messages = [choice.written(message={"role": "assistant", "refusal": None, **choice.says}) for choice in choices]
+    body = {**reply.body, "object": to_raw("chat.completion"), "choices": to_raw(messages)}
+    return structs.replace(reply, body=body)
+
+
+class CompletingStream(TranslatedStream):
+    """Chunks of a completion as chunks of a chat; blanks before the first word are left out."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        self._report: UsageReport | None = None
+
+    def _deltas(self, name: bytes, payload: bytes) -> Iterator[Delta]:
+        if payload.strip() == b"[DONE]":
+            if not (self.output_chars or self.finished):
+                raise UpstreamFailure(malformed(NO_CHOICES))
+            self.complete = True
+            return
+        if name == b"error":
+            raise UpstreamFailure(streamed(payload))
+        _, answer = parse_answer(payload)
+        self.model_served = self.model_served or answer.model or ""
+        if (report := answer.report) is not None:
+            self._report = merge(self._report, report)
+            self.usage = canonical(self._report or report)
+        for choice in answer.choices or ():
+            text = choice.text or ""
+            visible = text if self.has_answer else text.lstrip()
+            self.output_chars += len(text) - len(visible)
+            if choice.finish_reason:
+                self.finished, self.finish_reason = True, choice.finish_reason
+            if visible or choice.finish_reason:
+                yield Delta(0, {"content": visible} if visible else {}, choice.finish_reason)

@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -18,12 +18,10 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from local_serving import watch
-from local_serving.launch import guardian
-from local_serving.launch.recipe import Launched, Place, recipe
-from local_serving.launch.vllm import DRAIN_S, names
-from local_serving.spec.spec import EngineError, Llamacpp, Vllm
-from local_serving.watch import LIMIT_S, Reply, ask
+from local_serving import guardian, watch
+from local_serving.recipe import ENGINE_DRAIN_S, EngineHome, Launched, names, recipe
+from local_serving.spec import EngineError, Llamacpp, Vllm
+from local_serving.watch import LIMIT_S, ask
 from router.types.target import SERVING, EngineState, Status
 
 # What engines say while they start → why they don't, and what to do about it (`causes.yaml`); and how little of it is
@@ -40,25 +38,25 @@ _EXCEPTION = re.compile(r"^(?:[a-z_0-9]+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b")
 _VAGUE = ("Engine core initialization failed", "WorkerProc initialization failed", "See root cause above")
 
 
-class Cause(Struct, frozen=True):
-    said: tuple[str, ...]
+class _KnownCause(Struct, frozen=True):
+    words: tuple[str, ...]
     remedy: str
 
 
 _KNOWN = yaml.load(Path(__file__).with_name("causes.yaml").read_text("utf-8"), yaml.CSafeLoader)
-_CAUSES = msgspec.convert(_KNOWN, tuple[Cause, ...])
+_CAUSES = msgspec.convert(_KNOWN, tuple[_KnownCause, ...])
 
 
-class Said:
-    """What an engine said since it was started, and what is known from that."""
+class EngineOutput:
+    """What an engine wrote since it was started, and what is known from that."""
 
     def __init__(self) -> None:
         self._last = self._exception = ""
         self._cause: tuple[str, str] | None = None
 
-    def hear(self, line: str) -> None:
+    def add(self, line: str) -> None:
         text = _PREFIX.sub("", line).strip()
-        remedy = next((cause.remedy for cause in _CAUSES if any(word in text for word in cause.said)), "")
+        remedy = next((cause.remedy for cause in _CAUSES if any(word in text for word in cause.words)), "")
         if remedy and self._cause is None:
             self._cause = text, remedy
         if _EXCEPTION.match(text) and not any(vague in text for vague in _VAGUE):
@@ -73,7 +71,7 @@ class Said:
             return f"{shorten(text, _KNOWN_CHARS, placeholder=' …')}: {remedy}"
         if status < 0:
             return f"killed by {signal.Signals(-status).name}"
-        return (self._exception or self._last)[:_LINE_CHARS] or f"exit status {status}"
+        return self.last or f"exit status {status}"
 
     @property
     def last(self) -> str:
@@ -89,7 +87,7 @@ def discreet(line: str) -> str:
     if place and _STATISTICS.search(line):
         return line
     kind = _EXCEPTION.match(_PREFIX.sub("", line).strip())
-    known = next((word for cause in _CAUSES for word in cause.said if word in line), "")
+    known = next((word for cause in _CAUSES for word in cause.words if word in line), "")
     return " ".join(filter(None, (place[0] if place else "", kind[0] if kind else "", known)))
 
 
@@ -123,10 +121,19 @@ async def serves(url: str, names: Collection[str]) -> bool:
     models = await ask(url, "/v1/models")
     if models.status in (401, 403) and health.status == 200:
         return True  # it wants a key, which only the policy has
-    served = _named(models)
-    if served is None or served.isdisjoint(names):
-        raise Stranger(_answered(url, models, served, names))
-    return True
+    try:
+        served = {model.id for model in msgspec.json.decode(models.body, type=_Models).data}
+    except msgspec.MsgspecError:
+        served = None
+    if served is not None and not served.isdisjoint(names):
+        return True
+    parts = urlsplit(url)
+    where = f"port {parts.port} is" if parts.hostname == "127.0.0.1" else f"{url} is"
+    if served is None:
+        problem = f"its /v1/models ({models.status}) is no list of models"
+    else:
+        problem = f"it serves {', '.join(sorted(served)[:5]) or 'nothing'}, not {', '.join(names)}"
+    raise Stranger(f"{where} answered by something else: {problem}")
 
 
 async def well(url: str) -> bool:
@@ -145,23 +152,6 @@ async def calls(url: str) -> int:
         return 0
 
 
-def _named(models: Reply) -> set[str] | None:
-    """What it serves; None: that is no list of models."""
-    try:
-        return {model.id for model in msgspec.json.decode(models.body, type=_Models).data}
-    except msgspec.MsgspecError:
-        return None
-
-
-def _answered(url: str, models: Reply, served: set[str] | None, names: Collection[str]) -> str:
-    parts = urlsplit(url)
-    where = f"port {parts.port} is" if parts.hostname == "127.0.0.1" else f"{url} is"
-    if served is None:
-        return f"{where} answered by something else: its /v1/models ({models.status}) is no list of models"
-    has = ", ".join(sorted(served)[:5]) or "nothing"
-    return f"{where} answered by something else: it serves {has}, not {', '.join(names)}"
-
-
 # One supervised replica of an engine: a child process on a port of its own, started again whenever it ends.
 
 STEADY_S = 60.0
@@ -178,16 +168,16 @@ _LOG_BYTES = 1_000_000
 _LINE_BYTES, _REPLICA_LINE_CHARS = 1 << 20, 500
 
 
-class Replica:
+class EngineProcess:
     """Owns one child at a time. Call `launch` once, then `stop` once. `changed` is called whenever `state` does."""
 
     def __init__(
-        self, spec: Launched, number: int, url: str, log: Path, place: Place, changed: Callable[[], None]
+        self, spec: Launched, number: int, url: str, log: Path, home: EngineHome, changed: Callable[[], None]
     ) -> None:
         self.spec, self.number, self.url, self.log_path = spec, number, url, log
         self.state = EngineState(name=spec.name, model=spec.model, status=Status.STARTING, replica=number, url=url)
         self.guardian: int | None = None
-        self._place, self._changed = place, changed
+        self._home, self._changed = home, changed
         self._stopping = asyncio.Event()
         self._log = logging.Logger(spec.name)
         self._life: asyncio.Task[None] | None = None
@@ -206,7 +196,9 @@ class Replica:
         self._stopping.set()
         if self._life:
             self._signal_guardian(signal.SIGTERM)
-            await asyncio.wait({self._life}, timeout=self._patience_s())
+            # One that serves may finish what it has; one that starts has nothing (and vLLM then swallows SIGTERM).
+            finishes = isinstance(self.spec, Vllm) and self._served_from is not None
+            await asyncio.wait({self._life}, timeout=GRACE_S + (ENGINE_DRAIN_S if finishes else 0))
             self._kill()
             await self._life
 
@@ -249,24 +241,26 @@ class Replica:
 
     async def _live(self) -> float:
         """One life of the child, to its end; for how many seconds it served."""
-        said, self._served_from, self._verdict = Said(), None, ""
+        output, self._served_from, self._verdict = EngineOutput(), None, ""
         try:
             process = await self._spawn()
         except EngineError as error:
             self._ended(str(error))
             return 0.0
-        watch = asyncio.ensure_future(self._watch(said))
-        burial = asyncio.ensure_future(self._bury(process))
-        async for line in _lines(process):
-            self._heard(line, said)
-        status = await burial
+        watch = asyncio.ensure_future(self._watch(output))
+        ending = asyncio.ensure_future(self._reap(process))
+        while process.stdout and not process.stdout.at_eof():
+            with suppress(ValueError):  # longer than any line that is worth reading
+                line = await process.stdout.readline()
+                self._read_line(line.decode(errors="replace").rstrip()[:_REPLICA_LINE_CHARS], output)
+        status = await ending
         watch.cancel()
-        self._ended(self._verdict or said.why(status))
+        self._ended(self._verdict or output.why(status))
         return asyncio.get_running_loop().time() - self._served_from if self._served_from else 0.0
 
     async def _spawn(self) -> Process:
         """Its own session keeps a Ctrl-C in the terminal from it; the pipe to its stdin ends with this process."""
-        command, environment = recipe(self.spec, self.number, urlsplit(self.url).port or 0, self._place)
+        command, environment = recipe(self.spec, self.number, urlsplit(self.url).port or 0, self._home)
         try:
             process = self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", guardian.__file__, *command),
@@ -284,17 +278,17 @@ class Replica:
             process.kill()
         return process
 
-    def _heard(self, line: str, said: Said) -> None:
+    def _read_line(self, line: str, output: EngineOutput) -> None:
         if self._engine is None and line.startswith(guardian.GUARDS):
             self._engine = int(line.removeprefix(guardian.GUARDS))
             return self._update(pid=self._engine)
         if self._served_from is not None or self.state.restarts:
             line = discreet(line)
         if line:
-            said.hear(line)
+            output.add(line)
             self._log.log(logging.INFO if "INFO" in line[:40] else logging.ERROR, "%s", line)
 
-    async def _bury(self, process: Process) -> int:
+    async def _reap(self, process: Process) -> int:
         """The guardian's end is the engine's. If it was killed, the group is there yet and its output would not end."""
         status = await process.wait()
         if status < 0:
@@ -302,7 +296,7 @@ class Replica:
         self._process = self._engine = self.guardian = None
         return 128 - status if status > 128 else status
 
-    async def _watch(self, said: Said) -> None:
+    async def _watch(self, output: EngineOutput) -> None:
         """Until it serves, and then whether it still does; kills what does not."""
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -310,7 +304,7 @@ class Replica:
             async with asyncio.timeout(self.spec.start_s):
                 await self._until_it_serves()
         except TimeoutError:
-            last = f", and said last: {said.last}" if said.last else ""
+            last = f", and said last: {output.last}" if output.last else ""
             self._verdict = f"it does not serve after {self.spec.start_s} s{last}: see its log, or raise `start_s`"
         except Stranger as stranger:
             self._verdict = f"{stranger}: stop that, or start again"
@@ -365,10 +359,6 @@ class Replica:
         self.state = msgspec.structs.replace(self.state, **changes)
         self._changed()
 
-    def _patience_s(self) -> float:
-        """One that serves may finish what it has; one that starts has nothing (and vLLM then swallows SIGTERM)."""
-        return GRACE_S + (DRAIN_S if isinstance(self.spec, Vllm) and self._served_from is not None else 0)
-
     def _signal_guardian(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
@@ -391,10 +381,3 @@ def _log_file(path: Path) -> RotatingFileHandler:
         raise EngineError(f"can't write the engine's log {path}: {error.strerror}; set LOWPASS_HOME") from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     return handler
-
-
-async def _lines(process: Process) -> AsyncIterator[str]:
-    while process.stdout and not process.stdout.at_eof():
-        with suppress(ValueError):  # longer than any line that is worth reading
-            line = await process.stdout.readline()
-            yield line.decode(errors="replace").rstrip()[:_REPLICA_LINE_CHARS]

@@ -1,25 +1,27 @@
 """Whether an engine fits: weights, KV cache, overhead, speed, on GPUs and CPUs."""
 
 import os
-from collections.abc import Iterator
 from decimal import Decimal
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import yaml
 from msgspec import Struct, structs
 
-from local_serving.launch.llamacpp import CHECKPOINTS, model_path
-from local_serving.plan.architecture import architecture, of_gguf, read_head
-from local_serving.plan.gpus import GIB, GPUS, Gpu
-from local_serving.spec.spec import (
-    Adapter,
+from local_serving.architecture import architecture, of_gguf, read_head
+from local_serving.llamacpp import CHECKPOINTS, model_path
+from local_serving.spec import (
+    GIB,
+    GPUS,
     Architecture,
     Attention,
     EngineError,
     EngineSpec,
     External,
+    Gpu,
     Llamacpp,
+    LoraAdapter,
     Parallelism,
     Vllm,
 )
@@ -37,11 +39,20 @@ class Cache(Struct, frozen=True):
 
     def sequence(self, tokens: int) -> int:
         """Of one sequence of so many tokens."""
-        return sum(self._layers(layers, tokens) for layers in self.model.attention)
+        total = 0
+        for layers in self.model.attention:
+            each = ceil(layers.state_bytes / self.spread.tensor)
+            if layers.kind != "state":
+                held = min(tokens, layers.window + self.block) if layers.kind == "sliding" else tokens
+                each = self.width(layers) * ceil(held / self.block) * self.block
+            total += self._count(layers) * each
+        return total
 
     def token(self) -> int:
         """Of one more token in a long sequence: layers with a window or a state take nothing for it."""
-        return sum(self.width(one) * self._count(one) for one in self.model.attention if one.kind in ("full", "latent"))
+        return sum(
+            self.width(kind) * self._count(kind) for kind in self.model.attention if kind.kind in ("full", "latent")
+        )
 
     def tokens(self, room: int, context: int) -> int:
         """In sequences of `context` tokens, that fit into `room` bytes."""
@@ -57,12 +68,6 @@ class Cache(Struct, frozen=True):
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self.sequence(middle * self.block) <= room else (low, middle - 1)
         return low * self.block
-
-    def _layers(self, layers: Attention, tokens: int) -> int:
-        if layers.kind == "state":
-            return self._count(layers) * ceil(layers.state_bytes / self.spread.tensor)
-        kept = min(tokens, layers.window + self.block) if layers.kind == "sliding" else tokens
-        return self._count(layers) * self.width(layers) * ceil(kept / self.block) * self.block
 
     def _count(self, layers: Attention) -> int:
         return ceil(layers.layers / self.spread.pipeline)
@@ -84,89 +89,56 @@ def of_llamacpp(model: Architecture, context: int, parallel: int, batch: int, ch
     window and a batch, and keep them once more in each checkpoint of a stream."""
     cache, total = Cache(model, block=1), 0
     for layers in model.attention:
-        one = cache.width(layers) * layers.layers
+        width = cache.width(layers) * layers.layers
         if layers.kind == "sliding":
-            total += one * min(context, (ceil((layers.window * parallel + batch) / 256) * 256))
-            total += one * min(context, layers.window + batch) * checkpoints * parallel
+            total += width * min(context, (ceil((layers.window * parallel + batch) / 256) * 256))
+            total += width * min(context, layers.window + batch) * checkpoints * parallel
         else:
-            total += one * context
+            total += width * context
     return total
 
 
-# What engines take beside weights and caches. Bytes; each figure says whether it was measured, read or assumed.
+# What engines take beside weights and caches, in bytes.
 
 MIB = 2**20
-
-GPU_CONTEXT = round(0.6 * GIB)
-"""CUDA's context and its libraries on each GPU. Assumed."""
-COLLECTIVES = round(0.6 * GIB)
-"""Buffers of NCCL, with more than one GPU. Assumed."""
-GRAPHS = round(0.8 * GIB)
-"""Captured CUDA graphs; none where the engine is `eager`. Assumed."""
-STEP_TOKENS = ((160 * GIB, 16_384), (70 * GIB, 8192), (0, 2048))
-"""Of a step, by the least memory of a GPU: vLLM's `max_num_batched_tokens` for servers (vllm/engine/arg_utils.py)."""
-SLOWER = "a100"
-"""GPUs that take the least, whatever their memory."""
-LIVE = 20
-"""Numbers that live at once for each token of a step, as multiples of the hidden width. Assumed."""
-SAMPLED = 20
-"""Bytes that live at once for each word of the vocabulary and each sequence: logits, their sorted copy, probabilities
-(4 each) and indices (8). Assumed."""
-LORA_WIDTH = 20
-"""Inputs and outputs of a layer's seven projections, as multiples of the hidden width: 2 + 1.25 + 1.25 + 2 for
-attention, 3 × 4.5 for the MLP of a model like Llama. Assumed."""
-
-VLLM_API, VLLM_CORE, VLLM_WORKER = 620_000_000, 520_000_000, 690_000_000
-"""Each process of vLLM 0.32 on a CPU, beside weights and cache: proportional set sizes measured with two models."""
-
-LLAMACPP_CODE = round(14.8 * MIB)
-"""Of llama.cpp and Python, mapped from their files: measured, as all that follows, as resident set size of a child."""
-LLAMACPP_HEAP = round(28.9 * MIB)
-LLAMACPP_WORD = 241
-"""For each entry of the vocabulary: 49,152 took 40.2 MiB with the heap, 262,144 took 89.2."""
-LLAMACPP_LIVE = 13
-"""Numbers of 4 bytes that live at once for each token of a batch, as multiples of the hidden width: 14.1 and 11.3."""
-LLAMACPP_LOGITS = 2
-"""Copies of a batch's logits, 4 bytes each, of an engine that embeds: 1.87 to 1.89."""
+_FIGURES: dict[str, Any] = yaml.load(Path(__file__).with_name("figures.yaml").read_text("utf-8"), yaml.CSafeLoader)
 
 
 def of_gpu(spec: Vllm, model: Architecture) -> int:
     """On each GPU."""
-    spread = spec.parallelism
-    many = spread.tensor * spread.pipeline * spread.data > 1
-    step = step_tokens(spec.gpu) * model.hidden * LIVE * 2
-    sampled = 0 if spec.runner == "pooling" else spec.parallel * model.vocabulary * SAMPLED
-    graphs = 0 if spec.eager or spec.runner == "pooling" else GRAPHS
-    return GPU_CONTEXT + (COLLECTIVES if many else 0) + graphs + step + sampled + loras(spec.adapters, model)
+    spread, pools = spec.parallelism, spec.runner == "pooling"
+    total: int = _FIGURES["gpu_context"] + loras(spec.adapters, model)
+    if spread.tensor * spread.pipeline * spread.data > 1:
+        total += _FIGURES["collectives"]
+    if not (spec.eager or pools):
+        total += _FIGURES["graphs"]
+    if not pools:
+        total += spec.parallel * model.vocabulary * _FIGURES["sampled"]
+    return total + step_tokens(spec.gpu) * model.hidden * int(_FIGURES["live"]) * 2
 
 
 def step_tokens(gpu: str) -> int:
-    if gpu.startswith(SLOWER):
-        return STEP_TOKENS[-1][1]
-    return next(tokens for least, tokens in STEP_TOKENS if GPUS[gpu].memory >= least)
+    """Tokens that vLLM works on at once."""
+    sizes: list[tuple[int, int]] = _FIGURES["step_tokens"]
+    if gpu.startswith(_FIGURES["slower"]):
+        return sizes[-1][1]
+    return next(tokens for least, tokens in sizes if GPUS[gpu].memory >= least * GIB)
 
 
-def loras(adapters: tuple[Adapter, ...], model: Architecture) -> int:
+def loras(adapters: tuple[LoraAdapter, ...], model: Architecture) -> int:
     """Room for all adapters, each as large as the largest, in 16 bits."""
-    layers = sum(one.layers for one in model.attention)
+    layers = sum(kind.layers for kind in model.attention)
     rank = max((adapter.rank for adapter in adapters), default=0)
-    return 2 * len(adapters) * rank * layers * LORA_WIDTH * model.hidden
-
-
-def of_vllm_cpu(spec: Vllm, model: Architecture) -> int:
-    return VLLM_API + VLLM_CORE + VLLM_WORKER + loras(spec.adapters, model)
+    return 2 * len(adapters) * rank * layers * int(_FIGURES["lora_width"]) * model.hidden
 
 
 def overhead_of_llamacpp(model: Architecture, batch: int, embeds: bool) -> int:
-    logits = LLAMACPP_LOGITS * batch * model.vocabulary * 4 if embeds else 0
-    heap = LLAMACPP_HEAP + LLAMACPP_WORD * model.vocabulary
-    return LLAMACPP_CODE + heap + LLAMACPP_LIVE * batch * model.hidden * 4 + logits
+    logits = _FIGURES["llamacpp_logits"] * batch * model.vocabulary * 4 if embeds else 0
+    live = _FIGURES["llamacpp_live"] * batch * model.hidden * 4
+    return int(_FIGURES["llamacpp"] + _FIGURES["llamacpp_word"] * model.vocabulary + live + logits)
 
 
 # What weights take: of all parameters in memory, and of those that one step of decoding reads. Bytes.
-
-REPLICATED = 0.01
-"""Of each GPU's share, once more: norms, routers and low-rank projections are copied, not spread. Assumed."""
 
 
 class Weights(NamedTuple):
@@ -201,7 +173,7 @@ def on_gpu(of: Weights, spread: Parallelism) -> int:
     for each data rank (vLLM: docs/serving/expert_parallel_deployment)."""
     stage = spread.tensor * spread.pipeline
     share = of.shared / stage + of.experts / (stage * spread.data)
-    return round(share * (1 + REPLICATED) if stage * spread.data > 1 else share)
+    return round(share * (1 + _FIGURES["replicated"]) if stage * spread.data > 1 else share)
 
 
 def read_on_gpu(of: Weights, model: Architecture, spread: Parallelism, streams: int) -> float:
@@ -215,20 +187,8 @@ def read_on_gpu(of: Weights, model: Architecture, spread: Parallelism, streams: 
 
 # A first guess of speed and cost, from active parameters: decoding reads memory, reading a prompt computes.
 
-TOKENS = 2048
-"""Of a sequence in the middle of its answer, where the context has room for so many. Assumed."""
-REACHED = (0.75, 0.55, 0.35)
-"""Of a GPU's memory bandwidth while decoding: at best, likely, at worst. Assumed."""
-COMPUTED = (0.5, 0.35, 0.2)
-"""Likewise of its arithmetic while reading prompts. Assumed."""
-SPARSE = 0.5
-"""Of that, where tokens are spread over experts, whose matrices are small. Assumed."""
-
-CPU_CORE = Gpu(gib=0, bandwidth=28, bf16=0.75, fp8=0.75, watts=0)
-"""One core of a server's CPU, so that the likely figures are what vLLM was measured to do with SmolLM2 on one: 57
-tokens/s alone, 294 for 8 streams, prompts at 1,000."""
-LLAMACPP_COMPUTES = 0.2
-"""Of that, llama.cpp's share in reading prompts: 110 to 400 tokens/s were measured."""
+_ANSWER_TOKENS: int = _FIGURES["answer_tokens"]
+CPU_CORE = Gpu(**_FIGURES["cpu_core"])
 
 
 class Guess(Struct, frozen=True):
@@ -258,14 +218,15 @@ def speed(cache: Cache, weights: Weights, device: Gpu, streams: int, context: in
     """Of `streams` sequences at once on each data rank."""
     spread, model = cache.spread, cache.model
     stage = max(streams // spread.pipeline, 1)  # of a pipeline, which works on these while others have the rest
-    read = read_on_gpu(weights, model, spread, stage) + stage * cache.sequence(min(TOKENS, context))
+    read = read_on_gpu(weights, model, spread, stage) + stage * cache.sequence(min(_ANSWER_TOKENS, context))
     flops = (device.fp8 if fp8 else device.bf16) * 1e12 * spread.tensor
-    work = 2 * model.active_b * 1e9 / spread.pipeline / (SPARSE if model.experts else 1)
-    shares = zip(REACHED, COMPUTED, strict=True)
+    work = 2 * model.active_b * 1e9 / spread.pipeline / (_FIGURES["sparse"] if model.experts else 1)
+    computed = _FIGURES["computed"]
+    shares = zip(_FIGURES["reached"], computed, strict=True)
     steps = [max(read / (device.bandwidth * 1e9 * memory), stage * work / (flops * sums)) for memory, sums in shares]
     return Speed(
         streams,
-        Guess(*(spread.data * flops * share / work for share in COMPUTED)),
+        Guess(*(spread.data * flops * share / work for share in computed)),
         Guess(*(spread.data * stage / step for step in steps)),
     )
 
@@ -283,7 +244,7 @@ def usd(of: Speed, hourly: Decimal) -> Usd:
 # What a plan says of an engine.
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class EnginePlan(Struct, frozen=True, kw_only=True):
     """Bytes are those of each GPU; without GPUs, of one replica's processes. Lengths in tokens."""
 
     engine: str
@@ -341,125 +302,111 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 # vLLM on GPUs: what is left beside weights and overhead is its cache.
 
-_BLOCK = 16
-"""Tokens of a block of the cache (vllm/config/cache.py)."""
 _WIDEST = 16
 
 
-def of_gpus(spec: Vllm, model: Architecture) -> Plan:
-    found = _found(spec, model)
-    if found.ample:
-        return found
-    if found.fits:
-        return structs.replace(found, remedy=crowded(found))
-    wider = next((one for one in _wider(spec, model) if one.fits), None)
-    return structs.replace(found, remedy=_remedy(found, wider))
+def of_gpus(spec: Vllm, model: Architecture) -> EnginePlan:
+    planned = _on_gpus(spec, model)
+    if planned.ample:
+        return planned
+    if planned.fits:
+        return structs.replace(planned, remedy=crowded(planned))
+    # What to write instead, where not even one sequence has room: a shorter context, or more GPUs.
+    ways = [f"lower context to {planned.tokens}"] if planned.tokens else []
+    tensor = 2 * spec.parallelism.tensor
+    while tensor <= _WIDEST:
+        spread = structs.replace(spec.parallelism, tensor=tensor)
+        wider = _on_gpus(structs.replace(spec, parallelism=spread), model)
+        if wider.fits:
+            ways.append(f"spread it over {wider.device} (tensor × {wider.gpus // planned.gpus})")
+            break
+        tensor *= 2
+    missing = (planned.weights + planned.overhead - planned.available) / GIB
+    larger = f"{missing:.1f} GiB are missing: take larger GPUs, or weights of fewer bits"
+    return structs.replace(planned, remedy=", or ".join(ways) or larger)
 
 
-def crowded(found: Plan) -> str:
+def crowded(planned: EnginePlan) -> str:
     """What to lower so that no stream waits for another."""
-    context = f"context to {found.longest} or " if found.longest else ""
-    room = f"{found.sequences} of {found.parallel} streams of full length have room at once"
-    return f"{room}: lower {context}parallel to {found.sequences}"
+    context = f"context to {planned.longest} or " if planned.longest else ""
+    room = f"{planned.sequences} of {planned.parallel} streams of full length have room at once"
+    return f"{room}: lower {context}parallel to {planned.sequences}"
 
 
-def _found(spec: Vllm, model: Architecture) -> Plan:
+def _shared(spec: Llamacpp | Vllm, model: Architecture, device: str, gpus: int = 0) -> dict[str, Any]:
+    """What plans of all engines say."""
+    return {
+        "engine": spec.name,
+        "device": device,
+        "gpus": gpus,
+        "replicas": spec.replicas,
+        "architecture": model,
+        "context": spec.context,
+        "parallel": spec.parallel,
+        "hourly": spec.cost.host_hour_usd + gpus * spec.cost.gpu_hour_usd,
+    }
+
+
+def _of_vllm(spec: Vllm, cache: Cache, room: int) -> dict[str, Any]:
+    """What has a place in so many bytes of vLLM's cache."""
+    sequences = room // cache.sequence(spec.context)
+    return {
+        "token": cache.token(),
+        "tokens": cache.tokens(room, spec.context),
+        "sequences": sequences,
+        "longest": cache.longest(room // spec.parallel, spec.context),
+        "fits": sequences >= 1,
+        "ample": sequences >= spec.parallel,
+    }
+
+
+def _on_gpus(spec: Vllm, model: Architecture) -> EnginePlan:
     gpu, spread = GPUS[spec.gpu], spec.parallelism
-    cache, of = Cache(model, spread, number(spec), _BLOCK), weights(model, bits(spec))
+    cache, of = Cache(model, spread, number(spec), _FIGURES["gpu_block"]), weights(model, bits(spec))
     held, more = on_gpu(of, spread), of_gpu(spec, model)
     available = round(gpu.memory * spec.memory)
-    room = max(available - held - more, 0)
+    room = _of_vllm(spec, cache, max(available - held - more, 0))
     gpus = spread.tensor * spread.pipeline * spread.data
-    sequences, tokens = room // cache.sequence(spec.context), cache.tokens(room, spec.context)
-    streams = max(min(spec.parallel, tokens // min(TOKENS, spec.context)), 1)
-    return Plan(
-        engine=spec.name,
-        device=f"{gpus} × {spec.gpu}",
-        gpus=gpus,
-        replicas=spec.replicas,
-        architecture=model,
-        context=spec.context,
-        parallel=spec.parallel,
+    streams = max(min(spec.parallel, room["tokens"] // min(_ANSWER_TOKENS, spec.context)), 1)
+    return EnginePlan(
+        **_shared(spec, model, f"{gpus} × {spec.gpu}", gpus),
+        **room,
         available=available,
         weights=held,
         overhead=more,
         kv_cache=spec.parallel * cache.sequence(spec.context),
-        token=cache.token(),
-        tokens=tokens,
-        sequences=sequences,
-        longest=cache.longest(room // spec.parallel, spec.context),
-        fits=sequences >= 1,
-        ample=sequences >= spec.parallel,
         speed=speed(cache, of, gpu, streams, spec.context, fp8="fp8" in spec.quantization),
-        hourly=spec.cost.host_hour_usd + gpus * spec.cost.gpu_hour_usd,
     )
-
-
-def _wider(spec: Vllm, model: Architecture) -> Iterator[Plan]:
-    """The same over more GPUs."""
-    tensor = 2 * spec.parallelism.tensor
-    while tensor <= _WIDEST:
-        spread = structs.replace(spec.parallelism, tensor=tensor)
-        yield _found(structs.replace(spec, parallelism=spread), model)
-        tensor *= 2
-
-
-def _remedy(found: Plan, wider: Plan | None) -> str:
-    """What to write instead, where not even one sequence has room."""
-    ways = [f"lower context to {found.tokens}"] if found.tokens else []
-    if wider:
-        ways.append(f"spread it over {wider.device} (tensor × {wider.gpus // found.gpus})")
-    missing = (found.weights + found.overhead - found.available) / GIB
-    return ", or ".join(ways) or f"{missing:.1f} GiB are missing: take larger GPUs, or weights of fewer bits"
 
 
 # vLLM and llama.cpp without GPUs: their caches are set aside at the start, whatever comes.
 
-_ON_CPU_BLOCK = 128
-"""Tokens of a block of vLLM's cache (vllm/platforms/cpu.py)."""
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-def of_vllm(spec: Vllm, model: Architecture) -> Plan:
-    cache, of = Cache(model, number=number(spec), block=_ON_CPU_BLOCK), weights(model, bits(spec))
-    kept = spec.cpu_cache_gib * GIB
-    sequences = kept // cache.sequence(spec.context)
-    found = Plan(
-        engine=spec.name,
-        device="cpu",
-        replicas=spec.replicas,
-        architecture=model,
-        context=spec.context,
-        parallel=spec.parallel,
+def of_vllm(spec: Vllm, model: Architecture) -> EnginePlan:
+    cache, of = Cache(model, number=number(spec), block=_FIGURES["cpu_block"]), weights(model, bits(spec))
+    room = _of_vllm(spec, cache, spec.cpu_cache_gib * GIB)
+    streams = max(min(spec.parallel, room["sequences"]), 1)
+    planned = EnginePlan(
+        **_shared(spec, model, "cpu"),
+        **room,
         available=_memory() // spec.replicas,
         weights=round(sum(of)),
-        overhead=of_vllm_cpu(spec, model),
-        kv_cache=kept,
-        token=cache.token(),
-        tokens=cache.tokens(kept, spec.context),
-        sequences=sequences,
-        longest=cache.longest(kept // spec.parallel, spec.context),
-        fits=sequences >= 1,
-        ample=sequences >= spec.parallel,
-        speed=speed(cache, of, CPU_CORE, max(min(spec.parallel, sequences), 1), spec.context),
-        hourly=spec.cost.host_hour_usd,
+        overhead=_FIGURES["vllm_on_cpu"] + loras(spec.adapters, model),
+        kv_cache=spec.cpu_cache_gib * GIB,
+        speed=speed(cache, of, CPU_CORE, streams, spec.context),
     )
-    wanted = -(-spec.parallel * cache.sequence(spec.context) // GIB)
-    return _judged(found, wanted)
+    return _judged(planned, -(-spec.parallel * cache.sequence(spec.context) // GIB))
 
 
-def on_cpu_of_llamacpp(spec: Llamacpp) -> Plan:
+def on_cpu_of_llamacpp(spec: Llamacpp) -> EnginePlan:
     head = read_head(model_path(spec))
     model = spec.architecture or of_gguf(spec.name, head)
     cache, active = Cache(model, block=1), head.bytes * model.active_b / model.parameters_b
-    cpu = structs.replace(CPU_CORE, bf16=CPU_CORE.bf16 * LLAMACPP_COMPUTES)
-    found = Plan(
-        engine=spec.name,
-        device="cpu",
-        replicas=spec.replicas,
-        architecture=model,
-        context=spec.context,
-        parallel=spec.parallel,
+    cpu = structs.replace(CPU_CORE, bf16=CPU_CORE.bf16 * _FIGURES["llamacpp_computes"])
+    planned = EnginePlan(
+        **_shared(spec, model, "cpu"),
         available=_memory() // spec.replicas,
         weights=head.bytes,
         overhead=overhead_of_llamacpp(model, spec.batch, spec.embeddings),
@@ -472,20 +419,19 @@ def on_cpu_of_llamacpp(spec: Llamacpp) -> Plan:
         fits=True,
         ample=True,
         speed=speed(cache, Weights(active, head.bytes - active), cpu, spec.parallel, spec.context),
-        hourly=spec.cost.host_hour_usd,
     )
-    return _judged(found, 0)
+    return _judged(planned, 0)
 
 
-def _judged(found: Plan, wanted: int) -> Plan:
+def _judged(planned: EnginePlan, wanted: int) -> EnginePlan:
     """`wanted`: GiB of cache with which all streams have room at once."""
-    if found.room < 0:
-        remedy = f"{-found.room / GIB:.1f} GiB are missing on this machine: take a smaller model, or more memory"
-        return structs.replace(found, fits=False, ample=False, remedy=remedy)
-    if found.ample:
-        return found
-    lower = crowded(found) if found.fits else f"lower context to {found.tokens}"
-    return structs.replace(found, remedy=f"{lower}, or set cpu_cache_gib: {wanted}")
+    if planned.room < 0:
+        remedy = f"{-planned.room / GIB:.1f} GiB are missing on this machine: take a smaller model, or more memory"
+        return structs.replace(planned, fits=False, ample=False, remedy=remedy)
+    if planned.ample:
+        return planned
+    lower = crowded(planned) if planned.fits else f"lower context to {planned.tokens}"
+    return structs.replace(planned, remedy=f"{lower}, or set cpu_cache_gib: {wanted}")
 
 
 def _memory() -> int:
@@ -497,11 +443,11 @@ def _memory() -> int:
         return machine
 
 
-# Does an engine fit, and what will its tokens cost? Said before it is launched.
+def plan(spec: EngineSpec) -> EnginePlan:
+    """Whether an engine fits, and what its tokens will cost, before it is launched.
 
-
-def plan(spec: EngineSpec) -> Plan:
-    """Raises `EngineError` where it is not known what the model is, or nothing is launched."""
+    Raises `EngineError` where it is not known what the model is, or nothing is launched.
+    """
     if isinstance(spec, External):
         raise EngineError(f"{spec.name} is run by somebody else: there is nothing to plan")
     if isinstance(spec, Llamacpp):

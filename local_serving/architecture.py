@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from local_serving.spec.spec import Architecture, Attention, EngineError, Vllm
+from local_serving.spec import Architecture, Attention, EngineError, Vllm
 
 # A model's `config.json`, as Hugging Face has it, → its architecture: parameters are counted tensor by tensor.
 #
@@ -112,8 +112,8 @@ def _latent(config: Config, hidden: int, heads: int) -> int:
     rope, plain, latent = config["qk_rope_head_dim"], config["qk_nope_head_dim"], config["kv_lora_rank"]
     compressed, queries = config.get("q_lora_rank"), heads * (plain + rope)
     asked = hidden * compressed + compressed * queries if compressed else hidden * queries
-    kept = hidden * (latent + rope) + latent * heads * (plain + config["v_head_dim"])
-    return int(asked + kept + heads * config["v_head_dim"] * hidden)
+    keys = hidden * (latent + rope) + latent * heads * (plain + config["v_head_dim"])
+    return int(asked + keys + heads * config["v_head_dim"] * hidden)
 
 
 def _delta_widths(config: Config) -> tuple[int, int]:
@@ -148,9 +148,9 @@ def _feed_forward(config: Config, index: int) -> _Layer:
     if not experts or _is_dense(config, index):
         dense = 3 * hidden * config.get("intermediate_size_mlp", config["intermediate_size"])
         return _Layer(dense, dense)
-    one = 3 * hidden * (config.get("moe_intermediate_size") or config["intermediate_size"])
+    expert = 3 * hidden * (config.get("moe_intermediate_size") or config["intermediate_size"])
     always = hidden * experts + 3 * hidden * _shared_width(config)
-    return _Layer(always + experts * one, always + int(config["num_experts_per_tok"]) * one)
+    return _Layer(always + experts * expert, always + int(config["num_experts_per_tok"]) * expert)
 
 
 def _is_dense(config: Config, index: int) -> bool:
@@ -179,7 +179,7 @@ _KEPT = 1024
 _LONGEST = 1 << 20
 
 
-class Head(Struct, frozen=True):
+class GgufHead(Struct, frozen=True):
     """`shapes`: of the tensors, by name. `bytes` of the whole file."""
 
     metadata: dict[str, Any]
@@ -195,7 +195,7 @@ class Head(Struct, frozen=True):
         return self.metadata.get(f"{self.metadata.get('general.architecture')}.{key}", default)
 
 
-def read_head(path: Path) -> Head:
+def read_head(path: Path) -> GgufHead:
     """Raises `EngineError` where it is no GGUF file, or ends too soon."""
     try:
         with path.open("rb") as file:
@@ -203,12 +203,16 @@ def read_head(path: Path) -> Head:
                 raise EngineError(f"{path} is no GGUF file: set `file` to one of version 2 or 3")
             tensors, entries = _number(file, "<Q"), _number(file, "<Q")
             metadata = {_text(file): _value(file, _number(file, "<I")) for _ in range(entries)}
-            shapes = dict(_tensor(file) for _ in range(tensors))
+            shapes = {}
+            for _ in range(tensors):
+                name = _text(file)
+                shapes[name] = tuple(_number(file, "<Q") for _ in range(_number(file, "<I")))
+                file.seek(4 + 8, 1)  # its type and its offset
     except OSError as error:
         raise EngineError(f"{path} can't be read: {error.strerror}: set `file` to a model of your own") from error
     except (struct.error, KeyError, UnicodeDecodeError) as error:
         raise EngineError(f"{path} is damaged: fetch the file again") from error
-    return Head(metadata, shapes, path.stat().st_size)
+    return GgufHead(metadata, shapes, path.stat().st_size)
 
 
 def _number(file: BinaryIO, form: str) -> Any:
@@ -241,13 +245,6 @@ def _array(file: BinaryIO) -> Any:
     return length
 
 
-def _tensor(file: BinaryIO) -> tuple[str, tuple[int, ...]]:
-    name = _text(file)
-    shape = tuple(_number(file, "<Q") for _ in range(_number(file, "<I")))
-    file.seek(4 + 8, 1)  # its type and its offset
-    return name, shape
-
-
 # Where a spec's architecture comes from: its own words, the model's folder, or its GGUF file.
 
 
@@ -256,8 +253,8 @@ def architecture(spec: Vllm) -> Architecture:
     if spec.architecture is not None:
         for key in ("attention", "hidden", "vocabulary"):
             if not getattr(spec.architecture, key):
-                what = f"`architecture` has no {key}"
-                raise EngineError(f"{spec.name}: {what}: add it as the model's config.json has it")
+                problem = f"`architecture` has no {key}"
+                raise EngineError(f"{spec.name}: {problem}: add it as the model's config.json has it")
         return spec.architecture
     if not spec.path.startswith("/"):
         remedy = "add `architecture` to its spec, or set `path` to a folder that has the model"
@@ -271,40 +268,36 @@ def _of_folder(name: str, folder: Path) -> Architecture:
     try:
         return of_config(msgspec.json.decode((folder / "config.json").read_bytes()))
     except OSError as error:
-        what = f"{folder}/config.json can't be read: {error.strerror}"
-        raise EngineError(f"{name}: {what}: copy the whole model") from None
+        problem = f"{folder}/config.json can't be read: {error.strerror}"
+        raise EngineError(f"{name}: {problem}: copy the whole model") from None
     except (KeyError, TypeError, AttributeError, msgspec.DecodeError) as error:
         remedy = "add `architecture` to its spec"
         raise EngineError(f"{name}: {folder}/config.json is of an unknown form ({error}): {remedy}") from None
 
 
-def of_gguf(name: str, head: Head) -> Architecture:
+def of_gguf(name: str, head: GgufHead) -> Architecture:
     """Raises `EngineError` where the file does not say it."""
     try:
-        return _of_gguf(head)
+        total, experts = head.parameters, head.says("expert_count", 0)
+        active = head.says("expert_used_count", 0) if experts else 0
+        routed = sum(prod(shape) for tensor, shape in head.shapes.items() if "_exps." in tensor)
+        heads = head.says("attention.head_count_kv", head.says("attention.head_count"))
+        embedding = head.shapes["token_embd.weight"]
+        return Architecture(
+            parameters_b=total / 1e9,
+            active_b=(total - routed * (1 - active / experts)) / 1e9 if experts else total / 1e9,
+            experts=experts,
+            experts_active=active,
+            tied="output.weight" not in head.shapes,
+            hidden=embedding[0],
+            vocabulary=embedding[1],
+            attention=tuple(_layers(head, max(heads) if isinstance(heads, list) else heads)),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise EngineError(f"{name}: its file is of an unknown form ({error}): add `architecture` to its spec") from None
 
 
-def _of_gguf(head: Head) -> Architecture:
-    total, experts = head.parameters, head.says("expert_count", 0)
-    active = head.says("expert_used_count", 0) if experts else 0
-    routed = sum(prod(shape) for name, shape in head.shapes.items() if "_exps." in name)
-    heads = head.says("attention.head_count_kv", head.says("attention.head_count"))
-    embedding = head.shapes["token_embd.weight"]
-    return Architecture(
-        parameters_b=total / 1e9,
-        active_b=(total - routed * (1 - active / experts)) / 1e9 if experts else total / 1e9,
-        experts=experts,
-        experts_active=active,
-        tied="output.weight" not in head.shapes,
-        hidden=embedding[0],
-        vocabulary=embedding[1],
-        attention=tuple(_layers(head, max(heads) if isinstance(heads, list) else heads)),
-    )
-
-
-def _layers(head: Head, kv_heads: int) -> list[Attention]:
+def _layers(head: GgufHead, kv_heads: int) -> list[Attention]:
     """Files do not say which layers slide: in Gemma 3 all but each sixth, elsewhere none is taken to."""
     count, window = head.says("block_count"), head.says("attention.sliding_window", 0)
     width = head.says("attention.key_length") or head.says("embedding_length") // head.says("attention.head_count")

@@ -37,7 +37,10 @@ def main(command: list[str]) -> int:
     sys.stdout.flush()
     if _until_unwanted(engine, bell):
         engine.terminate()
-        _until_ended(engine, bell, monotonic() + GRACE_S)
+        deadline = monotonic() + GRACE_S
+        while engine.poll() is None and (left := deadline - monotonic()) > 0:
+            if select.select([bell], [], [], left)[0]:
+                os.read(bell, 64)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(engine.pid, signal.SIGKILL)
     status = engine.wait()
@@ -58,18 +61,12 @@ def _bell() -> int:
 def _until_unwanted(engine: "subprocess.Popen[bytes]", bell: int) -> bool:
     """Whether the engine still runs, though nobody wants it any more."""
     while engine.poll() is None:
-        heard, _, _ = select.select([0, bell], [], [])
-        if bell in heard and signal.SIGTERM in os.read(bell, 64):
+        readable, _, _ = select.select([0, bell], [], [])
+        if bell in readable and signal.SIGTERM in os.read(bell, 64):
             engine.terminate()
-        if 0 in heard and not os.read(0, 64):
+        if 0 in readable and not os.read(0, 64):
             return engine.poll() is None
     return False
-
-
-def _until_ended(engine: "subprocess.Popen[bytes]", bell: int, deadline: float) -> None:
-    while engine.poll() is None and (left := deadline - monotonic()) > 0:
-        if select.select([bell], [], [], left)[0]:
-            os.read(bell, 64)
 
 
 def _dying_with_us() -> Callable[[], None] | None:

@@ -1,0 +1,559 @@
+"""Anthropic's Messages API, version 2023-06-01. Field names as in the anthropic SDK 2.11.0."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from adapters.chat import (
+    WIRES,
+    ChatMessage,
+    ChatRequest,
+    Json,
+    TranslatedRequest,
+    TranslatingAdapter,
+    arguments,
+    data_url,
+    filled,
+    native,
+    schemas_of,
+    without,
+)
+from adapters.failure import UNREADABLE, malformed, streamed
+from adapters.stream import Delta, TranslatedStream, answer_id, whole_chat
+from adapters.thinking import OFF, Applied, applied
+from adapters.usage import Count, counters, larger, later, tier
+from router.errors import UpstreamFailure
+from router.types.attempt import Call, Reply, Source, StreamDecoder, Usage
+from router.types.target import Contract
+
+_WIRE: Json = WIRES["anthropic"]
+_SCHEMA: dict[str, list[str]] = _WIRE["schema"]
+_FINISH: dict[str, str] = _WIRE["finish"]
+_NULL = Raw(b"null")
+_VERIFY = "usage.inference_geo"
+_VERSION = "2023-06-01"
+"""Later versions refuse sampling parameters even from models that know them."""
+_MINIMUM_BUDGET = 1_024
+"""Least `budget_tokens` that the API accepts (anthropic 2.11.0, ThinkingConfigEnabledParam)."""
+_JSON_ONLY = "Answer with one JSON object and nothing else."
+"""Stands in for OpenAI's `json_object`, for which the API has no field."""
+_CHARS_PER_TOKEN = 4
+"""For the output of a stream that is cut before it reports its count: plain English text."""
+
+
+class AnthropicAdapter(TranslatingAdapter):
+    """The base URL ends before `/v1`."""
+
+    unsaid = frozenset(_WIRE["unsaid"])
+
+    def _translate(self, call: Call, chat: ChatRequest, own: Json) -> TranslatedRequest:
+        if call.target.region:
+            own.pop("inference_geo", None)  # where it is processed is the policy's to say
+        max_tokens = call.max_output or chat.max_output or call.target.model.max_output
+        control = _fitted(applied(call), max_tokens, forced=chat.forced)
+        thinking = _thinking(control) or native(own, "thinking")
+        # The only metadata that Anthropic knows.
+        user = (chat.metadata or {}).get("user_id") or chat.safety_identifier or chat.user
+        fields = {
+            "system": _system(chat, own) or None,
+            "stop_sequences": chat.stops,
+            "metadata": {"user_id": user} if user else None,
+            "service_tier": _WIRE["tiers"].get(chat.service_tier, chat.service_tier) if chat.service_tier else None,
+            "thinking": thinking,
+            "output_config": _output_config(chat, control, own) or None,
+            "stream": call.stream or None,
+            **_sampling(chat, call.target.model.thinking.contract, thinking),
+            **_tools(chat),
+        }
+        if call.target.region and call.target.terms.verify == _VERIFY:
+            # The region is asked for where the answer then states it: "us" or "global", in 2026.
+            fields["inference_geo"] = call.target.region.lower()
+        head = {"model": call.target.model.name, "max_tokens": max_tokens, "messages": _turns(chat.messages)}
+        key = {"x-api-key": call.target.api_key.reveal()} if call.target.api_key else {}
+        headers = {"anthropic-version": _VERSION, **key}
+        return TranslatedRequest("/v1/messages", headers, {**own, **head, **filled(fields)}, _stated(control, thinking))
+
+    def decode(self, call: Call, body: bytes) -> Reply:
+        """Raises `UpstreamFailure` (bad response) for anything but a message."""
+        try:
+            message = _MESSAGE.decode(body)
+        except UNREADABLE:
+            raise UpstreamFailure(malformed("The provider's answer is not a message.")) from None
+        says, counts = _said(message), counters(TOKENS, message.usage)
+        used = usage(counts) if counts else None
+        finish = _FINISH.get(message.stop_reason or "", "stop")
+        choice = Delta(0, says, finish, stop_sequence=message.stop_sequence)
+        return Reply(
+            body=whole_chat(call, message.id or answer_id(call), [choice]),
+            usage=used,
+            finish_reason=finish,
+            has_answer=any(says.get(kind) for kind in _AnthropicStream.answering),
+            model_served=message.model,
+            region_served=used.region_served if used else "",
+        )
+
+    def stream(self, call: Call) -> StreamDecoder:
+        return _AnthropicStream(call)
+
+
+# A chat request → a Messages request.
+
+
+def _closed(schema: Any) -> Any:
+    """A JSON schema as structured output takes it: every object closed, `oneOf` as `anyOf`; refused keywords move into
+    the description, where the model still reads them (the anthropic SDK does the same)."""
+    if not isinstance(schema, dict):
+        return schema
+    refused, formats = _SCHEMA["refused"], _SCHEMA["formats"]
+    words = {
+        key: value
+        for key, value in schema.items()
+        if key in refused or (key == "format" and value not in formats) or (key == "minItems" and value not in (0, 1))
+    }
+    closed = {key: value for key, value in schema.items() if key not in words and key != "oneOf"}
+    if "oneOf" in schema:
+        closed["anyOf"] = schema["oneOf"]
+    closed = {key: schemas_of(_SCHEMA, key, value, _closed) for key, value in closed.items()}
+    if schema.get("type") == "object" or "properties" in schema:
+        closed["additionalProperties"] = False
+    rules = ", ".join(f"{key}: {value}" for key, value in words.items())
+    return {**closed, "description": f"{schema.get('description', '')} ({rules})".lstrip()} if words else closed
+
+
+def _turns(messages: Iterable[ChatMessage]) -> list[Json]:
+    """System messages stand elsewhere, turns of one role are merged, tool results travel in the user turn that follows
+    them."""
+    merged: list[Json] = []
+    for message in messages:
+        if message.is_rule:
+            continue
+        role, blocks = "user", _blocks(message)
+        if message.role == "assistant":
+            # Signed thinking comes first: Anthropic refuses a tool turn whose thinking is missing or moved.
+            role, thinking = "assistant", [without(block, "index") for block in message.thinking_blocks or ()]
+            blocks = thinking + blocks
+            for call in message.tool_calls or ():
+                function = {"name": call.function.name, "input": arguments(call.function.arguments)}
+                blocks.append({"type": "tool_use", "id": call.id, **function})
+        elif message.role == "tool":
+            blocks = [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": blocks}]
+        if merged and merged[-1]["role"] == role:
+            merged[-1]["content"] += blocks
+        elif blocks:
+            merged.append({"role": role, "content": blocks})
+    return merged
+
+
+def _blocks(message: ChatMessage) -> list[Json]:
+    return [block for part in message.parts if (block := _block(part))]
+
+
+def _block(part: Json) -> Json | None:
+    """One content block; Anthropic refuses blank text, and a part of an unknown type may be one of its own."""
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return part if text.strip() else None
+        case {"type": "refusal", "refusal": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return {"type": "image", "source": _source(url), **without(part, "type", "image_url")}
+        case {"type": "file", "file": {"file_data": str(url), **named}}:
+            title = {"title": named["filename"]} if "filename" in named else {}
+            return {"type": "document", "source": _source(url), **title, **without(part, "type", "file")}
+        case {"type": "file", "file": {"file_id": str(identifier)}}:
+            source = {"type": "file", "file_id": identifier}
+            return {"type": "document", "source": source, **without(part, "type", "file")}
+    return part
+
+
+def _source(url: str) -> Json:
+    if inline := data_url(url):
+        return {"type": "base64", "media_type": inline[0], "data": inline[1]}
+    return {"type": "url", "url": url}
+
+
+def _system(chat: ChatRequest, own: Json) -> list[Json]:
+    """The client's own `system` field, system messages, and the wish for a JSON object."""
+    given = native(own, "system", str | list[Json]) or []
+    first = [{"type": "text", "text": given}] if isinstance(given, str) else given
+    last = [{"type": "text", "text": _JSON_ONLY}] if chat.wants_object else []
+    return [*first, *(block for message in chat.messages if message.is_rule for block in _blocks(message)), *last]
+
+
+def _fitted(control: Applied, max_tokens: int, *, forced: bool) -> Applied:
+    """A budget leaves room for the answer, else thinking is off; a forced tool excludes a thinking budget."""
+    if control.budget is None or (control.budget < max_tokens and not forced):
+        return control
+    budget = 0 if forced else max_tokens // 2
+    return OFF if budget < _MINIMUM_BUDGET else Applied(f"budget={budget}", budget=budget, on=True)
+
+
+def _thinking(control: Applied) -> Json | None:
+    if control.budget is not None:
+        return {"type": "enabled", "budget_tokens": control.budget}
+    if control.on is None:
+        return None
+    return {"type": "adaptive"} if control.on else {"type": "disabled"}
+
+
+def _stated(control: Applied, thinking: Json | None) -> str:
+    """Our control, or that of a client that used Anthropic's own field."""
+    match thinking if control.on is None else None:
+        case {"type": "enabled", "budget_tokens": budget}:
+            return f"budget={budget}"
+        case {"type": "disabled"}:
+            return "off"
+        case {"type": str()}:
+            return "on"
+    return control.text
+
+
+def _output_config(chat: ChatRequest, control: Applied, own: Json) -> Json:
+    config: Json = native(own, "output_config") or {}
+    if chat.schema is not None:
+        config = {**config, "format": {"type": "json_schema", "schema": _closed(chat.schema)}}
+    return {**config, "effort": control.effort} if control.on and control.effort else config
+
+
+def _sampling(chat: ChatRequest, contract: Contract, thinking: Json | None) -> Json:
+    """Sampling fields, where the model takes them.
+
+    Thinking excludes them, and so do all models that think by level (Claude 4.7 on refuses them on every request).
+    Elsewhere `temperature` ends at 1 and excludes `top_p`.
+    """
+    thinks = thinking is not None and thinking.get("type") != "disabled"
+    if thinks or contract in (Contract.LEVEL, Contract.ALWAYS_ON):
+        return {}
+    if chat.temperature is not None:
+        return {"temperature": min(chat.temperature, 1.0), "top_k": chat.top_k}
+    return {"top_p": chat.top_p, "top_k": chat.top_k}
+
+
+def _tools(chat: ChatRequest) -> Json:
+    """`disable_parallel_tool_use` lives inside the choice; "none" has no room for it."""
+    if not chat.tools:
+        return {}
+    choice, tools = chat.choice, chat.tools
+    serial = {"disable_parallel_tool_use": True} if chat.parallel_tool_calls is False else {}
+    chosen: Json | None = {"type": "auto", **serial} if serial else None
+    if choice is not None and choice.mode == "required" and len(choice.names) == 1:
+        chosen = {"type": "tool", "name": choice.names[0], **serial}
+    elif choice is not None:
+        chosen = {"type": "any" if choice.mode == "required" else "auto", **serial}
+        chosen = {"type": "none"} if choice.mode == "none" else chosen
+        tools = [tool for tool in tools if not choice.names or _tool_name(tool) in choice.names]
+    return {"tools": [_tool(tool) for tool in tools], "tool_choice": chosen}
+
+
+def _tool(tool: Json) -> Json:
+    """A function as a custom tool; any other tool may be one of Anthropic's own."""
+    match tool:
+        case {"type": "function", "function": {"name": str(name), **function}}:
+            schema = function.get("parameters") or {"type": "object", "properties": {}}
+            fields = {"name": name, "description": function.get("description"), "input_schema": schema}
+            if function.get("strict"):
+                fields |= {"strict": True, "input_schema": _closed(schema)}
+            return {**filled(fields), **without(tool, "type", "function")}
+    return tool
+
+
+def _tool_name(tool: Json) -> Any:
+    function = tool.get("function")
+    return function.get("name") if isinstance(function, dict) else tool.get("name")
+
+
+# What the Messages API sends, as far as it is read; unknown fields, block types and events pass unnoticed.
+
+
+class _Block(Struct, frozen=True):
+    """A content block of any type; the fields of the other types are empty."""
+
+    type: str
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
+    id: str = ""
+    name: str = ""
+    input: Raw = Raw(b"{}")
+
+    @property
+    def arguments(self) -> str:
+        """A tool call's input as OpenAI's argument string."""
+        return msgspec.json.format(bytes(self.input), indent=-1).decode()
+
+    @property
+    def thought(self) -> Json | None:
+        """A thinking block as the client gets it and sends it back, unchanged."""
+        if self.type == "thinking":
+            return {"type": "thinking", "thinking": self.thinking, "signature": self.signature}
+        return {"type": "redacted_thinking", "data": self.data} if self.type == "redacted_thinking" else None
+
+
+class _StopDetails(Struct, frozen=True):
+    explanation: str | None = None
+
+
+class _Stop(Struct, frozen=True):
+    """Why a message ended."""
+
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    stop_details: _StopDetails | None = None
+
+    @property
+    def refusal(self) -> Json:
+        details = self.stop_details if self.stop_reason == "refusal" else None
+        return {"refusal": details.explanation} if details and details.explanation else {}
+
+
+class _BlockDelta(_Stop, frozen=True):
+    """Of a content block, or of the message."""
+
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    partial_json: str = ""
+
+
+class _Message(_Stop, frozen=True, kw_only=True):
+    content: list[_Block]
+    id: str = ""
+    model: str = ""
+    usage: Raw = _NULL
+
+
+class _Event(Struct, frozen=True):
+    type: str
+    index: int = 0
+    message: _Message | None = None
+    content_block: _Block | None = None
+    delta: _BlockDelta = _BlockDelta()
+    usage: Raw = _NULL
+
+
+_MESSAGE, _EVENT = msgspec.json.Decoder(_Message), msgspec.json.Decoder(_Event)
+
+
+def _said(message: _Message) -> Json:
+    """All that a message says, as fields of OpenAI's."""
+    calls = [
+        {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": block.arguments}}
+        for block in message.content
+        if block.type == "tool_use"
+    ]
+    says: Json = {
+        "content": "".join(block.text for block in message.content if block.type == "text"),
+        "reasoning_content": "".join(block.thinking for block in message.content),
+        "thinking_blocks": [thought for block in message.content if (thought := block.thought)],
+        "tool_calls": calls,
+    }
+    return {name: value for name, value in says.items() if value} | message.refusal
+
+
+class _OpenBlock:
+    """A block between its start and its stop."""
+
+    def __init__(self, begun: _Block, call: int) -> None:
+        self.begun, self.call, self.arguments = begun, call, 0
+        self.thinking, self.signature = [begun.thinking], begun.signature
+
+
+class _AnthropicStream(TranslatedStream):
+    """Until the final count arrives, `usage` holds the reported input and an estimated output."""
+
+    answering = ("content", "tool_calls", "refusal")
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        self._tokens = AnthropicTokens()
+        self._started: Usage | None = None
+        """As the stream began."""
+        self._blocks: dict[int, _OpenBlock] = {}
+        self._calls = self._thoughts = 0
+
+    def feed(self, data: bytes) -> bytes:
+        try:
+            return super().feed(data)
+        finally:
+            if self._started is not None:
+                visible = max(self.output_chars // _CHARS_PER_TOKEN, self._started.output_visible)
+                self.usage = structs.replace(self._started, output_visible=visible, source=Source.ESTIMATED)
+
+    def _deltas(self, name: bytes, payload: bytes) -> Iterator[Delta]:
+        try:
+            event = _EVENT.decode(payload)
+        except UNREADABLE:
+            raise UpstreamFailure(malformed("The provider's stream holds an event that is not JSON.")) from None
+        match event.type:
+            case "error":
+                raise UpstreamFailure(streamed(payload))
+            case "message_start":
+                self._start(event.message)
+                yield Delta(0, {})
+            case "content_block_start" if event.content_block is not None:
+                yield from self._open(event.index, event.content_block)
+            case "content_block_delta":
+                yield from self._grow(event.index, event.delta)
+            case "content_block_stop" if block := self._blocks.pop(event.index, None):
+                yield from self._close(block)
+            case "message_delta":
+                yield from self._end(event)
+            case "message_stop":
+                self.finished, self.complete = bool(self.finish_reason), True
+
+    def _start(self, message: _Message | None) -> None:
+        """The input is counted from here on; the output is a placeholder, the thinking unknown."""
+        if message is None:
+            return
+        self._name(message.id or self._id)
+        self.model_served = message.model
+        if counts := counters(TOKENS, message.usage):
+            self._count(counts)
+            self._started = usage(structs.replace(counts, output_tokens_details=None))
+
+    def _open(self, index: int, block: _Block) -> Iterator[Delta]:
+        self._blocks[index] = _OpenBlock(block, self._calls)
+        if block.type == "tool_use":
+            function = {"name": block.name, "arguments": ""}
+            call = {"index": self._calls, "id": block.id, "type": "function", "function": function}
+            self._calls += 1
+            yield Delta(0, {"tool_calls": [call]})
+        else:
+            yield _spoken(block.text if block.type == "text" else "", block.thinking)
+
+    def _grow(self, index: int, delta: _BlockDelta) -> Iterator[Delta]:
+        block = self._blocks.get(index)
+        if block is None:
+            raise UpstreamFailure(malformed("The provider's stream continues a block that it never began."))
+        if delta.type == "input_json_delta":
+            yield from self._argue(block, delta.partial_json)
+        else:
+            block.thinking.append(delta.thinking)
+            block.signature += delta.signature
+            yield _spoken(delta.text, delta.thinking)
+
+    def _argue(self, block: _OpenBlock, text: str) -> Iterator[Delta]:
+        block.arguments += len(text)
+        if block.begun.type != "tool_use":
+            self.output_chars += len(text)  # of a tool of the provider's own
+        elif text:
+            yield Delta(0, {"tool_calls": [{"index": block.call, "function": {"arguments": text}}]})
+
+    def _close(self, block: _OpenBlock) -> Iterator[Delta]:
+        """A tool call without deltas still needs its arguments; a thinking block is handed over with its signature."""
+        if block.begun.type == "tool_use" and not block.arguments:
+            yield from self._argue(block, block.begun.arguments)
+        whole = structs.replace(block.begun, thinking="".join(block.thinking), signature=block.signature)
+        if thought := whole.thought:
+            yield Delta(0, {"thinking_blocks": [{"index": self._thoughts, **thought}]})
+            self._thoughts += 1
+
+    def _end(self, event: _Event) -> Iterator[Delta]:
+        if counts := counters(TOKENS, event.usage):
+            self._started = None
+            self._count(counts)
+            self.usage = usage(self._tokens)
+        if (reason := event.delta.stop_reason) is not None:
+            self.finish_reason = _FINISH.get(reason, "stop")
+            yield Delta(0, event.delta.refusal, self.finish_reason, stop_sequence=event.delta.stop_sequence)
+
+    def _count(self, counts: "AnthropicTokens") -> None:
+        """Of the region the last word counts."""
+        self._tokens = latest(self._tokens, counts)
+        self.region_served = usage(self._tokens).region_served or self.region_served
+
+
+def _spoken(text: str, thinking: str) -> Delta:
+    says = {"content": text, "reasoning_content": thinking}
+    return Delta(0, {name: value for name, value in says.items() if value})
+
+
+# Anthropic's counts → disjoint buckets. Its input counters are disjoint; thinking is inside `output_tokens`.
+
+
+class _CacheCreation(Struct, frozen=True):
+    ephemeral_5m_input_tokens: Count = 0
+    ephemeral_1h_input_tokens: Count = 0
+
+
+class _OutputDetails(Struct, frozen=True):
+    thinking_tokens: Count | None = None
+
+
+class _ServerTools(Struct, frozen=True):
+    web_search_requests: Count | None = None
+
+
+class AnthropicTokens(Struct, frozen=True):
+    """`usage` of a message, a message_delta, or one entry of `iterations`. All cumulative."""
+
+    input_tokens: Count | None = None
+    cache_read_input_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_creation: _CacheCreation | None = None
+    output_tokens_details: _OutputDetails | None = None
+    iterations: list["AnthropicTokens"] | None = None
+    server_tool_use: _ServerTools | None = None
+    service_tier: str | None = None
+    speed: str | None = None
+    inference_geo: str | None = None
+
+    @property
+    def thinking(self) -> int | None:
+        return self.output_tokens_details.thinking_tokens if self.output_tokens_details else None
+
+
+TOKENS = msgspec.json.Decoder(AnthropicTokens)
+_SUMMED = AnthropicTokens.__struct_fields__[:4]
+
+
+def latest(before: AnthropicTokens, after: AnthropicTokens) -> AnthropicTokens:
+    """The larger reading of every counter: right for the placeholders of `message_start` and for cumulative reports."""
+    details = _OutputDetails(larger(before.thinking, after.thinking))
+    return structs.replace(later(before, after), output_tokens_details=details)
+
+
+def usage(tokens: AnthropicTokens) -> Usage:
+    """With `iterations` (server-side fallback, compaction) each counter is their sum, or the top level if larger."""
+    violations: list[str] = []
+    if tokens.iterations:
+        tokens = _summed(tokens, tokens.iterations, violations)
+    creation = tokens.cache_creation or _CacheCreation()
+    write_1h = creation.ephemeral_1h_input_tokens
+    write_total = tokens.cache_creation_input_tokens or 0
+    split = write_1h + creation.ephemeral_5m_input_tokens
+    if tokens.cache_creation_input_tokens is not None and split > write_total:
+        violations.append("cache_creation exceeds cache_creation_input_tokens")
+    thinking, output = tokens.thinking, tokens.output_tokens or 0
+    if thinking is not None and thinking > output:
+        violations.append("thinking_tokens exceed output_tokens")
+    searches = tokens.server_tool_use.web_search_requests if tokens.server_tool_use else 0  # pages cost nothing
+    return Usage(
+        input_uncached=tokens.input_tokens or 0,
+        cache_read=tokens.cache_read_input_tokens or 0,
+        cache_write=max(write_total, split) - write_1h,
+        cache_write_1h=write_1h,
+        output_visible=max(output - (thinking or 0), 0),
+        output_reasoning=thinking,
+        units={"web_search": searches} if searches else {},
+        reasoning_source=Source.UNKNOWN if thinking is None else Source.REPORTED,
+        service_tier=tier(tokens.speed) or tier(tokens.service_tier),
+        region_served="" if tokens.inference_geo in (None, "not_available") else tokens.inference_geo,
+        violations=tuple(violations),
+    )
+
+
+def _summed(top: AnthropicTokens, iterations: list[AnthropicTokens], violations: list[str]) -> AnthropicTokens:
+    """Only the top level has the thinking count. Less in sum than at the top means that an iteration is missing."""
+    counts = {name: sum(getattr(iteration, name) or 0 for iteration in iterations) for name in _SUMMED}
+    creations = [iteration.cache_creation for iteration in iterations if iteration.cache_creation]
+    ages = {name: sum(getattr(row, name) for row in creations) for name in _CacheCreation.__struct_fields__}
+    total = structs.replace(AnthropicTokens(), **counts, cache_creation=_CacheCreation(**ages) if creations else None)
+    short = (name for name in _SUMMED if getattr(total, name) < (getattr(top, name) or 0))
+    violations += [f"iterations sum to less than {name}" for name in short]
+    return latest(top, total)

@@ -1,0 +1,221 @@
+"""Spec → what one replica is started with: command line and environment; and what can be known to be wrong before.
+
+How vLLM is called is pure, so that what is launched here and what other platforms launch is the same.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from local_serving.llamacpp import HOST
+from local_serving.served import gpus
+from local_serving.spec import VLLM, EngineError, Llamacpp, Vllm
+
+SETTING = "LOWPASS_VLLM_PYTHON"
+Launched = Llamacpp | Vllm
+"""Specs of engines that lowpass starts."""
+MODULE = "vllm.entrypoints.openai.api_server"
+"""And not the program `vllm`: builds for CPUs have it die at once (0.32)."""
+ENGINE_DRAIN_S = 20
+"""How long requests may take to finish after SIGTERM. Without it their clients hang, without a byte or an error."""
+_PASSED_ON = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD"),
+    *("CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
+    *("LOWPASS_HOME", "OMP_NUM_THREADS", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+"""All that an engine gets of our environment: keys of providers are not its business."""
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
+"""NVIDIA, AMD, and either in Windows' subsystem for Linux."""
+
+
+class Recipe(NamedTuple):
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+class EngineHome(NamedTuple):
+    """Where engines keep state, locks and caches; and the interpreter for specs of vLLM that name none."""
+
+    folder: Path
+    python: str = ""
+
+
+def recipe(spec: Launched, replica: int, port: int, home: EngineHome) -> Recipe:
+    """Raises `EngineError`: what is missing, and the remedy."""
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    if isinstance(spec, Llamacpp):
+        program = (sys.executable, "-P", "-m", "local_serving.llamacpp")
+        line = (*program, msgspec.json.encode(spec).decode(), str(port))
+        return Recipe(line, {**passed, "PYTHONPATH": os.pathsep.join(sys.path)})
+    python = _interpreter(spec, home.python)
+    _check(spec)
+    env = {**passed, **environment(spec, home.folder)}
+    if spec.gpu:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(share(spec, replica, passed.get("CUDA_VISIBLE_DEVICES", "")))
+    # The spec's own, "${NAME}" replaced by our variable of that name: tokens are in no file then.
+    for name, text in spec.environment.items():
+        for variable in _REFERENCE.findall(text):
+            if variable not in os.environ:
+                problem = f"{variable} is not set, and the `environment` of {spec.name} names it"
+                raise EngineError(f"{problem}: set it, or correct the spec")
+        env[name] = _REFERENCE.sub(lambda match: os.environ[match[1]], text)
+    return Recipe((python, *command(spec, HOST, port)), env)
+
+
+def share(spec: Vllm, replica: int, visible: str) -> tuple[str, ...]:
+    """The ids of this replica's GPUs; `visible`: those that this process may use, as CUDA_VISIBLE_DEVICES says it.
+
+    Raises `EngineError` where there are fewer than its replicas take together.
+    """
+    each, needed = gpus(spec), spec.replicas * gpus(spec)
+    listed = tuple(map(str, spec.gpus)) or tuple(filter(None, visible.split(","))) or tuple(map(str, range(needed)))
+    if len(listed) < needed:
+        problem = f"{spec.name} takes {needed} GPUs ({spec.replicas} replicas of {each})"
+        raise EngineError(f"{problem} and is given {len(listed)}: list more in `gpus`, or lower one of these")
+    return listed[replica * each : (replica + 1) * each]
+
+
+def _interpreter(spec: Vllm, setting: str) -> str:
+    """Never our own: vLLM's pins are not ours."""
+    named = spec.python or setting
+    if not named:
+        remedy = f"set `python` in its spec, or {SETTING}, to the interpreter of an environment that has vLLM"
+        raise EngineError(f"{spec.name} has no vLLM to run: {remedy}")
+    program = shutil.which(Path(named).expanduser())
+    if program is None:
+        where = "`python` in its spec" if spec.python else SETTING
+        raise EngineError(f"{named} is no program that can be run: correct {where}")
+    return str(Path(program).absolute())
+
+
+def _check(spec: Vllm) -> None:
+    if spec.parallelism.nodes > 1:
+        remedy = "`lowpass local nodes` prints what to start on each; then name its address as `engine: external`"
+        raise EngineError(f"{spec.name} is spread over {spec.parallelism.nodes} machines: {remedy}")
+    folder = Path(spec.path)
+    if folder.is_absolute() and not (folder / "config.json").is_file():
+        problem = "holds no model (no config.json)" if folder.is_dir() else "is missing"
+        raise EngineError(f"the model folder {folder} {problem}: set `path` in the spec of {spec.name}")
+    for path in filter(None, (spec.template, *(adapter.path for adapter in spec.adapters))):
+        if Path(path).is_absolute() and not Path(path).exists():
+            raise EngineError(f"{path} is missing: correct the spec of {spec.name}")
+    if spec.gpu and not any(Path(device).exists() for device in _GPU_DEVICES):
+        remedy = "leave out `gpu` to use the CPU, or start it where there is one"
+        raise EngineError(f"{spec.name} wants a GPU ({spec.gpu}) and this machine has none: {remedy}")
+
+
+# How vLLM 0.32 is called.
+
+
+def command(spec: Vllm, host: str, port: int) -> tuple[str, ...]:
+    """What follows the interpreter."""
+    return ("-m", MODULE, *arguments(spec, host, port))
+
+
+def arguments(spec: Vllm, host: str, port: int) -> tuple[str, ...]:
+    """What follows the program."""
+    return (
+        *("--model", spec.path, "--served-model-name", *names(spec), "--host", host, "--port", str(port)),
+        *_sizes(spec),
+        *_spread(spec),
+        *_talk(spec),
+        *("--shutdown-timeout", str(ENGINE_DRAIN_S), "--disable-uvicorn-access-log"),
+        # Not --enable-force-include-usage: counts in every event would have it parsed; the gateway asks for them.
+        *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-server-load-tracking"),
+        *spec.arguments,
+    )
+
+
+def names(spec: Vllm) -> tuple[str, ...]:
+    """What requests call the model by; its metrics have the first."""
+    return spec.served or tuple(dict.fromkeys((spec.model.rpartition("/")[2], spec.model)))
+
+
+def environment(spec: Vllm, home: Path) -> dict[str, str]:
+    """Beside PATH and the like. `home`: the folder for what it keeps on disk, of all engines."""
+    cache = home / "cache"  # downloads and compiled kernels, apart from those of other programs
+    variables = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "VLLM_CACHE_ROOT": str(cache / "vllm"),
+        "VLLM_CONFIG_ROOT": str(cache / "vllm-config"),
+        "HF_HOME": str(cache / "huggingface"),
+        "XDG_CACHE_HOME": str(cache),
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+        "PYTHONUNBUFFERED": "1",
+    }
+    if Path(spec.path).is_absolute():
+        variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    if not spec.gpu:
+        variables |= {"VLLM_CPU_KVCACHE_SPACE": str(spec.cpu_cache_gib or 1), "VLLM_CPU_OMP_THREADS_BIND": "auto"}
+    if spec.adapters:
+        variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
+    if _sleeps(spec):
+        variables["VLLM_SERVER_DEV_MODE"] = "1"
+    return variables | spec.environment
+
+
+def _sizes(spec: Vllm) -> Iterator[str]:
+    yield from ("--max-model-len", str(spec.context), "--max-num-seqs", str(spec.parallel), "--dtype", spec.dtype)
+    if spec.queue:
+        yield from ("--max-num-queued-reqs", str(spec.queue))
+    if spec.quantization:
+        yield from ("--quantization", spec.quantization)
+    if spec.kv_dtype != "auto":
+        yield from ("--kv-cache-dtype", spec.kv_dtype)
+    if spec.gpu:
+        yield from ("--gpu-memory-utilization", f"{spec.memory:g}")
+    if spec.eager:
+        yield "--enforce-eager"
+    if _sleeps(spec):
+        yield "--enable-sleep-mode"
+
+
+def _spread(spec: Vllm) -> Iterator[str]:
+    spread = spec.parallelism
+    for flag, size in (("tensor", spread.tensor), ("pipeline", spread.pipeline), ("data", spread.data)):
+        if size > 1:
+            yield from (f"--{flag}-parallel-size", str(size))
+    if spread.tensor * spread.pipeline > 1:
+        yield from ("--distributed-executor-backend", spread.backend)
+    if spread.data > 1:
+        yield from ("--data-parallel-backend", spread.backend)
+    if spread.data > 1 and spec.adapters:
+        # Several API servers can't load adapters at run time: it would not start.
+        yield from ("--api-server-count", "1")
+    if spread.expert:
+        yield "--enable-expert-parallel"
+
+
+def _talk(spec: Vllm) -> Iterator[str]:
+    if spec.runner == "pooling":
+        yield from ("--runner", "pooling", "--convert", "embed")
+    if spec.tools:
+        yield from ("--enable-auto-tool-choice", "--tool-call-parser", spec.tools)
+    if (reasoning := spec.reasoning) is not None:
+        marks = {"reasoning_start_str": reasoning.start, "reasoning_end_str": reasoning.end}
+        config = msgspec.json.encode({"reasoning_parser": reasoning.parser, **marks}).decode()
+        yield from ("--reasoning-parser", reasoning.parser, "--reasoning-config", config)
+    if spec.template:
+        yield from ("--chat-template", spec.template)
+    if spec.template_options:
+        yield from ("--default-chat-template-kwargs", msgspec.json.encode(spec.template_options).decode())
+    if spec.adapters:
+        highest = max(adapter.rank for adapter in spec.adapters)
+        yield from ("--enable-lora", "--max-loras", str(len(spec.adapters)))
+        yield from ("--max-lora-rank", str(next((rank for rank in VLLM["lora_ranks"] if rank >= highest), highest)))
+        yield from ("--lora-modules", *(f"{adapter.name}={adapter.path}" for adapter in spec.adapters))
+
+
+def _sleeps(spec: Vllm) -> bool:
+    """vLLM frees the memory of GPUs only; on a CPU `--enable-sleep-mode` is refused."""
+    return bool(spec.sleep_after_s and spec.gpu)

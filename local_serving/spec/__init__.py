@@ -1,1 +1,0 @@
-"""Engine specs: what they hold, and how they are read."""
