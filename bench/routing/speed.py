@@ -109,9 +109,11 @@ def _time(
 
     asked = fresh()
     looked = [rules.screen.alone(one, CALLER) for one in asked]
+    # A choice reads the request first; the second time its words are known.
+    again = min(_cpu_ms(read_all, asked) for _ in range(rounds))
     return (
         min(_cpu_ms(read_all, fresh()) for _ in range(rounds)),
-        min(_cpu_ms(decide, asked) for _ in range(rounds)),
+        min(_cpu_ms(decide, asked) for _ in range(rounds)) - again,
         min(_cpu_ms(look, fresh()) for _ in range(rounds)),
     )
 

@@ -81,6 +81,8 @@ class _Known(Struct, frozen=True, eq=False):
     at_ms: int
     at: Index
     """Among all targets."""
+    usual: tuple[Vector, Vector]
+    """Of a usual request without a cap: all output, and thinking."""
     sent: Vector
     """Input tokens ÷ the rough count …"""
     template: Vector
@@ -140,7 +142,8 @@ class Forecaster:
         bound, choices = _bound(known, request), request.choices
         read = tokens_read(seen.reading)
         each, thinking = _tokens(known, *read, bound)
-        usual_each, usual_thinking = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
+        same = bound is known.most
+        usual_each, usual_thinking = known.usual if same else _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
         sent = self._input(targets, request, known)
         read_tokens = _read(sent, targets, known, cached) if cached else np.zeros(len(targets))
         fixed = _input_cost(sent, read_tokens, known)
@@ -203,7 +206,10 @@ class Forecaster:
         slow = np.minimum(np.hypot(spread, each_sd), Z90)
         columns += [_quantile(spread, -Z90), _quantile(spread, Z90), _quantile(slow, Z90), _quantile(each_sd, Z90)]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
-        return _Known(at_ms, at, *columns)
+        _, _, wordiness, thought, most_thought, most, *_ = columns
+        thinking = np.minimum(thought * USUAL_THINKING, most_thought)
+        tokens = np.minimum(wordiness * USUAL_OUTPUT + thinking, most), np.minimum(thinking, most)
+        return _Known(at_ms, at, tokens, *columns)
 
     def _row(self, target: Target, work: _Work, at_ms: int) -> tuple[float, ...]:
         learned, task, model = self.learned, work.task, target.model

@@ -10,7 +10,7 @@ from msgspec import Struct
 from router.estimate.caches import Caches, RunningRatio, Window
 from router.estimate.latency import Z90, Measured, Pace
 from router.types.decision import Candidate
-from router.types.request import USUAL_OUTPUT, USUAL_THINKING, oldest, tenant_of
+from router.types.request import USUAL_OUTPUT, USUAL_THINKING, application_of, oldest, tenant_of
 from router.types.target import Target, Task
 
 # What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun.
@@ -277,16 +277,18 @@ class Learned:
         return True
 
     def _share(self, seen: Seen) -> None:
-        """What its template makes of an answer, beside what was to be expected of the target."""
-        cell = self._cell((ALL, ALL, seen.template))
-        if (cell.written.count + 1).bit_count() == 1:  # at first each answer tells much of all targets
-            self._recalled.clear()
-        wordiness, thought = self.recall(seen.target, (seen.effort, seen.task), lambda: self._plainly(seen))
-        if seen.output is not None:
-            cell.written.add(max(seen.output - (seen.thinking or 0), 0), max(int(wordiness * seen.read_output), 1))
-        expected = int(thought * seen.read_thinking)
-        if seen.thinking is not None and expected:
-            cell.thought.add(seen.thinking, expected)
+        """What its template and its application make of an answer, beside what was to be expected of the target."""
+        application = application_of(seen.template)
+        for name in (seen.template, application) if application else (seen.template,):
+            cell = self._cell((ALL, ALL, name))
+            if (cell.written.count + 1).bit_count() == 1:  # at first each answer tells much of all targets
+                self._recalled.clear()
+            wordiness, thought = self.recall(seen.target, (seen.effort, seen.task), lambda: self._plainly(seen))
+            if seen.output is not None:
+                cell.written.add(max(seen.output - (seen.thinking or 0), 0), max(int(wordiness * seen.read_output), 1))
+            expected = int(thought * seen.read_thinking)
+            if seen.thinking is not None and expected:
+                cell.thought.add(seen.thinking, expected)
 
     def _plainly(self, seen: Seen) -> tuple[float, float]:
         """`Kind.wordiness` and `Kind.thought` of such work, whatever its template."""
@@ -317,8 +319,9 @@ class Learned:
         return Kind(known, cells.get((ALL, ALL, template)), cells.get((target, effort, template)))
 
     def known(self, template: str) -> str:
-        """The template, if something was seen of it; else none."""
-        return template if (ALL, ALL, template) in self._cells else ""
+        """The template, if something was seen of it; else its application; else none."""
+        names = template, application_of(template)
+        return next((name for name in names if (ALL, ALL, name) in self._cells), "")
 
     def recall(self, target: str, key: Hashable, conclude: Callable[[], T]) -> T:
         """What `conclude` makes of all that is known of the target, until enough is new to conclude it again."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.errors import LowpassError
-from router.estimate.posterior import HALF_LIFE_MS, Posterior, Prior, Templates, noise
+from router.estimate.posterior import HALF_LIFE_MS, MOST_OF_TEMPLATE, Posterior, Prior, Templates, noise
 from router.types.attempt import CLIENT, Outcome
 from router.types.decision import NODE_WEIGHTS, NODES, Vector
 from router.types.price import NANO_PER_USD, WORST_CASE
@@ -30,6 +30,7 @@ from router.types.request import (
     TRAITS,
     UNFAMILIARITY,
     Classification,
+    application_of,
     tenant_of,
 )
 from router.types.target import Benchmark, Contract, Target, Task
@@ -211,39 +212,39 @@ class Said(NamedTuple):
     residual: float
     phi: Vector
 
-    def counted(self, sign: float) -> "Said":
-        """As much of it as is learned for all."""
-        return self._replace(weight=sign * self.weight * MOST_SAID / (self.weight + MOST_SAID))
-
 
 class Pooled:
-    """What is learned for all of what keys said of answers: all that one tenant says of a target counts at most like
-    `MOST_SAID` answers, at their mean, and in full in its own templates. Its requests and its standards are its own,
-    and it may be wrong. In which order it was said, and what was replaced, does not matter."""
+    """What is learned for all of what a group of outcomes says of a target: it counts at most with a weight of `most`,
+    at its mean. Of a tenant's outcomes for all tenants: its requests and its standards are its own, and it may be
+    wrong. Of a template's for its application. In which order they came, and what was replaced, does not matter."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: float) -> None:
+        self._most = most
         self._said: dict[tuple[str, str], Said] = {}
 
-    def parts(self, outcome: Outcome, new: Said) -> tuple[Said, ...]:
-        """What is to be learned in the place of an outcome: what its tenant said so far is taken back."""
-        tenant = tenant_of(outcome.template) if outcome.source.startswith(CLIENT) else ""
-        if not tenant:
+    def parts(self, group: str, target: str, new: Said) -> tuple[Said, ...]:
+        """What is to be learned in the place of an outcome: what its group said so far is taken back. Without a group
+        it is learned as it is."""
+        if not group:
             return (new,)
-        key = tenant, outcome.target
+        key = group, target
         before = self._said.pop(key, None) or new._replace(weight=0.0)
         at_ms = max(before.at_ms, new.at_ms)
         old = before.weight * float(0.5 ** ((at_ms - before.at_ms) / HALF_LIFE_MS))
         more = new.weight * float(0.5 ** ((at_ms - new.at_ms) / HALF_LIFE_MS))
         weight = old + more
         if weight < LEAST_WEIGHT:
-            return (before.counted(-1.0),)
+            return (self._counted(before, -1.0),)
         spread = (old * before.spread + more * new.spread) / weight
         residual = (old * before.residual + more * new.residual) / weight
         after = Said(weight, at_ms, spread, residual, (old * before.phi + more * new.phi) / weight)
         self._said[key] = after  # the last one is the one used last
         if len(self._said) > MOST_TENANTS:
             del self._said[next(iter(self._said))]
-        return before.counted(-1.0), after.counted(1.0)
+        return self._counted(before, -1.0), self._counted(after, 1.0)
+
+    def _counted(self, said: Said, sign: float) -> Said:
+        return said._replace(weight=sign * said.weight * self._most / (said.weight + self._most))
 
     def state(self) -> bytes:
         rows = [(*key, *said[:4], said.phi.tolist()) for key, said in self._said.items()]
@@ -260,9 +261,9 @@ class Pooled:
             rows = msgspec.msgpack.decode(state, type=list[tuple[str, str, float, int, float, float, list[float]]])
         except msgspec.DecodeError:
             return False
-        for tenant, target, weight, at_ms, spread, residual, phi in rows:
+        for group, target, weight, at_ms, spread, residual, phi in rows:
             if target in targets and len(phi) == len(LEARNED):
-                self._said[tenant, target] = Said(weight, at_ms, spread, residual, np.array(phi))
+                self._said[group, target] = Said(weight, at_ms, spread, residual, np.array(phi))
         return True
 
 
@@ -274,7 +275,10 @@ class PassRateModel:
 
     posterior: Posterior
     templates: Templates
-    pooled: Pooled
+    by_tenant: Pooled
+    by_template: Pooled
+    _usual_now: Vector | None = None
+    """`usual` of all targets; None: to be worked out from what was learned since."""
 
     def __init__(self, targets: Sequence[Target] = ()) -> None:
         self._build(targets)
@@ -286,18 +290,21 @@ class PassRateModel:
         self.restore(state)
 
     def state(self) -> bytes:
-        return msgspec.msgpack.encode((self.posterior.state(), self.templates.state(), self.pooled.state()))
+        every = self.posterior, self.templates, self.by_tenant, self.by_template
+        return msgspec.msgpack.encode([part.state() for part in every])
 
     def restore(self, state: bytes) -> bool:
         """False: the state is of another version, and nothing is known of it."""
         try:
-            posterior, templates, pooled = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes])
+            parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, bytes])
         except msgspec.DecodeError:
             return False
+        self._usual_now = None
         return (
-            self.posterior.restore(posterior)
-            and self.templates.restore(templates)
-            and self.pooled.restore(pooled, self._at)
+            self.posterior.restore(parts[0])
+            and self.templates.restore(parts[1])
+            and self.by_tenant.restore(parts[2], self._at)
+            and self.by_template.restore(parts[3], self._at)
         )
 
     def _build(self, targets: Sequence[Target]) -> None:
@@ -321,7 +328,8 @@ class PassRateModel:
         own[:, at_tasks] += _variances_apart(covariances) / 16
         self.posterior = Posterior(tuple(self._at), Prior(_COMMON_VARIANCES, own), basis=cards.version)
         self.templates = Templates(tuple(self._at), len(LEARNED))
-        self.pooled = Pooled()
+        self.by_tenant, self.by_template = Pooled(MOST_SAID), Pooled(MOST_OF_TEMPLATE)
+        self._usual_now = None
 
     def better(self, at: int, effort: str) -> float:
         """By how many logits a target does better at this effort than at its own."""
@@ -340,16 +348,15 @@ class PassRateModel:
             return Expected(p, np.full(len(p), 0.3), np.tile(p, (3, 1)), np.full(len(p), 0.3), self.outcomes[at])
         traits = seen.reading.traits.astype(np.float64)
         phi = traits[LEARNED]
-        belief = self.posterior.belief(phi)
         prior = self._nodes(traits, at, better)
         usual = NODE_WEIGHTS @ prior
         slope = np.maximum(4 * usual * (1 - usual), LEAST_SLOPE)
-        nodes = np.clip(prior + slope * belief.mean[at], LEAST, 1 - LEAST)
+        nodes = (prior + slope * self.posterior.mean(phi)[at]).clip(LEAST, 1 - LEAST)
         p = NODE_WEIGHTS @ nodes
         own_sd = self.posterior.own_sd(phi)[at] * slope
         if seen.template in self.templates:
             nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
-            nodes = np.clip(nodes, LEAST, 1 - LEAST)
+            nodes = nodes.clip(LEAST, 1 - LEAST)
             p = NODE_WEIGHTS @ nodes
         return Expected(p, np.sqrt(own_sd**2 + NODE_WEIGHTS @ (nodes - p) ** 2), nodes, own_sd, self.outcomes[at])
 
@@ -373,8 +380,10 @@ class PassRateModel:
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""
-        learned = _slope(self._usual) * self.posterior.mean(_USUAL)
-        return np.asarray(np.clip(self._usual + learned, LEAST, 1 - LEAST)[at])
+        if self._usual_now is None:
+            learned = _slope(self._usual) * self.posterior.mean(_USUAL)
+            self._usual_now = (self._usual + learned).clip(LEAST, 1 - LEAST)
+        return self._usual_now[at]
 
     def observe(self, outcome: Outcome) -> bool:
         """Learn from one score. False: it is of no target here, of traits that are not ours, or counts for nothing."""
@@ -382,21 +391,30 @@ class PassRateModel:
         traits = np.frombuffer(outcome.traits, np.int8) / STEPS
         if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
             return False
+        self._usual_now = None
         expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
         spread, residual = noise(expected), outcome.score - expected
         phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
-        for part in self.pooled.parts(outcome, Said(outcome.weight, outcome.given_ms, spread, residual, phi)):
+        new = Said(outcome.weight, outcome.given_ms, spread, residual, phi)
+        template, target = outcome.template, outcome.target
+        tenant = tenant_of(template) if outcome.source.startswith(CLIENT) else ""
+        for part in self.by_tenant.parts(tenant, target, new):
             if abs(part.weight) >= LEAST_WEIGHT:
                 self.posterior.update(at, part.phi, part.residual, part.spread / part.weight, part.at_ms)
-        if outcome.template:
-            variance = spread / outcome.weight
-            self.templates.observe(outcome.template, at, phi, residual, variance, outcome.given_ms)
+        if template:
+            self.templates.observe(template, at, phi, residual, spread / new.weight, new.at_ms)
+            application, precise = application_of(template), new._replace(weight=new.weight / spread)
+            for part in self.by_template.parts(template, target, precise) if application else ():
+                if abs(part.weight) >= LEAST_WEIGHT:
+                    self.templates.observe(application, at, part.phi, part.residual, 1 / part.weight, part.at_ms)
         return True
 
     def widen(self, target: str) -> None:
         """It is not what it was: what was observed of it counts less."""
         if (at := self._at.get(target)) is not None:
-            self.pooled.forget(target)
+            self._usual_now = None
+            self.by_tenant.forget(target)
+            self.by_template.forget(target)
             self.posterior.widen(at, WIDER)
             self.templates.widen(at, WIDER)
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.types.decision import NODE_WEIGHTS, Vector
-from router.types.request import oldest
+from router.types.request import application_of, oldest
 
 # What was observed, as sums: evidence of several workers adds up, and fades as time passes.
 
@@ -275,7 +275,8 @@ class Posterior:
         return True
 
 
-# What is left to learn of templates, on top of what is expected of their requests one by one.
+# What is left to learn of templates, on top of what is expected of their requests one by one. What an application
+# sends in other templates counts there too, like a few outcomes: a template may be new, or differ by a name only.
 #
 # A template is what an application sends again and again (`router.classify.template`). Its requests are harder or
 # easier than they look, for all targets alike, and some target is better at them than elsewhere: both are normal, the
@@ -286,6 +287,9 @@ MOST_TEMPLATES = 4_096
 """Remembered; of a newer one, the one without an outcome for longest is forgotten."""
 SHARED = 0.6
 """Part of the variance of a request's difficulty that is the same in all requests of its template."""
+MOST_OF_TEMPLATE, MOST_OF_APPLICATION = 40.0, 80.0
+"""1 ÷ variance of what one template says of a target for its application, and of what all others of its application
+say for a template, at most: like four and like eight outcomes of a usual variance of 0.1."""
 OWN = 0.1**2
 """Variance of what a target's pass rate in a template is above what it is expected to be."""
 
@@ -331,8 +335,8 @@ class Templates:
         sums.rows[target] += np.array([1.0, residual, *phi]) * (share / variance)
 
     def __contains__(self, template: str) -> bool:
-        """Some outcome of it is remembered."""
-        return template in self._known
+        """Some outcome of it is remembered, or of its application."""
+        return template in self._known or application_of(template) in self._known
 
     def apply(
         self, template: str, nodes: Vector, own_sd: Vector, learned: Vector, at: NDArray[np.intp]
@@ -340,7 +344,14 @@ class Templates:
         """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of a known template.
 
         `learned` [n, K]: weights of traits that are already in `nodes`."""
-        rows = self._known[template].rows[at]
+        known = [row for name in (template, application_of(template)) if (row := self._known.get(name))]
+        rows = known[0].rows[at]
+        if template not in self._known:
+            rows = rows * np.minimum(MOST_OF_APPLICATION / np.maximum(rows[:, :1], 1e-9), 1.0)
+        elif len(known) > 1:
+            others = known[1].rows[at] - rows * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + rows[:, :1]))
+            share = np.minimum(MOST_OF_APPLICATION / np.maximum(others[:, :1], 1e-9), 1.0)
+            rows = rows + np.where(others[:, :1] > 0, others * share, 0.0)
         weight = np.maximum(rows[:, 0], 0.0)
         observed = weight > 0
         weight = np.where(observed, weight, 1.0)

@@ -391,14 +391,19 @@ def tokens_read(reading: Reading | None) -> tuple[float, float]:
 
 
 K = TypeVar("K")
-TENANT_DIGITS, TEMPLATE_DIGITS = 8, 24
-"""Digits of a template, the first of which stand for its tenant: zeros where no keys are."""
+TENANT_DIGITS, APPLICATION_DIGITS, TEMPLATE_DIGITS = 8, 14, 24
+"""Digits of a template, the first of which stand for its tenant (zeros where no keys are) and for its application."""
 
 
 def tenant_of(template: str) -> str:
     """Empty without keys, and of templates of versions that told no tenants apart."""
-    known = len(template) == TEMPLATE_DIGITS and template[:TENANT_DIGITS].strip("0")
+    known = len(template) in (APPLICATION_DIGITS, TEMPLATE_DIGITS) and template[:TENANT_DIGITS].strip("0")
     return template[:TENANT_DIGITS] if known else ""
+
+
+def application_of(template: str) -> str:
+    """What all templates of an application begin with; empty for what is none."""
+    return template[:APPLICATION_DIGITS] if len(template) == TEMPLATE_DIGITS else ""
 
 
 def oldest(known: Mapping[K, object], newest: K, template: Callable[[K], str] = str) -> K:

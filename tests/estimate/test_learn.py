@@ -67,6 +67,18 @@ def test_short_answers_tighten_the_hold_long_ones_widen_it_again_and_one_says_li
     assert learned.see(*[20_000] * SIZE).figures().tight.usd > 4 * cold
 
 
+def test_a_template_that_is_new_answers_as_long_as_its_application_does() -> None:
+    """The first 14 digits stand for tenant and application: a name in the instructions makes the others differ."""
+    learned = Pupil().see(*[500] * 200, task=Task.CHAT, read_output=500.0, template="7" * 24)
+    for at in range(60):
+        learned.see(5_000, task=Task.CHAT, read_output=500.0, template=f"{'5' * 14}{at:010}")
+    tokens = [
+        estimate(PLACE, request(), learned, Task.CHAT, reading(), template=name).output_tokens
+        for name in ("5" * 14 + "9" * 10, "5" * 13 + "6" + "9" * 10)
+    ]
+    assert tokens[0] > 1.5 * tokens[1]
+
+
 def test_a_kind_of_work_that_was_not_seen_leans_on_the_target_s_others() -> None:
     learned = Pupil().see(*[5_000] * 100, task=Task.CODE)
     for task in (Task.CODE, Task.CHAT):

@@ -232,6 +232,20 @@ def test_a_target_that_is_better_at_a_template_than_elsewhere_is_told_from_the_o
     assert (np.ptp(sure.nodes[:, 0]) < np.ptp(none.nodes[:, 0])).all()
 
 
+def test_templates_that_differ_by_a_name_learn_from_each_other_and_one_alone_moves_the_others_by_little() -> None:
+    """The first 14 digits stand for tenant and application."""
+    many = taught(*[(f"{'5' * 14}{at:010}", "strong", 0.0) for at in range(50)])
+    alone = taught(*[("5" * 14 + "0" * 10, "strong", 0.0)] * 50)
+    new, elsewhere = "5" * 14 + "9" * 10, "5" * 13 + "6" + "9" * 10
+    before = rates(taught(), new)[1]
+    assert rates(many, new)[1] < rates(alone, new)[1] - 0.03
+    assert rates(alone, new)[1] < rates(alone, elsewhere)[1] < before
+    for at in range(50):
+        taken = structs.replace(outcome("strong", 0.0, READ), template=f"{'5' * 14}{at:010}", weight=-1.0)
+        assert many.observe(taken)
+    assert rates(many, new)[1] == pytest.approx(before, abs=1e-5)
+
+
 def test_more_thinking_passes_more_often_and_none_is_thought_where_it_has_to_be_asked_for() -> None:
     thinks = Thinking(contract=Contract.LEVEL, levels=("none", "low", "high"), tokens=(0, 1_024, 24_576))
     place = target("t", price=None, thinking=thinks)
@@ -260,7 +274,7 @@ def test_what_one_tenant_says_moves_others_by_little_in_any_order_however_often_
             model.observe(structs.replace(outcome("strong", score, READ), template=POISONED, weight=weight))
     assert rates(model, OTHER) == pytest.approx(rates(other, OTHER), abs=1e-5)
     assert other.restore(model.state())
-    assert other.pooled.state() == model.pooled.state()
+    assert other.by_tenant.state() == model.by_tenant.state()
 
 
 def test_all_that_is_said_counts_in_its_own_template_and_what_reviewers_say_everywhere() -> None:
