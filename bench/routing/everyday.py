@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from router.classify import difficulty
 from router.classify.asked import asked
+from router.decide.strategies import CostOfPass
 from router.decide.weigh import Situation, excluded, worth
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
@@ -30,7 +31,7 @@ from tools.priors.reader import kendall, metrics, ordered
 
 PRICES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0)
 """USD, of a wrong answer."""
-CAUTION = 0.4
+CAUTION: float = CostOfPass.model_fields["caution"].default
 NEAR = 0.3
 """Two requests cost about the same: at no target do the logarithms of their expected costs differ by more."""
 HARDER = 0.3

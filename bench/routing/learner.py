@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.routing.metrics import Floats
+from router.decide.strategies import CostOfPass
 from router.decide.weigh import Situation, worth
 from router.estimate import estimator
 from router.estimate.pass_rate import LEARNED, PassRateModel
@@ -22,8 +23,7 @@ from tools.priors.outcomes import Known
 EAGER, SETTLED = 3_000.0, 300.0
 """Requests within which a trial must pay for itself: of the first `FIRST`, and of those after them."""
 FIRST = 300
-CAUTION = 0.4
-"""As `cost_of_pass` has it."""
+CAUTION: float = CostOfPass.model_fields["caution"].default
 COST_NOISE = 0.3
 """Variance of the logarithm of one cost, given its text and target."""
 COST_SD = (1.0, 0.06, 1.3, 0.04)

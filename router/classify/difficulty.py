@@ -8,7 +8,7 @@ from collections import OrderedDict
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
-from math import exp, log, sqrt
+from math import exp, log
 from operator import mul
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.asked import NUMBERS, Asked, asked, cues
+from router.classify.asked import COUNTS, NUMBERS, Asked, asked, cues
 from router.classify.embedding import DIMENSIONS, Single
 from router.errors import LowpassError
 from router.types.decision import Decision
@@ -40,10 +40,13 @@ from router.types.target import Capability, Task
 
 FOLDER = Path(__file__).parent / "data"
 ARRAYS, MANIFEST = "reader.npz", "reader.json"
-FORMAT = 3
+FORMAT = 4
 GROUPS = 256
 """Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
-RARITY = 5
+BUCKETS, FIRST = 1 << 15, 6
+"""Of hashed pieces; pieces at the beginning of what is asked, which count by themselves."""
+_PIECE, _SALTS = np.uint64(32_003), np.arange(8, dtype=np.uint64) << np.uint64(50)
+_MIX, _SHIFT = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(64 - 15)
 MOST_REMEMBERED = 1_024
 """Requests whose readings are kept, by a hash of what they ask: an agent sends the same words with every step."""
 TIER_OUT, OUTPUT_OUT, NO_THINKING, TASK_OUT = 0, 1, 2, 5
@@ -79,8 +82,11 @@ UNREAD_EMBEDDING = Read(Task.EMBEDDING, 0.0, 0.0, None)
 class Numbers(NamedTuple):
     row: Single
     """[size()]: of the request by itself, of its conversation, of its system prompt."""
-    pieces: NDArray[np.uint16]
-    """Which pieces of words are in what is asked, each once."""
+    buckets: NDArray[np.uint64]
+    """[k]: of hashed pieces of words, of pairs and triples of them; those of its beginning and of what stands around it
+    by themselves …"""
+    shares: Single
+    """[k]: … and what each counts for."""
 
 
 @cache
@@ -92,60 +98,58 @@ def size() -> int:
 @cache
 def alone() -> int:
     """Numbers of one request without earlier answers and a system prompt, whose are 0."""
-    return 2 * DIMENSIONS + 2 * len(cues().names) + len(NUMBERS) + RARITY + GROUPS
+    return 2 * DIMENSIONS + 2 * len(cues().names) + len(NUMBERS) + GROUPS
 
 
 def numbers(asks: Asked, groups: NDArray[np.uint8]) -> Numbers:
-    """`groups` [32,001]: the group of each piece of the vocabulary."""
-    model, kinds, after = embedding.load(), cues(), alone()
+    """`groups` [32,000]: the group of each piece of the vocabulary."""
+    model, kinds, after = embedding.load(), len(cues().names), alone()
     row = np.zeros(size(), np.float32)
     row[:DIMENSIONS], pieces = model.embed(asks.ask)
+    around = [np.empty(0, np.uint16)] * 4
     at = 2 * DIMENSIONS
-    row[at : at + len(kinds.names)] = kinds(asks.ask)
-    if around := f"{asks.before} {asks.result}".strip():
-        row[DIMENSIONS:at] = model.embed(around)[0]
+    row[at : at + kinds] = _bits(asks.kinds)
+    if asks.before or asks.result:
+        row[DIMENSIONS:at], around[bool(asks.result)] = model.embed(f"{asks.before} {asks.result}".strip())
     if asks.before:
-        row[at + len(kinds.names) : at + 2 * len(kinds.names)] = kinds(asks.before)
-    at += 2 * len(kinds.names)
+        row[at + kinds : at + 2 * kinds] = _bits(cues().of(asks.before.lower()))
+    at += 2 * kinds
     row[at : at + len(NUMBERS)] = asks.numbers
-    row[at + len(NUMBERS) : after - GROUPS] = _rarity(pieces, asks.ask)
+    counts = row[at : at + len(COUNTS)]
+    np.log1p(counts, out=counts)
+    counts *= _PER_COUNT
     row[after - GROUPS : after] = np.log1p(np.bincount(groups[pieces], minlength=GROUPS))
     if asks.answers:
-        row[after : after + DIMENSIONS] = model.embed(asks.answers)[0]
+        row[after : after + DIMENSIONS], around[2] = model.embed(asks.answers)
     if asks.system:
-        row[after + DIMENSIONS : after + 2 * DIMENSIONS] = model.embed(asks.system)[0]
-        row[after + 2 * DIMENSIONS :] = kinds(asks.system)
-    return Numbers(row, np.unique(pieces))
+        row[after + DIMENSIONS : after + 2 * DIMENSIONS], around[3] = model.embed(asks.system)
+        row[after + 2 * DIMENSIONS :] = _bits(cues().of(asks.system.lower()))
+    return Numbers(row, *_hashed(pieces, around))
 
 
-def _rarity(pieces: NDArray[np.uint16], text: str) -> tuple[float, ...]:
-    """How rare the words are: the vocabulary is in the order of frequency, and rare words are of many pieces."""
-    whole = pieces[pieces > embedding.BYTES]
-    count = len(whole)
-    if not count:
-        return (0.0,) * RARITY
-    whole.sort()
-    common, known = whole.searchsorted((10_001, 20_001)).tolist()
-    return (
-        float(np.add.reduce(_logarithms()[whole])) / count / 10,
-        (count - common) / count,
-        (count - known) / count,
-        min(count / (text.count(" ") + 1) / 4, 1.0),
-        int(whole[int(0.9 * (count - 1))]) / 32_000,
-    )
+_PER_COUNT = 1 / np.array(list(COUNTS.values()), np.float32)
 
 
-@cache
-def _logarithms() -> Single:
-    """Of each number of a piece; 0 has that of 1."""
-    return np.log(np.maximum(np.arange(2**16, dtype=np.float32), 1))
+def _bits(kinds: int) -> NDArray[np.uint8]:
+    """[len(cues().names)]: 1 for each kind of words that is there."""
+    return np.unpackbits(np.frombuffer(kinds.to_bytes(8, "little"), np.uint8), bitorder="little")[: len(cues().names)]
+
+
+def _hashed(asked: NDArray[np.uint16], around: list[NDArray[np.uint16]]) -> tuple[NDArray[np.uint64], Single]:
+    """Buckets and shares, as `Numbers` has them."""
+    pieces = asked.astype(np.uint64)
+    pairs = pieces[:-1] * _PIECE + pieces[1:]
+    kinds = [pieces, pairs, pairs[:-1] * _PIECE + pieces[2:], pieces[:FIRST], *around]
+    lengths = list(map(len, kinds))
+    keys = np.concatenate(kinds, dtype=np.uint64) + np.repeat(_SALTS, lengths)
+    return keys * _MIX >> _SHIFT, np.repeat(1 / np.sqrt(np.maximum(lengths, 1), dtype=np.float32), lengths)
 
 
 class Reader(Struct, frozen=True, eq=False):
     """F numbers, P directions, the first K of which tell how near G inducing points are, `OUTPUTS` outputs."""
 
     groups: NDArray[np.uint8]
-    """[32,001]."""
+    """[32,000]."""
     centre: Single
     """[P]: the mean of projected numbers."""
     projection: Single
@@ -159,8 +163,8 @@ class Reader(Struct, frozen=True, eq=False):
     linear: Single
     offset: Single
     """[OUTPUTS]."""
-    words: Single
-    """[32,001, OUTPUTS]: what a piece in the instruction adds, divided by the square root of how many there are."""
+    grams: Single
+    """[BUCKETS, OUTPUTS]: what a bucket of hashed pieces adds."""
     levels: Single
     """[3, len(TIERS)]: difficulty, and standard deviations of it and of the logarithm of output, by the tier."""
     sharpness: float
@@ -172,15 +176,16 @@ class Reader(Struct, frozen=True, eq=False):
 
     def outputs(self, asked: Numbers) -> tuple[Single, float]:
         """[OUTPUTS], and the kernel at the nearest point."""
-        row, pieces = asked
+        row, buckets, shares = asked
         if not row[alone() :].any():
             row = row[: alone()]
         place: Single = row @ self.projection[: len(row)] - self.centre
         near = place[: self.points.shape[1]]
-        apart = self.points @ near - self.sizes - near @ near
-        kernel = np.exp(np.minimum(apart, 0.0), dtype=np.float32)
+        kernel = self.points @ near
+        kernel -= self.sizes + near @ near
+        np.exp(kernel, out=kernel)
         values: Single = kernel @ self.weights + place @ self.linear + self.offset
-        values += np.add.reduce(self.words[pieces]) / np.float32(sqrt(max(len(pieces), 1)))
+        values += shares @ self.grams[buckets]
         return values, float(kernel.max())
 
     def reading(self, request: Numbers, stated: Task | None, tokens: int = 0, *, tools: bool = False) -> Reading:
@@ -188,7 +193,9 @@ class Reader(Struct, frozen=True, eq=False):
         `tools`: some are offered, which is half of what the task is told by."""
         outputs, nearest = self.outputs(request)
         values: list[float] = outputs.tolist()
-        difficulty, hard_sd, output_sd = [float(np.interp(values[TIER_OUT], TIERS, level)) for level in self.levels]
+        at = min(max(2 * (values[TIER_OUT] - TIERS[0]), 0.0), len(TIERS) - 1.001)
+        below, above = self.levels[:, int(at)], self.levels[:, int(at) + 1]
+        difficulty, hard_sd, output_sd = (below + (above - below) * (at % 1)).tolist()
         output = min(max(values[OUTPUT_OUT], OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
         if tokens >= LEAST_STATED:
             output, output_sd = min(log(tokens), OUTPUT_RANGE[1]), STATED_SD
@@ -204,7 +211,7 @@ class Reader(Struct, frozen=True, eq=False):
             if stated is None and tools:
                 shares = [share / 2 + 0.5 * (task is Task.TOOL_USE) for share, task in zip(shares, TASKS, strict=True)]
             traits += shares
-        return Reading(np.array([round(trait * STEPS) for trait in traits], np.float32) / np.float32(STEPS))
+        return Reading(np.rint(np.array(traits, np.float32) * np.float32(STEPS)) / np.float32(STEPS))
 
 
 def _shares(values: list[float], sharpness: float) -> list[float]:

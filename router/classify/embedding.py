@@ -29,12 +29,8 @@ Single = NDArray[np.float32]
 _DIGITS = b"0123456789"
 _ZEROS = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
 _OTHERS = bytes(set(range(256)) - set(_DIGITS))
-_GROUP = 256
-"""Vectors of eight bits that 16 bits hold the sum of."""
 BYTES = 259
 """Pieces up to this number are marks and single bytes."""
-_NOTHING = _PIECES.to_bytes(2)
-"""The number of a piece that adds nothing."""
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 SPACE = "▁"
@@ -68,14 +64,6 @@ class EmbeddingError(LowpassError):
     """The embedding's data files are missing or not what they should be; says which and what to do."""
 
 
-class _Model(msgspec.Struct):
-    vocab: dict[str, int]
-
-
-class _Tokenizer(msgspec.Struct):
-    model: _Model
-
-
 class _Tensor(msgspec.Struct):
     dtype: str
     shape: tuple[int, ...]
@@ -83,23 +71,23 @@ class _Tensor(msgspec.Struct):
 
 
 class Embedding:
-    """The vocabulary and its vectors, `[32001, 256]` in eight bits: 8 MB, and about as much for its words."""
+    """The vocabulary and its vectors, `[32000, 256]` in eight bits: 8 MB, and about as much for its words."""
 
     def __init__(self) -> None:
         """Reads the package's files. Raises `EmbeddingError`."""
         folder = _folder()
         try:
-            tokenizer = msgspec.json.decode((folder / _TOKENIZER).read_bytes(), type=_Tokenizer)
+            vocabulary: dict[str, int] = msgspec.json.decode((folder / _TOKENIZER).read_bytes())["model"]["vocab"]
             self.vectors = _vectors(folder / _WEIGHTS)
-            if sorted(tokenizer.model.vocab.values()) != list(range(_PIECES)):
+            if sorted(vocabulary.values()) != list(range(_PIECES)):
                 raise ValueError("another vocabulary than expected")
-        except (OSError, ValueError, KeyError) as problem:
+        except (OSError, ValueError, KeyError, TypeError) as problem:
             raise EmbeddingError(
                 f"the data files of the package wordllama can't be read ({type(problem).__name__}): "
                 "install it again from requirements/runtime.txt, with --no-deps --force-reinstall"
             ) from problem
-        self.words = Words(tokenizer.model.vocab)
-        pieces = [tokenizer.model.vocab[chr(digit)] for digit in _DIGITS]
+        self.words = Words(vocabulary)
+        pieces = [vocabulary[chr(digit)] for digit in _DIGITS]
         self._zero = pieces[0].to_bytes(2)
         digits = self.vectors[pieces].astype(np.float32)
         self._apart = digits - digits[0]
@@ -127,12 +115,9 @@ load = cache(Embedding)
 
 
 def _sum(vectors: NDArray[np.int8], pieces: bytes) -> Single:
-    """`float32 [256]`, exact: in groups of so few pieces that none overflows in 16 bits, which is twice as quick."""
-    number = len(pieces) // 2
-    groups = max(-(-number // _GROUP), 1)
-    even = np.frombuffer(pieces + _NOTHING * (-number % groups), ">u2")
-    grouped = vectors.take(even, axis=0).reshape(-1, groups, DIMENSIONS)
-    total: Single = np.add.reduce(np.add.reduce(grouped, axis=0, dtype=np.int16), axis=0, dtype=np.float32)
+    """`float32 [256]`, exact: sums of integers."""
+    rows = vectors.take(np.frombuffer(pieces, ">u2"), axis=0).astype(np.float32)
+    total: Single = np.ones(len(rows), np.float32) @ rows
     return total
 
 
@@ -144,14 +129,14 @@ def _folder() -> Path:
 
 
 def _vectors(path: Path) -> NDArray[np.int8]:
-    """The table of a safetensors file: the size of its header, the header in JSON, the rows; then a row of zeros."""
+    """The table of a safetensors file: the size of its header, the header in JSON, the rows."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = msgspec.json.decode(file.read(min(size, 65_536)), type=dict[str, _Tensor])
         tensor = header["embedding.weight"]
         if (tensor.dtype, tensor.shape, tensor.data_offsets[0]) != ("F16", (_PIECES, DIMENSIONS), 0):
             raise ValueError("another table than expected")
-        table = np.zeros((_PIECES + 1, DIMENSIONS), np.int8)
+        table = np.empty((_PIECES, DIMENSIONS), np.int8)
         for start in range(0, _PIECES, _ROWS):
             rows = np.fromfile(file, np.float16, _ROWS * DIMENSIONS).reshape(_ROWS, DIMENSIONS).astype(np.float32)
             table[start : start + _ROWS] = np.rint(rows * _STEPS).clip(-127, 127)

@@ -102,7 +102,7 @@ class CostOfPass(BaseModel):
     reads: ClassVar[bool] = True
     kind: Literal["cost_of_pass"]
     targets: tuple[str, ...] = Field(min_length=1)
-    caution: Caution = 0.4
+    caution: Caution = 0.3
     sticky: Annotated[float, Field(ge=0, le=1)] = 0.05
 
     def names(self) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ def test_what_it_is_follows_from_the_text_unless_its_caller_says(task: Task) -> 
 BROUGHT = {
     "before": request(text=f"What language is this text in?\n\n{MATERIAL}"),
     "after": request(text=f"{MATERIAL}\n\nWhat language is the text above in?"),
+    "after a colon": request(text=f"Count the words: {PROOF}"),
     "system prompt": conversation(("system", MATERIAL), ("user", "hi")),
     "earlier turns": conversation(("user", PROOF), ("assistant", MATERIAL), ("user", "thanks!")),
 }

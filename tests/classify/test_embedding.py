@@ -99,13 +99,6 @@ def test_quick_ways_of_cutting_words_and_adding_numbers_give_what_slow_ones_give
     assert np.array_equal(model._total(text)[0], embedding._sum(model.vectors, model.words.split(text)))
 
 
-@each_row("number", [0, 1, 255, 256, 257, 2_000, 6_144])
-def test_a_sum_of_vectors_never_overflows(number: int) -> None:
-    vectors = np.full((32_001, DIMENSIONS), -127, np.int8)
-    vectors[-1] = 0
-    assert (embedding._sum(vectors, b"\1\2" * number) == -127 * number).all()
-
-
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package of the same name without its data; the true one is read again afterwards."""

@@ -11,8 +11,8 @@ from router import estimate
 from router.estimate import Estimator, fit
 from tests.tables import each_row
 
-SUMS = "What is {a} plus {b} times {c}? Give only the number."
-CODE = "Write a Python function def f_{a}(x, y): that returns x ** {b} + y // {c}; no text around it."
+SUMS = "Prove that {a} to the power of {b} leaves the remainder r modulo {c}, and find the least such r."
+CODE = "Write a lock-free queue f_{a} in C++ for {b} writers and {c} readers, with a proof of its memory order."
 NEW = [{"prompt": text.format(a=5, b=6, c=7)} for text in (CODE, SUMS)]
 SIZE = 960
 """Prompts."""

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from router.classify import embedding
 from router.classify.asked import NUMBERS, asked, cues
 from router.classify.difficulty import (
+    BUCKETS,
     GROUPS,
     NO_THINKING,
     OUTPUT_OUT,
     OUTPUTS,
-    RARITY,
     TASK_OUT,
     TIER_OUT,
     TIERS,
@@ -41,19 +41,22 @@ answers and the system prompt, of its cues: by held-out anchors."""
 DIRECTIONS = 192
 NEAR_DIRECTIONS = 64
 """Of them, the first: nearness to a point is measured in so many."""
-POINTS = 2_400
+POINTS = 1_200
 WIDTH = 1.0
 """Of the kernel: one over it is the share of the median squared distance to the mean."""
-RIDGE, LINEAR, WORDS = 0.6, 0.3, 0.5
-SEEN = 4
-"""Anchors that have a piece of a word, from which on it has weights of its own."""
+RIDGES = (0.5, 0.5, 1.5)
+"""Of the kernel: of tiers, of output and thinking, of tasks; by held-out anchors, as are …"""
+LINEAR, GRAMS = 2.0, 3.0
+"""… the ridge of a direction, times the kernel's, and that of hashed pieces."""
+ROUNDS = 25
+"""Steps of conjugate gradients, after which held-out anchors gain nothing more."""
 SPREAD_WIDTH = 0.4
 """Tiers."""
 PER_LABEL = 40
 """Public questions of a kind that are fitted on, each by `PUBLIC_WEIGHT` of an anchor."""
 PUBLIC_WEIGHT = 0.1
 PHRASE_WEIGHT = 0.1
-FOLDS = 5
+FOLDS = 4
 SEED = 0
 _FIRST = embedding.BYTES + 1
 
@@ -63,8 +66,10 @@ class Rows(NamedTuple):
 
     numbers: Vector
     """[n, F]."""
-    pieces: NDArray[Any]
-    """[n], each an array of numbers of pieces."""
+    buckets: NDArray[Any]
+    """[n], each an array of buckets of hashed pieces …"""
+    shares: NDArray[Any]
+    """[n]: … and of what each counts for."""
     wanted: Vector
     """[n, OUTPUTS], NaN where not known."""
     weight: Vector
@@ -74,7 +79,7 @@ class Rows(NamedTuple):
 
 
 def word_groups() -> NDArray[np.uint8]:
-    """[32,001]: k-means of the directions of the vocabulary's vectors."""
+    """[32,000]: k-means of the directions of the vocabulary's vectors."""
     vectors = embedding.load().vectors.astype(np.float32)
     directions = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
     chance = np.random.default_rng(SEED)
@@ -99,10 +104,10 @@ def anchor_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Rows:
     return Rows(*_columns(read), wanted, np.ones(len(read)), np.arange(len(read)))
 
 
-def _columns(read: Sequence[Numbers]) -> tuple[Vector, NDArray[Any]]:
-    pieces = np.empty(len(read), object)
-    pieces[:] = [each.pieces for each in read]
-    return np.array([each.row for each in read], np.float64), pieces
+def _columns(read: Sequence[Numbers]) -> tuple[Vector, NDArray[Any], NDArray[Any]]:
+    buckets, shares = np.empty(len(read), object), np.empty(len(read), object)
+    buckets[:], shares[:] = [each.buckets.astype(np.intp) for each in read], [each.shares for each in read]
+    return np.array([each.row for each in read], np.float64), buckets, shares
 
 
 def _wanted(anchor: Anchor) -> Vector:
@@ -148,7 +153,7 @@ def joined(*parts: Rows) -> Rows:
 def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
     """Arrays of a reader, without what `calibrate` adds."""
     kinds = len(cues().names)
-    sizes = (*(DIMENSIONS, DIMENSIONS, kinds, kinds), len(NUMBERS) + RARITY, *(GROUPS, DIMENSIONS, DIMENSIONS, kinds))
+    sizes = (*(DIMENSIONS, DIMENSIONS, kinds, kinds), len(NUMBERS), *(GROUPS, DIMENSIONS, DIMENSIONS, kinds))
     scale = 1 / np.sqrt(np.repeat(BLOCKS, sizes))
     weight = rows.weight / rows.weight.sum()
     centre = weight @ rows.numbers
@@ -165,23 +170,19 @@ def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
     second = chance.choice(rest, min(POINTS - len(first), len(rest)), replace=False) if len(rest) else rest
     near = place[:, :NEAR_DIRECTIONS]
     points = near[np.concatenate([first, second])]
-    kernel = np.exp(-_squares(near, points))
     inner = np.exp(-_squares(points, points))
-    known, word = _known_words(rows)
-    design = np.hstack([kernel, place, word])
-    ends = np.cumsum([len(points), place.shape[1], len(known)])
-    held = np.diag(np.repeat([1e-6, RIDGE / LINEAR * WIDTH, RIDGE / WORDS], np.diff(ends, prepend=0)))
-    held[: len(points), : len(points)] += RIDGE * inner
-    solved, offset = np.zeros((len(held), OUTPUTS)), np.zeros(OUTPUTS)
-    for columns in (slice(0, 1), slice(1, TASK_OUT), slice(TASK_OUT, OUTPUTS)):
-        told = ~np.isnan(rows.wanted[:, columns.start])
-        each, wanted = rows.weight[told], rows.wanted[told, columns]
+    design = _design(np.hstack([np.exp(-_squares(near, points)), place]), rows)
+    held = np.diag(np.repeat([1e-6, LINEAR], [len(points), place.shape[1]]))
+    held[: len(points), : len(points)] += inner
+    parts, offset = [], np.zeros(OUTPUTS)
+    outputs = (slice(0, 1), slice(1, TASK_OUT), slice(TASK_OUT, OUTPUTS))
+    for ridge, columns in zip(RIDGES, outputs, strict=True):
+        wanted = rows.wanted[:, columns]
+        each = np.where(np.isnan(wanted[:, 0]), 0, rows.weight)
+        wanted = np.nan_to_num(wanted)
         offset[columns] = each @ wanted / each.sum()
-        weighted = (design[told] * each[:, None]).T
-        solved[:, columns] = np.linalg.solve(weighted @ design[told] + held, weighted @ (wanted - offset[columns]))
-    weights, linear, own = np.split(solved, ends[:2])
-    words = np.zeros((len(embedding.load().vectors), OUTPUTS), np.float16)
-    words[known] = own
+        parts.append(_ridge(design, ridge * held, each, wanted - offset[columns]))
+    weights, linear, grams = np.split(np.hstack(parts), [len(points), len(held)])
     return {
         "groups": groups,
         "centre": (centre @ projection).astype(np.float32),
@@ -191,26 +192,63 @@ def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
         "weights": weights.astype(np.float32),
         "linear": linear.astype(np.float16),
         "offset": offset.astype(np.float32),
-        "words": words,
+        "grams": grams.astype(np.float16),
         "levels": np.ones((3, len(TIERS)), np.float32),
         "sharpness": np.float32(5.0),
         "near": np.float32(1.0),
     }
 
 
-def _known_words(rows: Rows) -> tuple[NDArray[np.intp], Vector]:
-    """Numbers of pieces that `SEEN` anchors have [k], and which row has which of them [n, k]."""
-    anchors = np.flatnonzero(rows.source >= 0)
-    firsts = anchors[np.unique(rows.source[anchors], return_index=True)[1]]
-    seen = np.bincount(np.concatenate(rows.pieces[firsts]), minlength=len(embedding.load().vectors))
-    known = np.flatnonzero(seen >= SEEN)
-    place = np.full(len(seen), -1)
-    place[known] = range(len(known))
-    words = np.zeros((len(rows.pieces), len(known)))
-    for row, pieces in zip(words, rows.pieces, strict=True):
-        there = place[pieces]
-        row[there[there >= 0]] = 1 / np.sqrt(max(len(pieces), 1))
-    return known, words
+class _Design(NamedTuple):
+    """n requests: q numbers of each, and its hashed pieces, of all requests one after another."""
+
+    dense: Vector
+    """[n, q]."""
+    buckets: NDArray[np.intp]
+    shares: Vector
+    row: NDArray[np.intp]
+    """Whose a piece is."""
+
+    def times(self, weights: Vector) -> Vector:
+        """[q + BUCKETS, outputs] → [n, outputs]."""
+        dense, hashed = np.split(weights, [self.dense.shape[1]])
+        return self.dense @ dense + _summed(self.row, self.shares, hashed, self.buckets, len(self.dense))
+
+    def back(self, values: Vector) -> Vector:
+        """[n, outputs] → [q + BUCKETS, outputs]."""
+        hashed = _summed(self.buckets, self.shares, values, self.row, BUCKETS)
+        return np.vstack([self.dense.T @ values, hashed])
+
+
+def _summed(to: NDArray[np.intp], shares: Vector, values: Vector, source: NDArray[np.intp], length: int) -> Vector:
+    return np.stack([np.bincount(to, shares * column[source], length) for column in values.T], axis=1)
+
+
+def _design(dense: Vector, rows: Rows) -> _Design:
+    row = np.repeat(np.arange(len(dense)), [len(buckets) for buckets in rows.buckets])
+    return _Design(dense, np.concatenate(rows.buckets), np.concatenate(rows.shares).astype(np.float64), row)
+
+
+def _ridge(design: _Design, held: Vector, each: Vector, wanted: Vector) -> Vector:
+    """[q + BUCKETS, outputs], by conjugate gradients. `held`: the ridge of the dense numbers, whose system is solved
+    exactly in each step; `each`: the weights of rows."""
+    dense = len(held)
+    inverse = np.linalg.inv((design.dense.T * each) @ design.dense + held)
+    diagonal = np.bincount(design.buckets, design.shares**2 * each[design.row], BUCKETS)[:, None] + GRAMS
+    solved = np.zeros((dense + BUCKETS, wanted.shape[1]))
+    left = design.back(wanted * each[:, None])
+    step, before = np.zeros_like(left), np.ones(wanted.shape[1])
+    for _ in range(ROUNDS):
+        scaled = np.vstack([inverse @ left[:dense], left[dense:] / diagonal])
+        size = (left * scaled).sum(axis=0)
+        step = scaled + size / before * step
+        pulled = np.vstack([held @ step[:dense], GRAMS * step[dense:]])
+        pulled += design.back(design.times(step) * each[:, None])
+        length = size / np.maximum((step * pulled).sum(axis=0), 1e-12)
+        solved += length * step
+        left -= length * pulled
+        before = np.maximum(size, 1e-12)
+    return solved
 
 
 def _squares(points: Vector, centres: Vector) -> Vector:
@@ -246,7 +284,7 @@ def held_out(rows: Rows, groups: NDArray[np.uint8]) -> HeldOut:
 
 
 def of_row(rows: Rows, at: int) -> Numbers:
-    return Numbers(rows.numbers[at].astype(np.float32), rows.pieces[at])
+    return Numbers(rows.numbers[at].astype(np.float32), rows.buckets[at].astype(np.uint64), rows.shares[at])
 
 
 def calibrate(arrays: dict[str, Any], held: HeldOut) -> None:
