@@ -208,24 +208,24 @@ class Settlement:
             route = "" if self._decision is None else self._decision.plan.route
             accounting.telemetry.settled(route, status, budget.attempts, outcome.overhead_us or 0, budget.held)
             if not self.internal:
-                self._remember(cost)
+                self._remember(cost, now)
             if overrun:
                 accounting.learned.overrun(budget.attempts[-1].target.id)
                 accounting.telemetry.overruns += 1
         return cost
 
-    def _remember(self, cost: int) -> None:
+    def _remember(self, cost: int, ended_ms: int) -> None:
         """What a client's own request tells of its session and its conversation."""
         accounting, attempts, session = self._accounting, self.budget.attempts, self._request.limits.session
         if session:
-            given = next((one for one in reversed(attempts) if one.outcome == "ok" and not one.passed_over), None)
-            answered = "" if given is None else given.target.id
-            began = now_ms() - int(clock_ms() - self._started)
+            served = [row.target.id for row in attempts if row.outcome == "ok" and not row.passed_over]
+            answered = served[-1] if served else ""
+            began = ended_ms - int(clock_ms() - self._started)
             accounting.recall.note(session_key(self._caller.id, session), answered, cost, began)
         if self.context is not None and (prefix := self.context.decision.prefix) is not None:
             for attempt in attempts:
                 if attempt.usage is not None and attempt.outcome == "ok":
-                    accounting.learned.caches.note(prefix, attempt.target.id, attempt.usage, now_ms())
+                    accounting.learned.caches.note(prefix, attempt.target.id, attempt.usage, ended_ms)
         accounting.breaker.settled(self._request, self._caller, cost=cost, sent=bool(attempts), answer=self.answer)
 
     def _outcome(self, status: int, error: str | None, cost: int, overrun: bool) -> Outcome:

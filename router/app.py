@@ -13,10 +13,9 @@ from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai import OpenAICompatible
-from router.access import ledger_of, refresh
 from router.accounting import Accounting
 from router.api.asgi import App
-from router.api.auth import Keyring
+from router.api.auth import Keyring, ledger_of, refresh
 from router.api.edge import Visits
 from router.api.hot import HotRoutes, Later
 from router.api.parse import asking

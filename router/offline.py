@@ -5,8 +5,7 @@ import time
 from collections.abc import Mapping
 from random import random
 
-from router.access import ledger_of
-from router.api.auth import OPEN
+from router.api.auth import OPEN, ledger_of
 from router.api.parse import parse
 from router.budget.budget import BudgetAccounts
 from router.choose import check, choose, index

@@ -88,9 +88,9 @@ class Pipeline:
         rules = self.rules
         route = check(rules, request, caller)
         screened = await rules.screen.look(request, caller, self._sources)
-        decision, _ = await self._decide(rules, request, caller, screened, route, {})
+        decision, gate = await self._decide(rules, request, caller, screened, route, {})
         decision = read_too(decision, request)
-        self._record(decision)
+        self._record(decision, gate)
         await self._accounting.durable()
         return decision
 
@@ -233,42 +233,40 @@ class Pipeline:
             decision, gate = await self._decide(*known) if near else (decision, gate)
             if not tried and not settlement.internal:
                 if (looped := breaker.check(request, caller, gate.now_ms)) is not None:
-                    raise await self._turn_away(settlement, decision, loop_detected(looped))
+                    self._record(decision, gate)
+                    raise await settlement.turn_away(decision, loop_detected(looped))
                 settlement.loop = breaker.approaching(request.id)
             elif not tried:
                 decision = structs.replace(decision, plan=structs.replace(decision.plan, route=settlement.internal))
             tried.add(decision.plan.route)
             if not decision.plan.steps:
-                raise await self._turn_away(settlement, decision, _unserved(request, decision, self.health))
+                self._record(decision, gate)
+                raise await settlement.turn_away(decision, _unserved(request, decision, self.health))
             if observed is not None:
                 observed.step("reserve")
             bound = binding(rules, request, caller, decision, children, gate.now_ms)
             refused = await settlement.reserve(decision, bound)
             if refused is None:
-                self._record(decision)
+                self._record(decision, gate)
                 return decision, gate
             lower = not (refused.account.size or settlement.internal)
             if lower and not refused.passing and await self._count((), decision, gate, rules, counts):
                 continue  # no more is held for the prompt than it costs
             route = downgrade(rules, refused.account.budget) if lower else ""
             if not route or route in tried:
-                self._record(decision)
+                self._record(decision, gate)
                 rate = rate_limited(refused, now_ms()) if refused.account.size else None
                 raise await settlement.refuse(rate or budget_exceeded(refused, rules.config.budget_status))
             settlement.lowered = ("route",)
-
-    async def _turn_away(self, settlement: Settlement, decision: Decision, refusal: ClientError) -> ClientError:
-        self._record(decision)
-        return await settlement.turn_away(decision, refusal)
 
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
         try:
             answer = await run_plan(self._dispatcher, job)
             if settlement.budget.attempts:
-                self._heed(settlement.budget.attempts, answer.step.target.id)
+                self._note_saturation(settlement.budget.attempts, answer.step.target.id)
             return answer
         except UpstreamFailure as error:
-            self._heed(settlement.budget.attempts)
+            self._note_saturation(settlement.budget.attempts)
             refusal = upstream_failed(error.failure, settlement.budget.attempts)
             if error.failure.kind is ErrorKind.BUDGET:
                 refusal = await self._short(job, settlement, refusal)
@@ -280,11 +278,11 @@ class Pipeline:
             await self._accounting.durable()
             raise
 
-    def _heed(self, attempts: Sequence[Attempt], served: str = "") -> None:
+    def _note_saturation(self, attempts: Sequence[Attempt], served: str = "") -> None:
         """Engines whose queues were full are not asked by the next requests. `served`: the target that answered."""
-        for one in attempts:
-            if one.outcome == ErrorKind.SATURATED and one.target.id != served:
-                self._fleet.refused(one.target)
+        for attempt in attempts:
+            if attempt.outcome == ErrorKind.SATURATED and attempt.target.id != served:
+                self._fleet.refused(attempt.target)
 
     async def _short(self, job: DispatchJob, settlement: Settlement, failed: ClientError) -> ClientError:
         """What was held fits no target: the client hears of the budget, and of the attempts that used it up."""
@@ -352,11 +350,10 @@ class Pipeline:
             translated=job.translated(answer.step),
         )
 
-    def _record(self, decision: Decision) -> None:
+    def _record(self, decision: Decision, gate: Gate) -> None:
         for queue in decision.plan.queued:
             self._accounting.telemetry.spilled[queue.target] += queue.spilled
-        document = encode(explain(decision))
-        record(self._accounting.journal, decision.id, now_ms(), decision.policy, document)
+        record(self._accounting.journal, decision.id, gate.now_ms, decision.policy, encode(explain(decision)))
 
 
 def _unserved(request: Request, decision: Decision, health: Health) -> ClientError:

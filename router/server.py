@@ -19,10 +19,9 @@ from local_serving.recipe import EngineHome
 from local_serving.spec import EngineError, EngineSpec
 from local_serving.supervisor import Supervisor
 from local_serving.watch import Watch, words_of
-from router.access import keyring, ledger_of
+from router.api.auth import Keyring, keyring, ledger_of
 from router.api.edge import DRAIN_S, Server
 from router.app import TICK_S, Gateway
-from router.banner import banner
 from router.config.check import Watcher, engines_needed
 from router.config.policy import Config
 from router.engines import can_serve
@@ -68,7 +67,7 @@ def work(post: Post) -> None:
 
 
 def _greet(settings: Settings, gateway: Gateway, url: str) -> None:
-    sys.stdout.write(banner(settings, url, gateway.keyring, gateway.ledger_name))
+    sys.stdout.write(_banner(settings, url, gateway.keyring, gateway.ledger_name))
     sys.stdout.flush()
 
 
@@ -261,3 +260,25 @@ def _url(listener: socket.socket) -> str:
 
 if __name__ == "__main__":
     work(msgspec.json.decode(sys.argv[1], type=Post))
+
+
+def _banner(settings: Settings, url: str, ring: Keyring, ledger: str) -> str:
+    """What `lowpass serve` tells a newcomer once it answers."""
+    access = "open to everybody on this machine: no key exists" if ring.open_to_all else "a key is needed"
+    key, header = ("unused", "") if ring.open_to_all else ("lp-…", " -H 'authorization: Bearer lp-…'")
+    workers = f"\n  workers    {settings.workers} processes behind this address" if settings.workers > 1 else ""
+    return f"""
+lowpass answers at {url}  ({access})
+
+  curl {url}/v1/chat/completions{header} -H 'content-type: application/json' \\
+    -d '{{"model": "auto", "messages": [{{"role": "user", "content": "Say hello."}}]}}'
+
+  from openai import OpenAI
+  client = OpenAI(base_url="{url}/v1", api_key="{key}")
+  answer = client.chat.completions.create(model="auto", messages=[{{"role": "user", "content": "Say hello."}}])
+  print(answer.choices[0].message.content, answer.usage.cost)
+
+  dashboard  {url}/dashboard
+  policy     {settings.policy}  (edits are picked up; `lowpass check` reads it over)
+  ledger     {ledger}  (`lowpass report spend --by target`){workers}
+"""

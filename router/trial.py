@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from router.access import ledger_of
+from router.api.auth import ledger_of
 from router.api.dashboard.policy import REFUSED, Trial
 from router.config.policy import Config
 from router.errors import ConfigError

@@ -1,7 +1,7 @@
 """Cheap first, checked by a verifier that is always right, then another: what that saves against the best single model.
 
 Of each prompt the cheapest of all single targets and ordered pairs is chosen by what is believed of them, so a pair is
-asked only where it is expected to pay. Failures go together as `router.worth` says.
+asked only where it is expected to pay. Failures go together as `router.decide.worth` says.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +14,10 @@ from bench.routing.data import Data
 from bench.routing.learner import Learner, read
 from bench.routing.metrics import Floats, Ints, Truth, best_single
 from bench.routing.online import ORDERS, Estimated, estimated
+from router.decide.worth import RHO, both_pass, cascade_value, failure_priced
 from router.types.attempt import PASSED
 from router.types.price import NANO_PER_USD
 from router.types.request import Classification
-from router.worth import RHO, both_pass, cascade_value, failure_priced
 from tools.priors.outcomes import Known
 
 ALONE = -1

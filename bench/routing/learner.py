@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from bench.routing.metrics import Floats
 from router.decide.strategies import CostOfPass
 from router.decide.weigh import Situation, worth
+from router.decide.worth import worth_trying
 from router.estimate import estimator
 from router.estimate.pass_rate import LEARNED, PassRateModel
 from router.estimate.posterior import Posterior, Prior, noise
@@ -17,7 +18,6 @@ from router.types.decision import Forecast, Stakes
 from router.types.price import NANO_PER_USD, Price
 from router.types.request import SHARE, TASKS, UNFAMILIARITY, Classification
 from router.types.target import Model, Provider, Target, Wire
-from router.worth import worth_trying
 from tools.priors.outcomes import Known
 
 EAGER, SETTLED = 3_000.0, 300.0

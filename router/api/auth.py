@@ -1,4 +1,4 @@
-"""Step 2: key → Caller."""
+"""Step 2: key → Caller; the ledger that has the keys."""
 
 import binascii
 import logging
@@ -7,7 +7,10 @@ from base64 import b64decode
 from collections.abc import Container, Mapping
 
 from router.errors import ClientError
-from router.ledger.keys import digest
+from router.ledger.adjust import billing
+from router.ledger.keys import callers, digest, every, limits
+from router.ledger.ledger import Ledger, ledger_at
+from router.settings import Settings
 from router.types.request import Caller
 
 REPORTS = "reports"
@@ -91,3 +94,29 @@ def _secret(headers: Mapping[bytes, bytes]) -> bytes:
         except binascii.Error:
             return b""
     return headers.get(b"x-api-key", headers.get(b"api-key", b"")).strip()
+
+
+def ledger_of(settings: Settings) -> Ledger:
+    """Raises `SettingError`."""
+    return ledger_at(settings.sqlite, settings.database_url)
+
+
+def keyring(settings: Settings) -> Keyring:
+    """Open to all only on loopback, and only while no key was ever made. Makes the ledger."""
+    ledger = ledger_of(settings)
+    ledger.migrate()
+    ring = Keyring({}, open_to_all=False)
+    refresh(ring, ledger, settings)
+    return ring
+
+
+def refresh(ring: Keyring, ledger: Ledger, settings: Settings) -> tuple[dict[str, int], dict[str, float]]:
+    """Returns the limits of budgets that were set, by id of a budget or an account, and what statements taught of
+    estimates, by target.
+
+    Reads only: it runs once a second, beside the requests' own commits.
+    """
+    with ledger.reading() as connection:
+        ring.callers = callers(connection)
+        ring.open_to_all = settings.loopback and not every(connection)
+        return {limit.id: limit.size for limit in limits(connection)}, billing(connection)

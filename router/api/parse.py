@@ -14,13 +14,16 @@ from router.api.text import (
     Completion,
     Embedding,
     Fields,
+    LooseMessage,
     Media,
+    Message,
     Readable,
     Responses,
+    content,
     dense,
     items,
     limits,
-    messages,
+    loose_content,
     others,
 )
 from router.errors import ClientError, invalid
@@ -37,11 +40,11 @@ MOST_TOKENS = 10_000_000
 
 _BODY = msgspec.json.Decoder(dict[str, Raw])
 _SHAPES: dict[Endpoint, msgspec.json.Decoder[Any]] = {
-    Endpoint.CHAT: msgspec.json.Decoder(Chat),
     Endpoint.RESPONSES: msgspec.json.Decoder(Responses),
     Endpoint.COMPLETIONS: msgspec.json.Decoder(Completion),
     Endpoint.EMBEDDINGS: msgspec.json.Decoder(Embedding),
 }
+_CHAT, _LOOSE_CHAT = msgspec.json.Decoder(Chat[Message]), msgspec.json.Decoder(Chat[LooseMessage])
 _ASCII = bytes(range(128))
 _STRUCTURED = ("json_schema", "json_object")
 
@@ -52,7 +55,9 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
         data.decode()
         body = _BODY.decode(data)
         if (translated := _TRANSLATED.get(endpoint)) is not None:
-            return msgspec.structs.replace(translated(request_id, body, headers), raw=data)
+            return structs.replace(translated(request_id, body, headers), raw=data)
+        if endpoint is Endpoint.CHAT:
+            return structs.replace(_chat(request_id, body, data, headers), raw=data)
         fields = _SHAPES[endpoint].decode(data)
     except msgspec.ValidationError as error:
         raise _wrong_type(error) from None
@@ -60,37 +65,40 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
         raise invalid(None, f"The body is not JSON: {error}.") from None
     except RecursionError:
         raise invalid(None, "The body is nested too deeply.") from None
-    request: Request = _READERS[endpoint](request_id, body, fields, headers)
-    return msgspec.structs.replace(request, raw=data)
+    return structs.replace(_plain(request_id, body, fields, headers), raw=data)
 
 
-def _wrong_type(error: msgspec.ValidationError, inside: str = "") -> ClientError:
+def _wrong_type(error: msgspec.ValidationError) -> ClientError:
     """msgspec says: Expected `int`, got `str` - at `$.n`; or: Object missing required field `model`."""
     what, _, path = str(error).partition(" - at `$")
     missing = what.removeprefix("Object missing required field `").rstrip("`") if "required field" in what else ""
-    param = ".".join(part for part in (inside + path.rstrip("`"), missing) if part).lstrip(".")
+    param = ".".join(part for part in (path.rstrip("`"), missing) if part).lstrip(".")
     return invalid(param or None, f"{what}{f' in {param}' if param else ''}.")
 
 
 def _chat(
     request_id: str,
     body: dict[str, Raw],
-    fields: Chat,
+    data: bytes,
     headers: Iterable[tuple[bytes, bytes]],
     endpoint: Endpoint = Endpoint.CHAT,
 ) -> Request:
+    """`body` and `data` are the same. Raises `msgspec.ValidationError` for what is not OpenAI's."""
+    fields: Chat[Any]
     try:
-        content = messages(fields.messages)
-    except msgspec.ValidationError as error:
-        raise _wrong_type(error, "messages") from None
-    if content.count == 0:
+        fields = _CHAT.decode(data)
+        texts = content(fields.messages)
+    except msgspec.ValidationError:
+        fields = _LOOSE_CHAT.decode(data)
+        texts = loose_content(fields.messages, body.get("messages", _NONE))
+    if not fields.messages:
         raise invalid("messages", "Send at least one message.")
-    needs = _needs(fields, content.kinds)
+    needs = _needs(fields, texts.kinds)
     # What is made into tokens: messages without their media, tools, and the schema of the answer.
-    prompt = bytes(fields.messages) if content.media is NO_MEDIA else _text(content.read)
+    prompt = bytes(body["messages"]) if texts.media is NO_MEDIA else _text(texts.read)
     if needs is not _PLAIN_CHAT:
         prompt = b"".join((prompt, *(bytes(body[name]) for name in _SCHEMAS if name in body)))
-    others(body, "messages", content.read)
+    others(body, "messages", texts.read)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
     return _request(
         endpoint,
@@ -98,9 +106,9 @@ def _chat(
         body,
         fields,
         headers,
-        read=content.read,
+        read=texts.read,
         prompt=prompt,
-        media=content.media,
+        media=texts.media,
         needs=needs,
         max_output=_tokens(cap, "max_completion_tokens"),
         effort=fields.reasoning_effort,
@@ -112,15 +120,13 @@ def _responses(request_id: str, body: dict[str, Raw], headers: Iterable[tuple[by
         chat = to_chat(body)
     except ClientError as error:
         return _native(request_id, body, headers, error)
-    fields = _SHAPES[Endpoint.CHAT].decode(msgspec.json.encode(chat))
-    request = _chat(request_id, chat, fields, headers, Endpoint.RESPONSES)
-    return msgspec.structs.replace(request, body=body, chat=chat)
+    request = _chat(request_id, chat, msgspec.json.encode(chat), headers, Endpoint.RESPONSES)
+    return structs.replace(request, body=body, chat=chat)
 
 
 def _messages(request_id: str, body: dict[str, Raw], headers: Iterable[tuple[bytes, bytes]]) -> Request:
     translated = anthropic.to_chat(body)
-    fields = _SHAPES[Endpoint.CHAT].decode(msgspec.json.encode(translated.chat))
-    request = _chat(request_id, translated.chat, fields, headers, Endpoint.MESSAGES)
+    request = _chat(request_id, translated.chat, msgspec.json.encode(translated.chat), headers, Endpoint.MESSAGES)
     own = request.limits
     budgets = [tokens for tokens in (translated.thinking_budget, own.thinking_budget) if tokens is not None]
     session = own.session or translated.session
@@ -155,7 +161,7 @@ def _native(
         max_output=_tokens(fields.max_output_tokens, "max_output_tokens"),
         effort=fields.reasoning.effort if fields.reasoning else None,
     )
-    return msgspec.structs.replace(request, unsaid=(unsaid.message, unsaid.param))
+    return structs.replace(request, unsaid=(unsaid.message, unsaid.param))
 
 
 def _plain(
@@ -262,7 +268,7 @@ def _tokens(value: int | None, param: str) -> int | None:
     return value
 
 
-def _needs(fields: Chat, kinds: frozenset[str]) -> frozenset[Capability]:
+def _needs(fields: Chat[Any], kinds: frozenset[str]) -> frozenset[Capability]:
     needs = {Capability.CHAT}
     if fields.tools or fields.functions:
         needs.add(Capability.TOOLS)
@@ -279,7 +285,7 @@ def _needs(fields: Chat, kinds: frozenset[str]) -> frozenset[Capability]:
 
 _CACHE, _LONG = b"cache_control", b"1h"
 """Anthropic's marks, which OpenRouter and LiteLLM take over: what they stand on is written to a cache."""
-_NULL = Raw(b"null")
+_NULL, _NONE = Raw(b"null"), Raw(b"[]")
 _ALL_READ: frozenset[Modality] = frozenset()
 _SCHEMAS = ("tools", "functions", "response_format")
 _STORED = ("previous_response_id", "conversation", "prompt")
@@ -288,11 +294,6 @@ _PLAIN_CHAT = frozenset({Capability.CHAT})
 _TRANSLATED: dict[Endpoint, Callable[[str, dict[str, Raw], Iterable[tuple[bytes, bytes]]], Request]] = {
     Endpoint.RESPONSES: _responses,
     Endpoint.MESSAGES: _messages,
-}
-_READERS: dict[Endpoint, Any] = {
-    Endpoint.CHAT: _chat,
-    Endpoint.COMPLETIONS: _plain,
-    Endpoint.EMBEDDINGS: _plain,
 }
 
 

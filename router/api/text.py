@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -13,6 +13,8 @@ from router.errors import ClientError
 from router.types.price import nano_from_usd
 from router.types.request import NO_LIMITS, Limits, Modality, Passage, Path
 from router.types.target import Task
+
+M = TypeVar("M")
 
 # The few fields of a body that decisions need, as msgspec types: wrong types are refused with their path.
 
@@ -99,8 +101,8 @@ class Fields(Struct, frozen=True):
     metadata: Metadata | None = None
 
 
-class Chat(Fields, frozen=True):
-    messages: Raw = Raw(b"[]")
+class Chat(Fields, Generic[M], frozen=True):
+    messages: list[M] = []
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     tools: list[Raw] | None = None
@@ -384,8 +386,6 @@ BASE64 = (3, 4)
 _SMALL = bytes(range(97, 123))
 _LONGEST_WORD = 12
 """Words are so long at most, on average: a text with fewer blanks is something else."""
-_MESSAGES = msgspec.json.Decoder(list[Message])
-_LOOSE = msgspec.json.Decoder(list[LooseMessage])
 _HOLDS_TEXT = b'"[{'
 
 
@@ -401,9 +401,8 @@ NO_MEDIA = Media()
 
 
 class Content(Struct, frozen=True):
-    """`count` of messages; `read`: their texts; `kinds` of content parts; what is beside the texts."""
+    """Of a request's messages. `read`: their texts; `kinds` of content parts; `media`: what is beside the texts."""
 
-    count: int
     read: Readable
     kinds: frozenset[str] = frozenset()
     media: Media = NO_MEDIA
@@ -419,19 +418,15 @@ def dense(data: bytes) -> int:
     return len(others) - min(blanks, len(data) - len(others))
 
 
-def messages(raw: Raw) -> Content:
-    """Raises `msgspec.ValidationError` for messages that are not OpenAI's."""
-    try:
-        return _read(_MESSAGES.decode(raw))
-    except msgspec.ValidationError:
-        # Fields beyond OpenAI's own (reasoning, thinking blocks, signatures …) leave too: every string counts.
-        loose = _LOOSE.decode(raw)
-        parts = [part for message in loose if isinstance(message.content, list) for part in message.content]
-        kinds = frozenset(part.type for part in parts)
-        found = list(strings(msgspec.json.decode(raw), ("messages",)))
-        read = Readable()
-        of_messages(found, read)
-        return Content(len(loose), read, kinds, _loose_media(found, parts))
+def loose_content(messages: list[LooseMessage], raw: Raw) -> Content:
+    """Of messages with fields beyond OpenAI's own (reasoning, thinking blocks, signatures …), which leave too: every
+    string of `raw`, the same as bytes, counts."""
+    parts = [part for message in messages if isinstance(message.content, list) for part in message.content]
+    kinds = frozenset(part.type for part in parts)
+    passages = list(strings(msgspec.json.decode(raw), ("messages",)))
+    read = Readable()
+    of_messages(passages, read)
+    return Content(read, kinds, _loose_media(passages, parts))
 
 
 def others(body: Mapping[str, Raw], skipped: str, read: Readable) -> None:
@@ -449,10 +444,10 @@ def items(raw: Raw, read: Readable) -> None:
     of_messages(list(strings(msgspec.json.decode(raw), ("input",))), read)
 
 
-def _read(known: list[Message]) -> Content:
+def content(messages: list[Message]) -> Content:
     read = Readable()
     parts: list[Part] = []
-    for number, message in enumerate(known):
+    for number, message in enumerate(messages):
         if isinstance(message.content, str):
             read.passages.append(Passage(("messages", number, "content"), message.content, message.role))
         elif message.content:
@@ -462,8 +457,8 @@ def _read(known: list[Message]) -> Content:
         if message.name or message.refusal or message.tool_calls or message.tool_call_id:
             read.passages += _beside(("messages", number), message)
     if not parts:
-        return Content(len(known), read)
-    return Content(len(known), read, frozenset(part.type for part in parts), _media(parts))
+        return Content(read)
+    return Content(read, frozenset(part.type for part in parts), _media(parts))
 
 
 def _beside(path: Path, message: Message) -> Iterator[Passage]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from router.cli.app import JsonOption, bench
-from router.terminal import echo_json, fail, failing
+from router.cli.terminal import echo_json, fail, failing
 
 MustOption = Annotated[bool, typer.Option("--check", help="Exit status 1 if a goal is missed.")]
 

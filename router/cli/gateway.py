@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, app
-from router.terminal import echo_json, errors, failing, ledger_of, settings_of, show
+from router.cli.terminal import echo_json, errors, failing, ledger_of, settings_of, show
 
 if TYPE_CHECKING:
     from router.settings import Settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, keys
-from router.terminal import amount_of, echo_json, fail, failing, settings_of, show_rows, writing
+from router.cli.terminal import amount_of, echo_json, fail, failing, settings_of, show_rows, writing
 
 if TYPE_CHECKING:
     from router.ledger.keys import Key

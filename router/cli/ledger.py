@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, ledger
-from router.terminal import amount_of, echo_json, errors, fail, failing, ledger_of, ledger_there, settings_of, show_rows
+from router.cli.terminal import (
+    amount_of,
+    echo_json,
+    errors,
+    fail,
+    failing,
+    ledger_of,
+    ledger_there,
+    settings_of,
+    show_rows,
+)
 
 if TYPE_CHECKING:
     from msgspec import Struct

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, local
-from router.terminal import echo_json, fail, failing, settings_of, show_rows
+from router.cli.terminal import echo_json, fail, failing, settings_of, show_rows
 
 if TYPE_CHECKING:
     from subprocess import Popen

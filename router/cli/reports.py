@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, SinceOption, UntilOption, app
-from router.terminal import fail, failing, ledger_there, settings_of, show
+from router.cli.terminal import fail, failing, ledger_there, settings_of, show
 
 if TYPE_CHECKING:
     from router.cli.delivery import Wanted

@@ -12,8 +12,8 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from router.decide.weigh import Situation, queued
+from router.decide.worth import both_pass
 from router.types.decision import Vector
-from router.worth import both_pass
 
 MOST_TARGETS = 5
 """Of which pairs are made: the ones likeliest to be right within the limits on their own."""

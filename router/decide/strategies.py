@@ -6,10 +6,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.decide.eligibility import Usd
-from router.decide.simulate import Course, Rest, best, courses, rehearse
+from router.decide.simulate import Rest, best, courses, rehearse
 from router.decide.weigh import (
     REASONS,
-    Alone,
     Pairs,
     Ranked,
     Situation,
@@ -25,12 +24,12 @@ from router.decide.weigh import (
     winner,
     worth,
 )
+from router.decide.worth import RHO, Check, cascade_value, sample_value
 from router.types.decision import Candidate, Hedge, Tactic, Vector, Vote, Why
 from router.types.decision import Cascade as Levels
 from router.types.decision import Cascade as PlanCascade
 from router.types.price import nano_from_usd
 from router.types.target import Task
-from router.worth import RHO, Check, cascade_value, sample_value
 
 # A cheap answer first, checked by the route's verifiers; another target only where the check says no.
 
@@ -195,7 +194,10 @@ class Plan(BaseModel):
         # If it fails, what may take too long or cost too much comes last.
         order = by_value(found, first[0])
         rows = weighed(situation, found, _why(found, first))
-        return Ranked([*first, *(at for at in order if at not in first)], rows, _tactic(chosen))
+        tactic: Tactic | None = None
+        if chosen.second is not None:
+            tactic = PlanCascade(2) if chosen.hedge_ms is None else Hedge(chosen.hedge_ms)
+        return Ranked([*first, *(at for at in order if at not in first)], rows, tactic)
 
     def _rest(self, situation: Situation) -> Rest:
         """What this request may take, and what has to be left for those after it."""
@@ -214,12 +216,6 @@ def _why(found: Worth, first: list[int]) -> list[Why]:
     words: list[Why] = ["chosen"] if len(first) == 1 else ["first", "second"]
     told = dict(zip(first, words, strict=True))
     return [told.get(at) or REASONS[out] or "less_likely" for at, out in enumerate(found.out.tolist())]
-
-
-def _tactic(course: Course) -> Tactic | None:
-    if course.second is None:
-        return None
-    return PlanCascade(2) if course.hedge_ms is None else Hedge(course.hedge_ms)
 
 
 def _or_endless(limit: int | None) -> float:
@@ -252,13 +248,10 @@ class SelfConsistency(BaseModel):
         comparable = situation.samples_differ and situation.classification.task in COMPARABLE
         if not comparable or len(situation.targets) < 2:
             return ranked(situation, alone, None)
-        count, pairs = self._best(situation, alone)
-        return ranked(situation, alone, winner(situation, alone, pairs), Vote(count))
-
-    def _best(self, situation: Situation, alone: Alone) -> tuple[int, Pairs]:
-        """A further sample is drawn only where it pays; of equals the fewest."""
+        # A further sample is drawn only where it pays; of equals the fewest.
         votes = [(count, self._pairs(situation, count)) for count in range(2, self.samples + 1)]
-        return min(votes, key=lambda vote: float(values(situation, alone, vote[1]).min()))
+        count, pairs = min(votes, key=lambda vote: float(values(situation, alone, vote[1]).min()))
+        return ranked(situation, alone, winner(situation, alone, pairs), Vote(count))
 
     def _pairs(self, situation: Situation, samples: int) -> Pairs:
         forecast = situation.forecast

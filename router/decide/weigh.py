@@ -439,10 +439,6 @@ def explore(ranked: Ranked, situation: Situation, share: float, draw: float) -> 
         return ranked, "", 1.0 - float(ends[-1])
     tried = int(np.searchsorted(ends, draw, side="right"))
     arm = "cheaper" if cost[tried] < cost[choice] else "dearer"
-    return _alone(ranked, tried), arm, float(chances[tried])
-
-
-def _alone(ranked: Ranked, tried: int) -> Ranked:
-    """Without checks and samples; the others follow as they were."""
+    # Without checks and samples; the others follow as they were.
     rows = tuple(structs.replace(row, why="explored") if at == tried else row for at, row in enumerate(ranked.weighed))
-    return Ranked([tried, *(at for at in ranked.order if at != tried)], rows)
+    return Ranked([tried, *(at for at in ranked.order if at != tried)], rows), arm, float(chances[tried])

@@ -157,7 +157,10 @@ class AttemptLoop:
             # Another replica is asked at once; where the one before had not taken the request, that is no retry.
             spare = replicas.spare(step.target, tried)
             untaken = spare and failure.kind in _UNTAKEN
-            pause = 0.0 if spare else _pause_s(failure, retries)
+            pause = 0.0
+            if not spare:
+                jittered = BACKOFF_S * 2**retries * (0.5 + random())  # noqa: S311 - jitter
+                pause = jittered if failure.retry_after_s is None else failure.retry_after_s + 0.001
             retries += not untaken
             again = untaken or (TABLE[failure.kind].retry and retries <= step.target.retries)
             if not again or _too_long(pause, self.job, options):
@@ -332,12 +335,6 @@ class AttemptLoop:
         reply = Reply(body=fold.body(), usage=decoder.usage)
         stream = (opened, tuple(parts)) if self.job.request.stream else None
         return Answered(record.streamed(decoder), reply, record.step, opened.lowered, stopped, stream)
-
-
-def _pause_s(failure: Failure, tries: int) -> float:
-    if failure.retry_after_s is not None:
-        return failure.retry_after_s + 0.001
-    return float(BACKOFF_S * 2**tries * (0.5 + random()))  # noqa: S311 - jitter
 
 
 def _too_long(pause_s: float, job: DispatchJob, options: AttemptOptions) -> bool:

@@ -342,7 +342,10 @@ class BudgetHold:
 
     def _within_reach(self, step: Candidate, found: Fit) -> Fit:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
-        left, more = self.left(step.target.id), self._reach()
+        left, granted, room = self.left(step.target.id), self.reservation.granted, self.reservation.room
+        # What might be had beyond what is held.
+        most_held = self._capped(Amount(granted.usd + room.usd, granted.thinking + room.thinking))
+        more = Amount(most_held.usd - granted.usd, most_held.thinking - granted.thinking)
         most = affordable_output(step, self._request, left.usd + more.usd)
         if found.thinks and self._thinking:
             thoughts = (left.thinking + more.thinking) // self._request.n
@@ -354,12 +357,6 @@ class BudgetHold:
         if most >= (found.max_output or step.estimate.max_output):
             return found
         return structs.replace(found, max_output=most, metered=more.usd + more.thinking > 0)
-
-    def _reach(self) -> Amount:
-        """What might be had beyond what is held."""
-        granted, room = self.reservation.granted, self.reservation.room
-        most = self._capped(Amount(granted.usd + room.usd, granted.thinking + room.thinking))
-        return Amount(most.usd - granted.usd, most.thinking - granted.thinking)
 
     def left(self, target: str) -> Amount:
         """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""

@@ -101,20 +101,15 @@ def _call(named: dict[str, Any]) -> ToolCall:
 
 def _response(body: Mapping[str, Raw]) -> Answer:
     items = msgspec.json.decode(body["output"])
+    reason = (msgspec.json.decode(body.get("incomplete_details", b"null")) or {}).get("reason") or ""
     parts = [part for item in items if item.get("type") == "message" for part in item.get("content") or ()]
     calls = tuple(_call(item) for item in items if item.get("type") in ("function_call", "custom_tool_call"))
     return Answer(
         text="".join(part.get("text") or "" for part in parts),
         tool_calls=calls,
         refusal="".join(part.get("refusal") or "" for part in parts),
-        finish_reason=_reason(body, "tool_calls" if calls else "stop"),
+        finish_reason=_LENGTH.get(reason, reason) or ("tool_calls" if calls else "stop"),
     )
-
-
-def _reason(body: Mapping[str, Raw], regular: str) -> str:
-    details = msgspec.json.decode(body.get("incomplete_details", b"null")) or {}
-    reason = details.get("reason") or ""
-    return _LENGTH.get(reason, reason) or regular
 
 
 # What an answer comes to: the form in which two answers that say the same are equal.
@@ -327,14 +322,14 @@ Asking = asyncio.Task[Answered | Opened | None]
 
 async def hedge(loop: AttemptLoop, after_ms: int) -> Answered | Opened | None:
     """Both together never cost more than is held: where that can't be held, the second waits for the first to fail."""
-    steps, race = loop.job.plan.steps, Race()
+    job, steps, race = loop.job, loop.job.plan.steps, Race()
     if len(steps) < 2:
         return await loop.walk(steps)
     rivals = [asyncio.ensure_future(loop.try_target(steps[0], AttemptOptions(fallback=True, race=race)))]
     winner: Asking | None = None
     try:
         await asyncio.wait(rivals, timeout=after_ms / 1000)
-        if not (rivals[0].done() or race.begun) and await _affords(loop):
+        if not (rivals[0].done() or race.begun or job.late(clock_ms())) and await job.budget.covers(steps[:2]):
             race.on = not rivals[0].done()
         if race.on:
             rivals.append(
@@ -344,16 +339,10 @@ async def hedge(loop: AttemptLoop, after_ms: int) -> Answered | Opened | None:
             )
         winner = await _first(rivals)
     finally:
-        await _end(rivals, winner, loop.job.budget)
+        await _end(rivals, winner, job.budget)
     if winner is not None:
         return winner.result()
     return None if loop.over else await loop.walk(steps[len(rivals) :])
-
-
-async def _affords(loop: AttemptLoop) -> bool:
-    job = loop.job
-    steps = job.plan.steps[:2]
-    return not job.late(clock_ms()) and await job.budget.covers(steps)
 
 
 async def _first(rivals: Sequence[Asking]) -> Asking | None:

@@ -12,6 +12,7 @@ from router.budget.budget import Charged
 from router.choose import named
 from router.decide.plan import weighs
 from router.decide.strategies import Cascade, Strategy
+from router.decide.worth import PERFECT, RHO, Check, Value, cascade_value, sample_value
 from router.estimate.estimate import per_choice
 from router.ledger.query import Row
 from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, Seen
@@ -33,7 +34,6 @@ from router.types.account import Account, Unit
 from router.types.decision import Dropped, Hedge, Plan, Vector, Vote, Weighed
 from router.types.request import Caller
 from router.types.target import Target
-from router.worth import PERFECT, RHO, Check, Value, cascade_value, sample_value
 
 # What a choice is expected to cost, target by target, and how likely it ends in a right answer.
 

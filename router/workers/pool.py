@@ -227,7 +227,7 @@ class Seat:
                 self._last = message.values
                 self._counted()
             case Sum():
-                task = self._loop.create_task(self._tell_total())
+                task = self._loop.create_task(self._send_total())
                 self._sums.add(task)
                 task.add_done_callback(self._sums.discard)
 
@@ -236,7 +236,7 @@ class Seat:
             self._counting.set_result(None)
             self._counting = None
 
-    async def _tell_total(self) -> None:
+    async def _send_total(self) -> None:
         self.send(Total(await self._crew.values()))
 
     def _bury(self) -> float:

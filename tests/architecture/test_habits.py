@@ -9,15 +9,15 @@ from bench.mutations import mutations
 from tests.architecture import PRODUCT, ROOT, files, modules, text
 
 LONGEST_FUNCTION, LONGEST_FILE = 60, 600
-LINES_OF_TESTS, LINES_OF_PRODUCT, FILES_OF_PRODUCT, NAMES_OF_TWO_CLASSES = 44_689, 60_263, 258, 69
+LINES_OF_TESTS, LINES_OF_PRODUCT, FILES_OF_PRODUCT, NAMES_OF_TWO_CLASSES = 44_689, 60_228, 256, 69
 """Of Python. They may only shrink: lower the number with every step."""
 
-SPEAKS = ("router/cli/", "router/terminal.py")
+SPEAKS = ("router/cli/",)
 """Files that may print."""
 SILENT: set[str] = set()
 """Files with a `pass` for an error and no reason; the list may only shrink."""
 EXPECTED = (
-    *("router/decide/simulate.py", "router/replay/", "router/worth.py"),
+    *("router/decide/simulate.py", "router/replay/", "router/decide/worth.py"),
     "router/estimate/estimator.py",
 )
 """Where costs are expected or simulated, and nobody pays them."""

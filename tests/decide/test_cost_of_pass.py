@@ -15,8 +15,8 @@ from msgspec import structs
 from router.decide.simulate import Course, Played, Rest, rehearse
 from router.decide.strategies import CostOfPass, Errands, Plan
 from router.decide.weigh import Ranked, Situation, price, worth
+from router.decide.worth import both_pass
 from router.types.decision import Cascade, Hedge
-from router.worth import both_pass
 from tests.decide.situations import NAMES, names, situation, stakes, usd, why
 from tests.tables import data, each_row
 

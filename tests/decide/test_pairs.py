@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router import worth
+from router.decide import worth
 from router.decide.strategies import COMPARABLE, Cascade, SelfConsistency
 from router.decide.weigh import Ranked, Situation
+from router.decide.worth import RHO, Check
 from router.types.decision import Cascade as Levels
 from router.types.decision import Vote
 from router.types.price import NANO_PER_USD
 from router.types.target import Task
-from router.worth import RHO, Check
 from tests.decide.situations import names, situation, stakes, why
 from tests.tables import each_row
 

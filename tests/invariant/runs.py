@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from msgspec.structs import replace
 
-from router.access import keyring
 from router.accounting import Settlement
+from router.api.auth import keyring
 from router.api.parse import parse
 from router.api.responses.stream import ResponsesStream
 from router.app import Gateway
