@@ -10,7 +10,7 @@ from router.estimate.learn import Learned, Seen
 from router.ledger import query
 from router.ledger.engines import prices
 from router.ledger.ledger import Ledger
-from router.sessions.sqlite import SqliteSessions
+from router.sessions import RedisSessions, SqliteSessions, hashes
 from router.settings import SettingError
 from router.types.account import LEASE_MS, Account, BudgetStore, Journal, LocalJournal
 from router.types.clock import now_ms
@@ -41,7 +41,8 @@ class Stores:
         self.sessions: SessionStore = SqliteSessions(local) if url is None else self._sessions_there()
 
     def _distributed(self, url: Secret) -> BudgetStore:
-        from router.budget.redis import RedisBudgets, RedisRefused
+        from router.budget.redis.connection import RedisRefused
+        from router.budget.redis.store import RedisBudgets
 
         try:
             self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS, held_long=self._held_long)
@@ -51,8 +52,6 @@ class Stores:
         return self._leased
 
     def _sessions_there(self) -> SessionStore:
-        from router.sessions.redis import RedisSessions
-
         server = self._redis.server
         sessions = RedisSessions(server, server.keys.sessions, self._rows)
         server.tell(sessions.resume)
@@ -62,7 +61,7 @@ class Stores:
         """Raises `SettingError` where the server will never serve us."""
         if self._url is None:
             return
-        from router.budget.redis import RedisRefused
+        from router.budget.redis.connection import RedisRefused
 
         try:
             await self._redis.start()
@@ -82,7 +81,6 @@ class Stores:
 
     def _books(self) -> "Books":
         from router.budget.redis.server import Books
-        from router.sessions.redis import hashes
 
         spent, held = query.booked(self._ledger)
         return Books(spent, held, hashes(query.taints(self._ledger)))

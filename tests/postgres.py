@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.postgres import PostgresLedger
 from router.types.target import Secret
 
 FAST = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.postgres import PostgresLedger
 from router.types.target import Secret
 from tests.postgres import Server
 

@@ -10,8 +10,8 @@ import uvloop
 from msgspec import Struct
 
 from bench.budgets.redis_server import serving
-from router.budget.redis import RedisBudgets
 from router.budget.redis.server import Books
+from router.budget.redis.store import RedisBudgets
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
 from router.types.account import LEASE_MS, Account, Amount, Ask, BudgetStore, Reservation

@@ -85,11 +85,11 @@ class Load:
 
     async def _lane(self, number: int) -> None:
         while not self._ended:
-            self.answers.append(await answer(self._next(number)))
+            self.answers.append(await answer(self.next_ask(number)))
             if not self.answers[-1].status:
                 await asyncio.sleep(0.05)
 
-    def _next(self, lane: int) -> Ask:
+    def next_ask(self, lane: int) -> Ask:
         self._ticket += 1
         port, key = self._site.door(self._ticket)
         session = ("x-lowpass-session", f"task {self._ticket // SESSION_REQUESTS}")
@@ -153,8 +153,13 @@ def _rows(site: Site, answers: list[Answer]) -> dict[str, Any]:
         "unsettled_answers": sum(state != "settled" for (state, _), _ in answered),
         "wrong_costs": sum(state == "settled" and booked != cost for (state, booked), cost in answered),
         "recovered": sum(state == "recovered" for state, _ in rows.values()),
-        "unlike_bookings": sum(query(path, _UNLIKE)[0][0] for path in site.ledgers),
+        "unlike_bookings": unlike_bookings(site),
     }
+
+
+def unlike_bookings(site: Site) -> int:
+    """Rows whose cost is not what is booked for them."""
+    return sum(query(path, _UNLIKE)[0][0] for path in site.ledgers)
 
 
 def _end_leases(site: Site) -> None:

@@ -180,9 +180,11 @@ def get(port: int, path: str, key: str = "", method: str = "GET", body: object =
 
 
 @contextmanager
-def site(store: str, processes: int, folder: Path, policy: dict[str, Any], one_ledger: bool = False) -> Iterator[Site]:
+def site(
+    store: str, processes: int, folder: Path, policy: dict[str, Any], one_ledger: bool = False, workers: int = 0
+) -> Iterator[Site]:
     """So many gateway processes with one store: workers of one gateway in SQLite; in Redis gateways, each with a home
-    of its own unless they share `one_ledger`. Raises LoadError."""
+    of its own unless they share `one_ledger`. With `workers` gateways of so many in either store. Raises LoadError."""
     folder.mkdir(parents=True)
     path = folder / "policy.yaml"
     path.write_text(json.dumps(policy))
@@ -191,9 +193,10 @@ def site(store: str, processes: int, folder: Path, policy: dict[str, Any], one_l
         url = "" if alone else stack.enter_context(serving(folder / "redis"))
         env = {"LOWPASS_REDIS_URL": url} if url else {}
         gateways = []
-        for number in range(1 if alone else processes):
+        for number in range(1 if alone and not workers else processes):
             home = folder / ("home" if one_ledger else f"home-{number}")
-            gateways.append(Gateway(home, path, processes if alone else 1, env, folder / f"gateway-{number}.log"))
+            each = workers or (processes if alone else 1)
+            gateways.append(Gateway(home, path, each, env, folder / f"gateway-{number}.log"))
         secrets = _keys([gateway.home for gateway in gateways])
         for gateway in gateways:
             gateway.launch()

@@ -194,7 +194,8 @@ class Leased:
             return await self._store.extend(reservation, accounts, more, now_ms)
         growing = {account.id for account in accounts}
         parts = self._local.get(reservation.request_id, [])
-        extra = Amount(*(_extra_of(parts, growing, more.of(unit), unit) for unit in GRANTED))
+        bound = [(hold.unit, lease.left) for lease, hold in parts if hold.account in growing]
+        extra = Amount(*(max(0, min([more.of(u), *(left for unit, left in bound if unit is u)])) for u in GRANTED))
         grown = []
         for lease, hold in parts:
             by = extra.of(hold.unit) if hold.account in growing else 0
@@ -325,8 +326,3 @@ def _room(leases: Iterable[Lease], accounts: Iterable[Account], ask: Ask, unit: 
     if 0 < least > min(lefts):
         raise StoreUnavailable("the budget store is gone, and what may be spent without it is used up")
     return max(0, min(tight, *lefts))
-
-
-def _extra_of(parts: Iterable[tuple[Lease, Hold]], growing: set[str], more: int, unit: Unit) -> int:
-    lefts = [lease.left for lease, hold in parts if hold.account in growing and hold.unit is unit]
-    return max(0, min([more, *lefts]))

@@ -288,7 +288,7 @@ class AttemptRecord:
             return self.streamed(decoder, failure.kind)
         late = failure.kind is ErrorKind.TIMEOUT
         refused = failure.status is not None or (self.status or 200) >= 400
-        silent = (late or self._presence.lost_since(self._started_ms)) and not refused and self.sent
+        silent = (late or self.recovered) and not refused and self.sent
         if late and silent and self.step.target.engine is None:
             first = self._elapsed() if self.call.stream else None
             expected = self.step.estimate.output_tokens
@@ -301,6 +301,11 @@ class AttemptRecord:
         if self.decoder is not None:
             return self.streamed(self.decoder, outcome)
         return self._done(outcome, self._unfinished(FASTEST_MS) if self.sent else None)
+
+    @property
+    def recovered(self) -> bool:
+        """Others may have charged its hold while this process was paused."""
+        return self._presence.lost_since(self._started_ms)
 
     @property
     def _echoed(self) -> int:
@@ -389,7 +394,7 @@ class AttemptRecord:
         """So many tokens of output, in so many bytes; all that is held for them where others may have charged that
         while this process was paused."""
         estimate, read = self.step.estimate, self.step.estimate.input_tokens
-        if self._presence.lost_since(self._started_ms):
+        if self.recovered:
             output, read = max(output, self._paid), estimate.input_bound
         return Usage(input_uncached=read, **self._split(output, size), source=Source.ESTIMATED)
 

@@ -122,7 +122,10 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
         if record.past_cap(decoder):
             record.stopped = PAST_CAP
             return
-        if meter is not None and meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):
+        if meter is None or decoder.finished or not meter.due(decoder) or await meter.extend(decoder):
+            continue
+        # What came while this process was paused was written and is billed: a hold that others charged never grows.
+        if not record.recovered:
             record.stopped = STOPPED
             return
 

@@ -63,7 +63,7 @@ def ledger_at(path: Path, url: Secret | None) -> Ledger:
     """PostgreSQL where there is a URL, else the SQLite file. Raises `SettingError` for a URL that is none."""
     if url is None:
         return SqliteLedger(path)
-    from router.ledger.postgres.journal import PostgresLedger
+    from router.ledger.postgres import PostgresLedger
 
     return PostgresLedger(url)
 

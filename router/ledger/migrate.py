@@ -16,7 +16,7 @@ from router.types.account import LedgerUnavailable
 # Numbered SQL files, applied once each and in order; the ledger itself keeps the number of the last one.
 #
 # NNNN_name.sql goes up to version N, NNNN_name.down.sql takes it back. A line `-- loses WHAT: SELECT …` of the latter
-# says what is gone where that finds a row.
+# says what is gone where that finds a row. They are written for SQLite; PostgreSQL gets them in its own `words`.
 
 FIRST = 1
 """The version that nothing goes back from."""
@@ -46,9 +46,9 @@ class WouldLose(Exception):
 
 
 class Dialect(Struct, frozen=True):
-    """Where the scripts are, and how a database keeps others out and a version in. `write` has a place for it."""
+    """How a database keeps others out and a version in, which `write` has a place for."""
 
-    folder: str
+    name: str
     begin: tuple[str, ...]
     read: str
     write: str
@@ -57,7 +57,7 @@ class Dialect(Struct, frozen=True):
     recount: str = ""
     """Goes on counting outcomes after the last one."""
     words: tuple[tuple[str, str], ...] = ()
-    """What this database calls things in those scripts of SQLite that it has none of its own for."""
+    """Patterns in the scripts, and what this database has in their place."""
 
 
 SQLITE = Dialect("sqlite", ("BEGIN IMMEDIATE",), "PRAGMA user_version", "PRAGMA user_version = {}")
@@ -75,8 +75,10 @@ POSTGRES = Dialect(
     "SELECT setval(pg_get_serial_sequence('outcomes', 'position'), coalesce(max(position), 0) + 1, false)"
     " FROM outcomes",
     (
+        (r"(?s)-- SQLite only, from here\n.*?-- to here\n", ""),
         (" WITHOUT ROWID", ""),
-        (" INTEGER PRIMARY KEY", " BIGINT PRIMARY KEY"),
+        (r" INTEGER /\* counted \*/", " BIGINT GENERATED ALWAYS AS IDENTITY"),
+        (r" INTEGER PRIMARY KEY", " BIGINT PRIMARY KEY"),
         (" REAL", " DOUBLE PRECISION"),
         (" BLOB", " BYTEA"),
     ),
@@ -169,15 +171,13 @@ def _run(connection: Connection, script: str) -> None:
 @cache
 def _scripts(dialect: Dialect, ending: str = ".sql") -> dict[int, str]:
     """By number."""
-    folder = files("router.ledger").joinpath("migrations")
     scripts: dict[int, str] = {}
-    for name, words in ((SQLITE.folder, dialect.words), (dialect.folder, ())):
-        for entry in folder.joinpath(name).iterdir():
-            if entry.name.endswith(ending) and entry.name.count(".") == ending.count("."):
-                text = entry.read_text()
-                for word, other in words:
-                    text = text.replace(word, other)
-                scripts[int(entry.name[:4])] = text
+    for entry in files("router.ledger").joinpath("migrations").iterdir():
+        if entry.name.endswith(ending) and entry.name.count(".") == ending.count("."):
+            text = entry.read_text()
+            for pattern, other in dialect.words:
+                text = re.sub(pattern, other, text)
+            scripts[int(entry.name[:4])] = text
     return scripts
 
 

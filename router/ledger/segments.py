@@ -238,12 +238,9 @@ def _columns(table: _Table, owners: Mapping[str, list[Value]] | None) -> dict[st
     of = np.repeat(np.arange(table.counts.length), _numbers(table.counts)).tolist()
     for name, like in table.apart.items():
         others = (found if owners is None else owners)[like]
-        found[name] = [_sum(value, others[owner]) for value, owner in zip(found[name], of, strict=True)]
+        pairs = [(value, others[owner]) for value, owner in zip(found[name], of, strict=True)]
+        found[name] = [a + b if isinstance(a, int) and isinstance(b, int) else None for a, b in pairs]
     return found
-
-
-def _sum(value: Value, other: Value) -> Value:
-    return value + other if isinstance(value, int) and isinstance(other, int) else None
 
 
 def _rows(columns: Mapping[str, list[Value]]) -> Iterator[Line]:

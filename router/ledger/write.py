@@ -40,6 +40,9 @@ _NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "
 
 def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, ...]:
     usage, cost, target = attempt.usage, attempt.cost, attempt.target
+    region_source = "asserted" if target.region else ""
+    if attempt.region_verified:
+        region_source = "verified" if attempt.region == target.region else "mismatch"
     return (
         request_id,
         number,
@@ -65,7 +68,7 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
         int(cost.flagged),
         joined(attempt.classes),
         int(attempt.redacted),
-        _region_source(attempt),
+        region_source,
         attempt.role,
         int(attempt.passed_over),
         min([verdict.score for verdict in attempt.verdicts if verdict.score is not None], default=None),
@@ -88,12 +91,6 @@ def usage_of(row: Mapping[str, str | int | None]) -> Usage:
     named = {name: msgspec.json.decode(str(text)) for name, text in written.items()}
     said = {"source": row["usage_source"], "service_tier": row["service_tier"], "region_served": row["region"]}
     return msgspec.convert(counts | named | said, Usage)
-
-
-def _region_source(attempt: Attempt) -> str:
-    if attempt.region_verified:
-        return "verified" if attempt.region == attempt.target.region else "mismatch"
-    return "asserted" if attempt.target.region else ""
 
 
 def _usage(usage: Usage) -> tuple[str | int | None, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvloop
 
-from router.budget.redis import RedisBudgets
+from router.budget.redis.store import RedisBudgets
 from router.ledger.journal import SqliteJournal
 from router.types.account import LEASE_MS, Account, Balance, Refused, Reservation, StoreUnavailable
 from router.types.target import Secret

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.budget.outage import Leased, Local
-from router.budget.redis import RedisBudgets
+from router.budget.redis.store import RedisBudgets
 from router.types.account import LEASE_MS, Account, Amount, Ask, Balance, Refused, Reservation, StoreUnavailable
 from router.types.clock import now_ms
 from tests.budget.conformance.desk import HOUR, NOW, ONLY_A, account, ask, exactly, hourly, last_hour

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from router.budget.redis import RedisBudgets
+from router.budget.redis.store import RedisBudgets
 from router.ledger.ledger import SqliteLedger
 from router.types.account import Amount, Balance, Refused, Reservation, StoreUnavailable
 from router.types.target import Secret

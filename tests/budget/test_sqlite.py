@@ -61,7 +61,7 @@ def test_a_row_that_was_born_with_another_amount_says_what_was_granted(tmp_path:
 
 def test_a_ledger_of_the_first_version_keeps_what_it_spent_and_held(tmp_path: Path) -> None:
     ledger = tmp_path / "lowpass.db"
-    first = files("router.ledger").joinpath("migrations", "sqlite", "0001_ledger.sql").read_text()
+    first = files("router.ledger").joinpath("migrations", "0001_ledger.sql").read_text()
     with closing(sqlite3.connect(ledger)) as connection:
         connection.executescript(first)
         connection.executescript(

@@ -17,7 +17,7 @@ from router.config.policy import Sensitivity
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import SqliteLedger
 from router.screen import Screen, Screened, Sources
-from router.sessions.sqlite import SqliteSessions
+from router.sessions import SqliteSessions
 from router.types.request import Caller, Endpoint, Modality, Request
 from router.types.target import Secret
 from tests.classify.looking import KEY, MAIL

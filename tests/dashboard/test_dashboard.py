@@ -13,7 +13,7 @@ from router.api.dashboard.policy import Replays, Trial
 from router.errors import ClientError
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.postgres import PostgresLedger
 from router.report.catalog import REPORTS as CATALOG
 from router.types.target import Secret
 from tests.dashboard.conftest import HAPPENED

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.ledger import journal as sqlite
-from router.ledger.postgres import journal
+from router.ledger import journal
+from router.ledger import postgres as server
 from tests.postgres import Server
 from tests.stores import ledger, new_ledger, new_sqlite, postgres
 
@@ -15,10 +15,10 @@ __all__ = ["ledger", "new_ledger", "new_sqlite", "postgres"]
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Databases have a minute for what they must do within seconds; what failed is tried again at once."""
-    for name in ("connection.CONNECT_S", "connection.ANSWER_S", "journal.COMMIT_S", "journal.END_S"):
-        monkeypatch.setattr(f"router.ledger.postgres.{name}", 60)
-    monkeypatch.setattr(sqlite, "BUSY_MS", 60_000)
-    for module in (sqlite, journal):
+    for name in ("_connection.CONNECT_S", "_connection.ANSWER_S", ".COMMIT_S", ".END_S"):
+        monkeypatch.setattr(f"router.ledger.postgres{name}", 60)
+    monkeypatch.setattr(journal, "BUSY_MS", 60_000)
+    for module in (journal, server):
         monkeypatch.setattr(module, "RETRY_S", 0.01)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from router.ledger.backup import BackupBroken, NotEmpty, backup, check, restore
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.migrate import SQLITE, LedgerTooNew, newest, tables
-from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.postgres import PostgresLedger
 from router.testing import lowpass
 from router.types.account import LedgerUnavailable
 from router.types.target import Secret

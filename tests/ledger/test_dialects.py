@@ -16,8 +16,8 @@ import router.ledger
 import router.report
 from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
 from router.ledger.migrate import POSTGRES, SQLITE, newest
-from router.ledger.postgres.connection import Place, StatementRefused, numbered
-from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.postgres import PostgresLedger
+from router.ledger.postgres_connection import Place, StatementRefused, numbered
 from router.ledger.verify import rules
 from router.settings import SettingError
 from router.types.account import LedgerUnavailable
@@ -47,7 +47,7 @@ _POSTGRES = """
     )
 """
 Column = tuple[str, bool, object, bool]
-LOCAL = {"journal", "migrate", "postgres", "schema", "segments", "sqlite"}
+LOCAL = {"journal", "migrate", "postgres", "postgres_connection", "segments", "sqlite"}
 """Modules and packages that speak to one database, or one version, only."""
 PARTS = {f"rollups.{name}" for name in ("_DECIDED", "_DECIDED_LIVE", "_DECIDED_PAST")} | {"facts.passes._NEWER"}
 PARTS |= {"query._ROWS", "backup._COUNT", "query._LATEST", "rows._REQUESTS", "rows._ATTEMPTS", "verify._KEPT"}

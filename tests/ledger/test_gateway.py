@@ -12,7 +12,7 @@ import pytest
 
 from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import SQLITE, newest
-from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.postgres import PostgresLedger
 from router.ledger.verify import verify
 from router.testing import lowpass
 from router.testing.upstream import Upstream

@@ -20,11 +20,10 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import pytest
 
 from router.ledger import journal as sqlite_journal
+from router.ledger import postgres as journals
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.postgres import connection
-from router.ledger.postgres import journal as journals
-from router.ledger.postgres.journal import Item, Pipe, PostgresLedger
+from router.ledger.postgres import Item, Pipe, PostgresLedger
 from router.ledger.write import Outcome, recover, renew, settle
 from router.types.account import LEASE_MS, Journal, LedgerUnavailable, Row
 from router.types.target import Secret
@@ -405,7 +404,7 @@ def test_a_reader_does_not_wait_for_a_server_that_hangs(
 ) -> None:
     with shared.reading() as reader:
         (row,) = found(shared, SESSIONS)
-        monkeypatch.setattr(connection, "ANSWER_S", 0.01)
+        monkeypatch.setattr("router.ledger.postgres_connection.ANSWER_S", 0.01)
         with hanging(row["pid"]), pytest.raises(LedgerUnavailable, match=r"within 0\.01 s"):
             reader.execute("SELECT 1")
 

@@ -30,7 +30,7 @@ ENGINE_HOUR |= dict.fromkeys(("rejected", "preempted", "restarts"), 1)
 
 def schema(ledger: Ledger) -> Schema:
     with ledger.reading(any_version=True) as connection:
-        return [tuple(row) for query in _SCHEMA[ledger.dialect.folder] for row in connection.execute(query)]
+        return [tuple(row) for query in _SCHEMA[ledger.dialect.name] for row in connection.execute(query)]
 
 
 def rows(ledger: Ledger) -> dict[str, list[dict[str, Any]]]:

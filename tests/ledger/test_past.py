@@ -399,7 +399,7 @@ def test_what_version_11_had_packed_is_rows_again_and_no_sum_changes(new_ledger:
         assert kept_rows == rows
         assert contents(ledger, asked) == before
         move(ledger, LATER_MS)
-    if ledger.dialect.folder == "sqlite":
+    if ledger.dialect.name == "sqlite":
         assert (booked(ledger), drawn.windows(ledger)) == (known["booked"], known["windows"])
 
 

@@ -40,7 +40,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def next_version(packages: Path, script: str) -> Path:
-    folder = packages / "router" / "ledger" / "migrations" / "sqlite"
+    folder = packages / "router" / "ledger" / "migrations"
     (folder / f"{NEWEST + 1:04}_next.sql").write_text(script)
     (folder / f"{NEWEST + 1:04}_next.down.sql").write_text("DROP TABLE IF EXISTS added;")
     return packages

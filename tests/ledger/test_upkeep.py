@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from router.ledger.ledger import SqliteLedger
-from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.postgres import PostgresLedger
 from router.ledger.rows import Kept
 from router.ledger.upkeep import needed
 from router.settings import SettingError, read

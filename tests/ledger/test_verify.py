@@ -27,7 +27,7 @@ HELD, CRASHED, REFUSED = (f"{NOW_MS + at << 80:032x}" for at in (1, 2, 3))
 
 
 def look(ledger: Ledger) -> Verified:
-    return verify(ledger, own_budgets=ledger.dialect.folder == "sqlite")
+    return verify(ledger, own_budgets=ledger.dialect.name == "sqlite")
 
 
 def says(ledger: Ledger) -> list[str]:

@@ -12,7 +12,7 @@ from router.ledger import keys
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.migrate import migrate
 from router.ledger.outcomes import since
-from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.postgres import PostgresLedger
 from router.testing.upstream import Upstream
 from router.types.request import KeyTerms
 from router.types.target import Secret

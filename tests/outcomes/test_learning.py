@@ -12,7 +12,7 @@ from router.estimate.pass_rate import Alarm
 from router.ledger import outcomes as log
 from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
-from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.postgres import PostgresLedger
 from router.outcomes import learning as module
 from router.outcomes.judge import Trust
 from router.outcomes.learning import PATIENCE_MS, Learning, Log, Tail

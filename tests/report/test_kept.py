@@ -15,8 +15,8 @@ from router.errors import ClientError
 from router.ledger.engines import keep
 from router.ledger.incident import EXHAUSTED
 from router.ledger.ledger import Ledger, ledger_at
-from router.ledger.postgres.connection import StatementRefused
-from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.postgres import PostgresLedger
+from router.ledger.postgres_connection import StatementRefused
 from router.report import request as requests
 from router.report.catalog import REPORTS, read
 from router.report.overview import overview

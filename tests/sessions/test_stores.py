@@ -10,13 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.budget.redis import RedisBudgets
 from router.budget.redis.server import Books
+from router.budget.redis.store import RedisBudgets
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import taints
-from router.sessions.redis import RedisSessions, hashes
-from router.sessions.sqlite import SqliteSessions
+from router.sessions import RedisSessions, SqliteSessions, hashes
 from router.types.account import LEASE_MS, StoreUnavailable
 from router.types.request import CLEAN, SessionClasses, SessionStore, session_key
 from router.types.target import Secret

@@ -23,8 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from router.budget.redis import RedisBudgets
 from router.budget.redis.server import Books
+from router.budget.redis.store import RedisBudgets
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
 from router.types.account import LEASE_MS, Amount, BudgetStore

@@ -3,7 +3,7 @@
 -- that one was, so that whoever learned from it can take it back.
 CREATE TABLE outcomes (
     -- grows from row to row
-    position INTEGER PRIMARY KEY,
+    position INTEGER /* counted */ PRIMARY KEY,
     request_id TEXT NOT NULL,
     -- attempts.number
     attempt INTEGER NOT NULL,

@@ -11,10 +11,12 @@ CREATE TABLE holds (
     PRIMARY KEY (request_id, budget)
 ) WITHOUT ROWID;
 INSERT INTO holds SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL;
+-- SQLite only, from here
 DROP TRIGGER child_booked;
 DROP TRIGGER rebooked;
 DROP TRIGGER booked;
 DROP INDEX budget_windows_held;
+-- to here
 DROP TABLE children;
 DROP TABLE bookings;
 ALTER TABLE keys DROP COLUMN organisation;

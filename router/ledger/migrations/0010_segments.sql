@@ -34,6 +34,7 @@ CREATE TABLE segment_parts (
     PRIMARY KEY (segment, part)
 );
 
+-- SQLite only, from here
 -- What leaves the bookings leaves the window: whoever moves rows books their sum first.
 CREATE TRIGGER unbooked AFTER DELETE ON bookings
 BEGIN
@@ -42,3 +43,4 @@ BEGIN
         held = held - CASE WHEN old.charged IS NULL THEN old.held ELSE 0 END
     WHERE budget = old.account AND window_start_ms = old.window_start_ms;
 END;
+-- to here

@@ -22,7 +22,9 @@ CREATE TABLE bookings (
     state TEXT NOT NULL,
     PRIMARY KEY (request_id, account)
 ) WITHOUT ROWID;
+-- SQLite only, from here
 CREATE INDEX bookings_lost ON bookings (state) WHERE state = 'lost';
+-- to here
 
 -- Budgets split off; times are Unix ms, `replaces` is a JSON array of account ids.
 CREATE TABLE children (
@@ -38,6 +40,7 @@ CREATE TABLE children (
     team TEXT NOT NULL,
     closed_ms BIGINT
 ) WITHOUT ROWID;
+-- SQLite only, from here
 CREATE INDEX children_parent ON children (parent);
 CREATE INDEX children_open ON children (expires_at_ms) WHERE closed_ms IS NULL;
 
@@ -45,8 +48,11 @@ CREATE INDEX children_open ON children (expires_at_ms) WHERE closed_ms IS NULL;
 INSERT INTO bookings SELECT request_id, budget, window_start_ms, amount, NULL, 'held' FROM holds;
 INSERT INTO bookings
     SELECT 'opening-' || window_start_ms, budget, window_start_ms, 0, spent, 'settled' FROM budget_windows WHERE spent != 0;
+-- to here
 DROP TABLE holds;
 
+-- Sums are kept where the budgets are: in PostgreSQL bookings are only their audit.
+-- SQLite only, from here
 -- A rolling window counts every open hold, and has many buckets.
 CREATE INDEX budget_windows_held ON budget_windows (budget) WHERE held != 0;
 
@@ -90,3 +96,4 @@ BEGIN
     )
     WHERE request_id = new.budget;
 END;
+-- to here

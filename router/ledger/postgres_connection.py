@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: address, values, errors. The URL's password is in no message."""
+"""Connections to PostgreSQL: address, values, errors. The URL's password is in no message, whatever is wrong."""
 
 import re
 import select
@@ -15,8 +15,6 @@ from psycopg.pq.abc import PGconn, PGresult
 from router.settings import SettingError
 from router.types.account import LedgerUnavailable, Value
 from router.types.target import Secret
-
-# Where the database is, out of its URL; connections to it. The URL's password is in no message, whatever is wrong.
 
 SETTING = "LOWPASS_DATABASE_URL"
 CONNECT_S = 3
@@ -45,13 +43,11 @@ class Place:
         try:
             return psycopg.Connection.connect(address, autocommit=True)
         except psycopg.Error as error:
-            raise LedgerUnavailable(f"{SETTING}: {self.name} can't be reached: {self._reason(error)}") from None
-
-    def _reason(self, error: psycopg.Error) -> str:
-        """The client library quotes what it was given: only what stands behind its own words is repeated."""
-        last = str(error).strip().splitlines()[0].rpartition("failed: ")[2]
-        password = str(self._parts.get("password") or "")
-        return last.replace(password, "***") if password else last
+            # The client library quotes what it was given: only what stands behind its own words is repeated.
+            reason = str(error).strip().splitlines()[0].rpartition("failed: ")[2]
+            if password := self._parts.get("password"):
+                reason = reason.replace(password, "***")
+            raise LedgerUnavailable(f"{SETTING}: {self.name} can't be reached: {reason}") from None
 
 
 def _parts(url: str) -> dict[str, str]:
@@ -87,10 +83,10 @@ def numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
     """`?` and `:name` become `$1` …; the names in the order of their numbers, none for `?`."""
     names: list[str] = []
 
-    def number(found: re.Match[str]) -> str:
-        if found[0] != "?" and found[1] is None:
-            return found[0]
-        name = found[1] or f"?{len(names)}"
+    def number(match: re.Match[str]) -> str:
+        if match[0] != "?" and match[1] is None:
+            return match[0]
+        name = match[1] or f"?{len(names)}"
         if name not in names:
             names.append(name)
         return f"${names.index(name) + 1}"
@@ -100,14 +96,12 @@ def numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 def encoded(values: Sequence[Sent]) -> Encoded:
-    return [None if value is None else _text(value) for value in values]
+    return [_text(value) for value in values]
 
 
-def parameters(names: Sequence[str], values: Sequence[Sent] | Mapping[str, Sent]) -> Encoded:
-    return encoded([values[name] for name in names] if isinstance(values, Mapping) else values)
-
-
-def _text(value: str | int | float | bytes) -> bytes:
+def _text(value: Sent) -> bytes | None:
+    if value is None:
+        return None
     if isinstance(value, bytes):
         return b"\\x" + value.hex().encode()
     if isinstance(value, str):
@@ -148,7 +142,11 @@ class StatementRefused(Exception):
         self.state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
         place = [result.error_field(field) for field in (DiagnosticField.TABLE_NAME, DiagnosticField.CONSTRAINT_NAME)]
         named = " in " + ", ".join(name.decode() for name in place if name) if any(place) else ""
-        super().__init__(f"{_name(self.state)}{named}")
+        try:
+            kind = f"{lookup(self.state).__name__} ({self.state})"
+        except KeyError:
+            kind = f"SQLSTATE {self.state or 'unknown'}"
+        super().__init__(f"{kind}{named}")
 
     @property
     def wrong_row(self) -> bool:
@@ -157,13 +155,6 @@ class StatementRefused(Exception):
     def as_ledger(self) -> Exception:
         """The same as `LedgerUnavailable` where the statement is not to blame."""
         return LedgerUnavailable(f"the database refused: {self}") if self.state[:2] in _OUT_OF_ORDER else self
-
-
-def _name(state: str) -> str:
-    try:
-        return f"{lookup(state).__name__} ({state})"
-    except KeyError:
-        return f"SQLSTATE {state or 'unknown'}"
 
 
 # A connection for reports, keys and look-ups, used from any thread. It never waits longer than `ANSWER_S`.
@@ -208,7 +199,8 @@ class PostgresConnection:
     def execute(self, statement: str, values: Sequence[Sent] | Mapping[str, Sent] = (), /) -> Result:
         text, names = numbered(statement)
         try:
-            result = self._ask(text, parameters(names, values))
+            ordered = [values[name] for name in names] if isinstance(values, Mapping) else values
+            result = self._ask(text, encoded(ordered))
         except psycopg.Error:
             raise LedgerUnavailable("the connection to the database broke") from None
         if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):

@@ -1,4 +1,7 @@
-"""The journal and the ledger in PostgreSQL: group commit over one pipelined connection."""
+"""The ledger in PostgreSQL: the journal's group commit over one pipelined connection, and the `Ledger` port.
+
+Not imported while the ledger is a file: the client library takes a while.
+"""
 
 import asyncio
 import logging
@@ -11,7 +14,14 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
 from router.ledger.migrate import POSTGRES, current, migrate, newest, readable
-from router.ledger.postgres.connection import Encoded, Place, PostgresConnection, StatementRefused, encoded, numbered
+from router.ledger.postgres_connection import (
+    Encoded,
+    Place,
+    PostgresConnection,
+    StatementRefused,
+    encoded,
+    numbered,
+)
 from router.ledger.rows import Connection
 from router.types.account import LedgerUnavailable, Row
 from router.types.clock import new_id
@@ -49,10 +59,12 @@ class Queue:
         """New rows first, in the order in which their statements were first used; then changes."""
         items: list[Item] = []
         for statement, rows in self._rows.items():
-            taken, self._rows[statement] = rows[: most - len(items)], rows[most - len(items) :]
-            items += [(statement, row) for row in taken]
-        taken_changes, self._changes = self._changes[: most - len(items)], self._changes[most - len(items) :]
-        items += taken_changes
+            room = most - len(items)
+            items += [(statement, row) for row in rows[:room]]
+            del rows[:room]
+        room = most - len(items)
+        items += self._changes[:room]
+        del self._changes[:room]
         self._length -= len(items)
         return items
 
@@ -62,14 +74,6 @@ class Queue:
             return False
         self._length += 1
         return True
-
-
-def repeatable(item: Item) -> Item:
-    """Writes nothing where the row is there already: the answer to the first try was lost, not its work, perhaps."""
-    statement, values = item
-    if statement.startswith("INSERT") and "ON CONFLICT" not in statement:
-        return f"{statement} ON CONFLICT DO NOTHING", values
-    return item
 
 
 # One connection in libpq's pipeline mode: a whole transaction goes out at once, its answers come back together.
@@ -118,7 +122,9 @@ class Pipe:
         timer = self._loop.call_later(COMMIT_S, self._expire)
         self._busy = True
         try:
-            refused = await self._transact(items)
+            place, failure = await self._answers(list(self._sent(items)))
+            if failure is not None:
+                await self._answers(list(self._plain(b"ROLLBACK")))
         except TimeoutError:
             raise LedgerUnavailable(f"the database did not answer within {COMMIT_S:g} s") from None
         except psycopg.Error:
@@ -126,21 +132,14 @@ class Pipe:
         finally:
             self._busy = False
             timer.cancel()
-        if refused is not None:
-            raise refused
+        if failure is not None:
+            if failure.wrong_row and place != _OTHER:
+                raise WrongRow(place, failure)
+            raise LedgerUnavailable(f"the database refused: {failure}")
 
     def close(self) -> None:
         self._loop.remove_reader(self._socket)
         self._connection.close()
-
-    async def _transact(self, items: Sequence[Item]) -> Exception | None:
-        place, failure = await self._answers(list(self._sent(items)))
-        if failure is None:
-            return None
-        await self._answers(list(self._plain(b"ROLLBACK")))
-        if failure.wrong_row and place != _OTHER:
-            return WrongRow(place, failure)
-        return LedgerUnavailable(f"the database refused: {failure}")
 
     def _sent(self, items: Sequence[Item]) -> Iterator[int]:
         """Queues the transaction; yields, for every answer that will come, the place of its item."""
@@ -265,7 +264,7 @@ class PostgresJournal:
             self._waiters.append(future)
             self._wanted.set()
         else:
-            future.set_exception(_refusal())
+            _refuse([future])
         return future
 
     async def end(self) -> None:
@@ -313,7 +312,13 @@ class PostgresJournal:
             _log.error("a row was dropped: %s", error)
             _refuse(waiters)
         except BaseException:
-            self._batch = [repeatable(item) for item in self._batch]
+            # The answer was lost, not the work, perhaps: rows that are there already are left alone.
+            self._batch = [
+                (f"{statement} ON CONFLICT DO NOTHING", values)
+                if statement.startswith("INSERT") and "ON CONFLICT" not in statement
+                else (statement, values)
+                for statement, values in self._batch
+            ]
             _refuse(waiters)
             raise
         else:
@@ -348,11 +353,7 @@ class PostgresJournal:
 def _refuse(waiters: Iterable[asyncio.Future[None]]) -> None:
     for waiter in waiters:
         if not waiter.done():
-            waiter.set_exception(_refusal())
-
-
-def _refusal() -> LedgerUnavailable:
-    return LedgerUnavailable("the ledger could not be written")
+            waiter.set_exception(LedgerUnavailable("the ledger could not be written"))
 
 
 # The ledger as a PostgreSQL database.
