@@ -4,6 +4,7 @@ Models of `models/*.yaml` were written with the provider's pages at hand, those 
 have them (`python -m tools.catalog`); a model of the former is never in the latter.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -92,13 +93,8 @@ class PriceTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 def read_tables(path: Path) -> dict[str, list[PriceTable]]:
     """Raises ValueError, naming the file, where data is not of its shape."""
-    try:
-        return _DECODER.decode(path.read_bytes())
-    except msgspec.DecodeError as error:
-        raise ValueError(f"prices/{path.name}: {error}") from None
-
-
-_DECODER = msgspec.json.Decoder(dict[str, list[PriceTable]])
+    tables: dict[str, list[PriceTable]] = _read(path, dict[str, list[PriceTable]])
+    return tables
 
 
 def _stated(row: Struct) -> dict[str, Any]:
@@ -211,7 +207,11 @@ def read(folder: Path) -> ModelCatalog:
         dict(card for path in sorted(paths) for card in _cards(path.stem, _read(path, CardFile), prices, licences))
         for paths in ((folder / "models").glob("*.yaml"), (folder / "listed").glob("*.json"))
     )
-    models = written | {name: card for name, card in listed.items() if name not in written}
+    scores = {_bare(model.name): model.scores for model, _ in written.values() if model.scores}
+    models = {
+        name: (structs.replace(model, scores=model.scores or scores.get(_bare(model.name), {})), provider)
+        for name, (model, provider) in (written | listed | written).items()
+    }
     counts: _Encodings = _read(folder / "encodings.yaml", _Encodings)
     encodings = {pattern: name for name, patterns in counts.encodings.items() for pattern in patterns}
     providers = {
@@ -219,6 +219,11 @@ def read(folder: Path) -> ModelCatalog:
         for name, row in rows.items()
     }
     return ModelCatalog(providers, licences, models, prices, frozenset(listed))
+
+
+def _bare(name: str) -> str:
+    """What a model is called wherever it is served: without the maker, the date, and dots."""
+    return re.sub(r"^.*(/|anthropic\.)|[-@]20\d\d-?\d\d-?\d\d|-v1:0$", "", name).replace(".", "-")
 
 
 def _cards(
@@ -261,4 +266,4 @@ def _read(path: Path, kind: type[Any]) -> Any:
             return msgspec.json.decode(path.read_bytes(), type=kind)
         return msgspec.convert(yaml.load(path.read_text("utf-8"), Loader=Loader), kind)  # noqa: S506
     except msgspec.DecodeError as error:
-        raise ValueError(f"{path.name}: {error}") from None
+        raise ValueError(f"{path.parent.name}/{path.name}: {error}") from None

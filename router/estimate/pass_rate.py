@@ -325,7 +325,8 @@ class PassRateModel:
         own = np.tile(_OWN_VARIANCES, (len(targets), 1))
         own[:, 0] += self._variance / 16
         at_tasks = 3 + _SHARES - SHARE
-        own[:, at_tasks] += _variances_apart(covariances) / 16
+        centring = np.eye(ABILITIES) - _MEAN  # of what each ability is above their mean
+        own[:, at_tasks] += np.einsum("ij,tjk,ik->ti", centring, covariances, centring) / 16
         self.posterior = Posterior(tuple(self._at), Prior(_COMMON_VARIANCES, own), basis=cards.version)
         self.templates = Templates(tuple(self._at), len(LEARNED))
         self.by_tenant, self.by_template = Pooled(MOST_SAID), Pooled(MOST_OF_TEMPLATE)
@@ -437,12 +438,6 @@ def _ability_for(rate: float) -> float:
         reached = (1 / (1 + np.exp(USUAL_DIFFICULTIES - middle))).mean()
         low, high = (middle, high) if reached < rate else (low, middle)
     return middle
-
-
-def _variances_apart(covariances: Vector) -> Vector:
-    """[T, 4]: variances of what each ability is above their mean."""
-    centring = np.eye(ABILITIES) - _MEAN
-    return np.asarray(np.einsum("ij,tjk,ik->ti", centring, covariances, centring))
 
 
 # Whether a target is still what it was: a change in how often it passes, or in the name of what answers.

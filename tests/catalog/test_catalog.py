@@ -17,7 +17,7 @@ import pytest
 from adapters.catalog import in_force, read, read_tables, shipped
 from router.testing import lowpass
 from router.types.price import RATES
-from router.types.target import EFFORTS, Capability, Contract, Licence, Model, Provider, Terms, Wire
+from router.types.target import EFFORTS, Capability, Contract, Licence, Provider, Terms, Wire
 from tests.tables import data, each_row
 from tools.catalog import compare
 from tools.catalog.compare import OFF_PEAK, Cell, from_row
@@ -26,10 +26,6 @@ from tools.catalog.regenerate import regenerate, to_row
 CATALOG = shipped()
 MODELS = [model for model, _ in CATALOG.models.values()]
 PROVIDERS = list(CATALOG.providers.values())
-
-
-def name(value: object) -> str:
-    return value.id if isinstance(value, Model | Provider) else ""
 
 
 def test_there_are_enough_models_and_their_ids_are_unique() -> None:
@@ -46,35 +42,35 @@ def test_there_are_enough_models_and_their_ids_are_unique() -> None:
         assert len(keys) == len(set(keys)), path.name
 
 
-@each_row("model", MODELS, ids=name)
-def test_a_model_s_facts_fit_together(model: Model) -> None:
-    assert model.name
-    assert 0 <= model.max_output <= model.context
-    assert model.capabilities & {Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDINGS}
-    assert Capability.RESPONSES not in model.capabilities, "stated by the provider's quirks"
-    assert (model.max_output > 0) == bool(model.capabilities & {Capability.CHAT, Capability.COMPLETIONS})
-    assert model.licence.id
-    assert (model.parameters_b or 0) >= (model.active_b or 0) >= 0
-    thinking = model.thinking
-    assert len(thinking.levels) == len(thinking.tokens) == len(set(thinking.levels))
-    assert bool(thinking.levels) == (thinking.contract is not Contract.NONE)
-    assert set(thinking.levels) <= set(EFFORTS)
-    assert all(less <= more for less, more in pairwise(thinking.tokens))
-    assert sorted(thinking.levels, key=EFFORTS.index) == list(thinking.levels)
+def test_a_model_s_facts_fit_together() -> None:
+    for model in MODELS:
+        assert model.name
+        assert 0 <= model.max_output <= model.context
+        assert model.capabilities & {Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDINGS}
+        assert Capability.RESPONSES not in model.capabilities, "stated by the provider's quirks"
+        assert (model.max_output > 0) == bool(model.capabilities & {Capability.CHAT, Capability.COMPLETIONS})
+        assert model.licence.id
+        assert (model.parameters_b or 0) >= (model.active_b or 0) >= 0
+        thinking = model.thinking
+        assert len(thinking.levels) == len(thinking.tokens) == len(set(thinking.levels))
+        assert bool(thinking.levels) == (thinking.contract is not Contract.NONE)
+        assert set(thinking.levels) <= set(EFFORTS)
+        assert all(less <= more for less, more in pairwise(thinking.tokens))
+        assert sorted(thinking.levels, key=EFFORTS.index) == list(thinking.levels)
 
 
-@each_row("model", MODELS, ids=name)
-def test_a_price_is_whole_and_its_cache_cheaper(model: Model) -> None:
-    price = model.price
-    assert price is not None
-    rates = {field: getattr(price, field) for field in RATES}
-    if Capability.CHAT not in model.capabilities:
-        rates.pop("output")
-    stated = [rate for rate in rates.values() if rate is not None]
-    assert all(type(rate) is int and rate > 0 for rate in stated)
-    assert price.cache_read is None or price.cache_read <= price.input
-    assert all(rate > 0 for rule in price.rules for rate in rule.rates.values())
-    assert all(rule.rates or rule.each or rule.times != (1, 1) for rule in price.rules)
+def test_a_price_is_whole_and_its_cache_cheaper() -> None:
+    for model in MODELS:
+        price = model.price
+        assert price is not None
+        rates = {field: getattr(price, field) for field in RATES}
+        if Capability.CHAT not in model.capabilities:
+            rates.pop("output")
+        stated = [rate for rate in rates.values() if rate is not None]
+        assert all(type(rate) is int and rate > 0 for rate in stated)
+        assert price.cache_read is None or price.cache_read <= price.input
+        assert all(rate > 0 for rule in price.rules for rate in rule.rates.values())
+        assert all(rule.rates or rule.each or rule.times != (1, 1) for rule in price.rules)
 
 
 @each_row("identifier", CATALOG.prices)
@@ -103,21 +99,21 @@ def test_where_a_size_tier_begins_the_context_goes_on() -> None:
     assert all(model.context >= above for model, above in crossed)
 
 
-@each_row("provider", PROVIDERS, ids=name)
-def test_a_provider_has_an_address_and_its_promises_an_evidence_and_a_day(provider: Provider) -> None:
+def test_a_provider_has_an_address_and_its_promises_an_evidence_and_a_day() -> None:
     """What is promised at all; nothing is, of those who run here."""
-    assert provider.entity
-    assert provider.local or provider.wire is Wire.LITELLM or provider.base_url.startswith("https://")
-    assert not provider.base_url.endswith("/")
-    assert re.fullmatch(r"|[A-Z]{2}", provider.jurisdiction)
-    assert not (provider.local and (provider.key_env or provider.jurisdiction))
-    assert re.fullmatch(r"|[A-Z][A-Z0-9_]+", provider.key_env)
-    terms = provider.terms
-    promised = terms.training is False or terms.retention_days is not None
-    assert bool(terms.evidence) == promised
-    assert not promised or re.search(r"as of 20\d\d-\d\d", terms.evidence)
-    assert not (provider.local and terms != Terms())
-    assert not terms.baa, "an agreement that the operator signs"
+    for provider in PROVIDERS:
+        assert provider.entity
+        assert provider.local or provider.wire is Wire.LITELLM or provider.base_url.startswith("https://")
+        assert not provider.base_url.endswith("/")
+        assert re.fullmatch(r"|[A-Z]{2}", provider.jurisdiction)
+        assert not (provider.local and (provider.key_env or provider.jurisdiction))
+        assert re.fullmatch(r"|[A-Z][A-Z0-9_]+", provider.key_env)
+        terms = provider.terms
+        promised = terms.training is False or terms.retention_days is not None
+        assert bool(terms.evidence) == promised
+        assert not promised or re.search(r"as of 20\d\d-\d\d", terms.evidence)
+        assert not (provider.local and terms != Terms())
+        assert not terms.baa, "an agreement that the operator signs"
 
 
 def test_facts_that_decide() -> None:
@@ -128,6 +124,13 @@ def test_facts_that_decide() -> None:
     assert terms["anthropic"].verify == "usage.inference_geo"
     unstated = {"xai", "openrouter", "deepseek", "moonshot", "minimax", "dashscope", "gemini", "mistral"}
     assert all(terms[provider] == Terms() for provider in unstated)
+
+
+def test_a_score_is_known_wherever_the_model_is_served() -> None:
+    names = "anthropic/claude-opus-4-5", "openrouter/anthropic/claude-opus-4.5", "openai/gpt-5.4-mini"
+    bedrock = "bedrock/eu.anthropic.claude-opus-4-5-20251101-v1:0"
+    direct, router, smaller, cloud = (CATALOG.models[name][0].scores for name in (*names, bedrock))
+    assert direct == router == cloud != smaller == {}
 
 
 def test_licences() -> None:
@@ -150,28 +153,24 @@ def test_what_the_local_engine_promises() -> None:
     assert (model.price.input, model.price.output) == (22_000_000, 222_000_000)
 
 
-X = "x: {wire: openai_compatible, base_url: https://x.example/v1, entity: X"
-CARD = "context: 9, max_output: 9, capabilities: [chat]"
-TABLE = '{"version": "v 2026-11-21", "checked": "2026-11-21", "rates": {"input": 1, "output": 1}'
 SOUND = {
     "licences.yaml": "{MIT: {source: x}}",
     "foreign.yaml": "{}",
     "encodings.yaml": "{providers: [], encodings: {}}",
-    "providers.yaml": X + "}",
-    "models/x.yaml": "{provider: x, models: {m: {" + CARD + "}}}",
-    "prices/x.json": '{"m": [' + TABLE + "}]}",
+    "providers.yaml": "x: {wire: openai_compatible, base_url: https://x.example/v1, entity: X}",
+    "models/x.yaml": "{provider: x, models: {m: {context: 9, max_output: 9, capabilities: [chat]}}}",
+    "prices/x.json": '{"m":[{"version": "v 2026-11-21", "checked": "2026-11-21", "rates": {"input": 1, "output": 1}}]}',
 }
-MISSPELT = data(__file__, "misspelt.yaml")
 
 
-@each_row("file, text, problem", MISSPELT)
+@each_row("file, text, problem", data(__file__, "misspelt.yaml"))
 def test_misspelt_and_missing_facts_are_refused(file: str, text: str, problem: str, tmp_path: Path) -> None:
     for name, sound in SOUND.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(sound)
     assert set(read(tmp_path).models) == {"x/m"}
     (tmp_path / file).write_text(text)
-    with pytest.raises(ValueError, match=f"{file.removeprefix('models/')}: .*{problem}"):
+    with pytest.raises(ValueError, match=f"{file}: .*{problem}"):
         read(tmp_path)
 
 
