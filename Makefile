@@ -67,9 +67,9 @@ priors: .venv/.dev ## fit what estimates begin with anew; ARGS="--data DIR" is t
 
 lock: .venv/.lock ## resolve requirements/ anew; ARGS=--upgrade takes newer releases
 	$(LOCK) $(ARGS) requirements/lock.in -o requirements/lock.txt
-	$(LOCK) $(ARGS) pyproject.toml -o requirements/runtime.txt
+	$(LOCK) $(ARGS) pyproject.toml --extra model -o requirements/runtime.txt
 	$(LOCK) $(ARGS) pyproject.toml --extra dev -c requirements/runtime.txt -o requirements/dev.txt
-	$(LOCK) $(ARGS) pyproject.toml --extra litellm -c requirements/runtime.txt -o requirements/litellm.txt
+	$(LOCK) $(ARGS) pyproject.toml --extra litellm --extra model -c requirements/runtime.txt -o requirements/litellm.txt
 	$(LOCK) $(ARGS) requirements/litellm-test.in -c requirements/dev.txt -c requirements/litellm.txt \
 		-o requirements/litellm-test.txt
 

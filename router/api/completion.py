@@ -45,17 +45,14 @@ def merged(pieces: list[Block]) -> list[Block]:
     """Streamed pieces as whole blocks; a block that came whole stays as it is."""
     runs: list[list[Block]] = []
     for piece in pieces:
-        if runs and _continues(runs[-1][-1], piece):
+        last: Block = runs[-1][-1] if runs else {"data": ""}
+        same = all(last.get(key) == piece.get(key) for key in ("type", "index"))
+        # A signature ends a block; `data` (redacted, encrypted) is never split.
+        if same and not last.get("signature") and "data" not in last and "data" not in piece:
             runs[-1].append(piece)
         else:
             runs.append([piece])
     return [_joined(run) for run in runs]
-
-
-def _continues(last: Block, piece: Block) -> bool:
-    """A signature ends a block; `data` (redacted, encrypted) is never split."""
-    same = all(last.get(key) == piece.get(key) for key in ("type", "index"))
-    return same and not last.get("signature") and "data" not in last and "data" not in piece
 
 
 def _joined(run: list[Block]) -> Block:

@@ -349,25 +349,19 @@ def _of_kinds(found: Sequence[Passage]) -> set[Modality]:
     for passage in found:
         if passage.text == "item_reference":
             unscannable.add(Modality.FILE)
-        if passage.path[-1] != "type" or passage.text in _KNOWN or not _is_part(passage.path):
+        path = passage.path
+        part = len(path) > 2 and isinstance(path[-2], int) and path[-3] in _LISTS
+        if path[-1] != "type" or passage.text in _KNOWN or not part:
             continue
         modality = next((one for word, one in _WORDS.items() if word in passage.text), None)
         if modality is None:
-            unknown.add(passage.path[:-1])
+            unknown.add(path[:-1])
         else:
             unscannable.add(modality)
-    if unknown and any(_inside(passage.path, unknown) for passage in found):
+    beside = ((path[:depth], path[depth]) for path in (passage.path for passage in found) for depth in range(len(path)))
+    if unknown and any(part in unknown and name not in ("type", "text") for part, name in beside):
         unscannable.add(Modality.FILE)
     return unscannable
-
-
-def _is_part(path: Path) -> bool:
-    return len(path) > 2 and isinstance(path[-2], int) and path[-3] in _LISTS
-
-
-def _inside(path: Path, parts: set[Path]) -> bool:
-    """Something beside a part's type and text."""
-    return any(path[:depth] in parts and path[depth] not in ("type", "text") for depth in range(len(path)))
 
 
 _SHORTEST = len("data:;base64,")

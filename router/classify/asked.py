@@ -80,7 +80,8 @@ def asked(request: Request) -> Asked:
     whole = users[-1].strip() if users else ""
     if whole.isupper() and len(whole) > BEGINNING:
         whole = whole.lower()
-    if len(whole) <= REPLY and len(users) > 1 and answers and _asks_again(whole.lower(), answers[-1]):
+    reply = whole.lower().encode(errors="replace").decode() if len(whole) <= REPLY and answers else ""
+    if len(users) > 1 and reply and _asks_again(reply, answers[-1]):
         whole = next((earlier for earlier in reversed(users[:-1]) if len(earlier) > REPLY), whole)
     ends = whole if len(whole) <= 2 * PAGE else f"{whole[:PAGE]}\n{whole[-PAGE:]}"
     message = ends.encode(errors="replace").decode()

@@ -61,7 +61,7 @@ class Names(DetectorModel):
     @model_validator(mode="after")
     def _readable(self) -> Self:
         if not installed():
-            raise mistake("a detector whose model is installed", "pip install 'lowpass[names]'")
+            raise mistake("a detector whose model is installed", "pip install 'lowpass-gateway[names]'")
         return self
 
     def unread(self, passages: Sequence[Passage]) -> Finding | None:

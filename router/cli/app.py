@@ -20,7 +20,7 @@ def _version(asked: bool) -> None:
     if asked:
         from importlib import metadata
 
-        typer.echo(f"lowpass {metadata.version('lowpass')}")
+        typer.echo(f"lowpass {metadata.version('lowpass-gateway')}")
         raise typer.Exit
 
 

@@ -76,7 +76,7 @@ def bench_routing(
     as_json: JsonOption = False,
 ) -> None:
     """How well routing does on outcomes of models: against single ones, mixing, a table of labels and the oracle."""
-    suite = _suite("routing", "as the current folder, and `pip install 'lowpass[bench]'`")
+    suite = _suite("routing", "as the current folder, and `pip install 'lowpass-gateway[bench]'`")
     only = targets.split(",") if targets else ()
     options = suite.Options(rows, prompts or (), name, protocol, seed, labels, resamples, only, plot)
     report = _measured(suite, suite.BadData, as_json, options)

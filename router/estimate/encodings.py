@@ -91,7 +91,7 @@ def _bindings() -> Any:
     package = find_spec("bpe_openai")
     spec = PathFinder.find_spec("_bindings", package.submodule_search_locations) if package else None
     if spec is None or spec.loader is None:
-        raise ImportError("bpe-openai is not installed: pip install 'lowpass[tokens]'")
+        raise ImportError("bpe-openai is not installed: pip install 'lowpass-gateway[tokens]'")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

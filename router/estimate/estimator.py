@@ -76,7 +76,10 @@ class Estimator:
 
     def __init__(self, targets: tuple[str, ...], ignored: Counter[str]) -> None:
         self.targets = targets
-        self.rates = PassRateModel([_target(name) for name in targets])
+        facts: dict[str, Any] = {"context": 0, "max_output": 0, "capabilities": frozenset(), "price": None}
+        models = [Model(id=name, name=name, **facts) for name in targets]
+        places = [Target(id=model.id, model=model, provider=_PROVIDER, base_url=_PROVIDER.base_url) for model in models]
+        self.rates = PassRateModel(places)
         self._costs = _Costs(len(targets))
         self._prompts: dict[str, Reading] = {}
         self._learned: set[tuple[str, str]] = set()
@@ -303,11 +306,6 @@ def outcome(target: str, reading: Reading, score: float) -> Outcome:
         expected=0.0,
         given_ms=0,
     )
-
-
-def _target(name: str) -> Target:
-    model = Model(id=name, name=name, context=0, max_output=0, capabilities=frozenset(), price=None)
-    return Target(id=name, model=model, provider=_PROVIDER, base_url=_PROVIDER.base_url)
 
 
 # Tables of several kinds

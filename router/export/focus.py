@@ -363,7 +363,9 @@ def write_parquet(path: Path, records: Iterable[Record]) -> int:
         import pyarrow as arrow
         from pyarrow import parquet
     except ImportError:
-        raise ParquetMissing("Parquet needs pyarrow: pip install 'lowpass[export]', or say --format csv") from None
+        raise ParquetMissing(
+            "Parquet needs pyarrow: pip install 'lowpass-gateway[export]', or say --format csv"
+        ) from None
     schema = arrow.schema(
         [arrow.field(column.name, _arrow(arrow, column)) for column in COLUMNS], metadata={"FocusVersion": VERSION}
     )

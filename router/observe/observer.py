@@ -273,7 +273,7 @@ def observer(lines: bool, environ: Mapping[str, str]) -> Observer | None:
         try:
             from router.observe.otlp import Otlp
         except ImportError:
-            _log.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set and does nothing: pip install 'lowpass[otel]'")
+            _log.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set and does nothing: pip install 'lowpass-gateway[otel]'")
         else:
             sinks.append(Otlp(environ))
     return Observer(sinks) if sinks else None

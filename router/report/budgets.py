@@ -51,11 +51,6 @@ def _refused(source: Source) -> Report:
     )
 
 
-def _trips(source: Source) -> Report:
-    lines = source.connection.execute(_TRIPS, source.asked.bounds).fetchall()
-    return made("loops", (tuple(line) for line in lines if line[0] in set(Loop)))
-
-
 # How every pot of every budget stands: the same numbers for HTTP, the command line and the dashboard.
 
 
@@ -190,13 +185,14 @@ async def budgets(store: BudgetStore, declared: Sequence[Budget], now_ms: int) -
 def report(source: Source) -> Report:
     pots, ahead = source.pots, _Ahead(source)
     rows, standings = (pots.rows, pots.standings) if isinstance(pots, Pots) else ((), ())
+    trips = source.connection.execute(_TRIPS, source.asked.bounds).fetchall()
     notes = declared()["budgets"].note, declared()["budgets-ahead"].note
     return made(
         "budgets",
         ((*row, *ahead.of(standing)) for row, standing in zip(rows, standings, strict=True)),
         columns=(*columns("budgets"), *columns("budgets-ahead")),
         note=" ".join(notes) if isinstance(pots, Pots) else _UNANSWERED,
-        below=(_refused(source), _trips(source)),
+        below=(_refused(source), made("loops", (tuple(trip) for trip in trips if trip[0] in set(Loop)))),
         plots=_plots(standings),
     )
 
@@ -258,7 +254,7 @@ def _row(standing: Standing) -> Row:
     amounts = (*limits, standing.balance.spent, standing.balance.held, standing.remaining)
     return (
         *(account.id, None if pot.child is None else pot.child.parent, account.scope, pot.value),
-        *("who names it" if pot.budget is None else _binds(pot.budget), pot.window, account.unit.value),
+        *("who names it" if pot.budget is None else binds(pot.budget), pot.window, account.unit.value),
         *(amount_of(account.unit, amount) for amount in amounts),
         None if account.hard else "soft",
         account.resets_at_ms if pot.child is None else None,
@@ -271,6 +267,7 @@ def amount_of(unit: Unit | None, amount: int | None) -> Decimal | int | None:
     return usd_from_nano(amount) if unit is Unit.USD and amount is not None else amount
 
 
-def _binds(budget: Budget) -> str:
+def binds(budget: Budget) -> str:
+    """What a budget counts, by its filters."""
     filters = ((name.removesuffix("s"), getattr(budget, name)) for name in _BUDGETS_FILTERS)
     return "; ".join(f"{name} {' or '.join(values)}" for name, values in filters if values) or "everything"

@@ -188,7 +188,8 @@ def answer(
         return made
     window = " in this window" if about.since_ms is not None or about.until_ms is not None else ""
     filtered = " with these filters" if about.where else ""
-    return structs.replace(made, note=f"Nothing to show{window}{filtered}. {made.note}".strip())
+    remedy = " Ask for a longer time or with fewer filters." if window or filtered else ""
+    return structs.replace(made, note=f"Nothing to show{window}{filtered}.{remedy} {made.note}".strip())
 
 
 def _gone(report: Definition, gone: Expired) -> str:

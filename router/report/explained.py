@@ -10,7 +10,7 @@ from router.report.render import table as drawn
 from router.report.report import Row, made
 from router.types.decision import Stakes, Weighed
 from router.types.price import usd_about, usd_text
-from router.types.request import Finding, Path
+from router.types.request import Path
 
 MOST_FINDINGS = 100
 """Shown; the causes count all."""
@@ -31,7 +31,11 @@ def _parts(examined: Examined) -> Iterator[RenderableType]:
     yield from _table("causes", ((cause.data_class, cause.by, cause.count) for cause in seen.causes))
     more = len(examined.findings) - MOST_FINDINGS
     rest = [(f"and {more} more", "", "", "")] if more > 0 else []
-    yield from _table("findings", (*map(_finding, examined.findings[:MOST_FINDINGS]), *rest))
+    places = (  # where, never what
+        (each.detector, each.data_class, where(each.path), f"{each.start}–{each.end}{'' if each.exact else ' hidden'}")
+        for each in examined.findings[:MOST_FINDINGS]
+    )
+    yield from _table("findings", (*places, *rest))
     if examined.possible:
         possible = ", ".join(sorted({finding.data_class for finding in examined.possible}))
         yield Text(
@@ -65,12 +69,6 @@ def where(path: Path) -> str:
     """messages[0].content; an empty path is the body itself."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".") or "the body"
-
-
-def _finding(finding: Finding) -> Row:
-    """Where, never what."""
-    characters = f"{finding.start}–{finding.end}{'' if finding.exact else ' hidden'}"
-    return finding.detector, finding.data_class, where(finding.path), characters
 
 
 def _weighed(row: Weighed) -> Row:

@@ -217,6 +217,9 @@ class _Sheet:
         self._title, self._text = heading(report), written(report, now_ms)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self._text.rows:
+            yield Text(f"{self._title}: no rows")
+            return
         for number, places in enumerate(parts(self._text, options.max_width)):
             yield _drawn(self._text, places, "" if number else self._title)
 

@@ -16,6 +16,7 @@ from router.ledger.facts.query import Where
 from router.ledger.query import document
 from router.ledger.rows import Connection, Kept, Line
 from router.report.budgets import Pots, amount_of
+from router.report.charts import dollars, said
 from router.report.query import Source
 from router.report.report import Column, Kind, Report, Row, Value, cells, columns, declared, iso, made, measures, usd
 from router.types.account import Unit
@@ -65,7 +66,7 @@ def decision(document: bytes) -> list[Report]:
     facts = dict(_flat("", json.loads(document, parse_float=Decimal)))
     lists = {name: value for name, value in facts.items() if isinstance(value, list) and not _words(value)}
     rows = tuple(_fact(name, value) for name, value in facts.items() if name not in lists)
-    plain = made("decision", rows, note=reason(document))
+    plain = made("decision", rows)
     return [plain, *(_listed(name, value) for name, value in lists.items() if value)]
 
 
@@ -253,13 +254,36 @@ def whole_request(source: Source) -> Report:
     if kept is None:
         return _decided_only(connection, identifier)
     document = b"" if kept.decision is None else str(kept.decision["document"]).encode()
-    more = (charges([kept], source.pots), _corrections(connection, identifier), _said(connection, identifier))
+    fixes = connection.execute(_CORRECTIONS, (identifier, identifier)).fetchall()
+    corrections = made("corrections", ((*fix[:-1], usd(fix[-1])) for fix in fixes))
+    verdicts = ((*line, "yes" if decides else "no") for *line, decides in connection.execute(_SAID, (identifier,)))
+    more = (charges([kept], source.pots), corrections, made("outcomes", verdicts))
     below = (
         made("attempts", map(tried, kept.attempts)),
         *(decision(document) if document else ()),
         *(report for report in more if report.rows),
     )
-    return structs.replace(facts_of(kept.request, _costs(connection, [kept])[kept.id]), below=below)
+    cost = _costs(connection, [kept])[kept.id]
+    key = str(dict(connection.execute(_KEYS).fetchall()).get(kept.request["key_id"], ""))
+    why = reason(document) if document else ""
+    note = f"{_sentence(kept, cost, key)}.{f' Why: {why}.' if why else ''}"
+    return structs.replace(
+        facts_of({**kept.request, "key": key or kept.request["key_id"]}, cost), note=note, below=below
+    )
+
+
+def _sentence(kept: Kept, cost: int | None, key: str) -> str:
+    """Such as: sonnet answered auto of team-a in 9.1 s for $0.013: 12.7 k tokens in, 813 out, 352 of them thoughts."""
+    request = kept.request
+    whom = f"{request['route']}{f' of {key}' if key else ''}"
+    taken = f" in {said(float(request['total_ms']), Kind.MS)}" if isinstance(request["total_ms"], int) else ""
+    if request["error"] or request["state"] != "settled":
+        return f"{whom}: {request['error'] or request['state']}{taken}"
+    counts = [request[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens")]
+    sent, output, thoughts = (said(float(count), Kind.COUNT) if isinstance(count, int) else "?" for count in counts)
+    more = f", {thoughts} of them thoughts" if counts[2] else ""
+    spent = "" if cost is None else f" for {dollars(cost)}"
+    return f"{request['target']} answered {whom}{taken}{spent}: {sent} tokens in, {output} out{more}"
 
 
 def _decided_only(connection: Connection, identifier: str) -> Report:
@@ -268,19 +292,8 @@ def _decided_only(connection: Connection, identifier: str) -> Report:
         message = f"The ledger holds no request with the id {identifier[:80]}. Answers carry theirs in x-request-id."
         raise ClientError(404, "not_found", message, param="subject")
     first, *others = decision(stored)
-    note = f"Decided only, nothing was sent or charged. Why: {first.note}"
+    note = f"Decided only, nothing was sent or charged. {reason(stored)}"
     return structs.replace(first, name="request", note=note, below=tuple(others))
-
-
-def _corrections(connection: Connection, identifier: str) -> Report:
-    lines = connection.execute(_CORRECTIONS, (identifier, identifier)).fetchall()
-    return made("corrections", ((*line[:-1], usd(line[-1])) for line in lines))
-
-
-def _said(connection: Connection, identifier: str) -> Report:
-    """Of one source and attempt the last revision counts."""
-    lines = connection.execute(_SAID, (identifier,)).fetchall()
-    return made("outcomes", ((*line, "yes" if decides else "no") for *line, decides in lines))
 
 
 # One session: its requests in order, whom they asked, and what they cost.

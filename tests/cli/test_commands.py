@@ -115,7 +115,7 @@ def test_an_engine_of_ones_own_without_its_model_is_told_in_one_line(home: Proce
 
 
 def test_its_version_is_the_package_s(tmp_path: Path) -> None:
-    assert Gateway(tmp_path, {}).lowpass("--version") == (0, f"lowpass {metadata.version('lowpass')}\n")
+    assert Gateway(tmp_path, {}).lowpass("--version") == (0, f"lowpass {metadata.version('lowpass-gateway')}\n")
 
 
 def test_the_command_line_loads_nothing_heavy() -> None:

@@ -244,12 +244,12 @@ def test_the_command_writes_and_says_how_much(new_sqlite: SqliteLedger) -> None:
     assert (done.status, done.error) == (0, "")
     assert done.out.endswith("november.csv: 1 records\n")
     assert out.read_text().count("\n") == 2
-    assert_refused(blind(out.with_name("a.parquet")), "Parquet needs pyarrow: pip install 'lowpass[export]'")
+    assert_refused(blind(out.with_name("a.parquet")), "Parquet needs pyarrow: pip install 'lowpass-gateway[export]'")
     assert not out.with_name("a.parquet").exists()
 
 
 def blind(out: Path, *options: str) -> Done:
-    """In a process where `lowpass[export]` is not installed."""
+    """In a process where `lowpass-gateway[export]` is not installed."""
     code = "import sys; sys.modules['pyarrow'] = None; from router.cli import main; main()"
     command, environ = [sys.executable, "-c", code, *FOCUS, str(out), *options], environment(out.parent)
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)

@@ -32,7 +32,7 @@ def policy(url: str) -> dict[str, Any]:
         **{f"{name}-told": ordered(name) for name in PAIR},
         **{f"{name}-checked": {**ordered(name), **number} for name in PAIR},
         "plain": cost_of_pass(*PAIR, failure_cost_usd=0.0001),
-        "floor": cost_of_pass("poor", "dear", min_pass_rate=0.9, **frugal),
+        "floor": cost_of_pass("poor", "dear", min_pass_rate=0.95, **frugal),
         "no-floor": cost_of_pass("poor", "dear", **frugal),
         "cap": cost_of_pass(*PAIR, failure_cost_usd=1000, max_cost_usd=0.0002),
         "no-cap": cost_of_pass(*PAIR, caution=0, failure_cost_usd=1000),
@@ -43,7 +43,7 @@ def policy(url: str) -> dict[str, Any]:
         "no-hurry": cost_of_pass("slow", "quick", **frugal),
         "planned": {"strategy": {"kind": "plan", "targets": ["slow", "quick"]}, "deadline_ms": 10_000},
     }
-    classes = {"internal": {}, "careful": {"min_pass_rate": 0.9}, "precious": {"failure_cost_usd": 1000}}
+    classes = {"internal": {}, "careful": {"min_pass_rate": 0.95}, "precious": {"failure_cost_usd": 1000}}
     classes |= {"frugal": {"max_cost_usd": 0.0002}, "broke": {"max_cost_usd": 0.000001}}
     classes |= {"urgent": {"deadline_ms": 10_000}}
     prices = {name: DEAR if name in ("dear", "quick") else CHEAP for name in scores}
@@ -148,7 +148,7 @@ def test_explain_prints_what_was_expected(gateway: Gateway) -> None:
 
 
 Headers = Mapping[str, str]
-FLOORS = {"data_class": "careful", "min_pass_rate": "0.9"}
+FLOORS = {"data_class": "careful", "min_pass_rate": "0.95"}
 FAILURES = {"data_class": "precious", "failure_cost_usd": "1000"}
 CAPS = {"data_class": "frugal", "budget_usd": "0.0002"}
 # A floor, the price of a failure, or a cap: of the route, of the class or of the request, which has the last word.

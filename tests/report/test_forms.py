@@ -212,6 +212,7 @@ def test_a_total_has_no_label_that_rows_could_have() -> None:
     columns = (Column("team", Kind.LABEL), Column("day", Kind.LABEL), Column("n", Kind.COUNT))
     report = Report(name="r", title="R", columns=columns, rows=((None, "d", 1),), totals=("total", None, 1))
     assert (written(report).rows, written(report).totals) == ((("(none)", "d", "1"),), ("total", "", "1"))
+    assert as_text(structs.replace(report, rows=())) == "R: no rows\n"
 
 
 @each_row("width", [30, 60, 90, 200])

@@ -1,6 +1,6 @@
 """`python -m tools.priors --data DIR`: public outcomes and anchors → the data that ships with lowpass.
 
-The same data gives the same bytes. Needs pyarrow (`pip install "lowpass[bench]"`) and the public sets.
+The same data gives the same bytes. Needs pyarrow (`pip install "lowpass-gateway[bench]"`) and the public sets.
 """
 
 import argparse

@@ -23,6 +23,7 @@ from router.decide.eligibility import Requirements
 from router.decide.in_force import in_force
 from router.errors import ClientError, ConfigError, Problem
 from router.replay.report import Replayed, as_report
+from router.report.budgets import binds
 from router.report.charts import dollars
 from router.report.report import Column, Kind, Report, Row
 from router.types.account import Unit
@@ -36,7 +37,6 @@ _ROUTES = ("route", "strategy", "targets", "at stake", "verifiers", "judge")
 _TARGETS = ("target", "model", "effort", "provider", "where", "state")
 _BUDGETS = ("budget", "limit", "window", "scope", "binds", "when used up")
 _CLASSES = ("class", "demands")
-_FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
 HEALTHY = "healthy"
 
 
@@ -83,12 +83,7 @@ def _budget(budget: Budget) -> Row:
         budget.window if isinstance(budget.window, str) else f"rolling {budget.window.rolling}" if budget.window else ""
     )
     used_up = budget.exhausted if isinstance(budget.exhausted, str) else f"goes to {budget.exhausted.downgrade}"
-    return budget.id, limit, window, budget.scope, _binds(budget), "alerts only" if budget.soft else used_up
-
-
-def _binds(budget: Budget) -> str:
-    filters = ((name.removesuffix("s"), getattr(budget, name)) for name in _FILTERS)
-    return "; ".join(f"{name} {' or '.join(values)}" for name, values in filters if values) or "everything"
+    return budget.id, limit, window, budget.scope, binds(budget), "alerts only" if budget.soft else used_up
 
 
 def _stakes(stakes: Stakes) -> str:
