@@ -75,6 +75,8 @@ WITH_FALLBACK = AttemptOptions(fallback=True)
 
 LOOK_S = 0.1
 """How often a waiting request looks again by itself: other processes settle without a word."""
+TRIES, SLACK = 3, 1.25
+"""How often more is held for a step that does not fit, and how much more than it needs by what is known then."""
 PATIENCE_MS = 10_000
 """How long a request waits for room that others hold; its own deadline may be sooner."""
 
@@ -267,9 +269,15 @@ class BudgetHold:
         """
         if not self._accounts:
             return fitted
-        left, tight = self.left(step.target.id), self._anew(step).estimate.tight
-        more = Amount(max(0, tight.usd - left.usd), max(0, tight.thinking - left.thinking))
-        return self.fit(step) if await self.extend(more) else fitted
+        for _ in range(TRIES):
+            # What others teach while the store is asked must not take the room away again.
+            left, tight = self.left(step.target.id), self._anew(step).estimate.tight
+            usd, thinking = int(tight.usd * SLACK) - left.usd, int(tight.thinking * SLACK) - left.thinking
+            grew = await self.extend(Amount(max(0, usd), max(0, thinking)))
+            fitted = self.fit(step)
+            if not grew or (fitted is not None and not fitted.lowered):
+                break
+        return fitted
 
     def _anew(self, step: Candidate) -> Candidate:
         return held_anew(step, self._request, self.learned, self._bound.thinking)

@@ -364,10 +364,9 @@ class PassRateModel:
     def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
         """As `expect`, of many requests [n, TRAITS] at once, for all T targets: [n, T], [n, T], [n, 3, T], [n, T]."""
         phi = traits[:, LEARNED]
-        belief = self.posterior.belief(phi)
         prior = np.stack([self._nodes(row) for row in traits]) if len(traits) else np.zeros((0, 3, len(self._at)))
         slope = _slope(np.einsum("j,njt->nt", NODE_WEIGHTS, prior))
-        nodes = np.clip(prior + (slope * belief.mean)[:, None, :], LEAST, 1 - LEAST)
+        nodes = np.clip(prior + (slope * self.posterior.mean(phi))[:, None, :], LEAST, 1 - LEAST)
         p = np.einsum("j,njt->nt", NODE_WEIGHTS, nodes)
         spread = np.einsum("j,njt->nt", NODE_WEIGHTS, (nodes - p[:, None, :]) ** 2)
         own_sd = np.stack([self.posterior.own_sd(row) for row in phi]) if len(phi) else p

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -75,8 +74,6 @@ MOST = 1e6
 """A feature, a residual, a variance of noise and one over it are at most so much: beyond it is a mistake."""
 NOISE_FLOOR = 0.03
 """Added to p(1 − p): so that one surprise can't overturn what is known of a target."""
-ROWS = 512
-"""Requests solved at once, which bounds memory."""
 
 
 class Prior(Struct, frozen=True, eq=False):
@@ -86,21 +83,6 @@ class Prior(Struct, frozen=True, eq=False):
     """[K]. Of the part that all targets share: how wrong the difficulty can be."""
     own: Vector
     """[T, K]. Of each target's own part; larger for a target that nothing is known of."""
-
-    @classmethod
-    def usual(cls, targets: int, features: int) -> "Prior":
-        """For residuals of pass rates where nothing better was fitted; the first feature is the constant 1."""
-        common, own = np.full(features, 0.05**2), np.full((targets, features), 0.08**2)
-        common[0], own[:, 0] = 0.1**2, 0.15**2
-        return cls(common, own)
-
-
-class Belief(NamedTuple):
-    """[T], or [n, T] where n requests were asked about."""
-
-    mean: Vector
-    sd: Vector
-    """Of the mean: the noise of one outcome is not in it."""
 
 
 def noise(p: float) -> float:
@@ -195,30 +177,10 @@ class Posterior:
         self._solve()
         return np.asarray(phi @ self._weights.T)
 
-    def belief(self, phi: Vector) -> Belief:
-        """Both at once, of `phi` [K] or [n, K]."""
-        self._solve()
-        if phi.ndim == 1:
-            return Belief(self._weights @ phi, self._sd(phi))
-        parts = [self._sds(phi[start : start + ROWS]) for start in range(0, len(phi), ROWS)]
-        return Belief(phi @ self._weights.T, np.concatenate([np.zeros((0, len(self.targets))), *parts]))
-
-    def _sd(self, phi: Vector) -> Vector:
-        own = self._variance @ phi
-        common = own * self._own
-        variance = own @ phi + ((common @ self._common_variance) * common).sum(axis=1)
-        return np.asarray(np.sqrt(np.maximum(variance, 0)))
-
     def own_sd(self, phi: Vector) -> Vector:
         """[T]: of `phi` [K], sd of each target's own part: what is unknown of all of them is not in it."""
         self._solve()
         return np.asarray(np.sqrt(np.maximum((self._variance @ phi) @ phi, 0)))
-
-    def _sds(self, phi: Vector) -> Vector:
-        own = phi @ self._variance
-        common = own * self._own[:, None, :]
-        variance = (own * phi).sum(axis=2) + ((common @ self._common_variance) * common).sum(axis=2)
-        return np.asarray(np.sqrt(np.maximum(variance.T, 0)))
 
     def _solve(self) -> None:
         """With P a target's prior precision, A its evidence and M = (A + P)⁻¹: what it says of the common part has the
@@ -236,8 +198,7 @@ class Posterior:
         self._solution[stale] = (variance @ self._all.pull[stale][:, :, None])[:, :, 0]
         self._stale[stale] = False
         common = np.linalg.inv(np.diag(self._common) + self._shared.sum(axis=0))
-        self._common_variance = (common + common.T) / 2
-        mean = self._common_variance @ (self._own * self._solution).sum(axis=0)
+        mean = (common + common.T) / 2 @ (self._own * self._solution).sum(axis=0)
         self._weights = self._solution + ((self._variance @ (self._own * mean)[:, :, None])[:, :, 0])
 
     def state(self) -> bytes:

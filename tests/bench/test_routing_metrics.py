@@ -1,6 +1,5 @@
 """Figures of routing by hand and by their definitions, step by step: curves, calibration, pairs, cascades."""
 
-from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.routing import calibration, metrics, pairs
-from bench.routing.bootstrap import draw, interval
+from bench.routing.bootstrap import draw
 from bench.routing.cascades import ALONE, Pairs, cascaded, choose, paid
 from bench.routing.metrics import Floats, Truth
 
@@ -132,16 +131,6 @@ def test_weights_are_repeated_prompts(case: tuple[Floats, Floats, Truth]) -> Non
             assert metrics.harm(true, choice, 0.25, drawn[None]) == pytest.approx(expected)
 
 
-def test_an_interval_holds_the_value_and_is_the_same_again() -> None:
-    values = np.random.default_rng(0).normal(5, 1, 400)
-    result = interval(lambda w: metrics.mean(values, w), 400)
-    assert result == interval(lambda w: metrics.mean(values, w), 400)
-    low, value, high = cast(tuple[float, float, float], (result.low, result.value, result.high))
-    assert low < value < high
-    assert high - low == pytest.approx(4 * values.std() / 20, rel=0.2)
-    assert interval(lambda w: metrics.mean(np.full(3, NAN), w), 3).value is None
-
-
 def test_calibration_by_hand() -> None:
     p, score = np.array([[0.1, 0.9], [0.1, NAN], [0.9, 0.9]]), np.array([[0, 1], [1, 1], [1, NAN]])
     assert calibration.ece(p, score).item() == pytest.approx((2 * abs(0.1 - 0.5) + 2 * abs(0.9 - 1)) / 4)
@@ -164,24 +153,6 @@ def test_ece_bin_after_bin(seed: int, bins: int) -> None:
     wide = [[cell for cell in cells if int(cell[0] * bins) == k] for k in range(bins)]
     expected = sum(abs(sum(a for a, _ in each) - sum(b for _, b in each)) for each in wide) / len(cells)
     assert calibration.ece(p, score, bins=bins).item() == pytest.approx(expected)
-
-
-@given(st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
-def test_weights_of_calibration_are_repeated_prompts(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    p, cost, claimed = rng.random((12, 3)), rng.lognormal(size=(12, 3)), rng.lognormal(size=(12, 3))
-    score = rng.integers(0, 2, (12, 3)).astype(float)
-    score[rng.random((12, 3)) < 0.2] = NAN
-    drawn = draw(12, 1, seed=3)
-    rows = np.repeat(np.arange(12), drawn[0].astype(int))
-    figures: dict[Callable[..., Floats], tuple[Floats, ...]] = {
-        **dict.fromkeys((calibration.ece, calibration.brier), (p, score)),
-        **dict.fromkeys((calibration.total_bias, calibration.median_ratio), (claimed, cost)),
-        calibration.coverage: (claimed / 2, claimed * 2, cost),
-    }
-    for figure, parts in figures.items():
-        assert figure(*parts, drawn) == pytest.approx(figure(*(part[rows] for part in parts))), figure
 
 
 WEAK, STRONG = np.array([1.0, 0, 0, 1]), np.array([1.0, 1, 1, 0])

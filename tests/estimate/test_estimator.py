@@ -1,13 +1,10 @@
 """Tables of outcomes: what the gateway's estimator learns of them, and what it makes of bad ones."""
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from router import estimate
 from router.estimate import Estimator, fit
 from tests.tables import each_row
 
@@ -202,12 +199,3 @@ def test_gaps_make_no_target_look_better_nor_does_a_missing_price(tables: Tables
     assert (guess.cost_usd == 0).all()
     assert (guess.cost_p90 == 0).all()
     assert set(guess.choose(1.0)) <= {"coder", "counter", "dear"}
-
-
-def test_names_are_read_when_first_asked_for() -> None:
-    assert set(estimate.__all__) == {"Estimator", "Prediction", "fit"}
-    with pytest.raises(AttributeError, match="nothing"):
-        estimate.nothing  # noqa: B018
-    code = "import router.app, router.estimate; print(callable(router.estimate.fit))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True", "the gateway hides the offline estimator"
