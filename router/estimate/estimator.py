@@ -240,10 +240,8 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
     for name, text in zip(ids, texts, strict=True):
         if text_of.setdefault(name, text) != text:
             raise ValueError("prompts: column 'prompt_id' gives one id to two different prompts; make ids unique")
-    ignored = Counter(
-        prompts_repeated=len(ids) - len(text_of),
-        prompts_without_text=sum(not text.strip() for text in text_of.values()),
-    )
+    without_text = sum(not text.strip() for text in text_of.values())
+    ignored = Counter(prompts_repeated=len(ids) - len(text_of), prompts_without_text=without_text)
     answers = _answers(_columns(rows, "rows"), text_of, ignored)
     scored = {model for (_, model), values in answers.items() if values.scores}
     ignored["targets_without_scores"] = len({model for _, model in answers} - scored) if targets is None else 0

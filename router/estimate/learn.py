@@ -320,8 +320,10 @@ class Learned:
 
     def known(self, template: str) -> str:
         """The template, if something was seen of it; else its application; else none."""
-        names = template, application_of(template)
-        return next((name for name in names if (ALL, ALL, name) in self._cells), "")
+        if not template or (ALL, ALL, template) in self._cells:
+            return template
+        application = application_of(template)
+        return application if (ALL, ALL, application) in self._cells else ""
 
     def recall(self, target: str, key: Hashable, conclude: Callable[[], T]) -> T:
         """What `conclude` makes of all that is known of the target, until enough is new to conclude it again."""
