@@ -165,7 +165,7 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         tight=line and tight,
         environment=line and tight and mark == "=" and text[start : start + 3].isupper(),
     )
-    first, last = _quoted(text, end - 1, mark) or (0, 0)
+    first, last = literal(text, end - 1, mark) or (0, 0)
     if last:
         if _secret(text[first:last], place):
             yield Span(first, last)
@@ -181,7 +181,7 @@ def _said(mark: str) -> bool:
     return mark[:1].isalpha() or mark[:1] in ("'", "’")
 
 
-def _quoted(text: str, at: int, mark: str) -> tuple[int, int] | None:
+def literal(text: str, at: int, mark: str = "") -> tuple[int, int] | None:
     """(start, end) of a literal that begins there, up to the quote that closes it; None where none does."""
     annotated = _RUN.annotated.match(text, at, at + _LINE_REACH) if mark == ":" else None
     opening = _QUOTED.match(text, annotated.start(1) if annotated is not None else at)
@@ -202,11 +202,6 @@ def _quoted(text: str, at: int, mark: str) -> tuple[int, int] | None:
             return first, closing - len(slashes)
         closing = text.find(quote, closing + 1, limit if line_end < 0 else line_end)
     return first, first if line_end >= 0 else len(text)
-
-
-def literal(text: str, at: int) -> tuple[int, int] | None:
-    """(start, end) of what stands in quotes that open there."""
-    return _quoted(text, at, "")
 
 
 def striking(value: str) -> bool:
@@ -254,6 +249,9 @@ def _secret(value: str, place: _Place) -> bool:
 def secret(value: str, named: str, *, bare_words: bool = False) -> bool:
     """`named`: one of `KINDS`."""
     if named == "password":
+        pieces = value[:_TASTE].split(" ")
+        if len(pieces) > 1:  # in quotes: a passphrase, or one piece of it is no word
+            return phrase(value[:_TASTE]) or any(map(striking, pieces))
         return password(value, bare_words=bare_words) or phrase(value[:_TASTE])
     return token(value, _LEAST[named])
 
