@@ -136,12 +136,6 @@ class Classifier:
             self._cache.keep(rest, frozenset())
         return harmless
 
-    def _remember(self, request: Request, sure: list[Finding]) -> None:
-        """Without names that the model found, and what is only possible: the egress filter asks for neither."""
-        body = split_fields(request.raw, whole=False)
-        if body is not None and (not sure or self._is_harmless(body.rest)):
-            self._cache.keep(body.long, _classes(self._conclude(sure)) if sure else frozenset())
-
     def _judge(
         self, request: Request, floor: Iterable[Cause], read: Sequence[Finding], denied: Set[Doubt]
     ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[Cause, ...]]:
@@ -149,7 +143,10 @@ class Classifier:
         floor = tuple(floor)
         try:
             sure, doubted = self._find(views(request.passages, request.raw), doubts=self._doubts)
-            self._remember(request, sure)
+            # Without names that the model found, and what is only possible: the egress filter asks for neither.
+            body = split_fields(request.raw, whole=False)
+            if body is not None and (not sure or self._is_harmless(body.rest)):
+                self._cache.keep(body.long, _classes(self._conclude(sure)) if sure else frozenset())
             if not (sure or doubted or read):
                 return (), (), floor
             known = {cause.data_class for cause in floor}
@@ -203,11 +200,8 @@ class _Places:
         if place is None:
             return
         value, known = view.text[hit.start : hit.end], self._values.setdefault(hit.form, set())
-        if place.exact or not _among(value, known):
+        # Nothing new, as with what was joined to it ("mail to" + "a@b.io"). Where too many are known, all is new.
+        among = value in known or (len(known) <= _MOST_COMPARED and any(shorter in value for shorter in known))
+        if place.exact or not among:
             self.findings[Finding(hit.form, hit.data_class, *place)] = Doubt(hit.form, hit.data_class, value)
         known.add(value)
-
-
-def _among(value: str, known: set[str]) -> bool:
-    """Nothing new, as with what was joined to it ("mail to" + "a@b.io"). Where too many are known, all is new."""
-    return value in known or (len(known) <= _MOST_COMPARED and any(shorter in value for shorter in known))

@@ -163,16 +163,12 @@ def blobs(encoded: bytes, place: Characters, dull: set[bytes]) -> Iterator[Piece
         beside = encoded[max(0, start - 1) : start] + encoded[end : end + 1]
         if run in dull or (len(run) < LEAST and not beside.isascii()):
             continue  # of a longer word, in letters that look the same
-        if any(map(_promising, {run} if run.isalnum() else _words(run))):
+        # The whole of it, its lines, and their parts.
+        parts = () if run.isalnum() else (*run.translate(_WHOLE).split(), *run.translate(_PARTS).split())
+        if any(map(_promising, {b"".join(run.split()), *(part for part in parts if len(part) >= LEAST)})):
             yield from _decoded(run.decode(), place.of(start))
         else:
             dull.add(run)
-
-
-def _words(run: bytes) -> set[bytes]:
-    """The whole of it, its lines, and their parts."""
-    words = (*run.translate(_WHOLE).split(), *run.translate(_PARTS).split())
-    return {b"".join(run.split()), *(word for word in words if len(word) >= LEAST)}
 
 
 def _promising(word: bytes) -> bool:
@@ -267,19 +263,17 @@ def wraps(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
     start, end = _WRAPPED.search(encoded)
     while start >= 0:
         brk = _BREAK.search(text, place.of(start))
-        if brk and _goes_on(text, *brk.span()):
+        if brk and not _NEW_LINE.match(text, brk.end()) and not _in_table(text, *brk.span()):
             groups = _BEFORE_BREAK.search(text, max(0, brk.start() - _AROUND_BREAK), brk.start())
             whole = groups and len(groups[1]) == len(groups[3]) and text[brk.end()].isalnum()
             yield *brk.span(), groups[2] if groups and whole else "", False
         start, end = _WRAPPED.search(encoded, end - 1)
 
 
-def _goes_on(text: str, start: int, end: int) -> bool:
-    """What ends a line and begins the next may be one value."""
-    if _NEW_LINE.match(text, end):
-        return False
+def _in_table(text: str, start: int, end: int) -> bool:
+    """More lines around hold nothing but numbers than one value has."""
     around = f"{text[max(0, start - _AROUND_BREAK) : start]}\n{text[end : end + _AROUND_BREAK]}"
-    return sum(line != "" and not line.strip(_NUMERIC) for line in around.split("\n")) <= _MOST_ROWS
+    return sum(line != "" and not line.strip(_NUMERIC) for line in around.split("\n")) > _MOST_ROWS
 
 
 # Characters written as others: percent signs and forms, HTML, backslashes, quoted-printable.
@@ -323,22 +317,16 @@ def _backslash(escape: str) -> str:
     kind = escape[1]
     if kind == "\\":
         return "\\"  # however many: each level of quoting doubles them
-    if kind in "uU" and len(escape) > 2:
-        return _unicode(escape)
+    if kind in "uU" and len(escape) > 2:  # one character, or the two halves of one beyond 16 bits
+        first, _, second = escape[2:].strip("{}").partition("\\")
+        units = [int(digits, 16) for digits in (first, second.lstrip("\\u")) if digits]
+        halves = b"".join(unit.to_bytes(2, "big") for unit in units) if len(units) == 2 else b""
+        return halves.decode("utf-16-be", "replace") or _character(units[0])
     if kind == "x" and len(escape) > 2:
         return chr(int(escape[2:], 16))
     if len(escape) == 4:
         return chr(int(escape[1:], 8))
     return _ESCAPED.get(kind, kind)
-
-
-def _unicode(escape: str) -> str:
-    """One character, or the two halves of one beyond 16 bits."""
-    first, _, second = escape[2:].strip("{}").partition("\\")
-    units = [int(digits, 16) for digits in (first, second.lstrip("\\u")) if digits]
-    if len(units) == 2:
-        return b"".join(unit.to_bytes(2, "big") for unit in units).decode("utf-16-be", "replace")
-    return _character(units[0])
 
 
 def _character(code: int) -> str:
@@ -394,7 +382,7 @@ _ASCII = bytes(code for code in range(128) if code not in _TABLE)
 
 def folds(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
     """Where something stands that is never prose, and words that mix ASCII with its lookalikes."""
-    if _ANY.isdisjoint(encoded.translate(None, _ASCII).decode()):
+    if _ANY.isdisjoint(encoded.replace(BETWEEN.encode(), b"").translate(None, _ASCII).decode()):
         return
     for first, last in _ODD.spans(encoded):
         for match in _ONE_KIND.finditer(text, place.of(first), place.of(last)):

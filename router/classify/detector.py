@@ -40,6 +40,8 @@ class Form(NamedTuple):
     """None: a match is a hit."""
     words: str = ""
     """What a second opinion is told that it is; empty: as its name says."""
+    family: str = ""
+    """Of patterns that begin alike, so that one automaton for all of them stays small."""
 
 
 def possibly(text: str, start: int, end: int) -> Iterable[Span]:
@@ -126,10 +128,11 @@ class Pattern:
 
     def spans(self, encoded: bytes) -> Iterator[tuple[int, int]]:
         """All that do not overlap. Of patterns that match no empty text."""
-        start, end = self.search(encoded)
+        matches, size = self.matches, len(encoded)
+        ((start, end),) = matches(_ANYWHERE, encoded, 0, size)
         while start >= 0:
             yield start, end
-            start, end = self.search(encoded, end)
+            ((start, end),) = matches(_ANYWHERE, encoded, end, size)
 
 
 class Characters:
@@ -160,8 +163,8 @@ def _begun(part: bytes) -> int:
 
 MOST_CANDIDATES = 5_000
 """Looked at per form and text. What lies beyond counts as found: who writes more than that hides something."""
-_TOGETHER = 6
-"""Patterns without words in one automaton."""
+_TOGETHER = 12
+"""Patterns without words in one automaton, where they are of no family."""
 _REACH = 64
 """Bytes of a candidate in which another may begin, should it be nothing itself."""
 _QUIET = re2.Options()
@@ -176,13 +179,19 @@ class Scanner:
     """Built once a policy. Linear in the text, whatever it holds."""
 
     def __init__(self, detectors: Sequence[Detects]) -> None:
-        self._forms = [_compiled(detector, form) for detector in detectors for form in detector.forms]
-        self._words = _words(tuple(form.expression for form in self._forms))
+        self._forms = [
+            _Compiled(f"{detector.kind}.{form.name}", detector.data_class, _pattern(form.pattern).matches, form)
+            for detector in detectors
+            for form in detector.forms
+        ]
+        expressions = [form.form.pattern for form in self._forms]
+        self._words = _words(tuple(expressions))
         wordless = self._words.Match(_LAST_WORD, True)[:-1] if self._words else range(len(self._forms))
         self._wordless = frozenset(wordless)
-        shares = -(-len(wordless) // _TOGETHER)
-        dealt = [tuple(wordless[first::shares]) for first in range(shares)]
-        self._shares = [(some, _automaton(tuple(self._forms[at].expression for at in some))) for some in dealt]
+        self._shares = [
+            (share, _automaton(tuple(expressions[number] for number in share)))
+            for share in _shares([(number, self._forms[number]) for number in wordless])
+        ]
 
     def scan(self, text: str) -> list[Hit]:
         """A lone surrogate is looked at as a question mark."""
@@ -204,24 +213,33 @@ class Scanner:
         if matched[-1:] != [every]:
             return range(every)
         present = [number for number in matched[:-1] if number not in self._wordless]
-        for some, match in self._shares:
-            found = match(encoded) if match else ()
+        for share, match in self._shares:
+            places = match(encoded) if match else ()
             # Only its own memory's end keeps an automaton from matching `_ALWAYS`.
-            present += [some[at] for at in found if at < len(some)] if len(found) > 1 else () if found else some
+            present += [share[at] for at in places if at < len(share)] if len(places) > 1 else () if places else share
         return sorted(present)
+
+
+def _shares(forms: Iterable[tuple[int, "_Compiled"]]) -> Iterator[tuple[int, ...]]:
+    """Their numbers: those of a family together, others a few at a time."""
+    members: dict[tuple[str, str], list[int]] = {}
+    for number, compiled in forms:
+        members.setdefault((compiled.name.partition(".")[0], compiled.form.family), []).append(number)
+    for (_, family), numbers in members.items():
+        size = len(numbers) if family else _TOGETHER
+        yield from (tuple(numbers[first : first + size]) for first in range(0, len(numbers), size))
 
 
 class _Compiled(NamedTuple):
     name: str
     data_class: str
-    expression: str
     match: Any
     """`Pattern.matches`."""
-    confirm: Confirm | None
+    form: Form
 
     def hits(self, text: str, encoded: bytes, place: Characters, first: int, last: int) -> Iterator[Hit]:
         """`first`, `last`: of the first candidate, in bytes."""
-        looked = 0
+        confirm, looked = self.form.confirm, 0
         while first >= 0:
             start = place.of(first)
             if looked == MOST_CANDIDATES:
@@ -229,13 +247,11 @@ class _Compiled(NamedTuple):
                 return
             looked += 1
             again = last - _REACH
-            for span in self._confirmed(text, start, place.of(last)):
+            end = place.of(last)
+            for span in (Span(start, end),) if confirm is None else confirm(text, start, end):
                 yield Hit(self.name, self.data_class, *span)
                 again = last if span.score >= SURE else again
             first, last = self.match(_ANYWHERE, encoded, max(first + 1, again), len(encoded))[0]
-
-    def _confirmed(self, text: str, start: int, end: int) -> Iterable[Span]:
-        return (Span(start, end),) if self.confirm is None else self.confirm(text, start, end)
 
 
 _pattern = lru_cache(2_048)(Pattern)
@@ -265,8 +281,3 @@ def _words(expressions: tuple[str, ...]) -> Any:
         words.Add(expression.encode(), _OPTIONS)
     words.Add(_LAST_WORD, _OPTIONS)
     return words if words.Compile() else None
-
-
-def _compiled(detector: Detects, form: Form) -> _Compiled:
-    name = f"{detector.kind}.{form.name}"
-    return _Compiled(name, detector.data_class, form.pattern, _pattern(form.pattern).matches, form.confirm)

@@ -130,7 +130,14 @@ def announced(text: str) -> Iterator[tuple[int, int]]:
     for cue in _CUES:
         for match in cue.finditer(text):
             at = match.start(1)
-            yield from _whole(NAME, text, at) if text[at].isupper() else _small(text, at)
+            if text[at].isupper():
+                yield from _whole(NAME, text, at)
+                continue
+            # A name without capitals: words up to the first that is none, if one of them is on the lists.
+            for start, end in _whole(_ANY, text, at):
+                words = list(takewhile(lambda word: not is_no_name(word), text[start:end].split()))
+                if any(is_first(word) or is_surname(word) for word in words):
+                    yield start, start + len(" ".join(words))
     for match in _GREETING.finditer(text):
         yield from _whole(_ANY, match.group(1), 0, match.start(1))
 
@@ -152,14 +159,6 @@ def is_order(text: str, start: int, end: int) -> bool:
 def is_no_name(name: str) -> bool:
     """Begins with a word that no person is called by."""
     return plain(name.split()[0].rstrip(",:.")) in _NO_NAMES
-
-
-def _small(text: str, at: int) -> Iterator[tuple[int, int]]:
-    """A name without capitals: words up to the first that is none, if one of them is on the lists."""
-    for start, end in _whole(_ANY, text, at):
-        words = list(takewhile(lambda word: not is_no_name(word), text[start:end].split()))
-        if any(is_first(word) or is_surname(word) for word in words):
-            yield start, start + len(" ".join(words))
 
 
 def _whole(words: re2._Regexp, text: str, at: int, offset: int = 0) -> Iterator[tuple[int, int]]:
@@ -210,7 +209,9 @@ _DIGIT = re2.compile(r"\d")
 
 def people(text: str) -> Iterator[Named]:
     """Spans may overlap one another and those of the model."""
-    for start, end in (*announced(text), *_reversed(text), *_people_listed(text)):
+    # `Surname, First`.
+    reversed_ = [match.span(1) for match in _REVERSED.finditer(text) if is_first(match.group(3))]
+    for start, end in (*announced(text), *reversed_, *_people_listed(text)):
         if not is_place(text, start, end) and not is_company(text, start, end):
             yield Named(Entity.PERSON, start, end)
 
@@ -225,23 +226,11 @@ def corrected(text: str, named: Named) -> Named | None:
         return Named(Entity.LOCATION, start, end)
     if is_company(text, start, end):
         return Named(Entity.ORGANISATION, start, end)
-    return None if is_no_name(words) or is_order(text, start, end) or _is_thing(text, start, end) else named
-
-
-def _is_thing(text: str, start: int, end: int) -> bool:
-    """Without a capital, or one word after an article, that is on no list."""
-    words = text[start:end]
-    if _CAPITAL.search(words) is None:
-        return True
+    if is_no_name(words) or is_order(text, start, end) or _CAPITAL.search(words) is None:
+        return None
+    # One word after an article, that is on no list, is a thing.
     single = " " not in words and not is_first(words) and not is_surname(words.removesuffix("s"))
-    return single and _ARTICLE.search(text[max(0, start - _ARTICLES) : start]) is not None
-
-
-def _reversed(text: str) -> Iterator[tuple[int, int]]:
-    """`Surname, First`."""
-    for match in _REVERSED.finditer(text):
-        if is_first(match.group(3)):
-            yield match.span(1)
+    return None if single and _ARTICLE.search(text[max(0, start - _ARTICLES) : start]) is not None else named
 
 
 def _people_listed(text: str) -> Iterator[tuple[int, int]]:

@@ -214,18 +214,14 @@ class _Places:
         if segment.hides:
             return Place(segment.path, 0, segment.hides, exact=False)
         exact = first == last and segment.path != () and not segment.join
-        return Place(segment.path, segment.start + _whole(segment.text, offset), segment.start + until, exact)
+        # An escape is all in or all out: what follows a backslash may have been taken for the first letter of a word.
+        before = segment.text[max(offset - _MOST_QUOTED, 0) : offset]
+        if (len(before) - len(before.rstrip("\\"))) % 2:
+            offset += _ESCAPES.get(segment.text[offset], 0)
+        return Place(segment.path, segment.start + offset, segment.start + until, exact)
 
     def _number(self, at: int) -> int:
         return bisect_right(self._starts, at, hi=len(self._segments)) - 1
-
-
-def _whole(text: str, start: int) -> int:
-    """An escape is all in or all out: what follows a backslash may have been taken for the first letter of a word."""
-    before = text[max(start - _MOST_QUOTED, 0) : start]
-    if (len(before) - len(before.rstrip("\\"))) % 2 == 0:
-        return start
-    return start + _ESCAPES.get(text[start], 0)
 
 
 _MOST_QUOTED = 64

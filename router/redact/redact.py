@@ -65,23 +65,21 @@ class Strings:
 
     def parts(self, start: int, end: int) -> list[Part]:
         """What to replace for `text[start:end]` so that JSON stays JSON: insides of strings, or a whole number."""
-        found = []
+        parts = list[Part]()
         for first, last in self._spans[bisect_right(self._ends, start) :]:
             if first >= end:
                 break
-            found.append(self._whole(max(start, first + 1), min(end, last - 1)))
-        return [part for part in found if part.start < part.end] if found else [self._number(start, end)]
-
-    def _whole(self, start: int, end: int) -> Part:
-        r"""The n of \n belongs to no value, but the letter of \u00fc may: an escape is in or out as a whole."""
-        first, last = self._escape(start)
-        start = first if unescaped(self._text[first:last]).isalnum() else last
-        return Part(start, self._escape(end)[1])
+            # The n of \n belongs to no value, but the letter of \u00fc may: an escape is in or out as a whole.
+            escape, behind = self._escape(max(start, first + 1))
+            begin = escape if unescaped(self._text[escape:behind]).isalnum() else behind
+            parts.append(Part(begin, self._escape(min(end, last - 1))[1]))
+        return [part for part in parts if part.start < part.end] if parts else [self._number(start, end)]
 
     def _escape(self, place: int) -> tuple[int, int]:
         """Of the escape that `place` would cut; else (place, place)."""
         for first in range(max(0, place - _LONGEST_ESCAPE + 1), place):
-            if self._text[first] == "\\" and not _odd(self._text[max(0, first - _MOST_BACKSLASHES) : first]):
+            before = self._text[max(0, first - _MOST_BACKSLASHES) : first]
+            if self._text[first] == "\\" and (len(before) - len(before.rstrip("\\"))) % 2 == 0:
                 match = _ESCAPE.match(self._text[first : first + _LONGEST_ESCAPE])
                 if match and place < first + match.end():
                     return first, first + match.end()
@@ -94,11 +92,6 @@ class Strings:
         while end < len(text) and text[end] in _NUMBER:
             end += 1
         return Part(start, end, quoted=_NUMBER.issuperset(text[start:end]))
-
-
-def _odd(text: str) -> bool:
-    """It ends in an odd number of backslashes."""
-    return (len(text) - len(text.rstrip("\\"))) % 2 == 1
 
 
 # What stands for a value: `<EMAIL_K4Q7ZB2M>`, the same for the same value in every turn of a session.
@@ -301,19 +294,15 @@ class Text:
         """(characters, value) of what stands there and is to be replaced from now on. A number is so as a whole."""
         text = self.text
         self._covered = self._covered or bytearray(len(text))
-        for part in self._parts(start, end):
+        if self._json and self._strings is None:
+            self._strings = Strings(text)
+        for part in self._strings.parts(start, end) if self._strings is not None else (Part(start, end),):
             spelt = text[part.start : part.end]
             value = unescaped(spelt) if self._json else spelt
             if value.strip() and self._covered.find(1, part.start, part.end) < 0:
                 self._covered[part.start : part.end] = b"\1" * (part.end - part.start)
                 self._found[part] = value
                 yield spelt, value
-
-    def _parts(self, start: int, end: int) -> list[Part]:
-        if not self._json:
-            return [Part(start, end)]
-        self._strings = self._strings or Strings(self.text)
-        return self._strings.parts(start, end)
 
     def replaced(self, names: Mapping[str, str]) -> str:
         """`names`: value → placeholder."""
@@ -337,7 +326,8 @@ def elsewhere(texts: Sequence[Text], kinds: dict[str, str], spelt: Mapping[str, 
         length += len(text.text) + 1
     joined = "\0".join([text.text for text in texts])
     for form in sorted(spelt, key=len, reverse=True)[: MOST_READ // max(1, length)]:
-        for place in _places(joined, form):
+        place = -len(form)
+        while (place := joined.find(form, place + len(form))) >= 0:
             number = bisect_right(starts, place) - 1
             start = place - starts[number]
             if _meant(form, texts[number], start):
@@ -348,13 +338,6 @@ def elsewhere(texts: Sequence[Text], kinds: dict[str, str], spelt: Mapping[str, 
 def spellings(value: str) -> set[str]:
     """As it is, and inside of JSON, of encoders that keep to ASCII too."""
     return {value, escaped(value), dumps(value)[1:-1]}
-
-
-def _places(text: str, form: str) -> Iterator[int]:
-    place = text.find(form)
-    while place >= 0:
-        yield place
-        place = text.find(form, place + len(form))
 
 
 def _meant(form: str, within: Text, start: int) -> bool:

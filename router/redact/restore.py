@@ -81,17 +81,21 @@ class Speller:
         """
         pieces, at, end = [], 0, len(text)
         for found in self._find(text) if "_" in text else ():
-            opening = _opening(text[at : found.start])
+            before, behind = text[at : found.start][-_MOST_MARKS:].lower(), text[found.end :][:_MOST_MARKS].lower()
+            opening = next((mark for mark in _MARKS if before.endswith(mark)), "")
             if not (opening or _begins(text, found.start, at, last)):
                 continue
-            closing = _closing(text[found.end : found.end + _MOST_MARKS])
+            closing = next((mark for mark in _MARKS.values() if behind.startswith(mark)), "")
             if more and opening and not closing and _CLOSING.fullmatch(text[found.end :]):
                 end = found.start - len(opening)
                 break
-            before, behind = _extent(opening, closing)
+            # Both marks go with the placeholder; one alone is the text's own.
+            paired = bool(opening) and _MARKS[opening] == closing
+            plain = not paired and opening.endswith("<") and closing == ">"
             value = self._values[found.name]
-            pieces += [text[at : found.start - before], escaped(value) if json else value]
-            at = found.end + behind
+            start = found.start - (len(opening) if paired else plain)
+            pieces += [text[at:start], escaped(value) if json else value]
+            at = found.end + (len(closing) if paired else plain)
         if more and end == len(text):
             end = self._unfinished_from(text, at, last)
         said = text[at:end]
@@ -148,23 +152,6 @@ def _begins(text: str, place: int, at: int, last: str) -> bool:
     r"""No word goes on here, as none does behind a placeholder, which ends `at`; the n of a \n is none."""
     before = text[place - 2 : place] if place > 1 else (last + text[:place])[-2:]
     return place == at > 0 or not (before[-1:].isascii() and before[-1:].isalnum()) or before[:-1] == "\\"
-
-
-def _opening(text: str) -> str:
-    tail = text[-_MOST_MARKS:].lower()
-    return next((mark for mark in _MARKS if tail.endswith(mark)), "")
-
-
-def _closing(text: str) -> str:
-    head = text.lower()
-    return next((mark for mark in _MARKS.values() if head.startswith(mark)), "")
-
-
-def _extent(opening: str, closing: str) -> tuple[int, int]:
-    """How much of both marks goes with the placeholder; one mark alone is the text's own."""
-    if opening and _MARKS[opening] == closing:
-        return len(opening), len(closing)
-    return (1, 1) if opening.endswith("<") and closing == ">" else (0, 0)
 
 
 # A text that comes in pieces.

@@ -105,24 +105,17 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 def alone(text: str, start: int, end: int) -> bool:
     """Not a part of a longer word or number: a decimal, an UUID, a version."""
-    return not (_goes_on_before(text, start) or _goes_on_after(text, end))
-
-
-def _goes_on_before(text: str, start: int) -> bool:
-    before, farther = text[start - 1 : start], text[max(0, start - 5) : max(0, start - 1)]
+    before, farther, after = text[start - 1 : start], text[max(0, start - 5) : max(0, start - 1)], text[end : end + 1]
+    if after in _ALNUM or (after in (".", "-") and text[end + 1 : end + 2].isdigit()):
+        return False
     if before == "-":
-        return farther[-1:].isdigit() or (len(farther) == 4 and HEX.issuperset(farther))
-    return before in _ALNUM or before == "+" or (before in (".", ")") and _dotted(farther))
-
-
-def _dotted(before: str) -> bool:
-    """A number that a dot continues, or a range of revisions: not the dots that lead to a number."""
-    return before[-1:].isdigit() or (before[-1:] == "." and before[-2:-1].isalnum())
-
-
-def _goes_on_after(text: str, end: int) -> bool:
-    after = text[end : end + 1]
-    return after in _ALNUM or (after in (".", "-") and text[end + 1 : end + 2].isdigit())
+        return not (farther[-1:].isdigit() or (len(farther) == 4 and HEX.issuperset(farther)))
+    if before in (
+        ".",
+        ")",
+    ):  # a number that a dot continues, or a range of revisions: not the dots that lead to a number
+        return not (farther[-1:].isdigit() or (farther[-1:] == "." and farther[-2:-1].isalnum()))
+    return before not in _ALNUM and before != "+"
 
 
 def named(names: str) -> Callable[[str, int], bool]:
@@ -229,18 +222,15 @@ def beside(name: str, words: str, number: str, valid: Valid = always, reach: int
     def is_valid(text: str, start: int, end: int) -> bool:
         return valid(compact(text[start:end])) and not (name in NAMED and names_other(text, start, name))
 
-    return Form(name, _key(words), near(number, is_valid, reach))
+    # The words, also as they are written in keys and headings.
+    spaced = "|".join(_whole(spread(word), NUMBER_NAMES["suffix"]) for word in words.split(" | "))
+    cased = camel(words)
+    key = f"(?i:{spaced})" + (rf"|[a-z](?:{cased})(?:[A-Z]|{EDGE})" if cased else "")
+    return Form(name, key, near(number, is_valid, reach))
 
 
 def any_of(words: str) -> str:
     return "(?i)(?:" + "|".join(map(_whole, words.split(" | "))) + ")"
-
-
-def _key(words: str) -> str:
-    """The words, also as they are written in keys and headings."""
-    spaced = "|".join(_whole(spread(word), NUMBER_NAMES["suffix"]) for word in words.split(" | "))
-    cased = camel(words)
-    return f"(?i:{spaced})" + (rf"|[a-z](?:{cased})(?:[A-Z]|{EDGE})" if cased else "")
 
 
 def _whole(word: str, suffix: str = "") -> str:

@@ -29,8 +29,7 @@ def _any_of(terms: str) -> str:
 
 def _named(text: str, start: int, end: int) -> Iterator[Span]:
     """Two capitals after "patient" may be of a title or an office."""
-    words = text[start:end].replace(",", " ").split()[-2:]
-    if not any(_NO_NAMES.fullmatch(word) for word in words):
+    if not any(map(_NO_NAMES.fullmatch, text[start:end].replace(",", " ").split()[-2:])):
         yield Span(start, end)
 
 

@@ -25,7 +25,8 @@ def _form(row: dict[str, Any]) -> Form:
     if confirm is None and (check or "whole" in row):
         confirm = shaped(valid, name if row.get("own") else "")
         confirm = no_hash(confirm) if row.get("no_hash") else confirm
-    return Form(name, whole(row["whole"]) if "whole" in row else row["pattern"], confirm)
+    pattern = whole(row["whole"]) if "whole" in row else row["pattern"]
+    return Form(name, pattern, confirm, family=row.get("family", "number" if "whole" in row else ""))
 
 
 IDENTIFIERS_FORMS: tuple[Form, ...] = (

@@ -88,41 +88,31 @@ def _is_card(digits: str) -> bool:
 def card(text: str, start: int, end: int) -> Iterator[Span]:
     """Groups after the card's may be the text's: "… 1111 123"."""
     start, end = trimmed(text, start, end)
-    if not alone(text, start, end) and not _as_float(text, start, end):
+    # Tables with an empty cell write all numbers of its column so: 4111111111111111.0.
+    as_float = text[end : end + 2] == ".0" and not text[end + 2 : end + 3].isalnum()
+    if not alone(text[: end + 1] if as_float else text, start, end):
         return
     for last in (end, *_shorter(text, start, end)):
-        number = compact(text[start:last])
-        if _is_card(number) and not (
-            _as_decimals(text[start:last]) or reckoned(text, start, last) or _another(text, start, last, number)
+        printed, number = text[start:last], compact(text[start:last])
+        # Cards are printed with one kind of gap, and a table has points and blanks.
+        decimals = "." in printed and len(set(printed)) - len(set(number)) > 1
+        if (
+            not decimals
+            and _is_card(number)
+            and not (reckoned(text, start, last) or _counted(text, start, last, number))
         ):
             yield Span(start, last)
             return
 
 
-def _as_decimals(number: str) -> bool:
-    """Cards are printed with one kind of gap, and a table has points and blanks."""
-    return "." in number and len(set(number)) - len(set(compact(number))) > 1
-
-
-def _another(text: str, start: int, end: int, number: str) -> bool:
+def _counted(text: str, start: int, end: int, number: str) -> bool:
     """Digits that one in ten counters has a card's checksum among, where nothing calls them a card's."""
     plain = text[start:end].isdigit() and (names_thing(text, start) or recorded(text, start, end, _is_card))
     short = len(number) <= _WEAK and among_numbers(text, start, end)
-    if not (plain or short or _part_of_an_id(text, start, number)):
-        return False
-    return _IS.card.search(text[max(0, start - _NEAR_CARD) : start]) is None
-
-
-def _part_of_an_id(text: str, start: int, number: str) -> bool:
-    """`item_4111…`, `/status/4360…`, nineteen digits: made by machines, of which one in ten has a card's checksum."""
+    # `item_4111…`, `/status/4360…`, nineteen digits: made by machines.
     before = text[max(0, start - 2) : start]
-    joined = before[-1:] in ("_", "/") or (before[-1:] == "-" and before[:1].isalpha())
-    return len(number) > _LONGEST_USUAL or joined
-
-
-def _as_float(text: str, start: int, end: int) -> bool:
-    """Tables with an empty cell write all numbers of its column so: 4111111111111111.0."""
-    return text[end : end + 2] == ".0" and not text[end + 2 : end + 3].isalnum() and alone(text[: end + 1], start, end)
+    made = before[-1:] in ("_", "/") or (before[-1:] == "-" and before[:1].isalpha()) or len(number) > _LONGEST_USUAL
+    return (plain or short or made) and _IS.card.search(text[max(0, start - _NEAR_CARD) : start]) is None
 
 
 def _shorter(text: str, start: int, end: int) -> Iterator[int]:
@@ -176,20 +166,15 @@ _SHARED = ("git", "hg", "svn")
 def email(text: str, start: int, end: int) -> Iterator[Span]:
     while text[start] in ".'%":
         start += 1
-    if not (text[start - 1 : start].isalnum() or _in_url(text, start) or _is_code(text, start, end)):
-        yield Span(start, end)
-
-
-def _in_url(text: str, start: int) -> bool:
-    """Who logs in at an address: scheme://user:password@host."""
+    # A product of matrices, and a call: q@k.transpose(0, 1).
+    is_code = text[end : end + 1] == "(" or text[start:end].partition("@")[0] in _SHARED
+    if is_code or text[start - 1 : start].isalnum():
+        return
     before = text[max(0, start - _BEFORE) : start]
     word = before[max(before.rfind(" "), before.rfind("\n"), before.rfind('"')) + 1 :]
-    return "://" in word and not set(word.partition("://")[2]).intersection("/?#")
-
-
-def _is_code(text: str, start: int, end: int) -> bool:
-    """A product of matrices, and a call: q@k.transpose(0, 1)."""
-    return text[end : end + 1] == "(" or text[start:end].partition("@")[0] in _SHARED
+    # Who logs in at an address: scheme://user:password@host.
+    if "://" not in word or set(word.partition("://")[2]).intersection("/?#"):
+        yield Span(start, end)
 
 
 _ADDRESS_BEFORE, _ADDRESS_REACH = 24, 70
@@ -230,16 +215,13 @@ def v4(text: str, start: int, end: int) -> Iterator[Span]:
     before = text[max(0, start - _NETWORK_BEFORE) : start].rpartition("\n")[2]
     after = text[end : end + _NETWORK_AFTER].partition("\n")[0]
     drawn = _IS.decimal.search(before) and _IS.next.match(after)
-    if not _alone(text, start, end) or drawn or _IS.version.search(before) or _IS.built.search(after):
+    # What follows may be a port or a range, but not one more number.
+    longer = text[start - 1 : start] == "." or (text[end : end + 1] == "." and text[end + 1 : end + 2].isalnum())
+    if longer or drawn or _IS.version.search(before) or _IS.built.search(after):
         return
     served = _IS.served.match(after) or _IS.network.search(before) or _IS.network.search(after)
     if served or not (_IS.low.match(text[start:end]) or _IS.release.search(before) or _IS.release.search(after)):
         yield from _names(text, start, end)
-
-
-def _alone(text: str, start: int, end: int) -> bool:
-    """What follows may be a port or a range, but not one more number."""
-    return text[start - 1 : start] != "." and not (text[end : end + 1] == "." and text[end + 1 : end + 2].isalnum())
 
 
 def v6(text: str, start: int, end: int) -> Iterator[Span]:

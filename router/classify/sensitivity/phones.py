@@ -74,25 +74,18 @@ def _trunk(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _paired(text: str, start: int, end: int) -> Iterator[Span]:
-    """A line of a table may look the same."""
-    if not _in_table(text, start, end):
-        yield from _trunk(text, start, end)
-
-
-def _in_table(text: str, start: int, end: int) -> bool:
-    """The line has nothing else, and one beside it nothing but digits either."""
+    """No line of a table: that has nothing else, and one beside it nothing but digits either."""
     before, after = text[max(0, start - _LINE) : start].split("\n"), text[end : end + _LINE].split("\n")
     own, beside = before[-1] + after[0], before[-2:-1] + after[1:2]
-    return not own.strip() and any(line[:1].isdigit() and line.replace(" ", "").isdigit() for line in beside)
+    if own.strip() or not any(line[:1].isdigit() and line.replace(" ", "").isdigit() for line in beside):
+        yield from _trunk(text, start, end)
 
 
 def _plain(text: str, start: int, end: int) -> Iterator[Span]:
-    if not isbn.is_valid(text[start:end]) and not recorded(text, start, end, _is_dialled):
+    if not isbn.is_valid(text[start:end]) and not recorded(
+        text, start, end, lambda digits: digits[0] == "0" != digits[1]
+    ):
         yield from _trunk(text, start, end)
-
-
-def _is_dialled(digits: str) -> bool:
-    return digits[0] == "0" != digits[1]
 
 
 def _said(text: str, start: int, end: int) -> bool:
@@ -128,9 +121,10 @@ def _is_date(number: str) -> bool:
 def _inside(text: str, start: int, end: int) -> bool:
     """Digits go on, with or without a gap."""
     before, after = text[max(0, start - 3) : start], text[end : end + 6]
-    if after[:1] in _JOINS:
-        return _ends_in_number(before) or _begins_number(after[1:])
-    return _ends_in_number(before) or (after[:1].isascii() and after[:1].isalnum())
+    if _ends_in_number(before) or after[:1] not in _JOINS:
+        return _ends_in_number(before) or (after[:1].isascii() and after[:1].isalnum())
+    first, gap, second = after[1:3], after[3:4], after[4:6]  # two bytes of a dump
+    return first[:1].isdigit() or (gap == " " and len(second) == 2 and HEX.issuperset(first + second))
 
 
 def _ends_in_number(before: str) -> bool:
@@ -139,12 +133,6 @@ def _ends_in_number(before: str) -> bool:
     if last != " ":
         return (last.isascii() and last.isalnum()) or last in _BINDS
     return before[-2:-1].isdigit() or (HEX.issuperset(before[:2]) and before[:1].isdigit())
-
-
-def _begins_number(after: str) -> bool:
-    """Or two bytes of a dump."""
-    first, gap, second = after[:2], after[2:3], after[3:5]
-    return after[:1].isdigit() or (gap == " " and len(second) == 2 and HEX.issuperset(first + second))
 
 
 _WHOLE = re2.compile(whole(_PATTERNS["number"]))
@@ -169,7 +157,7 @@ def _preceded(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 PHONES_FORMS = tuple(
-    Form("phone", pattern, confirm)
+    Form("phone", pattern, confirm, family="phone")
     for pattern, confirm in (
         (_PATTERNS["international"], _international),
         (_PATTERNS["dialled"], _printed),

@@ -115,14 +115,9 @@ def _jwt(text: str, start: int, end: int) -> Iterator[Span]:
 def _discord(text: str, start: int, end: int) -> Iterator[Span]:
     """Its first part is the number of a user; whatever else is built so precisely by chance is none of a program."""
     user, _, rest = text[start:end].partition(".")
-    if _decoded(user).isdigit() or (
-        len(user) in (24, 26) and len(rest) in (34, 45) and all(map(_chaotic, (user, rest[7:])))
-    ):
+    chaotic = (any(map(str.isdigit, part)) and (patchy(part) or jumbled(part)) for part in (user, rest[7:]))
+    if _decoded(user).isdigit() or (len(user) in (24, 26) and len(rest) in (34, 45) and all(chaotic)):
         yield Span(start, end)
-
-
-def _chaotic(part: str) -> bool:
-    return any(map(str.isdigit, part)) and (patchy(part) or jumbled(part))
 
 
 def _decoded(part: str) -> bytes:
@@ -219,9 +214,16 @@ def _pgpass(text: str, start: int, end: int) -> Iterator[Span]:
         yield Span(end - len(value), end)
 
 
+_CONFIRMS: dict[str, Confirm] = {
+    **{"private_key": _private_key, "jwt": _jwt, "discord": _discord, "credentials": _credentials, "basic": _basic},
+    **{"literal": _literal, "cookie": _cookie, "columns": _columns, "pgpass": _pgpass},
+    **{"assignment": assignments.confirm, "mention": assignments.mentions_confirm},
+}
+
+
 def _forms() -> Iterator[Form]:
     yield from (Form(name, pattern, _token) for name, pattern in PATTERNS["tokens"].items())
-    yield from (Form("vendor", pattern, _token) for pattern in PATTERNS["vendors"].values())
+    yield Form("vendor", "|".join(PATTERNS["vendors"].values()), _token)
     yield from (Form(name, row["rest"], _headed(row["head"])) for name, row in PATTERNS["headed"].items())
     for name, row in PATTERNS["values"].items():
         between = f"(?:{PATTERNS['assigned']}|(?i:{PATTERNS['gap']}))"
@@ -231,10 +233,5 @@ def _forms() -> Iterator[Form]:
         yield Form(row["form"], row["pattern"], _CONFIRMS[row["confirm"]] if "confirm" in row else _captured(row))
 
 
-_CONFIRMS: dict[str, Confirm] = {
-    **{"private_key": _private_key, "jwt": _jwt, "discord": _discord, "credentials": _credentials, "basic": _basic},
-    **{"literal": _literal, "cookie": _cookie, "columns": _columns, "pgpass": _pgpass},
-    **{"assignment": assignments.confirm, "mention": assignments.mentions_confirm},
-}
 _FORMS = tuple(_forms())
 _ASSIGNMENT = "secrets.assignment"
