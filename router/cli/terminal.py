@@ -119,9 +119,9 @@ def echo_json(value: object) -> None:
 def show_rows(columns: str, rows: Iterable[Sequence[str | None]]) -> None:
     """A table of texts, as wide as the terminal; `columns`: as in `router/report/reports.yaml`."""
     from router.report.render import table
-    from router.report.report import Column, Report
+    from router.report.report import Report, parsed
 
-    known = tuple(map(Column.of, columns.split()))
+    known = parsed(columns)
     show(table(Report(name="", title="", columns=known, rows=tuple(map(tuple, rows)))))
 
 

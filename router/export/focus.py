@@ -215,7 +215,11 @@ def _record(
     if rest:
         counts = {"x_Attempts": Decimal(rest["attempts"]), "x_Requests": Decimal(rest["requests"])}
         counts["x_CacheSaved"] = usd_from_nano(rest["cache_saved"])
-    cells = {**costs, **_when(group.hour), **_who(group), **place, **about, **counts}
+    account, team = group.text("organisation") or NO_ORGANISATION, group.text("team")
+    who = {column: group.text(dimension) for column, dimension in _DECLARED["dimensions"].items()}
+    who |= {"BillingAccountId": account, "BillingAccountName": account, "SubAccountType": team and "Team"}
+    constant = {**_DECLARED["constant"], **who, "Tags": _tags(group)}
+    cells = {**costs, **_when(group.hour), **constant, **place, **about, **counts}
     return tuple(map(cells.get, NAMES))
 
 
@@ -230,13 +234,6 @@ def _when(hour: int) -> dict[str, Cell]:
         "ChargePeriodEnd": end,
         "ChargePeriodStart": start,
     }
-
-
-def _who(group: Group) -> dict[str, Cell]:
-    account, team = group.text("organisation") or NO_ORGANISATION, group.text("team")
-    known = {column: group.text(dimension) for column, dimension in _DECLARED["dimensions"].items()}
-    about = {"BillingAccountId": account, "BillingAccountName": account, "SubAccountType": team and "Team"}
-    return {**_DECLARED["constant"], **known, **about, "Tags": _tags(group)}
 
 
 def _place(group: Group) -> dict[str, Cell]:

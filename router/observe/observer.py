@@ -269,7 +269,8 @@ class Observer:
 def observer(lines: bool, environ: Mapping[str, str]) -> Observer | None:
     """None where nobody watches. `environ` may have OpenTelemetry's standard variables."""
     sinks: list[Sink] = [Lines()] if lines else []
-    if wanted(environ):
+    named = any(environ.get(f"OTEL_EXPORTER_OTLP_{part}ENDPOINT") for part in ("", "TRACES_", "METRICS_"))
+    if named and environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true":
         try:
             from router.observe.otlp import Otlp
         except ImportError:
@@ -277,9 +278,3 @@ def observer(lines: bool, environ: Mapping[str, str]) -> Observer | None:
         else:
             sinks.append(Otlp(environ))
     return Observer(sinks) if sinks else None
-
-
-def wanted(environ: Mapping[str, str]) -> bool:
-    """An endpoint is named, and nobody says that it is not to be used."""
-    named = any(environ.get(f"OTEL_EXPORTER_OTLP_{part}ENDPOINT") for part in ("", "TRACES_", "METRICS_"))
-    return named and environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"

@@ -19,9 +19,9 @@ from router.replay.part import Part, joined
 from router.replay.read import Reader, Wanted
 from router.replay.report import Calibrated, Replayed
 from router.replay.sides import Policies, Stored, compared
-from router.report.catalog import filters
-from router.report.query import Definition, Question, Source, asked
-from router.report.report import Report
+from router.report.catalog import filter_of
+from router.report.query import Question, Source, asked
+from router.report.report import Definition
 from router.types.clock import now_ms
 from router.types.request import Caller
 
@@ -57,17 +57,11 @@ def stretch(ledger: Ledger, question: Question) -> tuple[int | None, int | None,
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         source = Source(connection=connection, asked=about, targets={})
-        return about.since_ms, about.until_ms, filters(_ASKABLE, source, question.where)
+        where = tuple(filter_of(_ASKABLE, source, text) for text in question.where)
+        return about.since_ms, about.until_ms, where
 
 
-def _nothing(source: Source) -> Report:
-    """A replay takes a policy: it is no report of the catalog's."""
-    raise NotImplementedError
-
-
-_ASKABLE = Definition(
-    name="replay", summary="Another policy over recorded traffic.", make=_nothing, where=tuple(DIMENSIONS)
-)
+_ASKABLE = Definition(name="replay", where=tuple(DIMENSIONS))
 
 
 # The stretches of a ledger, read by one process or several.

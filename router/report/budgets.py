@@ -14,7 +14,7 @@ from router.ledger.facts.query import Label, Query, Where, add
 from router.ledger.incident import EXHAUSTED
 from router.ledger.rollups import sums
 from router.report.query import Source
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, cells, columns, declared, made, plots
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, declared, made, plots, tallied
 from router.report.statistics import LOOK_BACK_HOURS, Profile
 from router.types.account import Account, Balance, BudgetStore, Child, Unit
 from router.types.price import usd_from_nano
@@ -41,14 +41,9 @@ def _refused(source: Source) -> Report:
         settled = state == "settled"
         line = (requests, refused - stopped, stopped, lowered, overruns, held * settled, cost * settled)
         add(routes, None if route is None else str(route), line)
-    names = sorted(routes, key=lambda name: (name is None, name or ""))
+    ordered = sorted(routes.items(), key=lambda item: (item[0] is None, item[0] or ""))
     total = [sum(amounts) for amounts in zip(*routes.values(), strict=True)]
-    return made(
-        "refused",
-        ((route, *cells("refused", routes[route])) for route in names),
-        ["route"],
-        totals=("total", *cells("refused", total)) if routes else None,
-    )
+    return tallied("refused", ["route"], [((route,), sums) for route, sums in ordered], total)
 
 
 # How every pot of every budget stands: the same numbers for HTTP, the command line and the dashboard.
@@ -65,6 +60,14 @@ class Pot(Struct, frozen=True, kw_only=True):
     def value(self) -> str | None:
         """None: of no value in particular."""
         return self.account.value or None
+
+    @property
+    def binds(self) -> str:
+        return "who names it" if self.budget is None else binds(self.budget)
+
+    @property
+    def resets_at_ms(self) -> int | None:
+        return self.account.resets_at_ms if self.child is None else None
 
     @property
     def window(self) -> str:
@@ -115,7 +118,8 @@ async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[Pot
 
 Hours = Mapping[int, int]
 """Unix hour → nano-USD, or thinking tokens."""
-_FILTERS = {"organisations": "organisation", "teams": "team", "keys": "key", "routes": "route", "targets": "target"}
+_FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
+"""Fields of a budget; without their last letter they are dimensions, all but tags."""
 
 
 def hourly(source: Source, budget: Budget) -> Mapping[str, Hours]:
@@ -123,7 +127,7 @@ def hourly(source: Source, budget: Budget) -> Mapping[str, Hours]:
     was recovered after a crash is charged too."""
     hour, tagged = source.asked.now_ms // HOUR_MS, bool(budget.tags) or budget.scope == "tag"
     by = ["hour", *(["tags"] if tagged else []), *([budget.scope] if budget.scope not in ("all", "tag") else [])]
-    filters = {dimension: frozenset(getattr(budget, name)) for name, dimension in _FILTERS.items()}
+    filters = {name.removesuffix("s"): frozenset(getattr(budget, name)) for name in _FILTERS if name != "tags"}
     thinking = "output_reasoning" if budget.targets or budget.scope == "target" else "request_thinking"
     query = Query(
         table=TABLE,
@@ -159,7 +163,6 @@ _UNANSWERED = "The store of the budgets does not answer: what is spent and left 
 LONGEST_MS = 366 * 86_400_000
 """How far ahead a limit that never resets is looked for."""
 _MOST_BARS = 20
-_BUDGETS_FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
 
 
 class Pots(Report, frozen=True, kw_only=True):
@@ -183,13 +186,19 @@ async def budgets(store: BudgetStore, declared: Sequence[Budget], now_ms: int) -
 
 
 def report(source: Source) -> Report:
-    pots, ahead = source.pots, _Ahead(source)
+    """The ledger is asked once a budget, not once a pot."""
+    pots, now_ms = source.pots, source.asked.now_ms
     rows, standings = (pots.rows, pots.standings) if isinstance(pots, Pots) else ((), ())
+    budgets = (standing.pot.budget for standing in standings)
+    named = {budget.id: budget for budget in budgets if budget and not isinstance(budget.window, Rolling)}
+    bounded = (item for item in named.items() if item[1].scope not in ("session", "request"))
+    spent = {name: hourly(source, budget) for name, budget in bounded}
+    refused: dict[str, int] = dict(source.connection.execute(_SINCE, (EXHAUSTED,)).fetchall())
     trips = source.connection.execute(_TRIPS, source.asked.bounds).fetchall()
     notes = declared()["budgets"].note, declared()["budgets-ahead"].note
     return made(
         "budgets",
-        ((*row, *ahead.of(standing)) for row, standing in zip(rows, standings, strict=True)),
+        ((*row, *_ahead(standing, spent, refused, now_ms)) for row, standing in zip(rows, standings, strict=True)),
         columns=(*columns("budgets"), *columns("budgets-ahead")),
         note=" ".join(notes) if isinstance(pots, Pots) else _UNANSWERED,
         below=(_refused(source), made("loops", (tuple(trip) for trip in trips if trip[0] in set(Loop)))),
@@ -197,43 +206,22 @@ def report(source: Source) -> Report:
     )
 
 
-class _Ahead:
-    """The ledger is asked once a budget, not once a pot. `_refused`: by account, when it first refused a request in the
-    last window in which it did (Unix ms)."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._spent: dict[str, Mapping[str, Hours]] = {}
-        self._refused: dict[str, int] = dict(source.connection.execute(_SINCE, (EXHAUSTED,)).fetchall())
-
-    def of(self, standing: Standing) -> Row:
-        """In the order of `budgets-ahead`."""
-        account, spent = standing.pot.account, standing.balance.spent
-        refused = self._refused.get(account.id)
-        now = refused if refused is not None and refused >= account.since_ms else None
-        profile = self._profile(standing.pot)
-        if profile is None:
-            return (None, None, None, None, now)
-        ends = account.resets_at_ms
-        lasts = profile.reaches(account.limit - spent, self._source.asked.now_ms + LONGEST_MS if ends is None else ends)
-        if ends is None:
-            return (None, None, None, lasts, now)
-        ahead = profile.until(ends)
-        coming = (None if more is None else spent + round(more) for more in (ahead.expected, ahead.low, ahead.high))
-        return (*(amount_of(account.unit, amount) for amount in coming), lasts, now)
-
-    def _profile(self, pot: Pot) -> Profile | None:
-        """None where nothing tells what is to come."""
-        budget = pot.budget
-        if budget is None or isinstance(budget.window, Rolling) or budget.scope in ("session", "request"):
-            return None
-        if budget.id not in self._spent:
-            self._spent[budget.id] = hourly(self._source, budget)
-        hours = self._spent[budget.id].get(pot.account.value)
-        try:
-            return None if hours is None else Profile(hours, self._source.asked.now_ms, ZoneInfo(budget.timezone))
-        except ValueError:
-            return None
+def _ahead(
+    standing: Standing, spent: Mapping[str, Mapping[str, Hours]], refused: Mapping[str, int], now_ms: int
+) -> Row:
+    """In the order of `budgets-ahead`; None where nothing tells what is to come. `spent`: by budget and pot; `refused`:
+    by account, when it first refused a request in the last window in which it did (Unix ms)."""
+    pot, account, booked = standing.pot, standing.pot.account, standing.balance.spent
+    refused_ms = refused.get(account.id, -1)
+    since_ms = refused_ms if refused_ms >= account.since_ms else None
+    hours = {} if pot.budget is None else spent.get(pot.budget.id, {}).get(account.value, {})
+    if pot.budget is None or not any(hours.values()):
+        return (None, None, None, None, since_ms)
+    profile, ends = Profile(hours, now_ms, ZoneInfo(pot.budget.timezone)), account.resets_at_ms
+    lasts = profile.reaches(account.limit - booked, now_ms + LONGEST_MS if ends is None else ends)
+    coming = (None, None, None) if ends is None else profile.until(ends)
+    amounts = (None if more is None else amount_of(account.unit, booked + round(more)) for more in coming)
+    return (*amounts, lasts, since_ms)
 
 
 def _plots(standings: Sequence[Standing]) -> tuple[Plot, ...]:
@@ -254,11 +242,8 @@ def _row(standing: Standing) -> Row:
     amounts = (*limits, standing.balance.spent, standing.balance.held, standing.remaining)
     return (
         *(account.id, None if pot.child is None else pot.child.parent, account.scope, pot.value),
-        *("who names it" if pot.budget is None else binds(pot.budget), pot.window, account.unit.value),
-        *(amount_of(account.unit, amount) for amount in amounts),
-        None if account.hard else "soft",
-        account.resets_at_ms if pot.child is None else None,
-        account.expires_at_ms,
+        *(pot.binds, pot.window, account.unit.value, *(amount_of(account.unit, amount) for amount in amounts)),
+        *(None if account.hard else "soft", pot.resets_at_ms, account.expires_at_ms),
     )
 
 
@@ -269,5 +254,5 @@ def amount_of(unit: Unit | None, amount: int | None) -> Decimal | int | None:
 
 def binds(budget: Budget) -> str:
     """What a budget counts, by its filters."""
-    filters = ((name.removesuffix("s"), getattr(budget, name)) for name in _BUDGETS_FILTERS)
+    filters = ((name.removesuffix("s"), getattr(budget, name)) for name in _FILTERS)
     return "; ".join(f"{name} {' or '.join(values)}" for name, values in filters if values) or "everything"

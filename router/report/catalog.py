@@ -1,60 +1,52 @@
 """All reports by name, and how the question for one is read."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import structs
 
 from router.errors import ClientError, invalid
 from router.ledger.facts import attempts, offers
-from router.ledger.facts.attempts import GROUPINGS
 from router.ledger.facts.query import Expired, Label, Where
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Connection
-from router.report import (
-    budgets,
-    cost_of_pass,
-    egress,
-    engines,
-    incidents,
-    local_vs_api,
-    price_reversal,
-    reliability,
-    request,
-    savings,
-    spend,
-    vendors,
-)
-from router.report.query import Definition, Question, Source, asked, named
-from router.report.render import NO_LABEL
-from router.report.report import Report, declared, iso, made
+from router.report.budgets import report as budgets
+from router.report.cost_of_pass import cost_of_pass
+from router.report.egress import egress
+from router.report.engines import local_engines
+from router.report.local_vs_api import local_vs_api
+from router.report.price_reversal import price_reversal
+from router.report.query import Question, Source, asked, listed, named
+from router.report.reliability import reliability
+from router.report.report import NO_LABEL, Definition, Report, declared, iso, made
+from router.report.request import whole_request, whole_session
+from router.report.savings import savings
+from router.report.spend import spend, thinking
+from router.report.vendors import vendors
 from router.types.clock import now_ms
 from router.types.target import Target
 
-# All reports by their names. A new one is a function here and what `reports.yaml` says of it: the rest (table,
-# files, pages) is generic.
+# A new report is what `reports.yaml` says of it, and a function here where its rows are not one statement's: the rest
+# (table, files, pages) is generic.
 
-_MAKE: Mapping[str, Callable[[Source], Report]] = {
-    "spend": spend.spend,
-    "cost-of-pass": cost_of_pass.cost_of_pass,
-    "savings": savings.savings,
-    "price-reversal": price_reversal.price_reversal,
-    "thinking": spend.thinking,
-    "budgets": budgets.report,
-    "egress": egress.egress,
-    "reliability": reliability.reliability,
-    "vendors": vendors.vendors,
-    "local-vs-api": local_vs_api.local_vs_api,
-    "engines": engines.local_engines,
-    "request": request.whole_request,
-    "session": request.whole_session,
-    "incidents": incidents.incidents,
-    "audit": incidents.audit,
-}
-REPORTS: Mapping[str, Definition] = {
-    name: Definition(name=name, make=make, **structs.asdict(declared()[name])) for name, make in _MAKE.items()
+_MADE_BY: Mapping[str, Callable[[Source], Report]] = {
+    "spend": spend,
+    "cost-of-pass": cost_of_pass,
+    "savings": savings,
+    "price-reversal": price_reversal,
+    "thinking": thinking,
+    "budgets": budgets,
+    "egress": egress,
+    "reliability": reliability,
+    "vendors": vendors,
+    "local-vs-api": local_vs_api,
+    "engines": local_engines,
+    "request": whole_request,
+    "session": whole_session,
 }
 NAME = "list"
 """Of the list of all reports, itself a report."""
+REPORTS: Mapping[str, Definition] = {name: known for name, known in declared().items() if known.summary}
+"""By name."""
 
 
 def contents() -> Report:
@@ -75,12 +67,8 @@ _COUNTED = {dimension for table in (attempts, offers) for grouping in table.GROU
 _LISTED = 20
 
 
-def filters(definition: Definition, source: Source, texts: Iterable[str]) -> tuple[Where, ...]:
-    """`source` has none yet. Raises a 400 `ClientError` for what the report or the ledger does not know."""
-    return tuple(_filter(definition, source, text) for text in texts)
-
-
-def _filter(definition: Definition, source: Source, text: str) -> Where:
+def filter_of(definition: Definition, source: Source, text: str) -> Where:
+    """`source` has no filters yet. Raises a 400 `ClientError` for what the report or the ledger does not know."""
     dimension, equals, labels = text.partition("=")
     inverted = dimension.endswith("!")
     dimension = dimension.removesuffix("!").strip()
@@ -93,15 +81,11 @@ def _filter(definition: Definition, source: Source, text: str) -> Where:
         raise invalid("where", "where: a NUL is in no label.")
     wanted = frozenset(None if label.strip() == NO_LABEL else label.strip() for label in labels.split(","))
     if dimension == "tag":
-        return Where("tags", _having(source, wanted), inverted)
+        # Requests keep theirs as one text: all texts are meant that have some of these tags.
+        parts = {label: {None} if label is None else {*str(label).split(",")} for label in _present(source, "tags")}
+        _check("tag", wanted, sorted({tag for some in parts.values() for tag in some if tag is not None}))
+        return Where("tags", frozenset(label for label, some in parts.items() if wanted & some), inverted)
     return Where(dimension, _known(source, dimension, wanted), inverted)
-
-
-def _having(source: Source, tags: frozenset[str | None]) -> frozenset[Label]:
-    """All that stands for some of these tags: requests keep theirs as one text."""
-    parts = {label: {None} if label is None else {*str(label).split(",")} for label in _present(source, "tags")}
-    _check("tag", tags, sorted({tag for some in parts.values() for tag in some if tag is not None}))
-    return frozenset(label for label, some in parts.items() if tags & some)
 
 
 def _known(source: Source, dimension: str, wanted: frozenset[str | None]) -> frozenset[Label]:
@@ -178,8 +162,9 @@ def answer(
     about = asked(report, question, now_ms() if at_ms is None else at_ms)
     source = Source(connection=connection, asked=about, targets=targets, pots=pots)
     try:
-        about = structs.replace(about, where=filters(report, source, question.where))
-        made = report.make(structs.replace(source, asked=about))
+        about = structs.replace(about, where=tuple(filter_of(report, source, text) for text in question.where))
+        source = structs.replace(source, asked=about)
+        made = _MADE_BY[name](source) if name in _MADE_BY else listed(name, source)
     except Expired as gone:
         raise invalid("since", _gone(report, gone)) from None
     if not report.timeless and made.since_ms is None and made.until_ms is None:
@@ -195,7 +180,7 @@ def answer(
 def _gone(report: Definition, gone: Expired) -> str:
     # To the second, and not before: what is told here can be asked.
     date = iso(gone.before_ms + 999)
-    kept = {dimension for grouping in GROUPINGS for dimension in grouping} | {"tag", "day", "hour"}
+    kept = {dimension for grouping in attempts.GROUPINGS for dimension in grouping} | {"tag", "day", "hour"}
     alone = ", ".join(name for name in report.by if name in kept)
     less = f", or by less (of {alone} each alone is kept) and from one full hour to another" if alone else ""
     return (

@@ -4,74 +4,66 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import ROUND_HALF_EVEN, Context
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from router.report.report import Kind, Mark, Plot, Shape
+from router.report.query import grouped
+from router.report.report import NO_LABEL, Kind, Mark, Plot, Shape
 from router.types.price import NANO_PER_USD, usd_from_nano, usd_text
 
 # Scales with round ticks. A linear one always holds 0, so that lengths are in proportion.
 
 _MOST_TICKS = 6
 _ROUND = (1, 2, 5, 10)
-_LEAST: dict[Kind, float] = {Kind.COUNT: 1, Kind.USD: 1, Kind.AMOUNT: 1, Kind.MS: 1}
-"""There is nothing between two ticks this far apart; money is in nano-USD."""
+_WHOLE = (Kind.COUNT, Kind.USD, Kind.AMOUNT, Kind.MS)
+"""There is nothing between two ticks that are 1 apart; money is in nano-USD."""
 SPREAD = 50
 """From this ratio of the largest to the smallest number on, only a logarithmic scale tells the small ones apart."""
 
 
-Place = Callable[[float], float]
-"""Where a value stands: in percent across, in pixels upright."""
-
-
 class Axis(Struct, frozen=True):
-    """From `low` to `high`, the first and the last of `ticks`."""
+    """From the first of `ticks` to the last."""
 
     ticks: tuple[float, ...]
     logarithmic: bool = False
 
-    @property
-    def low(self) -> float:
-        return self.ticks[0]
+    def across(self, value: float) -> float:
+        """Percent of the width."""
+        return round(100 * self._share(value), 3)
 
-    @property
-    def high(self) -> float:
-        return self.ticks[-1]
+    def above(self, value: float, floor: float, top: float) -> float:
+        """Pixels from above, where the axis reaches from `floor` to `top`."""
+        return round(floor - (floor - top) * self._share(value), 2)
 
-    def share(self, value: float) -> float:
+    def _share(self, value: float) -> float:
         """Where a value stands between the ends: 0 … 1."""
-        low, high = self.low, self.high
+        low, high = self.ticks[0], self.ticks[-1]
         if self.logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(max(value, low))
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
 def linear(values: Iterable[float], kind: Kind) -> Axis:
-    """A pass rate's scale ends at 1 at the latest, others where the largest value needs it."""
+    """Its steps are 1, 2 or 5 × a power of ten."""
     held = [0.0, *values]
     low, high = min(held), max(held)
-    step = _step((high - low) / (_MOST_TICKS - 1), _LEAST.get(kind, 0))
+    least = (high - low) / (_MOST_TICKS - 1) or 1.0
+    power = 10.0 ** math.floor(math.log10(least) + 1e-9)
+    step = next(digit * power for digit in _ROUND if digit * power >= least * (1 - 1e-9))
+    step = max(step, 1.0) if kind in _WHOLE else step
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return Axis(tuple(number * step for number in range(first, max(last, first + 1) + 1)))
 
 
-def spread(values: Iterable[float], kind: Kind) -> Axis:
+def spread(numbers: list[float], kind: Kind) -> Axis:
     """Logarithmic where the values are all above 0 and too far apart for a linear one."""
-    numbers = list(values)
     if not numbers or min(numbers) <= 0 or max(numbers) < SPREAD * min(numbers):
         return linear(numbers, kind)
     first, last = math.floor(math.log10(min(numbers)) + 1e-9), math.ceil(math.log10(max(numbers)) - 1e-9)
     return Axis(tuple(10.0**power for power in range(first, max(last, first + 1) + 1)), logarithmic=True)
-
-
-def _step(least: float, unit: float) -> float:
-    """The least of 1, 2, 5 × a power of ten that is not below `least`; 1 where there is nothing to tell."""
-    if least <= 0:
-        return max(unit, 1.0)
-    power = math.floor(math.log10(least) + 1e-9)
-    step = next(digit * 10.0**power for digit in _ROUND if digit * 10.0**power >= least * (1 - 1e-9))
-    return max(step, unit)
 
 
 # What charts are made of. `x`, `width` and their like are percentages of the width, `y` and `height` pixels from the
@@ -95,7 +87,8 @@ class Tick(Struct, frozen=True):
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """A bar, a column or a dot: what it stands for lies between `low` and `high`, where that is known."""
+    """A bar, a column or a dot: what it stands for lies between `low` and `high`, where that is known. `title` is shown
+    where a reader points at it: exact."""
 
     title: str
     x: float
@@ -147,7 +140,10 @@ def said(value: float, kind: Kind) -> str:
         return f"{value:,.2f} ×"
     if kind is Kind.MS:
         return f"{value / 1000:,.3g} s" if abs(value) >= 1000 else f"{value:,.3g} ms"
-    return counted(value)
+    for size, letter in _SHORT:
+        if abs(value) >= size:
+            return f"{value / size:.3g} {letter}"
+    return f"{value:,.3g}" if value % 1 else f"{value:,.0f}"
 
 
 def exact(value: float, kind: Kind) -> str:
@@ -166,25 +162,18 @@ def dollars(nano: int) -> str:
     return f"{sign}${digits.ljust(len('0.00'), '0')}"
 
 
-def counted(value: float) -> str:
-    for size, letter in _SHORT:
-        if abs(value) >= size:
-            return f"{value / size:.3g} {letter}"
-    return f"{value:,.3g}" if value % 1 else f"{value:,.0f}"
-
-
 # What all shapes do with marks: colours of series, titles, the room that an axis needs.
 
 OTHERS = "others"
-NO_LABEL = "(none)"
 _LETTER_PX = 7.2
 """Widest digit of a tick's text."""
-
+Place = Callable[[float], float]
+"""Where a value stands on its axis."""
 Tones = Mapping[str, int]
 """Series → colour."""
 
 
-def tones(marks: Iterable[Mark]) -> Tones:
+def _tones(marks: Iterable[Mark]) -> Tones:
     """The largest series first; those beyond the colours there are share the last one. Nothing needs no colour."""
     sizes: defaultdict[str, float] = defaultdict(float)
     for mark in marks:
@@ -193,73 +182,49 @@ def tones(marks: Iterable[Mark]) -> Tones:
     return {series: min(place, TONES - 1) for place, series in enumerate(ranked)}
 
 
-def legend(colours: Tones) -> tuple[LegendEntry, ...]:
+def _legend(tones: Tones) -> tuple[LegendEntry, ...]:
     """None for a single series: the title names it."""
-    if len(colours) < 2:
+    if len(tones) < 2:
         return ()
-    named = [LegendEntry(tone, series or NO_LABEL) for series, tone in colours.items() if tone < TONES - 1]
-    left = [series for series, tone in colours.items() if tone == TONES - 1]
-    rest = [LegendEntry(TONES - 1, OTHERS if len(left) > 1 else left[0] or NO_LABEL)] if left else []
-    return (*named, *rest)
+    names = grouped((tone, series or NO_LABEL) for series, tone in tones.items())
+    return tuple(LegendEntry(tone, OTHERS if len(series) > 1 else series[0]) for tone, series in names.items())
 
 
-def reach(marks: Iterable[Mark]) -> list[float]:
+def _reach(marks: Iterable[Mark]) -> list[float]:
     """All that a scale must hold."""
     return [value for mark in marks for value in (mark.value, mark.low, mark.high) if value is not None]
 
 
-def title(mark: Mark, unit: Kind) -> str:
-    """What is shown where a reader points at it: exact."""
-    named = ", ".join(filter(None, (mark.label or NO_LABEL, mark.series)))
-    return f"{named}: {exact(mark.value, unit)}{interval(mark, unit)}"
-
-
-def interval(mark: Mark, unit: Kind) -> str:
+def _interval(mark: Mark, unit: Kind) -> str:
     if mark.low is None or mark.high is None:
         return ""
     return f" ({said(mark.low, unit)} to {said(mark.high, unit)})"
 
 
-def across(scale: Axis) -> Place:
-    """Percent of the width."""
-    return lambda value: round(100 * scale.share(value), 3)
+def _item(plot: Plot, mark: Mark, tones: Tones, place: Place, about: str = "", **where: Any) -> Item:
+    """Its value and interval stand at `place`; `about`: more for its title; `where`: further fields of an `Item`."""
+    label, interval = mark.label or NO_LABEL, _interval(mark, plot.unit)
+    names = ", ".join(filter(None, (label, mark.series)))
+    low, high = (None if bound is None else place(bound) for bound in (mark.low, mark.high))
+    usual = {"label": label, "text": said(mark.value, plot.unit) + interval, "low": low, "high": high}
+    title = f"{names}: {exact(mark.value, plot.unit)}{interval}{about}"
+    return Item(title=title, tone=tones.get(mark.series, 0), **usual | where)
 
 
-def above(scale: Axis, floor: float, top: float) -> Place:
-    """Pixels from above, on a scale that reaches from `floor` to `top`."""
-    return lambda value: round(floor - (floor - top) * scale.share(value), 2)
-
-
-def ends(mark: Mark, place: Place) -> tuple[float | None, float | None]:
-    """Where its interval begins and ends."""
-    return None if mark.low is None else place(mark.low), None if mark.high is None else place(mark.high)
-
-
-def upright(scale: Axis, unit: Kind, place: Place) -> dict[str, Any]:
+def _upright(scale: Axis, unit: Kind, place: Place) -> dict[str, Any]:
     """The ticks of an upright axis, and the pixels that their texts need left of it."""
     ticks = tuple(Tick(place(value), said(value, unit)) for value in scale.ticks)
     return {"up": ticks, "left": round(_LETTER_PX * max(len(tick.text) for tick in ticks) + 10, 1)}
 
 
-# Lying bars, one a label, from zero.
-
-
-def bars(plot: Plot, colours: Tones) -> dict[str, Any]:
-    place = across(linear(reach(plot.marks), plot.unit))
+def _bars(plot: Plot, tones: Tones) -> dict[str, Any]:
+    """Lying, one a label, from zero."""
+    place = linear(_reach(plot.marks), plot.unit).across
     zero = place(0)
 
     def bar(mark: Mark) -> Item:
-        end, (low, high) = place(mark.value), ends(mark, place)
-        return Item(
-            label=mark.label or NO_LABEL,
-            text=said(mark.value, plot.unit) + interval(mark, plot.unit),
-            title=title(mark, plot.unit),
-            x=min(zero, end),
-            width=round(abs(end - zero), 3),
-            tone=colours.get(mark.series, 0),
-            low=low,
-            high=high,
-        )
+        end = place(mark.value)
+        return _item(plot, mark, tones, place, x=min(zero, end), width=round(abs(end - zero), 3))
 
     return {"zero": zero, "items": tuple(map(bar, plot.marks))}
 
@@ -274,31 +239,27 @@ _GAP = 0.14
 """Of a column's room, on either side."""
 
 
-def days(plot: Plot, colours: Tones) -> dict[str, Any]:
+def _days(plot: Plot, tones: Tones) -> dict[str, Any]:
     labels = list(dict.fromkeys(mark.label for mark in plot.marks))
     places = {label: place for place, label in enumerate(labels)}
-    ranks, single = {series: rank for rank, series in enumerate(colours)}, len(colours) < 2
+    ranks, single = {series: rank for rank, series in enumerate(tones)}, len(tones) < 2
     parts = list(_stacked(sorted(plot.marks, key=lambda mark: ranks.get(mark.series, 0))))
-    scale = linear([*(end for _, _, end in parts), *(reach(plot.marks) if single else ())], plot.unit)
-    place, slot = above(scale, HEIGHT - FOOT, TOP), 100 / max(1, len(labels))
+    scale = linear([*(end for _, _, end in parts), *(_reach(plot.marks) if single else ())], plot.unit)
+    place, slot = partial(scale.above, floor=HEIGHT - FOOT, top=TOP), 100 / max(1, len(labels))
 
     def column(mark: Mark, start: float, end: float) -> Item:
         top, bottom = place(max(start, end)), place(min(start, end))
-        low, high = ends(mark, place) if single else (None, None)
-        return Item(
-            x=round(slot * places[mark.label] + slot * _GAP, 3),
-            width=round(slot * (1 - 2 * _GAP), 3),
-            y=top,
-            height=round(bottom - top, 2),
-            title=title(mark, plot.unit),
-            tone=colours.get(mark.series, 0),
-            low=low,
-            high=high,
-        )
+        where: dict[str, Any] = {
+            "x": round(slot * places[mark.label] + slot * _GAP, 3),
+            "width": round(slot * (1 - 2 * _GAP), 3),
+        }
+        # On a part of a stack an interval would stand anywhere.
+        where |= {"y": top, "height": round(bottom - top, 2), **({} if single else {"low": None, "high": None})}
+        return _item(plot, mark, tones, place, **where)
 
     items = tuple(column(*part) for part in parts)
-    upright_axis = upright(scale, plot.unit, place)
-    return {"height": HEIGHT, "zero": place(0), "across": _thinned(labels, slot), "items": items, **upright_axis}
+    across = tuple(_thinned(labels, slot))
+    return {"height": HEIGHT, "zero": place(0), "across": across, "items": items, **_upright(scale, plot.unit, place)}
 
 
 def _stacked(marks: Iterable[Mark]) -> Iterator[tuple[Mark, float, float]]:
@@ -312,18 +273,17 @@ def _stacked(marks: Iterable[Mark]) -> Iterator[tuple[Mark, float, float]]:
         yield mark, start, reached[side]
 
 
-def _thinned(labels: list[str], slot: float) -> tuple[Tick, ...]:
+def _thinned(labels: list[str], slot: float) -> Iterator[Tick]:
     """The last one always has room; others every so often, counted from it. Days and hours of one year stand without
     it."""
     wide, few = (math.ceil(len(labels) / most) for most in (WIDE_LABELS, FEW_LABELS))
     few = math.ceil(few / wide) * wide if labels else 1
     years = {label[:5] for label in labels}
     dated = len(years) == 1 and years.pop()[:4].isdigit() and all(label[4:5] == "-" for label in labels)
-    return tuple(
-        Tick(round(slot * (place + 0.5), 3), label[5:] if dated else label, wide=(len(labels) - 1 - place) % few > 0)
-        for place, label in enumerate(labels)
-        if (len(labels) - 1 - place) % wide == 0
-    )
+    for place, label in enumerate(labels):
+        left = len(labels) - 1 - place
+        if left % wide == 0:
+            yield Tick(round(slot * (place + 0.5), 3), label[5:] if dated else label, wide=left % few > 0)
 
 
 # Points at two numbers, with the intervals that they may lie in, and lines that lead from one to the next.
@@ -333,47 +293,31 @@ _WIDE_TICK = 2
 """On a phone only every so many ticks across are named."""
 
 
-def points(plot: Plot, colours: Tones) -> dict[str, Any]:
+def _points(plot: Plot, tones: Tones) -> dict[str, Any]:
     """A rate's axis is all of 0 to 1."""
     along = spread([mark.x or 0.0 for mark in plot.marks], plot.x_unit)
-    scale = linear([*reach(plot.marks), *([1.0] if plot.unit is Kind.RATE else [])], plot.unit)
+    scale = linear([*_reach(plot.marks), *([1.0] if plot.unit is Kind.RATE else [])], plot.unit)
     floor = POINTS_HEIGHT - POINTS_FOOT
-    x, y = across(along), above(scale, floor, POINTS_TOP)
+    place = partial(scale.above, floor=floor, top=POINTS_TOP)
 
     def dot(mark: Mark) -> Item:
-        (low, high), at = ends(mark, y), said(mark.x or 0.0, plot.x_unit)
-        return Item(
-            x=x(mark.x or 0.0),
-            y=y(mark.value),
-            title=f"{title(mark, plot.unit)}, {plot.x_title} {at}",
-            label=mark.label or NO_LABEL,
-            text=f"{at} · {said(mark.value, plot.unit)}{interval(mark, plot.unit)}",
-            tone=colours.get(mark.series, 0),
-            low=low,
-            high=high,
-        )
+        at = said(mark.x or 0.0, plot.x_unit)
+        text = f"{at} · {said(mark.value, plot.unit)}{_interval(mark, plot.unit)}"
+        where = {"x": along.across(mark.x or 0.0), "y": place(mark.value), "text": text}
+        return _item(plot, mark, tones, place, f", {plot.x_title} {at}", **where)
 
-    dots, named = tuple(map(dot, plot.marks)), enumerate(along.ticks)
+    dots, ticks = tuple(map(dot, plot.marks)), enumerate(along.ticks)
+    joined = grouped((mark.series, dot) for mark, dot in zip(plot.marks, dots, strict=True) if mark.joined)
+    lines = ((one.x, one.y, to.x, to.y) for series in joined.values() for one, to in pairwise(series))
     return {
         "height": POINTS_HEIGHT,
         "zero": floor,
-        "across": tuple(Tick(x(at), said(at, plot.x_unit), wide=place % _WIDE_TICK > 0) for place, at in named),
+        "across": tuple(Tick(along.across(at), said(at, plot.x_unit), number % _WIDE_TICK > 0) for number, at in ticks),
         "items": dots,
-        "lines": tuple(_lines(plot.marks, dots)),
+        "lines": tuple(lines),
         "x_title": plot.x_title + (", logarithmic" if along.logarithmic else ""),
-        **upright(scale, plot.unit, y),
+        **_upright(scale, plot.unit, place),
     }
-
-
-def _lines(marks: Iterable[Mark], dots: Iterable[Item]) -> Iterator[tuple[float, float, float, float]]:
-    """From each joined mark to the next one of its series, in the order given."""
-    before: dict[str, Item] = {}
-    for mark, dot in zip(marks, dots, strict=True):
-        if mark.joined:
-            start = before.get(mark.series)
-            if start is not None:
-                yield start.x, start.y, dot.x, dot.y
-            before[mark.series] = dot
 
 
 # A plot → its drawing.
@@ -381,18 +325,13 @@ def _lines(marks: Iterable[Mark], dots: Iterable[Item]) -> Iterator[tuple[float,
 _UNITS = {Kind.USD: "USD", Kind.AMOUNT: "USD", Kind.RATE: "0 to 1"}
 """What ticks don't say by themselves."""
 _SHAPES: Mapping[Shape, Callable[[Plot, Tones], dict[str, Any]]] = {
-    Shape.BARS: bars,
-    Shape.DAYS: days,
-    Shape.POINTS: points,
+    Shape.BARS: _bars,
+    Shape.DAYS: _days,
+    Shape.POINTS: _points,
 }
 
 
 def draw(plot: Plot) -> Drawing:
-    colours = tones(plot.marks)
-    return Drawing(
-        title=plot.title,
-        unit=_UNITS.get(plot.unit, ""),
-        shape=plot.shape.value,
-        legend=legend(colours),
-        **_SHAPES[plot.shape](plot, colours),
-    )
+    tones = _tones(plot.marks)
+    shape, unit, legend = plot.shape.value, _UNITS.get(plot.unit, ""), _legend(tones)
+    return Drawing(title=plot.title, unit=unit, shape=shape, legend=legend, **_SHAPES[plot.shape](plot, tones))

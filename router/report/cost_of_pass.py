@@ -13,16 +13,14 @@ from router.report.report import Kind, Mark, Plot, Report, Row, Shape, made, plo
 
 # Which target gives a right answer for the least in each cell, and what would be lost without it.
 
-Values = Mapping[Label, float]
-"""Cost of pass by target, nano-USD."""
-
 
 class TaskCell(NamedTuple):
-    """A task at a difficulty: how many answers were wanted there, and what a right one costs of each target."""
+    """A task at a difficulty: how many answers were wanted there, and what a right one costs of each target, in
+    nano-USD."""
 
-    task: Label
+    task: str
     answers: int
-    values: Values
+    values: Mapping[Label, float]
 
 
 class Adds(NamedTuple):
@@ -38,10 +36,7 @@ class Adds(NamedTuple):
     """Cells where no other target is known, which tell nothing of what it adds."""
     frontier: float | None
     without: float | None
-
-    @property
-    def factor(self) -> float | None:
-        return self.without / self.frontier if self.without is not None and self.frontier else None
+    factor: float | None
 
 
 def known(by_cell: Mapping[Labels, Facts]) -> list[TaskCell]:
@@ -53,14 +48,28 @@ def known(by_cell: Mapping[Labels, Facts]) -> list[TaskCell]:
         value = pooled([facts]).cost_of_pass
         if value is not None:
             values[tuple(about)][target] = value.value
-    return [TaskCell(about[0], answers[about], some) for about, some in values.items()]
+    return [TaskCell(str(about[0] or ""), answers[about], some) for about, some in values.items()]
 
 
 def adds(cells: Sequence[TaskCell]) -> list[Adds]:
     """One a target, what adds most first."""
-    wanted = sum(cell.answers for cell in cells)
-    parts = [_adds(target, cells, wanted) for target in {name for cell in cells for name in cell.values}]
+    parts = [_adds(target, cells) for target in {name for cell in cells for name in cell.values}]
     return sorted(parts, key=lambda part: (-(part.factor or 0), -part.share, str(part.target)))
+
+
+def _adds(target: Label, cells: Sequence[TaskCell]) -> Adds:
+    mine = [cell for cell in cells if target in cell.values]
+    lowest = [cell for cell in mine if cell.values[target] == min(cell.values.values())]
+    compared = [cell for cell in mine if len(cell.values) > 1]
+    wanted, answers = sum(cell.answers for cell in cells), sum(cell.answers for cell in compared)
+    frontier = without = factor = None
+    if answers:
+        frontier = sum(cell.answers * min(cell.values.values()) for cell in compared) / answers
+        others = ((cell, (cost for name, cost in cell.values.items() if name != target)) for cell in compared)
+        without = sum(cell.answers * min(costs) for cell, costs in others) / answers
+        factor = without / frontier if frontier else None
+    share = sum(cell.answers for cell in lowest) / wanted if wanted else 0.0
+    return Adds(target, len(mine), len(lowest), share, len(mine) - len(compared), frontier, without, factor)
 
 
 def hull(points: Iterable[tuple[float, float, str]]) -> list[str]:
@@ -77,22 +86,6 @@ def hull(points: Iterable[tuple[float, float, str]]) -> list[str]:
             edge.pop()
         edge.append((cost, rate, name))
     return [name for *_, name in edge]
-
-
-def _adds(target: Label, cells: Sequence[TaskCell], wanted: int) -> Adds:
-    mine = [cell for cell in cells if target in cell.values]
-    lowest = [cell for cell in mine if cell.values[target] == min(cell.values.values())]
-    compared = [cell for cell in mine if len(cell.values) > 1]
-    share = sum(cell.answers for cell in lowest) / wanted if wanted else 0.0
-    frontier = _mean([(cell.answers, min(cell.values.values())) for cell in compared])
-    others = [(cell.answers, [value for name, value in cell.values.items() if name != target]) for cell in compared]
-    without = _mean([(answers, min(values)) for answers, values in others])
-    return Adds(target, len(mine), len(lowest), share, len(mine) - len(compared), frontier, without)
-
-
-def _mean(parts: Sequence[tuple[int, float]]) -> float | None:
-    whole = sum(weight for weight, _ in parts)
-    return sum(weight * value for weight, value in parts) / whole if whole else None
 
 
 # What a right answer costs, by target, task and difficulty; the frontier of that, and what each target adds to it.
@@ -147,21 +140,17 @@ def _row(group: CellGroup) -> Row:
 
 
 def _added(by_cell: Mapping[Labels, Facts]) -> Report:
+    """Of single tasks only targets on the frontier: elsewhere they add nothing."""
     cells = known(by_cell)
-    below = (_by_task(cells),) if len({cell.task for cell in cells}) > 1 else ()
+    tasks = grouped((cell.task, cell) for cell in cells)
+    of_tasks = ((task, *_add_row(part)) for task in sorted(tasks) for part in adds(tasks[task]) if part.lowest)
+    below = (made("frontier-by-task", of_tasks),) if len(tasks) > 1 else ()
     return made("frontier", map(_add_row, adds(cells)), below=below)
 
 
-def _by_task(cells: Sequence[TaskCell]) -> Report:
-    """Targets on the frontier only: elsewhere they add nothing."""
-    tasks = grouped((str(cell.task or ""), cell) for cell in cells)
-    rows = ((task, *_add_row(target)) for task in sorted(tasks) for target in adds(tasks[task]) if target.lowest)
-    return made("frontier-by-task", rows)
-
-
 def _add_row(part: Adds) -> Row:
-    numbers = part.cells, part.lowest, part.share, part.alone
-    return part.target, *numbers, usd(part.frontier), usd(part.without), part.factor
+    *about, frontier, without, factor = part
+    return (*about, usd(frontier), usd(without), factor)
 
 
 def _plots(by_cell: Mapping[Labels, Facts]) -> tuple[Plot, ...]:

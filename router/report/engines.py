@@ -1,10 +1,11 @@
 """What local engines did, what a token of them costs by that, and whether what was charged pays for their hours."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
+from typing import NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from router.ledger import engines
 from router.ledger.facts.attempts import HOUR_MS, TABLE
@@ -16,7 +17,7 @@ MOST_PRICES = 1_000
 _MJ_PER_WH = 3_600_000
 
 
-class _Seen(Struct, frozen=True):
+class _Worked(NamedTuple):
     """One row: an engine, or a day of it; `charged` in nano-USD. `price`: the last of the window."""
 
     labels: tuple[str, ...]
@@ -24,12 +25,6 @@ class _Seen(Struct, frozen=True):
     charged: int
     price: EnginePrice | None
     listed: Price | None
-
-    @property
-    def idle(self) -> float:
-        """What idle hours make of a price: a factor."""
-        price = self.price
-        return price.wall_ms / price.busy_ms if price and price.busy_ms else 1.0
 
 
 def local_engines(source: Source) -> Report:
@@ -42,7 +37,7 @@ def local_engines(source: Source) -> Report:
     prices = engines.history(source.connection, *source.asked.bounds, MOST_PRICES)
     return made(
         "engines",
-        map(_row, _seen(source, by, prices)),
+        map(_row, _worked(source, by, prices)),
         by,
         since_ms=since,
         until_ms=until,
@@ -51,23 +46,28 @@ def local_engines(source: Source) -> Report:
     )
 
 
-def _seen(source: Source, by: Sequence[str], prices: Sequence[EnginePrice]) -> list[_Seen]:
+def _worked(source: Source, by: Sequence[str], prices: Sequence[EnginePrice]) -> Iterator[_Worked]:
     def group(engine: str, hour: int) -> tuple[str, ...]:
         known = {"engine": engine, "day": day(hour * HOUR_MS, source.asked.zone)}
         return tuple(known[name] for name in by)
 
     paid: Counter[tuple[str, ...]] = Counter()
     for (target, version, hour), (cost,) in source.sums(TABLE, ("target", "price_version", "hour"), ("cost",)).items():
-        engine = _engine(source, str(target), str(version))
+        # The one that a measured price names, else that of the target.
+        known = source.targets.get(str(target))
+        engine = known.engine.name if known is not None and known.engine is not None else ""
+        if str(version).startswith(MEASURED):
+            engine = str(version).removeprefix(MEASURED).rpartition(" ")[0]
         if engine:
             paid[group(engine, int(hour or 0))] += cost
     targets = reversed(list(source.targets.values()))  # of several at one engine the first counts
     lists = {target.engine.name: target.model.price for target in targets if target.engine}
-    did = grouped((group(hour.engine, hour.hour), hour) for hour in worked(source))
-    return [
-        _Seen(names, reduce(added, hours), paid[names], _last(prices, hours), lists.get(hours[0].engine))
-        for names, hours in sorted(did.items())
-    ]
+    for labels, hours in sorted(grouped((group(hour.engine, hour.hour), hour) for hour in worked(source)).items()):
+        names, end_ms = {hour.engine for hour in hours}, (max(hour.hour for hour in hours) + 1) * HOUR_MS
+        # None where the row has several engines.
+        priced = (price for price in prices if names == {price.engine} and price.since_ms < end_ms)
+        did, listed = reduce(added, hours), lists.get(hours[0].engine)
+        yield _Worked(labels, did, paid[labels], next(priced, None), listed)
 
 
 def worked(source: Source) -> list[EngineHour]:
@@ -82,61 +82,37 @@ def worked(source: Source) -> list[EngineHour]:
     return list(longest.values())
 
 
-def totals(source: Source) -> dict[str, EngineHour]:
-    """Of the window, by engine."""
-    return {name: reduce(added, hours) for name, hours in grouped((did.engine, did) for did in worked(source)).items()}
-
-
-def _engine(source: Source, target: str, version: str) -> str:
-    """The one that a measured price names, else that of the target."""
-    if version.startswith(MEASURED):
-        return version.removeprefix(MEASURED).rpartition(" ")[0]
-    known = source.targets.get(target)
-    return known.engine.name if known is not None and known.engine is not None else ""
-
-
-def _last(prices: Sequence[EnginePrice], hours: Sequence[EngineHour]) -> EnginePrice | None:
-    """Of the engine; None where the row has several."""
-    names, end = {hour.engine for hour in hours}, max(hour.hour for hour in hours) + 1
-    known = (price for price in prices if price.engine in names and price.since_ms < end * HOUR_MS)
-    return next(known, None) if len(names) == 1 else None
-
-
-def _row(seen: _Seen) -> Row:
-    did = seen.did
+def _row(row: _Worked) -> Row:
+    did = row.did
+    # Of busy hours and of idle ones, and the share of the charges in what they are to pay for.
+    busy = did.cost * did.busy_ms // did.wall_ms if did.wall_ms else 0
+    due = did.cost if row.price is not None and row.price.counted == "full" else busy
     return (
-        *seen.labels,
+        *row.labels,
         *(round(did.wall_ms / 1000), round(did.busy_ms / 1000)),
         1 - did.busy_ms / did.wall_ms if did.wall_ms else None,
-        *_money(seen),
+        *((usd(busy), usd(did.cost - busy)) if did.cost else (None, None)),
+        *(usd(row.charged), row.charged / due if due else None),
         *(did.uncached_tokens, did.cached_tokens, did.output_tokens),
         did.request_ms / did.busy_ms if did.busy_ms else None,
         # Tokens a second of one request, in one phase.
         round(1000 * did.uncached_tokens / did.prefill_ms) if did.prefill_ms else None,
         round(1000 * did.output_tokens / did.decode_ms) if did.decode_ms else None,
-        *_rates(seen),
+        *_rates(row.price),
+        *((usd(row.listed.input), usd(row.listed.output)) if row.listed else (None, None)),
         *_energy(did),
         *(did.rejected, did.preempted, did.restarts),
     )
 
 
-def _money(seen: _Seen) -> tuple[Value, ...]:
-    """Of busy hours, of idle ones, charged, and the share of the charges in what they are to pay for."""
-    did = seen.did
-    if not did.cost:
-        return None, None, usd(seen.charged), None
-    busy = did.cost * did.busy_ms // did.wall_ms if did.wall_ms else 0
-    due = did.cost if seen.price is not None and seen.price.counted == "full" else busy
-    return usd(busy), usd(did.cost - busy), usd(seen.charged), seen.charged / due if due else None
-
-
-def _rates(seen: _Seen) -> tuple[Value, ...]:
-    listed = (None, None) if seen.listed is None else (usd(seen.listed.input), usd(seen.listed.output))
-    if seen.price is None:
-        return (None, None, None, None, None, *listed)
-    marginal = 1 / seen.idle if seen.price.counted == "full" else 1.0
-    rates = [rate * marginal for rate in (seen.price.input, seen.price.cached, seen.price.output)]
-    return (*map(usd, (*rates, rates[0] * seen.idle, rates[2] * seen.idle)), *listed)
+def _rates(price: EnginePrice | None) -> tuple[Value, ...]:
+    """Of busy hours: input, cached input and output; then input and output with the idle hours."""
+    if price is None:
+        return (None,) * 5
+    idle = price.wall_ms / price.busy_ms if price.busy_ms else 1.0
+    marginal = 1 / idle if price.counted == "full" else 1.0
+    rates = [rate * marginal for rate in (price.input, price.cached, price.output)]
+    return tuple(map(usd, (*rates, rates[0] * idle, rates[2] * idle)))
 
 
 def _energy(did: EngineHour) -> tuple[Value, ...]:

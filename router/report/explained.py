@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType, group
 from rich.text import Text
 
 from router.decide.explain import Examined, encode, reason
 from router.report.render import table as drawn
 from router.report.report import Row, made
-from router.types.decision import Stakes, Weighed
+from router.types.decision import Weighed
 from router.types.price import usd_about, usd_text
 from router.types.request import Path
 
@@ -16,11 +16,8 @@ MOST_FINDINGS = 100
 """Shown; the causes count all."""
 
 
-def table(examined: Examined) -> RenderableType:
-    return Group(*_parts(examined))
-
-
-def _parts(examined: Examined) -> Iterator[RenderableType]:
+@group()
+def table(examined: Examined) -> Iterator[RenderableType]:
     seen = examined.classification
     others = ", ".join(name for name in seen.classes if name != seen.data_class)
     classes = f"class {seen.data_class}{f' (and {others})' if others else ''}"
@@ -42,8 +39,15 @@ def _parts(examined: Examined) -> Iterator[RenderableType]:
             f"{len(examined.possible)} of them only possibly so ({possible}): nobody can be asked for a second opinion"
             " here, so they count as found"
         )
-    if examined.weighed and (limits := _limits(examined.stakes)):
-        yield Text(f"at stake: {', '.join(limits)}")
+    stakes = examined.stakes
+    limits = (
+        None if stakes.failure_nano is None else f"a failure costs ${usd_text(stakes.failure_nano)}",
+        None if stakes.min_pass_rate is None else f"pass rate at least {stakes.min_pass_rate:g}",
+        None if stakes.max_nano is None else f"at most ${usd_text(stakes.max_nano)}",
+        None if stakes.deadline_ms is None else f"within {stakes.deadline_ms / 1000:g} s",
+    )
+    if examined.weighed and any(limits):
+        yield Text(f"at stake: {', '.join(filter(None, limits))}")
     yield from _table("weighed", map(_weighed, examined.weighed))
     yield from (Text(f"{'spilled' if row.spilled else 'queue'}: {row.told()}") for row in examined.queued)
     considered = (
@@ -77,12 +81,3 @@ def _weighed(row: Weighed) -> Row:
     times = f"{row.first_ms / 1000:.1f} / {row.total_ms / 1000:.1f}"
     money = (usd_about(row.cost_nano), spread, times, usd_about(row.value_nano))
     return row.target, f"{row.p:.2f} ± {row.p_sd:.2f}", *money, row.why
-
-
-def _limits(stakes: Stakes) -> list[str]:
-    return [
-        *([f"a failure costs ${usd_text(stakes.failure_nano)}"] if stakes.failure_nano is not None else []),
-        *([f"pass rate at least {stakes.min_pass_rate:g}"] if stakes.min_pass_rate is not None else []),
-        *([f"at most ${usd_text(stakes.max_nano)}"] if stakes.max_nano is not None else []),
-        *([f"within {stakes.deadline_ms / 1000:g} s"] if stakes.deadline_ms is not None else []),
-    ]

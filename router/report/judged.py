@@ -1,14 +1,14 @@
 """What answers cost and how often they were right, in cells that can be put together: the ground of comparisons."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
 
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.query import Label, Where
-from router.report.query import Source, grouped, summed
-from router.report.statistics import Estimate, quotient, rate, skewed, weighted
+from router.report.query import Source, grouped, summed, summed_by
+from router.report.statistics import Estimate, quotient, skewed, weighted, wilson
 
 CELL = ("target", "task", "difficulty")
 FINER = (*CELL, "app", "template")
@@ -53,18 +53,14 @@ class Facts(NamedTuple):
 
     @property
     def passes(self) -> Estimate | None:
-        """The share of answers that are right. None: not known. What is only expected has no interval."""
-        if self.basis == "unknown":
-            return None
-        return Estimate(self.pass_e4 / self.rated / 1e4) if self.basis == "expected" else self.seen
-
-    @property
-    def seen(self) -> Estimate | None:
-        """As it was judged, by however few."""
+        """The share of answers that are right, as they were judged, by however few. None: not known. What is only
+        expected has no interval."""
+        if self.basis == "expected":
+            return Estimate(self.pass_e4 / self.rated / 1e4)
         if not self.weight_e6:
             return None
         right, all_of_them = self.passed_e6 + self.expected_e6, self.weight_e6 + self.assumed_e6
-        return rate(min(1.0, right / all_of_them), self.weight_e6 / _MILLION)
+        return wilson(min(1.0, right / all_of_them), self.weight_e6 / _MILLION)
 
     @property
     def price(self) -> Estimate | None:
@@ -107,22 +103,19 @@ _OFFERED = {"target": "candidate"}
 def cells(source: Source, by: Sequence[str] = CELL, *, expected: bool = True) -> dict[Labels, Facts]:
     """By `CELL`, or `FINER`: what was asked of targets on behalf of clients. Without what was expected of them it takes
     less."""
-    spent = [(labels, Facts(*sums)) for labels, sums in source.sums(attempts.TABLE, by, SPENT, CLIENTS).items()]
-    judged = [
-        (labels, Facts(**dict(zip(_JUDGED, sums, strict=True)))) for labels, sums in source.passes(by, _JUDGED).items()
-    ]
-    parts = grouped((*spent, *judged, *(_expected(source, by) if expected else ())))
-    by_cell = {labels: summed(Facts, some) for labels, some in parts.items()}
+    parts = [(labels, Facts(*sums)) for labels, sums in source.sums(attempts.TABLE, by, SPENT, CLIENTS).items()]
+    judged = source.passes(by, _JUDGED).items()
+    parts += [(labels, Facts(**dict(zip(_JUDGED, sums, strict=True)))) for labels, sums in judged]
+    if expected:
+        where = (
+            structs.replace(each, dimension=_OFFERED.get(each.dimension, each.dimension)) for each in source.asked.where
+        )
+        chosen = structs.replace(source, asked=structs.replace(source.asked, where=tuple(where)))
+        offered, measures = [_OFFERED.get(name, name) for name in by], ("answered_rated", "answered_pass_e4")
+        rates = chosen.sums(offers.TABLE, offered, measures, _TAKEN).items()
+        parts += [(labels, Facts(rated=rated, pass_e4=pass_e4)) for labels, (rated, pass_e4) in rates]
+    by_cell = summed_by(Facts, parts)
     return {labels: facts for labels, facts in by_cell.items() if facts.attempts or facts.cost}
-
-
-def _expected(source: Source, by: Sequence[str]) -> Iterator[tuple[Labels, Facts]]:
-    asked = source.asked
-    where = tuple(structs.replace(each, dimension=_OFFERED.get(each.dimension, each.dimension)) for each in asked.where)
-    chosen = structs.replace(source, asked=structs.replace(asked, where=where))
-    offered, measures = [_OFFERED.get(name, name) for name in by], ("answered_rated", "answered_pass_e4")
-    for labels, (rated, pass_e4) in chosen.sums(offers.TABLE, offered, measures, _TAKEN).items():
-        yield labels, Facts(rated=rated, pass_e4=pass_e4)
 
 
 def together(by_cell: Mapping[Labels, Facts], group: Callable[[Labels], Labels]) -> dict[Labels, CellGroup]:

@@ -2,24 +2,24 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-
-from msgspec import Struct
+from functools import reduce
+from typing import NamedTuple
 
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Where
-from router.ledger.rows import documents
-from router.report.egress import RESTING, Places
-from router.report.engines import totals
+from router.report.egress import RESTING, PastPolicies
+from router.report.engines import worked
 from router.report.query import Source, grouped
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, declared, made, plots, usd
+from router.report.report import Kind, Mark, Report, Row, Shape, declared, made, plots, usd
 from router.report.vendors import Instead, cells, instead
+from router.types.price import added
 
 _MEASURES = ("requests", "input_tokens", "output_tokens")
 
 
-class _Compared(Struct, frozen=True):
+class _Compared(NamedTuple):
     """One target: what it served, and what the same requests would have cost elsewhere. Hours of the window in ms;
-    `hourly` in nano-USD."""
+    money in nano-USD."""
 
     target: str
     requests: int
@@ -28,26 +28,16 @@ class _Compared(Struct, frozen=True):
     window_ms: int
     hourly: int | None
     other: Instead
-    paid: int | None = None
-    """Where its engine is metered: nano-USD for its share of the hours in which that was up, and …"""
-    idle: int | None = None
+    paid: int | None
+    """Where its engine is metered: for its share of the hours in which that was up, and …"""
+    idle: int | None
     """… of those the part in which it did nothing."""
 
     @property
-    def tokens(self) -> int:
-        return sum(self.by_hour.values())
-
-    @property
     def machine(self) -> int | None:
-        if self.paid is not None:
+        if self.paid is not None or self.hourly is None:
             return self.paid
-        return None if self.hourly is None else (2 * self.hourly * self.window_ms + HOUR_MS) // (2 * HOUR_MS)
-
-    @property
-    def break_even(self) -> float | None:
-        """Requests an hour at which machine and API cost the same."""
-        other = self.other
-        return self.hourly * other.served / other.then if self.hourly and other.then else None
+        return (2 * self.hourly * self.window_ms + HOUR_MS) // (2 * HOUR_MS)
 
     @property
     def load(self) -> float | None:
@@ -66,14 +56,21 @@ class _Compared(Struct, frozen=True):
 def local_vs_api(source: Source) -> Report:
     targets = _compared(source)
     note = " ".join((declared()["local-vs-api"].note, *_unknown(targets)))
-    return made("local-vs-api", map(_row, targets), note=note, plots=_plots(targets))
+    marks = []
+    for target in targets:
+        if target.machine is not None:
+            marks.append(Mark(label=f"{target.target}: machine", value=target.machine, series="machine"))
+        if target.other.served:
+            marks.append(Mark(label=f"{target.target}: API", value=target.other.then, series="API"))
+    chart = plots("The machine, and the same requests at an API", Shape.BARS, Kind.USD, marks)
+    return made("local-vs-api", map(_row, targets), note=note, plots=chart)
 
 
 def _compared(source: Source) -> list[_Compared]:
     """The local targets of the policy in force and of the window, also those that served nothing."""
-    places = Places(documents(source.connection), source.targets)
+    policies = PastPolicies(source)
     seen = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
-    names = sorted(name for name in seen | set(source.targets) if places.now(name).local)
+    names = sorted(name for name in seen | set(source.targets) if policies.now(name).local)
     requests, by_hour = Counter[str](), {name: dict[int, int]() for name in names}
     asked = (Where("target", frozenset(names)), Where("outcome", frozenset({RESTING}), inverted=True))
     for (target, hour), (count, *tokens) in source.sums(TABLE, ("target", "hour"), _MEASURES, *asked).items():
@@ -84,7 +81,7 @@ def _compared(source: Source) -> list[_Compared]:
     chosen = grouped((cell.chosen, cell) for cell in cells(source))
 
     def remote(target: str) -> bool:
-        return places.offered(target) and not places.now(target).local
+        return policies.offered(target) and not policies.now(target).local
 
     return [
         _Compared(
@@ -94,7 +91,7 @@ def _compared(source: Source) -> list[_Compared]:
             window_ms,
             source.targets[name].hourly if name in source.targets else None,
             instead(chosen.get(name, ()), remote),
-            *metered.get(name, ()),
+            *metered.get(name, (None, None)),
         )
         for name in sorted(names, key=lambda name: (-tokens_of[name], name))
     ]
@@ -105,8 +102,8 @@ def _metered(source: Source, tokens_of: Mapping[str, int]) -> dict[str, tuple[in
     targets = (source.targets[name] for name in tokens_of if name in source.targets)
     sharing = grouped((target.engine.name, target.id) for target in targets if target.engine and target.hourly)
     paid = {}
-    for engine, did in totals(source).items():
-        names = sharing.get(engine, [])
+    for engine, hours in grouped((hour.engine, hour) for hour in worked(source)).items():
+        did, names = reduce(added, hours), sharing.get(engine, [])
         tokens = sum(tokens_of[name] for name in names)
         for name in names:
             share = tokens_of[name] / tokens if tokens else 1 / len(names)
@@ -127,13 +124,14 @@ def _window_ms(source: Source) -> int:
 
 
 def _row(compared: _Compared) -> Row:
-    tokens, busy, even = compared.tokens, len(compared.by_hour), compared.break_even
+    tokens, busy, other = sum(compared.by_hour.values()), len(compared.by_hour), compared.other
+    # Requests an hour at which machine and API cost the same.
+    even = compared.hourly * other.served / other.then if compared.hourly and other.then else None
     return (
         *(compared.target, compared.requests, tokens, round(compared.window_ms / HOUR_MS), busy),
         *(round(tokens / busy) if busy else None, max(compared.by_hour.values(), default=None)),
-        *(usd(compared.hourly), usd(compared.machine), usd(compared.idle)),
-        *(compared.other.served, usd(compared.other.then) if compared.other.served else None),
-        None if even is None else round(even),
+        *map(usd, (compared.hourly, compared.machine, compared.idle)),
+        *(other.served, usd(other.then) if other.served else None, None if even is None else round(even)),
         None if even is None or not compared.requests else round(even * (tokens / compared.requests)),
         *(compared.load, compared.cheaper),
     )
@@ -151,13 +149,3 @@ def _unknown(targets: Sequence[_Compared]) -> Iterator[str]:
             yield f"No decision of the window chose {compared.target} first: what an API had cost is not known."
     if not targets:
         yield "There is no local target."
-
-
-def _plots(targets: Sequence[_Compared]) -> tuple[Plot, ...]:
-    marks = []
-    for compared in targets:
-        if compared.machine is not None:
-            marks.append(Mark(label=f"{compared.target}: machine", value=compared.machine, series="machine"))
-        if compared.other.served:
-            marks.append(Mark(label=f"{compared.target}: API", value=compared.other.then, series="API"))
-    return plots("The machine, and the same requests at an API", Shape.BARS, Kind.USD, marks)

@@ -1,24 +1,23 @@
 """The overview of the dashboard."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from router.ledger.facts import attempts
+from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, Sums
 from router.ledger.rows import Connection
-from router.report import savings
-from router.report.charts import OTHERS, dollars
-from router.report.incidents import incidents
+from router.report.budgets import Pots, Standing
+from router.report.charts import dollars
 from router.report.judged import CellGroup, cells, pooled, together
-from router.report.query import Asked, Source, summed
-from router.report.render import NO_LABEL
-from router.report.report import Kind, Mark, Plot, Report, Shape, Value, bars, day, iso
-from router.types.price import nano_from_usd
+from router.report.query import Asked, Source, listed, summed
+from router.report.report import NO_LABEL, Kind, Plot, Report, Shape, bars, day, iso
+from router.report.savings import savings
+from router.report.spend import Group, stacked
+from router.types.account import Unit
 from router.types.target import Target
 
 # Budgets at a glance.
@@ -42,39 +41,35 @@ class Gauge(Struct, frozen=True):
     spent_up: bool
     """Nothing remains."""
 
+    @property
+    def full_percent(self) -> float:
+        return self.used_percent + self.reserved_percent
 
-def gauges(budgets: Report) -> tuple[Gauge, ...]:
-    """Of the report of that name; the fullest first."""
-    return tuple(sorted(map(_gauge, _named(budgets)), key=lambda gauge: -(gauge.used_percent + gauge.reserved_percent)))
 
+def _gauge(standing: Standing) -> Gauge:
+    pot, account, balance = standing.pot, standing.pot.account, standing.balance
 
-def _gauge(row: dict[str, Value]) -> Gauge:
-    limit, used, held, left = (_count(row[name]) for name in ("limit", "spent", "held", "remaining"))
-    used_percent = min(100.0, 100 * used / limit)
-    ends_at = row["resets_at"] or row["expires_at"]
-    return Gauge(
-        id=str(row["id"]),
-        whose=f"{row['scope']} {row['value']}" if row["value"] else f"binds {row['binds']}",
-        window=str(row["window"]),
-        spent=_text(row["spent"]),
-        held=_text(row["held"]),
-        limit=_text(row["limit"]),
-        remaining=_text(row["remaining"]),
-        used_percent=round(used_percent, 2),
-        reserved_percent=round(min(100 - used_percent, 100 * held / limit), 2),
-        held_any=held > 0,
-        resets_at=iso(ends_at) if isinstance(ends_at, int) else "never",
-        spent_up=left <= 0,
+    def text(amount: int) -> str:
+        return dollars(amount) if account.unit is Unit.USD else f"{amount:,} tokens"
+
+    used_percent, ends_at_ms = (
+        min(100.0, 100 * balance.spent / account.limit),
+        pot.resets_at_ms or account.expires_at_ms,
     )
-
-
-def _count(amount: Value) -> int:
-    """nano-USD, or tokens."""
-    return amount if isinstance(amount, int) else nano_from_usd(amount) if isinstance(amount, Decimal) else 0
-
-
-def _text(amount: Value) -> str:
-    return f"{amount:,} tokens" if isinstance(amount, int) else dollars(_count(amount))
+    return Gauge(
+        id=account.id,
+        whose=f"{account.scope} {pot.value}" if pot.value else f"binds {pot.binds}",
+        window=pot.window,
+        spent=text(balance.spent),
+        held=text(balance.held),
+        limit=text(account.limit),
+        remaining=text(standing.remaining),
+        used_percent=round(used_percent, 2),
+        reserved_percent=round(min(100 - used_percent, 100 * balance.held / account.limit), 2),
+        held_any=balance.held > 0,
+        resets_at=iso(ends_at_ms) if ends_at_ms else "never",
+        spent_up=standing.remaining <= 0,
+    )
 
 
 # The few numbers that the first page shows: one look at the ledger's sums by hour, and at the budgets.
@@ -83,7 +78,7 @@ WEEK, MONTH = 7, 30
 """Days, today included; they begin at midnight UTC."""
 MOST_TARGETS = 6
 """Bars for targets; the report of spend has them all."""
-_DAY_MS = 24 * attempts.HOUR_MS
+_DAY_MS = 24 * HOUR_MS
 
 
 class Period(NamedTuple):
@@ -98,16 +93,11 @@ class Period(NamedTuple):
     output_tokens: int = 0
     output_reasoning: int = 0
     split_output: int = 0
-    thinking_cost: int = 0
 
     @property
     def charged(self) -> int:
         """With what was charged for requests that were lost."""
         return self.cost + self.recovered
-
-    @property
-    def spent(self) -> str:
-        return dollars(self.charged)
 
     @property
     def thinking(self) -> float | None:
@@ -124,7 +114,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     by_target: Plot
     """Of the week."""
     gauges: tuple[Gauge, ...] | None
-    """None: unknown, as the store of the budgets does not answer."""
+    """The fullest first. None: unknown, as the store of the budgets does not answer."""
     answers: CellGroup
     """What is known of the week's answers: how many are right, and what a right one costs."""
     saved: Mapping[str, Any] | None
@@ -141,56 +131,41 @@ def overview(connection: Connection, targets: Mapping[str, Target], pots: Report
         Source(connection=connection, asked=Asked(since_ms=since, zone=UTC, now_ms=now_ms), targets=targets)
         for since in (month, week)
     )
-    by_hour = long.sums(attempts.TABLE, ("hour", "target"), Period._fields)
+    saved, gauges = savings(short), map(_gauge, pots.standings if isinstance(pots, Pots) else ())
+    by_hour = long.sums(TABLE, ("hour", "target"), Period._fields)
     return Overview(
         today=_since(by_hour, midnight),
         week=_since(by_hour, week),
         month=_since(by_hour, month),
         by_day=_by_day(by_hour, month),
         by_target=_by_target(by_hour, week),
-        gauges=None if pots is None else gauges(pots),
+        gauges=tuple(sorted(gauges, key=lambda gauge: -gauge.full_percent)) if isinstance(pots, Pots) else None,
         answers=together(cells(short), lambda labels: ()).get((), pooled(())),
-        saved=next(_named(savings.savings(short)), None),
-        incidents=incidents(short),
+        saved=dict(zip((column.name for column in saved.columns), saved.rows[0], strict=True)) if saved.rows else None,
+        incidents=listed("incidents", short),
     )
 
 
-def _named(report: Report) -> Iterator[dict[str, Any]]:
-    names = [column.name for column in report.columns]
-    return (dict(zip(names, row, strict=True)) for row in report.rows)
+def _at(hour: Label) -> int:
+    return int(hour or 0) * HOUR_MS
 
 
 def _since(by_hour: Sums, since_ms: int) -> Period:
     return summed(Period, (sums for (hour, _), sums in by_hour.items() if _at(hour) >= since_ms))
 
 
-def _at(hour: Label) -> int:
-    return int(hour or 0) * attempts.HOUR_MS
-
-
 def _by_day(by_hour: Sums, since_ms: int) -> Plot:
     """Also days on which nothing happened."""
-    series = {target for target, _ in _ranked(by_hour)[:MOST_TARGETS]}
-    costs = Counter({(day(since_ms + number * _DAY_MS, UTC), ""): 0 for number in range(MONTH)})
+    costs: list[tuple[Group, int]] = [((day(since_ms + n * _DAY_MS, UTC), None), 0) for n in range(MONTH)]
     for (hour, target), sums in by_hour.items():
-        costs[day(_at(hour), UTC), _name(target) if target in series else OTHERS] += Period(*sums).charged
-    marks = (Mark(label=date, series=name, value=cost) for (date, name), cost in costs.items())
-    return Plot(title="Spend by day and target", shape=Shape.DAYS, unit=Kind.USD, marks=tuple(marks))
+        costs.append(((day(_at(hour), UTC), str(target or NO_LABEL)), Period(*sums).charged))
+    return Plot(title="Spend by day and target", shape=Shape.DAYS, unit=Kind.USD, marks=tuple(stacked(0, costs)))
 
 
 def _by_target(by_hour: Sums, since_ms: int) -> Plot:
-    recent = _ranked({labels: sums for labels, sums in by_hour.items() if _at(labels[0]) >= since_ms})
-    marks = bars([(_name(target), cost) for target, cost in recent], MOST_TARGETS)
+    costs: Counter[str] = Counter()
+    for (hour, target), sums in by_hour.items():
+        if _at(hour) >= since_ms:
+            costs[str(target or NO_LABEL)] += Period(*sums).charged
+    marks = bars(sorted(costs.items(), key=lambda item: (-item[1], item[0])), MOST_TARGETS)
     return Plot(title="Spend by target", shape=Shape.BARS, unit=Kind.USD, marks=tuple(marks))
-
-
-def _ranked(by_hour: Sums) -> list[tuple[Label, int]]:
-    """nano-USD by target, the dearest first."""
-    costs: Counter[Label] = Counter()
-    for (_, target), sums in by_hour.items():
-        costs[target] += Period(*sums).charged
-    return sorted(costs.items(), key=lambda item: (-item[1], str(item[0])))
-
-
-def _name(target: Label) -> str:
-    return str(target or NO_LABEL)

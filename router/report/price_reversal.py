@@ -4,7 +4,7 @@ List price and cost can come apart by the number of tokens, most of them thought
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from math import inf
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from router.ledger.facts import attempts
 from router.report.judged import CLIENTS, SPENT, Facts, Labels
 from router.report.query import Source
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, declared, made, plots, usd
+from router.report.report import Kind, Mark, Report, Row, Shape, declared, made, plots, usd
 from router.report.spend import silent
 from router.report.statistics import Estimate, quotient, weighted
 from router.types.target import Target
@@ -56,7 +56,7 @@ class Pair(NamedTuple):
 
 def price_reversal(source: Source) -> Report:
     prices, left_out = _prices(source.targets.values())
-    pairs = _pairs(_cells(source), prices)
+    pairs = list(_pairs(_cells(source), prices))
     reversals = [pair for pair in pairs if pair.costs[0].value > pair.costs[1].value]
     reversals.sort(key=lambda pair: (-(pair.dearer.value if pair.dearer else inf), pair.model, pair.than))
     note = (
@@ -64,21 +64,14 @@ def price_reversal(source: Source) -> Report:
         declared()["price-reversal"].note,
         f"Left out, with several prices: {', '.join(left_out)}." if left_out else "",
     )
-    return made(
-        "price-reversal",
-        map(_row, reversals),
-        note=" ".join(filter(None, note)) if prices else _NO_PRICES,
-        plots=_plots(reversals[:_MOST_BARS]),
-    )
-
-
-def _plots(some: Sequence[Pair]) -> tuple[Plot, ...]:
     marks = (
         Mark(label=f"{pair.model} : {pair.than}", value=factor.value, low=factor.low, high=factor.high)
-        for pair in some
+        for pair in reversals[:_MOST_BARS]
         if (factor := pair.dearer) is not None
     )
-    return plots("How many times as dear, though cheaper by list price", Shape.BARS, Kind.FACTOR, marks)
+    chart = plots("How many times as dear, though cheaper by list price", Shape.BARS, Kind.FACTOR, marks)
+    text = " ".join(filter(None, note)) if prices else _NO_PRICES
+    return made("price-reversal", map(_row, reversals), note=text, plots=chart)
 
 
 def _prices(targets: Iterable[Target]) -> tuple[dict[str, tuple[int, int]], list[str]]:
@@ -104,16 +97,17 @@ def _cells(source: Source) -> dict[str, dict[Labels, ModelCost]]:
     return costs
 
 
-def _pairs(cells: Mapping[str, Mapping[Labels, ModelCost]], prices: Mapping[str, tuple[int, int]]) -> list[Pair]:
+def _pairs(cells: Mapping[str, Mapping[Labels, ModelCost]], prices: Mapping[str, tuple[int, int]]) -> Iterator[Pair]:
     """All that can be compared; each once, the cheaper by list first."""
-    models = [model for model in sorted(cells) if model in prices]
-    pairs = []
-    for left, right in permutations(models, 2):
+    for left, right in permutations(sorted(cells.keys() & prices.keys()), 2):
         shared = _shared(cells[left], cells[right])
-        lists = tuple(_list(prices[model], shared) for model in (left, right))
+        both = [cost for _, *pair in shared for cost in pair]
+        # nano-USD for a million tokens, input and output as both models used them.
+        sent, written = sum(cost.input_tokens for cost in both), sum(cost.output_tokens for cost in both)
+        mix = (sent, written) if sent + written else (1, 1)
+        lists = tuple((prices[model][0] * mix[0] + prices[model][1] * mix[1]) / sum(mix) for model in (left, right))
         if shared and lists[0] < lists[1]:
-            pairs.append(_pair(left, right, lists, shared))
-    return pairs
+            yield _pair(left, right, lists, shared)
 
 
 def _shared(left: Mapping[Labels, ModelCost], right: Mapping[Labels, ModelCost]) -> Shared:
@@ -123,21 +117,15 @@ def _shared(left: Mapping[Labels, ModelCost], right: Mapping[Labels, ModelCost])
     return [(a * b / (a + b), *pair) for (a, b), pair in zip(numbers, both, strict=True) if min(a, b) >= LEAST]
 
 
-def _list(price: tuple[int, int], shared: Shared) -> float:
-    """nano-USD for a million tokens, input and output as both models used them."""
-    sent = sum(cost.input_tokens for _, *pair in shared for cost in pair)
-    made = sum(cost.output_tokens for _, *pair in shared for cost in pair)
-    return (price[0] * sent + price[1] * made) / (sent + made) if sent + made else sum(price) / len(price)
-
-
 def _pair(left: str, right: str, lists: tuple[float, ...], shared: Shared) -> Pair:
-    costs, thoughts = [], []
-    for parts in ([(weight, cost) for weight, cost, _ in shared], [(weight, cost) for weight, _, cost in shared]):
-        costs.append(weighted([(weight, price) for weight, cost in parts if (price := cost.facts.price) is not None]))
-        each = [(weight, Estimate(cost.facts.thinking_cost / cost.facts.answers)) for weight, cost in parts]
-        thoughts.append(weighted(each).value)
-    known = all(cost.known for _, *pair in shared for cost in pair)
-    answers = sum(cost.facts.answers for _, *pair in shared for cost in pair)
+    costs, thoughts, weights = [], [], [weight for weight, *_ in shared]
+    for side in ([cost.facts for _, cost, _ in shared], [cost.facts for _, _, cost in shared]):
+        parts = list(zip(weights, side, strict=True))
+        costs.append(weighted([(weight, price) for weight, facts in parts if (price := facts.price) is not None]))
+        each = ((weight, Estimate(facts.thinking_cost / facts.answers)) for weight, facts in parts)
+        thoughts.append(weighted(list(each)).value)
+    both = [cost for _, *pair in shared for cost in pair]
+    known, answers = all(cost.known for cost in both), sum(cost.facts.answers for cost in both)
     return Pair(left, right, answers, lists, tuple(costs), tuple(thoughts) if known else None)
 
 

@@ -14,7 +14,7 @@ from router.ledger.facts import passes
 from router.ledger.facts.query import Query, Sums, Where
 from router.ledger.rollups import sums
 from router.ledger.rows import EVER_MS, Connection
-from router.report.report import Declared, Report, moment
+from router.report.report import Definition, Report, declared, made, moment
 from router.types.target import Target
 
 # What a report is made from, and what every report tells of itself.
@@ -34,6 +34,11 @@ def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
 def summed(kind: Callable[..., T], parts: Iterable[Iterable[int]]) -> T:
     """`kind` of the sums of all parts, place by place; of none without a part."""
     return kind(*map(sum, zip(*parts, strict=True)))
+
+
+def summed_by(kind: Callable[..., T], pairs: Iterable[tuple[K, Iterable[int]]]) -> dict[K, T]:
+    """As `summed`, of the parts of each key."""
+    return {key: summed(kind, parts) for key, parts in grouped(pairs).items()}
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -79,22 +84,9 @@ class Source(Struct, frozen=True, kw_only=True):
         return passes.sums(self.connection, self.query(passes.TABLE, by, measures, where))
 
     def query(self, table: str, by: Sequence[str], measures: Sequence[str], where: Sequence[Where]) -> Query:
-        asked = self.asked
-        return Query(
-            table=table,
-            by=tuple(by),
-            measures=tuple(measures),
-            where=(*asked.where, *where),
-            since_ms=asked.since_ms,
-            until_ms=asked.until_ms,
-        )
-
-
-class Definition(Declared, frozen=True, kw_only=True):
-    """One report: what is declared of it, and the pure function that makes it."""
-
-    name: str
-    make: Callable[[Source], Report]
+        asked, where = self.asked, (*self.asked.where, *where)
+        window = {"since_ms": asked.since_ms, "until_ms": asked.until_ms}
+        return Query(table=table, by=tuple(by), measures=tuple(measures), where=where, **window)
 
 
 # A question as people write it, in words, turned into what a report is asked.
@@ -137,15 +129,8 @@ def asked(definition: Definition, question: Question, now_ms: int) -> Asked:
         raise invalid("subject", "subject: a NUL is in no id.")
     if definition.needs_subject and not subject:
         raise invalid("subject", f"{name} is about one: say which, by its id.")
-    return Asked(
-        by=by,
-        since_ms=since_ms,
-        until_ms=until_ms,
-        zone=zone,
-        now_ms=now_ms,
-        baseline=question.baseline,
-        subject=subject,
-    )
+    asked = Asked(by=by, since_ms=since_ms, until_ms=until_ms, zone=zone, now_ms=now_ms)
+    return structs.replace(asked, baseline=question.baseline, subject=subject)
 
 
 def zone_of(name: str) -> tzinfo:
@@ -160,6 +145,11 @@ def zone_of(name: str) -> tzinfo:
     meant = f" Did you mean {' or '.join(near)}?" if near else ""
     remedy = f"{meant} Send an IANA name such as Europe/Berlin or UTC."
     raise invalid("zone", f"zone: '{name[:40]}' is no time zone.{remedy}")
+
+
+def listed(name: str, source: Source) -> Report:
+    """The lines that its statement in `reports.yaml` finds in the window."""
+    return made(name, source.connection.execute(declared()[name].sql, source.asked.bounds).fetchall())
 
 
 def named(known: Collection[str]) -> str:

@@ -1,7 +1,7 @@
 """History priced again: each attempt's usage × the price it was charged at, against what its row says."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -43,36 +43,15 @@ class Recomputed(Struct, frozen=True):
         )
 
 
-class Repricing:
-    """Counts what it looks at."""
-
-    def __init__(self, prices: Prices) -> None:
-        self._prices = prices
-        self.attempts = self.elsewhere = 0
-
-    def changed(self, kept: Kept) -> Iterator[RepricedAttempt]:
-        for attempt in kept.attempts:
-            recorded = _recorded(attempt)
-            if recorded is None:
-                continue
-            price = price_then(self._prices, str(attempt["model"]), str(attempt["price_version"]))
-            self.attempts, self.elsewhere = self.attempts + 1, self.elsewhere + (price is None)
-            if price is not None:
-                row: Mapping[str, Any] = attempt
-                computed = charge(price, usage_of(row), at_ms=row["started_ms"], took_ms=row["total_ms"]).own or 0
-                if computed != recorded:
-                    yield RepricedAttempt(kept.id, int(row["number"]), recorded, computed)
-
-
 def repriced(prices: Prices) -> Check:
     """For `router.ledger.verify`."""
-    again = Repricing(prices)
 
     def look(kept: Kept) -> Iterator[Finding]:
         try:
-            for diff in again.changed(kept):
-                says = f"it cost {diff.recorded} nano-USD at its price, which makes {diff.computed} of its usage now"
-                yield Finding("attempts", f"{diff.request_id} attempt {diff.number}", says)
+            for number, recorded, computed in _again(kept, prices):
+                if computed not in (None, recorded):
+                    says = f"it cost {recorded} nano-USD at its price, which makes {computed} of its usage now"
+                    yield Finding("attempts", f"{kept.id} attempt {number}", says)
         except (msgspec.MsgspecError, TypeError, ValueError):
             yield Finding("attempts", kept.id, "the usage of an attempt can't be read")
 
@@ -81,11 +60,29 @@ def repriced(prices: Prices) -> Check:
 
 def recompute(ledger: Ledger, prices: Prices) -> Recomputed:
     """Of every request whose rows are there."""
-    again = Repricing(prices)
+    attempts = elsewhere = 0
+    changed = []
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        changed = tuple(change for kept in rows.every(connection) for change in again.changed(kept))
-    return Recomputed(again.attempts, again.elsewhere, changed)
+        for kept in rows.every(connection):
+            for number, recorded, computed in _again(kept, prices):
+                attempts, elsewhere = attempts + 1, elsewhere + (computed is None)
+                if computed is not None and computed != recorded:
+                    changed.append(RepricedAttempt(kept.id, number, recorded, computed))
+    return Recomputed(attempts, elsewhere, tuple(changed))
+
+
+def _again(kept: Kept, prices: Prices) -> Iterator[tuple[int, int, int | None]]:
+    """Of each attempt whose cost our price made: its number, that cost, and what the same price makes of its usage now,
+    in nano-USD; None: the price is not of the catalog."""
+    for attempt in kept.attempts:
+        recorded, row = _recorded(attempt), cast(Mapping[str, Any], attempt)
+        if recorded is not None:
+            price = price_then(prices, str(row["model"]), str(row["price_version"]))
+            computed = None
+            if price is not None:
+                computed = charge(price, usage_of(row), at_ms=row["started_ms"], took_ms=row["total_ms"]).own or 0
+            yield int(row["number"]), recorded, computed
 
 
 def _recorded(attempt: Line) -> int | None:

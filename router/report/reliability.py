@@ -1,14 +1,16 @@
 """How often each target failed, what stood in for it, how long it took, and how long we did."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, structs
 
 from router.ledger import rows
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
-from router.ledger.facts.query import Label, Where
+from router.ledger.facts.query import Where
 from router.ledger.rows import Kept
 from router.report.egress import RESTING
 from router.report.query import Source
@@ -23,100 +25,77 @@ REFUSED = frozenset({ErrorKind.CONTEXT_LENGTH, ErrorKind.CONTENT_FILTER, ErrorKi
 """It was there, and said that it does not answer such a request."""
 
 
-class _Seen(Struct):
-    """Of one target, or of all: how often each outcome, and each role, retries and fallbacks among them; how many in
-    each bucket of time."""
+_COUNTED: Sequence[tuple[str, tuple[str, ...], tuple[Where, ...]]] = (
+    ("outcome", ("attempts", "retries", "fallbacks"), ()),
+    ("role", ("attempts",), ()),
+    ("total_ms", ("attempts",), (Where("outcome", frozenset({OK})),)),
+    ("first_ms", ("attempts",), (Where("stream", frozenset({1})),)),
+    ("overhead_us", ("requests",), ()),
+)
+"""Dimensions, and what is counted by them of which attempts."""
 
-    outcomes: Counter[str] = field(default_factory=Counter)
-    roles: Counter[str] = field(default_factory=Counter)
-    total_ms: Counter[int] = field(default_factory=Counter)
-    first_ms: Counter[int] = field(default_factory=Counter)
-    overhead_us: Counter[int] = field(default_factory=Counter)
+
+class _Seen(defaultdict[tuple[str, str], Counter[Any]]):
+    """Of one target, or of all: dimension and measure → how often each label."""
+
+    def __init__(self) -> None:
+        super().__init__(Counter)
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        return self["outcome", "attempts"]
 
     @property
     def asked(self) -> int:
         return self.outcomes.total() - self.outcomes[RESTING]
 
-    @property
-    def refused(self) -> int:
-        return sum(self.outcomes[outcome] for outcome in REFUSED)
-
-    @property
-    def given_up(self) -> int:
-        return sum(self.outcomes[outcome] for outcome in GIVEN_UP)
-
-    @property
-    def judged(self) -> int:
-        """Attempts by which the target can be judged."""
-        return self.asked - self.refused - self.given_up
-
-    @property
-    def failed(self) -> int:
-        """An unknown outcome is a failure."""
-        return self.judged - self.outcomes[OK]
-
 
 def reliability(source: Source) -> Report:
     seen, every = _seen(source)
     ranked = sorted(seen.items(), key=lambda item: (-item[1].asked, item[0]))
-    return made(
-        "reliability",
-        (_row(name, counts) for name, counts in ranked),
-        totals=_row("total", every) if ranked else None,
-        below=(*_outcomes(ranked), *_skipped(source)),
-        plots=_plots(ranked),
-    )
+    totals = _row("total", every) if ranked else None
+    below = (*_outcomes(ranked), *_skipped(source))
+    report = made("reliability", (_row(name, counts) for name, counts in ranked), totals=totals, below=below)
+    return structs.replace(report, plots=_plots(report))
 
 
 def _seen(source: Source) -> tuple[Mapping[str, _Seen], _Seen]:
     """By target, and of all; without requests that asked no target."""
-    by_target: defaultdict[str, _Seen] = defaultdict(_Seen)
-    every = _Seen()
-
-    def note(target: Label, counter: str, key: Label, count: int) -> None:
-        if target is not None and key is not None:
-            for seen in (by_target[str(target)], every):
-                getattr(seen, counter)[key] += count
-
-    measures = ("attempts", "retries", "fallbacks")
-    for (target, outcome), (count, retries, fallbacks) in source.sums(TABLE, ("target", "outcome"), measures).items():
-        note(target, "outcomes", str(outcome), count)
-        note(target, "roles", "retry", retries)
-        note(target, "roles", "fallback", fallbacks)
-    for (target, role), (count,) in source.sums(TABLE, ("target", "role"), ("attempts",)).items():
-        note(target, "roles", role, count)
-    answered, streams = Where("outcome", frozenset({OK})), Where("stream", frozenset({1}))
-    for name, measure, where in (
-        ("total_ms", "attempts", (answered,)),
-        ("first_ms", "attempts", (streams,)),
-        ("overhead_us", "requests", ()),
-    ):
-        for (target, edge), (count,) in source.sums(TABLE, ("target", name), (measure,), *where).items():
-            if count:
-                note(target, name, edge, count)
+    by_target, every = defaultdict[str, _Seen](_Seen), _Seen()
+    for dimension, measures, where in _COUNTED:
+        for (target, label), amounts in source.sums(TABLE, ("target", dimension), measures, *where).items():
+            places = () if target is None else (by_target[str(target)], every)
+            for seen, (measure, amount) in product(places, zip(measures, amounts, strict=True)):
+                if label is not None:
+                    seen[dimension, measure][label] += amount
     return by_target, every
 
 
 def _row(label: str, seen: _Seen) -> Row:
-    interval = wilson(seen.failed, seen.judged)
-    rates: tuple[Value, ...] = (None, None, None) if interval is None else (seen.failed / seen.judged, *interval)
+    """The target is judged by attempts that it neither refused nor was given up in. An unknown outcome is a failure."""
+    outcomes, roles = seen.outcomes, seen["role", "attempts"]
+    refused, given_up = (sum(outcomes[outcome] for outcome in some) for some in (REFUSED, GIVEN_UP))
+    judged = seen.asked - refused - given_up
+    failed = judged - outcomes[OK]
+    rates: tuple[Value, ...] = wilson(failed / judged, judged) if judged else (None, None, None)
+    retries = seen["outcome", "retries"].total() + roles["retry"]
+    fallbacks = seen["outcome", "fallbacks"].total() + roles["fallback"]
     return (
-        *(label, seen.asked, seen.outcomes[OK], seen.failed, *rates),
-        *(seen.refused, seen.given_up, seen.outcomes[RESTING]),
-        *(seen.roles[role] for role in ("retry", "fallback", "hedge", "cascade", "vote")),
-        *(percentile(seen.total_ms, EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
-        *(percentile(seen.first_ms, EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
-        *(percentile(seen.overhead_us, EDGES_US, share) for share in (0.5, 0.99)),
+        *(label, seen.asked, outcomes[OK], failed, *rates, refused, given_up, outcomes[RESTING]),
+        *(retries, fallbacks, *(roles[role] for role in ("hedge", "cascade", "vote"))),
+        *(percentile(seen["total_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
+        *(percentile(seen["first_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
+        *(percentile(seen["overhead_us", "requests"], EDGES_US, share) for share in (0.5, 0.99)),
     )
 
 
-def _outcomes(ranked: list[tuple[str, _Seen]]) -> tuple[Report, ...]:
-    wrong = tuple(
+def _outcomes(ranked: Sequence[tuple[str, _Seen]]) -> tuple[Report, ...]:
+    wrong = [
         (name, outcome, count, count / seen.asked if outcome != RESTING else None)
         for name, seen in ranked
         for outcome, count in sorted(seen.outcomes.items(), key=lambda item: (-item[1], item[0]))
         if outcome != OK and count
-    )
+    ]
     return (made("reliability/outcomes", wrong),) if wrong else ()
 
 
@@ -134,15 +113,11 @@ class _Target(Struct, frozen=True):
     spilled: bool = False
 
 
-class _Stakes(Struct, frozen=True):
-    deadline_ms: int | None = None
-
-
 class _Decided(Struct, frozen=True):
     considered: tuple[_Target, ...] = ()
     dropped: tuple[_Target, ...] = ()
     queued: tuple[_Target, ...] = ()
-    stakes: _Stakes = _Stakes()
+    stakes: Mapping[str, Any] = {}
 
 
 def _skipped(source: Source) -> tuple[Report, ...]:
@@ -161,25 +136,20 @@ def _passed_by(kept: Kept, decided: _Decided) -> Iterator[tuple[str, str]]:
     yield from ((each.target, _LEFT_OUT[each.reason]) for each in decided.dropped if each.reason in _LEFT_OUT)
     yield from ((each.target, "queue") for each in decided.queued if each.spilled)
     planned, asked = [each.target for each in decided.considered], {attempt["target"] for attempt in kept.attempts}
-    served, why = kept.request["target"], "budget" if decided.stakes.deadline_ms is None else "deadline"
+    served, why = kept.request["target"], "budget" if decided.stakes.get("deadline_ms") is None else "deadline"
     if kept.request["status"] == 200 and served in planned:
         yield from ((target, why) for target in planned[: planned.index(str(served))] if target not in asked)
     elif kept.request["error"] in _SHORT:
         yield from ((target, "budget") for target in planned if target not in asked)
 
 
-def _plots(ranked: list[tuple[str, _Seen]]) -> tuple[Plot, ...]:
-    rates = (
-        Mark(label=name, value=seen.failed / seen.judged, low=interval[0], high=interval[1])
-        for name, seen in ranked
-        if (interval := wilson(seen.failed, seen.judged)) is not None
-    )
-    slow = (
-        Mark(label=name, value=p90)
-        for name, seen in ranked
-        if (p90 := percentile(seen.total_ms, EDGES_MS, 0.9)) is not None
-    )
+def _plots(report: Report) -> tuple[Plot, ...]:
+    names = [str(name) for name in report.column("target")]
+    rates = zip(names, *map(report.column, ("error_rate", "error_low", "error_high")), strict=True)
+    errors = (Mark(label=name, value=rate, low=low, high=high) for name, rate, low, high in rates if rate is not None)
+    times = zip(names, report.column("p90_ms"), strict=True)
+    slow = (Mark(label=name, value=p90) for name, p90 in times if isinstance(p90, int))
     return (
-        *plots("Error rate, with 95 % intervals", Shape.BARS, Kind.SHARE, rates),
+        *plots("Error rate, with 95 % intervals", Shape.BARS, Kind.SHARE, errors),
         *plots("Nine of ten answers were complete within", Shape.BARS, Kind.MS, slow),
     )

@@ -16,13 +16,12 @@ from rich.text import Text
 from router.errors import invalid
 from router.report.charts import dollars, said
 from router.report.query import named
-from router.report.report import Column, Kind, Report, Row, Value, iso, shown
+from router.report.report import NO_LABEL, Column, Kind, Report, Row, Value, iso, shown
 from router.types.price import nano_from_usd
 
 # A report in words, and as JSON. Nothing here knows which report it is.
 
 UNKNOWN = "–"
-NO_LABEL = "(none)"
 NUMBERS = (Kind.COUNT, Kind.USD, Kind.AMOUNT, Kind.SHARE, Kind.RATE, Kind.FACTOR, Kind.MS)
 """Written below each other, by their last digit."""
 _DAY_S = 86_400
@@ -87,9 +86,14 @@ def words(column: Column) -> str:
 
 def heading(report: Report) -> str:
     """What it is about, and of when."""
-    since = f" since {iso(report.since_ms)}" if report.since_ms is not None else ""
-    until = f" until {iso(report.until_ms)}" if report.until_ms is not None else ""
-    return shown(report.title) + since + until
+    return f"{shown(report.title)} {period(report)}".rstrip()
+
+
+def period(report: Report) -> str:
+    """Empty for all time."""
+    since = f"since {iso(report.since_ms)}" if report.since_ms is not None else ""
+    until = f"until {iso(report.until_ms)}" if report.until_ms is not None else ""
+    return f"{since} {until}".strip()
 
 
 def plain(amount: Decimal) -> str:
@@ -98,16 +102,11 @@ def plain(amount: Decimal) -> str:
     return (text.rstrip("0").rstrip(".") if "." in text else text) if amount else "0"
 
 
-def rounded(value: float) -> float:
-    """Counts as they are."""
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
-
-
 def _json(kind: Kind, value: Value) -> object:
     if isinstance(value, Decimal):
         return msgspec.Raw(plain(value).encode())
     if isinstance(value, float):
-        return rounded(value)
+        return float(f"{value:.{_DIGITS}g}")
     return iso(value) if kind is Kind.TIME and isinstance(value, int) else value
 
 
@@ -278,8 +277,4 @@ def cell(kind: Kind, value: Value) -> str:
         return '"' + safe.replace('"', '""') + '"'
     if value is None:
         return ""
-    if isinstance(value, Decimal):
-        return plain(value)
-    if kind is Kind.TIME and isinstance(value, int):
-        return iso(value)
-    return str(rounded(value))
+    return plain(value) if isinstance(value, Decimal) else str(_json(kind, value))

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from enum import StrEnum
@@ -10,9 +10,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from router.errors import ClientError
 from router.ledger.facts.attempts import HOUR_MS, QUARTER_MS
@@ -75,6 +73,8 @@ def shown(text: str) -> str:
 
 # What every report is: columns, rows, totals, and a note on how to read them.
 
+NO_LABEL = "(none)"
+"""Stands for a label that is None."""
 Value = str | int | float | Decimal | None
 """None is unknown, or not applicable; never 0. Money is a Decimal in USD, exact to the nano-dollar; never a float."""
 Row = tuple[Value, ...]
@@ -108,17 +108,6 @@ class Column(Struct, frozen=True):
     kind: Kind = Kind.TEXT
     rare: bool = False
     """Tables for people leave it out while there is nothing in it."""
-
-    @classmethod
-    def of(cls, word: str) -> "Column":
-        """`word`: as the columns of `reports.yaml`."""
-        name, _, kind = word.removesuffix("?").partition(":")
-        usual = Kind.USD if name.endswith("_usd") else Kind.MS if name.endswith("_ms") else Kind.TEXT
-        return cls(name, Kind(kind) if kind else usual, word.endswith("?"))
-
-
-def labels(names: Iterable[str]) -> tuple[Column, ...]:
-    return tuple(Column(name, Kind.LABEL) for name in names)
 
 
 def usd(nano: Value) -> Decimal | None:
@@ -205,28 +194,15 @@ class Report(Struct, frozen=True, kw_only=True):
 # Reports as `reports.yaml` declares them.
 
 
-class Formula(Struct, frozen=True):
-    """A column of sums: `measure`, or `measure` ÷ `whole`. It is unknown where the measure `known` is 0."""
-
-    column: Column
-    measure: str
-    whole: str = ""
-    known: str = ""
-
-    def value(self, sums: Mapping[str, int]) -> Value:
-        """`sums`: by measure, money in nano-USD."""
-        amount, whole = sums[self.measure], sums[self.whole] if self.whole else 1
-        if not whole or (self.known and not sums[self.known]):
-            return None
-        return amount / whole if self.whole else usd(amount) if self.column.kind is Kind.USD else amount
-
-
-class Declared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A report, or a table below one, as the head of `reports.yaml` explains."""
 
+    name: str
     title: str = ""
     columns: str = ""
     note: str = ""
+    sql: str = ""
+    """Of its rows, between two times."""
     sums: Mapping[str, str] = {}
     legend: Mapping[str, str] = {}
     summary: str = ""
@@ -247,103 +223,102 @@ class Declared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @cache
-def declared() -> Mapping[str, Declared]:
+def declared() -> Mapping[str, Definition]:
     """By name."""
-    return msgspec.convert(table("report/reports.yaml"), dict[str, Declared])
+    known = table("report/reports.yaml")
+    return {name: msgspec.convert({"name": name, **fields}, Definition) for name, fields in known.items()}
 
 
 @cache
 def columns(name: str) -> tuple[Column, ...]:
-    return tuple(map(Column.of, declared()[name].columns.split()))
+    return parsed(declared()[name].columns)
+
+
+def parsed(columns: str) -> tuple[Column, ...]:
+    """As the head of `reports.yaml` explains."""
+
+    def column(word: str) -> Column:
+        name, _, kind = word.removesuffix("?").partition(":")
+        usual = Kind.USD if name.endswith("_usd") else Kind.MS if name.endswith("_ms") else Kind.TEXT
+        return Column(name, Kind(kind) if kind else usual, word.endswith("?"))
+
+    return tuple(map(column, columns.split()))
 
 
 @cache
-def formulas(name: str) -> tuple[Formula, ...]:
-    """Of a report whose columns are sums."""
+def _formulas(name: str) -> tuple[tuple[Column, str, str, str], ...]:
+    """Of a report whose columns are sums: `measure`, or `measure` ÷ `whole`, unknown where the measure `known` is 0."""
 
-    def formula(column: Column) -> Formula:
+    def formula(column: Column) -> tuple[Column, str, str, str]:
         text = declared()[name].sums.get(column.name, column.name.removesuffix("_usd"))
         amount, _, known = text.partition(" if ")
         measure, _, whole = amount.partition(" / ")
-        return Formula(column, measure, whole, known)
+        return column, measure, whole, known
 
     return tuple(map(formula, columns(name)))
 
 
 @cache
 def measures(name: str) -> tuple[str, ...]:
-    """What `formulas` need, each once."""
-    every = ((each.measure, each.whole, each.known) for each in formulas(name))
-    return tuple(dict.fromkeys(measure for each in every for measure in each if measure))
+    """What its columns are made of, each once."""
+    return tuple(dict.fromkeys(measure for _, *some in _formulas(name) for measure in some if measure))
 
 
-def cells(name: str, amounts: Iterable[int]) -> Row:
-    """`amounts`: one of each of `measures`, in their order."""
-    sums = dict(zip(measures(name), amounts, strict=True))
-    return tuple(formula.value(sums) for formula in formulas(name))
-
-
-def legend(name: str, amounts: Iterable[int]) -> list[str]:
-    """What the columns mean in which these amounts, as of `cells`, have something."""
-    sums, texts = dict(zip(measures(name), amounts, strict=True)), declared()[name].legend
-    return [texts[each.column.name] for each in formulas(name) if each.column.name in texts and sums[each.measure]]
-
-
-def made(name: str, rows: Iterable[Row], by: Iterable[str] = (), **about: Any) -> Report:
+def made(name: str, rows: Iterable[Sequence[Value]], by: Iterable[str] = (), **about: Any) -> Report:
     """The report or table of this name; `by`: columns of labels in front of those that are declared; `about`: further
     fields of `Report`, which stand above what is declared."""
     known = declared()[name]
-    about = {"title": known.title, "note": known.note, "columns": (*labels(by), *columns(name)), **about}
-    return Report(name=name.rpartition("/")[2], rows=tuple(rows), **about)
+    labels = (Column(label, Kind.LABEL) for label in by)
+    about = {"title": known.title, "note": known.note, "columns": (*labels, *columns(name)), **about}
+    return Report(name=name.rpartition("/")[2], rows=tuple(map(tuple, rows)), **about)
 
 
-# How far sums over hours may be off: a moving-block bootstrap (Künsch 1989, Annals of Statistics 17, 1217), which
-# keeps hours that follow each other together, as traffic is alike from one to the next.
+def tallied(
+    name: str,
+    by: Sequence[str],
+    groups: Iterable[tuple[Sequence[Value], Sequence[int]]],
+    total: Sequence[int] = (),
+    **about: Any,
+) -> Report:
+    """Of sums by labels, and of all, each in the order of `measures`. The note has the legend of what is rare and
+    there."""
 
-Vector = NDArray[np.float64]
-DRAWS = 1_000
-LEAST = 8
-"""Hours; of fewer nothing can be said."""
-_SEED = 20_261_121
-"""The same ledger gives the same interval."""
+    def sums(amounts: Sequence[int]) -> Mapping[str, int]:
+        return dict(zip(measures(name), amounts, strict=True))
 
+    def cells(amounts: Sequence[int]) -> Iterator[Value]:
+        by_measure = sums(amounts)
+        for column, measure, whole, known in _formulas(name):
+            amount, divisor = by_measure[measure], by_measure[whole] if whole else 1
+            if not divisor or (known and not by_measure[known]):
+                yield None
+            else:
+                yield amount / divisor if whole else usd(amount) if column.kind is Kind.USD else amount
 
-def drawn(hours: Vector) -> Vector | None:
-    """[hours, V] → [DRAWS, V]: sums of V amounts as they might have been. Blocks are as long as the cube root of the
-    number of hours, and pass from the last hour to the first, so that all hours are drawn alike."""
-    number = len(hours)
-    if number < LEAST:
-        return None
-    length = max(1, round(number ** (1 / 3)))
-    running = np.cumsum(np.concatenate([np.zeros((1, hours.shape[1])), hours, hours[:length]]), axis=0)
-    blocks = running[length : length + number] - running[:number]
-    starts = np.random.default_rng(_SEED).integers(number, size=(DRAWS, -(-number // length)))
-    sums = np.stack([column[starts].sum(axis=1) for column in blocks.T], axis=1)
-    return np.asarray(sums * (number / (starts.shape[1] * length)))
-
-
-def bounds(draws: Vector) -> tuple[float, float]:
-    """Between which 95 % of the draws lie."""
-    low, high = np.percentile(draws, (2.5, 97.5))
-    return float(low), float(high)
+    known, notes = declared()[name], [about.pop("note", declared()[name].note)]
+    if total:
+        about["totals"] = ("total", *(None for _ in by[1:]), *cells(total))
+        rare = ((known.legend.get(column.name), measure) for column, measure, *_ in _formulas(name))
+        notes += [text for text, measure in rare if text and sums(total)[measure]]
+    note = " ".join(filter(None, notes))
+    return made(name, ((*labels, *cells(amounts)) for labels, amounts in groups), by, note=note, **about)
 
 
 # Days and hours as a time zone has them, out of the ledger's hours and quarters of an hour.
 
-STEPS_MS = {"hour": HOUR_MS, "quarter": QUARTER_MS}
-"""Dimensions of time → how long each of their labels is."""
 _OLDEST_MS = 1_577_836_800_000
 """2020-01-01: no ledger is older."""
 _MONTH_MS = 28 * 86_400_000
 
 
-def step(zone: tzinfo, since_ms: int | None, until_ms: int | None, now_ms: int) -> str:
-    """The dimension that tells days apart: a quarter where the zone is off the full hour, at any time of the window."""
+def step(zone: tzinfo, since_ms: int | None, until_ms: int | None, now_ms: int) -> tuple[str, int]:
+    """The dimension that tells days apart, and how long each of its labels is: a quarter where the zone is off the full
+    hour, at any time of the window."""
     first = max(since_ms or _OLDEST_MS, _OLDEST_MS)
     last = max(first, min(until_ms or now_ms, now_ms))
-    seen = {_local(at, zone).utcoffset() for at in (*range(first, last, _MONTH_MS), last)}
-    whole = timedelta(hours=1)
-    return "hour" if all(offset is None or not offset % whole for offset in seen) else "quarter"
+    offsets = {_local(at, zone).utcoffset() for at in (*range(first, last, _MONTH_MS), last)}
+    whole = all(offset is None or not offset % timedelta(hours=1) for offset in offsets)
+    return ("hour", HOUR_MS) if whole else ("quarter", QUARTER_MS)
 
 
 def day(at_ms: int, zone: tzinfo) -> str:
@@ -354,10 +329,6 @@ def hour(at_ms: int, zone: tzinfo) -> str:
     """With its offset, so that the hour that a clock shows twice is two."""
     local = _local(at_ms, zone).replace(minute=0)
     return local.isoformat(timespec="minutes").replace("+00:00", "Z")
-
-
-def next_day(text: str) -> str:
-    return f"{datetime.fromisoformat(text).replace(tzinfo=UTC) + timedelta(days=1):%Y-%m-%d}"
 
 
 def _local(at_ms: int, zone: tzinfo) -> datetime:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from msgspec import Struct, field, structs
+from msgspec import structs
 
 from router.decide.explain import reason
 from router.errors import ClientError
@@ -17,8 +17,8 @@ from router.ledger.query import document
 from router.ledger.rows import Connection, Kept, Line
 from router.report.budgets import Pots, amount_of
 from router.report.charts import dollars, said
-from router.report.query import Source
-from router.report.report import Column, Kind, Report, Row, Value, cells, columns, declared, iso, made, measures, usd
+from router.report.query import Source, grouped
+from router.report.report import Column, Kind, Report, Row, Value, columns, declared, iso, made, measures, tallied, usd
 from router.types.account import Unit
 from router.types.price import usd_from_nano, usd_text
 
@@ -64,28 +64,24 @@ _COUNTS = ("_tokens", "max_output", "count")
 def decision(document: bytes) -> list[Report]:
     """Why it went there: one report for the plain facts of a decision, then one for each list that has something."""
     facts = dict(_flat("", json.loads(document, parse_float=Decimal)))
-    lists = {name: value for name, value in facts.items() if isinstance(value, list) and not _words(value)}
-    rows = tuple(_fact(name, value) for name, value in facts.items() if name not in lists)
-    plain = made("decision", rows)
-    return [plain, *(_listed(name, value) for name, value in lists.items() if value)]
+    plain = [
+        (_in_usd(name), usd_text(value)) if name.endswith("_nano") and isinstance(value, int) else (name, _text(value))
+        for name, value in facts.items()
+        if not isinstance(value, list)
+    ]
+    listed = (_listed(name, value) for name, value in facts.items() if isinstance(value, list) and value)
+    return [made("decision", plain), *listed]
 
 
 def _flat(prefix: str, document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """A list of words is one text."""
     for name, value in document.items():
         if isinstance(value, dict):
             yield from _flat(f"{prefix}{name}.", value)
+        elif value and isinstance(value, list) and all(isinstance(word, str) for word in value):
+            yield prefix + name, ", ".join(value)
         else:
             yield prefix + name, value
-
-
-def _words(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(word, str) for word in value)
-
-
-def _fact(name: str, value: Any) -> tuple[str, str | None]:
-    if name.endswith("_nano") and isinstance(value, int):
-        return _in_usd(name), usd_text(value)
-    return name, ", ".join(value) if _words(value) else _text(value)
 
 
 def _listed(name: str, values: list[Any]) -> Report:
@@ -169,30 +165,9 @@ def _costs(connection: Connection, kept: Sequence[Kept]) -> dict[str, Any]:
     return costs
 
 
-def facts_of(request: Line, cost: int | None) -> Report:
-    """A request's own row, with what it costs by now."""
-    facts: list[Row] = []
-    for name, value in {**request, "cost": cost}.items():
-        if name in ("cost", "held") and isinstance(value, int):
-            facts.append((f"{name}_usd", usd_text(value)))
-        elif name in ("started_ms", "lease_until_ms") and isinstance(value, int):
-            facts.append((name.removesuffix("_ms"), iso(value)))
-        else:
-            facts.append((name, _text(value)))
-    return made("request", facts)
-
-
 # What requests booked in each account.
 
 _UNKNOWN = "Where no unit stands it can't be told from the rows: nano-USD, or thinking tokens."
-
-
-class _Booked(Struct):
-    requests: int = 0
-    held: int = 0
-    charged: int = 0
-    states: set[str] = field(default_factory=set)
-    units: set[Unit] = field(default_factory=set)
 
 
 def charges(kept: Iterable[Kept], pots: Report | None = None) -> Report:
@@ -202,26 +177,21 @@ def charges(kept: Iterable[Kept], pots: Report | None = None) -> Report:
     """
     # By the budget's id, which accounts begin with.
     units = {pot.account.budget: pot.account.unit for pot in pots.pots} if isinstance(pots, Pots) else {}
-    places: dict[tuple[str, int], _Booked] = {}
-    for record in kept:
-        for line in record.bookings:
-            account, window, held, charged = (line[name] for name in ("account", "window_start_ms", "held", "charged"))
-            booked = places.setdefault((str(account), int(window or 0)), _Booked())
-            booked.requests += 1
-            booked.held += int(held or 0)
-            booked.charged += int(charged or 0)
-            booked.states.add(str(line["state"]))
-            unit = units.get(str(account).partition("|")[0]) or _unit(record.request, line)
-            booked.units |= set() if unit is None else {unit}
-    table = [_booked_row(*place, places[place]) for place in sorted(places)]
+    bookings = ((record.request, booking) for record in kept for booking in record.bookings)
+    places = grouped(((str(line["account"]), int(line["window_start_ms"] or 0)), (of, line)) for of, line in bookings)
+    table = [_charge(*place, places[place], units) for place in sorted(places)]
     return made("charges", table, note=_UNKNOWN if any(row[1] is None for row in table) else "")
 
 
-def _booked_row(account: str, window: int, booked: _Booked) -> Row:
-    unit = next(iter(booked.units)) if len(booked.units) == 1 else None
-    charged = None if booked.states == {"held"} else amount_of(unit, booked.charged)
-    amounts = (booked.requests, amount_of(unit, booked.held), charged)
-    return (account, None if unit is None else unit.value, window or None, *amounts, ", ".join(sorted(booked.states)))
+def _charge(account: str, window: int, bookings: list[tuple[Line, Line]], units: Mapping[str, Unit]) -> Row:
+    """`bookings`: each with the row of its request."""
+    known = units.get(account.partition("|")[0])
+    alike = {known or _unit(request, line) for request, line in bookings} - {None}
+    unit = next(iter(alike)) if len(alike) == 1 else None
+    held, charged = (sum(int(line[name] or 0) for _, line in bookings) for name in ("held", "charged"))
+    states = sorted({str(line["state"]) for _, line in bookings})
+    amounts = (amount_of(unit, held), None if states == ["held"] else amount_of(unit, charged))
+    return (account, None if unit is None else unit.value, window or None, len(bookings), *amounts, ", ".join(states))
 
 
 def _unit(request: Line, line: Line) -> Unit | None:
@@ -251,25 +221,37 @@ def whole_request(source: Source) -> Report:
     """Raises a 404 `ClientError` for an id that the ledger does not hold."""
     connection, identifier = source.connection, source.asked.subject
     kept = rows.one(connection, identifier)
+    stored = document(connection, identifier) if kept is None else None
+    if stored is not None:
+        first, *others = decision(stored)
+        note = f"Decided only, nothing was sent or charged. {reason(stored)}"
+        return structs.replace(first, name="request", note=note, below=tuple(others))
     if kept is None:
-        return _decided_only(connection, identifier)
-    document = b"" if kept.decision is None else str(kept.decision["document"]).encode()
+        message = f"The ledger holds no request with the id {identifier[:80]}. Answers carry theirs in x-request-id."
+        raise ClientError(404, "not_found", message, param="subject")
+    decided = b"" if kept.decision is None else str(kept.decision["document"]).encode()
     fixes = connection.execute(_CORRECTIONS, (identifier, identifier)).fetchall()
     corrections = made("corrections", ((*fix[:-1], usd(fix[-1])) for fix in fixes))
     verdicts = ((*line, "yes" if decides else "no") for *line, decides in connection.execute(_SAID, (identifier,)))
     more = (charges([kept], source.pots), corrections, made("outcomes", verdicts))
     below = (
         made("attempts", map(tried, kept.attempts)),
-        *(decision(document) if document else ()),
+        *(decision(decided) if decided else ()),
         *(report for report in more if report.rows),
     )
     cost = _costs(connection, [kept])[kept.id]
     key = str(dict(connection.execute(_KEYS).fetchall()).get(kept.request["key_id"], ""))
-    why = reason(document) if document else ""
+    why = reason(decided) if decided else ""
     note = f"{_sentence(kept, cost, key)}.{f' Why: {why}.' if why else ''}"
-    return structs.replace(
-        facts_of({**kept.request, "key": key or kept.request["key_id"]}, cost), note=note, below=below
-    )
+    facts: list[Row] = []
+    for name, value in {**kept.request, "key": key or kept.request["key_id"], "cost": cost}.items():
+        if name in ("cost", "held") and isinstance(value, int):
+            facts.append((f"{name}_usd", usd_text(value)))
+        elif name in ("started_ms", "lease_until_ms") and isinstance(value, int):
+            facts.append((name.removesuffix("_ms"), iso(value)))
+        else:
+            facts.append((name, _text(value)))
+    return made("request", facts, note=note, below=below)
 
 
 def _sentence(kept: Kept, cost: int | None, key: str) -> str:
@@ -284,16 +266,6 @@ def _sentence(kept: Kept, cost: int | None, key: str) -> str:
     more = f", {thoughts} of them thoughts" if counts[2] else ""
     spent = "" if cost is None else f" for {dollars(cost)}"
     return f"{request['target']} answered {whom}{taken}{spent}: {sent} tokens in, {output} out{more}"
-
-
-def _decided_only(connection: Connection, identifier: str) -> Report:
-    stored = document(connection, identifier)
-    if stored is None:
-        message = f"The ledger holds no request with the id {identifier[:80]}. Answers carry theirs in x-request-id."
-        raise ClientError(404, "not_found", message, param="subject")
-    first, *others = decision(stored)
-    note = f"Decided only, nothing was sent or charged. {reason(stored)}"
-    return structs.replace(first, name="request", note=note, below=tuple(others))
 
 
 # One session: its requests in order, whom they asked, and what they cost.
@@ -311,17 +283,24 @@ def whole_session(source: Source) -> Report:
     if not kept:
         message = f"The ledger holds no session {source.asked.subject[:80]} in that time."
         raise ClientError(404, "not_found", message, param="subject")
-    names, costs = dict(source.connection.execute(_KEYS).fetchall()), _costs(source.connection, kept[:MOST])
-    bookings = charges(kept, source.pots)
-    measures = ("input_tokens", "output_tokens", "reasoning_tokens", "cost")
-    *tokens, cost = (sum(value for each in kept if isinstance(value := each.request[name], int)) for name in measures)
+    keys, costs = dict(source.connection.execute(_KEYS).fetchall()), _costs(source.connection, kept[:MOST])
+    bookings, listed = charges(kept, source.pots), []
+    for each in kept[:MOST]:
+        identifier, time, *rest = line(each, costs[each.id])
+        key = str(each.request["key_id"])
+        listed.append((identifier, time, keys.get(key, key) or None, *rest))
+    names = ("input_tokens", "output_tokens", "reasoning_tokens", "cost")
+    *tokens, cost = (sum(value for each in kept if isinstance(value := each.request[name], int)) for name in names)
+    targets = source.sums(TABLE, ("target",), measures("targets"), ours).items()
+    ranked = sorted(targets, key=lambda item: (item[0][0] is None, -item[1][4], str(item[0][0])))
+    by_target = tallied("targets", ["target"], ranked)
     more = f" The first {MOST:,} of {len(kept):,} requests." if len(kept) > MOST else ""
     return made(
         "session",
-        (_session_row(each, costs[each.id], names) for each in kept[:MOST]),
+        listed,
         totals=("total", *(None for _ in _LABELS[1:]), *tokens, usd(cost), None),
         note=declared()["session"].note + more,
-        below=(_targets(source, ours), *((bookings,) if bookings.rows else ())),
+        below=(by_target, *((bookings,) if bookings.rows else ())),
     )
 
 
@@ -334,16 +313,3 @@ def _requests(source: Source, ours: Where) -> list[Kept]:
         every = rows.every(source.connection, max(begin, since), min(end, until))
         records += [record for record in every if record.request["session"] == source.asked.subject]
     return sorted(records, key=lambda record: (record.started_ms, record.id))
-
-
-def _session_row(kept: Kept, cost: int | None, names: Mapping[str, str]) -> Row:
-    identifier, time, *rest = line(kept, cost)
-    key = str(kept.request["key_id"])
-    return (identifier, time, names.get(key, key) or None, *rest)
-
-
-def _targets(source: Source, ours: Where) -> Report:
-    sums = source.sums(TABLE, ("target",), measures("targets"), ours)
-    ranked = sorted(sums.items(), key=lambda item: (item[0][0] is None, -item[1][4], str(item[0][0])))
-    rows = ((target, *cells("targets", each)) for (target,), each in ranked)
-    return made("targets", rows, ["target"])

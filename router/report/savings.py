@@ -13,24 +13,9 @@ from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS, JUDGE
 from router.ledger.facts.query import Label, Where
 from router.report.judged import Facts, Labels, cells, pooled
-from router.report.query import Source, grouped, named, summed
-from router.report.report import (
-    Kind,
-    Mark,
-    Plot,
-    Report,
-    Row,
-    Shape,
-    bounds,
-    columns,
-    day,
-    declared,
-    drawn,
-    made,
-    plots,
-    usd,
-)
-from router.report.statistics import Estimate, weighted
+from router.report.query import Source, grouped, named, summed, summed_by
+from router.report.report import Kind, Mark, Report, Row, Shape, columns, day, declared, made, plots, usd
+from router.report.statistics import Estimate, bounds, drawn, weighted
 
 # What the same requests would have cost, and how often they would have been right, at one target: as the decisions
 # expected it, corrected by what was expected of that target and came out.
@@ -119,22 +104,19 @@ class Alternative(NamedTuple):
 
 def offered(source: Source, by: Sequence[str], read: Callable[[Labels], Labels]) -> list[Offer]:
     """`read`: labels of these dimensions → the group that they belong to."""
-    groups = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES)
-    return _together(
-        Offer(read(labels[: len(by)]), labels[-3], labels[-2], labels[-1], OfferSums(*sums))
-        for labels, sums in groups.items()
-    )
+    by_labels = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES).items()
+    groups = ((labels, OfferSums(*sums)) for labels, sums in by_labels)
+    return _together(((read(labels[:-3]), labels[-3], labels[-2], labels[-1]), sums) for labels, sums in groups)
 
 
 def merged(every: Iterable[Offer]) -> list[Offer]:
     """All groups as one, which has no labels."""
-    return _together(offer._replace(group=()) for offer in every)
+    return _together((((), offer.chosen, offer.candidate, offer.strategy), offer.sum) for offer in every)
 
 
-def _together(every: Iterable[Offer]) -> list[Offer]:
+def _together(parts: Iterable[tuple[tuple[Labels, Label, Label, Label], OfferSums]]) -> list[Offer]:
     """One for each group, choice, candidate and strategy."""
-    alike = grouped((offer[:4], offer.sum) for offer in every)
-    return [Offer(*about, summed(OfferSums, sums)) for about, sums in alike.items()]
+    return [Offer(*about, sums) for about, sums in summed_by(OfferSums, parts).items()]
 
 
 def hourly(source: Source, by: Sequence[str], targets: Iterable[Label]) -> list[Hour]:
@@ -220,7 +202,7 @@ def outlays(source: Source, dimensions: Sequence[str], read: Callable[[Labels], 
         if names[by.index(flag)] == judge:
             outlay = Outlay(judges=outlay.cost, judgements=requests)
         parts.append((read(names[: len(dimensions)]), outlay))
-    return {group: summed(Outlay, some) for group, some in grouped(parts).items()}
+    return summed_by(Outlay, parts)
 
 
 def lines(source: Source, spent: Outlay) -> Report:
@@ -250,25 +232,22 @@ def quality(source: Source, known: Sequence[Baseline]) -> tuple[Report, ...]:
     by_cell: defaultdict[Labels, dict[Label, Facts]] = defaultdict(dict)
     for (target, *about), facts in cells(source, expected=False).items():
         by_cell[tuple(about)][target] = facts
-    return (made("quality", (_row(baseline, by_cell) for baseline in known)),)
+    return (made("quality", (_quality(baseline, by_cell.values()) for baseline in known)),)
 
 
-def _row(baseline: Baseline, by_cell: Mapping[Labels, Mapping[Label, Facts]]) -> Row:
-    parts = [part for some in by_cell.values() if (part := _cell(some, baseline.target)) is not None]
-    rates = [
-        *(weighted([(float(answers), chosen) for answers, chosen, _ in parts]) if parts else (None,) * 3),
-        *(weighted([(float(answers), other) for answers, _, other in parts]) if parts else (None,) * 3),
-    ]
-    return baseline.name, baseline.target, sum(answers for answers, *_ in parts), *rates
-
-
-def _cell(some: Mapping[Label, Facts], target: str) -> tuple[int, Estimate, Estimate] | None:
-    """How many answers were wanted there; how often any was right, and how often the target's."""
-    judged = {name: facts for name, facts in some.items() if facts.basis == "judged" and facts.answers}
-    chosen, other = pooled(list(judged.values())).passes, judged.get(target, Facts()).passes
-    if chosen is None or other is None:
-        return None
-    return sum(facts.answers for facts in some.values()), chosen, other
+def _quality(baseline: Baseline, cells: Iterable[Mapping[Label, Facts]]) -> Row:
+    """Each cell weighs by the answers that were wanted there."""
+    rates: list[list[tuple[float, Estimate]]] = [[], []]
+    for cell in cells:
+        judged = {name: facts for name, facts in cell.items() if facts.basis == "judged" and facts.answers}
+        chosen, other = pooled(list(judged.values())).passes, judged.get(baseline.target, Facts()).passes
+        if chosen is not None and other is not None:
+            answers = sum(facts.answers for facts in cell.values())
+            rates[0].append((answers, chosen))
+            rates[1].append((answers, other))
+    wanted = round(sum(answers for answers, _ in rates[0]))
+    bounds = [bound for parts in rates for bound in (weighted(parts) if parts else (None, None, None))]
+    return baseline.name, baseline.target, wanted, *bounds
 
 
 # What routing saved against single targets, net of what it costs itself, and what became of correctness.
@@ -309,7 +288,7 @@ class Saving(Struct, frozen=True):
     def warning(self) -> str:
         """Where it is cheaper, and expected to be right less often."""
         chosen, other = self.other.chosen_rate, self.other.rate
-        if self.group or self.saved <= 0 or chosen is None or other is None or chosen >= other:
+        if self.saved <= 0 or chosen is None or other is None or chosen >= other:
             return ""
         less = f"expected to be right less often: {100 * chosen:.1f} %, not {100 * other:.1f} %."
         return f"Cheaper than always {self.baseline.target}, and {less}"
@@ -334,22 +313,25 @@ def savings(source: Source) -> Report:
     main = total
     if source.asked.by:
         main = groups if "day" in by else _bounded(source, dimensions, groups)
+    below = [*quality(source, known), lines(source, whole)]
+    if not source.asked.by:
+        names = [*_USUAL, *(column.name for column in columns("savings"))]
+        by_route = (dict(zip(names, _savings_row(row), strict=True)) for row in groups)
+        wanted = [column.name for column in columns("savings-by-route")]
+        below.insert(0, made("savings-by-route", ([row[name] for name in wanted] for row in by_route)))
+    marks = [Mark(label="spent", value=row.outlay.all) for row in total[:1]]
+    for row in total:
+        low, high = (None, None) if row.bounds is None else (bound + row.outlay.all for bound in row.bounds)
+        marks.append(Mark(label=f"{row.baseline.name}: {row.baseline.target}", value=row.nano, low=low, high=high))
     return made(
         "savings",
         map(_savings_row, main),
         source.asked.by,
         title="Savings" + (f" by {' and '.join(by)}" if source.asked.by else ""),
-        note=" ".join(filter(None, (*(compared.warning for compared in total), declared()["savings"].note))),
-        below=(*(() if source.asked.by else (_by_route(groups),)), *quality(source, known), lines(source, whole)),
-        plots=_plots(total),
+        note=" ".join(filter(None, (*(row.warning for row in total), declared()["savings"].note))),
+        below=tuple(below),
+        plots=plots("What was spent, and what it would have been", Shape.BARS, Kind.USD, marks),
     )
-
-
-def _by_route(groups: Sequence[Saving]) -> Report:
-    """Without bounds."""
-    names = [*_USUAL, *(column.name for column in columns("savings"))]
-    rows = (dict(zip(names, _savings_row(compared), strict=True)) for compared in groups)
-    return made("savings-by-route", (tuple(row[column.name] for column in columns("savings-by-route")) for row in rows))
 
 
 def _baselines(source: Source, every: Sequence[Offer]) -> list[Baseline]:
@@ -386,31 +368,25 @@ def _compared(
     every: Iterable[Offer], spent: Mapping[Labels, Outlay], known: Sequence[Baseline], *, in_order: bool = False
 ) -> list[Saving]:
     """The groups of which most was spent first, or `in_order` of their labels."""
-    groups = grouped((offer.group, offer) for offer in every)
-    order = sorted(spent, key=lambda group: (0 if in_order else -spent[group].all, tuple(map(str, group))))
-    parts = [(group, groups.get(group, [])) for group in order]
-    return [
-        Saving(
-            *(group, baseline, spent[group], sum(offer.sum.answered for offer in some if offer.first)),
-            alternative(some, baseline.target),
-        )
-        for group, some in parts
-        for baseline in known
-    ]
+    groups, compared = grouped((offer.group, offer) for offer in every), []
+    for group in sorted(spent, key=lambda group: (0 if in_order else -spent[group].all, tuple(map(str, group)))):
+        some = groups.get(group, [])
+        answered = sum(offer.sum.answered for offer in some if offer.first)
+        others = ((baseline, alternative(some, baseline.target)) for baseline in known)
+        compared += [Saving(group, baseline, spent[group], answered, other) for baseline, other in others]
+    return compared
 
 
-def _bounded(source: Source, dimensions: Sequence[str], compared: Sequence[Saving]) -> list[Saving]:
+def _bounded(source: Source, dimensions: Sequence[str], rows: Sequence[Saving]) -> list[Saving]:
     """With bounds, of groups that go on all the time."""
-    hours = hourly(source, dimensions, {row.baseline.target for row in compared})
-    groups = grouped((hour.group, hour) for hour in hours)
-
-    def bounded(row: Saving) -> Saving:
+    hours = hourly(source, dimensions, {row.baseline.target for row in rows})
+    groups, compared = grouped((hour.group, hour) for hour in hours), []
+    for row in rows:
         between = spread(groups.get(row.group, ()), hours, row.baseline)
         # No baseline costs less than nothing.
         low, high = (max(bound - row.outlay.judges, -row.outlay.all) for bound in between or (0, 0))
-        return structs.replace(row, bounds=(low, high) if between else None)
-
-    return list(map(bounded, compared))
+        compared.append(structs.replace(row, bounds=(low, high) if between else None))
+    return compared
 
 
 def _savings_row(row: Saving) -> Row:
@@ -422,11 +398,3 @@ def _savings_row(row: Saving) -> Row:
         row.saved / dearer if (dearer := max(row.nano, row.outlay.all)) else None,
         *(row.other.chosen_rate, row.other.rate, usd(row.per_pass), row.baseline.correction.factor),
     )
-
-
-def _plots(compared: Sequence[Saving]) -> tuple[Plot, ...]:
-    marks = [Mark(label="spent", value=row.outlay.all) for row in compared[:1]]
-    for row in compared:
-        low, high = (None, None) if row.bounds is None else (bound + row.outlay.all for bound in row.bounds)
-        marks.append(Mark(label=f"{row.baseline.name}: {row.baseline.target}", value=row.nano, low=low, high=high))
-    return plots("What was spent, and what it would have been", Shape.BARS, Kind.USD, marks)

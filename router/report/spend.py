@@ -1,37 +1,39 @@
 """`lowpass report spend` and `thinking`: cost and tokens by any dimension, with a chart."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, tzinfo
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta, tzinfo
 from functools import cache
 from heapq import nlargest
 from itertools import product
-from typing import NamedTuple
 
-from router.ledger.facts import attempts
+from router.ledger.facts.attempts import TABLE
 from router.ledger.facts.query import Label, Sums, add
+from router.report.charts import OTHERS
 from router.report.query import Asked, Source, grouped
-from router.report.render import NO_LABEL, UNKNOWN
+from router.report.render import UNKNOWN
 from router.report.report import (
-    STEPS_MS,
+    NO_LABEL,
     Kind,
     Mark,
     Plot,
     Report,
     Shape,
     bars,
-    cells,
     day,
     declared,
     hour,
-    legend,
-    made,
     measures,
-    next_day,
     plots,
     step,
+    tallied,
 )
 from router.types.target import Contract, Target
+
+Group = tuple[str | None, ...]
+"""One label for each name that the report is by."""
+Sizes = tuple[int, ...]
+"""One sum for each measure."""
 
 # What the chart of spend shows: the dearest groups, or each day's.
 
@@ -41,46 +43,46 @@ MOST_SERIES = 6
 _MOST_DAYS = 400
 """Days without spend are shown as such, unless there would be too many."""
 
-Costs = Sequence[tuple[tuple[str | None, ...], int]]
+Costs = Sequence[tuple[Group, int]]
 """Labels → nano-USD, in the report's order."""
 
 
 def drawn(by: Sequence[str], costs: Costs) -> tuple[Plot, ...]:
     """None where a chart would mislead: tags of one request can't stand on each other, and what has no time nowhere."""
-    times = [place for place, name in enumerate(by) if name in ("day", "hour")]
+    times = [place for place, name in enumerate(by) if name in TIMES]
     timeless = any(names[place] is None for place in times for names, _ in costs)
     if len(times) > 1 or timeless or (times and "tag" in by):
         return ()
     if not times:
         return plots("Spend", Shape.BARS, Kind.USD, bars([(_name(names), cost) for names, cost in costs], MOST_BARS))
-    marks = _stacked(times[0], costs)
+    marks = stacked(times[0], costs)
     return plots("Spend", Shape.DAYS, Kind.USD, _filled(marks) if marks and by[times[0]] == "day" else marks)
 
 
-def _stacked(time: int, costs: Costs) -> list[Mark]:
+def stacked(time: int, costs: Costs) -> list[Mark]:
+    """By the label at the place `time`; all but the largest series are one."""
     rest = [(names[time] or "", names[:time] + names[time + 1 :], cost) for names, cost in costs]
-    sizes, stacks = Counter[tuple[str | None, ...]](), Counter[tuple[str, str]]()
+    sizes, stacks = Counter[Group](), Counter[tuple[str, str]]()
     for _, series, cost in rest:
         sizes[series] += cost
     largest = {series for series, _ in sizes.most_common(MOST_SERIES)}
     for label, series, cost in rest:
-        stacks[label, _name(series) if series in largest else "others"] += cost
+        stacks[label, _name(series) if series in largest else OTHERS] += cost
     order = sorted(stacks.items(), key=lambda item: (datetime.fromisoformat(item[0][0]), item[0][1]))
     return [Mark(label=label, series=name, value=cost) for (label, name), cost in order]
 
 
-def _filled(marks: Iterable[Mark]) -> list[Mark]:
+def _filled(marks: list[Mark]) -> list[Mark]:
     """With a mark for each day on which nothing happened."""
     known = grouped((mark.label, mark) for mark in marks)
-    day, last = min(known), max(known)
-    filled: list[Mark] = []
-    while day <= last and len(filled) < _MOST_DAYS:
-        filled += known.get(day, [Mark(label=day, value=0)])
-        day = next_day(day)
-    return filled if day > last else [mark for some in known.values() for mark in some]
+    first, last = date.fromisoformat(min(known)), date.fromisoformat(max(known))
+    days = [str(first + timedelta(number)) for number in range((last - first).days + 1)]
+    if len(days) > _MOST_DAYS:
+        return marks
+    return [mark for day in days for mark in known.get(day, [Mark(label=day, value=0)])]
 
 
-def _name(names: tuple[str | None, ...], no_label: str = NO_LABEL) -> str:
+def _name(names: Group, no_label: str = NO_LABEL) -> str:
     return " · ".join(label or no_label for label in names)
 
 
@@ -94,19 +96,8 @@ MOST_ROWS = 10_000
 _OF_ATTEMPTS = {"model", "target", "provider", "region", "effort"}
 _SUMS = measures("spend")
 _AT = {name: place for place, name in enumerate(_SUMS)}
-
-Group = tuple[str | None, ...]
-"""One label for each name that the report is by."""
-Sizes = tuple[int, ...]
-"""One sum for each measure."""
-
-
-class _Name(NamedTuple):
-    """One of the names that the report is by: its dimension of the cube, and under what a label of that counts."""
-
-    dimension: str
-    read: Callable[[Label], Sequence[str | None]]
-
+_Read = Callable[[Label], Sequence[str | None]]
+"""A label of a dimension → under which names of the report it counts."""
 
 _AT_TARGETS = (
     "Costs and tokens stand where they arose, attempt by attempt; a request counts once, at its last attempt, and is an"
@@ -124,40 +115,34 @@ def spend(source: Source) -> Report:
     asked = source.asked
     by = asked.by or ("target",)
     names = [_spend_name(name, asked) for name in by]
-    by_labels = source.sums(attempts.TABLE, tuple(dict.fromkeys(name.dimension for name in names)), _SUMS)
+    by_labels = source.sums(TABLE, tuple(dict.fromkeys(dimension for dimension, _ in names)), _SUMS)
     # Of very many groups the sums by hour know the total sooner.
-    whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(attempts.TABLE, (), _SUMS)
-    total = _total(whole.values())
+    whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(TABLE, (), _SUMS)
+    total = _total(whole.values(), _SUMS)
     groups = _rows(by, _grouped(by_labels, names), total)
-    return made(
-        "spend",
-        ((*names, *cells("spend", sums)) for names, sums in groups),
-        by,
-        title=f"Spend by {' and '.join(by)}",
-        totals=("total", *(None for _ in by[1:]), *cells("spend", total)),
-        note=" ".join(_notes(by, asked, total)),
-        plots=drawn(by, [(names, _charged(sums)) for names, sums in groups]),
-    )
+    title, note = f"Spend by {' and '.join(by)}", " ".join(_notes(by, asked))
+    chart = drawn(by, [(labels, _charged(sums)) for labels, sums in groups])
+    return tallied("spend", by, groups, total, title=title, note=note, plots=chart)
 
 
-def _spend_name(name: str, asked: Asked) -> _Name:
+def _spend_name(name: str, asked: Asked) -> tuple[str, _Read]:
+    """The dimension of the ledger, and how its labels are read."""
     if name in TIMES:
-        dimension = step(asked.zone, asked.since_ms, asked.until_ms, asked.now_ms)
-        written, step_ms = TIMES[name], STEPS_MS[dimension]
-        return _Name(dimension, cache(lambda label: (written(int(label or 0) * step_ms, asked.zone),)))
+        dimension, step_ms = step(asked.zone, asked.since_ms, asked.until_ms, asked.now_ms)
+        return dimension, cache(lambda label: (TIMES[name](int(label or 0) * step_ms, asked.zone),))
     if name == "tag":
-        return _Name("tags", cache(lambda label: sorted(set(str(label).split(","))) if label else (None,)))
-    return _Name(name, _as_it_is)
+        return "tags", cache(lambda label: sorted(set(str(label).split(","))) if label else (None,))
+    return name, _as_it_is
 
 
 def _as_it_is(label: Label) -> Sequence[str | None]:
     return (None if label is None else str(label),)
 
 
-def _grouped(by_labels: Sums, names: Sequence[_Name]) -> dict[Group, Sizes]:
-    places = {dimension: at for at, dimension in enumerate(dict.fromkeys(name.dimension for name in names))}
-    parts = [(name.read, places[name.dimension]) for name in names]
-    if all(name.read is _as_it_is for name in names):
+def _grouped(by_labels: Sums, names: Sequence[tuple[str, _Read]]) -> dict[Group, Sizes]:
+    places = {dimension: at for at, dimension in enumerate(dict.fromkeys(dimension for dimension, _ in names))}
+    parts = [(read, places[dimension]) for dimension, read in names]
+    if all(read is _as_it_is for read, _ in parts):
         return {tuple(None if each is None else str(each) for each in group): sums for group, sums in by_labels.items()}
     groups: dict[Group, Sizes] = {}
     for known, sums in by_labels.items():
@@ -179,12 +164,13 @@ def _rows(by: Sequence[str], groups: dict[Group, Sizes], total: Sizes) -> list[t
     large = [group for group, sums in groups.items() if _charged(sums) >= least]
     kept = {group: groups.pop(group) for group in nlargest(MOST_ROWS, large, key=size)}
     rest = tuple(f"({len(groups):,} others)" if at == named else None for at in range(len(by)))
-    left = _total(groups.values()) if "tag" in by else tuple(map(int.__sub__, total, _total(kept.values())))
+    of_kept = _total(kept.values(), _SUMS)
+    left = _total(groups.values(), _SUMS) if "tag" in by else tuple(map(int.__sub__, total, of_kept))
     return [*_ordered(by, kept), (rest, left)]
 
 
-def _total(sums: Collection[Sizes], names: Sequence[str] = _SUMS) -> Sizes:
-    return tuple(map(sum, zip(*sums, strict=True))) if sums else (0,) * len(names)
+def _total(sums: Collection[Sizes], measures: Sequence[str]) -> Sizes:
+    return tuple(map(sum, zip(*sums, strict=True))) or (0,) * len(measures)
 
 
 def _ordered(by: Sequence[str], groups: Mapping[Group, Sizes]) -> list[tuple[Group, Sizes]]:
@@ -208,13 +194,12 @@ def _charged(sums: Sizes) -> int:
     return sums[_AT["cost"]] + sums[_AT["recovered"]]
 
 
-def _notes(by: Sequence[str], asked: Asked, total: Sizes) -> Iterator[str]:
+def _notes(by: Sequence[str], asked: Asked) -> Iterator[str]:
     yield _AT_TARGETS if _OF_ATTEMPTS & {*by, *(condition.dimension for condition in asked.where)} else _PER_REQUEST
     if "tag" in by:
         yield _PER_TAG
     if "day" in by:
         yield f"Days begin at midnight, {asked.zone}."
-    yield from legend("spend", total)
 
 
 # Where thinking goes: tokens and money; what capped it, and what it was for nothing.
@@ -232,7 +217,7 @@ def thinking(source: Source) -> Report:
     by = source.asked.by or ("target", "effort")
     dimensions = tuple(dict.fromkeys((*by, "target")))
     at, groups = dimensions.index("target"), dict[Group, Sizes]()
-    for labels, amounts in source.sums(attempts.TABLE, dimensions, _THOUGHT).items():
+    for labels, amounts in source.sums(TABLE, dimensions, _THOUGHT).items():
         sums = dict(zip(_THOUGHT, amounts, strict=True))
         if silent(source.targets.get(str(labels[at]))) and not sums["output_reasoning"]:
             sums |= {"split": sums["counted"], "unsplit": 0, "split_output": sums["output_tokens"]}
@@ -241,14 +226,7 @@ def thinking(source: Source) -> Report:
             add(groups, tuple(None if label is None else str(label) for label in labels[: len(by)]), (*sums.values(),))
     spent, thought = _THOUGHT.index("cost"), _THOUGHT.index("thinking_cost")
     ranked = sorted(groups.items(), key=lambda item: (-item[1][thought], -item[1][spent], _name(item[0])))
-    total = _total(groups.values(), _THOUGHT)
     costs = [(_name(names, UNKNOWN), sums[thought]) for names, sums in ranked if sums[thought]]
-    return made(
-        "thinking",
-        ((*names, *cells("thinking", sums)) for names, sums in ranked),
-        by,
-        title=f"Thinking by {' and '.join(by)}",
-        totals=("total", *(None for _ in by[1:]), *cells("thinking", total)),
-        note=" ".join((declared()["thinking"].note, *legend("thinking", total))),
-        plots=plots("What thinking cost", Shape.BARS, Kind.USD, bars(costs, MOST_BARS)),
-    )
+    chart = plots("What thinking cost", Shape.BARS, Kind.USD, bars(costs, MOST_BARS))
+    total = _total(groups.values(), _THOUGHT)
+    return tallied("thinking", by, ranked, total, title=f"Thinking by {' and '.join(by)}", plots=chart)

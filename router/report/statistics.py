@@ -1,7 +1,6 @@
 """Intervals, forecasts and quantiles of what reports count."""
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from functools import lru_cache
@@ -9,31 +8,16 @@ from math import exp, hypot, log, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
-from msgspec import Struct
+import numpy as np
+from numpy.typing import NDArray
 
 from router.ledger.facts.attempts import HOUR_MS
-
-# How far a share may be from what was seen.
-
-Z_95 = 1.959964
-"""The normal distribution's 97.5 % quantile."""
-
-
-def wilson(hits: float, trials: float) -> tuple[float, float] | None:
-    """The interval in which the true share lies with 95 %; None without a trial. Trials may be weighed.
-
-    Wilson (1927), Probable inference, the law of succession, and statistical inference, JASA 22(158).
-    """
-    if trials <= 0:
-        return None
-    share, weight = hits / trials, Z_95**2 / trials
-    middle = share + weight / 2
-    half = Z_95 * sqrt(share * (1 - share) / trials + weight / (4 * trials))
-    return max(0.0, (middle - half) / (1 + weight)), min(1.0, (middle + half) / (1 + weight))
-
+from router.report.query import grouped
 
 # Estimates with intervals of 95 %, from sums alone: rates, means, and ratios of both.
 
+Z_95 = 1.959964
+"""The normal distribution's 97.5 % quantile."""
 _LEAST = 2
 """Observations that a spread takes."""
 
@@ -46,12 +30,18 @@ class Estimate(NamedTuple):
     high: float | None = None
 
 
-def rate(share: float, seen: float) -> Estimate:
-    """A share of so many observations, which may be weighed; the interval is Wilson's (1927)."""
-    bounds = wilson(share * seen, seen)
-    if bounds is None:
+def wilson(share: float, trials: float) -> Estimate:
+    """A share of so many trials, which may be weighed, and the interval in which the true one lies with 95 %.
+
+    Wilson (1927), Probable inference, the law of succession, and statistical inference, JASA 22(158).
+    """
+    if trials <= 0:
         return Estimate(share)
-    return Estimate(share, min(share, bounds[0]), max(share, bounds[1]))
+    weight = Z_95**2 / trials
+    middle = share + weight / 2
+    half = Z_95 * sqrt(share * (1 - share) / trials + weight / (4 * trials))
+    low, high = max(0.0, (middle - half) / (1 + weight)), min(1.0, (middle + half) / (1 + weight))
+    return Estimate(share, min(share, low), max(share, high))
 
 
 def skewed(value: float, variance: float, seen: int) -> Estimate:
@@ -102,6 +92,37 @@ def _off(*pairs: float | None) -> float | None:
     return exp(hypot(log(a / b), log(c / d)))
 
 
+# How far sums over hours may be off: a moving-block bootstrap (Künsch 1989, Annals of Statistics 17, 1217), which
+# keeps hours that follow each other together, as traffic is alike from one to the next.
+
+Vector = NDArray[np.float64]
+DRAWS = 1_000
+LEAST = 8
+"""Hours; of fewer nothing can be said."""
+_SEED = 20_261_121
+"""The same ledger gives the same interval."""
+
+
+def drawn(hours: Vector) -> Vector | None:
+    """[hours, V] → [DRAWS, V]: sums of V amounts as they might have been. Blocks are as long as the cube root of the
+    number of hours, and pass from the last hour to the first, so that all hours are drawn alike."""
+    number = len(hours)
+    if number < LEAST:
+        return None
+    length = max(1, round(number ** (1 / 3)))
+    running = np.cumsum(np.concatenate([np.zeros((1, hours.shape[1])), hours, hours[:length]]), axis=0)
+    blocks = running[length : length + number] - running[:number]
+    starts = np.random.default_rng(_SEED).integers(number, size=(DRAWS, -(-number // length)))
+    sums = np.stack([column[starts].sum(axis=1) for column in blocks.T], axis=1)
+    return np.asarray(sums * (number / (starts.shape[1] * length)))
+
+
+def bounds(draws: Vector) -> tuple[float, float]:
+    """Between which 95 % of the draws lie."""
+    low, high = np.percentile(draws, (2.5, 97.5))
+    return float(low), float(high)
+
+
 # What will be spent until a moment, from what was spent before it: the plain mean of alike hours.
 
 LOOK_BACK_HOURS = 28 * 24
@@ -114,47 +135,37 @@ _Z = NormalDist().inv_cdf((1 + SURE) / 2)
 _DAY_HOURS = 24
 
 
-class SpendForecast(Struct, frozen=True):
-    """Amounts to come. `low` and `high` are None where history is too short to tell how much days differ."""
-
-    expected: float
-    low: float | None = None
-    high: float | None = None
-
-
 class Profile:
     """What an hour costs. `spent`: Unix hour → amount; hours that are not there had none.
 
     History begins with the first hour that has any, at most four weeks before `now_ms`, and ends with the last whole
-    one. Raises ValueError where there is none.
+    one; there must be some.
     """
 
     def __init__(self, spent: Mapping[int, int], now_ms: int, zone: tzinfo) -> None:
         end = now_ms // HOUR_MS
         seen = [hour for hour, amount in spent.items() if amount and end - LOOK_BACK_HOURS <= hour < end]
-        if not seen:
-            raise ValueError("nothing was spent yet")
         self._now_ms, self._zone = now_ms, zone
         self._hours = range(min(seen), end)
         self._spent = spent
-        sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-        for hour in self._hours:
-            place = sums[self._slot(hour)]
-            place[0] += spent.get(hour, 0)
-            place[1] += 1
-        self._means = {slot: amount / hours for slot, (amount, hours) in sums.items()}
+        alike = grouped((self._slot(hour), spent.get(hour, 0)) for hour in self._hours)
+        self._means = {slot: sum(amounts) / len(amounts) for slot, amounts in alike.items()}
 
-    def until(self, end_ms: int) -> SpendForecast:
-        """From now on."""
+    def until(self, end_ms: int) -> Estimate:
+        """From now on; without bounds where history is too short to tell how much days differ."""
         expected = sum(amount for _, amount in self._coming(end_ms))
-        spread = self._spread()
-        if spread is None:
-            return SpendForecast(expected)
-        deviation, freedom = spread
-        ahead = max(0, end_ms - self._now_ms) / HOUR_MS / _DAY_HOURS
         days = len(self._hours) // _DAY_HOURS
-        half = _forecast_student(freedom) * deviation * sqrt(ahead + ahead**2 / days)
-        return SpendForecast(expected, max(0.0, expected - half), expected + half)
+        freedom = days - (7 if len(self._hours) >= WEEKS_HOURS else 1)
+        if freedom < 1:
+            return Estimate(expected)
+        # The standard deviation of whole days from what they were expected to cost.
+        last, squares = self._hours.stop, 0.0
+        for number in range(days):
+            hours = range(last - (number + 1) * _DAY_HOURS, last - number * _DAY_HOURS)
+            squares += sum(self._spent.get(hour, 0) - self._means[self._slot(hour)] for hour in hours) ** 2
+        ahead = max(0, end_ms - self._now_ms) / HOUR_MS / _DAY_HOURS
+        half = _student(freedom) * sqrt(squares / freedom) * sqrt(ahead + ahead**2 / days)
+        return Estimate(expected, max(0.0, expected - half), expected + half)
 
     def reaches(self, amount: int, latest_ms: int) -> int | None:
         """When so much will have been spent (Unix ms); None: not before `latest_ms`."""
@@ -177,19 +188,6 @@ class Profile:
             yield begin, self._means.get(self._slot(hour), 0.0) * (end - begin) / HOUR_MS
             begin = end
 
-    def _spread(self) -> tuple[float, int] | None:
-        """The standard deviation of whole days from what they were expected to cost, and the degrees of freedom."""
-        days = len(self._hours) // _DAY_HOURS
-        freedom = days - (7 if len(self._hours) >= WEEKS_HOURS else 1)
-        if freedom < 1:
-            return None
-        last = self._hours.stop
-        squares = 0.0
-        for number in range(days):
-            hours = range(last - (number + 1) * _DAY_HOURS, last - number * _DAY_HOURS)
-            squares += sum(self._spent.get(hour, 0) - self._means[self._slot(hour)] for hour in hours) ** 2
-        return sqrt(squares / freedom), freedom
-
     def _slot(self, hour: int) -> int:
         known = len(self._hours)
         if known < DAYS_HOURS:
@@ -204,7 +202,7 @@ def _hour_of_week(zone: tzinfo, hour: int) -> int:
     return local.weekday() * _DAY_HOURS + local.hour
 
 
-def _forecast_student(freedom: int) -> float:
+def _student(freedom: int) -> float:
     """Student's t for `SURE`, by Abramowitz & Stegun 26.7.5: 4 % too small for one degree of freedom."""
     z, n = _Z, freedom
     return (
@@ -228,14 +226,9 @@ def percentile(counts: Mapping[int, int], edges: Sequence[int], share: float) ->
     rank = share * (total - 1) + 0.5
     for edge in sorted(counts):
         if counts[edge] and below + counts[edge] >= rank:
-            return _within(edge, edges, (rank - below) / counts[edge])
+            upper = bisect_right(edges, edge)
+            if edge == 0 or upper == len(edges):
+                return edge
+            return round(edge * float((edges[upper] / edge) ** ((rank - below) / counts[edge])))
         below += counts[edge]
     return None
-
-
-def _within(edge: int, edges: Sequence[int], share: float) -> int:
-    upper = bisect_right(edges, edge)
-    if edge == 0 or upper == len(edges):
-        return edge
-    ratio: float = edges[upper] / edge
-    return round(edge * float(ratio**share))

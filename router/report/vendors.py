@@ -1,15 +1,12 @@
 """`lowpass report vendors`: shares of providers, and who could have served in their place."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from msgspec import Struct
-
-from router.ledger.facts.attempts import TABLE as ATTEMPTS_TABLE
+from router.ledger.facts.attempts import TABLE as ATTEMPTS
 from router.ledger.facts.offers import TABLE
-from router.ledger.rows import documents
-from router.report.egress import NOWHERE, Place, Places
-from router.report.query import Source, grouped, summed
+from router.report.egress import PastPolicies, Place
+from router.report.query import Source, grouped, summed, summed_by
 from router.report.report import Kind, Mark, Report, Row, Shape, made, plots, usd
 
 # Who else could have served what some targets served, and for how much: from what was expected of each candidate.
@@ -19,7 +16,6 @@ from router.report.report import Kind, Mark, Report, Row, Shape, made, plots, us
 # Exact, request by request, is `lowpass replay` under a policy without these targets.
 
 _KIND = ("route", "class")
-_MEASURES = ("requests", "expected", "rated", "pass_e4")
 SURE = 10_000
 """A pass rate of 1, as sums have it."""
 
@@ -33,7 +29,7 @@ class CandidateSums(NamedTuple):
     pass_e4: int
 
 
-class ChoiceSums(Struct, frozen=True):
+class ChoiceSums(NamedTuple):
     """Requests of one kind with the same choice, and what was expected of it and of everybody else."""
 
     chosen: str
@@ -62,15 +58,10 @@ class Instead(NamedTuple):
 
 def cells(source: Source) -> list[ChoiceSums]:
     """Of requests that had a choice."""
-    by_kind: dict[tuple[object, ...], dict[str, CandidateSums]] = {}
-    for labels, sums in source.sums(TABLE, (*_KIND, "chosen", "candidate"), _MEASURES).items():
-        *kind, candidate = labels
-        by_kind.setdefault(tuple(kind), {})[str(candidate)] = CandidateSums(*sums)
-    chosen = ((str(kind[-1]), offers) for kind, offers in by_kind.items() if kind[-1] in offers)
-    return [
-        ChoiceSums(name, offers[name], {other: offer for other, offer in offers.items() if other != name})
-        for name, offers in chosen
-    ]
+    by_labels = source.sums(TABLE, (*_KIND, "chosen", "candidate"), CandidateSums._fields)
+    by_kind = grouped((labels[:-1], (str(labels[-1]), CandidateSums(*sums))) for labels, sums in by_labels.items())
+    choices = ((str(kind[-1]), dict(candidates)) for kind, candidates in by_kind.items())
+    return [ChoiceSums(chosen, offers.pop(chosen), offers) for chosen, offers in choices if chosen in offers]
 
 
 def instead(of: Iterable[ChoiceSums], may: Callable[[str], bool]) -> Instead:
@@ -104,52 +95,48 @@ def _part(amount: int, taken: int, of: int) -> int:
 
 # On whom everything depends: shares by legal entity and by jurisdiction, and what is left if one of them vanishes.
 
-_VENDORS_MEASURES = ("requests", "attempts", "input_tokens", "output_tokens", "cost", "recovered")
+_MEASURES = ("requests", "attempts", "input_tokens", "output_tokens", "cost", "recovered")
 _SHARES = ("spend", "requests", "tokens")
 OURS = "local"
 """Stands for a jurisdiction where nothing leaves."""
 
 
 class _Share(NamedTuple):
+    """Money in nano-USD."""
+
     requests: int = 0
     attempts: int = 0
     tokens: int = 0
-    cost: int = 0
+    spend: int = 0
     recovered: int = 0
-
-    def of(self, name: str) -> int:
-        return {"spend": self.cost, "requests": self.requests, "tokens": self.tokens}[name]
-
-
-_Shares = Mapping[str | None, _Share]
 
 
 def vendors(source: Source) -> Report:
-    places = Places(documents(source.connection), source.targets)
-    by_place = _by_place(source, places)
+    policies = PastPolicies(source)
+    by_place = _by_place(source, policies)
     every = summed(_Share, by_place.values())
     ranked = sorted(by_place.items(), key=lambda item: _rank(item[0].entity, item[1]))
     rows = tuple((place.entity, _law(place), *_amounts(share, every)) for place, share in ranked)
-    marks = [Mark(label=place.entity, value=share.cost) for place, share in ranked if place.entity is not None]
+    marks = [Mark(label=place.entity, value=share.spend) for place, share in ranked if place.entity is not None]
     return made(
         "vendors",
         rows,
         totals=("total", None, *_amounts(every, every)) if rows else None,
-        below=_below(by_place, every, _without(source, places)) if rows else (),
+        below=_below(by_place, every, _without(source, policies)) if rows else (),
         plots=plots("Spend by entity", Shape.BARS, Kind.USD, marks),
     )
 
 
-def _by_place(source: Source, places: Places) -> Mapping[Place, _Share]:
+def _by_place(source: Source, policies: PastPolicies) -> Mapping[Place, _Share]:
     """Requests that no target was asked for are at no place."""
     parts = []
-    for (target, policy), sums in source.sums(ATTEMPTS_TABLE, ("target", "policy"), _VENDORS_MEASURES).items():
-        place = NOWHERE if target is None else places.then(str(target), str(policy))
+    for (target, policy), sums in source.sums(ATTEMPTS, ("target", "policy"), _MEASURES).items():
+        place = Place() if target is None else policies.then(str(policy), str(target))
         if target is not None and place.entity is None:
             place = place._replace(entity=str(target))
         requests, attempts, *tokens, cost, recovered = sums
         parts.append((place, (requests, attempts, sum(tokens), cost, recovered)))
-    return {place: summed(_Share, some) for place, some in grouped(parts).items()}
+    return summed_by(_Share, parts)
 
 
 def _law(place: Place) -> str | None:
@@ -158,19 +145,22 @@ def _law(place: Place) -> str | None:
 
 def _rank(label: str | None, share: _Share) -> tuple[bool, int, int, str]:
     """Dearest first; what has no label last."""
-    return label is None, -share.cost, -share.requests, label or ""
+    return label is None, -share.spend, -share.requests, label or ""
 
 
 def _amounts(share: _Share, every: _Share) -> Row:
-    parts = (share.of(name) / every.of(name) if every.of(name) else None for name in _SHARES)
-    return (*share[:3], usd(share.cost), usd(share.recovered), *parts)
-
-
-def _below(by_place: Mapping[Place, _Share], every: _Share, without: tuple[Row, ...]) -> tuple[Report, ...]:
-    entities, laws = (
-        {label: summed(_Share, some) for label, some in grouped((of(at), by_place[at]) for at in by_place).items()}
-        for of in (lambda place: place.entity, _law)
+    pairs = ((getattr(share, name), getattr(every, name)) for name in _SHARES)
+    return (
+        *share[:3],
+        usd(share.spend),
+        usd(share.recovered),
+        *(part / whole if whole else None for part, whole in pairs),
     )
+
+
+def _below(by_place: Mapping[Place, _Share], every: _Share, without: Iterable[Row]) -> tuple[Report, ...]:
+    entities = summed_by(_Share, ((place.entity, share) for place, share in by_place.items()))
+    laws = summed_by(_Share, ((_law(place), share) for place, share in by_place.items()))
     homes = [_law(place) for place in by_place if place.entity is not None]
     ranked = sorted(laws.items(), key=lambda item: _rank(*item))
     return (
@@ -180,36 +170,32 @@ def _below(by_place: Mapping[Place, _Share], every: _Share, without: tuple[Row, 
     )
 
 
-def _index(by: str, shares: _Shares) -> tuple[Row, ...]:
+def _index(by: str, shares: Mapping[str | None, _Share]) -> Iterator[Row]:
     """Of requests that went to a target: those that were refused have no entity."""
-    rows: list[Row] = []
     for name in _SHARES:
-        parts = {label: share.of(name) for label, share in shares.items() if label is not None and share.of(name)}
-        total = sum(parts.values())
-        if total:
+        parts = {label: amount for label, share in shares.items() if label and (amount := getattr(share, name))}
+        if total := sum(parts.values()):
             largest = max(sorted(parts), key=parts.__getitem__)
             hhi = round(sum((100 * part / total) ** 2 for part in parts.values()))
-            rows.append((by, name, largest, parts[largest] / total, hhi))
-    return tuple(rows)
+            yield by, name, largest, parts[largest] / total, hhi
 
 
-def _without(source: Source, places: Places) -> tuple[Row, ...]:
+def _without(source: Source, policies: PastPolicies) -> list[Row]:
     """One row an entity that was a first choice, the one that most depends on first."""
 
     def entity(target: str) -> str:
-        return places.now(target).entity or target
+        return policies.now(target).entity or target
 
     def others(vanished: str) -> Callable[[str], bool]:
-        return lambda target: places.offered(target) and entity(target) != vanished
+        return lambda target: policies.offered(target) and entity(target) != vanished
 
-    of = grouped((entity(cell.chosen), cell) for cell in cells(source))
-    lost = [(name, instead(some, others(name))) for name, some in of.items()]
+    chosen = grouped((entity(cell.chosen), cell) for cell in cells(source))
+    lost = [(name, instead(some, others(name))) for name, some in chosen.items()]
     lost.sort(key=lambda item: (-item[1].stranded, -item[1].requests, item[0]))
-    return tuple(_lost(*item) for item in lost)
-
-
-def _lost(entity: str, left: Instead) -> Row:
-    money = (left.now, left.then, left.then - left.now) if left.served else (None, None, None)
-    scale = SURE * left.rated
-    rates = (left.now_e4 / scale, left.then_e4 / scale) if scale else (None, None)
-    return (entity, left.requests, left.stranded_least, left.stranded, *map(usd, money), *rates)
+    rows: list[Row] = []
+    for name, left in lost:
+        money = (left.now, left.then, left.then - left.now) if left.served else (None, None, None)
+        scale = SURE * left.rated
+        rates = (left.now_e4 / scale, left.then_e4 / scale) if scale else (None, None)
+        rows.append((name, left.requests, left.stranded_least, left.stranded, *map(usd, money), *rates))
+    return rows

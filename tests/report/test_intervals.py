@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US
 from router.report.cost_of_pass import hull
 from router.report.judged import Facts, pooled
-from router.report.report import LEAST, drawn
 from router.report.savings import Baseline, Hour, Ratio, spread
-from router.report.statistics import Estimate, percentile, quotient, rate, skewed, weighted, wilson
+from router.report.statistics import LEAST, Estimate, drawn, percentile, quotient, skewed, weighted, wilson
 from tests.tables import data, each_row
 
 
 @each_row("hits, trials, low, high", data(__file__, "wilson.yaml"))
 def test_intervals_are_wilson_s(hits: int, trials: int, low: float, high: float) -> None:
     """Newcombe 1998, Statistics in Medicine 17, 857, table I and method 3."""
-    found, expected = rate(hits / trials, trials), pytest.approx((low, high), abs=1e-4)
-    assert wilson(hits, trials) == expected == (found.low, found.high)
-    assert wilson(0, 0) is None
+    assert wilson(hits / trials, trials) == pytest.approx((hits / trials, low, high), abs=1e-4)
+    assert wilson(0.5, 0) == Estimate(0.5)
 
 
 def test_what_is_below_the_line_bounds_a_quotient_the_other_way_and_a_mean_of_one_is_that_one() -> None:

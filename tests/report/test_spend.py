@@ -67,8 +67,6 @@ def week(new_ledger: Make) -> Ledger:
 
 
 BY_HAND = data(__file__, "spend.yaml")
-
-
 ALL = (6, 4, 2, 1, 300, 90, 30, 1, 0, 3_507, 90_000, 40_000)
 
 
@@ -206,6 +204,8 @@ def test_the_chart_of_days_shows_days_without_spend() -> None:
     assert plot.shape is Shape.DAYS
     marks = [(mark.label[-2:], mark.value) for mark in plot.marks]
     assert marks == [("02", 3_500), ("03", 7), ("04", 90_000), ("05", 0), ("06", 9)]
+    busy = [Happened(tried=(Tried(f"t{n % 5}", 9),), at_ms=MONDAY_MS + n // 5 * 2 * DAY_MS) for n in range(495)]
+    assert len({mark.label for mark in report(busy, "day,target").plots[0].marks}) == 197
 
 
 @each_row("where, cost, requests", BY_HAND["filters"])

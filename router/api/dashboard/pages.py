@@ -20,8 +20,8 @@ from router.refusals import ledger_down, store_down
 from router.report.catalog import REPORTS
 from router.report.charts import dollars, draw, said
 from router.report.query import Question
-from router.report.render import words, written
-from router.report.report import Report, iso, shown
+from router.report.render import period, words, written
+from router.report.report import Report, shown
 from router.types.account import LedgerUnavailable, StoreUnavailable
 from router.types.clock import now_ms
 from router.types.price import nano_from_usd
@@ -85,7 +85,7 @@ class Pages:
             "spoken": spoken,
             "said": said,
             "usd": usd,
-            "period": period,
+            "period": lambda report: period(report) or "all time",
         }
 
     def draw(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
@@ -140,12 +140,6 @@ def spoken(name: str) -> str:
 
 def usd(amount: Decimal) -> str:
     return dollars(nano_from_usd(amount))
-
-
-def period(report: Report) -> str:
-    since = f"since {iso(report.since_ms)}" if report.since_ms is not None else ""
-    until = f"until {iso(report.until_ms)}" if report.until_ms is not None else ""
-    return " ".join(filter(None, (since, until))) or "all time"
 
 
 # What a report's page shows is all in its URL: grouping, filters, window, zone and baseline.
