@@ -8,9 +8,10 @@ LowpassError
 └── ConfigError          a policy file is wrong; one Problem a mistake
 """
 
+import re
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError
 
 from router.types.attempt import ErrorKind, Failure
 
@@ -84,6 +85,33 @@ class ClientError(LowpassError):
 def invalid(param: str | None, message: str) -> ClientError:
     """The 400 for what is wrong with a request, at `param`."""
     return ClientError(400, "invalid_request_error", message, param=param)
+
+
+def wrong(param: str, remedy: str) -> ClientError:
+    """The 400 that begins with the parameter."""
+    return invalid(param, f"{param}: {remedy}")
+
+
+def misplaced(error: Exception, param: str = "") -> tuple[str, str]:
+    """What msgspec says is wrong with the value at `param`, and the full path of the mistake.
+
+    It says: Expected `int`, got `str` - at `$.n`; or: Object missing required field `model`."""
+    what, _, path = str(error).partition(" - at `$")
+    named = _NAMED.match(what)
+    return what, f"{param}{path.rstrip('`')}{f'.{named[1]}' if named else ''}".lstrip(".")
+
+
+_NAMED = re.compile("Object (?:missing required|contains unknown) field `(.*)`")
+
+
+def unreadable(error: Exception) -> ClientError:
+    """The 400 for a body that msgspec does not take."""
+    if isinstance(error, RecursionError):
+        return invalid(None, "The body is nested too deeply.")
+    if not isinstance(error, ValidationError):
+        return invalid(None, f"The body is not JSON: {error}.")
+    what, param = misplaced(error)
+    return invalid(param or None, f"{what}{f' in {param}' if param else ''}.")
 
 
 class UpstreamFailure(LowpassError):

@@ -9,9 +9,8 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
-from router.api.asgi import read_body
 from router.api.auth import REPORTS
-from router.api.rest import answer
+from router.api.rest import answer, body_of
 from router.api.text import limits
 from router.budget.budget import Budget, Charged, KeyLimit
 from router.choose import Rules, may_name
@@ -39,7 +38,6 @@ MOST_USD = Decimal(10**9)
 MOST_TOKENS = 10**15
 _PLACES = 12
 """Decimals of an amount: what is below a nano-USD is not given."""
-Body = TypeVar("Body")
 
 
 class Split(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,18 +59,6 @@ class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
     """After so long the policy's limit counts again."""
 
 
-def read(body: bytes, kind: type[Body]) -> Body:
-    """Raises a 400 `ClientError`."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `$.")
-        unknown = what.removeprefix("Object contains unknown field `").rstrip("`") if "unknown" in what else ""
-        raise invalid(path.rstrip("`") or unknown or None, f"{what}.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid(None, f"The body is not JSON: {error}.") from None
-
-
 def child_of(pot: Pot, wanted: Split, caller: Caller, now: int) -> Child:
     """As it is asked for; what the parent has left is not known here. Raises a 400 `ClientError`."""
     account, above = pot.account, pot.child.replaces if pot.child is not None else ()
@@ -84,7 +70,7 @@ def child_of(pot: Pot, wanted: Split, caller: Caller, now: int) -> Child:
         parent_window_ms=account.window_start_ms,
         replaces=(*above, account.id),
         unit=account.unit,
-        limit=_limit(account, wanted),
+        limit=_limit(account, wanted.limit_usd, wanted.limit_thinking_tokens),
         created_ms=now,
         expires_at_ms=_end(account, wanted, now),
         key=caller.id,
@@ -99,25 +85,19 @@ def new_limit(pot: Pot, wanted: NewLimit) -> int | None:
         raise invalid("limit_usd", "Send limit_usd or limit_thinking_tokens; null gives the policy's limit back.")
     if usd is None or thinking is None:
         return None
-    given = Split(
-        limit_usd=None if usd is UNSET else usd, limit_thinking_tokens=None if thinking is UNSET else thinking
-    )
-    return _limit(pot.account, given)
+    return _limit(pot.account, None if usd is UNSET else usd, None if thinking is UNSET else thinking)
 
 
-def _limit(account: Account, wanted: Split) -> int:
+def _limit(account: Account, amount: Decimal | None, tokens: int | None) -> int:
     """In the account's unit."""
-    right, other = "limit_usd", "limit_thinking_tokens"
     if account.unit is Unit.THINKING:
-        right, other = other, right
-    if getattr(wanted, other) is not None:
-        raise invalid(other, f"'{account.id}' counts {account.unit}: send {right}.")
-    if account.unit is Unit.THINKING:
-        tokens = wanted.limit_thinking_tokens
+        if amount is not None:
+            raise invalid("limit_usd", f"'{account.id}' counts {account.unit}: send limit_thinking_tokens.")
         if tokens is None or not 0 < tokens <= MOST_TOKENS:
             raise invalid("limit_thinking_tokens", f"Send a whole number of tokens from 1 to {MOST_TOKENS}.")
         return tokens
-    amount = wanted.limit_usd
+    if tokens is not None:
+        raise invalid("limit_thinking_tokens", f"'{account.id}' counts {account.unit}: send limit_usd.")
     if amount is None or not amount.is_finite() or not 0 < amount <= MOST_USD or amount != round(amount, _PLACES):
         raise invalid("limit_usd", f"Send an amount in USD above 0, up to {MOST_USD}, with at most {_PLACES} decimals.")
     nano = int(amount * NANO_PER_USD)
@@ -183,18 +163,17 @@ class KeyDesk:
         self._rules, self._store, self._ledger, self._refresh = rules, store, ledger, refresh
 
     async def listed(self) -> Response:
-        every = await asyncio.to_thread(_reading, self._ledger, keys.every)
+        every = await asyncio.to_thread(self._every)
         return answer({"object": "list", "data": [await self._shown(key) for key in every]})
 
     async def one(self, identifier: str) -> Response:
-        every = await asyncio.to_thread(_reading, self._ledger, keys.every)
-        for key in reversed(every):
+        for key in reversed(await asyncio.to_thread(self._every)):
             if identifier in (key.id, key.terms.name):
                 return answer(await self._shown(key))
         raise ClientError(404, "not_found", f"There is no key '{identifier}'.", param="id")
 
     async def create(self, request: Request) -> Response:
-        wanted, actor = await _body(request, NewKey), _actor(request)
+        wanted, actor = await body_of(request, NewKey, b"{}"), _actor(request)
         terms = wanted.terms()
 
         def step(connection: Connection) -> tuple[Key, str]:
@@ -205,7 +184,7 @@ class KeyDesk:
         return answer(await self._shown(key, secret), 201)
 
     async def change(self, request: Request, identifier: str) -> Response:
-        changes, actor = await _body(request, dict[str, Any]), _actor(request)
+        changes, actor = await body_of(request, dict[str, Any], b"{}"), _actor(request)
 
         def step(connection: Connection) -> Key:
             fields = KeyTerms.__struct_fields__
@@ -218,7 +197,7 @@ class KeyDesk:
         return answer(await self._shown(await self._write(step)))
 
     async def rotate(self, request: Request, identifier: str) -> Response:
-        grace_ms, actor = (await _body(request, Rotation)).grace_s * 1000, _actor(request)
+        grace_ms, actor = (await body_of(request, Rotation, b"{}")).grace_s * 1000, _actor(request)
         key, secret = await self._write(lambda connection: keys.rotate(connection, identifier, grace_ms, actor))
         return answer(await self._shown(key, secret))
 
@@ -226,6 +205,10 @@ class KeyDesk:
         actor = _actor(request)
         key = await self._write(lambda connection: keys.revoke(connection, identifier, actor))
         return answer({"id": key.id, "object": "api_key", "name": key.terms.name, "deleted": True})
+
+    def _every(self) -> list[Key]:
+        with self._ledger.reading() as connection:
+            return keys.every(connection)
 
     async def _write(self, step: Callable[[Connection], T]) -> T:
         try:
@@ -259,22 +242,12 @@ def as_json(key: Key, spent: list[int], secret: str = "") -> dict[str, object]:
     }
 
 
-async def _body(request: Request, kind: type[T]) -> T:
-    """Raises a 400 `ClientError`."""
-    return read(await read_body(dict(request.scope["headers"]), request.receive) or b"{}", kind)
-
-
 def _actor(request: Request) -> str:
     return request.state.caller.name or "open gateway"
 
 
 def _writing(ledger: Ledger, step: Callable[[Connection], T]) -> T:
     with ledger.writing() as connection:
-        return step(connection)
-
-
-def _reading(ledger: Ledger, step: Callable[[Connection], T]) -> T:
-    with ledger.reading() as connection:
         return step(connection)
 
 
@@ -309,7 +282,7 @@ def limits_of_budgets(
 
     @router.patch("/v1/budgets/{identifier:path}")
     async def limit(request: Request, identifier: str) -> Response:
-        wanted = read(await read_body(dict(request.scope["headers"]), request.receive), NewLimit)
+        wanted = await body_of(request, NewLimit)
         pot = await desk.limited(identifier)
         size = new_limit(pot, wanted)
         expires_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
@@ -371,7 +344,7 @@ class Desk:
         return await self.shown(pot)
 
     async def split(self, request: Request, identifier: str) -> Response:
-        wanted = read(await read_body(dict(request.scope["headers"]), request.receive), Split)
+        wanted = await body_of(request, Split)
         caller, said = request.state.caller, _limits(request)
         said = structs.replace(said, session=wanted.session) if wanted.session else said
         pot = await self._own(identifier, caller, said)

@@ -24,11 +24,10 @@ from router.api.asgi import (
 )
 from router.api.auth import Keyring
 from router.api.edge import Visit, Visits
-from router.api.messages.reply import MessagesStream, envelope
-from router.api.messages.reply import from_chat as as_message
+from router.api.messages import MessagesStream, envelope
+from router.api.messages import from_chat as as_message
 from router.api.parse import parse
-from router.api.responses.reply import from_chat
-from router.api.responses.stream import ResponsesStream
+from router.api.responses.reply import ResponsesStream, from_chat
 from router.classify.difficulty import read_too
 from router.decide.explain import explain, with_reason
 from router.dispatch.hold import CLIENT_GONE
@@ -50,7 +49,7 @@ def whole(request: Request, served: Served) -> bytes:
     if request.endpoint is Endpoint.MESSAGES:
         body = as_message(body, request, served.usage)
     elif served.translated:
-        body = from_chat(body, request.body, f"resp_{request.id}", usage)
+        body = from_chat(body, request.body, f"resp_{request.id}", served.usage)
     else:
         body["usage"] = usage
     if request.limits.explain:

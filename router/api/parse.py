@@ -6,31 +6,34 @@ from typing import Any
 import msgspec
 from msgspec import Raw, structs
 
-from router.api.messages import request as anthropic
+from router.api import messages
 from router.api.responses.request import to_chat
 from router.api.text import (
     NO_MEDIA,
     Chat,
     Completion,
+    Content,
     Embedding,
     Fields,
     LooseMessage,
     Media,
     Message,
+    Metadata,
     Readable,
     Responses,
     content,
     dense,
-    items,
     limits,
     loose_content,
+    of_messages,
     others,
 )
-from router.errors import ClientError, invalid
+from router.classify.views import strings
+from router.errors import ClientError, invalid, unreadable
 from router.outcomes.judge import Ask
 from router.types.clock import new_id
 from router.types.decision import Served
-from router.types.request import Caller, Endpoint, Limits, Modality, Passage, Request
+from router.types.request import NO_LIMITS, Caller, Endpoint, Limits, Modality, Passage, Request
 from router.types.target import Capability
 
 # Step 1: bytes → Request. Nothing is copied that need not change; whatever is wrong is named with its `param`.
@@ -39,50 +42,32 @@ MOST_CHOICES = 128
 MOST_TOKENS = 10_000_000
 
 _BODY = msgspec.json.Decoder(dict[str, Raw])
-_SHAPES: dict[Endpoint, msgspec.json.Decoder[Any]] = {
-    Endpoint.RESPONSES: msgspec.json.Decoder(Responses),
-    Endpoint.COMPLETIONS: msgspec.json.Decoder(Completion),
-    Endpoint.EMBEDDINGS: msgspec.json.Decoder(Embedding),
-}
+_RESPONSES = msgspec.json.Decoder(Responses)
+_COMPLETION, _EMBEDDING = msgspec.json.Decoder(Completion), msgspec.json.Decoder(Embedding)
 _CHAT, _LOOSE_CHAT = msgspec.json.Decoder(Chat[Message]), msgspec.json.Decoder(Chat[LooseMessage])
 _ASCII = bytes(range(128))
 _STRUCTURED = ("json_schema", "json_object")
+Body = dict[str, Raw]
+Parsed = tuple[Request, Metadata | None]
+"""A request, still without what its headers say of it, and the metadata that say the same."""
 
 
 def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Request:
     """Raises `ClientError` 400."""
     try:
         data.decode()
-        body = _BODY.decode(data)
-        if (translated := _TRANSLATED.get(endpoint)) is not None:
-            return structs.replace(translated(request_id, body, headers), raw=data)
-        if endpoint is Endpoint.CHAT:
-            return structs.replace(_chat(request_id, body, data, headers), raw=data)
-        fields = _SHAPES[endpoint].decode(data)
-    except msgspec.ValidationError as error:
-        raise _wrong_type(error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise invalid(None, f"The body is not JSON: {error}.") from None
-    except RecursionError:
-        raise invalid(None, "The body is nested too deeply.") from None
-    return structs.replace(_plain(request_id, body, fields, headers), raw=data)
+        request, metadata = _READERS[endpoint](_BODY.decode(data), data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise unreadable(error) from None
+    own, stated = limits(headers, metadata), request.limits
+    if stated is not NO_LIMITS:
+        budgets = [tokens for tokens in (stated.thinking_budget, own.thinking_budget) if tokens is not None]
+        session = own.session or stated.session
+        own = structs.replace(own, thinking_budget=min(budgets, default=None), session=session)
+    return structs.replace(request, id=request_id, endpoint=endpoint, raw=data, limits=own)
 
 
-def _wrong_type(error: msgspec.ValidationError) -> ClientError:
-    """msgspec says: Expected `int`, got `str` - at `$.n`; or: Object missing required field `model`."""
-    what, _, path = str(error).partition(" - at `$")
-    missing = what.removeprefix("Object missing required field `").rstrip("`") if "required field" in what else ""
-    param = ".".join(part for part in (path.rstrip("`"), missing) if part).lstrip(".")
-    return invalid(param or None, f"{what}{f' in {param}' if param else ''}.")
-
-
-def _chat(
-    request_id: str,
-    body: dict[str, Raw],
-    data: bytes,
-    headers: Iterable[tuple[bytes, bytes]],
-    endpoint: Endpoint = Endpoint.CHAT,
-) -> Request:
+def _chat(body: Body, data: bytes) -> Parsed:
     """`body` and `data` are the same. Raises `msgspec.ValidationError` for what is not OpenAI's."""
     fields: Chat[Any]
     try:
@@ -100,85 +85,66 @@ def _chat(
         prompt = b"".join((prompt, *(bytes(body[name]) for name in _SCHEMAS if name in body)))
     others(body, "messages", texts.read)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
-    return _request(
-        endpoint,
-        request_id,
-        body,
-        fields,
-        headers,
-        read=texts.read,
-        prompt=prompt,
-        media=texts.media,
-        needs=needs,
-        max_output=_tokens(cap, "max_completion_tokens"),
-        effort=fields.reasoning_effort,
-    )
+    cap = _tokens(cap, "max_completion_tokens")
+    return _request(body, fields, texts, prompt, needs, cap, fields.reasoning_effort), fields.metadata
 
 
-def _responses(request_id: str, body: dict[str, Raw], headers: Iterable[tuple[bytes, bytes]]) -> Request:
+def _responses(body: Body, data: bytes) -> Parsed:
     try:
         chat = to_chat(body)
     except ClientError as error:
-        return _native(request_id, body, headers, error)
-    request = _chat(request_id, chat, msgspec.json.encode(chat), headers, Endpoint.RESPONSES)
-    return structs.replace(request, body=body, chat=chat)
+        return _native(body, data, error)
+    request, metadata = _chat(chat, msgspec.json.encode(chat))
+    return structs.replace(request, body=body, chat=chat), metadata
 
 
-def _messages(request_id: str, body: dict[str, Raw], headers: Iterable[tuple[bytes, bytes]]) -> Request:
-    translated = anthropic.to_chat(body)
-    request = _chat(request_id, translated.chat, msgspec.json.encode(translated.chat), headers, Endpoint.MESSAGES)
-    own = request.limits
-    budgets = [tokens for tokens in (translated.thinking_budget, own.thinking_budget) if tokens is not None]
-    session = own.session or translated.session
-    if not budgets and session == own.session:
-        return request
-    return structs.replace(
-        request, limits=structs.replace(own, thinking_budget=min(budgets, default=None), session=session)
-    )
+def _messages(body: Body, data: bytes) -> Parsed:
+    chat, stated = messages.to_chat(body)
+    request, metadata = _chat(chat, msgspec.json.encode(chat))
+    return structs.replace(request, limits=stated), metadata
 
 
-def _native(
-    request_id: str, body: dict[str, Raw], headers: Iterable[tuple[bytes, bytes]], unsaid: ClientError
-) -> Request:
+def _native(body: Body, data: bytes, unsaid: ClientError) -> Parsed:
     """A request that only a provider's own Responses endpoint can serve: built-in tools, stored prompts, grammars."""
-    fields = _SHAPES[Endpoint.RESPONSES].decode(msgspec.json.encode(body))
-    read = Readable()
+    fields, read = _RESPONSES.decode(data), Readable()
     if "input" in body:
-        items(body["input"], read)
+        of_messages(list(strings(msgspec.json.decode(body["input"]), ("input",))), read)
     others(body, "input", read)
     if body.get("prompt", _NULL) != _NULL:
         read.unscannable.add(Modality.FILE)
-    request = _request(
-        Endpoint.RESPONSES,
-        request_id,
-        body,
-        fields,
-        headers,
-        read=read,
-        prompt=_text(read),
-        media=_native_media(body),
-        needs=_NATIVE,
-        max_output=_tokens(fields.max_output_tokens, "max_output_tokens"),
-        effort=fields.reasoning.effort if fields.reasoning else None,
-    )
-    return structs.replace(request, unsaid=(unsaid.message, unsaid.param))
+    texts = Content(read, media=_native_media(body))
+    cap = _tokens(fields.max_output_tokens, "max_output_tokens")
+    effort = fields.reasoning.effort if fields.reasoning else None
+    request = _request(body, fields, texts, _text(read), _NATIVE, cap, effort)
+    return structs.replace(request, unsaid=(unsaid.message, unsaid.param)), fields.metadata
+
+
+def _completion(body: Body, data: bytes) -> Parsed:
+    fields = _COMPLETION.decode(data)
+    needs = {Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set())
+    cap = _tokens(fields.max_tokens, "max_tokens")
+    return _plain(body, fields, "prompt", frozenset(needs), cap, fields.best_of or 1), fields.metadata
+
+
+def _embedding(body: Body, data: bytes) -> Parsed:
+    fields = _EMBEDDING.decode(data)
+    if fields.stream:
+        raise invalid("stream", "Embeddings are not streamed.")
+    return _plain(body, fields, "input", frozenset({Capability.EMBEDDINGS})), fields.metadata
 
 
 def _plain(
-    request_id: str, body: dict[str, Raw], fields: Completion | Embedding, headers: Iterable[tuple[bytes, bytes]]
+    body: Body,
+    fields: Completion | Embedding,
+    name: str,
+    needs: frozenset[Capability],
+    cap: int | None = None,
+    best_of: int = 1,
 ) -> Request:
-    """A completion or an embedding, whose prompt is one text, or several, or numbers of a tokenizer."""
-    if isinstance(fields, Completion):
-        endpoint, name, prompt, best_of = Endpoint.COMPLETIONS, "prompt", fields.prompt, fields.best_of or 1
-        needs = {Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set())
-        cap = _tokens(fields.max_tokens, "max_tokens")
-    else:
-        endpoint, name, prompt, best_of = Endpoint.EMBEDDINGS, "input", fields.input, 1
-        needs, cap = {Capability.EMBEDDINGS}, None
+    """A request whose prompt, the field `name`, is one text, or several, or numbers of a tokenizer."""
+    prompt = fields.prompt if isinstance(fields, Completion) else fields.input
     if prompt is None or prompt in ("", []):
-        raise invalid(name, "Send a prompt." if name == "prompt" else "Send an input.")
-    if fields.stream and endpoint is Endpoint.EMBEDDINGS:
-        raise invalid("stream", "Embeddings are not streamed.")
+        raise invalid(name, f"Send {'a prompt' if name == 'prompt' else 'an input'}.")
     read = Readable()
     if isinstance(prompt, str):
         read.passages.append(Passage((name,), prompt))
@@ -187,36 +153,21 @@ def _plain(
         if len(read.passages) < len(prompt):
             read.unscannable.add(Modality.TOKENS)
     others(body, name, read)
-    request = _request(
-        endpoint,
-        request_id,
-        body,
-        fields,
-        headers,
-        read=read,
-        prompt=bytes(body[name]),
-        media=NO_MEDIA,
-        needs=frozenset(needs),
-        max_output=cap,
-    )
+    request = _request(body, fields, Content(read), bytes(body[name]), needs, cap)
     prompts = len(prompt) if isinstance(prompt, list) and not isinstance(prompt[0], int) else 1
     return request if prompts == best_of == 1 else structs.replace(request, prompts=prompts, best_of=best_of)
 
 
 def _request(
-    endpoint: Endpoint,
-    request_id: str,
-    body: dict[str, Raw],
+    body: Body,
     fields: Fields,
-    headers: Iterable[tuple[bytes, bytes]],
-    *,
-    read: Readable,
+    texts: Content,
     prompt: bytes,
-    media: Media,
     needs: frozenset[Capability],
     max_output: int | None,
     effort: str | None = None,
 ) -> Request:
+    """Without what `parse` knows of every request: its id, endpoint, bytes and limits."""
     if not fields.model:
         raise invalid("model", "Name a model: `auto`, a route, or a target of the policy.")
     choices = 1 if fields.n is None else fields.n
@@ -224,9 +175,10 @@ def _request(
         raise invalid("n", f"n must be from 1 to {MOST_CHOICES}.")
     # One character is found many times faster than several.
     caches = "cache_control" in body or (b"_" in prompt and _CACHE in prompt)
+    read, media = texts.read, texts.media
     return Request(
-        id=request_id,
-        endpoint=endpoint,
+        id="",
+        endpoint=Endpoint.CHAT,
         model=fields.model,
         body=body,
         passages=(*read.passages, *read.documents),
@@ -246,7 +198,6 @@ def _request(
         n=choices,
         max_output=max_output,
         effort=effort,
-        limits=limits(headers, fields.metadata),
     )
 
 
@@ -291,9 +242,12 @@ _SCHEMAS = ("tools", "functions", "response_format")
 _STORED = ("previous_response_id", "conversation", "prompt")
 _NATIVE = frozenset({Capability.CHAT, Capability.RESPONSES})
 _PLAIN_CHAT = frozenset({Capability.CHAT})
-_TRANSLATED: dict[Endpoint, Callable[[str, dict[str, Raw], Iterable[tuple[bytes, bytes]]], Request]] = {
+_READERS: dict[Endpoint, Callable[[Body, bytes], Parsed]] = {
+    Endpoint.CHAT: _chat,
     Endpoint.RESPONSES: _responses,
     Endpoint.MESSAGES: _messages,
+    Endpoint.COMPLETIONS: _completion,
+    Endpoint.EMBEDDINGS: _embedding,
 }
 
 

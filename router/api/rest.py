@@ -3,12 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from msgspec import Raw
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+import msgspec
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from msgspec import Meta, Raw, Struct
 from starlette.exceptions import HTTPException
 
 from router.api.asgi import encode, read_body
@@ -18,7 +17,7 @@ from router.budget.budget import Budget
 from router.choose import Rules, may_name
 from router.decide.explain import encode as explain_encode
 from router.decide.explain import explain, with_reason
-from router.errors import ClientError, invalid
+from router.errors import ClientError, invalid, unreadable
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import Answered, answered, say
 from router.ledger.query import asked_by, decision
@@ -37,6 +36,10 @@ from router.types.logged import Said
 from router.types.price import usd_json
 from router.types.request import Caller, Endpoint
 from router.types.target import EngineState, Target
+
+T = TypeVar("T")
+
+REFUSALS = (ClientError, StoreUnavailable)
 
 # Everything but the hot routes, as one FastAPI app that speaks the same error envelope.
 
@@ -64,11 +67,8 @@ def rest(
     guarded(calls, keyring.caller)
     guarded(reports, keyring.reader)
     guarded(admin, keyring.admin)
-    app.add_exception_handler(ClientError, _refused)
-    app.add_exception_handler(StoreUnavailable, lambda request, _: _refused(request, store_down()))
-    app.add_exception_handler(LedgerUnavailable, lambda request, _: _refused(request, ledger_down()))
-    app.add_exception_handler(HTTPException, _not_served)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    for kind in (*REFUSALS, HTTPException):
+        app.add_exception_handler(kind, _refused)
     return app
 
 
@@ -77,26 +77,35 @@ def answer(content: object, status: int = 200) -> Response:
     return Response(encode(content), status, media_type="application/json")
 
 
-def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ClientError)  # noqa: S101 - registered for this class alone
-    return Response(encode(error.envelope()), error.status, dict(error.headers), media_type="application/json")
-
-
-def _not_served(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class alone
+def refusal_of(request: Request, error: Exception) -> ClientError:
+    """What the client is told of one of `REFUSALS`."""
     where = f"{request.method} {request.url.path}"
-    if error.status_code == 405:
-        return _refused(request, ClientError(405, "method_not_allowed", f"{where}: this route has other methods."))
-    if error.status_code == 404:
-        return _refused(request, ClientError(404, "not_found", f"lowpass does not serve {where}."))
-    return _refused(request, ClientError(400, "invalid_request_error", f"{where}: {error.detail}."))
+    match error:
+        case ClientError():
+            return error
+        case LedgerUnavailable():
+            return ledger_down()
+        case StoreUnavailable():
+            return store_down()
+        case HTTPException(status_code=405):
+            return ClientError(405, "method_not_allowed", f"{where}: this route has other methods.")
+        case HTTPException(status_code=404):
+            return ClientError(404, "not_found", f"lowpass does not serve {where}.")
+    return ClientError(400, "invalid_request_error", f"{where}: {getattr(error, 'detail', 'it failed')}.")
 
 
-def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class alone
-    first = error.errors()[0]
-    param = ".".join(str(part) for part in first["loc"][1:]) or None
-    return _refused(request, ClientError(400, "invalid_request_error", f"{first['msg']} ({param}).", param=param))
+def _refused(request: Request, error: Exception) -> Response:
+    refusal = refusal_of(request, error)
+    return Response(encode(refusal.envelope()), refusal.status, dict(refusal.headers), media_type="application/json")
+
+
+async def body_of(request: Request, kind: type[T], usual: bytes = b"") -> T:
+    """Whatever type the body is said to have; `usual` stands for an empty one. Raises a 400 `ClientError`."""
+    body = await read_body(dict(request.scope["headers"]), request.receive)
+    try:
+        return msgspec.json.decode(body or usual, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise unreadable(error) from None
 
 
 # `GET /v1/models`: what a client may send as `model`: routes first, then targets.
@@ -108,8 +117,7 @@ def models_routes(rules: Callable[[], Rules], started: int) -> APIRouter:
 
     def cards(caller: Caller) -> dict[str, dict[str, Any]]:
         current = rules()
-        ids = [name for name in current.routes if may_name(current, caller, name)]
-        return {name: _card(name, current, started) for name in ids}
+        return {name: _card(name, current, started) for name in current.routes if may_name(current, caller, name)}
 
     @router.get("/v1/models")
     def every(request: Request) -> Response:
@@ -193,23 +201,12 @@ def metrics_routes(
 # `/v1/reports/{name}`: every report, as JSON or CSV. The ledger is read in threads, off the event loop.
 
 
-class Asked(BaseModel):
-    """The query of a report: a `Question`, and how to write the answer."""
+class ReportQuery(Question, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A question, and how to write the answer."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    by: str = ""
-    where: tuple[str, ...] = ()
-    since: str = ""
-    until: str = ""
-    zone: str = ""
-    baseline: str = ""
-    subject: str = ""
     format: Literal["json", "csv"] = "json"
     table: str = ""
     """Which of its tables, in CSV."""
-
-    def question(self) -> Question:
-        return Question(**self.model_dump(exclude={"format", "table"}))
 
 
 def reports_routes(
@@ -222,19 +219,20 @@ def reports_routes(
 
     @router.get("/v1/reports")
     def every() -> Response:
-        return _json(contents())
+        return answer(Raw(as_json(contents())))
 
     @router.get("/v1/reports/{name}")
-    async def report(name: str, asked: Annotated[Asked, Query()]) -> Response:
+    async def report(request: Request, name: str) -> Response:
+        given = request.query_params
+        try:
+            asked = msgspec.convert({**given, "where": given.getlist("where")}, ReportQuery)
+        except msgspec.ValidationError as error:
+            raise unreadable(error) from None
         pots = await budgets() if definition(name).needs_pots else None
-        found = await asyncio.to_thread(read, ledger, name, asked.question(), targets(), pots)
-        return _csv(found, asked.table) if asked.format == "csv" or asked.table else _json(found)
+        found = await asyncio.to_thread(read, ledger, name, asked, targets(), pots)
+        return _csv(found, asked.table) if asked.format == "csv" or asked.table else answer(Raw(as_json(found)))
 
     return router
-
-
-def _json(report: Report) -> Response:
-    return Response(as_json(report), media_type="application/json")
 
 
 def _csv(report: Report, table: str) -> Response:
@@ -251,20 +249,21 @@ READ_WITHIN_S = 1.5
 """A tick, and a little: by then the text of an answered request is read, if it will be."""
 MOST = 1_000
 """Requests of one task."""
-Identifier = Annotated[str, StringConstraints(min_length=1, max_length=64)]
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=64)]
+Identifier = Annotated[str, Meta(min_length=1, max_length=64)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=64)]
 
 
-class Feedback(BaseModel):
+class Feedback(Struct, frozen=True, forbid_unknown_fields=True):
     """How good an answer was, by the id of its request or decision; or how well a task of several requests went."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
     id: Identifier | None = None
-    ids: list[Identifier] | None = Field(None, min_length=1, max_length=MOST)
-    score: float | None = Field(None, ge=0, le=1, allow_inf_nan=False, strict=True)
-    passed: bool | None = Field(None, strict=True)
-    source: Name | None = Field(None, description="Who says so, where several do.")
-    key: Name | None = Field(None, description="The same key twice counts once.")
+    ids: Annotated[list[Identifier], Meta(min_length=1, max_length=MOST)] | None = None
+    score: Annotated[float, Meta(ge=0, le=1)] | None = None
+    passed: bool | None = None
+    source: Name | None = None
+    """Who says so, where several do."""
+    key: Name | None = None
+    """The same key twice counts once."""
 
 
 def feedback_routes(
@@ -276,7 +275,7 @@ def feedback_routes(
 
     @router.post("/v1/feedback")
     async def feedback(request: Request) -> Response:
-        given = _read(await read_body(dict(request.scope["headers"]), request.receive))
+        given = await body_of(request, Feedback)
         if (given.id is None) == (given.ids is None):
             raise invalid("id", "Send either id, or ids for a task of several requests.")
         if (given.score is None) == (given.passed is None):
@@ -291,7 +290,8 @@ def feedback_routes(
             await asyncio.sleep(READ_WITHIN_S)
             found = await asyncio.to_thread(answered, ledger, wanted)
         caller = request.state.caller
-        _check_known(wanted, [name for name, one in found.items() if may_judge(caller, one)])
+        # The key that asked, one of its organisation, or one with the scope.
+        _check_known(wanted, [name for name, one in found.items() if FEEDBACK in caller.scopes or _own(caller, one)])
         sources = {name: _source(caller, one, given.source) for name, one in found.items()}
         _check_key(given.key, sources, score, found)
         for name, one in found.items():
@@ -315,20 +315,6 @@ def feedback_routes(
         return answer({"object": "feedback", **named, "score": score, "source": sources[wanted[0]]})
 
     return router
-
-
-def _read(body: bytes) -> Feedback:
-    """Whatever type the body is said to have. Raises `RequestValidationError`."""
-    try:
-        return Feedback.model_validate_json(body)
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in details]) from None
-
-
-def may_judge(caller: Caller, one: Answered) -> bool:
-    """The key that asked, one of its organisation, or one with the scope."""
-    return _own(caller, one) or FEEDBACK in caller.scopes
 
 
 def _own(caller: Caller, one: Answered) -> bool:

@@ -1,7 +1,8 @@
 """The fields of a request's body, checked, and its text."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -9,7 +10,8 @@ from msgspec import Raw, Struct
 
 from router.classify.decoders import LEAST_BARE, MOST_DECODED, document, inline
 from router.classify.views import strings
-from router.errors import ClientError
+from router.errors import wrong
+from router.tables import table
 from router.types.price import nano_from_usd
 from router.types.request import NO_LIMITS, Limits, Modality, Passage, Path
 from router.types.target import Task
@@ -146,138 +148,85 @@ def limits(headers: Iterable[tuple[bytes, bytes]], metadata: Metadata | None) ->
     given = [(name, value) for name, value in headers if name.startswith(PREFIX)]
     if not given and metadata is None:
         return NO_LIMITS
-    values = _twins(metadata)
+    values = dict[str, Any]()
+    if metadata is not None:
+        tags = metadata.tags if isinstance(metadata.tags, str) else ",".join(metadata.tags or ())
+        twins = ("session_id", b"session", metadata.session_id), ("lowpass_task", b"task", metadata.lowpass_task)
+        for twin, header, value in (*twins, ("tags", b"tags", tags)):
+            if value:
+                values[_HEADERS[header][0]] = _limit(f"metadata.{twin}", header, value)
     said = set[bytes]()
-    for name, value in given:
-        if name in said:
+    for header, sent in given:
+        name = header.decode("latin-1")
+        if header in said:
             # Whichever counted, the other would be lost: a class that a proxy in front has set, say.
-            raise _wrong(name.decode("latin-1"), "send it once.")
-        said.add(name)
-        field, read = _HEADERS.get(name[len(PREFIX) :], _UNKNOWN)
-        values[field] = read(name.decode("latin-1"), value.decode("latin-1").strip())
+            raise wrong(name, "send it once.")
+        said.add(header)
+        if (known := header[len(PREFIX) :]) not in _HEADERS:
+            names = ", ".join(sorted((PREFIX + header).decode() for header in _HEADERS))
+            raise wrong(name, f"lowpass knows no such header. Known: {names}.")
+        values[_HEADERS[known][0]] = _limit(name, known, sent.decode("latin-1").strip())
     return Limits(**values)
 
 
-def _twins(metadata: Metadata | None) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    if metadata is not None and metadata.session_id:
-        values["session"] = _text("metadata.session_id", metadata.session_id)
-    if metadata is not None and metadata.lowpass_task:
-        values["task"] = _task("metadata.lowpass_task", metadata.lowpass_task)
-    if metadata is not None and metadata.tags:
-        tags = metadata.tags
-        values["tags"] = _tags("metadata.tags", tags if isinstance(tags, str) else ",".join(tags))
-    return values
+def _limit(name: str, header: bytes, value: str) -> object:
+    _, convert, remedy = _HEADERS[header]
+    try:
+        return convert(value)
+    except (ValueError, ArithmeticError):
+        raise wrong(name, remedy) from None
 
 
-def _wrong(name: str, remedy: str) -> ClientError:
-    return ClientError(400, "invalid_request_error", f"{name}: {remedy}", param=name)
-
-
-def _text(name: str, value: str) -> str:
+def _text(value: str) -> str:
     if not value or len(value) > _LONGEST or not value.isprintable():
-        raise _wrong(name, f"send 1 to {_LONGEST} printable characters.")
+        raise ValueError
     return value
 
 
-def _task(name: str, value: str) -> Task:
-    try:
-        return Task(value)
-    except ValueError:
-        raise _wrong(name, f"lowpass knows no such task. Known: {', '.join(Task)}.") from None
-
-
-def _tags(name: str, value: str) -> tuple[str, ...]:
-    return tuple(_text(name, tag.strip()) for tag in value.split(","))
-
-
-def _count(name: str, value: str) -> int:
-    if not value.isascii() or not value.isdigit() or len(value) > 9:
-        raise _wrong(name, "send a whole number from 0 to 999999999.")
+def _number(value: str, least: int = 0) -> int:
+    if not value.isascii() or not value.isdigit() or len(value) > 9 or int(value) < least:
+        raise ValueError
     return int(value)
 
 
-def _positive(name: str, value: str) -> int:
-    number = _count(name, value)
-    if number == 0:
-        raise _wrong(name, "send a whole number from 1 to 999999999.")
-    return number
-
-
-def _usd(name: str, value: str) -> int:
-    try:
-        amount = Decimal(value)
-    except InvalidOperation:
-        amount = Decimal(-1)
-    if not amount.is_finite() or not 0 < amount < 1_000_000:
-        raise _wrong(name, "send an amount in USD above 0 and below 1000000, such as 0.05.")
+def _usd(value: str) -> int:
+    if not 0 < (amount := Decimal(value)) < 1_000_000:
+        raise ValueError
     return nano_from_usd(amount)
 
 
-def _share(name: str, value: str) -> float:
-    try:
-        share = float(value)
-    except ValueError:
-        share = -1.0
-    if not 0 < share < 1:
-        raise _wrong(name, "send a share above 0 and below 1, such as 0.9.")
+def _share(value: str) -> float:
+    if not 0 < (share := float(value)) < 1:
+        raise ValueError
     return share
 
 
-def _flag(name: str, value: str) -> bool:
-    if value not in ("0", "1"):
-        raise _wrong(name, "send 1 or 0.")
-    return value == "1"
-
-
-def _unknown(name: str, value: str) -> str:
-    known = ", ".join(sorted((PREFIX + header).decode() for header in _HEADERS))
-    raise _wrong(name, f"lowpass knows no such header. Known: {known}.")
-
-
-_UNKNOWN: tuple[str, Callable[[str, str], Any]] = ("", _unknown)
-_HEADERS: dict[bytes, tuple[str, Callable[[str, str], Any]]] = {
-    b"session": ("session", _text),
-    b"app": ("app", _text),
-    b"task": ("task", _task),
-    b"data-class": ("data_class", _text),
-    b"region": ("region", _text),
-    b"budget": ("budget", _text),
-    b"budget-usd": ("budget_nano", _usd),
-    b"thinking-budget": ("thinking_budget", _count),
-    b"deadline-ms": ("deadline_ms", _positive),
-    b"failure-cost-usd": ("failure_cost_nano", _usd),
-    b"min-pass-rate": ("min_pass_rate", _share),
-    b"tags": ("tags", _tags),
-    b"explain": ("explain", _flag),
+_NAME = (_text, f"send 1 to {_LONGEST} printable characters.")
+_AMOUNT = (_usd, "send an amount in USD above 0 and below 1000000, such as 0.05.")
+_HEADERS: dict[bytes, tuple[str, Callable[[str], object], str]] = {
+    b"session": ("session", *_NAME),
+    b"app": ("app", *_NAME),
+    b"task": ("task", Task, f"lowpass knows no such task. Known: {', '.join(Task)}."),
+    b"data-class": ("data_class", *_NAME),
+    b"region": ("region", *_NAME),
+    b"budget": ("budget", *_NAME),
+    b"budget-usd": ("budget_nano", *_AMOUNT),
+    b"thinking-budget": ("thinking_budget", _number, "send a whole number from 0 to 999999999."),
+    b"deadline-ms": ("deadline_ms", partial(_number, least=1), "send a whole number from 1 to 999999999."),
+    b"failure-cost-usd": ("failure_cost_nano", *_AMOUNT),
+    b"min-pass-rate": ("min_pass_rate", _share, "send a share above 0 and below 1, such as 0.9."),
+    b"tags": ("tags", lambda value: tuple(_text(tag.strip()) for tag in value.split(",")), _NAME[1]),
+    b"explain": ("explain", lambda value: ("0", "1").index(value) == 1, "send 1 or 0."),
 }
 
 
 # What of a request is text, and what nobody here can read: pictures, sounds, documents, and whatever is elsewhere.
 
-_LINKS = {
-    "image_url": Modality.IMAGE,
-    "file_id": Modality.FILE,
-    "file_url": Modality.FILE,
-    "file_uri": Modality.FILE,
-    "fileUri": Modality.FILE,
-    "video_url": Modality.FILE,
-}
-"""Names whose string is an address of something that is not in the request, or that is all of it."""
-_ADDRESSES = ("url", "uri")
-_LINKED = {"image_url": Modality.IMAGE, "audio": Modality.AUDIO, "input_audio": Modality.AUDIO} | dict.fromkeys(
-    ("source", "file", "document", "video", "video_url"), Modality.FILE
+_NAMES = table("api/data/media.yaml")
+_LINKS, _LINKED, _PAYLOADS, _WORDS, _STORED = (
+    msgspec.convert(_NAMES[name], dict[str, Modality]) for name in ("links", "linked", "payloads", "kinds", "stored")
 )
-"""Objects with an address in them."""
-_PAYLOADS = {"data": Modality.FILE, "file_data": Modality.FILE, "b64_json": Modality.IMAGE, "result": Modality.FILE}
-_TEXTUAL = frozenset(
-    {"text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal", "thinking", "redacted_thinking"}
-    | {"tool_use", "tool_result", "tool_reference", "compaction"}
-)
-"""Parts of a message whose strings are all there is to them; what is encrypted there comes from the provider itself."""
-_DOCUMENTS = frozenset({"file", "input_file", "document", "search_result"})
-"""Parts that hold a text, a payload or an address."""
-_KNOWN = _TEXTUAL | _DOCUMENTS | {"type"}
+_KNOWN = frozenset((*_NAMES["textual"], *_NAMES["documents"], "type"))
 _LISTS = ("content", "parts", "output")
 
 
@@ -294,31 +243,23 @@ class Readable:
         self.unscannable: set[Modality] = set()
         self._left = MOST_DECODED
 
-    def payload(self, path: Path, text: str, role: str, modality: Modality, least: int = 1) -> None:
-        """What may be base64 of at least so many characters: a document where that is a text."""
+    def payload(self, path: Path, text: str, role: str, modality: Modality, least: int = 1) -> bool:
+        """What may be base64 of at least so many characters: a document where that is a text. False: it is not."""
         media = inline(text, least)
         if media is None:
             self.passages.append(Passage(path, text, role))
-            return
+            return False
         if len(media.payload) == len(text) and least == LEAST_BARE:
             self.bare.append(text)
         read = document(media.payload) if len(media.payload) <= self._left else None
         if read is None:
             self.unscannable.add(_KINDS.get(media.media_type.partition("/")[0], modality))
-            return
+            return True
         self._left -= len(media.payload)
         self.documents.append(Passage(path, text, role))
         if "base64," in read:
             self.unscannable.add(Modality.FILE)
-
-
-def of_fields(found: Iterable[Passage], readable: Readable) -> None:
-    """Strings of fields that say nothing of media: inline payloads alone are told apart."""
-    for passage in found:
-        if len(passage.text) < _SHORTEST:
-            readable.passages.append(passage)
-        else:
-            readable.payload(passage.path, passage.text, passage.role, Modality.FILE, LEAST_BARE)
+        return True
 
 
 def of_messages(found: Sequence[Passage], readable: Readable) -> None:
@@ -332,12 +273,14 @@ def of_messages(found: Sequence[Passage], readable: Readable) -> None:
             continue
         if text.startswith("data:") or len(text) >= LEAST_BARE or name in _PAYLOADS:
             least = 1 if name in _PAYLOADS else LEAST_BARE
-            readable.payload(path, text, role, _PAYLOADS.get(str(name), modality), least)
-            continue
-        readable.passages.append(passage)
+            # A long address is none.
+            if readable.payload(path, text, role, _PAYLOADS.get(str(name), modality), least) or text[:5] == "data:":
+                continue
+        else:
+            readable.passages.append(passage)
         if name in _LINKS:
             readable.unscannable.add(_LINKS[str(name)])
-        elif holder in _LINKED and (name in _ADDRESSES or (holder == "audio" and name == "id")):
+        elif holder in _LINKED and (name in ("url", "uri") or (holder == "audio" and name == "id")):
             readable.unscannable.add(modality)
     readable.unscannable |= _of_kinds(found)
 
@@ -366,7 +309,6 @@ def _of_kinds(found: Sequence[Passage]) -> set[Modality]:
 
 _SHORTEST = len("data:;base64,")
 _KINDS = {"image": Modality.IMAGE, "audio": Modality.AUDIO}
-_WORDS = {"image": Modality.IMAGE, "screenshot": Modality.IMAGE, "audio": Modality.AUDIO, "video": Modality.FILE}
 
 
 # Everything in a body that would leave as text: what the classifiers look at.
@@ -427,15 +369,15 @@ def others(body: Mapping[str, Raw], skipped: str, read: Readable) -> None:
     """The strings of all fields but `skipped` and the model: tools, schemas, metadata, whatever the client added."""
     for name, raw in body.items():
         if name not in ("model", skipped) and memoryview(raw)[0] in _HOLDS_TEXT:
-            of_fields(strings(msgspec.json.decode(raw), (name,)), read)
+            for passage in strings(msgspec.json.decode(raw), (name,)):
+                # These say nothing of media: inline payloads alone are told apart.
+                if len(passage.text) < _SHORTEST:
+                    read.passages.append(passage)
+                else:
+                    read.payload(passage.path, passage.text, passage.role, Modality.FILE, LEAST_BARE)
     for name in body.keys() & _STORED.keys():
         if bytes(body[name]) not in _ABSENT:
             read.unscannable.add(_STORED[name])
-
-
-def items(raw: Raw, read: Readable) -> None:
-    """The strings of a Responses input."""
-    of_messages(list(strings(msgspec.json.decode(raw), ("input",))), read)
 
 
 def content(messages: list[Message]) -> Content:
@@ -527,11 +469,6 @@ def _loose_media(found: list[Passage], parts: list[LoosePart]) -> Media:
 
 
 _SOURCES = (("image_url", Modality.IMAGE), ("input_audio", Modality.AUDIO), ("file", Modality.FILE))
-_STORED = {
-    **dict.fromkeys(("previous_response_id", "conversation"), Modality.FILE),
-    **dict.fromkeys(("prompt_token_ids", "input_ids"), Modality.TOKENS),
-}
-"""Fields of a body: what the provider keeps is part of the prompt; so are a tokenizer's numbers."""
 _ABSENT = (b"null", b'""')
 _LINKED_KINDS = ("file", "input_file", "document", "video", "input_video")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from router.api.messages.reply import MessagesStream, from_chat
+from router.api.messages import MessagesStream, from_chat
 from router.types.request import Endpoint, Request
 
 REQUEST = Request(

@@ -45,8 +45,6 @@ ANN = Caller(id="2", name="ann", team="red")
 BOB = Caller(id="3", name="bob", team="blue", tags=("batch",))
 READER = Caller(id="4", name="reader", scopes=frozenset({"reports"}))
 USD = 1_000_000_000
-
-
 AMOUNTS = ("limit", "spent", "held", "remaining")
 TIMES = {"resets_at": None, "expires_at": None, "closed_at": None}
 ROW = {"object": "budget", "parent": None, "value": None, "unit": "usd", "soft": False, **TIMES}
@@ -278,8 +276,6 @@ def test_many_splits_at_once_share_what_is_there(served: Served) -> None:
 
 
 TOKENS = "limit_thinking_tokens"
-
-
 WRONG: dict[str | None, list[object]] = {
     "limit_usd": [
         *({"limit_usd": limit} for limit in (-1, 0, 1_000_000_001, "NaN", "Infinity", "much", True)),

@@ -14,6 +14,7 @@ from router.errors import ClientError
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.postgres import PostgresLedger
+from router.policies import load_policy, unlaunched
 from router.report.catalog import REPORTS as CATALOG
 from router.types.target import Secret
 from tests.dashboard.conftest import HAPPENED
@@ -226,6 +227,17 @@ def test_what_is_in_force_and_the_mistakes_of_its_file(policy_page: str, tmp_pat
     assert "–" not in text_of(seen).partition("Check")[2].partition("Try")[0]
     (tmp_path / "policy.yaml").write_text(SOUND.replace("cheapest", "cheepest"))
     assert "cheepest" in text_of(page(policy_page))
+
+
+def test_routes_and_classes_say_what_they_ask_for(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "unused")
+    path = Path("policies/examples/cost-of-pass.yaml")
+    with serving(ledger, config=load_policy(path, unlaunched(path))) as url:
+        rows = page(f"{url}/dashboard/policy").rows
+    stake = "a failure costs $0.05, pass rate at least 0.3, at most $0.25"
+    assert ["auto", "cost of pass", "gpu, mini, haiku, sonnet", stake, "refusal, truncated", "–"] in rows
+    assert ["legal", "failure cost usd 5; min pass rate 0.7; max cost usd 0.10"] in rows
 
 
 def test_a_sound_policy_and_mistakes_at_their_places_beside_the_text(policy_page: str) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from router.accounting import Settlement
 from router.api.auth import keyring
 from router.api.parse import parse
-from router.api.responses.stream import ResponsesStream
+from router.api.responses.reply import ResponsesStream
 from router.app import Gateway
 from router.choose import Rules
 from router.decide.eligibility import Gate

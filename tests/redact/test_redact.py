@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from router.api.completion import Traces
-from router.api.responses.items import seal, unseal
+from router.api.chat import Traces
+from router.api.responses.request import seal, unseal
 from router.redact.redact import Slot, kind, redact, tags
 from router.redact.restore import Restorer, Speller
 from router.types.request import Endpoint, Finding, Redacted, Request

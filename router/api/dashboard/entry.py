@@ -46,8 +46,7 @@ class Entry:
     def __init__(
         self, keyring: Keyring, secret: Secret, ledger: Ledger, clock: Callable[[], float] = time.time
     ) -> None:
-        self._keyring, self._ledger, self._clock = keyring, ledger, clock
-        self._secret = secret
+        self._keyring, self._secret, self._ledger, self._clock = keyring, secret, ledger, clock
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
     def caller(self, headers: Mapping[bytes, bytes], cookie: str | None) -> Caller:

@@ -1,7 +1,6 @@
 """How pages of the dashboard are drawn, and what they are given."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -13,16 +12,16 @@ from msgspec import Struct
 from starlette.datastructures import QueryParams
 
 from router.api.auth import Keyring
+from router.api.rest import REFUSALS, refusal_of
 from router.config.policy import Catalog, Config
-from router.errors import ClientError
+from router.errors import ClientError, invalid
 from router.ledger.ledger import Ledger
-from router.refusals import ledger_down, store_down
+from router.report.budgets import binds
 from router.report.catalog import REPORTS
 from router.report.charts import dollars, draw, said
 from router.report.query import Question
 from router.report.render import period, words, written
 from router.report.report import Report, shown
-from router.types.account import LedgerUnavailable, StoreUnavailable
 from router.types.clock import now_ms
 from router.types.price import nano_from_usd
 from router.types.target import Secret
@@ -84,7 +83,9 @@ class Pages:
             "reports": reports,
             "spoken": spoken,
             "said": said,
-            "usd": usd,
+            "usd": lambda amount: dollars(nano_from_usd(amount)),
+            "money": dollars,
+            "binds": binds,
             "period": lambda report: period(report) or "all time",
         }
 
@@ -121,12 +122,8 @@ class Pages:
                         return await answer(request)
                     try:
                         return await answer(request)
-                    except ClientError as error:
-                        return pages.refusal(request, error)
-                    except LedgerUnavailable:
-                        return pages.refusal(request, ledger_down())
-                    except StoreUnavailable:
-                        return pages.refusal(request, store_down())
+                    except REFUSALS as error:
+                        return pages.refusal(request, refusal_of(request, error))
 
                 return handle
 
@@ -138,16 +135,10 @@ def spoken(name: str) -> str:
     return name.replace("-", " ").capitalize().replace("api", "API")
 
 
-def usd(amount: Decimal) -> str:
-    return dollars(nano_from_usd(amount))
-
-
 # What a report's page shows is all in its URL: grouping, filters, window, zone and baseline.
 
-SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"), ("all", "all time"))
 USUAL = "30d"
 """The window of a page whose URL names none."""
-MOST_GROUPS = 3
 _SINGLE = ("since", "until", "zone", "baseline", "subject")
 _FORM = ("dimension", "how", "labels")
 """A filter as the form sends it, in three fields; URLs write it as one."""
@@ -164,32 +155,22 @@ class Filter(Struct, frozen=True):
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """`by` has an entry a level. `since` is as the form shows it: "all" is open."""
+    """`by` has an entry a level. `said`: since, until, zone, baseline and subject as the form shows them; a `since` of
+    "all" is open."""
 
-    by: tuple[str, ...] = ()
-    where: tuple[str, ...] = ()
-    since: str = USUAL
-    until: str = ""
-    zone: str = ""
-    baseline: str = ""
-    subject: str = ""
-    from_form: bool = False
+    by: tuple[str, ...]
+    where: tuple[str, ...]
+    said: Mapping[str, str]
+    from_form: bool
     """Its URL has the fields of the form, and could be shorter."""
 
     def question(self) -> Question:
-        return Question(
-            by=",".join(self.by),
-            where=self.where,
-            since="" if self.since == "all" else self.since,
-            until=self.until,
-            zone=self.zone,
-            baseline=self.baseline,
-            subject=self.subject,
-        )
+        since = "" if self.said["since"] == "all" else self.said["since"]
+        return Question(by=",".join(self.by), where=self.where, **{**self.said, "since": since})
 
     def query(self, **changed: str) -> str:
         """With the `?`, where there is anything to say."""
-        single = {name: changed.get(name, getattr(self, name)) for name in _SINGLE}
+        single = {**self.said, **changed}
         pairs = [("by", ",".join(self.by)), *(("where", text) for text in self.where), *single.items()]
         told = [(name, value) for name, value in pairs if value and (name, value) != ("since", USUAL)]
         return f"?{urlencode(told)}" if told else ""
@@ -203,22 +184,17 @@ def view(params: QueryParams) -> View:
     """Raises a 400 `ClientError` for a parameter that no page has."""
     for name in params:
         if name not in _KNOWN:
-            raise ClientError(400, "invalid_request_error", f"There is no filter '{name[:40]}'.", param=name[:40])
+            raise invalid(name[:40], f"There is no filter '{name[:40]}'.")
     by = tuple(dict.fromkeys(name for text in params.getlist("by") for name in text.split(",") if name))
-    single = {name: params.get(name, "").strip() for name in _SINGLE}
-    return View(
-        by=by,
-        where=tuple(dict.fromkeys((*filter(None, params.getlist("where")), *_rows(params)))),
-        from_form=any(name in params for name in _FORM),
-        **single | {"since": single["since"] or ("all" if single["until"] else USUAL)},
-    )
-
-
-def _rows(params: QueryParams) -> Iterator[str]:
-    fields: Sequence[list[str]] = [params.getlist(name) for name in _FORM]
-    for dimension, how, labels in zip(*fields, strict=False):
-        if dimension and labels.strip():
-            yield f"{dimension}{'!=' if how == '!=' else '='}{labels.strip()}"
+    said = {name: params.get(name, "").strip() for name in _SINGLE}
+    said["since"] = said["since"] or ("all" if said["until"] else USUAL)
+    rows = [
+        f"{dimension}{'!=' if how == '!=' else '='}{labels.strip()}"
+        for dimension, how, labels in zip(*(params.getlist(name) for name in _FORM), strict=False)
+        if dimension and labels.strip()
+    ]
+    where = tuple(dict.fromkeys((*filter(None, params.getlist("where")), *rows)))
+    return View(by=by, where=where, said=said, from_form=any(name in params for name in _FORM))
 
 
 def _filter(text: str) -> Filter:

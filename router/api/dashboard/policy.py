@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,96 +16,13 @@ from msgspec import Struct
 from local_serving.served import Unlaunched
 from router.api.dashboard.entry import posted
 from router.api.dashboard.pages import Pages, Site
-from router.budget.budget import Budget
 from router.config.check import engines_needed, load_text, problems
-from router.config.policy import Catalog, Config, Route
-from router.decide.eligibility import Requirements
+from router.config.policy import Catalog, Config
 from router.decide.in_force import in_force
 from router.errors import ClientError, ConfigError, Problem
 from router.replay.report import Replayed, as_report
-from router.report.budgets import binds
-from router.report.charts import dollars
-from router.report.report import Column, Kind, Report, Row
-from router.types.account import Unit
-from router.types.decision import Stakes
+from router.report.report import Report
 from router.types.request import DAY_MS
-from router.types.target import Target
-
-# The policy in force as tables: what serves, how it is chosen, what it may cost, where classes may go.
-
-_ROUTES = ("route", "strategy", "targets", "at stake", "verifiers", "judge")
-_TARGETS = ("target", "model", "effort", "provider", "where", "state")
-_BUDGETS = ("budget", "limit", "window", "scope", "binds", "when used up")
-_CLASSES = ("class", "demands")
-HEALTHY = "healthy"
-
-
-def tables(config: Config, health: Mapping[str, str]) -> tuple[Report, ...]:
-    """Holds no key, no header and no URL."""
-    return (
-        _table("Routes", _ROUTES, map(_route, config.routes.values())),
-        targets(config, health),
-        _table("Budgets", _BUDGETS, map(_budget, config.budgets)),
-        _table(
-            f"Classes, least sensitive first; '{config.sensitivity.default}' binds whatever is sent",
-            _CLASSES,
-            ((name, _demands(row)) for name, row in config.sensitivity.classes.items()),
-        ),
-    )
-
-
-def targets(config: Config, health: Mapping[str, str]) -> Report:
-    return _table("Targets", _TARGETS, (_target(one, health) for one in config.targets.values()))
-
-
-def _table(title: str, names: tuple[str, ...], rows: Iterable[Row]) -> Report:
-    first, *others = names
-    columns = (Column(first, Kind.LABEL), *map(Column, others))
-    return Report(name=first, title=title, columns=columns, rows=tuple(rows))
-
-
-def _route(route: Route) -> Row:
-    judge = route.judge.target if route.judge else None
-    verifiers = ", ".join(verifier.kind for verifier in route.verifiers)
-    named = ", ".join(route.strategy.names())
-    return route.name, route.strategy.kind.replace("_", " "), named, _stakes(route.stakes), verifiers, judge
-
-
-def _target(target: Target, health: Mapping[str, str]) -> Row:
-    place = "local" if target.local else target.region or target.provider.jurisdiction
-    state = health.get(target.id, HEALTHY)
-    return target.id, target.model.id, target.effort, target.provider.id, place or None, state
-
-
-def _budget(budget: Budget) -> Row:
-    limit = dollars(budget.limit) if budget.unit is Unit.USD else f"{budget.limit:,} thinking tokens"
-    window = (
-        budget.window if isinstance(budget.window, str) else f"rolling {budget.window.rolling}" if budget.window else ""
-    )
-    used_up = budget.exhausted if isinstance(budget.exhausted, str) else f"goes to {budget.exhausted.downgrade}"
-    return budget.id, limit, window, budget.scope, binds(budget), "alerts only" if budget.soft else used_up
-
-
-def _stakes(stakes: Stakes) -> str:
-    told = [
-        *([f"a failure costs {dollars(stakes.failure_nano)}"] if stakes.failure_nano is not None else []),
-        *([f"pass rate at least {stakes.min_pass_rate:g}"] if stakes.min_pass_rate is not None else []),
-        *([f"at most {dollars(stakes.max_nano)}"] if stakes.max_nano is not None else []),
-        *([f"within {stakes.deadline_ms / 1000:g} s"] if stakes.deadline_ms is not None else []),
-    ]
-    return ", ".join(told)
-
-
-def _demands(row: Requirements) -> str:
-    given = row.model_dump(mode="json", exclude_defaults=True)
-    return "; ".join(f"{name.replace('_', ' ')} {_said(value)}".strip() for name, value in given.items())
-
-
-def _said(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name.replace('_', ' ')} {_said(one)}".strip() for name, one in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is True else str(value)
-
 
 # Replays of pasted policies: in a process of their own, one at a time, and none for ever.
 
@@ -194,11 +111,6 @@ class Pretended(Mapping[str, str]):
         return 0
 
 
-def problems_of(path: Path, catalog: Callable[[], Catalog]) -> tuple[Problem, ...]:
-    """What is wrong with the file of the policy in force as it is now."""
-    return problems(path, catalog(), os.environ, Unlaunched(engines_needed(path)))
-
-
 def parsed_policy(text: bytes, in_force: Path, catalog: Callable[[], Catalog]) -> Config | tuple[Problem, ...]:
     """`text` as a config, or all that is wrong with it. It may name the engines of the policy in force, and those that
     come with lowpass; no other file is looked at."""
@@ -262,6 +174,10 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
             return Tried(text=text, days=days, found=(), refusal=error)
         return Tried(text=text, days=days, found=(), replayed=replayed)
 
+    def mistakes(path: Path) -> tuple[Problem, ...]:
+        """Of the file of the policy in force as it is now."""
+        return problems(path, site.catalog(), os.environ, Unlaunched(engines_needed(path)))
+
     async def draw(request: Request, tried: Tried) -> Response:
         config = site.policy()
         classes = config.sensitivity
@@ -270,8 +186,9 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
             "policy.html",
             tried.refusal.status if tried.refusal else 200,
             hash=in_force(config.hash, classes.default, classes.classes, config.targets).hash,
-            tables=tables(config, site.health()),
-            problems=await asyncio.to_thread(problems_of, Path(config.path), site.catalog),
+            config=config,
+            health=site.health(),
+            problems=await asyncio.to_thread(mistakes, Path(config.path)),
             tried=tried,
             days=DAYS,
         )

@@ -7,15 +7,16 @@ from functools import partial
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.datastructures import QueryParams
 
 from router.api.dashboard import policy
 from router.api.dashboard.entry import COOKIE, LIFE_S, Entry, over_tls, posted
-from router.api.dashboard.pages import HEADERS, MOST_GROUPS, SPANS, Pages, Site, View, view
-from router.api.dashboard.policy import HEALTHY, targets
+from router.api.dashboard.pages import HEADERS, Pages, Site, view
 from router.errors import ClientError
 from router.report import request as requests
 from router.report.catalog import definition, read
 from router.report.overview import MONTH, WEEK, overview
+from router.report.query import Question
 from router.report.render import as_csv
 from router.report.report import Report, iso
 from router.types.account import StoreUnavailable
@@ -27,22 +28,22 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
     @router.get("/dashboard/reports/{name}.csv")
     async def rows(name: str, request: Request) -> Response:
         table = request.query_params.get("table", "")
-        found = await _read(site, name, view(request.query_params))
+        found = await _read(site, name, view(request.query_params).question())
         headers = {"content-disposition": f'attachment; filename="{name}.csv"', **HEADERS}
         return Response(as_csv(found, table), headers=headers, media_type="text/csv; charset=utf-8")
 
     @router.get("/dashboard/reports/{name}")
     async def report(name: str, request: Request) -> Response:
-        one, asked, problem = definition(name), View(), None
+        one, asked, found, problem = definition(name), view(QueryParams()), None, ""
         try:
             asked = view(request.query_params)
             if asked.from_form:
                 return RedirectResponse(request.url.path + asked.query(), 303)
-            found = await _read(site, name, asked)
+            found = await _read(site, name, asked.question())
         except ClientError as error:
             if error.status != 400:
                 raise
-            found, problem = None, error
+            problem = error.message
         # What filters may name, as the policy in force knows it; offered while somebody types.
         config = site.policy()
         names = {*config.targets, *config.routes, *config.sensitivity.classes}
@@ -54,41 +55,31 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
             definition=one,
             view=asked,
             report=found,
-            problem=problem.message if problem else "",
-            spans=SPANS,
-            levels=MOST_GROUPS,
+            problem=problem,
             known=sorted(names),
         )
 
     @router.get("/dashboard/session")
     async def session(request: Request) -> Response:
-        found = await _read(site, "session", View(subject=request.query_params.get("id", ""), since="all"))
+        found = await _read(site, "session", Question(subject=request.query_params.get("id", "")))
         return pages.draw(request, "drill-down.html", report=found, identifier=request.query_params.get("id", ""))
 
     @router.get("/dashboard/requests/{identifier}")
     async def one(identifier: str, request: Request) -> Response:
-        found = await _read(site, "request", View(subject=identifier, since="all"))
+        found = await _read(site, "request", Question(subject=identifier))
         return pages.draw(request, "drill-down.html", report=found, identifier=identifier)
 
 
-async def _read(site: Site, name: str, asked: View) -> Report:
+async def _read(site: Site, name: str, question: Question) -> Report:
     pots = await site.budgets() if definition(name).needs_pots else None
     targets = site.policy().targets
-    return await asyncio.to_thread(partial(read, site.ledger, name, asked.question(), targets, pots))
+    return await asyncio.to_thread(partial(read, site.ledger, name, question, targets, pots))
 
 
 # The pages' routes, and who is let in.
 
 LATEST = 20
 """Requests that the first page lists."""
-BASES = {
-    "judged": "as judged",
-    "few judged": "by the few that were judged",
-    "expected": "as expected: few were judged",
-    "mixed": "judged, or expected where few were",
-    "unknown": "",
-}
-"""What a pass rate goes by, in words."""
 FASTEST_S, SLOWEST_S = 5, 3_600
 """How often a page may ask for itself again, where its URL says so."""
 
@@ -174,10 +165,9 @@ def _overview(router: APIRouter, site: Site, pages: Pages) -> None:
             week=WEEK,
             month=MONTH,
             latest=latest,
-            targets=targets(config, site.health()),
-            healthy=HEALTHY,
+            targets=config.targets.values(),
+            health=site.health(),
             engines=msgspec.to_builtins(site.engines()),
-            bases=BASES,
             in_flight=site.in_flight(),
             refresh=min(max(int(seconds), FASTEST_S), SLOWEST_S) if re.fullmatch("[0-9]+", seconds) else None,
         )

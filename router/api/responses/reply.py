@@ -1,164 +1,320 @@
-"""A chat answer becomes a Responses answer."""
+"""A chat answer, whole or as a stream, becomes one of the Responses API."""
 
 import time
+from typing import TypeVar
 
-from msgspec import Raw, Struct
-from msgspec.json import Decoder, Encoder
+from msgspec import Raw, Struct, structs
+from msgspec.json import encode
 
-from router.api.completion import Choice, Message, ToolCall, Traces, kept, promised
-from router.api.responses.items import given, seal, stated
-from router.api.responses.request import SUMMARY, custom_input, custom_names, included
+from router.api.chat import Block, ChatReader, Choice, Chunk, Message, StreamedCall, ToolCall, completion, kept, merged
+from router.api.responses.request import SUMMARY, custom_input, custom_names, given, included, seal, stated
+from router.tables import table
 
-# A chat completion → a `response` object; the shapes of its parts, which the stream uses too.
+# Output items of an answer while they grow: each announces itself, its pieces and its end.
 
 Item = dict[str, object]
 
-_encode = Encoder().encode
-_CHOICES = Decoder(list[Choice])
-_FIELDS = Decoder(dict[str, Raw])
-_NULL = Raw(b"null")
+
+class Kind(Struct, frozen=True):
+    """How one kind of text is written: as a part of which type, whose text is in `field`, and with which events."""
+
+    type: str
+    field: str
+    event: str
+    part_event: str = "response.content_part"
+    index: str = "content_index"
+
+
+TEXT = Kind("output_text", "text", "response.output_text")
+REFUSAL = Kind("refusal", "refusal", "response.refusal")
+THOUGHT = Kind("reasoning_text", "text", "response.reasoning_text")
+SUMMARIZED = Kind(
+    "summary_text",
+    "text",
+    "response.reasoning_summary_text",
+    part_event="response.reasoning_summary_part",
+    index="summary_index",
+)
+
+
+class TextPart:
+    """A part of a message or of a thought."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.pieces: list[str] = []
+        self.logprobs: list[Item] = []
+
+    def value(self) -> Item:
+        part: Item = {"type": self.kind.type, self.kind.field: "".join(self.pieces)}
+        return part | {"annotations": [], "logprobs": self.logprobs} if self.kind is TEXT else part
+
+
+class OutputItem:
+    """An item of the output, to be its next one; its status is in_progress until it is closed."""
+
+    def __init__(self, stream: "ResponsesStream", prefix: str) -> None:
+        self._stream, self._index = stream, len(stream.items)
+        # Unique because the response's id is.
+        self._id = f"{prefix}_{stream.id.removeprefix('resp_')}_{self._index}"
+        self.status = "in_progress"
+
+    def value(self) -> Item:
+        """The item as it stands now."""
+        raise NotImplementedError
+
+    def announce(self) -> None:
+        self._stream.emit("response.output_item.added", output_index=self._index, item=self.value())
+
+    def close(self, status: str) -> None:
+        """The item's last events; nothing if it is closed already."""
+        if self.status == "in_progress":
+            self._end(status)
+            self.status = status
+            self._stream.emit("response.output_item.done", output_index=self._index, item=self.value())
+
+    def _end(self, status: str) -> None:
+        raise NotImplementedError
+
+    def _say(self, event: str, **fields: object) -> None:
+        self._stream.emit(event, item_id=self._id, output_index=self._index, **fields)
+
+
+class Speech(OutputItem):
+    """A message of the assistant, made of parts of text."""
+
+    def __init__(self, stream: "ResponsesStream", prefix: str = "msg") -> None:
+        super().__init__(stream, prefix)
+        self._parts: list[TextPart] = []
+
+    def value(self) -> Item:
+        parts = [part.value() for part in self._parts]
+        return {"id": self._id, "type": "message", "role": "assistant", "status": self.status, "content": parts}
+
+    def write(self, kind: Kind, text: str, logprobs: list[Item]) -> None:
+        if not self._parts or self._parts[-1].kind is not kind:
+            self._end_part()
+            self._parts.append(TextPart(kind))
+            self._say_part(f"{kind.part_event}.added", part=self._parts[-1].value())
+        part = self._parts[-1]
+        part.pieces.append(text)
+        part.logprobs += logprobs
+        self._say_part(f"{kind.event}.delta", delta=text, **({"logprobs": logprobs} if kind is TEXT else {}))
+
+    def _end_part(self) -> None:
+        if self._parts:
+            part = self._parts[-1]
+            value = part.value()
+            texts = {name: value[name] for name in (part.kind.field, "logprobs") if name in value}
+            self._say_part(f"{part.kind.event}.done", **texts)
+            self._say_part(f"{part.kind.part_event}.done", part=value)
+
+    def _end(self, status: str) -> None:
+        self._end_part()
+
+    def _say_part(self, event: str, **fields: object) -> None:
+        self._say(event, **{self._parts[-1].kind.index: len(self._parts) - 1}, **fields)
+
+
+class Thinking(Speech):
+    """A reasoning item, with the traces that came with its text."""
+
+    def __init__(self, stream: "ResponsesStream") -> None:
+        super().__init__(stream, "rs")
+        self._blocks: list[Block] = []
+        self._details: list[Block] = []
+
+    def think(self, text: str, delta: Message) -> None:
+        self._blocks += delta.thinking_blocks or ()
+        self._details += delta.reasoning_details or ()
+        if text:
+            self.write(SUMMARIZED if self._stream.summary else THOUGHT, text, [])
+
+    def value(self) -> Item:
+        """The traces are sealed in when the text alone does not hold them, or when the client asked."""
+        parts = [part.value() for part in self._parts]
+        text = "".join(piece for part in self._parts for piece in part.pieces)
+        traces = kept(text, merged(self._blocks), merged(self._details))
+        item: Item = {"id": self._id, "type": "reasoning", "summary": parts if self._stream.summary else []}
+        if parts and not self._stream.summary:
+            item["content"] = parts
+        return {**item, "encrypted_content": seal(traces)} if traces.opaque or self._stream.sealed else item
+
+
+class Calling(OutputItem):
+    """A call of a function or a custom tool, whose input is known only when its arguments are complete."""
+
+    def __init__(self, stream: "ResponsesStream", call: StreamedCall) -> None:
+        self._call, self._custom = call, call.name in stream.custom
+        super().__init__(stream, "ctc" if self._custom else "fc")
+        self._pieces: list[str] = []
+
+    def write(self, arguments: str) -> None:
+        self._pieces.append(arguments)
+        if not self._custom:
+            self._say("response.function_call_arguments.delta", delta=arguments)
+
+    def value(self) -> Item:
+        """`extra_content` is echoed, as some providers want it in the next turn."""
+        call_id, arguments = self._call.id or f"call_{self._id}", "".join(self._pieces)
+        head: Item = {"id": self._id, "call_id": call_id, "name": self._call.name, "status": self.status}
+        if self._custom:
+            return {**head, "type": "custom_tool_call", "input": custom_input(arguments)}
+        extra = {"extra_content": self._call.extra} if self._call.extra else {}
+        return {**head, "type": "function_call", "arguments": arguments, **extra}
+
+    def _end(self, status: str) -> None:
+        """Complete arguments are never empty."""
+        if not self._pieces and not self._custom and status == "completed":
+            self.write("{}")
+        item = self.value()
+        if self._custom:
+            self._say("response.custom_tool_call_input.delta", delta=item["input"])
+            self._say("response.custom_tool_call_input.done", input=item["input"])
+        else:
+            self._say("response.function_call_arguments.done", arguments=item["arguments"])
+
+
+# Chat → the events of a Responses stream, and the response that they end in.
+#
+# Thinking and speech are one item each until something else begins; calls stay open to the end, because the pieces of
+# parallel calls interleave.
+
+ItemT = TypeVar("ItemT", bound=OutputItem)
+
+_BEGUN: dict[str, object] = table("api/data/responses.yaml")["begun"]
+_ECHOED: dict[str, object] = table("api/data/responses.yaml")["echoed"]
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-_ECHOED: dict[str, object] = {
-    "instructions": None,
-    "max_output_tokens": None,
-    "max_tool_calls": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "prompt_cache_key": None,
-    "reasoning": {"effort": None, "summary": None},
-    "safety_identifier": None,
-    "temperature": None,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_logprobs": 0,
-    "top_p": None,
-    "user": None,
-}
-"""What the client sent comes back; else OpenAI's default, or null where every provider has its own."""
 
 
-class Wishes(Struct, frozen=True):
-    """What a request says about the form of its answer."""
-
-    summary: bool
-    """Thinking is shown as a summary, not as its own text."""
-    sealed: bool
-    """Thinking is wanted in `encrypted_content` too."""
-    custom: frozenset[str]
-    """Names of custom tools: their calls are not `function_call` items."""
-
-
-def wishes(body: dict[str, Raw]) -> Wishes:
-    """For a body that `to_chat` accepted."""
-    reasoning = stated(body, "reasoning", _FIELDS) or {}
-    summary = any(given(reasoning, name) is not None for name in SUMMARY)
-    return Wishes(summary, "reasoning.encrypted_content" in included(body), custom_names(body))
-
-
-def from_chat(chat: dict[str, Raw], request_body: dict[str, Raw], response_id: str, usage: Raw) -> dict[str, Raw]:
+def from_chat(chat: dict[str, Raw], request_body: dict[str, Raw], response_id: str, usage: bytes) -> dict[str, Raw]:
     """The `response` object of a chat completion; `usage` is in the form of the Responses API already.
 
     `request_body` is the client's Responses body. Raises `UpstreamFailure` if `chat` is not what chat promises.
     """
-    choices = promised(_CHOICES, bytes(chat.get("choices", _NULL)))
-    choice = choices[0] if choices else Choice()
-    shape = wishes(request_body)
-    response = {
-        **blank(request_body, response_id, chat.get("created"), chat.get("model"), chat.get("service_tier")),
-        **ending(choice.finish_reason),
-        "output": _output(choice, shape, response_id),
-        "usage": usage,
-    }
-    return {name: Raw(_encode(value)) for name, value in response.items()}
+    answer = completion(chat)
+    choice = (answer.choices or [Choice()])[0]
+    message = choice.message or Message()
+    calls = [structs.replace(call, index=number) for number, call in enumerate(message.tool_calls or ())]
+    whole = structs.replace(choice, delta=structs.replace(message, tool_calls=calls))
+    stream = ResponsesStream(request_body, response_id, silent=True)
+    stream.take(structs.replace(answer, choices=[whole]))
+    stream.final(usage)
+    return {name: Raw(encode(value)) for name, value in stream.response.items()}
 
 
-def blank(body: dict[str, Raw], response_id: str, created: object, model: object, tier: object) -> dict[str, object]:
-    """A response that has just begun: what the client sent, and the defaults of what it didn't."""
-    echoed = {name: default if (raw := given(body, name)) is None else raw for name, default in _ECHOED.items()}
-    return {
-        "id": response_id,
-        "object": "response",
-        "created_at": created or int(time.time()),
-        "status": "in_progress",
-        "background": False,
-        "error": None,
-        "incomplete_details": None,
-        "model": body.get("model", model),
-        "output": [],
-        "previous_response_id": None,
-        "service_tier": tier,
-        "store": False,
-        "truncation": "disabled",
-        "usage": None,
-        **echoed,
-    }
+class ResponsesStream(ChatReader):
+    def __init__(self, request_body: dict[str, Raw], response_id: str, *, silent: bool = False) -> None:
+        """`request_body` is the client's Responses body, which `to_chat` accepted. `silent`: only its end is read."""
+        super().__init__()
+        self._body, self.id = request_body, response_id
+        reasoning = stated(request_body, "reasoning", dict[str, Raw]) or {}
+        self.summary = any(given(reasoning, name) is not None for name in SUMMARY)
+        """Thinking is shown as a summary, not as its own text."""
+        self.sealed = "reasoning.encrypted_content" in included(request_body)
+        """Thinking is wanted in `encrypted_content` too."""
+        self.custom = custom_names(request_body)
+        """Names of custom tools: their calls are not `function_call` items."""
+        self.response: dict[str, object] = {}
+        self.items: list[OutputItem] = []
+        self._worded = False
+        self._thinking: Thinking | None = None
+        self._speech: Speech | None = None
+        self._called: dict[StreamedCall, Calling] = {}
+        self._sequence, self._silent = 0, silent
 
+    def final(self, usage: bytes) -> bytes:
+        """Closes what is open; `response.completed` or `response.incomplete` carries the JSON object `usage`."""
+        self.begin(Chunk())
+        reason = _INCOMPLETE.get(self.last.finish_reason or "")
+        status = "incomplete" if reason else "completed"
+        for call in self.calls:
+            self._calling(call)
+        for item in self.items:
+            # Only the last item of a cut answer was cut.
+            item.close(status if item is self.items[-1] else "completed")
+        details = {"reason": reason} if reason else None
+        self.response |= {"status": status, "incomplete_details": details, "output": self._output()}
+        self.response["usage"] = Raw(usage)
+        self.emit(f"response.{status}", response=self.response)
+        return self.taken()
 
-def ending(finish_reason: str | None) -> dict[str, object]:
-    """The fields that a chat `finish_reason` decides."""
-    reason = _INCOMPLETE.get(finish_reason or "")
-    return {"status": "incomplete", "incomplete_details": {"reason": reason}} if reason else {"status": "completed"}
+    def error_event(self, message: str, code: str) -> bytes:
+        """The upstream failed: `error`, at which OpenAI's clients raise, and `response.failed` with what there was."""
+        self.begin(Chunk())
+        error = {"message": message, "type": "api_error", "param": None, "code": code}
+        self.emit("error", code=code, message=message, param=None, error=error)
+        failed = {"code": "server_error", "message": message}
+        self.response |= {"status": "failed", "error": failed, "output": self._output()}
+        self.emit("response.failed", response=self.response)
+        return self.taken()
 
+    def emit(self, event: str, **fields: object) -> None:
+        if self._silent:
+            return
+        data = encode({"type": event, "sequence_number": self._sequence, **fields})
+        self._out.append(b"event: %b\ndata: %b\n\n" % (event.encode(), data))
+        self._sequence += 1
 
-def item_id(prefix: str, response_id: str, index: int) -> str:
-    """Unique because the response's id is: `msg_<rest of it>_<output index>`."""
-    return f"{prefix}_{response_id.removeprefix('resp_')}_{index}"
+    def begin(self, chunk: Chunk) -> None:
+        if self.response:
+            return
+        sent = {name: raw for name in _ECHOED if (raw := given(self._body, name)) is not None}
+        self.response = {**_BEGUN, **_ECHOED, **sent, "id": self.id, "service_tier": chunk.service_tier}
+        created = chunk.created if isinstance(chunk.created, int | float) else None
+        self.response["created_at"] = created or int(time.time())
+        self.response["model"] = self._body.get("model", chunk.model)
+        self.emit("response.created", response=self.response)
+        self.emit("response.in_progress", response=self.response)
 
+    def delta(self, choice: Choice) -> None:
+        delta = choice.delta or Message()
+        if delta.worded or delta.traced:
+            self._think(delta)
+        if delta.content or (choice.tokens and self._speech is not None and self._speech.status == "in_progress"):
+            self._speak(TEXT, delta.content or "", choice.tokens)
+        if delta.refusal:
+            self._speak(REFUSAL, delta.refusal, [])
+        for call in delta.tool_calls or ():
+            self._call(call)
 
-def call_prefix(name: str, shape: Wishes) -> str:
-    return "ctc" if name in shape.custom else "fc"
+    def _think(self, delta: Message) -> None:
+        """Traces without text of their own may come late: they don't interrupt the message, nor repeat the thought."""
+        self._worded = self._worded or bool(delta.worded)
+        text = delta.worded if self._worded else delta.thought
+        if text:
+            self._close(self._speech)
+        if self._thinking is None or self._thinking.status != "in_progress":
+            self._thinking = self._open(Thinking(self))
+        self._thinking.think(text, delta)
 
+    def _speak(self, kind: Kind, text: str, logprobs: list[Item]) -> None:
+        self._close(self._thinking)
+        if self._speech is None or self._speech.status != "in_progress":
+            self._speech = self._open(Speech(self))
+        self._speech.write(kind, text, logprobs)
 
-def thought_part(text: str, shape: Wishes) -> Item:
-    return {"type": "summary_text" if shape.summary else "reasoning_text", "text": text}
+    def _call(self, delta: ToolCall) -> None:
+        self._close(self._thinking)
+        self._close(self._speech)
+        call = self.call_of(delta)
+        if delta.arguments:
+            self._calling(call).write(delta.arguments)
 
+    def _calling(self, call: StreamedCall) -> Calling:
+        """A call is announced only when its arguments begin."""
+        if call not in self._called:
+            self._called[call] = self._open(Calling(self, call))
+        return self._called[call]
 
-def text_part(text: str, logprobs: list[Item]) -> Item:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+    def _open(self, item: ItemT) -> ItemT:
+        self.items.append(item)
+        item.announce()
+        return item
 
+    def _close(self, item: OutputItem | None) -> None:
+        if item is not None:
+            item.close("completed")
 
-def refusal_part(text: str) -> Item:
-    return {"type": "refusal", "refusal": text}
-
-
-def _output(choice: Choice, shape: Wishes, response_id: str) -> list[Item]:
-    """Thinking, message, calls: chat does not say in which order they came. A cut answer was cut in its last item."""
-    message, items = choice.message or Message(), list[Item]()
-    calls, cut = message.tool_calls or [], choice.finish_reason in _INCOMPLETE
-    traces = kept(message.thought, message.thinking_blocks or [], message.reasoning_details or [])
-    if message.thought or traces.opaque:
-        parts = [thought_part(message.thought, shape)] if message.thought else []
-        items.append(reasoning_item(item_id("rs", response_id, 0), parts, traces, shape))
-    spoken = [text_part(message.content, choice.tokens)] if message.content else []
-    spoken += [refusal_part(message.refusal)] if message.refusal else []
-    if spoken:
-        status = "incomplete" if cut and not calls else "completed"
-        items.append(message_item(item_id("msg", response_id, len(items)), spoken, status))
-    for call in calls:
-        status = "incomplete" if cut and call is calls[-1] else "completed"
-        items.append(call_item(item_id(call_prefix(call.name, shape), response_id, len(items)), call, status, shape))
-    return items
-
-
-def reasoning_item(identifier: str, parts: list[Item], traces: Traces, shape: Wishes) -> Item:
-    """`traces` are sealed in when the text alone does not hold them, or when the client asked."""
-    item: Item = {"id": identifier, "type": "reasoning", "summary": parts if shape.summary else []}
-    if parts and not shape.summary:
-        item["content"] = parts
-    return {**item, "encrypted_content": seal(traces)} if traces.opaque or shape.sealed else item
-
-
-def message_item(identifier: str, parts: list[Item], status: str) -> Item:
-    return {"id": identifier, "type": "message", "role": "assistant", "status": status, "content": parts}
-
-
-def call_item(identifier: str, call: ToolCall, status: str, shape: Wishes) -> Item:
-    """Complete arguments are never empty; `extra_content` is echoed, as some providers want it in the next turn."""
-    call_id = call.id or f"call_{identifier}"
-    head: Item = {"id": identifier, "call_id": call_id, "name": call.name, "status": status}
-    if call.name in shape.custom:
-        return {**head, "type": "custom_tool_call", "input": custom_input(call.arguments)}
-    extra = {"extra_content": call.extra_content} if call.extra_content else {}
-    complete = call.arguments or ("{}" if status == "completed" else "")
-    return {**head, "type": "function_call", "arguments": complete, **extra}
+    def _output(self) -> list[Item]:
+        return [item.value() for item in self.items]

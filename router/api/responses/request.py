@@ -1,12 +1,317 @@
 """A Responses request becomes a chat request."""
 
-from typing import NamedTuple
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any, TypeVar
 
-from msgspec import DecodeError, Raw, Struct
-from msgspec.json import Decoder, Encoder
+import msgspec
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, field
+from msgspec.json import Decoder, encode
 
-from router.api.responses.items import given, is_string, read, stated, to_messages
-from router.errors import invalid
+from router.api.chat import Block, Traces, simple, text_part
+from router.errors import invalid, misplaced, wrong
+from router.tables import table
+
+# Reads the parts of a request body; whatever is wrong becomes a 400 that names the parameter and the remedy.
+
+T = TypeVar("T")
+Fields = dict[str, Raw]
+_DECODERS: dict[Any, Decoder[Any]] = {}
+"""By what they read: made once each."""
+_QUOTE = ord('"')
+
+
+def read(raw: Raw, kind: type[T], param: str) -> T:
+    """Decodes one value; raises a 400 whose `param` is the full path of the mistake."""
+    try:
+        decoder: Decoder[T] = _DECODERS.get(kind) or _DECODERS.setdefault(kind, Decoder(kind))
+        return decoder.decode(raw)
+    except RecursionError:
+        raise invalid(param, f"{param} is nested too deeply: flatten it.") from None
+    except (DecodeError, UnicodeDecodeError) as error:
+        what, place = misplaced(error, param)
+        raise wrong(place, f"{what}. Send the value in the form that the Responses API documents.") from None
+
+
+def given(body: Fields, name: str) -> Raw | None:
+    """The field's bytes; None if it is absent or null, which mean the same in the Responses API."""
+    raw = body.get(name)
+    return None if raw is None or bytes(memoryview(raw)[:4]) == b"null" else raw
+
+
+def stated(body: Fields, name: str, kind: type[T], place: str = "") -> T | None:
+    """A field of the object at `place`; None as `given` says it. Raises as `read` does."""
+    raw = given(body, name)
+    return None if raw is None else read(raw, kind, f"{place}.{name}" if place else name)
+
+
+def _is_string(raw: Raw) -> bool:
+    return memoryview(raw)[0] == _QUOTE
+
+
+# Content of an input item (a string or a list of parts) → content of a chat message.
+
+_TEXTS = ("input_text", "output_text")
+_USED = {
+    **dict.fromkeys(_TEXTS, ("type", "text", "annotations", "logprobs", "parsed")),
+    "input_image": ("type", "image_url", "detail", "file_id"),
+    "input_file": ("type", "file_data", "filename", "file_id", "file_url"),
+    "input_audio": (),
+}
+"""Kinds of parts, and the fields that are translated, or that mean nothing in a prompt: all others pass."""
+
+
+def _content(raw: Raw, param: str) -> object:
+    if _is_string(raw):
+        return read(raw, str, param)
+    return simple([_part(part, f"{param}[{index}]") for index, part in enumerate(read(raw, list[Fields], param))])
+
+
+def _part(part: Fields, place: str) -> dict[str, object]:
+    kind = _string(part, "type", place)
+    if kind not in _USED:
+        raise wrong(f"{place}.type", f"{kind!r} is not known here: use one of {', '.join(_USED)}.")
+    rest: dict[str, object] = {name: raw for name, raw in part.items() if name not in _USED[kind]}
+    if kind in _TEXTS:
+        return text_part(_string(part, "text", place)) | rest
+    if kind == "input_audio":
+        return rest
+    if given(part, "file_id") is not None:
+        instead = "file_data" if kind == "input_file" else "image_url with a URL or a data: URL"
+        raise wrong(f"{place}.file_id", f"no files are stored here: send {instead}.")
+    if kind == "input_image":
+        detail = given(part, "detail")
+        url = {"url": _string(part, "image_url", place), **({} if detail is None else {"detail": detail})}
+        return {"type": "image_url", "image_url": url, **rest}
+    if given(part, "file_url") is not None:
+        raise wrong(f"{place}.file_url", "it is not fetched here: send the content as file_data.")
+    name = given(part, "filename")
+    file = {"file_data": _string(part, "file_data", place), **({} if name is None else {"filename": name})}
+    return {"type": "file", "file": file, **rest}
+
+
+def _string(part: Fields, name: str, place: str, wrong: str = "must be a string.") -> str:
+    raw = given(part, name)
+    if raw is None or not _is_string(raw):
+        raise invalid(f"{place}.{name}", f"{place}.{name} {wrong}")
+    return read(raw, str, f"{place}.{name}")
+
+
+def _spoken(raw: Raw, param: str) -> tuple[str | None, str | None]:
+    """What the assistant said: (text, refusal)."""
+    if _is_string(raw):
+        return read(raw, str, param), None
+    texts: list[str] = []
+    refusals: list[str] = []
+    for index, part in enumerate(read(raw, list[Fields], param)):
+        place = f"{param}[{index}]"
+        kind = _string(part, "type", place)
+        if kind == "refusal":
+            refusals.append(_string(part, "refusal", place))
+        elif kind in _TEXTS:
+            texts.append(_string(part, "text", place))
+        else:
+            raise wrong(f"{place}.type", f"{kind!r} is not known here: use one of output_text, refusal.")
+    return "".join(texts) if texts or not refusals else None, "".join(refusals) or None
+
+
+# Traces of thinking in `encrypted_content`, which is all that a Responses client keeps: base64 of JSON behind a version
+# prefix. It is an envelope and no secret, and a client may forge it: on the way back it can fill exactly the fields of
+# `Traces` in an assistant message, which the client could have sent anyway.
+
+PREFIX = "lowpass1."
+
+
+def seal(traces: Traces) -> str:
+    """The value of `encrypted_content`."""
+    return PREFIX + urlsafe_b64encode(encode(traces)).decode()
+
+
+def unseal(value: str | None, param: str) -> Traces:
+    """Empty for a value that another provider made: only its maker can read that."""
+    if not value or not value.startswith(PREFIX):
+        return Traces()
+    try:
+        return msgspec.json.decode(urlsafe_b64decode(value.removeprefix(PREFIX)), type=Traces)
+    except (DecodeError, ValueError, RecursionError):
+        raise invalid(param, f"{param} is damaged: send it back unchanged, or leave the reasoning item out.") from None
+
+
+# Input items of the Responses API → chat messages.
+#
+# The items of one assistant turn (reasoning, message, calls) become one assistant message. `developer` becomes
+# `system`, which every provider knows, and system messages at the very beginning are joined: many chat templates take
+# only one.
+
+_ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+
+
+class _Head(Struct):
+    type: str | None = None
+    role: str | None = None
+
+
+class _Text(Struct):
+    text: str
+
+
+class _Reasoning(Struct):
+    summary: list[_Text] = []
+    content: list[_Text] | None = None
+    encrypted_content: str | None = None
+
+
+class _Call(Struct):
+    call_id: str
+    name: str
+
+
+class _FunctionCall(_Call):
+    arguments: str
+    extra_content: dict[str, object] | None = None
+
+
+class _CustomCall(_Call):
+    input: str
+
+
+class _Output(Struct):
+    call_id: str
+    output: Raw
+
+
+class _Content(Struct):
+    content: Raw
+
+
+class _Message(Struct):
+    """A message of a user, the system or a tool."""
+
+    role: str
+    content: object
+    tool_call_id: str | UnsetType = UNSET
+
+
+class _Turn(Struct, tag_field="role", tag="assistant", omit_defaults=True):
+    """An assistant message; what a provider said before goes back under the name by which it came."""
+
+    content: str | None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    thinking_blocks: list[Block] = field(default_factory=list)
+    reasoning_details: list[Block] = field(default_factory=list)
+    tool_calls: list[dict[str, object]] = field(default_factory=list)
+
+    @property
+    def spoken(self) -> bool:
+        return self.content is not None or self.refusal is not None
+
+    def think(self, text: str | None, blocks: list[Block], details: list[Block]) -> None:
+        self.reasoning_content = _lines(self.reasoning_content, text, "\n\n")
+        self.thinking_blocks += blocks
+        self.reasoning_details += details
+
+
+def _lines(first: str | None, second: str | None, between: str) -> str | None:
+    return between.join((first, second)) if first and second else first or second
+
+
+class _Transcript:
+    """Messages so far, and the assistant's turn that is still growing."""
+
+    def __init__(self) -> None:
+        self._messages: list[_Message | _Turn] = []
+        self._turn = _Turn(None)
+        self._unanswered: dict[str, str] = {}
+
+    def item(self, raw: Raw, param: str) -> None:
+        head = read(raw, _Head, param)
+        kind = head.type or ("message" if head.role else "item_reference")
+        match kind:
+            case "message":
+                self._message(raw, head.role, param)
+            case "reasoning":
+                self._reasoning(read(raw, _Reasoning, param), param)
+            case "function_call":
+                call = read(raw, _FunctionCall, param)
+                extra: dict[str, object] = {"extra_content": call.extra_content} if call.extra_content else {}
+                self._call(call, call.arguments, param, extra)
+            case "custom_tool_call":
+                custom = read(raw, _CustomCall, param)
+                self._call(custom, encode({"input": custom.input}).decode(), param, {})
+            case "function_call_output" | "custom_tool_call_output":
+                self._output(read(raw, _Output, param), param)
+            case "item_reference":
+                raise invalid(param, f"{param} refers to a stored item, and nothing is stored: send the whole item.")
+            case _:
+                remedy = "leave the item out."
+                raise wrong(f"{param}.type", f"{kind!r} needs a target with a Responses API of its own: {remedy}")
+
+    def message(self, role: str, content: object) -> None:
+        """System messages at the beginning become one: texts with a blank line between them, part lists in a row."""
+        self._end_turn()
+        first = self._messages[0] if len(self._messages) == 1 else None
+        if role != "system" or not isinstance(first, _Message) or first.role != "system":
+            self._messages.append(_Message(role, content))
+        elif isinstance(first.content, str) and isinstance(content, str):
+            first.content = f"{first.content}\n\n{content}"
+        else:
+            both = [part if isinstance(part, list) else [text_part(part)] for part in (first.content, content)]
+            first.content = both[0] + both[1]
+
+    def finished(self) -> list[_Message | _Turn]:
+        self._end_turn()
+        if self._unanswered:
+            call_id, param = next(iter(self._unanswered.items()))
+            raise wrong(param, f"call {call_id!r} has no output: add its output item after the call.")
+        if not self._messages:
+            raise invalid("input", "input is empty: send a text or at least one item.")
+        return self._messages
+
+    def _message(self, raw: Raw, role: str | None, param: str) -> None:
+        if role not in _ROLES:
+            raise invalid(f"{param}.role", f"{param}.role must be one of {', '.join(_ROLES)}.")
+        content = read(raw, _Content, param).content
+        if role == "assistant":
+            text, refusal = _spoken(content, f"{param}.content")
+            self._next_turn()
+            self._turn.content = _lines(self._turn.content, text, "\n")
+            self._turn.refusal = _lines(self._turn.refusal, refusal, "\n")
+        else:
+            self.message(_ROLES[role], _content(content, f"{param}.content"))
+
+    def _reasoning(self, item: _Reasoning, param: str) -> None:
+        """Reasoning opens the next assistant message; between parallel calls it joins theirs."""
+        traces = unseal(item.encrypted_content, f"{param}.encrypted_content")
+        text = "\n\n".join(part.text for part in item.content or item.summary) or traces.text
+        self._next_turn()
+        self._turn.think(text or None, traces.thinking_blocks, traces.reasoning_details)
+
+    def _call(self, item: _Call, arguments: str, param: str, extra: dict[str, object]) -> None:
+        self._unanswered[item.call_id] = param
+        function = {"name": item.name, "arguments": arguments}
+        self._turn.tool_calls.append({"id": item.call_id, "type": "function", "function": function, **extra})
+
+    def _output(self, item: _Output, param: str) -> None:
+        if self._unanswered.pop(item.call_id, None) is None:
+            remedy = "send the call's item as well, because nothing is stored here."
+            raise wrong(f"{param}.call_id", f"no call {item.call_id!r} stands before it: {remedy}")
+        self._end_turn()
+        self._messages.append(_Message("tool", _content(item.output, f"{param}.output"), item.call_id))
+
+    def _next_turn(self) -> None:
+        """A second message is a message of its own, unless calls before it still wait for their outputs."""
+        if self._turn.spoken and not self._turn.tool_calls:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        """Reasoning that nothing follows goes to the assistant message before it; without one, chat has no place."""
+        turn, self._turn = self._turn, _Turn(None)
+        last = self._messages[-1] if self._messages else None
+        if turn.spoken or turn.tool_calls:
+            self._messages.append(turn)
+        elif isinstance(last, _Turn):
+            last.think(turn.reasoning_content, turn.thinking_blocks, turn.reasoning_details)
+
 
 # Tools and tool choice → chat.
 #
@@ -14,8 +319,6 @@ from router.errors import invalid
 # `allowed_tools` becomes a shorter list of tools. Tools that the provider runs itself, and grammars, can't be had
 # over chat: 400.
 
-_TEXT = Decoder(str)
-_TOOLS = Decoder(list[dict[str, Raw]])
 _DESCRIBED = ("name", "description", "parameters", "strict")
 _RUNTIME = ("type", "async", "allowed_callers", "defer_loading", "output_schema")
 """Instructions for OpenAI's own runtime: over chat, the client runs every call."""
@@ -23,6 +326,7 @@ _ONE_INPUT = Raw(
     b'{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}'
 )
 _MODES = ("none", "auto", "required")
+_ABOVE = "is missing, or no string: the Responses API takes it at the top level of the tool."
 
 
 class _Format(Struct):
@@ -40,117 +344,79 @@ class _Input(Struct):
     input: str
 
 
-class _Tool(NamedTuple):
-    name: str
-    chat: dict[str, object]
-
-
-_FORMAT, _CHOICE, _INPUT = Decoder(_Format), Decoder(_Choice), Decoder(_Input)
-
-
-def to_tools(body: dict[str, Raw]) -> dict[str, object]:
+def _tools(body: Fields) -> dict[str, object]:
     """The chat fields `tools`, `tool_choice` and `parallel_tool_calls`: none without a tool: chat refuses them."""
-    listed = stated(body, "tools", _TOOLS) or ()
+    listed = stated(body, "tools", list[Fields]) or ()
     tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(listed)]
-    choice, allowed = _choice(given(body, "tool_choice"), {tool.name for tool in tools})
-    fields = {
-        "tools": [tool.chat for tool in tools if tool.name in allowed],
-        "tool_choice": choice,
-        "parallel_tool_calls": given(body, "parallel_tool_calls"),
-    }
-    return {name: value for name, value in fields.items() if value is not None} if fields["tools"] else {}
+    choice, allowed = _choice(given(body, "tool_choice"), {name for name, _ in tools})
+    offered = [tool for name, tool in tools if name in allowed]
+    fields = {"tools": offered, "tool_choice": choice, "parallel_tool_calls": given(body, "parallel_tool_calls")}
+    return fields if offered else {}
 
 
-def custom_names(body: dict[str, Raw]) -> frozenset[str]:
-    """Names of the custom tools in a request that `to_tools` accepted."""
-    listed = stated(body, "tools", _TOOLS) or ()
-    return frozenset(_TEXT.decode(tool["name"]) for tool in listed if _TEXT.decode(tool["type"]) == "custom")
+def custom_names(body: Fields) -> frozenset[str]:
+    """Names of the custom tools in a request that `to_chat` accepted."""
+    listed = stated(body, "tools", list[Fields]) or ()
+    return frozenset(_string(tool, "name", "") for tool in listed if _string(tool, "type", "") == "custom")
 
 
 def custom_input(arguments: str) -> str:
     """What a custom tool gets, out of the arguments of the function that stands for it; damaged ones as they are."""
     try:
-        return _INPUT.decode(arguments).input
+        return msgspec.json.decode(arguments, type=_Input).input
     except DecodeError:
         return arguments
 
 
-def _tool(tool: dict[str, Raw], param: str) -> _Tool:
-    kind = _text(tool, "type", param)
+def _tool(tool: Fields, param: str) -> tuple[str, dict[str, object]]:
+    """(its name, the function of chat)"""
+    kind = _string(tool, "type", param, _ABOVE)
     if kind not in ("function", "custom"):
-        raise invalid(f"{param}.type", f"{param}.type: {kind!r} needs a target with a Responses API of its own: "
-                      "leave the tool out, or offer a function that does its work.")  # fmt: skip
-    place = f"{param}.format"
-    if kind == "custom" and (form := given(tool, "format")) is not None and read(form, _FORMAT, place).type != "text":
-        raise invalid(place, f"{place}: grammars need a target with a Responses API of its own: use format 'text', "
-                      "or a function with a JSON schema.")  # fmt: skip
+        remedy = "leave the tool out, or offer a function that does its work."
+        raise wrong(f"{param}.type", f"{kind!r} needs a target with a Responses API of its own: {remedy}")
+    form = stated(tool, "format", _Format, param) if kind == "custom" else None
+    if form is not None and form.type != "text":
+        remedy = "use format 'text', or a function with a JSON schema."
+        raise wrong(f"{param}.format", f"grammars need a target with a Responses API of its own: {remedy}")
     described = {name: raw for name in _DESCRIBED if (raw := given(tool, name)) is not None}
     if kind == "custom":
         described["parameters"] = _ONE_INPUT
     rest = {name: raw for name, raw in tool.items() if name not in (*_DESCRIBED, *_RUNTIME, "format")}
-    return _Tool(_text(tool, "name", param), {"type": "function", "function": described, **rest})
-
-
-def _text(tool: dict[str, Raw], name: str, param: str) -> str:
-    raw, place = given(tool, name), f"{param}.{name}"
-    if raw is None:
-        raise invalid(place, f"{place} is missing: the Responses API takes it at the top level of the tool.")
-    return read(raw, _TEXT, place)
+    return _string(tool, "name", param, _ABOVE), {"type": "function", "function": described, **rest}
 
 
 def _choice(raw: Raw | None, names: set[str]) -> tuple[object, set[str]]:
     """(chat's `tool_choice`, names of the tools to offer)"""
     if raw is None:
         return None, names
-    if is_string(raw):
-        return _mode(read(raw, _TEXT, "tool_choice"), names, "tool_choice"), names
-    choice = read(raw, _CHOICE, "tool_choice")
+    if _is_string(raw):
+        return _mode(read(raw, str, "tool_choice"), names, "tool_choice"), names
+    choice = read(raw, _Choice, "tool_choice")
     if choice.type == "allowed_tools":
         allowed = {_named(tool, names, f"tool_choice.tools[{index}]") for index, tool in enumerate(choice.tools)}
         return _mode(choice.mode, allowed, "tool_choice.mode"), allowed
-    name = _named(choice, names, "tool_choice")
-    return {"type": "function", "function": {"name": name}}, names
+    return {"type": "function", "function": {"name": _named(choice, names, "tool_choice")}}, names
 
 
 def _mode(mode: str, names: set[str], param: str) -> str:
     if mode not in _MODES:
         raise invalid(param, f"{param} must be one of {', '.join(_MODES)}, or an object that names a tool.")
     if mode == "required" and not names:
-        raise invalid(param, f"{param}: 'required' needs at least one tool in tools.")
+        raise wrong(param, "'required' needs at least one tool in tools.")
     return mode
 
 
 def _named(choice: _Choice, names: set[str], param: str) -> str:
     if choice.type not in ("function", "custom"):
-        raise invalid(f"{param}.type", f"{param}.type: {choice.type!r} can't be chosen here: name a function.")
+        raise wrong(f"{param}.type", f"{choice.type!r} can't be chosen here: name a function.")
     if choice.name not in names:
-        raise invalid(f"{param}.name", f"{param}.name: no tool {choice.name!r} in tools: add it, or choose another.")
+        raise wrong(f"{param}.name", f"no tool {choice.name!r} in tools: add it, or choose another.")
     return choice.name
 
 
 # A Responses request → a Chat Completions request.
 
-_encode = Encoder().encode
-_BOOL, _NAMES = Decoder(bool), Decoder(list[str])
-_FIELDS = Decoder(dict[str, Raw])
-
-_WHOLE_INPUT = "no responses are stored here: send the whole conversation in input."
-_REFUSED = {
-    "previous_response_id": _WHOLE_INPUT,
-    "conversation": _WHOLE_INPUT,
-    "prompt": "no prompt templates are stored here: send the text in instructions and input.",
-    "context_management": "the context is never compacted here: leave it out, and shorten input yourself.",
-    "messages": "in the Responses API this is input.",
-    "response_format": "in the Responses API this is text.format.",
-    "verbosity": "in the Responses API this is text.verbosity.",
-    "reasoning_effort": "in the Responses API this is reasoning.effort.",
-    "max_tokens": "in the Responses API this is max_output_tokens.",
-    "max_completion_tokens": "in the Responses API this is max_output_tokens.",
-    "logprobs": 'in the Responses API this is include: ["message.output_text.logprobs"].',
-    "functions": "in the Responses API this is tools.",
-    "function_call": "in the Responses API this is tool_choice.",
-    "n": "the Responses API gives one answer: send the request several times.",
-}
+_REFUSED: dict[str, str] = table("api/data/responses.yaml")["refused"]
 _TRANSLATED = {
     *("input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning"),
     *("max_output_tokens", "include", "top_logprobs", "background"),
@@ -168,71 +434,77 @@ class _Schema(Struct, omit_defaults=True):
     description: str | None = None
 
 
-_SCHEMA, _COUNT = Decoder(_Schema), Decoder(int)
-
-
-def to_chat(body: dict[str, Raw]) -> dict[str, Raw]:
+def to_chat(body: Fields) -> Fields:
     """The same request for `/v1/chat/completions`; a field that neither API knows passes untouched.
 
     Raises `ClientError` 400 for what is wrong, and for what needs a store or a tool that the provider runs.
     """
-    for name, remedy in _REFUSED.items():
-        if given(body, name) is not None:
-            raise invalid(name, f"{name}: {remedy}")
-    if stated(body, "background", _BOOL):
-        raise invalid("background", "background: no responses are stored here: send false and use stream.")
-    raw, limit = given(body, "input"), stated(body, "max_output_tokens", _COUNT)
-    if raw is None:
-        raise invalid("input", "input is missing: send a text or a list of items.")
+    for name in body:
+        if name in _REFUSED and given(body, name) is not None:
+            raise wrong(name, _REFUSED[name])
+    if stated(body, "background", bool):
+        raise wrong("background", "no responses are stored here: send false and use stream.")
+    limit = stated(body, "max_output_tokens", int)
     if limit is not None and limit < 1:
         raise invalid("max_output_tokens", "max_output_tokens must be at least 1.")
+    text = stated(body, "text", Fields) or {}
     passed = {name: raw for name, raw in body.items() if name not in _TRANSLATED | _WITHOUT_MEANING | _REFUSED.keys()}
     translated: dict[str, object] = {
-        "messages": to_messages(raw, stated(body, "instructions", _TEXT)),
-        **to_tools(body),
-        **_request_text(stated(body, "text", _FIELDS) or {}),
-        **_reasoning(stated(body, "reasoning", _FIELDS) or {}),
-        **({} if limit is None else {"max_completion_tokens": limit}),
+        "messages": _messages(body),
+        **_tools(body),
+        "response_format": _format(text),
+        "verbosity": given(text, "verbosity"),
+        **_reasoning(stated(body, "reasoning", Fields) or {}),
+        "max_completion_tokens": limit,
         **_logprobs(body),
     }
-    return passed | {name: Raw(_encode(value)) for name, value in translated.items()}
+    return passed | {name: Raw(encode(value)) for name, value in translated.items() if value is not None}
 
 
-def included(body: dict[str, Raw]) -> list[str]:
+def included(body: Fields) -> list[str]:
     """The values of `include`."""
-    return stated(body, "include", _NAMES) or []
+    return stated(body, "include", list[str]) or []
 
 
-def _request_text(text: dict[str, Raw]) -> dict[str, object]:
-    form, verbosity = given(text, "format"), given(text, "verbosity")
-    found = {"response_format": form and _format(form), "verbosity": verbosity}
-    return {name: value for name, value in found.items() if value is not None}
+def _messages(body: Fields) -> list[_Message | _Turn]:
+    """`input` (a string or a list of items) behind `instructions`; raises a 400 that names the item."""
+    raw, transcript = given(body, "input"), _Transcript()
+    if raw is None:
+        raise invalid("input", "input is missing: send a text or a list of items.")
+    instructions = stated(body, "instructions", str)
+    if instructions is not None:
+        transcript.message("system", instructions)
+    if _is_string(raw):
+        transcript.message("user", read(raw, str, "input"))
+    else:
+        for index, item in enumerate(read(raw, list[Raw], "input")):
+            transcript.item(item, f"input[{index}]")
+    return transcript.finished()
 
 
-def _format(raw: Raw) -> object:
+def _format(text: Fields) -> object:
     """Plain text is what chat gives anyway."""
-    kind = read(raw, _FORMAT, "text.format").type
-    if kind == "json_schema":
-        return {"type": kind, "json_schema": read(raw, _SCHEMA, "text.format")}
-    if kind not in ("text", "json_object"):
+    form = stated(text, "format", _Format, "text")
+    if form is None or form.type == "text":
+        return None
+    if form.type == "json_schema":
+        return {"type": form.type, "json_schema": stated(text, "format", _Schema, "text")}
+    if form.type != "json_object":
         raise invalid("text.format.type", "text.format.type must be one of text, json_schema, json_object.")
-    return {"type": kind} if kind == "json_object" else None
+    return {"type": form.type}
 
 
-def _reasoning(fields: dict[str, Raw]) -> dict[str, object]:
+def _reasoning(fields: Fields) -> dict[str, object]:
     """`summary` says how the answer shows its thinking; fields of other providers (`max_tokens`) stay together."""
-    effort, mode = given(fields, "effort"), given(fields, "mode")
-    if mode is not None and read(mode, _TEXT, "reasoning.mode") != "standard":
-        raise invalid("reasoning.mode", "reasoning.mode: only 'standard' exists over chat: leave it out.")
+    if stated(fields, "mode", str, "reasoning") not in (None, "standard"):
+        raise wrong("reasoning.mode", "only 'standard' exists over chat: leave it out.")
     rest = {name: value for name, value in fields.items() if name not in (*SUMMARY, "effort", "mode", "context")}
-    word = {} if effort is None else {"reasoning_effort": read(effort, _TEXT, "reasoning.effort")}
-    return {**word, **({"reasoning": rest} if rest else {})}
+    return {"reasoning_effort": stated(fields, "effort", str, "reasoning"), "reasoning": rest or None}
 
 
-def _logprobs(body: dict[str, Raw]) -> dict[str, object]:
+def _logprobs(body: Fields) -> dict[str, object]:
     """Chat refuses `top_logprobs` without `logprobs`; 0 is the default that a client may echo."""
-    top = stated(body, "top_logprobs", _COUNT) or 0
+    top = stated(body, "top_logprobs", int) or 0
     if not 0 <= top <= 20:
         raise invalid("top_logprobs", "top_logprobs must be between 0 and 20.")
-    wanted = top > 0 or LOGPROBS in included(body)
-    return {"logprobs": True, **({"top_logprobs": top} if top else {})} if wanted else {}
+    return {"logprobs": True if top or LOGPROBS in included(body) else None, "top_logprobs": top or None}

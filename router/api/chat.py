@@ -1,9 +1,9 @@
-"""Chat completions and their chunks, as far as a translation of them needs, in the dialects of all providers."""
+"""Chat completions and their streams, as far as a translation of them needs, in the dialects of all providers."""
 
 from typing import TypeVar
 
-from msgspec import DecodeError, Struct
-from msgspec.json import Decoder
+from msgspec import DecodeError, Raw, Struct
+from msgspec.json import Decoder, encode
 
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure
@@ -60,7 +60,18 @@ def _joined(run: list[Block]) -> Block:
     return {**block, **{key: "".join(str(p.get(key) or "") for p in run) for key in _REASONING_TEXT if key in block}}
 
 
-# Completions and chunks.
+# Parts of a message that is sent, completions and chunks.
+
+
+def text_part(text: object) -> Block:
+    return {"type": "text", "text": text}
+
+
+def simple(parts: list[Block]) -> object:
+    """A single plain text as a string, since some providers take nothing else; nothing as an empty one."""
+    if not parts:
+        return ""
+    return parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
 
 
 class Function(Struct, frozen=True):
@@ -110,21 +121,15 @@ class Message(Struct, frozen=True):
         return bool(self.thinking_blocks or self.reasoning_details)
 
 
-class _Alternative(Struct, frozen=True):
+class _Token(Struct, frozen=True):
     token: str
     logprob: float | None = None
     bytes: list[int] | None = None
+    top_logprobs: "list[_Token] | None" = None
 
     def entry(self) -> dict[str, object]:
         """As Responses writes it: `bytes` is always a list."""
         return {"token": self.token, "logprob": self.logprob, "bytes": self.bytes or []}
-
-
-class _Token(_Alternative, frozen=True):
-    top_logprobs: list[_Alternative] | None = None
-
-    def entry(self) -> dict[str, object]:
-        return {**_Alternative.entry(self), "top_logprobs": [token.entry() for token in self.top_logprobs or ()]}
 
 
 class _Logprobs(Struct, frozen=True):
@@ -144,15 +149,21 @@ class Choice(Struct, frozen=True):
     @property
     def tokens(self) -> list[dict[str, object]]:
         """Log probabilities of the visible tokens, in Responses form."""
-        found = self.logprobs.content if self.logprobs else None
-        return [token.entry() for token in found or ()]
+        tokens = (self.logprobs and self.logprobs.content) or ()
+        return [
+            {**token.entry(), "top_logprobs": [other.entry() for other in token.top_logprobs or ()]} for token in tokens
+        ]
 
 
 class Chunk(Struct, frozen=True):
     choices: list[Choice] | None = None
     created: object = None
-    model: str | None = None
-    service_tier: str | None = None
+    model: object = None
+    service_tier: object = None
+
+
+class ChatCompletion(Chunk, frozen=True, kw_only=True):
+    choices: list[Choice]
 
 
 def promised(decoder: Decoder[T], raw: bytes) -> T:
@@ -162,3 +173,82 @@ def promised(decoder: Decoder[T], raw: bytes) -> T:
     except (DecodeError, UnicodeDecodeError, RecursionError):
         sentence = "The answer is not in the form of a chat completion."
         raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, sentence)) from None
+
+
+def completion(chat: dict[str, Raw]) -> ChatCompletion:
+    """Raises `UpstreamFailure` if `chat` is not what chat promises."""
+    return promised(_COMPLETION, encode(chat))
+
+
+# A chat stream, read piece by piece; what becomes of a piece is each API's own matter.
+
+
+class StreamedCall:
+    """A call of a stream. Its name may come in pieces: it is whole once its arguments begin."""
+
+    def __init__(self, number: int) -> None:
+        """`number`: how many calls began before it."""
+        self.number = number
+        self.id: str | None = None
+        self.name, self.begun = "", False
+        self.extra: dict[str, object] | None = None
+
+
+class ChatReader:
+    """One stream: `feed` every chat event, then `final` or, if the upstream failed, `error_event`."""
+
+    def __init__(self) -> None:
+        self.last = Choice()
+        """The choice that ended the answer."""
+        self.calls: list[StreamedCall] = []
+        self._by_index: dict[int | None, StreamedCall] = {}
+        """By the index that the provider gives a call: the newest one."""
+        self._out: list[bytes] = []
+
+    def feed(self, chat_sse: bytes) -> bytes:
+        """Whole `data: {chat.completion.chunk}` events → events of the API; raises `UpstreamFailure` for other data."""
+        for line in chat_sse.splitlines():
+            if line.startswith(b"data:"):
+                self.take(promised(_CHUNK, line[5:]))
+        return self.taken()
+
+    def check(self, body: dict[str, Raw]) -> None:
+        """Raises `UpstreamFailure` for a whole answer that can't be translated."""
+        completion(body)
+
+    def take(self, chunk: Chunk) -> None:
+        self.begin(chunk)
+        for choice in (chunk.choices or ())[:1]:
+            self.delta(choice)
+            if choice.finish_reason:
+                self.last = choice
+
+    def begin(self, chunk: Chunk) -> None:
+        """The first events, before anything else; nothing if they were written."""
+        raise NotImplementedError
+
+    def delta(self, choice: Choice) -> None:
+        raise NotImplementedError
+
+    def call_of(self, delta: ToolCall) -> StreamedCall:
+        """Some providers give all parallel calls the same index: another id with a name is another call."""
+        call = self._by_index.get(delta.index)
+        if call is None or (delta.id and call.id and delta.id != call.id and delta.name):
+            call = self._by_index[delta.index] = StreamedCall(len(self.calls))
+            self.calls.append(call)
+        call.id, call.extra = call.id or delta.id, call.extra or delta.extra_content
+        if not call.begun:
+            call.name += delta.name
+            call.begun = bool(delta.arguments)
+        return call
+
+    def emit(self, event: str, **fields: object) -> None:
+        self._out.append(b"event: %b\ndata: %b\n\n" % (event.encode(), encode({"type": event, **fields})))
+
+    def taken(self) -> bytes:
+        """The events since the last time."""
+        out, self._out = b"".join(self._out), []
+        return out
+
+
+_CHUNK, _COMPLETION = Decoder(Chunk), Decoder(ChatCompletion)

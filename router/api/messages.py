@@ -1,0 +1,501 @@
+"""Anthropic's Messages API: a request becomes a chat request, a chat answer or stream one of Anthropic's.
+
+Field names and values: anthropic-version 2023-06-01, anthropic 2.11.0.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+from msgspec import DecodeError, Raw, Struct
+from msgspec.json import Decoder, encode
+
+from router.api.chat import ChatReader, Choice, Chunk, Message, StreamedCall, ToolCall, completion, simple, text_part
+from router.errors import ClientError, invalid, wrong
+from router.types.request import NO_LIMITS, Limits, Request
+
+Json = dict[str, object]
+
+# The request as Anthropic documents it. A field that is not here travels on: an Anthropic target may know it.
+
+
+class MediaSource(Struct, frozen=True):
+    """Where an image or a document is. `content` is a document's text, in one piece or in blocks."""
+
+    type: str
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+    content: "str | list[ContentBlock]" = ""
+
+
+class ContentBlock(Struct, frozen=True):
+    """A content block of any type; the fields of the other types are empty."""
+
+    type: str
+    text: str = ""
+    source: MediaSource | str | None = None
+    title: str | None = None
+    id: str = ""
+    name: str = ""
+    input: Raw = Raw(b"{}")
+    tool_use_id: str = ""
+    content: "str | list[ContentBlock] | None" = None
+    is_error: bool | None = None
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
+    cache_control: Json | None = None
+
+
+class MessagesTurn(Struct, frozen=True):
+    role: Literal["user", "assistant", "system"]
+    content: str | list[ContentBlock]
+
+
+class OfferedTool(Struct, frozen=True):
+    name: str
+    type: str | None = None
+    description: str | None = None
+    input_schema: Raw = Raw(b'{"type":"object","properties":{}}')
+    strict: bool | None = None
+    cache_control: Json | None = None
+
+
+class ChosenTool(Struct, frozen=True):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str = ""
+    disable_parallel_tool_use: bool | None = None
+
+
+class ThinkingWish(Struct, frozen=True):
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = None
+
+
+class OutputFormat(Struct, frozen=True):
+    type: Literal["json_schema"]
+    schema: Raw
+
+
+class OutputConfig(Struct, frozen=True):
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
+class UserMetadata(Struct, frozen=True):
+    user_id: str | None = None
+
+
+class MessagesBody(Struct, frozen=True):
+    messages: list[MessagesTurn]
+    system: str | list[ContentBlock] | None = None
+    max_tokens: int | None = None
+    stop_sequences: list[str] | None = None
+    tools: list[OfferedTool] | None = None
+    tool_choice: ChosenTool | None = None
+    thinking: ThinkingWish | None = None
+    output_config: OutputConfig | None = None
+    service_tier: str | None = None
+    metadata: UserMetadata | None = None
+
+
+_BODY = Decoder(MessagesBody)
+_SESSION = re.compile(r'_session_([\w-]+)$|"session_id"\s*:\s*"([\w-]+)"')
+"""Claude Code writes `user_…_account_…_session_ID`, or a JSON object with `session_id`."""
+_LONGEST_SESSION = 256
+_DEFAULT_EFFORT = "high"
+"""Of adaptive thinking, where a request names none."""
+_FAILED = "Error: "
+"""Marks the result of a tool that failed: chat has no field for it."""
+_HOSTED = ("mcp_servers", "container")
+_UNSAID = ("context_management", "cache_control", "betas")
+"""They tune how Anthropic serves a request and change no answer's meaning: nothing else has a word for them."""
+_TIERS = {"standard_only": "default"}
+
+
+def to_chat(body: dict[str, Raw]) -> tuple[dict[str, Raw], Limits]:
+    """The same request for `/v1/chat/completions`, and how much it may think and the session that it is of.
+
+    Raises `ClientError` 400 for what no target could answer, `msgspec.ValidationError` for a wrong type."""
+    for name in _HOSTED:
+        if bytes(body.get(name, b"null")) not in (b"null", b"[]"):
+            raise wrong(name, "lowpass runs no tools of the provider: offer functions in tools.")
+    fields = _BODY.decode(encode(body))
+    if fields.max_tokens is not None and fields.max_tokens < 1:
+        raise invalid("max_tokens", "max_tokens must be at least 1.")
+    known = {*MessagesBody.__struct_fields__, *_HOSTED, *_UNSAID, "output_format"}
+    thinking, config = fields.thinking, fields.output_config or OutputConfig()
+    effort, form, user = config.effort, config.format, fields.metadata and fields.metadata.user_id
+    if thinking is not None:
+        effort = "none" if thinking.type == "disabled" else effort
+        effort = effort or (_DEFAULT_EFFORT if thinking.type == "adaptive" else None)
+    translated: Json = {
+        "messages": [
+            *([{"role": "system", "content": _content(fields.system, "system")}] if fields.system else []),
+            *_turns(fields.messages),
+        ],
+        "max_completion_tokens": fields.max_tokens,
+        "stop": fields.stop_sequences or None,
+        "reasoning_effort": effort,
+        "response_format": form and {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.schema}},
+        "service_tier": _TIERS.get(fields.service_tier or ""),
+        "metadata": {"user_id": user} if user else None,
+        **(_tools(fields.tools, fields.tool_choice) if fields.tools else {}),
+    }
+    chat = {name: raw for name, raw in body.items() if name not in known}
+    chat |= {name: Raw(encode(value)) for name, value in _stated(translated).items()}
+    budget = thinking.budget_tokens if thinking is not None and thinking.type == "enabled" else None
+    # What Anthropic's agents name in `metadata.user_id`: the session where it states one, else all of it.
+    match = _SESSION.search(user or "")
+    session = (match[1] or match[2]) if match else user or ""
+    if not session.isprintable() or len(session) > _LONGEST_SESSION:
+        session = ""
+    return chat, Limits(thinking_budget=budget, session=session) if budget is not None or session else NO_LIMITS
+
+
+def _stated(fields: Json) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+# Turns. Results of tools come first in a user's turn, as the messages that chat has for them.
+
+
+def _turns(turns: Iterable[MessagesTurn]) -> Iterator[Json]:
+    for index, turn in enumerate(turns):
+        place = f"messages[{index}].content"
+        if isinstance(turn.content, str) or turn.role == "system":
+            yield {"role": turn.role, "content": _content(turn.content, place)}
+        elif turn.role == "assistant":
+            yield _assistant(turn.content, place)
+        else:
+            yield from _user(turn.content, place)
+
+
+def _user(blocks: list[ContentBlock], place: str) -> Iterator[Json]:
+    beside: list[Json] = []
+    for index, block in enumerate(blocks):
+        if block.type != "tool_result":
+            beside += _parts(block, f"{place}[{index}]")
+            continue
+        texts, media = _result(block, f"{place}[{index}].content")
+        yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": simple(texts)}
+        beside += media
+    if beside:
+        yield {"role": "user", "content": simple(beside)}
+
+
+def _result(block: ContentBlock, place: str) -> tuple[list[Json], list[Json]]:
+    """What a tool gave: (texts, everything else, which chat takes in a user's message only)."""
+    content = block.content
+    parts = [text_part(content)] if isinstance(content, str) else list(_each(content or [], place))
+    texts, media = ([part for part in parts if (part["type"] == "text") is wanted] for wanted in (True, False))
+    if block.is_error:
+        texts = [text_part(_FAILED), *texts]
+    if block.cache_control is not None and texts:
+        texts[-1] = {**texts[-1], "cache_control": block.cache_control}
+    return texts, media
+
+
+def _assistant(blocks: list[ContentBlock], place: str) -> Json:
+    """Signed thinking is kept as it is, for the provider that signed it; other thinking has no place in a prompt."""
+    texts, calls, thoughts = list[Json](), list[Json](), list[Json]()
+    for index, block in enumerate(blocks):
+        match block.type:
+            case "thinking" if block.signature:
+                thoughts.append({"type": "thinking", "thinking": block.thinking, "signature": block.signature})
+            case "redacted_thinking":
+                thoughts.append({"type": "redacted_thinking", "data": block.data})
+            case "tool_use":
+                function = {"name": block.name, "arguments": bytes(block.input).decode()}
+                calls.append({"id": block.id, "type": "function", "function": function})
+            case "text":
+                texts += _parts(block, f"{place}[{index}]")
+            case kind if kind != "thinking":
+                raise _unknown(kind, f"{place}[{index}]", "text, thinking, redacted_thinking, tool_use")
+    message: Json = {"role": "assistant", "content": simple(texts) if texts else None}
+    return message | ({"tool_calls": calls} if calls else {}) | ({"thinking_blocks": thoughts} if thoughts else {})
+
+
+def _unknown(kind: str, place: str, known: str) -> ClientError:
+    return wrong(f"{place}.type", f"{kind!r} can't be answered here: use one of {known}.")
+
+
+# Content blocks as parts of a chat message.
+
+
+def _content(content: str | list[ContentBlock], place: str) -> object:
+    return content if isinstance(content, str) else simple(list(_each(content, place)))
+
+
+def _each(blocks: Iterable[ContentBlock], place: str) -> Iterator[Json]:
+    for index, block in enumerate(blocks):
+        yield from _parts(block, f"{place}[{index}]")
+
+
+def _parts(block: ContentBlock, place: str) -> list[Json]:
+    match block.type:
+        case "text":
+            parts = [text_part(block.text)]
+        case "image":
+            parts = [{"type": "image_url", "image_url": {"url": _url(block.source, place)}}]
+        case "document":
+            parts = _document(block, place)
+        case "search_result" if isinstance(block.content, list):
+            parts = list(_each(block.content, f"{place}.content"))
+        case kind:
+            raise _unknown(kind, place, "text, image, document, search_result, tool_result")
+    if block.cache_control is not None and parts:
+        parts[-1]["cache_control"] = block.cache_control
+    return parts
+
+
+def _document(block: ContentBlock, place: str) -> list[Json]:
+    match block.source:
+        case MediaSource(type="text", data=text):
+            return [text_part(text)]
+        case MediaSource(type="content", content=str(text)):
+            return [text_part(text)]
+        case MediaSource(type="content", content=list(blocks)):
+            return list(_each(blocks, f"{place}.source.content"))
+        case MediaSource(type="base64"):
+            named = {} if block.title is None else {"filename": block.title}
+            return [{"type": "file", "file": {"file_data": _url(block.source, place), **named}}]
+    raise wrong(f"{place}.source", "documents aren't fetched or stored here: send type base64, text or content.")
+
+
+def _url(source: MediaSource | str | None, place: str) -> str:
+    match source:
+        case MediaSource(type="base64", media_type=media_type, data=data):
+            return f"data:{media_type};base64,{data}"
+        case MediaSource(type="url", url=url):
+            return url
+    raise wrong(f"{place}.source", "no files are stored here: send type base64 or url.")
+
+
+# Tools
+
+
+def _tools(tools: list[OfferedTool], choice: ChosenTool | None) -> Json:
+    fields: Json = {"tools": [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]}
+    if choice is None:
+        return fields
+    named = {"type": "function", "function": {"name": choice.name}}
+    fields["tool_choice"] = named if choice.type == "tool" else "required" if choice.type == "any" else choice.type
+    return fields | ({"parallel_tool_calls": False} if choice.disable_parallel_tool_use else {})
+
+
+def _tool(tool: OfferedTool, place: str) -> Json:
+    if tool.type not in (None, "custom"):
+        remedy = "is run by Anthropic, not by lowpass: leave it out, or offer a function."
+        raise wrong(f"{place}.type", f"{tool.type!r} {remedy}")
+    function: Json = {"name": tool.name, "parameters": tool.input_schema}
+    function |= _stated({"description": tool.description, "strict": tool.strict})
+    return {"type": "function", "function": function, **_stated({"cache_control": tool.cache_control})}
+
+
+# A chat answer or stream becomes one of the Messages API, and a refusal takes its envelope.
+
+_STOPS = Decoder(str | list[str] | None)
+_NULL = Raw(b"null")
+_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use", "content_filter": "refusal"}
+"""Chat's finish reason → stop reason; any other is the end of the turn."""
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def envelope(error: ClientError, request_id: str) -> Json:
+    """What Anthropic's clients raise their errors from; `code` and what else lowpass says stand beside its fields."""
+    kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    fields: Json = {"type": kind, "message": error.message, "code": error.code, "param": error.param, **error.extra}
+    return {"type": "error", "error": fields, "request_id": request_id}
+
+
+def from_chat(chat: dict[str, Raw], request: Request, usage: bytes) -> dict[str, Raw]:
+    """The message of a chat completion. Raises `UpstreamFailure` if `chat` is not what chat promises."""
+    choice = (completion(chat).choices or [Choice()])[0]
+    message = choice.message or Message()
+    blank = _blank(request) | _ending(choice, request, bool(message.tool_calls))
+    whole = blank | {"content": list(_blocks(message, _shows_thinking(request))), "usage": Raw(usage)}
+    return {name: Raw(encode(value)) for name, value in whole.items()}
+
+
+def _blank(request: Request) -> Json:
+    """A message that has just begun."""
+    return {
+        "id": f"msg_{request.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": request.model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
+
+
+def _shows_thinking(request: Request) -> bool:
+    """The client asked for thinking. Signed thinking is given in any case: the next turn needs it."""
+    return request.effort not in (None, "none") or bool(request.limits.thinking_budget)
+
+
+def _ending(choice: Choice, request: Request, calls: bool) -> Json:
+    """vLLM's `stop_reason`, which the Anthropic adapter uses too, is the stop sequence that ended an answer."""
+    stops = _STOPS.decode(request.body.get("stop", _NULL)) or []
+    if choice.finish_reason == "stop" and isinstance(choice.stop_reason, str) and choice.stop_reason in stops:
+        return {"stop_reason": "stop_sequence", "stop_sequence": choice.stop_reason}
+    usual = "tool_use" if calls else "end_turn"
+    return {"stop_reason": _REASONS.get(choice.finish_reason or "", usual), "stop_sequence": None}
+
+
+def _blocks(message: Message, shows_thinking: bool) -> Iterator[Json]:
+    """Thinking, text, calls: chat does not say in which order they came."""
+    if message.thinking_blocks:
+        yield from message.thinking_blocks
+    elif shows_thinking and message.thought:
+        yield {"type": "thinking", "thinking": message.thought, "signature": ""}
+    if text := (message.content or "") + (message.refusal or ""):
+        yield {"type": "text", "text": text}
+    for number, call in enumerate(message.tool_calls or ()):
+        yield _tool_use(call, number) | {"input": _input(call.arguments)}
+
+
+def _tool_use(call: ToolCall | StreamedCall, number: int) -> Json:
+    return {"type": "tool_use", "id": call.id or f"toolu_{number}", "name": call.name, "input": {}}
+
+
+def _input(arguments: str) -> object:
+    """A call's arguments as an object; broken JSON of a model stays readable inside one."""
+    try:
+        value = msgspec.json.decode(arguments or "{}")
+    except DecodeError:
+        value = None
+    return value if isinstance(value, dict) else {"arguments": arguments}
+
+
+class StreamedBlock:
+    """A content block of a stream: its first event, and pieces that wait until the blocks before it are over."""
+
+    def __init__(self, kind: str, start: Json) -> None:
+        self.kind, self.start = kind, start
+        self.waiting: list[Json] = []
+        self.begun = self.over = False
+        self.texts = 0
+        """Characters of its text so far."""
+
+    @property
+    def ready(self) -> bool:
+        """The name of a tool may come in pieces: it is known once its arguments begin."""
+        return self.over or self.kind != "tool_use" or bool(self.waiting)
+
+
+class MessagesStream(ChatReader):
+    """Anthropic's blocks come one after the other, chat's parallel calls may interleave: the pieces of a block wait
+    until the one before it is over."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__()
+        self._request, self._shows = request, _shows_thinking(request)
+        self._blocks: list[StreamedBlock] = []
+        self._called: dict[StreamedCall, StreamedBlock] = {}
+        self._current = 0
+        """Index of the block that is being written."""
+        self._started = False
+
+    def final(self, usage: bytes) -> bytes:
+        """Closes what is open; `message_delta` carries the JSON object `usage`."""
+        self.begin(Chunk())
+        for block in self._blocks:
+            block.over = True
+        self._write()
+        ending = _ending(self.last, self._request, bool(self.calls))
+        self.emit("message_delta", delta=ending, usage=Raw(usage))
+        self.emit("message_stop")
+        return self.taken()
+
+    def error_event(self, message: str, code: str) -> bytes:
+        self.begin(Chunk())
+        self.emit("error", error={"type": "api_error", "message": message, "code": code})
+        return self.taken()
+
+    def begin(self, chunk: Chunk) -> None:
+        if not self._started:
+            self._started = True
+            usage = {"input_tokens": 0, "output_tokens": 0}
+            self.emit("message_start", message=_blank(self._request) | {"usage": usage})
+
+    def delta(self, choice: Choice) -> None:
+        delta = choice.delta or Message()
+        if delta.worded and self._shows:
+            self._say("thinking", delta.worded)
+        for block in delta.thinking_blocks or ():
+            self._sign(block, worded=bool(delta.worded))
+        if text := (delta.content or "") + (delta.refusal or ""):
+            self._say("text", text)
+        for call in delta.tool_calls or ():
+            self._call(call)
+        self._write()
+
+    def _say(self, kind: str, text: str) -> None:
+        """A piece of text or of thinking."""
+        block = self._blocks[-1] if self._blocks else None
+        if block is None or block.kind != kind or block.over:
+            start: Json = {"type": "text", "text": ""}
+            block = self._open(kind, start if kind == "text" else {"type": kind, "thinking": "", "signature": ""})
+        block.texts += len(text)
+        block.waiting.append({"type": f"{kind}_delta", kind: text})
+
+    def _sign(self, thought: Json, worded: bool) -> None:
+        """A provider's own record of its thinking: in pieces, or whole and signed after its text."""
+        if thought.get("type") == "redacted_thinking":
+            self._open("redacted_thinking", thought).over = True
+            return
+        signature, text = str(thought.get("signature") or ""), str(thought.get("thinking") or "")
+        block = self._blocks[-1] if self._blocks else None
+        texts = block.texts if block is not None and block.kind == "thinking" and not block.over else 0
+        if text and not worded and ((signature and not texts) or (not signature and self._shows)):
+            self._say("thinking", text)
+        if signature:
+            if not text and not texts:
+                self._say("thinking", "")
+            self._blocks[-1].waiting.append({"type": "signature_delta", "signature": signature})
+            self._blocks[-1].over = True
+
+    def _call(self, delta: ToolCall) -> None:
+        call = self.call_of(delta)
+        block = self._called.get(call)
+        if block is None:
+            block = self._called[call] = self._open("tool_use", {})
+        if not block.begun:
+            block.start = _tool_use(call, call.number)
+        if delta.arguments:
+            block.waiting.append({"type": "input_json_delta", "partial_json": delta.arguments})
+
+    def _open(self, kind: str, start: Json) -> StreamedBlock:
+        """Text and thinking end where something else begins; calls may go on until the end."""
+        if self._blocks and self._blocks[-1].kind != "tool_use":
+            self._blocks[-1].over = True
+        self._blocks.append(StreamedBlock(kind, start))
+        return self._blocks[-1]
+
+    def _write(self) -> None:
+        while self._current < len(self._blocks) and (block := self._blocks[self._current]).ready:
+            if not block.begun:
+                block.begun = True
+                self.emit("content_block_start", index=self._current, content_block=block.start)
+            for piece in block.waiting:
+                self.emit("content_block_delta", index=self._current, delta=piece)
+            block.waiting.clear()
+            if not block.over:
+                return
+            self.emit("content_block_stop", index=self._current)
+            self._current += 1
