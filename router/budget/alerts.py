@@ -82,7 +82,7 @@ class Alerts:
         touched, self._touched = self._touched, {}
         try:
             if self._unseen:
-                touched |= {(one.id, one.window_start_ms): one for one in await self._every(now_ms)}
+                touched |= {(pot.id, pot.window_start_ms): pot for pot in await self._every(now_ms)}
                 self._unseen = False
             accounts = list(touched.values())
             balances = await self._store.balances(accounts) if accounts else ()

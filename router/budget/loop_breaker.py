@@ -174,7 +174,6 @@ _KEEP = (
 )
 ROWS = f"SELECT id, document FROM loops ORDER BY changed_ms DESC LIMIT {4 * BREAKER_KEPT}"  # noqa: S608 - a constant
 """What `restore` reads."""
-_FORGET = "DELETE FROM loops WHERE changed_ms < ?"
 _CHAIN_ROW = msgspec.json.Decoder(ChainRow)
 _SUBJECT_ROW = msgspec.json.Decoder(SubjectRow)
 
@@ -241,7 +240,7 @@ class Breaker:
 
     def forget(self) -> None:
         """Queues the end of rows too old to matter; once a day is often enough."""
-        self._journal.change(_FORGET, (self._clock() - KEPT_MS,))
+        self._journal.change("DELETE FROM loops WHERE changed_ms < ?", (self._clock() - KEPT_MS,))
 
     def merge(self, rows: Iterable[tuple[str, str]]) -> None:
         """The result of `router.ledger.query.loops`: what all processes have counted and stopped in the meantime."""
@@ -269,14 +268,11 @@ class Breaker:
 
     def restore(self, rows: Iterable[tuple[str, str]]) -> None:
         """The result of `ROWS`. Words are not kept: see `LEARNING`."""
-        for identifier, document in reversed(list(rows)):
-            kind, key, name = identifier.split("|", 2)
-            if kind == "chain":
-                self._talks.chains.put(int(key), Chain(_CHAIN_ROW.decode(document)))
-            elif kind == "session":
-                self._sessions.put(f"{key}|{name}", Subject(name, _SUBJECT_ROW.decode(document)))
-            else:
-                self._keys.put(key, Subject(name, _SUBJECT_ROW.decode(document)))
+        oldest_first = list(rows)[::-1]
+        for identifier, document in oldest_first:
+            if identifier.startswith("chain|"):
+                self._talks.chains.put(int(identifier.split("|")[1]), Chain(_CHAIN_ROW.decode(document)))
+        self.merge(oldest_first)
 
     # Before a request is served
 
@@ -353,22 +349,17 @@ class Breaker:
     # Once it is over
 
     def _spend(self, asked: Asked, caller: Caller, cost: int, now_ms: int) -> None:
-        self._count(asked.key)
         self._charge(asked.key, Scope.KEY, cost, now_ms)
         self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
         if asked.session is not None:
-            self._count(asked.session)
             self._charge(asked.session, Scope.SESSION, cost, now_ms)
             row, most = asked.session.row, self.loops.session_turns
             if row.turns % SAVED_TURNS == 0 or row.tripped or (most is not None and 2 * row.turns >= most):
                 self._changed[f"session|{asked.place}"] = row
 
-    def _count(self, subject: Subject) -> None:
-        counts, owner = subject.row.counts, self._journal.owner
-        counts[owner] = counts.get(owner, 0) + 1
-
     def _charge(self, subject: Subject, scope: Scope, cost: int, now_ms: int) -> None:
-        spike, row = self.loops.spike, subject.row
+        spike, row, owner = self.loops.spike, subject.row, self._journal.owner
+        row.counts[owner] = row.counts.get(owner, 0) + 1
         limit = subject.spend(cost, spike, now_ms)
         if spike is None or limit is None or row.tripped is not None:
             return

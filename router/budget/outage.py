@@ -14,7 +14,6 @@ from contextlib import suppress
 from msgspec import Struct, structs
 
 from router.types.account import (
-    AMPLE,
     GRANTED,
     Account,
     Amount,
@@ -25,6 +24,7 @@ from router.types.account import (
     Reservation,
     StoreUnavailable,
     Unit,
+    growth,
 )
 from router.types.clock import new_id
 from router.types.clock import now_ms as clock
@@ -192,19 +192,16 @@ class Leased:
     ) -> Reservation:
         if not isinstance(reservation, Local):
             return await self._store.extend(reservation, accounts, more, now_ms)
-        growing = {account.id for account in accounts}
         parts = self._local.get(reservation.request_id, [])
+        growing = {account.id for account in (*accounts, *self._soft[reservation.request_id])}
         bound = [(hold.unit, lease.left) for lease, hold in parts if hold.account in growing]
-        extra = Amount(*(max(0, min([more.of(u), *(left for unit, left in bound if unit is u)])) for u in GRANTED))
-        grown = []
-        for lease, hold in parts:
-            by = extra.of(hold.unit) if hold.account in growing else 0
-            lease.open += by
-            grown.append((lease, structs.replace(hold, amount=hold.amount + by)))
-        self._local[reservation.request_id] = grown
-        granted = Amount(reservation.granted.usd + extra.usd, reservation.granted.thinking + extra.thinking)
-        soft = (account.hold(granted.of(account.unit)) for account in self._soft[reservation.request_id])
-        return Local(reservation.request_id, granted, (*(hold for _, hold in grown), *soft))
+        extra = growth(more, bound)
+        grown = reservation.grown(extra, growing)
+        pairs = list(zip(parts, grown.holds, strict=False))
+        for (lease, before), hold in pairs:
+            lease.open += hold.amount - before.amount
+        self._local[reservation.request_id] = [(lease, hold) for (lease, _), hold in pairs]
+        return grown
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
         if not isinstance(reservation, Local):
@@ -320,9 +317,8 @@ def _room(leases: Iterable[Lease], accounts: Iterable[Account], ask: Ask, unit: 
     """As the stores grant (see `Ask`), with what the leases have left. Raises StoreUnavailable for too little."""
     binding = zip(leases, accounts, strict=True)
     lefts = [lease.left for lease, account in binding if account.unit is unit and not account.targets]
-    least, tight, whole = ask.least.of(unit), ask.tight.of(unit), ask.whole.of(unit)
-    if not lefts or min(lefts) >= AMPLE * whole:
-        return whole
-    if 0 < least > min(lefts):
+    if not lefts:
+        return ask.whole.of(unit)
+    if 0 < ask.least.of(unit) > min(lefts):
         raise StoreUnavailable("the budget store is gone, and what may be spent without it is used up")
-    return max(0, min(tight, *lefts))
+    return ask.granted(unit, min(lefts))

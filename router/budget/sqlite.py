@@ -14,20 +14,18 @@ import msgspec
 from msgspec import Struct, structs
 
 from router.types.account import (
-    AMPLE,
-    GRANTED,
     SPLIT,
     Account,
     Amount,
     Ask,
     Balance,
     Child,
-    Hold,
     LocalJournal,
     Refused,
     Reservation,
     StoreUnavailable,
     Unit,
+    growth,
 )
 
 _BOOKINGS = "INSERT INTO bookings (request_id, account, window_start_ms, held, charged, state)"
@@ -46,8 +44,6 @@ _RECOVER = (
     "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
     " WHERE state = 'held' AND lease_until_ms < ?"
 )
-_LOST = "SELECT request_id, account, charged FROM bookings WHERE state = 'lost'"
-_REPORTED = "UPDATE bookings SET state = 'settled' WHERE state = 'lost'"
 _VALUES = (
     "SELECT DISTINCT substr(budget, ?) FROM budget_windows WHERE budget >= ? AND budget < ?"
     " AND (window_start_ms >= ? OR held != 0)"
@@ -161,8 +157,8 @@ def _recover(
     connection.execute(_CHARGE_DEAD, (now_ms,))
     recovered = connection.execute(_RECOVER, (now_ms,)).rowcount
     _close_expired(connection, now_ms)
-    lost = connection.execute(_LOST).fetchall()
-    connection.execute(_REPORTED)
+    lost = connection.execute("SELECT request_id, account, charged FROM bookings WHERE state = 'lost'").fetchall()
+    connection.execute("UPDATE bookings SET state = 'settled' WHERE state = 'lost'")
     return recovered, lost
 
 
@@ -183,11 +179,6 @@ class Standing(Struct):
     spent: int
     held: int
     left: int
-
-    def short_of(self, least: Amount) -> bool:
-        """A request that needs nothing is not refused, not even by an account that is overdrawn."""
-        needed = self.account.needs(least)
-        return self.account.hard and self.left < needed and needed > 0
 
     def refusal(self, needed: int) -> Refused:
         return Refused(account=self.account, spent=self.spent, held=self.held, needed=needed)
@@ -227,18 +218,17 @@ def _reserve(
         return None
     standings, usd, thinking = [], _NO_LIMIT, _NO_LIMIT
     for account in accounts:
-        at = _standing(connection, account, account.window_start_ms)
-        short = at.short_of(ask.least)
+        at, needed = _standing(connection, account, account.window_start_ms), account.needs(ask.least)
+        # A request that needs nothing is not refused, not even by an account that is overdrawn.
+        short = account.hard and at.left < needed and needed > 0
         if (short and not account.targets) or _shut(connection, account, now_ms):
-            return at.refusal(account.needs(ask.least))
+            return at.refusal(needed)
         standings.append((at, short))
         # What the accounts that bind every target have left.
         if account.hard and not account.size and not account.targets:
             usd = min(usd, at.left) if account.unit is Unit.USD else usd
             thinking = min(thinking, at.left) if account.unit is not Unit.USD else thinking
-    granted = Amount(
-        _grant(usd, ask.tight.usd, ask.whole.usd), _grant(thinking, ask.tight.thinking, ask.whole.thinking)
-    )
+    granted = Amount(ask.granted(Unit.USD, usd), ask.granted(Unit.THINKING, thinking))
     holds, rates = [], []
     for at, short in standings:
         account = at.account
@@ -257,11 +247,6 @@ def _reserve(
     return Reservation(request_id, granted, tuple(holds), room, tuple(rates))
 
 
-def _grant(left: int, tight: int, whole: int) -> int:
-    """See `Ask`; it was made sure that what is left is enough."""
-    return whole if left >= AMPLE * whole else max(0, min(tight, left))
-
-
 def _rest(left: int, granted: int) -> int:
     return max(0, left - granted) if left < _NO_LIMIT else 0
 
@@ -277,23 +262,17 @@ def _extend(
     if connection.execute(_OPEN, (reservation.request_id,)).fetchone() is None:
         return reservation
     holds = [hold for hold in reservation.holds if hold.account in accounts]
-    lefts = [(hold.unit, _room(connection, accounts[hold.account], hold, now_ms)) for hold in holds]
-    extra = Amount(*(_extra(more.of(unit), [left for kind, left in lefts if kind is unit]) for unit in GRANTED))
+    lefts = []
+    for hold in holds:
+        account = accounts[hold.account]
+        if account.hard:
+            left = _standing(connection, account, hold.window_start_ms).left
+            lefts.append((hold.unit, 0 if _shut(connection, account, now_ms) else left))
+    extra = growth(more, lefts)
     for hold in holds:
         connection.execute(_EXTEND, (extra.of(hold.unit), reservation.request_id, hold.account))
     connection.execute(_GRANTED_MORE, (extra.usd, extra.thinking, reservation.request_id))
     return reservation.grown(extra, accounts)
-
-
-def _room(connection: sqlite3.Connection, account: Account, hold: Hold, now_ms: int) -> int | None:
-    """None: a soft account does not limit anything."""
-    if not account.hard:
-        return None
-    return 0 if _shut(connection, account, now_ms) else _standing(connection, account, hold.window_start_ms).left
-
-
-def _extra(more: int, lefts: Sequence[int | None]) -> int:
-    return max(0, min([more, *(left for left in lefts if left is not None)]))
 
 
 # Budgets split off
@@ -314,7 +293,6 @@ _EXPIRED = (
     "SELECT id FROM children WHERE closed_ms IS NULL AND expires_at_ms <= ?"
     " AND NOT EXISTS (SELECT 1 FROM budget_windows WHERE budget = id AND held != 0)"
 )
-_CLOSED = "UPDATE children SET closed_ms = ? WHERE id = ? AND closed_ms IS NULL"
 _FOLLOW = "UPDATE budget_windows SET held = held WHERE budget = ?"
 """Lets the child's row in its parent follow."""
 
@@ -353,7 +331,7 @@ def _close_expired(connection: sqlite3.Connection, now_ms: int) -> None:
 
 
 def _end(connection: sqlite3.Connection, identifier: str, now_ms: int) -> None:
-    connection.execute(_CLOSED, (now_ms, identifier))
+    connection.execute("UPDATE children SET closed_ms = ? WHERE id = ? AND closed_ms IS NULL", (now_ms, identifier))
     connection.execute(_FOLLOW, (identifier,))
 
 

@@ -13,6 +13,7 @@ from router.ledger.keys import note
 from router.ledger.past import CAME_BACK_MS
 from router.ledger.rows import Connection, Kept, Line, insert, transaction
 from router.ledger.write import BUCKETS
+from router.tables import table
 from router.types.account import RATE_ACCOUNTS, Unit
 from router.types.clock import new_id, now_ms
 from router.types.price import CostSource, usd_text
@@ -22,22 +23,7 @@ ADJUSTMENT = "adjustment"
 ADJUSTED = CostSource.ADJUSTED.value
 _GIVEN = "SELECT COALESCE(SUM(cost), 0) FROM adjustments WHERE request_id = ?"
 _MODEL = "SELECT model, provider FROM attempts WHERE target = ? LIMIT 1"
-_EMPTY_REQUEST: Mapping[str, Any] = {
-    **{name: 0 for name in ("held", "held_thinking", "thinking", "overrun", "stream", "input_tokens", "output_tokens")},
-    **{name: None for name in ("error", "status", "reasoning_tokens", "first_ms", "overhead_us")},
-    **{"state": "settled", "endpoint": ADJUSTMENT, "lowered": "", "total_ms": 0, "lease_until_ms": 0},
-}
-_EMPTY_ATTEMPT: Mapping[str, Any] = {
-    **dict.fromkeys(BUCKETS),
-    **{name: None for name in ("upstream_status", "first_ms", "usage_source", "reasoning_source", "own_cost")},
-    **{name: None for name in ("verdict", "thinking_cost", "cache_saved")},
-    **{name: "" for name in ("finish_reason", "units", "violations", "verdicts", "service_tier", "model_served")},
-    **{name: "" for name in ("region", "region_source", "classes", "role", "thinking")},
-    **{name: 0 for name in ("answered", "total_ms", "flagged", "passed_over", "redacted")},
-    **{"number": 1, "outcome": "ok", "cost_source": ADJUSTED, "price_version": ADJUSTED},
-}
-
-
+_ROWS: Mapping[str, Mapping[str, Any]] = table("ledger/data/adjustment.yaml")
 LEAST_FACTOR, MOST_FACTOR = 0.1, 10.0
 """Bounds of what statements may teach of estimates."""
 
@@ -126,9 +112,10 @@ def write(
 ) -> Adjusted:
     """`request`, `attempt`: rows whose key, tags, route, target and model the correction has too."""
     identifier = new_id()
-    request_row = {**request, **_EMPTY_REQUEST, "id": identifier, "cost": added, "target": attempt["target"]}
+    request_row = {**request, **_ROWS["request"], "id": identifier, "cost": added, "target": attempt["target"]}
     request_row["model"] = attempt["model"]
-    attempt_row = {**attempt, **_EMPTY_ATTEMPT, "request_id": identifier, "cost": added}
+    attempt_row = {**attempt, **dict.fromkeys(BUCKETS), **_ROWS["attempt"], "request_id": identifier}
+    attempt_row["cost"] = added
     told = {"before_nano": before, "added_nano": added, "source": correction.source, "reason": correction.reason}
     adjustment = (identifier, request_id, now_ms(), *msgspec.structs.astuple(correction), added)
     lines = [(identifier, line.account, line.window_start_ms, 0, line.charged, "settled") for line in bookings]

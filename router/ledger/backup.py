@@ -5,6 +5,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -144,13 +145,10 @@ def backup(ledger: Ledger, file: Path, told: Told = lambda _: None) -> Copied:
 
 def check(file: Path) -> Copied:
     """Reads all of it. Raises `BackupBroken` and `OSError`."""
-    frames = _read(file)
-    head = next(frames)
-    assert isinstance(head, Head)  # noqa: S101 - the first is
     counted: Counter[str] = Counter()
-    for frame in frames:
-        if not isinstance(frame, Head | Tail):
-            counted[frame[0]] += len(frame[1])
+    with _opened(file) as (head, packed):
+        for name, rows in _frames(file, packed):
+            counted[name] += len(rows)
     return Copied(str(file), head.version, head.made_ms, dict(counted), file.stat().st_size)
 
 
@@ -200,23 +198,27 @@ def _frame(packed: gzip.GzipFile, content: Head | Tail | _Frame) -> None:
     packed.write(len(data).to_bytes(4, "big") + data)
 
 
-def _read(file: Path) -> Iterator[Head | _Frame | Tail]:
-    """Raises `BackupBroken` where a table has not as many rows as were written."""
-    counted: Counter[str] = Counter()
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[Head, gzip.GzipFile]]:
+    """Raises `BackupBroken` at whatever is read of it that is not as it was written."""
     try:
         with gzip.open(file, "rb") as packed:
             head = msgspec.msgpack.decode(_next(packed), type=Head)
             if head.format != FORMAT:
                 raise BackupBroken(f"{file} is no backup that this lowpass can read")
-            yield head
-            while isinstance(frame := msgspec.msgpack.decode(_next(packed), type=_Frame | Tail), tuple):
-                counted[frame[0]] += len(frame[1])
-                yield frame
-            if frame.rows != counted or packed.read(1):
-                raise BackupBroken(f"{file} has not the rows that it says it has")
-            yield frame
+            yield head, packed
     except (EOFError, gzip.BadGzipFile, zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BackupBroken(f"{file} is no backup of a ledger, or not all of one ({type(error).__name__})") from None
+
+
+def _frames(file: Path, packed: gzip.GzipFile) -> Iterator[_Frame]:
+    """Raises `BackupBroken` where a table has not as many rows as were written."""
+    counted: Counter[str] = Counter()
+    while isinstance(frame := msgspec.msgpack.decode(_next(packed), type=_Frame | Tail), tuple):
+        counted[frame[0]] += len(frame[1])
+        yield frame
+    if frame.rows != counted or packed.read(1):
+        raise BackupBroken(f"{file} has not the rows that it says it has")
 
 
 def _next(packed: gzip.GzipFile) -> bytes:
@@ -243,25 +245,21 @@ def _check_empty(name: str, connection: Connection, known: Sequence[Table]) -> N
 
 
 def _load(ledger: Ledger, connection: Connection, file: Path, told: Told) -> None:
-    frames = _read(file)
-    head = next(frames)
-    assert isinstance(head, Head)  # noqa: S101 - the first is
-    known = {table.name: table for table in tables(head.version)}
-    _check_empty(ledger.name, connection, tuple(known.values()))
-    for name in MADE_BY_A_START & known.keys():
-        connection.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of ours
-    count, late = 0, []
-    for frame in frames:
-        if isinstance(frame, Head | Tail):
-            continue
-        if frame[0] not in known:
-            raise BackupBroken(f"{file} has a table that version {head.version} of the ledger has not")
-        if frame[0] in _LAST:
-            late.append(frame)
-        else:
-            _insert(ledger, connection, known[frame[0]], frame[1])
-        count += len(frame[1])
-        told(count)
+    count, late = 0, list[_Frame]()
+    with _opened(file) as (head, packed):
+        known = {table.name: table for table in tables(head.version)}
+        _check_empty(ledger.name, connection, tuple(known.values()))
+        for name in MADE_BY_A_START & known.keys():
+            connection.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of ours
+        for name, rows in _frames(file, packed):
+            if name not in known:
+                raise BackupBroken(f"{file} has a table that version {head.version} of the ledger has not")
+            if name in _LAST:
+                late.append((name, rows))
+            else:
+                _insert(ledger, connection, known[name], rows)
+            count += len(rows)
+            told(count)
     for name, rows in sorted(late, key=lambda frame: _LAST.index(frame[0])):
         _insert(ledger, connection, known[name], rows)
     if "outcomes" in known and ledger.dialect.recount:

@@ -7,7 +7,7 @@ from typing import TypeVar
 from msgspec import Struct, structs
 
 from router.ledger.ledger import Ledger
-from router.ledger.rows import Connection, transaction
+from router.ledger.rows import Connection, insert, transaction
 from router.types.price import ADDITIVE, EngineHour, EnginePrice, Price
 
 GATEWAY = os.uname().nodename
@@ -19,14 +19,7 @@ _ALL_HOURS, _ALL_PRICES = ", ".join(_HOURS), ", ".join(_PRICES)
 _PLUS = (
     "{0} = CASE WHEN excluded.{0} IS NULL THEN engine_hours.{0} ELSE COALESCE(engine_hours.{0}, 0) + excluded.{0} END"
 )
-_ADD = (
-    f"INSERT INTO engine_hours ({_ALL_HOURS}) VALUES ({', '.join('?' * len(_HOURS))})"  # noqa: S608 - names of ours
-    f" ON CONFLICT (engine, hour, gateway) DO UPDATE SET {', '.join(_PLUS.format(name) for name in ADDITIVE)}"
-)
-_TELL = (
-    f"INSERT INTO engine_prices ({_ALL_PRICES}) VALUES ({', '.join('?' * len(_PRICES))})"  # noqa: S608 - names of ours
-    " ON CONFLICT DO NOTHING"
-)
+_ADD = f"ON CONFLICT (engine, hour, gateway) DO UPDATE SET {', '.join(_PLUS.format(name) for name in ADDITIVE)}"
 _NEWEST = f"""
     SELECT {_ALL_PRICES} FROM engine_prices AS p WHERE since_ms >= ? AND NOT EXISTS (
         SELECT 1 FROM engine_prices AS n
@@ -37,7 +30,6 @@ _HISTORY = f"""
     SELECT {_ALL_PRICES} FROM engine_prices WHERE since_ms >= ? AND since_ms < ? ORDER BY since_ms DESC, version LIMIT ?
 """  # noqa: S608 - names of ours
 _BETWEEN = f"SELECT {_ALL_HOURS} FROM engine_hours WHERE hour >= ? AND hour < ? ORDER BY engine, hour, gateway"  # noqa: S608
-_VERSIONS = "SELECT version, input, cached, output FROM engine_prices"
 
 
 def keep(ledger: Ledger, hours: Iterable[EngineHour], prices: Iterable[EnginePrice]) -> None:
@@ -45,9 +37,8 @@ def keep(ledger: Ledger, hours: Iterable[EngineHour], prices: Iterable[EnginePri
     it in a thread. Raises `LedgerUnavailable`, and what the database raises."""
     with ledger.writing() as connection, transaction(connection):
         for hour in hours:
-            connection.execute(_ADD, structs.astuple(hour))
-        for price in prices:
-            connection.execute(_TELL, structs.astuple(price))
+            insert(connection, "engine_hours", _HOURS, [structs.astuple(hour)], then=_ADD)
+        insert(connection, "engine_prices", _PRICES, map(structs.astuple, prices), then="ON CONFLICT DO NOTHING")
 
 
 def newest(connection: Connection, since_ms: int = 0) -> list[EnginePrice]:
@@ -57,10 +48,8 @@ def newest(connection: Connection, since_ms: int = 0) -> list[EnginePrice]:
 
 def in_force(prices: Iterable[EnginePrice]) -> dict[str, EnginePrice]:
     """By engine: this machine's own where it has one, else the newest of anybody."""
-    found: dict[str, EnginePrice] = {}
-    for price in sorted(prices, key=lambda one: (one.gateway == GATEWAY, one.since_ms, one.version)):
-        found[price.engine] = price
-    return found
+    newest_last = sorted(prices, key=lambda price: (price.gateway == GATEWAY, price.since_ms, price.version))
+    return {price.engine: price for price in newest_last}
 
 
 def prices(ledger: Ledger) -> dict[str, Price]:
@@ -81,7 +70,7 @@ def hours(connection: Connection, first: int, beyond: int) -> list[EngineHour]:
 
 def versions(connection: Connection) -> dict[str, Price]:
     """Every price that was ever measured, by the name that charges have for it."""
-    rows = connection.execute(_VERSIONS)
+    rows = connection.execute("SELECT version, input, cached, output FROM engine_prices")
     return {name: Price(input=into, cache_read=hit, output=out, version=name) for name, into, hit, out in rows}
 
 

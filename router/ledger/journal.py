@@ -96,22 +96,19 @@ class SqliteJournal:
         Runs in a worker thread, since it waits for the disk.
         """
         try:
-            self._checkpoint()
+            with closing(connect(self.path)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                if self._wal.exists() and self._wal.stat().st_size > LARGEST_WAL:
+                    # Under steady load the log never comes to rest by itself: this makes writers wait until it starts
+                    # anew, but not for somebody who reads for minutes.
+                    connection.execute(f"PRAGMA busy_timeout = {TRUNCATE_MS}")
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
             if not self._stuck:
                 _log.error("the write-ahead log could not be moved into the ledger (%s), trying again", error)
             self._stuck = True
         else:
             self._stuck = False
-
-    def _checkpoint(self) -> None:
-        with closing(connect(self.path)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            if self._wal.exists() and self._wal.stat().st_size > LARGEST_WAL:
-                # Under steady load the log never comes to rest by itself: this makes writers wait until it starts anew,
-                # but not for somebody who reads for minutes.
-                connection.execute(f"PRAGMA busy_timeout = {TRUNCATE_MS}")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     async def end(self) -> None:
         self.close()

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from router.ledger.rows import Connection, transaction
+from router.ledger.rows import Connection, insert, transaction
 from router.types.account import Journal
 from router.types.clock import new_id, now_ms
 from router.types.price import nano_from_usd, usd_from_nano
@@ -36,7 +36,6 @@ _SET = (
     " DO UPDATE SET size = excluded.size, set_ms = excluded.set_ms, set_by = excluded.set_by,"
     " expires_ms = excluded.expires_ms"
 )
-_TAKE_BACK = "DELETE FROM budget_limits WHERE id = ?"
 
 
 class BudgetLimit(Struct, frozen=True):
@@ -61,7 +60,7 @@ def set_limit(connection: Connection, identifier: str, size: int | None, expires
     with transaction(connection):
         note(connection, actor, "budget limit set", identifier, {"limit": size, "expires_ms": expires_ms})
         if size is None:
-            connection.execute(_TAKE_BACK, (identifier,))
+            connection.execute("DELETE FROM budget_limits WHERE id = ?", (identifier,))
         else:
             connection.execute(_SET, (identifier, size, now_ms(), actor, expires_ms))
 
@@ -78,11 +77,8 @@ _COLUMNS = (
     *("limit_nano", "limit_window", "rpm", "tpm", "parallel", "expires_ms"),
     *("used_ms", "previous_hash", "previous_until_ms"),
 )
-_KEYS_INSERT = f"INSERT INTO keys ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 _KEYS_EVERY = f"SELECT {', '.join(_COLUMNS)} FROM keys ORDER BY id"  # noqa: S608 - names of ours
-_REVOKE = "UPDATE keys SET revoked_ms = ? WHERE id = ?"
 _ROTATE = "UPDATE keys SET hash = ?, previous_hash = hash, previous_until_ms = ? WHERE id = ?"
-_USED = "UPDATE keys SET used_ms = ? WHERE id = ?"
 
 
 class Key(Struct, frozen=True, kw_only=True):
@@ -135,9 +131,9 @@ def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, st
         note(connection, actor, "key created", terms.name, {"id": key.id, **given})
         if any(key.terms.name == terms.name and key.revoked_ms is None for key in every(connection)):
             raise ValueError(f"there is a key named '{terms.name}' already: revoke it first, or choose another name")
-        row = {"id": key.id, "hash": _hashed(secret), "created_ms": key.created_ms, "expires_ms": key.expires_ms}
-        row |= _columns(terms)
-        connection.execute(_KEYS_INSERT, [row.get(column) for column in _COLUMNS])
+        row = _columns(terms) | {"id": key.id, "hash": _hashed(secret)}
+        row |= {"created_ms": key.created_ms, "expires_ms": key.expires_ms}
+        insert(connection, "keys", tuple(row), [tuple(row.values())])
     return key, secret
 
 
@@ -171,7 +167,7 @@ def revoke(connection: Connection, name_or_id: str, actor: str) -> Key:
     with transaction(connection):
         note(connection, actor, "key revoked", name_or_id, {})
         key = in_force(connection, name_or_id)
-        connection.execute(_REVOKE, (now_ms(), key.id))
+        connection.execute("UPDATE keys SET revoked_ms = ? WHERE id = ?", (now_ms(), key.id))
     return key
 
 
@@ -201,7 +197,7 @@ def callers(connection: Connection) -> dict[bytes, Caller]:
 
 def used(journal: Journal, identifiers: Iterable[str], at_ms: int) -> None:
     for identifier in identifiers:
-        journal.change(_USED, (at_ms, identifier))
+        journal.change("UPDATE keys SET used_ms = ? WHERE id = ?", (at_ms, identifier))
 
 
 def _secret() -> str:

@@ -158,14 +158,13 @@ def _remedy(error: sqlite3.DatabaseError) -> str | None:
 # The secret of a ledger: made with it, shared by all of its gateways, known to nobody else.
 
 _OFFER = "INSERT INTO instance (id, secret) VALUES (1, ?) ON CONFLICT DO NOTHING"
-_READ = "SELECT secret FROM instance WHERE id = 1"
 
 
 def instance_secret(ledger: Ledger) -> Secret:
     """Made at the first call. Raises `LedgerUnavailable`."""
     with ledger.writing() as connection:
         connection.execute(_OFFER, (secrets.token_hex(32),))
-        return Secret(connection.execute(_READ).fetchone()[0])
+        return Secret(connection.execute("SELECT secret FROM instance WHERE id = 1").fetchone()[0])
 
 
 # Which alerts were told: an alert belongs to whoever inserts its row first, of all gateways and restarts.

@@ -214,16 +214,14 @@ class Table(Struct, frozen=True):
             rows = connection.execute(f"SELECT {', '.join(self.columns)} FROM {self.name}").fetchall()  # noqa: S608
             yield from [rows] if rows else []
             return
-        last = None
-        while rows := self._page(connection, last):
+        key, most = ", ".join(self.key), PAGE_OF_BLOBS if self.blobs else PAGE
+        statement = f"SELECT {', '.join(self.columns)} FROM {self.name}{{}} ORDER BY {key} LIMIT ?"  # noqa: S608
+        rows = connection.execute(statement.format(""), (most,)).fetchall()
+        while rows:
             yield rows
             last = [rows[-1][self.columns.index(name)] for name in self.key]
-
-    def _page(self, connection: Connection, last: Sequence[Any] | None) -> list[Sequence[Any]]:
-        key = ", ".join(self.key)
-        beyond = "" if last is None else f" WHERE ({key}) > ({places(self.key)})"
-        statement = f"SELECT {', '.join(self.columns)} FROM {self.name}{beyond} ORDER BY {key} LIMIT ?"  # noqa: S608
-        return connection.execute(statement, (*(last or ()), PAGE_OF_BLOBS if self.blobs else PAGE)).fetchall()
+            beyond = f" WHERE ({key}) > ({places(self.key)})"
+            rows = connection.execute(statement.format(beyond), (*last, most)).fetchall()
 
     def count(self, connection: Connection) -> int:
         return int(connection.execute(f"SELECT COUNT(*) FROM {self.name}").fetchone()[0])  # noqa: S608

@@ -34,13 +34,10 @@ ON CONFLICT DO NOTHING
 """.strip()  # noqa: S608 - constants of this file
 """One statement, so that the row and what it replaces are of one moment. Of two at once, one counts as the earlier."""
 _SINCE = (
-    "SELECT position, request_id, attempt, target, source, score, weight, was_score, was_weight, was_ms, decides, task,"
-    " traits, template, expected, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
+    f"SELECT {', '.join(Logged.__struct_fields__)} FROM outcomes WHERE position > ?"  # noqa: S608 - names of ours
+    " ORDER BY position LIMIT ?"
 )
-_NEWEST = "SELECT coalesce(max(position), 0) FROM outcomes"
-_ORGANISATION = "SELECT organisation FROM keys WHERE id = ?"
 _TOLD = "SELECT source, score, weight, decides, told_key FROM outcomes WHERE request_id = ? ORDER BY revision"
-_LOAD = "SELECT position, state FROM posteriors WHERE name = ?"
 _SAVE = (
     "INSERT INTO posteriors (name, position, at_ms, state) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET"
     " position = excluded.position, at_ms = excluded.at_ms, state = excluded.state"
@@ -131,15 +128,15 @@ def since(ledger: Ledger, position: int, limit: int) -> list[Logged]:
 def newest(ledger: Ledger) -> int:
     """Position of the last row; 0: there is none."""
     with ledger.reading() as connection:
-        return int(connection.execute(_NEWEST).fetchone()[0])
+        return int(connection.execute("SELECT coalesce(max(position), 0) FROM outcomes").fetchone()[0])
 
 
 def answered(ledger: Ledger, identifiers: Sequence[str]) -> dict[str, Answered]:
     """By request id; those without an answer are not there, and none whose rows expired."""
     with ledger.reading() as connection:
         # Neighbours in time are neighbours in the tables.
-        found = {identifier: _answered(connection, identifier) for identifier in sorted(identifiers)}
-    return {identifier: one for identifier in identifiers if (one := found[identifier]) is not None}
+        answers = {identifier: _answered(connection, identifier) for identifier in sorted(identifiers)}
+    return {identifier: answer for identifier in identifiers if (answer := answers[identifier]) is not None}
 
 
 def about(document: bytes) -> About:
@@ -154,7 +151,7 @@ def about(document: bytes) -> About:
 def load(ledger: Ledger, name: str) -> tuple[int, bytes] | None:
     """What was learned up to a position; None: nothing was saved under this name."""
     with ledger.reading() as connection:
-        row = connection.execute(_LOAD, (name,)).fetchone()
+        row = connection.execute("SELECT position, state FROM posteriors WHERE name = ?", (name,)).fetchone()
     return None if row is None else (row[0], b64decode(row[1]))
 
 
@@ -165,12 +162,12 @@ def save(journal: Journal, name: str, position: int, state: bytes, now_ms: int) 
 
 def _answered(connection: Connection, identifier: str) -> Answered | None:
     kept = rows.one(connection, identifier)
-    given = [one for one in kept.attempts if one["outcome"] == "ok" and not one["passed_over"]] if kept else []
+    given = [row for row in kept.attempts if row["outcome"] == "ok" and not row["passed_over"]] if kept else []
     if kept is None or not given:
         return None
     key, last = str(kept.request["key_id"]), given[-1]
     document = "" if kept.decision is None else str(kept.decision["document"])
-    organisation = connection.execute(_ORGANISATION, (key,)).fetchone()
+    organisation = connection.execute("SELECT organisation FROM keys WHERE id = ?", (key,)).fetchone()
     return Answered(
         identifier,
         key,

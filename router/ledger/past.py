@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from router.ledger import rows as whole
 from router.ledger.facts.attempts import HOUR_MS
@@ -33,7 +32,6 @@ from router.types.request import DAY_MS
 # put in afterwards shows (`lowpass ledger verify`).
 
 _SIZE = 16
-_LAST = "SELECT digest FROM chain ORDER BY last DESC LIMIT 1"
 _ADD = "INSERT INTO chain (last, first, digest, complete) VALUES (?, ?, ?, 1)"
 _BATCHES = "SELECT first, last, digest, complete FROM chain WHERE last > ? ORDER BY last LIMIT ?"
 _REQUESTS = "SELECT * FROM past_requests WHERE position >= ? AND position <= ? ORDER BY position"
@@ -59,39 +57,27 @@ NAMED_OF_ATTEMPTS = frozenset(
 """Columns whose texts are numbers of `names` in narrow rows."""
 
 
-class Broken(Struct, frozen=True):
-    """Rows that are not those that were written: positions in `past_requests`."""
-
-    first: int
-    last: int
-    says: str
-
-
-def chain_add(connection: Connection, first: int, last: int) -> None:
-    """A batch that was written just now, in the transaction that wrote it."""
-    connection.execute(_ADD, (last, first, _digest(connection, first, last, head(connection))))
-
-
 def head(connection: Connection) -> str:
     """The newest digest, which all rows of the past are in; empty: there is none. Who notes it elsewhere can tell later
     whether the chain itself was written anew."""
-    row = connection.execute(_LAST).fetchone()
+    row = connection.execute("SELECT digest FROM chain ORDER BY last DESC LIMIT 1").fetchone()
     return "" if row is None else str(row[0])
 
 
-def broken(connection: Connection) -> Iterator[Broken]:
-    """Inside one transaction."""
+def broken(connection: Connection) -> Iterator[tuple[int, int, str]]:
+    """Rows that are not those that were written: first and last position in `past_requests`, and what is wrong with
+    them; inside one transaction."""
     before, end = "", 0
     last = 0
     while batches := connection.execute(_BATCHES, (last, _PAGE)).fetchall():
         for first, last, digest, complete in batches:
             if end and first != end + 1:
-                yield Broken(end + 1, first - 1, "the chain has no batch of them")
+                yield end + 1, first - 1, "the chain has no batch of them"
             if complete and _digest(connection, first, last, before) != digest:
-                yield Broken(first, last, "a row, attempt, booking or name is not what was written, or is gone")
+                yield first, last, "a row, attempt, booking or name is not what was written, or is gone"
             before, end = digest, last
     if end and (row := connection.execute(_ALONE, (end, 2**62)).fetchone()):
-        yield Broken(row[0], row[0], "it stands beyond the end of the chain")
+        yield row[0], row[0], "it stands beyond the end of the chain"
 
 
 def _digest(connection: Connection, first: int, last: int, before: str) -> str:
@@ -141,14 +127,10 @@ _DUE = (
     " OR (state = 'recovered' AND lease_until_ms <= ?) ORDER BY id LIMIT ?"
 )
 _PAST_NAMES = "SELECT name, id FROM names WHERE name IN ({})"
-_LAST_NAME = "SELECT COALESCE(MAX(id), 0) FROM names"
 _SWEPT = (
     "INSERT INTO progress (name, position) VALUES ('swept', ?)"
     " ON CONFLICT (name) DO UPDATE SET position = excluded.position"
 )
-_PROGRESS = "SELECT position FROM progress WHERE name = ?"
-_LOCK = "UPDATE progress SET position = position WHERE name = 'moved'"
-_ADVANCE = "UPDATE progress SET position = position + ? WHERE name = 'moved'"
 _SET = "UPDATE progress SET position = ? WHERE name = ?"
 _PAST = "SELECT id FROM past_requests WHERE id IN ({})"
 _STILL = "SELECT id FROM live_requests WHERE id IN ({})"
@@ -180,7 +162,6 @@ _OLD = (
     ("past_requests", "id"),
 )
 _PAST_LAST = "SELECT MAX(started_ms), MAX(position) FROM past_requests WHERE started_ms < ?"
-_OLDEST = "SELECT MIN(started_ms) FROM past_requests"
 _EXPIRING = "SELECT id, position FROM past_requests WHERE started_ms < ? AND position <= ? ORDER BY started_ms LIMIT ?"
 _OUTCOMES = "SELECT position, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
 _OUTCOME = "DELETE FROM outcomes WHERE position IN ({}) AND position < (SELECT MAX(position) FROM outcomes)"
@@ -189,7 +170,6 @@ _DECISIONS = (
     "DELETE FROM live_decisions WHERE id < :id AND decided_ms < :before"
     " AND NOT EXISTS (SELECT 1 FROM live_requests AS r WHERE r.id = live_decisions.id)"
 )
-_INCIDENTS = "DELETE FROM incidents WHERE at_ms < :before AND until_ms < :before"
 _WINDOWS = (
     "DELETE FROM bookings WHERE request_id > 'packed-0' AND request_id < :packed AND window_start_ms > 0"
     " AND window_start_ms < :before",
@@ -205,41 +185,37 @@ _OLD_MINUTES = (
     " AND spent = 0 AND held = 0"
 )
 _UNSUMMED = "UPDATE bookings SET charged = charged - ? WHERE request_id = ? AND account = ?"
-_NOTHING = "DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND charged = 0"
 BOOKING = ("request_id", "account", "window_start_ms", "held", "charged")
 """Columns of `past_bookings`."""
 
 
-class Names:
+class Names(dict[str, int]):
     """Numbers of texts, in one transaction; `learn` looks them up, and adds those that are new."""
 
     def __init__(self, connection: Connection) -> None:
+        super().__init__()
         self._connection = connection
-        self._ids: dict[str, int] = {}
 
     def learn(self, texts: Iterable[str]) -> None:
-        wanted = sorted(set(texts) - self._ids.keys())
+        wanted = sorted(set(texts) - self.keys())
         for at in range(0, len(wanted), PARAMETERS):
             some = wanted[at : at + PARAMETERS]
-            self._ids.update(self._connection.execute(_PAST_NAMES.format(places(some)), some).fetchall())
-        new = [text for text in wanted if text not in self._ids]
-        last = self._connection.execute(_LAST_NAME).fetchone()[0] if new else 0
+            self.update(self._connection.execute(_PAST_NAMES.format(places(some)), some).fetchall())
+        new = [text for text in wanted if text not in self]
+        last = self._connection.execute("SELECT COALESCE(MAX(id), 0) FROM names").fetchone()[0] if new else 0
         numbered = [(text, number) for number, text in enumerate(new, last + 1)]
         insert(self._connection, "names", ("name", "id"), numbered)
-        self._ids.update(numbered)
-
-    def __getitem__(self, text: str) -> int:
-        return self._ids[text]
+        self.update(numbered)
 
 
 def progress(connection: Connection, name: str) -> int:
-    row = connection.execute(_PROGRESS, (name,)).fetchone()
+    row = connection.execute("SELECT position FROM progress WHERE name = ?", (name,)).fetchone()
     return 0 if row is None else int(row[0])
 
 
 def lock(connection: Connection) -> None:
     """Keeps other writers of these tables out until the end of the transaction."""
-    connection.execute(_LOCK)
+    connection.execute("UPDATE progress SET position = position WHERE name = 'moved'")
 
 
 def due(connection: Connection, now_ms: int, *, all_of_them: bool = False) -> list[str]:
@@ -281,7 +257,7 @@ def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], deci
     # Another process may have moved them since they were read, and dropped them again if they were old.
     still = {identifier for (identifier,) in connection.execute(_STILL.format(places(ids)), ids)}
     new = still - there
-    add(connection, names, [kept for kept in rows if kept.id in new], [one for one in decisions if one[0] in new])
+    add(connection, names, [kept for kept in rows if kept.id in new], [row for row in decisions if row[0] in new])
     moved = connection.execute(_UNBOOKED.format(places(ids)), ids).fetchall()
     known = set(connection.execute(_BOOKED_BEFORE.format(places(ids)), ids).fetchall()) if there else set()
     booked = [line for line in moved if not line[1].startswith(RATE_ACCOUNTS)]
@@ -292,7 +268,8 @@ def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], deci
     book_sums(connection, [*lines, *(line for line in moved if line[1].startswith(RATE_ACCOUNTS))])
     if new:
         last = progress(connection, MOVED)
-        chain_add(connection, last - len(new) + 1, last)
+        first = last - len(new) + 1
+        connection.execute(_ADD, (last, first, _digest(connection, first, last, head(connection))))
     for table, column in _LIVE:
         connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608 - names of ours
 
@@ -313,7 +290,7 @@ def add(connection: Connection, names: Names, rows: Sequence[Kept], decisions: S
     policies = {policy for _, _, policy, *_ in decisions}
     names.learn(_texts(requests, NAMED_OF_REQUESTS) | _texts(attempts, NAMED_OF_ATTEMPTS) | policies)
     if requests:
-        connection.execute(_ADVANCE, (len(requests),))
+        connection.execute("UPDATE progress SET position = position + ? WHERE name = 'moved'", (len(requests),))
         first = progress(connection, MOVED) - len(requests) + 1
         columns = tuple(requests[0])
         narrow = ((first + at, *_narrow(line, columns, NAMED_OF_REQUESTS, names)) for at, line in enumerate(requests))
@@ -388,7 +365,7 @@ def _sweep(connection: Connection, before_ms: int, now_ms: int) -> None:
         # Readers of the log know how far they have read: the newest stays, so that no later one gets its place.
         connection.execute(_OUTCOME.format(places(old)), old)
     connection.execute(_DECISIONS, {"id": least_id(before_ms), "before": before_ms})
-    connection.execute(_INCIDENTS, {"before": before_ms})
+    connection.execute("DELETE FROM incidents WHERE at_ms < :before AND until_ms < :before", {"before": before_ms})
     windows_ms = min(before_ms, now_ms - LONGEST_WINDOW_MS)
     connection.execute(_WINDOWS[0], {"packed": f"packed-{windows_ms}", "before": windows_ms})
     connection.execute(_WINDOWS[1], {"before": windows_ms})
@@ -402,7 +379,7 @@ def _before(now_ms: int, keep_ms: int) -> int:
 def expiring(connection: Connection, now_ms: int, keep_ms: int) -> int:
     """The last position of rows that are older than `keep_ms`, to the hour; 0: there are none."""
     before = _before(now_ms, keep_ms)
-    oldest = connection.execute(_OLDEST).fetchone()[0]
+    oldest = connection.execute("SELECT MIN(started_ms) FROM past_requests").fetchone()[0]
     if oldest is None or oldest >= before:
         return 0
     return int(connection.execute(_PAST_LAST, (before,)).fetchone()[1])
@@ -414,22 +391,11 @@ def unmove(connection: Connection) -> None:
         _move(connection, [identifier], [], [])
     for kept in every(connection):
         decisions = () if kept.decision is None else (kept.decision,)
-        for table, lines in (
-            ("live_requests", (kept.request,)),
-            ("live_attempts", kept.attempts),
-            ("live_decisions", decisions),
-        ):
-            for line in lines:
-                _put(connection, table, line)
+        whole_rows = {"live_requests": (kept.request,), "live_attempts": kept.attempts, "live_decisions": decisions}
+        for table, line in [(table, line) for table, lines in whole_rows.items() for line in lines]:
+            insert(connection, table, tuple(line), [tuple(line.values())], then="ON CONFLICT DO NOTHING")
         for line in kept.bookings:
-            if _put(connection, "bookings", line):
+            if insert(connection, "bookings", tuple(line), [tuple(line.values())], then="ON CONFLICT DO NOTHING"):
                 window = f"packed-{line['window_start_ms']!s}"
                 connection.execute(_UNSUMMED, (line["charged"], window, line["account"]))
-    connection.execute(_NOTHING)
-
-
-def _put(connection: Connection, table: str, line: Line) -> bool:
-    """False: it is there already."""
-    columns, marks = ", ".join(line), ", ".join("?" * len(line))
-    statement = f"INSERT INTO {table} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - names of ours
-    return connection.execute(statement, tuple(line.values())).rowcount > 0
+    connection.execute("DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND charged = 0")

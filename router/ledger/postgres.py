@@ -42,10 +42,9 @@ class Queue:
         self.dropped = 0
         self._rows: dict[str, list[Encoded]] = {}
         self._changes: list[Item] = []
-        self._length = 0
 
     def __len__(self) -> int:
-        return self._length
+        return sum(map(len, self._rows.values())) + len(self._changes)
 
     def add(self, statement: str, row: Row) -> None:
         if self._room():
@@ -65,15 +64,12 @@ class Queue:
         room = most - len(items)
         items += self._changes[:room]
         del self._changes[:room]
-        self._length -= len(items)
         return items
 
     def _room(self) -> bool:
-        if self._length >= LARGEST:
-            self.dropped += 1
-            return False
-        self._length += 1
-        return True
+        full = len(self) >= LARGEST
+        self.dropped += full
+        return not full
 
 
 # One connection in libpq's pipeline mode: a whole transaction goes out at once, its answers come back together.
@@ -292,11 +288,8 @@ class PostgresJournal:
                         connection = await self._loop.run_in_executor(self._thread, self._place.connect)
                         self._pipe = Pipe(connection, self._hung_up)
                     await self._write(self._pipe)
-                except LedgerUnavailable as error:
-                    self._lose(str(error))
-                    await asyncio.sleep(RETRY_S)
                 except Exception as error:  # a mistake of ours must not end the writing for ever
-                    self._lose(type(error).__name__)
+                    self._lose(str(error) if isinstance(error, LedgerUnavailable) else type(error).__name__)
                     await asyncio.sleep(RETRY_S)
 
     async def _write(self, pipe: Pipe) -> None:

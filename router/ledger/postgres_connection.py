@@ -152,10 +152,6 @@ class StatementRefused(Exception):
     def wrong_row(self) -> bool:
         return self.state[:2] in _WRONG_ROW
 
-    def as_ledger(self) -> Exception:
-        """The same as `LedgerUnavailable` where the statement is not to blame."""
-        return LedgerUnavailable(f"the database refused: {self}") if self.state[:2] in _OUT_OF_ORDER else self
-
 
 # A connection for reports, keys and look-ups, used from any thread. It never waits longer than `ANSWER_S`.
 
@@ -205,7 +201,10 @@ class PostgresConnection:
             raise LedgerUnavailable("the connection to the database broke") from None
         if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
             return Result(result)
-        raise StatementRefused(result).as_ledger()
+        refused = StatementRefused(result)
+        if refused.state[:2] in _OUT_OF_ORDER:
+            raise LedgerUnavailable(f"the database refused: {refused}")
+        raise refused
 
     def close(self) -> None:
         self._connection.close()

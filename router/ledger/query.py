@@ -113,7 +113,6 @@ _HELD_LONG = (
     " AND (r.id IS NULL OR r.state <> 'held' OR r.lease_until_ms < ?)"
 )
 _LOOPS = "SELECT id, document FROM loops WHERE changed_ms >= ?"
-_TAINTS = "SELECT session, data_class, firm FROM taints"
 _LATEST = (
     "SELECT a.target, a.thinking, r.task, r.template, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
     " a.output_reasoning, a.output_audio, CASE r.stream WHEN 1 THEN a.first_ms END, a.total_ms, a.started_ms,"
@@ -127,8 +126,6 @@ _LATEST_PAST = _LATEST.format(
     *("r.position > (SELECT position FROM progress WHERE name = 'moved') - 100000", "r.position"),
 )
 LATEST_READ = 1_024
-_DECISION = "SELECT document FROM live_decisions WHERE id = ?"
-_PAST_DECISION = "SELECT dictionary, document FROM past_decisions WHERE id = ?"
 
 
 class Finished(Struct, frozen=True):
@@ -176,7 +173,7 @@ def held_long(ledger: Ledger, before_ms: int) -> list[Held]:
 def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
     """What sessions have seen: session, class, and whether it is firm."""
     with ledger.reading() as connection:
-        return connection.execute(_TAINTS).fetchall()
+        return connection.execute("SELECT session, data_class, firm FROM taints").fetchall()
 
 
 def finished(ledger: Ledger, most: int) -> list[Finished]:
@@ -226,8 +223,8 @@ def asked_by(ledger: Ledger, identifier: str) -> str | None:
 
 def document(connection: Connection, identifier: str) -> bytes | None:
     """As `decision`, inside a transaction."""
-    row = connection.execute(_DECISION, (identifier,)).fetchone()
+    row = connection.execute("SELECT document FROM live_decisions WHERE id = ?", (identifier,)).fetchone()
     if row is not None:
         return str(row[0]).encode()
-    row = connection.execute(_PAST_DECISION, (identifier,)).fetchone()
+    row = connection.execute("SELECT dictionary, document FROM past_decisions WHERE id = ?", (identifier,)).fetchone()
     return None if row is None else Documents(connection).restored(*row).encode()

@@ -316,45 +316,42 @@ class Reconciliation:
 
     def _read(self) -> None:
         first, last = min(self._days) * DAY_MS, (max(self._days) + 1) * DAY_MS
-        for row in self._connection.execute(_ATTEMPTS, (self._provider, first, last)):
-            self._add(*row)
+        for (
+            started_ms,
+            model,
+            served,
+            target,
+            request_id,
+            cost,
+            source,
+            cached,
+            *group,
+            error,
+        ) in self._connection.execute(_ATTEMPTS, (self._provider, first, last)):
+            if started_ms // DAY_MS not in self._days:
+                continue
+            kept = self._kept[started_ms // DAY_MS, model]
+            kept.attempts += source != ADJUSTED
+            kept.cached += cached or 0
+            if served:
+                kept.served.add(served)
+                self._names[served] = model
+            if source == "estimated":
+                kept.uncertain[request_id] = kept.uncertain.get(request_id, 0) + cost
+                kept.left += error == _LEFT
+            else:
+                kept.exact += cost
+            if source != ADJUSTED:
+                costs = kept.groups.setdefault((target, *group), {})
+                costs[request_id] = costs.get(request_id, 0) + cost
         for identifier, started_ms, cost in self._connection.execute(_RECOVERED, (first, last)).fetchall():
             text = document(self._connection, identifier)
             chosen = "" if text is None else str(msgspec.json.decode(text).get("chosen") or "")
-            kept = self._kept.get((started_ms // DAY_MS, self._targets.get(chosen, "")))
-            if kept is not None:
-                kept.uncertain[identifier] = cost
-                kept.crashed += 1
-                kept.attempts += 1
-
-    def _add(
-        self,
-        started_ms: int,
-        model: str,
-        served: str,
-        target: str,
-        request_id: str,
-        cost: int,
-        source: str,
-        cached: int | None,
-        *group: str,
-    ) -> None:
-        if started_ms // DAY_MS not in self._days:
-            return
-        kept = self._kept[started_ms // DAY_MS, model]
-        kept.attempts += source != ADJUSTED
-        kept.cached += cached or 0
-        if served:
-            kept.served.add(served)
-            self._names[served] = model
-        if source == "estimated":
-            kept.uncertain[request_id] = kept.uncertain.get(request_id, 0) + cost
-            kept.left += group[-1] == _LEFT
-        else:
-            kept.exact += cost
-        if source != ADJUSTED:
-            costs = kept.groups.setdefault((target, *group[:-1]), {})
-            costs[request_id] = costs.get(request_id, 0) + cost
+            place = started_ms // DAY_MS, self._targets.get(chosen, "")
+            if place in self._kept:
+                self._kept[place].uncertain[identifier] = cost
+                self._kept[place].crashed += 1
+                self._kept[place].attempts += 1
 
     def _matched(self, statement: Iterable[Billed]) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
         """nano-USD by day and model, and by how much they may be rounded."""

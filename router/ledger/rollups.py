@@ -4,8 +4,7 @@ Rows count in a grouping's sums up to the position in `progress` under its name.
 moved out of the live tables, is summed when it is asked for. Read inside one transaction, an answer is one moment's.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from operator import add as plus
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +12,6 @@ from msgspec import Struct, structs
 
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS
-from router.ledger.facts.offers import Decided
 from router.ledger.facts.query import Expired, Label, Query, Sums, Where, add
 from router.ledger.ledger import Ledger
 from router.ledger.past import EXPIRED, MOVED, Names, lock, progress
@@ -33,8 +31,6 @@ _CURSORS = "SELECT name, position FROM progress"
 _GROUPS = "SELECT id, labels FROM sum_groups WHERE grouping_name = ?"
 _SIZE = "SELECT COUNT(*) FROM sum_groups WHERE grouping_name = ?"
 _KNOWN_GROUPS = "SELECT labels, id FROM sum_groups WHERE grouping_name = ? AND labels IN ({})"
-_LAST_GROUP = "SELECT COALESCE(MAX(id), 0) FROM sum_groups"
-_NAME = "SELECT id FROM names WHERE name = ?"
 _DECIDED = (
     "SELECT {}, r.started_ms, r.route, r.data_class, r.task, r.difficulty, CASE WHEN r.status = 200 THEN 1 ELSE 0 END,"
     " r.cost, {}, d.document FROM {} AS r JOIN {} AS d ON d.id = r.id WHERE {{}}"
@@ -75,8 +71,7 @@ def sums(connection: Connection, query: Query) -> Sums:
     Raises ValueError for what the table does not know, and `Expired`.
     """
     facts = _TABLES[query.table]
-    _known(query.dimensions, facts.DIMENSIONS)
-    _known(query.measures, facts.MEASURES)
+    query.check(facts.DIMENSIONS, facts.MEASURES)
     grouping = _smallest(connection, query)
     found: Sums = {}
     for window in _windows(query):
@@ -95,12 +90,6 @@ def sums(connection: Connection, query: Query) -> Sums:
         if beyond < progress(connection, MOVED):
             of_rows(connection, window, _PAST, ("r.position > ?", [beyond]), found)
     return found
-
-
-def _known(asked: Collection[str], known: Collection[str]) -> None:
-    unknown = sorted(set(asked) - set(known))
-    if unknown:
-        raise ValueError(f"unknown: {', '.join(unknown)}. Known: {', '.join(known)}.")
 
 
 def _smallest(connection: Connection, query: Query) -> Grouping | None:
@@ -133,7 +122,7 @@ def _windows(query: Query) -> list[Query]:
 
 def _add_hours(connection: Connection, grouping: Grouping, query: Query, found: Sums) -> None:
     groups = _groups(connection, grouping, query)
-    named = connection.execute(_NAME, (grouping.name,)).fetchone()
+    named = connection.execute("SELECT id FROM names WHERE name = ?", (grouping.name,)).fetchone()
     if not groups or named is None:
         return
     measures = [_summed(f"h.{name}", name) for name in query.measures]
@@ -148,7 +137,7 @@ def _add_hours(connection: Connection, grouping: Grouping, query: Query, found: 
     at = [None if name == "hour" else grouping.by.index(name) for name in query.by]
     for row in connection.execute(statement, (named[0], *(value for _, value in given))):
         labels = groups.get(row[0])
-        if labels is None or (hours and not all(_holds(where, row[1]) for where in hours)):
+        if labels is None or not all(where.holds(row[1]) for where in hours):
             continue
         key = tuple(row[1] if place is None else labels[place] for place in at)
         add(found, key, tuple(_whole(row[len(columns) :], query.measures)))
@@ -169,16 +158,10 @@ def _whole(amounts: Sequence[int | None], measures: Sequence[str]) -> Iterator[i
 
 def _groups(connection: Connection, grouping: Grouping, query: Query) -> dict[int, tuple[Label, ...]]:
     """Those that the query's conditions hold of, by number."""
-    places = {name: at for at, name in enumerate(grouping.by)}
-    conditions = [(places[where.dimension], where) for where in query.where if where.dimension in places]
+    by = grouping.by
+    conditions = [(by.index(where.dimension), where) for where in query.where if where.dimension in by]
     rows = ((number, _labels.decode(labels)) for number, labels in connection.execute(_GROUPS, (grouping.name,)))
-    return {number: labels for number, labels in rows if all(_holds(where, labels[at]) for at, where in conditions)}
-
-
-def _holds(where: Where, label: Label) -> bool:
-    """By their texts, as in a database: what is asked for comes as text."""
-    text = None if label is None else str(label)
-    return any(text == (None if wanted is None else str(wanted)) for wanted in where.labels) != where.inverted
+    return {number: labels for number, labels in rows if all(where.holds(labels[at]) for at, where in conditions)}
 
 
 Condition = tuple[str, list[Value]]
@@ -208,14 +191,11 @@ def _measure(name: str, arm: _Arm) -> str:
 
 
 def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, found: Sums) -> None:
-    conditions = [which, _window(query)]
-    text, values = " AND ".join(text for text, _ in conditions), [value for _, some in conditions for value in some]
-    places = {name: at for at, name in enumerate(offers.DIMENSIONS)}
-    by, measures = [places[name] for name in query.by], [offers.MEASURES.index(name) for name in query.measures]
-    decided = _DECIDED_LIVE if arm == _LIVE else _DECIDED_PAST
-    for _, labels, amounts in _offered(connection.execute(decided.format(text), values), Documents(connection)):
-        if all(_holds(where, labels[places[where.dimension]]) for where in query.where):
-            add(found, tuple([labels[at] for at in by]), tuple([amounts[at] for at in measures]))
+    window, edges = _window(query)
+    text, values = f"{which[0]} AND {window}", [*which[1], *edges]
+    decided = connection.execute((_DECIDED_LIVE if arm == _LIVE else _DECIDED_PAST).format(text), values)
+    facts = ((labels, amounts) for _, labels, amounts in _offered(decided, Documents(connection)))
+    query.collect(facts, offers.DIMENSIONS, offers.MEASURES, found)
 
 
 def _where(where: Where) -> Condition:
@@ -304,12 +284,8 @@ def count(connection: Connection, made: Mapping[Grouping, Counted], which: Condi
         )
         _count(rows, names, of_attempts)
     if of_offers:
-        documents = Documents(connection)
-        _count(
-            _offered(connection.execute(_DECIDED_PAST.format(which[0]), which[1]), documents),
-            offers.DIMENSIONS,
-            of_offers,
-        )
+        decided = connection.execute(_DECIDED_PAST.format(which[0]), which[1])
+        _count(_offered(decided, Documents(connection)), offers.DIMENSIONS, of_offers)
 
 
 def _count(
@@ -324,17 +300,15 @@ def _count(
         for each, at in made:
             if each.beyond < position <= each.last:
                 key = tuple([None if labels[place] == "" else labels[place] for place in at])
-                before = each.sums.get(key)
-                each.sums[key] = tuple(map(plus, before, amounts)) if before else amounts
+                add(each.sums, key, amounts)
 
 
 def _offered(
     rows: Iterable[Sequence[Any]], documents: Documents
 ) -> Iterator[tuple[int, Sequence[Any], tuple[int, ...]]]:
-    for position, started, route, data_class, task, difficulty, answered, cost, dictionary, document in rows:
+    for position, *decided, dictionary, document in rows:
         text = document if dictionary is None else documents.restored(dictionary, document)
-        decided = Decided(started, route, data_class, task, difficulty, bool(answered), cost, text.encode())
-        for labels, amounts in offers.facts(decided):
+        for labels, amounts in offers.facts(text, *decided):
             yield position, labels, amounts
 
 
@@ -349,7 +323,7 @@ def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:
     for at in range(0, len(distinct), PARAMETERS - 1):
         some = distinct[at : at + PARAMETERS - 1]
         groups.update(connection.execute(_KNOWN_GROUPS.format(places(some)), (grouping.name, *some)).fetchall())
-    last = int(connection.execute(_LAST_GROUP).fetchone()[0])
+    last = int(connection.execute("SELECT COALESCE(MAX(id), 0) FROM sum_groups").fetchone()[0])
     rows: list[tuple[Any, ...]] = []
     new: list[tuple[int, str, str]] = []
     for key, amounts in counted.items():

@@ -62,13 +62,15 @@ def insert(
     rows: Iterable[Sequence[Value | bytes]],
     given: str = "",
     then: str = "",
-) -> None:
-    """Adds rows, many to a statement. `given` stands before VALUES, `then` after them (ON CONFLICT …)."""
-    rest, line = iter(rows), f"({', '.join('?' * len(columns))})"
+) -> int:
+    """Adds rows, many to a statement; returns how many. `given` stands before VALUES, `then` after them (ON CONFLICT
+    …)."""
+    added, rest, line = 0, iter(rows), f"({places(columns)})"
     into = f"INSERT INTO {table} ({', '.join(columns)}){given} VALUES "  # noqa: S608 - names of ours
     while some := list(islice(rest, max(1, PARAMETERS // len(columns)))):
         statement = f"{into}{', '.join([line] * len(some))} {then}"
-        connection.execute(statement, tuple(value for row in some for value in row))
+        added += connection.execute(statement, tuple(value for row in some for value in row)).rowcount
+    return added
 
 
 def places(values: Sequence[object]) -> str:
@@ -218,10 +220,9 @@ def live(connection: Connection, ids: Sequence[str]) -> list[Kept]:
     """Of these requests, given in order, what is in the live tables: bookings without those that have moved."""
     span = (ids[0], ids[-1])
     requests = lines(connection, _REQUESTS.format("live_requests", f"id IN ({places(ids)})", ""), ids)
-    attempts = _by(lines(connection, _ATTEMPTS.format("live_attempts"), span), "request_id")
-    bookings = _by(lines(connection, _BOOKINGS, span), "request_id")
-    decisions = {line["id"]: line for line in lines(connection, _DECISIONS, span)}
-    return _kept(requests, attempts, bookings, decisions)
+    attempts = lines(connection, _ATTEMPTS.format("live_attempts"), span)
+    decisions = lines(connection, _DECISIONS, span)
+    return _kept(requests, attempts, _by_request(lines(connection, _BOOKINGS, span)), decisions)
 
 
 def _read(
@@ -233,27 +234,26 @@ def _read(
     if not requests:
         return []
     span = (str(requests[0]["id"]), str(requests[-1]["id"]))
-    attempts = _by(lines(connection, _ATTEMPTS.format("attempts"), span), "request_id")
-    decisions = {line["id"]: line for line in lines(connection, _DECISIONS, span)}
+    attempts = lines(connection, _ATTEMPTS.format("attempts"), span)
+    decisions = lines(connection, _DECISIONS, span)
     for identifier, decided_ms, policy, dictionary, data in connection.execute(_PAST_DECISIONS, span):
-        about: Line = {"id": identifier, "decided_ms": decided_ms, "policy": policy}
-        decisions[identifier] = {**about, "document": documents.restored(dictionary, data)}
+        text = documents.restored(dictionary, data)
+        decisions.append({"id": identifier, "decided_ms": decided_ms, "policy": policy, "document": text})
     return _kept(requests, attempts, booked(connection, *span), decisions)
 
 
 def booked(connection: Connection, first_id: str, last_id: str) -> dict[Value, list[Line]]:
     """What requests from one id to the other booked, by request."""
-    return _by(lines(connection, _ALL_BOOKINGS, {"first": first_id, "last": last_id}), "request_id")
+    return _by_request(lines(connection, _ALL_BOOKINGS, {"first": first_id, "last": last_id}))
 
 
 def _kept(
-    requests: Sequence[Line],
-    attempts: Mapping[Value, list[Line]],
-    bookings: Mapping[Value, list[Line]],
-    decisions: Mapping[Value, Line],
+    requests: list[Line], attempts: list[Line], bookings: Mapping[Value, list[Line]], decisions: list[Line]
 ) -> list[Kept]:
+    """Of several decisions of a request the last counts."""
+    tried, decided = _by_request(attempts), {line["id"]: line for line in decisions}
     ids = [(request, request["id"]) for request in requests]
-    return [Kept(row, tuple(attempts.get(at, ())), tuple(bookings.get(at, ())), decisions.get(at)) for row, at in ids]
+    return [Kept(row, tuple(tried.get(at, ())), tuple(bookings.get(at, ())), decided.get(at)) for row, at in ids]
 
 
 def lines(connection: Connection, statement: str, values: Sequence[Value] | Mapping[str, Value]) -> list[Line]:
@@ -262,8 +262,8 @@ def lines(connection: Connection, statement: str, values: Sequence[Value] | Mapp
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _by(lines: list[Line], column: str) -> dict[Value, list[Line]]:
-    return {value: list(group) for value, group in groupby(lines, key=itemgetter(column))}
+def _by_request(lines: list[Line]) -> dict[Value, list[Line]]:
+    return {identifier: list(group) for identifier, group in groupby(lines, key=itemgetter("request_id"))}
 
 
 # Every policy that was in force, by the hash that rows of requests hold.

@@ -11,7 +11,7 @@ from itertools import islice, repeat
 
 import msgspec
 import numpy as np
-from msgspec import Raw, Struct
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.ledger import past
@@ -22,7 +22,6 @@ from router.ledger.rollups import GROUPINGS, Grouping, begin, write
 from router.ledger.rows import Connection, Documents, Kept, Line, places
 from router.types.account import Value
 
-_SEGMENTS = "SELECT number, last_ms, expired_ms FROM segments ORDER BY number"
 _PARTS = "SELECT part, data FROM segment_parts WHERE segment = ? AND part LIKE ? ORDER BY part"
 _LIVE = "SELECT id FROM live_requests WHERE id IN ({})"
 _OPEN = "SELECT request_id, account FROM bookings WHERE request_id IN ({})"
@@ -35,7 +34,7 @@ Numbers = NDArray[np.int64]
 
 def take_over(connection: Connection) -> None:
     """Every segment's rows, or the sums of those that expired; then the segments are gone. Inside a transaction."""
-    every = connection.execute(_SEGMENTS).fetchall()
+    every = connection.execute("SELECT number, last_ms, expired_ms FROM segments ORDER BY number").fetchall()
     if every:
         _log.warning("%d packed segments become rows again: a few seconds each", len(every))
     for at, (number, last_ms, expired_ms) in enumerate(every, 1):
@@ -178,11 +177,8 @@ class _Dimension(Struct, frozen=True, array_like=True):
 
 class _Rollup(Struct, frozen=True, array_like=True):
     hours: _Ints | _Same
-    labels: dict[str, Raw]
-    measures: dict[str, Raw]
-
-
-_decode_numbers = msgspec.msgpack.Decoder(_Ints | _Same)
+    labels: dict[str, _Dimension]
+    measures: dict[str, _Ints | _Same]
 
 
 def _sums(data: bytes, grouping: Grouping) -> Sums:
@@ -191,14 +187,10 @@ def _sums(data: bytes, grouping: Grouping) -> Sums:
     hours = _numbers(rollup.hours).tolist()
     columns: list[list[Label]] = [hours]
     for name in grouping.by:
-        dimension = msgspec.msgpack.decode(rollup.labels[name], type=_Dimension)
-        labels = msgspec.json.decode(_inflated(dimension.labels), type=list[Label])
-        columns.append([labels[code] for code in _numbers(dimension.codes).tolist()])
-    nothing = [0] * len(hours)
-    amounts = [
-        _numbers(_decode_numbers.decode(rollup.measures[name])).tolist() if name in rollup.measures else nothing
-        for name in grouping.measures
-    ]
+        labels = msgspec.json.decode(_inflated(rollup.labels[name].labels), type=list[Label])
+        columns.append([labels[code] for code in _numbers(rollup.labels[name].codes).tolist()])
+    unknown = _Same(len(hours), 0)
+    amounts = [_numbers(rollup.measures.get(name, unknown)).tolist() for name in grouping.measures]
     found: Sums = {}
     for key, row in zip(zip(*columns, strict=True), zip(*amounts, strict=True), strict=True):
         add(found, key, row)

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from router.ledger import past, rows
+from router.ledger import past
 from router.ledger.adjust import ADJUSTED, ADJUSTMENT
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.facts.query import Label, Sums
@@ -40,7 +40,6 @@ class Finding(Struct, frozen=True):
 
 GRACE_MS = 600_000
 """How long a settlement may wait for the budgets' store, or a lease for a gateway that charges it."""
-_NEWEST = "SELECT started_ms FROM requests ORDER BY id DESC LIMIT 1"
 
 
 class _Rule(Struct, frozen=True):
@@ -56,92 +55,13 @@ def rules() -> dict[str, list[_Rule]]:
 
 
 def _violations(connection: Connection, part: str) -> Iterator[Finding]:
-    newest = connection.execute(_NEWEST).fetchone()
+    newest = connection.execute("SELECT started_ms FROM requests ORDER BY id DESC LIMIT 1").fetchone()
     before_ms = (newest[0] if newest else 0) - GRACE_MS
-    values = {"before": before_ms, "expired": progress(connection, EXPIRED), "longest": LONGEST_WINDOW_MS}
+    expired = progress(connection, EXPIRED)
+    values = {"before": before_ms, "expired": expired, "kept": least_id(expired), "longest": LONGEST_WINDOW_MS}
     for rule in rules()[part]:
         for row in connection.execute(rule.sql, values).fetchall():
             yield Finding(rule.table, rule.row.format(*row), rule.says.format(*row))
-
-
-# The log of outcomes beside the requests that it is about, both in the order of the requests' ids.
-
-PAGE = 1_000
-"""Rows read at a time."""
-_COLUMNS = "request_id, attempt, source, revision, target, score, weight, was_score, was_weight, position"
-_NEXT = (
-    f"SELECT {_COLUMNS} FROM outcomes WHERE (request_id, attempt, source, revision) > (?, ?, ?, ?)"  # noqa: S608
-    " ORDER BY request_id, attempt, source, revision LIMIT ?"
-)
-
-
-class _Said(NamedTuple):
-    request_id: str
-    attempt: int
-    source: str
-    revision: int
-    target: str
-    score: float | None
-    weight: float
-    was_score: float | None
-    was_weight: float
-    position: int
-
-
-class Outcomes:
-    """`expired` tells whether the rows of a request may be gone."""
-
-    def __init__(self, connection: Connection, expired: Callable[[str], bool]) -> None:
-        self.count = 0
-        self._connection, self._expired = connection, expired
-        self._rows = _read(connection)
-        self._next = next(self._rows, None)
-        self._before: _Said | None = None
-
-    def beside(self, kept: Kept) -> Iterator[Finding]:
-        """What is said of requests up to this one; `rest` follows when there are no more."""
-        while self._next is not None and self._next.request_id < kept.id:
-            yield from self._stray()
-        while self._next is not None and self._next.request_id == kept.id:
-            yield from self._step(kept)
-
-    def rest(self) -> Iterator[Finding]:
-        while self._next is not None:
-            yield from self._stray()
-
-    def _stray(self) -> Iterator[Finding]:
-        """Its request came late, and is not packed yet; or is gone; or never was."""
-        said = self._next
-        assert said is not None  # noqa: S101 - of the callers
-        kept = None if self._expired(said.request_id) else rows.one(self._connection, said.request_id)
-        if kept is None and not self._expired(said.request_id):
-            yield _finding(said, "there is no such request")
-        yield from self._step(kept)
-
-    def _step(self, kept: Kept | None) -> Iterator[Finding]:
-        said, before = self._next, self._before
-        assert said is not None  # noqa: S101 - of the callers
-        targets = {} if kept is None else {attempt["number"]: attempt["target"] for attempt in kept.attempts}
-        # Before outcomes named their attempt, feedback might be about none.
-        if kept is not None and said.attempt and targets.get(said.attempt) != said.target:
-            yield _finding(said, f"its request has no attempt {said.attempt} at {said.target}")
-        # What was said first may have expired before the rest.
-        if before is not None and before[:3] == said[:3]:
-            was = (before.revision + 1, before.score, before.weight)
-            if (said.revision, said.was_score, said.was_weight) != was:
-                yield _finding(said, "it does not follow on what the same source said before")
-        self.count, self._before, self._next = self.count + 1, said, next(self._rows, None)
-
-
-def _read(connection: Connection) -> Iterator[_Said]:
-    last = ("", 0, "", 0)
-    while rows := connection.execute(_NEXT, (*last, PAGE)).fetchall():
-        yield from map(_Said._make, rows)
-        last = rows[-1][:4]
-
-
-def _finding(said: _Said, says: str) -> Finding:
-    return Finding("outcomes", f"{said.position} by {said.source} about {said.request_id}", says)
 
 
 # What must hold within one request, however it ended: see `router.ledger.write` and `router.accounting`.
@@ -281,7 +201,7 @@ _ANY = "SELECT 1 FROM past_requests WHERE started_ms >= ? AND started_ms < ? LIM
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
 
-def sums_findings(connection: Connection, *, own_budgets: bool) -> Iterator[Finding]:
+def sums_findings(connection: Connection) -> Iterator[Finding]:
     """Of hours whose rows have expired all groupings must say the same; of the others, what the rows say."""
     expired_ms = progress(connection, EXPIRED)
     cursors = {one: progress(connection, one.name) for one in GROUPINGS}
@@ -303,8 +223,6 @@ def sums_findings(connection: Connection, *, own_budgets: bool) -> Iterator[Find
             count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [hour * HOUR_MS, (hour + 1) * HOUR_MS]))
             for grouping, counted in made.items():
                 yield from _differ(grouping, hour, counted.sums, kept[grouping], "its rows")
-    if own_budgets:
-        yield from _violations(connection, "moved")
 
 
 def _kept(connection: Connection, grouping: Grouping, hour: int) -> Sums:
@@ -329,7 +247,7 @@ def _differ(grouping: Grouping, hour: int, right: Sums, found: Sums, whose: str)
         differing = next((line for line in wrong if line[1][at] != line[2][at]), None)
         if differing is not None:
             key, wanted, amounts = differing
-            label = " / ".join("-" if one is None else str(one) for one in key[1:]) or "all"
+            label = " / ".join("-" if part is None else str(part) for part in key[1:]) or "all"
             says = f"it sums {measure} of {label} to {amounts[at]}, and {whose} to {wanted[at]}"
             yield Finding(f"hourly_{grouping.table}", f"{','.join(grouping.by)} in hour {hour}", says)
 
@@ -378,10 +296,13 @@ def verify(
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         counts: Counter[str] = Counter()
-        parts = [_rows(connection, also, told, counts), _chained(connection)]
-        parts += [sums_findings(connection, own_budgets=own_budgets), _violations(connection, "belonging")]
-        if own_budgets:
-            parts.append(_violations(connection, "budgets"))
+        chained = (
+            Finding("past_requests", f"positions {first} to {last}", says)
+            for first, last, says in past.broken(connection)
+        )
+        parts = [_rows(connection, also, told, counts), chained]
+        rules_of = ("moved", "belonging", "budgets") if own_budgets else ("belonging",)
+        parts += [sums_findings(connection), *(_violations(connection, part) for part in rules_of)]
         every_finding = chain.from_iterable(parts)
         shown = tuple(islice(every_finding, MOST))
         found = len(shown) + sum(1 for _ in every_finding)
@@ -408,8 +329,7 @@ def _rows(
     connection: Connection, also: Check, told: Callable[[int], object], counts: Counter[str]
 ) -> Iterator[Finding]:
     """`counts`: of what was looked at, by the names of `Verified`."""
-    expired = least_id(progress(connection, EXPIRED))
-    outcomes, last = Outcomes(connection, lambda identifier: identifier < expired), ""
+    last = ""
     for kept in every(connection):
         if kept.id == last:
             yield Finding("requests", kept.id, "it is there twice")
@@ -420,11 +340,5 @@ def _rows(
             told(counts["requests"])
         yield from findings(kept)
         yield from also(kept)
-        yield from outcomes.beside(kept)
-    yield from outcomes.rest()
-    counts["outcomes"] = outcomes.count
-
-
-def _chained(connection: Connection) -> Iterator[Finding]:
-    for part in past.broken(connection):
-        yield Finding("past_requests", f"positions {part.first} to {part.last}", part.says)
+    counts["outcomes"] = int(connection.execute("SELECT COUNT(*) FROM outcomes").fetchone()[0])
+    yield from _violations(connection, "outcomes")

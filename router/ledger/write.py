@@ -129,16 +129,12 @@ _SETTLE = (
     " WHERE id = ? AND state IN ('held', 'recovered')"
 )
 _RENEW = "UPDATE live_requests SET lease_until_ms = ? WHERE state = 'held' AND owner = ?"
-_RECOVER = (
+_CHARGE_HELD = (
     "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
-    " WHERE state = 'held' AND lease_until_ms < ?"
+    " WHERE state = 'held'"
 )
-_LOSE = (
-    "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
-    " WHERE id = ? AND state = 'held'"
-)
+_RECOVER, _LOSE = f"{_CHARGE_HELD} AND lease_until_ms < ?", f"{_CHARGE_HELD} AND id = ?"
 _READ = "UPDATE live_requests SET task = ?, difficulty = ? WHERE id = ?"
-_READ_DECISION = "UPDATE live_decisions SET document = ? WHERE id = ?"
 _DECISION = "INSERT INTO live_decisions (id, decided_ms, policy, document) VALUES (?, ?, ?, ?)"
 
 
@@ -270,4 +266,4 @@ def read(journal: Journal, decision: Decision, document: bytes) -> None:
     """The text of a request was read after its answer: `decision` and `document` say what it foretells."""
     seen = decision.classification
     journal.change(_READ, (seen.task.value, seen.difficulty, decision.id))
-    journal.change(_READ_DECISION, (document.decode(), decision.id))
+    journal.change("UPDATE live_decisions SET document = ? WHERE id = ?", (document.decode(), decision.id))

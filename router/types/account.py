@@ -45,6 +45,11 @@ class Amount(Struct, frozen=True):
         return self.usd if unit is Unit.USD else self.thinking
 
 
+def growth(more: Amount, lefts: Sequence[tuple[Unit, int]]) -> Amount:
+    """As much of `more` as all accounts have left; `lefts`: the unit of each, and what it has left."""
+    return Amount(*(max(0, min([more.of(unit), *(left for kind, left in lefts if kind is unit)])) for unit in GRANTED))
+
+
 class Account(Struct, frozen=True, kw_only=True):
     """A budget as it binds one request: the pot of one value of its scope, in the window of that moment.
 
@@ -108,6 +113,11 @@ class Ask(Struct, frozen=True, kw_only=True):
     whole: Amount
     born: Amount | None = None
     """What the request's row says that it holds, where it was born with another amount than `whole`."""
+
+    def granted(self, unit: Unit, left: int) -> int:
+        """Where the accounts that bind all targets have so much left, which is `least` or more."""
+        whole = self.whole.of(unit)
+        return whole if left >= AMPLE * whole else max(0, min(self.tight.of(unit), left))
 
 
 AMPLE = 100

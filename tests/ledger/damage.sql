@@ -58,3 +58,13 @@ UPDATE names SET name = 'mallory' WHERE id = (SELECT key_id FROM past_requests W
 DELETE FROM chain WHERE last = (SELECT MIN(last) FROM chain WHERE last > (SELECT MIN(last) FROM chain))
 DELETE FROM chain WHERE last = (SELECT MAX(last) FROM chain)
 UPDATE chain SET digest = 'x' WHERE last = (SELECT MIN(last) FROM chain)
+
+-- A request that is gone everywhere: rows, bookings and sums agree with each other, and not with the chain.
+DELETE FROM past_requests WHERE id = '$GONE'
+DELETE FROM past_attempts WHERE request_id = '$GONE'
+DELETE FROM past_decisions WHERE id = '$GONE'
+UPDATE bookings SET charged = charged - (SELECT p.charged FROM past_bookings AS p JOIN names AS n ON n.id = p.account WHERE p.request_id = '$GONE' AND n.name = bookings.account) WHERE EXISTS (SELECT 1 FROM past_bookings AS p JOIN names AS n ON n.id = p.account WHERE p.request_id = '$GONE' AND n.name = bookings.account AND bookings.request_id = 'packed-' || p.window_start_ms)
+DELETE FROM past_bookings WHERE request_id = '$GONE'
+DELETE FROM hourly_attempts
+DELETE FROM hourly_offers
+DELETE FROM progress WHERE name NOT IN ('moved', 'expired', 'swept')

@@ -1,5 +1,7 @@
 """Two databases, one ledger: the same tables, statements and values as PostgreSQL takes them, addresses and roles."""
 
+import ast
+import inspect
 import pkgutil
 import socket
 import traceback
@@ -108,6 +110,15 @@ def statements() -> Iterator[tuple[str, str]]:
                     place = f"{module.name}.{name}"
                     if isinstance(value, str) and value.lstrip().startswith(VERBS) and place not in PARTS:
                         yield place, value.replace("({})", "(?)").replace("{}", "=")
+                yield from used_in_functions(module.name)
+
+
+def used_in_functions(module: str) -> Iterator[tuple[str, str]]:
+    """Whole statements that stand where they are executed."""
+    for call in ast.walk(ast.parse(inspect.getsource(import_module(module)))):
+        for node in call.args[:1] if isinstance(call, ast.Call) else ():
+            if isinstance(node, ast.Constant) and str(node.value).startswith(VERBS):
+                yield f"{module}:{node.lineno}", str(node.value)
 
 
 @each_row("place, statement", statements(), ids=[place for place, _ in statements()])

@@ -75,8 +75,8 @@ def test_a_sound_ledger(ledger: Ledger) -> None:
     assert_sound(ledger, requests=90 + 20 + 3, outcomes=4, attempts=110)
 
 
-IDS = {"$A": FRESH[0].id, "$B": FRESH[1].id, "$OLD": OLD[1].id, "$H": HELD, "$C": CRASHED}
-TOGETHER, ALONE, LOCAL, PAST = (
+IDS = {"$A": FRESH[0].id, "$B": FRESH[1].id, "$OLD": OLD[1].id, "$GONE": OLD[3].id, "$H": HELD, "$C": CRASHED}
+TOGETHER, ALONE, LOCAL, PAST, GONE = (
     [tuple(line.split("; -- ")) for line in part.splitlines()[1:]]
     for part in Path(__file__).with_name("damage.sql").read_text("utf-8").split("\n\n")
 )
@@ -212,21 +212,7 @@ def test_what_is_no_longer_as_it_was_written_shows(template: Path, tmp_path: Pat
 def test_a_request_that_is_gone_everywhere_shows(template: Path, tmp_path: Path) -> None:
     """Rows, bookings and sums agree with each other, and not with the chain."""
     ledger = SqliteLedger(Path(shutil.copy(template, tmp_path)))
-    with ledger.writing() as connection:
-        past = OLD[3].id
-        for table, column in (("past_requests", "id"), ("past_attempts", "request_id"), ("past_decisions", "id")):
-            connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (past,))  # noqa: S608
-        for account, window, charged in connection.execute(
-            "SELECT n.name, b.window_start_ms, b.charged FROM past_bookings AS b JOIN names AS n ON n.id = b.account"
-            " WHERE b.request_id = ?",
-            (past,),
-        ).fetchall():
-            packed = (charged, f"packed-{window}", account)
-            connection.execute("UPDATE bookings SET charged = charged - ? WHERE request_id = ? AND account = ?", packed)
-        connection.execute("DELETE FROM past_bookings WHERE request_id = ?", (past,))
-        for table in ("hourly_attempts", "hourly_offers"):
-            connection.execute(f"DELETE FROM {table}")  # noqa: S608
-        connection.execute("DELETE FROM progress WHERE name NOT IN ('moved', 'expired', 'swept')")
+    change(ledger, *(statement for (statement,) in GONE))
     while fold(ledger):
         pass
     lines = says(ledger)

@@ -211,7 +211,7 @@ def _read(document: object) -> Child:
 
 def _below(child: Child, among: Sequence[Child]) -> list[Child]:
     """All below a child, the deepest first."""
-    return [found for one in among if one.parent == child.id for found in (*_below(one, among), one)]
+    return [below for row in among if row.parent == child.id for below in (*_below(row, among), row)]
 
 
 # How holds in Redis end: by a settlement, sent until it is confirmed, in order, however often the server goes; or by

@@ -7,6 +7,7 @@ written again from the ledger before anything is admitted.
 import asyncio
 import logging
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 
@@ -280,20 +281,16 @@ def strings(reply: object) -> list[str]:
     return [str(value) for value in reply] if isinstance(reply, list) else []
 
 
-_Fields = dict[str, int | str]
+_Fields = Mapping[str, int | str]
 
 
-def _fields(books: Books) -> tuple[dict[str, _Fields], dict[str, _Fields]]:
+def _fields(books: Books) -> tuple[Mapping[str, _Fields], Mapping[str, _Fields]]:
     """The hash of every account, and that of every request that holds something."""
-    accounts: dict[str, _Fields] = {}
-    requests: dict[str, _Fields] = {}
+    accounts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    requests: dict[str, dict[str, int | str]] = {}
     for account, start, amount in books.spent:
-        _add(accounts.setdefault(account, {}), f"s:{start}", amount)
+        accounts[account][f"s:{start}"] += amount
     for request, account, start, amount in books.held:
-        _add(accounts.setdefault(account, {}), f"h:{start}", amount)
+        accounts[account][f"h:{start}"] += amount
         requests.setdefault(request, {"o": RESTORED})[f"{start}|{account}"] = amount
     return accounts, requests
-
-
-def _add(fields: _Fields, field: str, amount: int) -> None:
-    fields[field] = int(fields.get(field, 0)) + amount

@@ -110,7 +110,7 @@ class RedisBudgets:
             reply = await self.server.run("reserve", keys, *arguments)
         except (StoreUnavailable, asyncio.CancelledError):
             # It was granted all the same, or may be yet.
-            self._settlements.end(request_id, [one.hold(0) for one in accounts], [0] * len(accounts), drop=True)
+            self._settlements.end(request_id, [account.hold(0) for account in accounts], [0] * len(accounts), drop=True)
             raise
         return self._granted(request_id, accounts, ask, reply)
 

@@ -4,7 +4,7 @@ Every request counts once, whatever the sums are by."""
 from collections.abc import Mapping, Sequence
 
 from router.ledger.write import INPUT_TOKENS, OUTPUT_TOKENS
-from router.tables import patterns
+from router.tables import patterns, table
 
 TABLE = "attempts"
 JUDGE = "judge"
@@ -63,23 +63,4 @@ _SQL = patterns(
 )
 DIMENSIONS: Mapping[str, str] = _SQL["dimensions"]
 MEASURES: Mapping[str, str] = {name: _sum(**row) for name, row in _SQL["measures"].items()}
-GROUPINGS: tuple[tuple[str, ...], ...] = (
-    ("organisation", "team", "key"),
-    ("tags",),
-    ("route", "role", "state", "status", "error", "lowered"),
-    ("target", "model", "provider", "policy", "route", "outcome", "cost_source"),
-    ("class", "classes", "sent_classes", "target", "region", "region_source", "redacted", "policy", "outcome", "error"),
-    ("target", "model", "task", "difficulty", "judging"),
-    ("target", "model", "task", "effort", "finish", "role"),
-    ("target", "stream", "outcome", "total_ms"),
-    ("target", "stream", "first_ms"),
-    ("target", "overhead_us"),
-    ("target", "price_version"),
-    (
-        *("organisation", "team", "key", "tags", "route", "task", "effort", "target", "model", "provider", "region"),
-        *("price_version", "cost_source"),
-    ),
-)
-"""What sums by hour tell apart, beside the hour itself: a question that needs no more than one of these is answered
-from few numbers, and also after the rows have expired. The last one has nearly as many sums as there are rows, and is
-summed up only when these expire."""
+GROUPINGS: tuple[tuple[str, ...], ...] = tuple(map(tuple, table("ledger/data/groupings.yaml")["attempts"]))

@@ -4,14 +4,15 @@ Read from the documents of decisions. Where the strategy goes by forecasts these
 rates; else those that would have been tried, without.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
 
 import msgspec
 from msgspec import Struct
 
 from router.ledger.facts.attempts import HOUR_MS, LEVELS
-from router.ledger.facts.query import Label, Sums, add
+from router.ledger.facts.query import Label
+from router.tables import table
 from router.types.price import nano_from_usd
 
 TABLE = "offers"
@@ -26,26 +27,7 @@ MEASURES = ("requests", "answered", *_WHERE_ANSWERED, *(f"answered_{name}" for n
 sum of these, in ten-thousandths; `actual`: nano-USD that the request was charged in the end, whoever answered it.
 `answered_`: the same of those requests only that were answered."""
 _NONE = (0,) * len(_WHERE_ANSWERED)
-GROUPINGS = (
-    ("route", "strategy", "chosen", "candidate", "explored"),
-    ("route", "class", "chosen", "candidate"),
-    ("task", "difficulty", "candidate", "taken"),
-    ("route", "strategy", "class", "task", "chosen", "candidate", "taken", "explored"),
-)
-"""What sums by hour tell apart, beside the hour itself."""
-
-
-class Decided(Struct, frozen=True):
-    """A decision and what came of it."""
-
-    started_ms: int
-    route: str
-    data_class: str
-    task: str
-    difficulty: float
-    answered: bool
-    cost: int | None
-    document: bytes
+GROUPINGS: tuple[tuple[str, ...], ...] = tuple(map(tuple, table("ledger/data/groupings.yaml")["offers"]))
 
 
 class _Weighed(Struct):
@@ -76,28 +58,30 @@ class _Document(Struct):
 _document = msgspec.json.Decoder(_Document)
 
 
-def facts(one: Decided) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
-    """Labels in the order of `DIMENSIONS`, and measures; none where the document can't be read."""
+def facts(
+    document: str,
+    started_ms: int,
+    route: str,
+    data_class: str,
+    task: str,
+    difficulty: float,
+    answered: int,
+    cost: int | None,
+) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
+    """Of a decision and what came of it: labels in the order of `DIMENSIONS`, and measures; none where the document
+    can't be read. `answered` is 0 or 1."""
     try:
-        found = _document.decode(one.document)
+        decision = _document.decode(document)
     except msgspec.DecodeError:
         return
-    level = min(LEVELS - 1, int(one.difficulty * LEVELS))
-    about = (one.started_ms // HOUR_MS, one.route, one.data_class, one.task, level, found.chosen)
-    seen = found.classification
-    rest = (found.explored or None, found.strategy, seen.app or None, seen.template or None)
-    candidates = [(row.target, row.cost_nano, 1, round(row.p * 10_000)) for row in found.weighed]
+    level = min(LEVELS - 1, int(difficulty * LEVELS))
+    about = (started_ms // HOUR_MS, route, data_class, task, level, decision.chosen)
+    seen = decision.classification
+    rest = (decision.explored or None, decision.strategy, seen.app or None, seen.template or None)
+    candidates = [(row.target, row.cost_nano, 1, round(row.p * 10_000)) for row in decision.weighed]
     if not candidates:
-        candidates = [(row.target, nano_from_usd(row.cost_usd), 0, 0) for row in found.considered]
+        candidates = [(row.target, nano_from_usd(row.cost_usd), 0, 0) for row in decision.considered]
     for target, expected, rated, rate in candidates:
-        sums = (expected, rated, rate, one.cost or 0)
-        taken = int(target == found.chosen)
-        yield (*about, target, taken, *rest), (1, int(one.answered), *sums, *(sums if one.answered else _NONE))
-
-
-def grouped(sums: Sums, by: Mapping[str, int], measures: Mapping[str, int]) -> Sums:
-    """Fewer dimensions and measures, by their places."""
-    found: Sums = {}
-    for labels, amounts in sums.items():
-        add(found, tuple(labels[at] for at in by.values()), tuple(amounts[at] for at in measures.values()))
-    return found
+        sums = (expected, rated, rate, cost or 0)
+        taken = int(target == decision.chosen)
+        yield (*about, target, taken, *rest), (1, answered, *sums, *(sums if answered else _NONE))

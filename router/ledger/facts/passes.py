@@ -6,8 +6,7 @@ where nobody else did, its answer is taken to be right as often as was expected 
 """
 
 from router.ledger.facts.attempts import level
-from router.ledger.facts.offers import grouped
-from router.ledger.facts.query import Label, Query, Sums
+from router.ledger.facts.query import Query, Sums
 from router.ledger.rows import Connection
 from router.types.attempt import PASSED
 from router.types.clock import least_id
@@ -51,20 +50,12 @@ _LAST_ID = "g"
 
 def sums(connection: Connection, query: Query) -> Sums:
     """Of requests whose id was made in the window. Raises ValueError for what is not known of a judgement."""
-    unknown = sorted({*query.dimensions} - {*DIMENSIONS} | {*query.measures} - {*MEASURES})
-    if unknown:
-        raise ValueError(f"unknown: {', '.join(unknown)}. Known: {', '.join((*DIMENSIONS, *MEASURES))}.")
-    places = {name: at for at, name in enumerate(DIMENSIONS)}
-    window = _edge(query.since_ms, ""), _edge(query.until_ms, _LAST_ID)
-    kept = {}
-    for target, task, difficulty, app, template, *amounts in connection.execute(_SUMS, window):
-        labels: tuple[Label, ...] = (target or None, task or None, difficulty, app or None, template or None)
-        if all(where.holds(labels[places[where.dimension]]) for where in query.where):
-            kept[labels] = tuple(amounts)
-    by = {name: places[name] for name in query.by}
-    return grouped(kept, by, {name: MEASURES.index(name) for name in query.measures})
-
-
-def _edge(when_ms: int | None, otherwise: str) -> str:
-    """The least id of that moment."""
-    return otherwise if when_ms is None else least_id(when_ms)
+    query.check(DIMENSIONS, MEASURES)
+    window = least_id(query.since_ms or 0), _LAST_ID if query.until_ms is None else least_id(query.until_ms)
+    facts = (
+        ((target or None, task or None, difficulty, app or None, template or None), amounts)
+        for target, task, difficulty, app, template, *amounts in connection.execute(_SUMS, window)
+    )
+    sums: Sums = {}
+    query.collect(facts, DIMENSIONS, MEASURES, sums)
+    return sums

@@ -1,6 +1,6 @@
 """A question to the ledger and its answer: which sums, by what, of what."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
@@ -20,7 +20,9 @@ class Where(Struct, frozen=True):
     inverted: bool = False
 
     def holds(self, label: Label) -> bool:
-        return (label in self.labels) != self.inverted
+        """By their texts, as in a database: what is asked for comes as text."""
+        text = None if label is None else str(label)
+        return any(text == (None if wanted is None else str(wanted)) for wanted in self.labels) != self.inverted
 
 
 class Query(Struct, frozen=True, kw_only=True):
@@ -36,7 +38,29 @@ class Query(Struct, frozen=True, kw_only=True):
     @property
     def dimensions(self) -> frozenset[str]:
         """All that an answer needs to tell apart."""
-        return frozenset((*self.by, *(one.dimension for one in self.where)))
+        return frozenset((*self.by, *(where.dimension for where in self.where)))
+
+    def check(self, dimensions: Collection[str], measures: Collection[str]) -> None:
+        """Raises ValueError for what the table does not know."""
+        for asked, known in ((self.dimensions, dimensions), (self.measures, measures)):
+            if unknown := sorted(set(asked) - set(known)):
+                raise ValueError(f"unknown: {', '.join(unknown)}. Known: {', '.join(known)}.")
+
+    def collect(
+        self,
+        facts: Iterable[tuple[Sequence[Label], Sequence[int]]],
+        dimensions: Sequence[str],
+        measures: Sequence[str],
+        sums: Sums,
+    ) -> None:
+        """Adds to `sums` the facts of which the conditions hold; `facts`: labels by `dimensions`, amounts by
+        `measures`."""
+        conditions = [(dimensions.index(where.dimension), where) for where in self.where]
+        by = [dimensions.index(name) for name in self.by]
+        wanted = [measures.index(name) for name in self.measures]
+        for labels, amounts in facts:
+            if all(where.holds(labels[place]) for place, where in conditions):
+                add(sums, tuple([labels[place] for place in by]), tuple([amounts[place] for place in wanted]))
 
 
 class Expired(Exception):
