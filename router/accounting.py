@@ -8,18 +8,19 @@ from router.budget.alerts import Alerts
 from router.budget.loop_breaker import Breaker
 from router.decide.health import SUSPENSION_S
 from router.decide.profile import SessionStates
-from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, UNBOUND, BudgetHold, Presence, Room, thought
+from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, Presence, Room, thought
 from router.dispatch.meter import finish
+from router.dispatch.refusals import ledger_down, store_down, stream_error
 from router.dispatch.stream import Opened
 from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
 from router.ledger.incident import exhausted, odd_answers
 from router.ledger.write import Outcome, birth, lose, reroute, settle
+from router.observe.metrics import Telemetry
 from router.observe.observer import Observed
 from router.recorder import OutcomeRecorder, ServedContext
-from router.refusals import ledger_down, store_down, stream_error
-from router.telemetry import Telemetry
 from router.types.account import (
+    UNBOUND,
     Amount,
     Bound,
     BudgetStore,

@@ -4,11 +4,11 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
+from typing import TYPE_CHECKING
 
-from adapters import catalog
 from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
@@ -20,39 +20,53 @@ from router.api.edge import Visits
 from router.api.hot import HotRoutes, Later
 from router.api.parse import asking
 from router.budget.alerts import Alerts
-from router.budget.budget import Budget
+from router.budget.budget import Budget, FailOpenWithin
 from router.budget.loop_breaker import ROWS, Breaker
+from router.budget.outage import Leased
+from router.budget.sqlite import SqliteBudgets
 from router.choose import Rules
 from router.classify.ner import Reader
+from router.classify.sessions import RedisSessions, SqliteSessions, hashes
 from router.config.check import Watcher
 from router.config.policy import Config
 from router.decide.health import Health
+from router.decide.replicas import Fleet, Replicas, can_serve
 from router.dispatch.dispatch import Dispatcher
 from router.dispatch.egress import EgressFilter
 from router.dispatch.http import HttpTransport
 from router.dispatch.side_calls import Opinions, Verifiers, Webhooks
-from router.engines import Fleet, Replicas, can_serve
 from router.errors import ConfigError
 from router.estimate.pass_rate import PassRateModel
 from router.ledger import query
 from router.ledger.journal import Doubled, SqliteJournal
 from router.ledger.keys import used
-from router.ledger.ledger import claim, instance_secret
+from router.ledger.ledger import Ledger, claim, instance_secret
 from router.ledger.write import recover, renew
 from router.observe.observer import observer
 from router.pipeline import JUDGED, Pipeline
-from router.recorder import OutcomeRecorder
+from router.recorder import OutcomeRecorder, learned_from
 from router.screen import Sources
-from router.settings import Settings
-from router.stores import Stores, learned_from
-from router.types.account import LedgerUnavailable, StoreUnavailable
+from router.settings import SettingError, Settings
+from router.types.account import (
+    LEASE_MS,
+    Account,
+    BudgetStore,
+    Journal,
+    LedgerUnavailable,
+    LocalJournal,
+    StoreUnavailable,
+)
 from router.types.attempt import Adapter, Transport
 from router.types.clock import monotonic_s, now_ms
 from router.types.decision import Served
-from router.types.request import Caller, Request
-from router.types.target import Wire
+from router.types.price import nano_from_usd
+from router.types.request import Caller, Request, SessionStore
+from router.types.target import Secret, Wire
 from router.workers.background import Tariff
 from router.workers.pool import Crew
+
+if TYPE_CHECKING:
+    from router.budget.redis.server import Books
 
 TICK_S = 1.0
 """How often the policy file and the keys are looked at."""
@@ -70,6 +84,75 @@ _ADAPTERS: Mapping[Wire, Adapter] = {
     Wire.LITELLM: LitellmAdapter(),
 }
 _log = logging.getLogger("lowpass")
+
+
+class Stores:
+    """The stores, with their beginning and end; in Redis where `url` says so, else beside the ledger's own rows."""
+
+    def __init__(
+        self,
+        url: Secret | None,
+        rows: Journal,
+        local: LocalJournal,
+        ledger: Ledger,
+        budgets: Callable[[], Sequence[Budget]],
+    ) -> None:
+        self._url, self._rows, self._ledger, self._budgets = url, rows, ledger, budgets
+        self.store: BudgetStore = SqliteBudgets(local, LEASE_MS) if url is None else self._distributed(url)
+        self.sessions: SessionStore = SqliteSessions(local) if url is None else self._sessions_there()
+
+    def _distributed(self, url: Secret) -> BudgetStore:
+        from router.budget.redis.connection import RedisRefused
+        from router.budget.redis.store import RedisBudgets
+
+        try:
+            self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS, held_long=self._held_long)
+        except RedisRefused as error:
+            raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
+        self._leased = Leased(self._redis, self._within, self._rows.owner)
+        return self._leased
+
+    def _sessions_there(self) -> SessionStore:
+        server = self._redis.server
+        sessions = RedisSessions(server, server.keys.sessions, self._rows)
+        server.tell(sessions.resume)
+        return sessions
+
+    async def start(self) -> None:
+        """Raises `SettingError` where the server will never serve us."""
+        if self._url is None:
+            return
+        from router.budget.redis.connection import RedisRefused
+
+        try:
+            await self._redis.start()
+        except RedisRefused as error:
+            raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
+        await self._leased.start()
+
+    def policies(self, own: str) -> frozenset[str]:
+        """Hashes of the policies of all gateways that share these stores. `own`: this one's."""
+        return frozenset({own}) if self._url is None else self._redis.policies(own)
+
+    async def stop(self) -> None:
+        """What can be settled now is settled."""
+        if self._url is not None:
+            await self._leased.stop()
+            await self._redis.stop()
+
+    def _books(self) -> "Books":
+        from router.budget.redis.server import Books
+
+        spent, held = query.booked(self._ledger)
+        return Books(spent, held, hashes(query.taints(self._ledger)))
+
+    def _held_long(self) -> list[query.Held]:
+        return query.held_long(self._ledger, now_ms() - 2 * LEASE_MS)
+
+    def _within(self, account: Account) -> int:
+        """What this process may spend of an account while the store is gone."""
+        outage = next((budget.outage for budget in self._budgets() if budget.id == account.budget), None)
+        return nano_from_usd(outage.fail_open_within_usd) if isinstance(outage, FailOpenWithin) else 0
 
 
 class Gateway:
@@ -183,7 +266,6 @@ class Gateway:
             engines=lambda: self._crew.engines,
             budgets=balances,
             in_flight=lambda: len(self._visits),
-            catalog=catalog.shipped,
         )
         return rest.rest(
             self.keyring,

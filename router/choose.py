@@ -7,35 +7,32 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
-from router.budget.budget import BudgetAccounts, Charged, Downgrade, rates
+from router.budget.budget import BudgetAccounts
 from router.classify.difficulty import with_reading
 from router.classify.language import languages
 from router.classify.template import instructions, template
 from router.config.policy import Config, Route
-from router.decide.eligibility import ANYTHING, Asked, Gate, asked
+from router.decide.eligibility import ANYTHING, Gate, asked
 from router.decide.in_force import InForce, in_force
 from router.decide.plan import plan, weighed_plan, weighs
 from router.decide.profile import NEW, SessionState, own_stakes, shape_of
+from router.decide.replicas import NO_QUEUES, conversation, queues_of
 from router.decide.strategies import Pinned
 from router.decide.weigh import Situation
-from router.dispatch.hold import UNBOUND
+from router.dispatch.refusals import unknown_model
 from router.dispatch.tactics import always_the_same
-from router.engines import NO_QUEUES, conversation, queues_of
 from router.errors import ClientError
 from router.estimate.caches import COLD, LEAST
 from router.estimate.estimate import estimate, per_choice
 from router.estimate.forecast import Forecaster, delayed
 from router.estimate.learn import takes_ms, usual_ms
 from router.estimate.tokens import fits_thinking, roughly
-from router.refusals import unknown_model
 from router.screen import Screen, Screened
-from router.types.account import Account, Bound, Child, Unit
 from router.types.clock import now_ms
 from router.types.decision import UNCOUNTED, Counts, Decision, Estimate, Prefix, Shape, Stakes
-from router.types.request import NO_LIMITS, UNKNOWN, Caller, Classification, Languages, Request
+from router.types.request import UNKNOWN, Caller, Request
 from router.types.target import Asks, Secret, Target
 
-_NONE: frozenset[str] = frozenset()
 _CHANCES = 1 << 62
 _KEPT = Shape()
 _UNHELD = Estimate(input_tokens=0, input_bound=0, output_tokens=0, max_output=0, cost=0, hold=0)
@@ -124,16 +121,17 @@ def choose(
 ) -> tuple[Decision, Gate]:
     """Decides a request that `check` let pass. `model`: a route in place of the one that it names; `progress`: of its
     session; `at_ms`: decided again, as of then, without its holds; `asks`: engines; `counts`: of its prompt."""
-    learned = forecaster.learned
+    learned, seen = forecaster.learned, screened.classification
     route, listed = rules.routes[model] if model else _route(rules, request.model, caller)
     targets = listed if at_ms is not None else learned.measured.priced(listed)
-    seen, strategy = screened.classification, route.strategy
     if at_ms is None:
         app, tenant = request.limits.app or caller.name, caller.organisation or caller.id
         whole = with_reading(seen, request) if route.name in rules.reading else seen
         seen = structs.replace(whole, app=app, template=template(request, route.name, app, tenant))
     now = now_ms() if at_ms is None else at_ms
-    special, told = _special(request, seen, targets) if route.name in rules.specialised else (ANYTHING, None)
+    for_some = route.name in rules.specialised
+    spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
+    special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
     plain = len(targets) == 1 and targets[0].engine is None
     queues = NO_QUEUES if plain else queues_of(targets, asks, health.degraded, partial(usual_ms, learned=learned))
     prefix = _prefix(request, caller, seen.template) if at_ms is None and (rough := roughly(request)) >= LEAST else None
@@ -146,17 +144,16 @@ def choose(
     resting = health.resting if len(targets) > 1 else partial(health.resting, alone=True)
     by = (rules.screen.guard, screened.redacted, now, resting, partial(fits_thinking, learned=learned))
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms, counts)
-    hidden = None if screened.redacted is None else screened.redacted.classes
-    kept = (request, own, progress, fixed, hidden, rules.regions, rules.budgets, told, now)
-    if weighs(strategy):
+    kept = (request, own, progress, fixed, screened.redacted, rules.regions, rules.budgets, spoken, now)
+    if weighs(route.strategy):
         cap, verified = per_choice(request, demands.thinking_cap), bool(route.verifiers)
         situation = partial(_situation, gate, forecaster, cached, stakes, cap, verified, fixed, progress, draw)
         # Forecasts choose; the estimates are for what is held.
         steps = estimates if at_ms is None else lambda target, request: _UNHELD
-        chosen = weighed_plan(route.name, strategy, targets, gate, steps, situation, route.exploration, draw)
+        chosen = weighed_plan(route.name, route.strategy, targets, gate, steps, situation, route.exploration, draw)
     else:
         takes = partial(takes_ms, learned=learned, choices=request.choices)
-        chosen = plan(route.name, strategy, targets, gate, estimates, draw, takes)
+        chosen = plan(route.name, route.strategy, targets, gate, estimates, draw, takes)
     decision = Decision(
         id=request.id,
         requested=request.model,
@@ -201,87 +198,12 @@ def _situation(
     )
 
 
-def _special(request: Request, seen: Classification, targets: Sequence[Target]) -> tuple[Asked, Languages | None]:
-    """What the request is for; its languages, where a target goes by them."""
-    told = languages(request) if any([target.languages for target in targets]) else None
-    return asked(request, seen, targets, told or UNKNOWN), told
-
-
 def _prefix(request: Request, caller: Caller, template: str) -> Prefix:
     begins = instructions(request)
     # A session may have several agents, each with instructions of its own.
     turns = conversation(request, f"{begins} {caller.id}".encode()[:64])
     shared = begins / max(request.prompt_bytes, 1)
     return Prefix(turns, template, min(shared, 1.0), request.caches_long)
-
-
-def binding(
-    rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child], at_ms: int
-) -> Bound:
-    """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
-    and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
-    limits, requirements = request.limits, rules.screen.guard.demands(decision.classification.classes)
-    free = limits is NO_LIMITS and requirements.thinking_cap is None and decision.stakes.max_nano is None
-    if free and not (rules.accounts.budgets or children or caller.allowance):
-        return UNBOUND
-    charged = Charged(
-        request_id=request.id,
-        route=decision.plan.route,
-        caller=caller,
-        session=limits.session,
-        tags=(*caller.tags, *limits.tags),
-        targets=tuple([step.target.id for step in decision.plan.steps]),
-    )
-    names = named(rules, request, caller) if caller.budget or limits.budget else _NONE
-    binds = rules.accounts.binding(charged, names)
-    tagged = [budget.id for budget in binds if budget.scope == "tag" and budget.id in names] if names else ()
-    if tagged and not charged.tags:
-        message = f"The budget '{tagged[0]}' has a pot for each tag: say which in x-lowpass-tags."
-        raise ClientError(400, "invalid_request_error", message, param="x-lowpass-budget")
-    accounts = rules.accounts.accounts(charged, binds, at_ms)
-    if children:
-        replaced = {account for child in children for account in child.replaces}
-        accounts += [child.account() for child in children]
-        accounts = [account for account in accounts if account.id not in replaced]
-    if caller.allowance is not None:
-        accounts = [*rates(caller, _tokens(request, decision), at_ms), *accounts]
-    caps = []
-    if limits.budget_nano is not None:
-        caps.append(_cap("x-lowpass-budget-usd", limits.budget_nano))
-    if decision.stakes.max_nano is not None:  # what is expected to cost no more may still turn out to
-        caps.append(_cap("max_cost_usd", decision.stakes.max_nano))
-    most = [limits.thinking_budget, requirements.thinking_cap]
-    for budget in binds:
-        most.append(budget.thinking_cap)
-        if not budget.soft and budget.caps(charged):
-            caps.append(_cap(budget.id, budget.limit_of(budget.id), budget.unit))
-    thinking = min([tokens for tokens in most if tokens is not None], default=None)
-    return Bound(accounts=tuple(accounts), caps=tuple(caps), thinking=thinking)
-
-
-def _tokens(request: Request, decision: Decision) -> int:
-    """What a request may use, as OpenAI counts it: its prompt, and the output that it allows; without a cap of its own
-    what is expected."""
-    estimate = decision.plan.steps[0].estimate
-    if request.max_output is None:
-        return estimate.input_tokens + estimate.output_tokens
-    return estimate.input_tokens + min(request.max_output, estimate.max_output) * request.choices
-
-
-def named(rules: Rules, request: Request, caller: Caller) -> frozenset[str]:
-    """The budgets of the policy that key and header name."""
-    names = {caller.budget, request.limits.budget}
-    return frozenset(budget.id for budget in rules.accounts.budgets if budget.id in names)
-
-
-def downgrade(rules: Rules, budget_id: str) -> str:
-    """The route for requests that no longer fit a budget; empty: they are refused."""
-    budget = next((one for one in rules.accounts.budgets if one.id == budget_id), None)
-    return budget.exhausted.downgrade if budget and isinstance(budget.exhausted, Downgrade) else ""
-
-
-def _cap(name: str, limit: int, unit: Unit = Unit.USD) -> Account:
-    return Account(id=name, budget=name, scope="request", unit=unit, limit=limit)
 
 
 def _route(rules: Rules, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:

@@ -8,28 +8,18 @@ from functools import partial
 from msgspec import structs
 
 from router.accounting import CLIENT_CLOSED, Accounting, Settlement
-from router.choose import Rules, binding, chance, check, choose, downgrade, index, limited, named
+from router.choose import Rules, chance, check, choose, index, limited
 from router.classify.difficulty import read_too
 from router.config.policy import Config
 from router.decide.eligibility import Gate
 from router.decide.explain import encode, explain
 from router.decide.health import Health
 from router.decide.profile import NEW
+from router.decide.replicas import Fleet
 from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.hold import CLIENT_GONE, Presence
 from router.dispatch.meter import said
-from router.dispatch.side_calls import count
-from router.dispatch.stream import Answered, Opened, forward
-from router.dispatch.tactics import run_plan, tee, unchecked
-from router.engines import Fleet
-from router.errors import ClientError, UpstreamFailure
-from router.estimate.forecast import Forecaster
-from router.estimate.learn import Seen
-from router.ledger.rows import adopted
-from router.ledger.write import record
-from router.observe.observer import Observed
-from router.recorder import ServedContext
-from router.refusals import (
+from router.dispatch.refusals import (
     budget_exceeded,
     loop_detected,
     no_target,
@@ -38,11 +28,21 @@ from router.refusals import (
     unknown_budget,
     upstream_failed,
 )
+from router.dispatch.side_calls import count
+from router.dispatch.stream import Answered, Opened, forward
+from router.dispatch.tactics import run_plan, tee, unchecked
+from router.errors import ClientError, UpstreamFailure
+from router.estimate.forecast import Forecaster
+from router.estimate.learn import Seen
+from router.ledger.rows import adopted
+from router.ledger.write import record
+from router.observe.observer import Observed
+from router.recorder import ServedContext
 from router.screen import Screened, Sources
 from router.types.account import Child, StoreUnavailable
-from router.types.attempt import Asked, Attempt, ErrorKind, Usage, usage_json
+from router.types.attempt import Attempt, ErrorKind, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
-from router.types.decision import UNCOUNTED, Count, Counts, Decision, Served, Translation
+from router.types.decision import Count, Counts, Decision, Served, Translation
 from router.types.request import Caller, Request, session_key
 
 JUDGED = "judge"
@@ -85,10 +85,7 @@ class Pipeline:
 
     async def route(self, request: Request, caller: Caller) -> Decision:
         """Decides, and keeps the decision, without having it answered."""
-        rules = self.rules
-        route = check(rules, request, caller)
-        screened = await rules.screen.look(request, caller, self._sources)
-        decision, gate = await self._decide(rules, request, caller, screened, route, {})
+        decision, gate = await self._decide(self.rules, request, caller, {})
         decision = read_too(decision, request)
         self._record(decision, gate)
         await self._accounting.durable()
@@ -98,9 +95,7 @@ class Pipeline:
         """Input tokens of a request at the target that would be asked first: counted where that can be done, else
         estimated. No row is kept; what was counted teaches the next estimates."""
         rules, counts = self.rules, dict[str, Count | None]()
-        route = check(rules, request, caller)
-        screened = await rules.screen.look(request, caller, self._sources)
-        decision, gate = await self._decide(rules, request, caller, screened, route, counts)
+        decision, gate = await self._decide(rules, request, caller, counts)
         if not decision.plan.steps:
             raise _unserved(request, decision, self.health)
         step, learned = decision.plan.steps[0], self._accounting.learned
@@ -131,6 +126,8 @@ class Pipeline:
         rules, settlement = self.rules, Settlement(self._accounting, request, caller, internal, observed, presence)
         try:
             children = await self._children(rules, request, caller) if request.limits.budget or caller.budget else ()
+            if observed is not None:
+                observed.step("classify")
             decision, gate = await self._pay(rules, request, caller, settlement, children)
             plan = decision.plan
             route, _ = rules.routes[request.model if internal else plan.route]
@@ -154,13 +151,7 @@ class Pipeline:
             raise
 
     def _choose(
-        self,
-        rules: Rules,
-        request: Request,
-        caller: Caller,
-        screened: Screened,
-        route: str,
-        counts: Counts = UNCOUNTED,
+        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str, counts: Counts
     ) -> tuple[Decision, Gate, Sequence[str]]:
         """Also the targets that a bound alone says are too small for the prompt, which was not counted there yet."""
         draw, session = chance(request.id), request.limits.session
@@ -176,15 +167,11 @@ class Pipeline:
         return decision, gate, near
 
     async def _decide(
-        self,
-        rules: Rules,
-        request: Request,
-        caller: Caller,
-        screened: Screened,
-        route: str,
-        counts: dict[str, Count | None],
+        self, rules: Rules, request: Request, caller: Caller, counts: dict[str, Count | None]
     ) -> tuple[Decision, Gate]:
-        """Into `counts` goes what had to be counted."""
+        """Steps 3 to 5 of a request that nothing is held for. Into `counts` goes what had to be counted."""
+        route = check(rules, request, caller)
+        screened = await rules.screen.look(request, caller, self._sources)
         while True:
             decision, gate, near = self._choose(rules, request, caller, screened, route, counts)
             if not near or not await self._count(near, decision, gate, rules, counts):
@@ -204,33 +191,30 @@ class Pipeline:
 
     async def _children(self, rules: Rules, request: Request, caller: Caller) -> list[Child]:
         """The budgets that were split off, of those that request and key name. Raises `ClientError`."""
-        names = {request.limits.budget, caller.budget} - {""} - named(rules, request, caller)
-        return [await self._child(rules, caller, name) for name in sorted(names)]
-
-    async def _child(self, rules: Rules, caller: Caller, name: str) -> Child:
-        try:
-            child = await self._accounting.store.child(name)
-        except StoreUnavailable:
-            raise store_down() from None
-        if child is None or not child.open_at(now_ms()) or not child.usable_by(caller):
-            raise unknown_budget(name, [budget.id for budget in rules.config.budgets])
-        return child
+        children = []
+        for name in sorted({request.limits.budget, caller.budget} - {""} - rules.accounts.named(request, caller)):
+            try:
+                child = await self._accounting.store.child(name)
+            except StoreUnavailable:
+                raise store_down() from None
+            if child is None or not child.open_at(now_ms()) or not child.usable_by(caller):
+                raise unknown_budget(name, [budget.id for budget in rules.config.budgets])
+            children.append(child)
+        return children
 
     async def _pay(
         self, rules: Rules, request: Request, caller: Caller, settlement: Settlement, children: Sequence[Child]
     ) -> tuple[Decision, Gate]:
         """Decides, and holds what the choice costs; a budget that is used up may send the request to another route."""
         observed, breaker = settlement.observed, self._accounting.breaker
-        if observed is not None:
-            observed.step("classify")
         tried, route, counts = set[str](), check(rules, request, caller), dict[str, Count | None]()
         screened = await rules.screen.look(request, caller, self._sources)
         while True:
             if observed is not None:
                 observed.step("decide")
-            known = (rules, request, caller, screened, route, counts)
-            decision, gate, near = self._choose(*known)
-            decision, gate = await self._decide(*known) if near else (decision, gate)
+            decision, gate, near = self._choose(rules, request, caller, screened, route, counts)
+            if near and await self._count(near, decision, gate, rules, counts):
+                continue  # it is decided by the exact length of its prompt
             if not tried and not settlement.internal:
                 if (looped := breaker.check(request, caller, gate.now_ms)) is not None:
                     self._record(decision, gate)
@@ -244,7 +228,8 @@ class Pipeline:
                 raise await settlement.turn_away(decision, _unserved(request, decision, self.health))
             if observed is not None:
                 observed.step("reserve")
-            bound = binding(rules, request, caller, decision, children, gate.now_ms)
+            cap = rules.screen.guard.demands(decision.classification.classes).thinking_cap
+            bound = rules.accounts.bound(request, caller, decision, children, cap, gate.now_ms)
             refused = await settlement.reserve(decision, bound)
             if refused is None:
                 self._record(decision, gate)
@@ -252,7 +237,7 @@ class Pipeline:
             lower = not (refused.account.size or settlement.internal)
             if lower and not refused.passing and await self._count((), decision, gate, rules, counts):
                 continue  # no more is held for the prompt than it costs
-            route = downgrade(rules, refused.account.budget) if lower else ""
+            route = rules.accounts.downgrade(refused.account.budget) if lower else ""
             if not route or route in tried:
                 self._record(decision, gate)
                 rate = rate_limited(refused, now_ms()) if refused.account.size else None
@@ -268,8 +253,12 @@ class Pipeline:
         except UpstreamFailure as error:
             self._note_saturation(settlement.budget.attempts)
             refusal = upstream_failed(error.failure, settlement.budget.attempts)
-            if error.failure.kind is ErrorKind.BUDGET:
-                refusal = await self._short(job, settlement, refusal)
+            if error.failure.kind is ErrorKind.BUDGET:  # the client hears of the budget, and of what used it up
+                with suppress(StoreUnavailable):
+                    if (refused := await settlement.budget.shortage(job.plan.steps)) is not None:
+                        attempts = refusal.extra
+                        refusal = budget_exceeded(refused, self.rules.config.budget_status)
+                        refusal.extra |= attempts
             settlement.close(refusal.status, error.failure.kind)
             await self._accounting.durable()
             raise refusal from None
@@ -284,17 +273,6 @@ class Pipeline:
             if attempt.outcome == ErrorKind.SATURATED and attempt.target.id != served:
                 self._fleet.refused(attempt.target)
 
-    async def _short(self, job: DispatchJob, settlement: Settlement, failed: ClientError) -> ClientError:
-        """What was held fits no target: the client hears of the budget, and of the attempts that used it up."""
-        refused = None
-        with suppress(StoreUnavailable):
-            refused = await settlement.budget.shortage(job.plan.steps)
-        if refused is None:
-            return failed
-        refusal = budget_exceeded(refused, self.rules.config.budget_status)
-        refusal.extra |= failed.extra
-        return refusal
-
     def _stream(
         self,
         context: ServedContext,
@@ -308,7 +286,7 @@ class Pipeline:
         settlement.lowered += opened.lowered
         events = forward(opened, self.health, settlement)
         if context.watched:
-            tell = partial(self._given, context, job)
+            tell = partial(self._accounting.recorder.given, context, job)
             events = tee(events, job, opened, tell)
         return Served(
             decision=context.decision,
@@ -322,10 +300,6 @@ class Pipeline:
             translated=translated,
         )
 
-    def _given(self, context: ServedContext, job: DispatchJob, asked: Asked | None) -> None:
-        if asked is not None:
-            self._accounting.recorder.given(context, job.verify, asked, len(job.budget.attempts))
-
     async def _whole(
         self, context: ServedContext, job: DispatchJob, settlement: Settlement, answer: Answered
     ) -> Served:
@@ -335,7 +309,7 @@ class Pipeline:
         cost = settlement.close(200, answer.stopped or None)
         await self._accounting.durable()
         if context.watched:
-            self._given(context, job, unchecked(job, answer))
+            self._accounting.recorder.given(context, job, unchecked(job, answer))
         return Served(
             decision=context.decision,
             step=answer.step,

@@ -12,27 +12,32 @@ from msgspec import Struct
 from router.classify import difficulty
 from router.config.policy import Config, Route
 from router.decide.explain import encode, explain
+from router.dispatch.dispatch import DispatchJob
 from router.dispatch.side_calls import Verifiers
 from router.estimate.learn import Learned, Seen
 from router.estimate.pass_rate import Drift, PassRateModel
+from router.ledger import query
+from router.ledger.engines import prices
 from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import About, load, newest, save, say, since
 from router.ledger.write import read
+from router.observe.metrics import Telemetry
 from router.outcomes.judge import Ask, Given, Judging, Trust, case, overlap
 from router.outcomes.learning import Alarm, Learning, Log
 from router.outcomes.verify import said
-from router.telemetry import Telemetry
 from router.types.account import Journal, LedgerUnavailable
 from router.types.attempt import Asked, Attempt, Outcome, Source, Verdict, Verify
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.logged import Said
-from router.types.request import Caller, Request, tokens_read
-from router.types.target import Guard
+from router.types.request import Caller, Reading, Request, tokens_read
+from router.types.target import Guard, Task
 
 MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
 """Requests a tick whose text is read after their answers, and their bytes: under more load the others stay unread."""
+LEARNED_FROM = 4_096
+"""Attempts of the ledger that a new process learns from: tens of milliseconds."""
 MOST_PENDING = 256
 """Answers that verifiers look at after they were given; one more is not looked at."""
 _log = logging.getLogger("lowpass")
@@ -54,6 +59,33 @@ class ServedContext(Struct, frozen=True):
     def about(self) -> About:
         seen, plan = self.decision.classification, self.decision.plan
         return About.of(seen, {one.target: one.p for one in plan.weighed})
+
+
+def learned_from(ledger: Ledger) -> Learned:
+    """What the latest attempts of the ledger teach, and what its local engines cost."""
+    learned = Learned()
+    learned.measured.publish(prices(ledger))
+    for row in query.finished(ledger, LEARNED_FROM):
+        read_output = read_thinking = 0.0  # while that is not known any more
+        with suppress(ValueError):
+            read_output, read_thinking = tokens_read(Reading.unpack(row.traits))
+        learned.observe(
+            Seen(
+                target=row.target,
+                effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
+                task=Task(row.task),
+                template=row.template,
+                read_output=read_output,
+                read_thinking=read_thinking,
+                output=row.visible + (row.reasoning or 0) + row.audio,
+                thinking=row.reasoning,
+                first_ms=row.first_ms,
+                total_ms=row.total_ms,
+                ended_ms=row.started_ms + row.total_ms,
+                cut=row.outcome != "ok" or row.finish_reason == "length",
+            )
+        )
+    return learned
 
 
 async def recollect(ledger: Ledger, beliefs: PassRateModel) -> None:
@@ -190,12 +222,15 @@ class OutcomeRecorder:
                 if alarm is not None:
                     self._learning.alarm(alarm, f"{alarm.kind}-{attempt.model_served}")
 
-    def given(self, context: ServedContext, verify: Verify | None, asked: Asked, number: int) -> None:
-        """An answer that no verifier has looked at yet is on its way to its client."""
-        self._consider(context, asked, number)
-        if verify is None or len(self._pending) >= MOST_PENDING:
+    def given(self, context: ServedContext, job: DispatchJob, asked: Asked | None) -> None:
+        """An answer that no verifier has looked at yet is on its way to its client; None: there is nothing to ask."""
+        if asked is None:
             return
-        task = asyncio.create_task(self._look(context, verify, asked, number))
+        number = len(job.budget.attempts)
+        self._consider(context, asked, number)
+        if job.verify is None or len(self._pending) >= MOST_PENDING:
+            return
+        task = asyncio.create_task(self._look(context, job.verify, asked, number))
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 

@@ -23,12 +23,12 @@ from router.api.auth import Keyring, keyring, ledger_of
 from router.api.edge import DRAIN_S, Server
 from router.app import TICK_S, Gateway
 from router.config.check import Watcher, engines_needed
+from router.config.load import load_policy, reload_policy
 from router.config.policy import Config
-from router.engines import can_serve
+from router.decide.replicas import can_serve
 from router.errors import ConfigError
 from router.ledger.migrate import LedgerTooNew
 from router.observe.observer import JsonFormatter
-from router.policies import load_policy, reload_policy
 from router.settings import SettingError, Settings, unread
 from router.settings import read as settings_of
 from router.types.account import LedgerUnavailable

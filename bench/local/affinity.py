@@ -12,7 +12,7 @@ from bench.local.part import Goal, missed
 from bench.local.prefix_cache import Job
 from bench.local.simulation import REPLICAS, Anywhere, LeastLoaded, Run
 from bench.local.traffic import SHAPES, Session, corpus, sessions
-from router.engines import Replicas
+from router.decide.replicas import Replicas
 
 GOAL = 0.9
 CAPACITIES = (100_000, 400_000)

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from router.classify import difficulty
 from router.classify.asked import asked
+from router.config.load import load_policy, unlaunched
 from router.decide.strategies import CostOfPass
 from router.decide.weigh import Situation, excluded, worth
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
 from router.estimate.pass_rate import PassRateModel
-from router.policies import load_policy, unlaunched
 from router.types.decision import Forecast, Stakes
 from router.types.price import NANO_PER_USD
 from router.types.request import Classification, Reading, Request

@@ -19,11 +19,11 @@ from bench.sensitivity.split import Split, chance
 from bench.sensitivity.texts import blocks
 from router.choose import Rules, choose, index
 from router.classify.difficulty import read
+from router.config.load import load_policy, unlaunched
 from router.decide.health import Health
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
 from router.estimate.pass_rate import PassRateModel
-from router.policies import load_policy, unlaunched
 from router.types.request import Request
 from router.types.target import Secret
 

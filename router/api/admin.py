@@ -15,16 +15,15 @@ from router.api.text import limits
 from router.budget.budget import Budget, Charged, KeyLimit
 from router.choose import Rules, may_name
 from router.config.check import check_terms
+from router.dispatch.refusals import amount_json, budget_exceeded
 from router.errors import ClientError, invalid
 from router.ledger import keys
 from router.ledger.keys import Key, set_limit
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Connection
-from router.refusals import amount_json, budget_exceeded
 from router.report.budgets import Pot, Standing, every, measured, of_budget, of_child
-from router.report.report import iso
 from router.types.account import Account, Balance, BudgetStore, Child, Refused, Unit
-from router.types.clock import new_id, now_ms
+from router.types.clock import iso, new_id, now_ms
 from router.types.price import NANO_PER_USD, nano_from_usd, usd_json
 from router.types.request import Caller, KeyTerms, Limits
 

@@ -31,10 +31,10 @@ from router.api.responses.reply import ResponsesStream, from_chat
 from router.classify.difficulty import read_too
 from router.decide.explain import explain, with_reason
 from router.dispatch.hold import CLIENT_GONE
+from router.dispatch.refusals import rate_headers
 from router.errors import ClientError
 from router.observe.observer import Observed, Observer
 from router.pipeline import Pipeline
-from router.refusals import rate_headers
 from router.screen import LARGE
 from router.types.clock import new_id, now_ms
 from router.types.decision import Served, Translation

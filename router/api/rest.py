@@ -17,18 +17,18 @@ from router.budget.budget import Budget
 from router.choose import Rules, may_name
 from router.decide.explain import encode as explain_encode
 from router.decide.explain import explain, with_reason
+from router.dispatch.refusals import ledger_down, store_down, unknown_model
 from router.errors import ClientError, invalid, unreadable
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import Answered, answered, say
 from router.ledger.query import asked_by, decision
+from router.observe.metrics import Values, of_engines, page
 from router.pipeline import Pipeline
-from router.refusals import ledger_down, store_down, unknown_model
-from router.report.budgets import every, measured
+from router.report.budgets import as_metrics, every, measured
 from router.report.catalog import contents, definition, read
 from router.report.query import Question
 from router.report.render import as_csv, as_json
 from router.report.report import Report
-from router.telemetry import Values, of_budgets, of_engines, page
 from router.types.account import BudgetStore, Journal, LedgerUnavailable, StoreUnavailable
 from router.types.attempt import CLIENT, PASSED, REVIEWER
 from router.types.clock import created_ms, new_id, now_ms
@@ -192,7 +192,7 @@ def metrics_routes(
         found = {**await values(), **of_engines(engines())}
         with suppress(StoreUnavailable):
             bounded = [budget for budget in declared() if budget.scope not in ENDLESS]
-            found |= of_budgets(await measured(store, await every(store, bounded, now_ms())))
+            found |= as_metrics(await measured(store, await every(store, bounded, now_ms())))
         return Response(page(found), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router

@@ -11,9 +11,9 @@ from msgspec import Raw, Struct
 from router.classify.decoders import LEAST_BARE, MOST_DECODED, document, inline
 from router.classify.views import strings
 from router.errors import wrong
-from router.tables import table
 from router.types.price import nano_from_usd
 from router.types.request import NO_LIMITS, Limits, Modality, Passage, Path
+from router.types.tables import table
 from router.types.target import Task
 
 M = TypeVar("M")

@@ -1,6 +1,6 @@
 """Budgets: their windows, scopes and accounts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
@@ -22,10 +22,11 @@ from pydantic import (
     field_validator,
 )
 
-from router.errors import mistake
-from router.types.account import Account, Unit
+from router.errors import ClientError, mistake
+from router.types.account import UNBOUND, Account, Bound, Child, Unit
+from router.types.decision import Decision
 from router.types.price import nano_from_usd, usd_from_nano
-from router.types.request import Allowance, Caller, seconds
+from router.types.request import NO_LIMITS, Allowance, Caller, Request, seconds
 
 # Windows of time: which bookings count now. Nothing is ever reset; a window is a condition on timestamps.
 
@@ -417,16 +418,86 @@ class BudgetAccounts:
         self._accounts[id(budget), value] = span.start, until, account, budget
         return account
 
+    def bound(
+        self,
+        request: Request,
+        caller: Caller,
+        decision: Decision,
+        children: Sequence[Child],
+        thinking_cap: int | None,
+        at_ms: int,
+    ) -> Bound:
+        """Everything that limits what a request may spend: budgets of the policy whose filters match it or that key
+        and header name, the budgets split off for it, and the caps of header and class (`thinking_cap`: tokens).
+        Raises `ClientError`."""
+        limits = request.limits
+        free = limits is NO_LIMITS and thinking_cap is None and decision.stakes.max_nano is None
+        if free and not (self.budgets or children or caller.allowance):
+            return UNBOUND
+        charged = Charged(
+            request_id=request.id,
+            route=decision.plan.route,
+            caller=caller,
+            session=limits.session,
+            tags=(*caller.tags, *limits.tags),
+            targets=tuple([step.target.id for step in decision.plan.steps]),
+        )
+        names = self.named(request, caller) if caller.budget or limits.budget else frozenset[str]()
+        binds = self.binding(charged, names)
+        tagged = [budget.id for budget in binds if budget.scope == "tag" and budget.id in names] if names else ()
+        if tagged and not charged.tags:
+            message = f"The budget '{tagged[0]}' has a pot for each tag: say which in x-lowpass-tags."
+            raise ClientError(400, "invalid_request_error", message, param="x-lowpass-budget")
+        accounts = self.accounts(charged, binds, at_ms)
+        if children:
+            replaced = {account for child in children for account in child.replaces}
+            accounts += [child.account() for child in children]
+            accounts = [account for account in accounts if account.id not in replaced]
+        if caller.allowance is not None:
+            accounts = [*rates(caller.name, caller.allowance, _tokens(request, decision), at_ms), *accounts]
+        caps = []
+        if limits.budget_nano is not None:
+            caps.append(_cap("x-lowpass-budget-usd", limits.budget_nano))
+        if decision.stakes.max_nano is not None:  # what is expected to cost no more may still turn out to
+            caps.append(_cap("max_cost_usd", decision.stakes.max_nano))
+        most = [limits.thinking_budget, thinking_cap]
+        for budget in binds:
+            most.append(budget.thinking_cap)
+            if not budget.soft and budget.caps(charged):
+                caps.append(_cap(budget.id, budget.limit_of(budget.id), budget.unit))
+        thinking = min([tokens for tokens in most if tokens is not None], default=None)
+        return Bound(accounts=tuple(accounts), caps=tuple(caps), thinking=thinking)
 
-def rates(caller: Caller, tokens: int, now_ms: int) -> list[Account]:
+    def named(self, request: Request, caller: Caller) -> frozenset[str]:
+        """The budgets of the policy that key and header name."""
+        names = {caller.budget, request.limits.budget}
+        return frozenset(budget.id for budget in self.budgets if budget.id in names)
+
+    def downgrade(self, budget_id: str) -> str:
+        """The route for requests that no longer fit a budget; empty: they are refused."""
+        budget = next((budget for budget in self.budgets if budget.id == budget_id), None)
+        return budget.exhausted.downgrade if budget and isinstance(budget.exhausted, Downgrade) else ""
+
+
+def _tokens(request: Request, decision: Decision) -> int:
+    """What a request may use, as OpenAI counts it: its prompt, and the output that it allows; without a cap of its own
+    what is expected."""
+    estimate = decision.plan.steps[0].estimate
+    if request.max_output is None:
+        return estimate.input_tokens + estimate.output_tokens
+    return estimate.input_tokens + min(request.max_output, estimate.max_output) * request.choices
+
+
+def _cap(name: str, limit: int, unit: Unit = Unit.USD) -> Account:
+    return Account(id=name, budget=name, scope="request", unit=unit, limit=limit)
+
+
+def rates(key: str, allowance: Allowance, tokens: int, now_ms: int) -> list[Account]:
     """Accounts of what a key may do in this minute of the clock, and at once.
 
     `tokens`: what a request may use; one that may use more than the limit has to wait for a minute of its own. What it
     did use is charged when it is settled.
     """
-    allowance = caller.allowance
-    if allowance is None:
-        return []
     start = now_ms // MINUTE_MS * MINUTE_MS
     ends = start + MINUTE_MS
     limits = (
@@ -436,10 +507,10 @@ def rates(caller: Caller, tokens: int, now_ms: int) -> list[Account]:
     )
     return [
         Account(
-            id=f"{name}|{caller.name}",
+            id=f"{name}|{key}",
             budget=name,
             scope="key",
-            value=caller.name,
+            value=key,
             unit=unit,
             limit=limit,
             window_start_ms=begins,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import re2
 
-from router.tables import patterns, table
 from router.types.request import Request
+from router.types.tables import patterns, table
 from router.types.target import Capability
 
 HEAD, TAIL = 240, 320

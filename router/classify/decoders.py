@@ -12,7 +12,7 @@ from io import BytesIO
 from typing import NamedTuple
 
 from router.classify.detector import Characters, Pattern
-from router.tables import patterns, table
+from router.types.tables import patterns, table
 
 _WRITTEN = patterns("classify/data/disguises.yaml")
 

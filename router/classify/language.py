@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from router.tables import table
 from router.types.request import UNKNOWN, Languages, Passage, Path, Request
+from router.types.tables import table
 
 # By tables of words, in 2 to 60 µs. What is not clear is "": names, numbers, a few words that several languages have.
 

@@ -14,9 +14,9 @@ from typing import Annotated, Literal, NamedTuple, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from router.child_process import ChildProcess
 from router.classify.detector import DetectorModel, Form
 from router.errors import mistake
+from router.processes import ChildProcess
 from router.types.request import Finding, Passage
 
 # The policy's detector of names: what it looks for, and what it does with what was read.

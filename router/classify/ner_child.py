@@ -16,7 +16,7 @@ import msgspec
 import re2
 
 from router.classify.ner import MODEL, Entity, Named
-from router.tables import patterns
+from router.types.tables import patterns
 
 _ENTITIES = {
     "PERSON": Entity.PERSON,

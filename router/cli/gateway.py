@@ -36,7 +36,7 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Read a policy file and list everything that is wrong with it."""
-    from router.policies import inspect_policy, region_notes
+    from router.config.load import inspect_policy, region_notes
 
     settings = settings_of(file or policy)
     if prices:
@@ -55,11 +55,13 @@ def check(
 
 def _check_prices(settings: "Settings", days: int, as_json: bool) -> NoReturn:
     """Lists prices that were not confirmed lately, and prices the ledger's attempts again; fails where one differs."""
-    from router.policies import recompute_ledger, unconfirmed_prices
+    from router.cli.offline import known_prices
+    from router.config.load import unconfirmed_prices
+    from router.report.recompute import recompute
 
     stale = unconfirmed_prices(days)
     with ledger_of(settings) as ledger:
-        again = recompute_ledger(ledger) if ledger.exists() else None
+        again = recompute(ledger, known_prices(ledger)) if ledger.exists() else None
     if as_json:
         echo_json({"unconfirmed": stale, "ledger": again})
     else:
@@ -77,9 +79,9 @@ def explain(
     """Show what would happen to a request: classification, targets, estimates, choice. Nobody is called."""
     from msgspec import Raw
 
+    from router.cli.offline import explain_request
     from router.decide.explain import encode, with_reason
     from router.errors import ClientError
-    from router.offline import explain_request
     from router.report.explained import table
 
     with failing(OSError, about=f"{request} can't be read (a served one: lowpass report request ID): "):

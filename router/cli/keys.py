@@ -128,7 +128,7 @@ def _terms(**fields: Any) -> "KeyTerms":
 
 def _check(terms: "KeyTerms", policy: Any, new_tags: Sequence[str]) -> None:
     from router.config.check import check_terms
-    from router.policies import load_policy, unlaunched
+    from router.config.load import load_policy, unlaunched
 
     try:
         with failing():

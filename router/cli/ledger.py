@@ -24,7 +24,7 @@ from router.cli.terminal import (
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from router.correcting import Reconciled
+    from router.cli.correcting import Reconciled
     from router.ledger.ledger import Ledger
     from router.ledger.verify import Verified
 
@@ -34,10 +34,10 @@ _UNCHANGED = "nothing is changed, as the store of the budgets does not answer: "
 @ledger.command()
 def verify(as_json: JsonOption = False) -> None:
     """Look at every row again: sums, holds, prices, references. Fails where anything is wrong."""
+    from router.cli.offline import known_prices
     from router.ledger.ledger import SqliteLedger
     from router.ledger.verify import verify as look
     from router.ledger.verify import verify_budgets
-    from router.policies import known_prices
     from router.report.recompute import repriced
 
     settings = settings_of(None)
@@ -121,7 +121,7 @@ def adjust(
     as_json: JsonOption = False,
 ) -> None:
     """Correct what a request is charged: a row is added that its budgets, reports and exports follow."""
-    from router.correcting import adjust_request
+    from router.cli.correcting import adjust_request
     from router.ledger.adjust import NotAdjustable
     from router.types.account import StoreUnavailable
     from router.types.price import nano_from_usd, usd_text
@@ -149,7 +149,7 @@ def reconcile(
     as_json: JsonOption = False,
 ) -> None:
     """Compare what a provider billed with the ledger, by day and model. Fails where a difference is not booked."""
-    from router.correcting import reconcile as compare
+    from router.cli.correcting import reconcile as compare
     from router.ledger.reconcile import StatementError
     from router.types.account import StoreUnavailable
 

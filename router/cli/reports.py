@@ -64,7 +64,7 @@ def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
 def _read(settings: "Settings", name: str, question: "Question") -> "Report":
     from msgspec import structs
 
-    from router.offline import budget_report, policy_read
+    from router.cli.offline import budget_report, policy_read
     from router.report.catalog import NAME, contents, definition, read
     from router.types.account import StoreUnavailable
 
@@ -136,7 +136,7 @@ def replay(
 
 
 def _config(path: Path) -> "Config":
-    from router.policies import load_policy, unlaunched
+    from router.config.load import load_policy, unlaunched
 
     with failing():
         return load_policy(path, unlaunched(path))
@@ -144,8 +144,8 @@ def _config(path: Path) -> "Config":
 
 def _others(policy: Path, against: Path | None) -> "list[Config]":
     """What is named must be sound; the policy in force helps where it can be read."""
+    from router.config.load import load_policy, unlaunched
     from router.errors import ConfigError
-    from router.policies import load_policy, unlaunched
 
     if against is not None:
         return [_config(against)]
@@ -178,11 +178,11 @@ def focus(
     policy: PolicyOption = None,
 ) -> None:
     """Cost and usage by hour, as FOCUS 1.4 defines it: whole hours, in UTC."""
+    from router.cli.offline import directory
     from router.export.focus import ParquetMissing, dataset, write_csv, write_parquet
     from router.ledger.facts.query import Expired
-    from router.policies import directory
-    from router.report.report import iso, moment
-    from router.types.clock import now_ms
+    from router.report.report import moment
+    from router.types.clock import iso, now_ms
 
     settings, now = settings_of(policy), now_ms()
     with failing(ParquetMissing), ledger_there(settings) as ledger:

@@ -13,8 +13,8 @@ from pydantic_core import ErrorDetails
 from router.budget.budget import WEBHOOK
 from router.config.policy import HEADER_NAME, HEADER_VALUE, LANGUAGE, NAME, URL, VERIFY, Policy
 from router.config.source import Loc, Source, construct, word
-from router.tables import table
 from router.types.price import DATE, HOURS
+from router.types.tables import table
 
 # Tree → Policy: every departure from the shape becomes a problem, and the sound parts are kept.
 

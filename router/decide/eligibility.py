@@ -10,9 +10,9 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from router.tables import table
 from router.types.decision import UNCOUNTED, Counts, Dropped, Stakes, stakes
 from router.types.request import UNKNOWN, Caller, Classification, Languages, Redacted, Request
+from router.types.tables import table
 from router.types.target import Capability, Guard, Queues, Status, Target, Task
 
 # What a sensitivity class demands of the place that its requests go to, and of what may be sent there.

@@ -7,7 +7,6 @@ from msgspec import Raw, Struct, structs
 
 from router.types.decision import (
     NO_STAKES,
-    Candidate,
     Cascade,
     Decision,
     Dropped,
@@ -20,7 +19,7 @@ from router.types.decision import (
     Weighed,
 )
 from router.types.price import usd_about, usd_json
-from router.types.request import Cause, Classification, Finding, Path
+from router.types.request import Cause, Finding, Path
 from router.types.target import Task
 
 # Why a request went where it did, in one sentence, from its decision document alone.
@@ -262,16 +261,41 @@ class Examined(Explained, frozen=True, kw_only=True):
 
 
 def explain(decision: Decision) -> Explained:
-    plan = decision.plan
+    plan, seen = decision.plan, decision.classification
     return Explained(
         id=decision.id,
         requested=decision.requested,
         route=plan.route,
         strategy=plan.strategy,
         policy=decision.policy,
-        classification=_seen(decision.classification),
+        classification=Seen(
+            data_class=seen.data_class,
+            classes=tuple(sorted(seen.classes)),
+            causes=seen.causes,
+            task=seen.task,
+            difficulty=seen.difficulty,
+            unfamiliarity=seen.unfamiliarity,
+            traits=b"" if seen.reading is None else seen.reading.packed(),
+            app=seen.app,
+            template=seen.template,
+        ),
         chosen=plan.steps[0].target.id if plan.steps else None,
-        considered=tuple(map(_considered, plan.steps)),
+        considered=tuple(
+            [
+                Considered(
+                    step.target.id,
+                    step.target.model.id,
+                    step.target.effort,
+                    step.redacted,
+                    Raw(usd_json(step.estimate.cost)),
+                    Raw(usd_json(step.estimate.hold)),
+                    step.estimate.input_tokens,
+                    step.estimate.output_tokens,
+                    step.estimate.max_output,
+                )
+                for step in plan.steps
+            ]
+        ),
         dropped=plan.dropped,
         weighed=plan.weighed,
         queued=plan.queued,
@@ -292,34 +316,5 @@ def _told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(structs.replace(one, path=_known(one.path)) for one in findings)
 
 
-def _seen(seen: Classification) -> Seen:
-    return Seen(
-        data_class=seen.data_class,
-        classes=tuple(sorted(seen.classes)),
-        causes=seen.causes,
-        task=seen.task,
-        difficulty=seen.difficulty,
-        unfamiliarity=seen.unfamiliarity,
-        traits=b"" if seen.reading is None else seen.reading.packed(),
-        app=seen.app,
-        template=seen.template,
-    )
-
-
 def _known(path: Path) -> Path:
     return tuple(part if isinstance(part, int) or part in _NAMES else OTHER for part in path)
-
-
-def _considered(candidate: Candidate) -> Considered:
-    target, estimate = candidate.target, candidate.estimate
-    return Considered(
-        target.id,
-        target.model.id,
-        target.effort,
-        candidate.redacted,
-        Raw(usd_json(estimate.cost)),
-        Raw(usd_json(estimate.hold)),
-        estimate.input_tokens,
-        estimate.output_tokens,
-        estimate.max_output,
-    )

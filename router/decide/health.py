@@ -7,6 +7,7 @@ a target is asked first in as many cases as it succeeds.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from math import exp, log
 
@@ -120,7 +121,7 @@ class Health:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._circuits: dict[str, _Circuit] = {}
+        self._circuits = defaultdict[str, _Circuit](_Circuit)
         self._suspended: dict[str, float] = {}
         """By target, until when. An answer that arrives does not end it."""
 
@@ -162,7 +163,7 @@ class Health:
         return True
 
     def succeeded(self, target: str) -> None:
-        circuit = self._circuit(target)
+        circuit = self._circuits[target]
         circuit.rate += (1 - circuit.rate) * STEP
         circuit.well_at, circuit.limited = self._clock(), False
         if circuit.outage:
@@ -177,7 +178,7 @@ class Health:
 
         `at_least`: it was not waited for to its end, so only a time above the latest says anything.
         """
-        circuit = self._circuit(target)
+        circuit = self._circuits[target]
         for latency, ms, size in (circuit.first, first_ms, 1), (circuit.whole, total_ms, START_TOKENS + output):
             took = None if ms is None else log(max(ms, LEAST_MS) / size)
             if took is not None and (not at_least or (latency.answers >= WARM and took > latency.latest)):
@@ -191,7 +192,7 @@ class Health:
 
     def usual_ms(self, target: str, output: int) -> float:
         """Of an answer of so many tokens; 0: not known."""
-        whole = self._circuit(target).whole
+        whole = self._circuits[target].whole
         return exp(whole.usual) * (START_TOKENS + output) if whole.answers >= WARM else 0.0
 
     def failed(
@@ -207,10 +208,10 @@ class Health:
         """`retry_after_s`: the upstream's own wish, which is kept where its rate limit is reached (`limited`), without
         opening the circuit, and in an outage. `refused`: by a status that may be about the request or about the target;
         it is the former's fault where the latter has just answered others. `reason` is for the log."""
-        trips = trips and not (refused and self._clock() - self._circuit(target).well_at < WELL_S)
+        trips = trips and not (refused and self._clock() - self._circuits[target].well_at < WELL_S)
         if not trips and not (limited and retry_after_s):
             return self.abandoned(target)
-        circuit, now = self._circuit(target), self._clock()
+        circuit, now = self._circuits[target], self._clock()
         circuit.probing, circuit.limited = False, limited
         wish_s = min(retry_after_s or 0.0, LONGEST_WISH_S)
         rest_s = wish_s if limited else 0.0
@@ -247,12 +248,6 @@ class Health:
         states = {target: self._state(target, circuit) for target, circuit in self._circuits.items()}
         misplaced = {target: MISPLACED for target in self._suspended if self._suspension(target)}
         return {target: state for target, state in states.items() if state} | misplaced
-
-    def _circuit(self, target: str) -> _Circuit:
-        circuit = self._circuits.get(target)
-        if circuit is None:
-            circuit = self._circuits[target] = _Circuit()
-        return circuit
 
     def _suspension(self, target: str) -> float:
         """Seconds left of it."""

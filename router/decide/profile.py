@@ -5,7 +5,7 @@ from collections.abc import Set
 from msgspec import Raw, Struct
 
 from router.types.decision import NO_STAKES, OTHER, USUAL, Before, Shape, Stakes
-from router.types.request import NO_LIMITS, UNKNOWN, Endpoint, Languages, Limits, Request
+from router.types.request import NO_LIMITS, UNKNOWN, Endpoint, Languages, Limits, Redacted, Request
 from router.types.target import EFFORTS, Capability
 
 # What sessions have done so far, as far as the next decision asks: kept in this process, the oldest forgotten.
@@ -58,7 +58,7 @@ def shape_of(
     stakes: Stakes,
     progress: SessionState,
     fixed: bool,
-    redacted: Set[str] | None,
+    redacted: Redacted | None,
     regions: Set[str],
     budgets: Set[str],
     languages: Languages | None,
@@ -90,7 +90,7 @@ def shape_of(
         thinking=limits.thinking_budget,
         budget=limits.budget if limits.budget in budgets else "",
         stakes=NO_STAKES if stakes == NO_STAKES else stakes,
-        redacted=None if redacted is None else tuple(sorted(redacted)),
+        redacted=None if redacted is None else tuple(sorted(redacted.classes)),
         before=None
         if progress is NEW
         else Before(progress.target, progress.spent, progress.calls, at_ms - progress.at_ms),

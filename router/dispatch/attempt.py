@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Raw, structs
 
 from router.decide.health import Health
+from router.decide.replicas import Replicas
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold
 from router.dispatch.meter import PAST_CAP, Meter, apart
-from router.engines import Replicas
 from router.estimate.estimate import Fit
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
 from router.estimate.learn import IN_FLIGHT_MS, Seen

@@ -11,12 +11,12 @@ from msgspec import Raw, Struct, structs
 from router.classify.language import languages
 from router.decide.eligibility import Gate
 from router.decide.health import FIRST_REST_S, LATE, Health
+from router.decide.replicas import Replicas
 from router.dispatch.attempt import AttemptRecord, ReplicaLease
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, WITH_FALLBACK, AttemptOptions, BudgetHold
 from router.dispatch.meter import Fold, Meter
 from router.dispatch.stream import CUT, Answered, Opened, metered, unreadable, without_key
-from router.engines import Replicas
 from router.errors import TABLE, LowpassError, UpstreamFailure
 from router.estimate.estimate import Fit
 from router.redact.restore import Restorer

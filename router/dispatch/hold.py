@@ -10,6 +10,7 @@ from router.estimate.learn import Learned
 from router.types.account import (
     AMPLE,
     GRANTED,
+    UNBOUND,
     Account,
     Amount,
     Ask,
@@ -157,7 +158,6 @@ ENDLESS = 2**62
 LENT_PATIENCE_MS = 1_000
 """How long a request waits for what was split off: it may come back at once, or in a month."""
 _ENDLESS = Amount(ENDLESS, ENDLESS)
-UNBOUND = Bound()
 
 
 class BudgetHold:

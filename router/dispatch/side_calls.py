@@ -14,11 +14,11 @@ from router.classify.language import languages
 from router.classify.second_opinion import Question, Verdict, Words, asked, denied, longest, verdicts
 from router.decide.eligibility import Gate, must_redact
 from router.decide.health import Health
+from router.decide.replicas import Replicas
 from router.dispatch.attempt import ReplicaLease
 from router.dispatch.dispatch import Dispatcher
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.meter import said
-from router.engines import Replicas
 from router.errors import ClientError, UpstreamFailure
 from router.estimate import encodings
 from router.estimate.tokens import media_tokens

@@ -46,15 +46,14 @@ class Bill(Struct, frozen=True):
     scope: Scope
     rates: tuple[int, int] | None
 
-    def usd(self, output: int) -> int:
-        """nano-USD at most, for so many output tokens over all choices."""
-        if self.rates is None:
-            return ceiling(self.price, self.input_tokens, output, at_ms=self.at_ms, scope=self.scope)
-        return -(-(self.input_tokens * self.rates[0] + output * self.rates[1]) // UNITS_PER_RATE)
-
     def amount(self, output: int, thinking: int) -> Amount:
-        """For so much in each choice."""
-        return Amount(self.usd(output * self.choices), thinking * self.choices)
+        """At most, for so many tokens in each choice."""
+        output, rates = output * self.choices, self.rates
+        if rates is None:
+            usd = ceiling(self.price, self.input_tokens, output, at_ms=self.at_ms, scope=self.scope)
+        else:
+            usd = -(-(self.input_tokens * rates[0] + output * rates[1]) // UNITS_PER_RATE)
+        return Amount(usd, thinking * self.choices)
 
     def output(self, nano: int) -> int:
         """Tokens over all choices that `nano` pays for beside the input; at least 0."""
@@ -66,11 +65,8 @@ class Bill(Struct, frozen=True):
 
 def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> Bill:
     price, asked = target.model.price, scope(target, request)
-    rates = None if price is None or price.rules or asked.units else _rates(price, asked)
-    return Bill(price, input_tokens, request.choices, at_ms, asked, rates)
-
-
-def _rates(price: Price, asked: Scope) -> tuple[int, int]:
+    if price is None or price.rules or asked.units:
+        return Bill(price, input_tokens, request.choices, at_ms, asked, None)
     key = (id(price), asked.writes, asked.media)
     known = _plain.get(key)
     if known is None:
@@ -78,7 +74,7 @@ def _rates(price: Price, asked: Scope) -> tuple[int, int]:
             _plain.clear()
         into, out = (ceiling(price, *tokens, scope=asked) for tokens in ((UNITS_PER_RATE, 0), (0, UNITS_PER_RATE)))
         known = _plain[key] = (price, into, out)
-    return known[1], known[2]
+    return Bill(price, input_tokens, request.choices, at_ms, asked, known[1:])
 
 
 # Target × request → Estimate.
@@ -199,7 +195,7 @@ def affordable_output(step: Candidate, request: Request, nano: int) -> int:
 
 def worst_cost(step: Candidate, request: Request, tokens: int) -> int:
     """nano-USD for the whole prompt and so much output, over all choices."""
-    return bill_of(step, request).usd(tokens)
+    return structs.replace(bill_of(step, request), choices=1).amount(tokens, 0).usd
 
 
 def bill_of(step: Candidate, request: Request) -> Bill:

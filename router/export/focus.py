@@ -19,8 +19,8 @@ from router.ledger.facts.query import Label, Query, Sums
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
 from router.ledger.write import BUCKETS
-from router.tables import table
 from router.types.price import KIN, UNITS_PER_RATE, CostSource, Price, Prices, price_then, usd_from_nano
+from router.types.tables import table
 
 # The columns of an export, in their order: those of the specification by name, then our own with the prefix `x_`.
 

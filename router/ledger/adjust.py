@@ -13,10 +13,10 @@ from router.ledger.keys import note
 from router.ledger.past import CAME_BACK_MS
 from router.ledger.rows import Connection, Kept, Line, insert, transaction
 from router.ledger.write import BUCKETS
-from router.tables import table
 from router.types.account import RATE_ACCOUNTS, Unit
 from router.types.clock import new_id, now_ms
 from router.types.price import CostSource, usd_text
+from router.types.tables import table
 
 ADJUSTMENT = "adjustment"
 """The endpoint of rows that correct others."""

@@ -29,10 +29,10 @@ from router.ledger.adjust import (
 )
 from router.ledger.query import document
 from router.ledger.rows import Connection
-from router.tables import table
 from router.types.account import Unit
 from router.types.price import NANO_PER_USD
 from router.types.request import DAY_MS
+from router.types.tables import table
 
 # What a provider billed, by day and model: the files that customers can download, as `Billed` lines.
 

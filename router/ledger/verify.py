@@ -19,9 +19,9 @@ from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rollups import GROUPINGS, LATE, Counted, Grouping, count
 from router.ledger.rows import Connection, Kept, every
 from router.ledger.write import BUCKETS
-from router.tables import table
 from router.types.account import RATE_ACCOUNTS
 from router.types.clock import least_id
+from router.types.tables import table
 
 # What is wrong, and in which row.
 

@@ -12,12 +12,12 @@ from msgspec import Struct
 from pydantic import Field
 
 from router.outcomes.verifiers import Milliseconds, Shape
-from router.tables import table
 from router.types.attempt import PASSED, Answer
 from router.types.clock import clock_ms
 from router.types.decision import Weighed
 from router.types.logged import Logged, Said
 from router.types.request import Caller, Limits, Request
+from router.types.tables import table
 
 # `judge:` of a route.
 

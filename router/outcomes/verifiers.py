@@ -13,9 +13,9 @@ from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from router.errors import mistake
-from router.tables import table
 from router.types.attempt import Answer, ToolCall
 from router.types.request import Request
+from router.types.tables import table
 
 # What all verifiers of a policy have: a label, and whether their yes settles it.
 

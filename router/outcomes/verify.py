@@ -9,9 +9,9 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from router.child_process import ChildProcess
 from router.outcomes.checks import Http, Python, Verifier
 from router.outcomes.verifiers import JsonSchema, ToolCallValid, expected
+from router.processes import ChildProcess
 from router.types.attempt import PASSED, Answer, Asked, Verdict
 from router.types.logged import Said
 

@@ -14,8 +14,8 @@ from router.replay.part import MOVE, REFUSED, SERVED, Flow, Labels, Lines, Move,
 from router.replay.read import BUCKETS
 from router.replay.report import Change, ChangedDecision, Effect, Egress, Shift, Unknown
 from router.replay.sides import Policies
-from router.tables import table
 from router.types.decision import Vector
+from router.types.tables import table
 from router.types.target import Target
 
 # From lines to changes: calibrated, corrected where chance asked the new choice before, with intervals.

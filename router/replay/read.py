@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from router.budget.budget import Charged
-from router.choose import named
 from router.decide.plan import weighs
 from router.decide.strategies import Cascade, Strategy
 from router.decide.worth import PERFECT, RHO, Check, Value, cascade_value, sample_value
@@ -338,7 +337,7 @@ class Reader:
             tags=record.request.limits.tags,
             targets=targets,
         )
-        binds = rules.accounts.binding(charged, named(rules, record.request, record.caller))
+        binds = rules.accounts.binding(charged, rules.accounts.named(record.request, record.caller))
         for account in rules.accounts.accounts(charged, binds, record.row.started_ms):
             if account.hard and account.unit is Unit.USD and (not account.targets or targets[0] in account.targets):
                 place = (len(self._rows) - 1, self._accounts.at(account))

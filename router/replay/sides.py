@@ -21,9 +21,8 @@ from router.estimate.pass_rate import Expected, Index, PassRateModel
 from router.estimate.price import timed
 from router.ledger.ledger import Ledger
 from router.ledger.query import Row
-from router.recorder import recollect
+from router.recorder import learned_from, recollect
 from router.screen import Screened
-from router.stores import learned_from
 from router.types.account import LedgerUnavailable
 from router.types.clock import new_id
 from router.types.decision import Decision, Dropped, Plan, Queued, Shape, Tactic, Vector

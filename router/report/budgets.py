@@ -17,7 +17,7 @@ from router.report.query import Source
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, declared, made, plots, tallied
 from router.report.statistics import LOOK_BACK_HOURS, Profile
 from router.types.account import Account, Balance, BudgetStore, Child, Unit
-from router.types.price import usd_from_nano
+from router.types.price import NANO_PER_USD, usd_from_nano
 
 # What budgets and the loop breaker stopped, and how much more was held than it cost.
 
@@ -112,6 +112,23 @@ async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[Pot
     values = sorted(await store.values(budget.id, budget.span(now_ms).since)) if budget.divided else []
     accounts = [budget.pot(value, now_ms) for value in values] or [budget.full(now_ms)]
     return [Pot(account=account, budget=budget) for account in accounts]
+
+
+def as_metrics(standings: Iterable[Standing]) -> Mapping[str, Mapping[tuple[str, ...], float]]:
+    """Metric → its labels → number; all pots of a budget together. What was split off is left out: clients name it."""
+    found: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
+    for standing in standings:
+        budget, account, balance = standing.pot.budget, standing.pot.account, standing.balance
+        if budget is None:
+            continue
+        unit, scale = ("usd", NANO_PER_USD) if account.unit is Unit.USD else ("tokens", 1)
+        amounts = {"limit": account.limit, "spent": balance.spent, "held": balance.held}
+        for name, amount in amounts.items():
+            found[f"lowpass_budget_{name}_{unit}"][budget.id,] += amount / scale
+        shares = found["lowpass_budget_used_share"]
+        used = (balance.spent + balance.held) / account.limit if account.limit else 1.0
+        shares[budget.id,] = max(shares[budget.id,], used)
+    return found
 
 
 # What each pot of a budget was charged, hour by hour: from the ledger's sums, by the budget's own filters.

@@ -17,12 +17,12 @@ from router.report.local_vs_api import local_vs_api
 from router.report.price_reversal import price_reversal
 from router.report.query import Question, Source, asked, listed, named
 from router.report.reliability import reliability
-from router.report.report import NO_LABEL, Definition, Report, declared, iso, made
+from router.report.report import NO_LABEL, Definition, Report, declared, made
 from router.report.request import whole_request, whole_session
 from router.report.savings import savings
 from router.report.spend import spend, thinking
 from router.report.vendors import vendors
-from router.types.clock import now_ms
+from router.types.clock import iso, now_ms
 from router.types.target import Target
 
 # A new report is what `reports.yaml` says of it, and a function here where its rows are not one statement's: the rest

@@ -10,7 +10,8 @@ from msgspec import structs
 from router.ledger import engines
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.report.query import Source, grouped
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, day, iso, made, plots, usd
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, day, made, plots, usd
+from router.types.clock import iso
 from router.types.price import MEASURED, EngineHour, EnginePrice, Price, added
 
 MOST_PRICES = 1_000

@@ -14,10 +14,11 @@ from router.report.budgets import Pots, Standing
 from router.report.charts import dollars
 from router.report.judged import CellGroup, cells, pooled, together
 from router.report.query import Asked, Source, listed, summed
-from router.report.report import NO_LABEL, Kind, Plot, Report, Shape, bars, day, iso
+from router.report.report import NO_LABEL, Kind, Plot, Report, Shape, bars, day
 from router.report.savings import savings
 from router.report.spend import Group, stacked
 from router.types.account import Unit
+from router.types.clock import iso
 from router.types.target import Target
 
 # Budgets at a glance.

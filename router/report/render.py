@@ -16,7 +16,8 @@ from rich.text import Text
 from router.errors import invalid
 from router.report.charts import dollars, said
 from router.report.query import named
-from router.report.report import NO_LABEL, Column, Kind, Report, Row, Value, iso, shown
+from router.report.report import NO_LABEL, Column, Kind, Report, Row, Value, shown
+from router.types.clock import iso
 from router.types.price import nano_from_usd
 
 # A report in words, and as JSON. Nothing here knows which report it is.

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from router.errors import ClientError
 from router.ledger.facts.attempts import HOUR_MS, QUARTER_MS
-from router.tables import table
 from router.types.price import usd_from_nano
+from router.types.tables import table
 
 # `since` and `until` as people write them.
 
@@ -40,16 +40,6 @@ def moment(param: str, text: str, now_ms: int, zone: tzinfo = UTC) -> int | None
         remedy = "Send a date (2026-01-31), a time (2026-01-31T12:00Z) or an age (24h, 7d)."
         message = f"{param}: '{text[:40]}' is no time. {remedy}"
         raise ClientError(400, "invalid_request_error", message, param=param) from None
-
-
-def iso(when_ms: int) -> str:
-    """UTC, to the second: 2026-01-31T12:00:00Z. Years beyond 1 … 9999 are cut to them."""
-    seconds = min(max(when_ms // 1000, _FIRST_S), _LAST_S)
-    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat() + "Z"
-
-
-_FIRST_S = int(datetime.min.replace(tzinfo=UTC).timestamp())
-_LAST_S = int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp())
 
 
 # What others named (tags, models, sessions, tools) as text that is safe to look at, wherever it is shown.

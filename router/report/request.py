@@ -18,8 +18,9 @@ from router.ledger.rows import Connection, Kept, Line
 from router.report.budgets import Pots, amount_of
 from router.report.charts import dollars, said
 from router.report.query import Source, grouped
-from router.report.report import Column, Kind, Report, Row, Value, columns, declared, iso, made, measures, tallied, usd
+from router.report.report import Column, Kind, Report, Row, Value, columns, declared, made, measures, tallied, usd
 from router.types.account import Unit
+from router.types.clock import iso
 from router.types.price import usd_from_nano, usd_text
 
 # An attempt as its row says it, in the columns that people read.

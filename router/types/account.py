@@ -100,6 +100,9 @@ class Bound(Struct, frozen=True, kw_only=True):
         return any(account.unit is unit and account.hard for account in (*self.accounts, *self.caps))
 
 
+UNBOUND = Bound()
+
+
 class Ask(Struct, frozen=True, kw_only=True):
     """What a request wants held, unit by unit; least and tight are at most whole.
 

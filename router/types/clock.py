@@ -1,6 +1,7 @@
 """The clocks of a gateway and the ids of its requests."""
 
 import time
+from datetime import UTC, datetime
 from random import SystemRandom
 
 # The two clocks: one for when, one for how long. A test may let time pass for both.
@@ -28,6 +29,15 @@ def let_pass(seconds: float) -> None:
     global _passed_s
     _passed_s += seconds
 
+
+def iso(when_ms: int) -> str:
+    """UTC, to the second: 2026-01-31T12:00:00Z. Years beyond 1 … 9999 are cut to them."""
+    seconds = min(max(when_ms // 1000, _FIRST_S), _LAST_S)
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+_FIRST_S = int(datetime.min.replace(tzinfo=UTC).timestamp())
+_LAST_S = int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp())
 
 # UUIDv7 ids (RFC 9562 §5.7): sortable by time, so that the ledger's primary key is also its order.
 

@@ -15,7 +15,7 @@ from threading import Thread
 import msgspec
 from msgspec import Struct
 
-from router.telemetry import Telemetry, Values, counters, together
+from router.observe.metrics import Telemetry, Values, counters, together
 from router.types.target import EngineState, Served
 
 # What the first process and a worker tell each other: each message is its length in four bytes, and msgpack.

@@ -54,7 +54,7 @@ def test_adapters_and_litellm_are_named_in_one_place_each() -> None:
         package: {place for place, tree in modules(*of) if any(_within(name, (package,)) for name in imports(tree))}
         for package, of in (("adapters", ("router",)), ("litellm", PRODUCT))
     }
-    assert named["adapters"] == {"router/app.py", "router/policies.py"}
+    assert named["adapters"] == {"router/app.py", "router/config/load.py"}
     assert named["litellm"] <= {"adapters/litellm.py"}
 
 

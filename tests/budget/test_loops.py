@@ -11,8 +11,8 @@ import pytest
 
 from router.budget.loop_breaker import ROWS, Breaker
 from router.budget.loops import Kind, Loops, Scope, Spike, Tripped
+from router.dispatch.refusals import loop_detected
 from router.ledger.journal import SqliteJournal
-from router.refusals import loop_detected
 from router.report.catalog import answer
 from router.report.query import Question
 from tests.budget.conformance.desk import without

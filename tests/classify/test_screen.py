@@ -13,11 +13,11 @@ from router.api.parse import parse
 from router.classify import ner
 from router.classify.detector import Doubt
 from router.classify.ner import Named, Reader, Unread
+from router.classify.sessions import SqliteSessions
 from router.config.policy import Sensitivity
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import SqliteLedger
 from router.screen import Screen, Screened, Sources
-from router.sessions import SqliteSessions
 from router.types.request import Caller, Endpoint, Modality, Request
 from router.types.target import Secret
 from tests.classify.looking import KEY, MAIL

@@ -14,7 +14,6 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from adapters import catalog
 from router.api import admin, dashboard
 from router.api import rest as reports
 from router.api.auth import Keyring
@@ -79,7 +78,7 @@ def _app(ledger: Ledger, store: SqliteBudgets, ring: Keyring, config: Config) ->
     limits = admin.budgets_routes(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS)
     kept: dict[str, Any] = {"ledger": ledger, "keyring": ring, "secret": SECRET, "policy": lambda: config}
     seen: dict[str, Any] = {"health": lambda: {"mini": "half-open"}, "engines": lambda: ENGINES, "in_flight": lambda: 3}
-    site = dashboard.Site(**kept, **seen, budgets=pots, catalog=catalog.shipped, clock=lambda: NOW_MS)
+    site = dashboard.Site(**kept, **seen, budgets=pots, clock=lambda: NOW_MS)
     routes = [reports.reports_routes(ledger, pots), limits]
     return rest(ring, public=[dashboard.routes(site)], calls=[], reports=routes, admin=[])
 

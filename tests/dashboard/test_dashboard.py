@@ -10,11 +10,11 @@ import pytest
 from msgspec import structs
 
 from router.api.dashboard.policy import Replays, Trial
+from router.config.load import load_policy, unlaunched
 from router.errors import ClientError
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.postgres import PostgresLedger
-from router.policies import load_policy, unlaunched
 from router.report.catalog import REPORTS as CATALOG
 from router.types.target import Secret
 from tests.dashboard.conftest import HAPPENED

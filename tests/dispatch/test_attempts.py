@@ -9,9 +9,9 @@ from msgspec import structs
 
 from adapters.openai import OpenAICompatible
 from router.decide.health import Health
+from router.decide.replicas import Replicas
 from router.dispatch.attempt import AttemptRecord, ReplicaLease
 from router.dispatch.hold import Waits
-from router.engines import Replicas
 from router.estimate.estimate import estimate
 from router.estimate.latency import Pace
 from router.types.account import Bound

@@ -13,10 +13,10 @@ from router.classify.detector import Doubt
 from router.classify.second_opinion import Question, Verdict
 from router.decide.eligibility import ClassGuard, Requirements
 from router.decide.health import LONGEST_RUN, Health
+from router.decide.replicas import Replicas
 from router.dispatch.egress import EgressFilter
 from router.dispatch.http import HttpTransport
 from router.dispatch.side_calls import Inquiry, Opinions
-from router.engines import Replicas
 from router.types.target import Served, Target, Wire
 from tests.dispatch.values import at, at_home, completion, with_transport
 from tests.gateway.canned import canned

@@ -14,13 +14,13 @@ from msgspec import Struct, structs
 
 from adapters.openai import OpenAICompatible
 from router.decide.health import AT_FIRST, Health, run_limit
+from router.decide.replicas import Replicas
 from router.dispatch.attempt import ReplicaLease
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.egress import EgressDenied
 from router.dispatch.http import HttpTransport
 from router.dispatch.stream import Answered, Opened, forward
 from router.dispatch.tactics import run_plan
-from router.engines import Replicas
 from router.errors import UpstreamFailure
 from router.testing import until
 from router.testing.upstream import Break

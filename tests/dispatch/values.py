@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from adapters.openai import OpenAICompatible
 from router.decide.eligibility import Gate
 from router.decide.health import Health
+from router.decide.replicas import Replicas
 from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.egress import EgressFilter
 from router.dispatch.hold import BudgetHold, Room
 from router.dispatch.http import HttpTransport
+from router.dispatch.refusals import stream_error
 from router.dispatch.stream import Opened
-from router.engines import Replicas
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
-from router.refusals import stream_error
 from router.types.account import Bound, BudgetStore
 from router.types.attempt import Adapter, Attempt, Failure, Verify
 from router.types.decision import Candidate, Plan

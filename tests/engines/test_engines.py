@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from msgspec import structs
 
-from router import engines
 from router.api.parse import parse
-from router.engines import FIRST_REST_MS, LONGEST, LONGEST_REST_MS, SPREAD, WAKE_MS, Fleet, Replicas, conversation
+from router.decide import replicas as engines
+from router.decide.replicas import Fleet, Replicas, conversation
 from router.types.request import Endpoint, Limits, Passage, Request
 from router.types.target import EngineState, Load, Queue, Served, Status, Target
 from tests.decide.values import request, target
@@ -107,7 +107,7 @@ def test_a_session_is_one_whatever_is_said_in_it_and_only_a_long_beginning_count
     named = {"x-lowpass-session": "s"}
     assert conversation_of(CHAT, named, messages=[FIRST]) == conversation_of(CHAT, named, messages=[SYSTEM, NEXT])
     assert conversation_of(CHAT, named, messages=[FIRST]) != conversation_of(CHAT, messages=[FIRST])
-    document = "word " * LONGEST
+    document = "word " * engines.LONGEST
     questions = [{"role": "user", "content": document + question} for question in ("Who?", "When?")]
     assert len({conversation_of(CHAT, messages=[SYSTEM, question]) for question in questions}) == 1
 
@@ -139,7 +139,7 @@ def test_all_processes_choose_alike() -> None:
     """Python hashes texts by a secret of each process; the second one has another."""
     code = (
         "from tests.engines.test_engines import SECRET, homes;"
-        "from router.engines import Replicas; print(*homes(Replicas(SECRET)))"
+        "from router.decide.replicas import Replicas; print(*homes(Replicas(SECRET)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.split() == homes(Replicas(SECRET))
@@ -174,7 +174,7 @@ def test_one_conversation_asked_by_all_at_once_is_spread(slots: int, count: int,
         replicas.pick(place, talk(1))
     loads = [replicas.sent(url) for url in addresses]
     assert sum(loads) == requests
-    fair = SPREAD * requests / count
+    fair = engines.SPREAD * requests / count
     assert max(loads) <= max(1, slots // 2 + 1, fair + 1)
     if requests <= slots * count:
         assert max(loads) <= slots, "none waits while another has room"
@@ -219,8 +219,8 @@ def test_a_replica_that_failed_rests_longer_each_time_and_one_request_tries_it()
             clock.now += 250
         rests.append(clock.now - began)
         assert picked(replicas, PLACE, talk(1)) != home, "the first one tries it for all"
-    assert rests[:3] == [FIRST_REST_MS, 2 * FIRST_REST_MS, 4 * FIRST_REST_MS]
-    assert rests[-1] == LONGEST_REST_MS
+    assert rests[:3] == [engines.FIRST_REST_MS, 2 * engines.FIRST_REST_MS, 4 * engines.FIRST_REST_MS]
+    assert rests[-1] == engines.LONGEST_REST_MS
     replicas.succeeded(home)
     assert {picked(replicas, PLACE, talk(1)) for _ in range(3)} == {home}
 
@@ -386,7 +386,7 @@ def test_the_best_replica_counts() -> None:
         ([Status.STARTING, Status.FAILED], Queue(down="starting")),
         ([Status.STOPPED, Status.RESTARTING], Queue(down="restarting")),
         ([Status.DRAINING, Status.DRAINING], Queue(down="draining")),
-        ([Status.SLEEPING, Status.FAILED], Queue(wait_ms=WAKE_MS)),
+        ([Status.SLEEPING, Status.FAILED], Queue(wait_ms=engines.WAKE_MS)),
         ([Status.SLEEPING, Status.READY], None),
     ],
 )

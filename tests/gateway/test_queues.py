@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from router.config.load import load_policy, unlaunched
 from router.ledger.ledger import SqliteLedger
-from router.policies import load_policy, unlaunched
 from router.replay.replay import replay
 from tests.gateway.busy import MODEL, SLOTS, Busy
 from tests.gateway.running import MESSAGES, Client, Gateway, Reply, ordered, processing, serving, target, tried, until

@@ -25,9 +25,9 @@ from router.dispatch.stream import Answered, Opened
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
+from router.observe.metrics import Telemetry
 from router.pipeline import Pipeline
 from router.settings import read as settings_of
-from router.telemetry import Telemetry
 from router.types.attempt import Asked as Question
 from router.types.attempt import UpstreamRequest, Verdict
 from router.types.clock import new_id, now_ms

@@ -16,8 +16,8 @@ from router.ledger.backup import backup, restore
 from router.ledger.engines import GATEWAY, history, hours, in_force, keep, newest, prices, versions
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.verify import verify
+from router.recorder import learned_from
 from router.report.recompute import recompute, repriced
-from router.stores import learned_from
 from router.types.account import LedgerUnavailable
 from router.types.attempt import Usage
 from router.types.price import ANY_MODEL, EngineHour, EnginePrice

@@ -8,8 +8,8 @@ import pytest
 
 from local_serving.reader import known
 from local_serving.served import Unlaunched
+from router.config.load import inspect_policy, load_policy, reload_policy, unlaunched
 from router.errors import ConfigError
-from router.policies import inspect_policy, load_policy, reload_policy, unlaunched
 from router.testing import Done, lowpass
 from router.types.price import Price
 from tests.tables import each_row

@@ -17,7 +17,7 @@ from local_serving.manifests import PORT, compose, container, dumped, kubernetes
 from local_serving.reader import read
 from local_serving.served import gpus
 from local_serving.spec import EngineError, LoraAdapter, Vllm
-from router.policies import inspect_policy
+from router.config.load import inspect_policy
 from router.testing import lowpass
 from tests.manifests import BY_NAME, MACHINES, ONE_MACHINE, TALKATIVE, parsed
 from tests.tables import data, each_row

@@ -13,10 +13,10 @@ from router.ledger import outcomes as log
 from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
 from router.ledger.postgres import PostgresLedger
+from router.observe.metrics import Telemetry
 from router.outcomes import learning as module
 from router.outcomes.judge import Trust
 from router.outcomes.learning import PATIENCE_MS, Learning, Log, Tail
-from router.telemetry import Telemetry
 from router.types.account import Journal
 from router.types.attempt import Outcome
 from router.types.logged import Said

@@ -13,7 +13,7 @@ from local_serving.manifests import dumped
 from local_serving.reader import read
 from local_serving.spec import External
 from router.api.asgi import ALIVE
-from router.policies import inspect_policy
+from router.config.load import inspect_policy
 from router.testing import lowpass
 from tests.packaging.project import COMPOSE, ROOT, SETTINGS, dockerfile, instructions
 from tests.tables import each_row

@@ -9,13 +9,13 @@ from msgspec import structs
 
 from router.api.parse import parse
 from router.choose import chance, check, choose
+from router.config.load import load_policy, unlaunched
 from router.decide.explain import encode, explain
 from router.decide.health import Health
 from router.decide.profile import NEW, SessionState
 from router.ledger import keys
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import Row
-from router.policies import load_policy, unlaunched
 from router.replay.replay import callers, scores
 from router.replay.sides import Choice, Document, Side, Stored, Trial, Weighed, compared, stored, trial
 from router.types.clock import new_id

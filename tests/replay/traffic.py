@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
+from router.config.load import load_policy, unlaunched
 from router.config.policy import Config
 from router.decide.weigh import ENOUGH
-from router.policies import load_policy, unlaunched
 from tests.gateway.running import Gateway, Reply, until
 from tests.gateway.school import CHEAP, DEAR, at_home, expected, house, learned, product, seat, text_of
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from router.budget.redis.server import Books
 from router.budget.redis.store import RedisBudgets
+from router.classify.sessions import RedisSessions, SqliteSessions, hashes
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import taints
-from router.sessions import RedisSessions, SqliteSessions, hashes
 from router.types.account import LEASE_MS, StoreUnavailable
 from router.types.request import CLEAN, SessionClasses, SessionStore, session_key
 from router.types.target import Secret

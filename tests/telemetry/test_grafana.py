@@ -5,7 +5,7 @@ import re
 from itertools import product
 from typing import Any
 
-from router.telemetry import METRICS
+from router.observe.metrics import METRICS
 from tests.docs import ROOT
 from tests.tables import each_row
 

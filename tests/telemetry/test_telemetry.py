@@ -14,9 +14,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from router.observe.metrics import Telemetry, counters, page, together
 from router.observe.observer import Answered, Decided, Line, Tokens
 from router.settings import SettingError, read
-from router.telemetry import Telemetry, counters, page, together
 from router.testing.upstream import Page, Recorded, Upstream
 from router.types.attempt import Attempt
 from router.types.price import Cost, CostSource

@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 
 from router.api.auth import Keyring
 from router.api.rest import REFUSALS, refusal_of
-from router.config.policy import Catalog, Config
+from router.config.policy import Config
 from router.errors import ClientError, invalid
 from router.ledger.ledger import Ledger
 from router.report.budgets import binds
@@ -31,8 +31,7 @@ from router.types.target import Secret
 
 class Site(Struct, frozen=True, kw_only=True):
     """`secret` signs sign-ins. `health` names the state of every target that is not plainly healthy, `budgets` makes
-    the report of that name, `in_flight` counts requests in progress in this process, `catalog` reads what policies may
-    name; `clock` is Unix time in ms."""
+    the report of that name, `in_flight` counts requests in progress in this process; `clock` is Unix time in ms."""
 
     ledger: Ledger
     keyring: Keyring
@@ -42,7 +41,6 @@ class Site(Struct, frozen=True, kw_only=True):
     engines: Callable[[], object]
     budgets: Callable[[], Awaitable[Report]]
     in_flight: Callable[[], int]
-    catalog: Callable[[], Catalog]
     clock: Callable[[], int] = now_ms
 
 

@@ -2,10 +2,9 @@
 
 import asyncio
 import os
-import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,13 +12,12 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from msgspec import Struct
 
-from local_serving.served import Unlaunched
 from router.api.dashboard.entry import posted
 from router.api.dashboard.pages import Pages, Site
-from router.config.check import engines_needed, load_text, problems
-from router.config.policy import Catalog, Config
+from router.config.load import inspect_policy, try_policy
+from router.config.policy import Config
 from router.decide.in_force import in_force
-from router.errors import ClientError, ConfigError, Problem
+from router.errors import ClientError, Problem
 from router.replay.report import Replayed, as_report
 from router.report.report import Report
 from router.types.request import DAY_MS
@@ -30,7 +28,7 @@ LIMIT_S = 120
 """A million requests take less than half of it."""
 REFUSED = 3
 """Exit status of a process that says why it replays nothing."""
-_COMMAND = (sys.executable, "-m", "router.trial")
+_COMMAND = (sys.executable, "-m", "router.api.dashboard.trial")
 
 
 class Trial(Struct, frozen=True):
@@ -83,44 +81,6 @@ def _refused(message: str) -> ClientError:
     return ClientError(409, "replay_refused", message)
 
 
-# Policies that are tried: looked through as `lowpass check` does, and nothing of them kept.
-
-NAME = "pasted"
-"""Stands for the file."""
-_DEFAULTED = re.compile(rb"\$\{([A-Za-z_][A-Za-z0-9_]*):-")
-_STAND_IN = "1"
-"""Good as a word, as a number and in an address."""
-
-
-class Pretended(Mapping[str, str]):
-    """Every variable is set, but for those that the text has a value for: somebody who may read reports can learn
-    neither what the gateway's own are, nor which of them there are."""
-
-    def __init__(self, text: bytes) -> None:
-        self._unset = {name.decode() for name in _DEFAULTED.findall(text)}
-
-    def __getitem__(self, name: str) -> str:
-        if name in self._unset:
-            raise KeyError(name)
-        return _STAND_IN
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
-def parsed_policy(text: bytes, in_force: Path, catalog: Callable[[], Catalog]) -> Config | tuple[Problem, ...]:
-    """`text` as a config, or all that is wrong with it. It may name the engines of the policy in force, and those that
-    come with lowpass; no other file is looked at."""
-    engines = Unlaunched(engines_needed(in_force))
-    try:
-        return load_text(NAME, text, catalog(), Pretended(text), engines)
-    except ConfigError as error:
-        return error.problems
-
-
 # The policy in force, and a form to try another one: looked through, replayed over the past days, kept nowhere.
 
 LARGEST = 256 * 1024
@@ -164,7 +124,7 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
 
     async def attempt(text: str, days: int, *, again: bool) -> Tried:
         path, data = Path(site.policy().path), text.encode()
-        found = await asyncio.to_thread(parsed_policy, data, path, site.catalog)
+        found = await asyncio.to_thread(try_policy, data, path)
         if not isinstance(found, Config):
             return Tried(text=text, days=days, found=found)
         try:
@@ -173,10 +133,6 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
         except ClientError as error:
             return Tried(text=text, days=days, found=(), refusal=error)
         return Tried(text=text, days=days, found=(), replayed=replayed)
-
-    def mistakes(path: Path) -> tuple[Problem, ...]:
-        """Of the file of the policy in force as it is now."""
-        return problems(path, site.catalog(), os.environ, Unlaunched(engines_needed(path)))
 
     async def draw(request: Request, tried: Tried) -> Response:
         config = site.policy()
@@ -188,7 +144,7 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
             hash=in_force(config.hash, classes.default, classes.classes, config.targets).hash,
             config=config,
             health=site.health(),
-            problems=await asyncio.to_thread(mistakes, Path(config.path)),
+            problems=await asyncio.to_thread(inspect_policy, Path(config.path)),
             tried=tried,
             days=DAYS,
         )

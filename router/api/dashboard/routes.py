@@ -18,8 +18,9 @@ from router.report.catalog import definition, read
 from router.report.overview import MONTH, WEEK, overview
 from router.report.query import Question
 from router.report.render import as_csv
-from router.report.report import Report, iso
+from router.report.report import Report
 from router.types.account import StoreUnavailable
+from router.types.clock import iso
 
 # A page for every report of the catalog.
 

@@ -8,7 +8,7 @@ from msgspec.json import encode
 
 from router.api.chat import Block, ChatReader, Choice, Chunk, Message, StreamedCall, ToolCall, completion, kept, merged
 from router.api.responses.request import SUMMARY, custom_input, custom_names, given, included, seal, stated
-from router.tables import table
+from router.types.tables import table
 
 # Output items of an answer while they grow: each announces itself, its pieces and its end.
 

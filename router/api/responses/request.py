@@ -9,7 +9,7 @@ from msgspec.json import Decoder, encode
 
 from router.api.chat import Block, Traces, simple, text_part
 from router.errors import invalid, misplaced, wrong
-from router.tables import table
+from router.types.tables import table
 
 # Reads the parts of a request body; whatever is wrong becomes a 400 that names the parameter and the remedy.
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import re2
 
 from router.classify.detector import Span
-from router.tables import patterns
+from router.types.tables import patterns
 
 # Is this text a value made of chance, or words, a placeholder, an expression of a program?
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import re2
 
 from router.classify.detector import POSSIBLE, Confirm, Form, Span
-from router.tables import patterns
+from router.types.tables import patterns
 
 # Which word names a number: of several kinds with as many digits, the nearest name counts.
 

@@ -6,8 +6,8 @@ from typing import Literal
 import re2
 
 from router.classify.detector import DetectorModel, Form, Span
-from router.tables import patterns, table
 from router.types.request import Finding
+from router.types.tables import patterns, table
 
 # Health of a person: words of medicine in the same request as something that says whose they are.
 #

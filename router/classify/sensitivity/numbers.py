@@ -24,7 +24,7 @@ from router.classify.sensitivity.context_rules import (
     shaped,
     trimmed,
 )
-from router.tables import patterns, table
+from router.types.tables import patterns, table
 
 _IBAN_LENGTH = {
     country: length for length, countries in table("classify/data/iban.yaml").items() for country in countries.split()

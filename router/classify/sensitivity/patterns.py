@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from router.classify.detector import DetectorModel, Form, possibly
 from router.errors import mistake
-from router.tables import patterns, table
+from router.types.tables import patterns, table
 
 # The operator's own words: project names, markings, customer names.
 

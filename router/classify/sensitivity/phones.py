@@ -24,7 +24,7 @@ from router.classify.sensitivity.context_rules import (
     trimmed,
     whole,
 )
-from router.tables import patterns
+from router.types.tables import patterns
 
 _PATTERNS = patterns("classify/data/phones.yaml")
 _DATE = re2.compile(_PATTERNS["date"])

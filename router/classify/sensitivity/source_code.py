@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from router.classify.detector import Characters, DetectorModel, Form, Pattern, Span
-from router.tables import patterns
+from router.types.tables import patterns
 
 # Source code: blocks of lines that only a program has, diffs, and the headers of licences.
 #

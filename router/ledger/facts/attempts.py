@@ -4,7 +4,7 @@ Every request counts once, whatever the sums are by."""
 from collections.abc import Mapping, Sequence
 
 from router.ledger.write import INPUT_TOKENS, OUTPUT_TOKENS
-from router.tables import patterns, table
+from router.types.tables import patterns, table
 
 TABLE = "attempts"
 JUDGE = "judge"

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from router.ledger.facts.attempts import HOUR_MS, LEVELS
 from router.ledger.facts.query import Label
-from router.tables import table
 from router.types.price import nano_from_usd
+from router.types.tables import table
 
 TABLE = "offers"
 DIMENSIONS = (

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from router.tables import table
 from router.testing.upstream.behaviours import (
     Answer,
     Ask,
@@ -19,6 +18,7 @@ from router.testing.upstream.behaviours import (
     record,
     rows,
 )
+from router.types.tables import table
 
 SIGNATURE = "EqQBCgIYAhIM"
 FIELDS = frozenset(table("testing/upstream/fields.yaml")["anthropic"])

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from router.tables import table
 from router.testing.upstream.behaviours import (
     RETRY_AFTER_S,
     Answer,
@@ -20,6 +19,7 @@ from router.testing.upstream.behaviours import (
     record,
     rows,
 )
+from router.types.tables import table
 
 FIELDS = frozenset(table("testing/upstream/fields.yaml")["gemini"])
 CONFIG = frozenset(table("testing/upstream/fields.yaml")["gemini_config"])

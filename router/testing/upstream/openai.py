@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from router.tables import table
 from router.testing.upstream.behaviours import (
     BEHAVIOURS,
     EMBEDDING,
@@ -27,6 +26,7 @@ from router.testing.upstream.behaviours import (
     record,
     rows,
 )
+from router.types.tables import table
 
 _ERRORS: dict[str, dict[str, list[Any]]] = table("testing/upstream/errors.yaml")
 _ERROR = {"error": {name: name for name in ("message", "type", "param", "code")}}

@@ -13,7 +13,7 @@ _REFERENCE = re.compile("«([a-z0-9_]+)»")
 @cache
 def table(path: str) -> Any:
     """`path`: below the package `router`."""
-    return yaml.load((Path(__file__).parent / path).read_text("utf-8"), yaml.CSafeLoader)
+    return yaml.load((Path(__file__).parents[1] / path).read_text("utf-8"), yaml.CSafeLoader)
 
 
 @cache

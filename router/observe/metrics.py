@@ -14,11 +14,9 @@ from prometheus_client.registry import Collector
 
 from router.budget.loops import Kind
 from router.classify.second_opinion import Verdict
-from router.report.budgets import Standing
-from router.tables import table
-from router.types.account import Unit
 from router.types.attempt import Attempt
 from router.types.price import NANO_PER_USD
+from router.types.tables import table
 from router.types.target import EngineState, Status
 
 # Every metric, as `metrics.yaml` has it.
@@ -39,7 +37,7 @@ class MetricRow(Struct, frozen=True):
     edges: tuple[float, ...] = ()
 
 
-METRICS = msgspec.convert(table("metrics.yaml"), dict[str, MetricRow])
+METRICS = msgspec.convert(table("observe/metrics.yaml"), dict[str, MetricRow])
 SUM = "sum"
 """In place of an edge: what all values of a histogram add up to."""
 _TOGETHER: dict[str, Callable[[Iterable[float]], float]] = {"sum": sum, "min": min, "max": max}
@@ -98,23 +96,6 @@ class Histogram:
 
 
 # Numbers as Prometheus reads them.
-
-
-def of_budgets(standings: Iterable[Standing]) -> Values:
-    """As metrics, all pots of a budget together. What was split off is left out: clients name it."""
-    found: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
-    for one in standings:
-        budget, account, balance = one.pot.budget, one.pot.account, one.balance
-        if budget is None:
-            continue
-        unit, scale = ("usd", NANO_PER_USD) if account.unit is Unit.USD else ("tokens", 1)
-        amounts = {"limit": account.limit, "spent": balance.spent, "held": balance.held}
-        for name, amount in amounts.items():
-            found[f"lowpass_budget_{name}_{unit}"][budget.id,] += amount / scale
-        shares = found["lowpass_budget_used_share"]
-        used = (balance.spent + balance.held) / account.limit if account.limit else 1.0
-        shares[budget.id,] = max(shares[budget.id,], used)
-    return found
 
 
 def of_engines(states: Iterable[EngineState]) -> Values:

@@ -8,9 +8,9 @@ from msgspec import Raw
 
 from router.budget.loops import Kind, Tripped
 from router.errors import TABLE, ClientError
-from router.report.report import iso
 from router.types.account import Account, Refused, Unit
 from router.types.attempt import Attempt, ErrorKind, Failure
+from router.types.clock import iso
 from router.types.decision import Dropped, Plan
 from router.types.price import usd_json, usd_text
 
@@ -18,8 +18,6 @@ _NO_RETRY = (("x-should-retry", "false"),)
 _START_S = 2
 """After so long it is worth asking an engine again that starts."""
 _AGAIN_SOON = (("x-should-retry", "true"), ("retry-after", "1"))
-
-
 _RATE_HEADERS = {
     Unit.REQUESTS: ("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
     Unit.TOKENS: ("x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
@@ -41,38 +39,34 @@ def no_target(
     reasons = [
         {"target": dropped.target, "reason": dropped.reason, "detail": dropped.detail} for dropped in plan.dropped
     ]
+    extra: dict[str, object] = {"targets": reasons}
     rests = [dropped.target for dropped in plan.dropped if dropped.reason == "circuit_open"]
     if rests:
         kind = ErrorKind.RATE_LIMITED if all(map(limited, rests)) else ErrorKind.CIRCUIT_OPEN
         why = "has reached its rate limit" if kind is ErrorKind.RATE_LIMITED else "is resting after failures"
         message = f"Every target of route '{plan.route}' that may serve this request {why}."
         again, rule = (("retry-after", str(max(1, ceil(min(map(rest_s, rests)))))),), TABLE[kind]
-        extra: dict[str, object] = {"targets": reasons}
         return ClientError(rule.status, rule.code, message, type=rule.type, extra=extra, headers=again)
     if down := [dropped for dropped in plan.dropped if dropped.reason in ("engine_down", "saturated")]:
-        return _not_now(plan, down, reasons)
+        return _not_now(plan, down, extra)
     if reasons and all(reason["reason"] == "unpriced" for reason in reasons):
         message = "No target of this route has a price; add one, or set `unpriced` to the rates to charge."
-        return ClientError(403, "unpriced_model", message, type="permission_error", extra={"targets": reasons})
+        return ClientError(403, "unpriced_model", message, type="permission_error", extra=extra)
     if reasons and all(reason["reason"] == "context" for reason in reasons):
         rule = TABLE[ErrorKind.CONTEXT_LENGTH]
         message = f"The prompt is too long for every target of route '{plan.route}'."
-        extra = {"targets": reasons}
         return ClientError(rule.status, rule.code, message, type=rule.type, extra=extra)
     listed = "; ".join(f"{reason['target']}: {reason['detail']}" for reason in reasons)
     message = f"No target of route '{plan.route}' may serve this request (class {data_class}). {listed}"
-    return ClientError(
-        403, "no_eligible_target", message, type="permission_error", extra={"targets": reasons}, headers=_NO_RETRY
-    )
+    return ClientError(403, "no_eligible_target", message, type="permission_error", extra=extra, headers=_NO_RETRY)
 
 
-def _not_now(plan: Plan, down: Sequence[Dropped], reasons: list[dict[str, str]]) -> ClientError:
+def _not_now(plan: Plan, down: Sequence[Dropped], extra: dict[str, object]) -> ClientError:
     """A queue says how long it takes; an engine that starts does not."""
-    busy = [queue.wait_ms for queue in plan.queued if any(one.target == queue.target for one in down)]
+    busy = [queue.wait_ms for queue in plan.queued if any(dropped.target == queue.target for dropped in down)]
     after = max(1, ceil(min(busy) / 1000)) if busy else _START_S
-    told = "; ".join(f"{one.target}: {one.detail}" for one in down)
-    message = f"No engine of route '{plan.route}' can begin this request in time. {told}. Try again in {after} s."
-    extra: dict[str, object] = {"targets": reasons}
+    details = "; ".join(f"{dropped.target}: {dropped.detail}" for dropped in down)
+    message = f"No engine of route '{plan.route}' can begin this request in time. {details}. Try again in {after} s."
     again = (("retry-after", str(after)),)
     return ClientError(503, "saturated", message, type="api_error", extra=extra, headers=again)
 

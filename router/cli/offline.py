@@ -3,31 +3,35 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from random import random
 
 from router.api.auth import OPEN, ledger_of
 from router.api.parse import parse
+from router.app import Stores
 from router.budget.budget import BudgetAccounts
 from router.choose import check, choose, index
 from router.classify.difficulty import read_too
 from router.classify.ner import Reader
+from router.config.load import load_policy, shipped, unlaunched
 from router.decide.explain import Examined, examine
 from router.decide.health import Health
 from router.decide.in_force import in_force
 from router.errors import ConfigError
 from router.estimate.forecast import Forecaster
+from router.export.focus import Directory
 from router.ledger import rows
+from router.ledger.engines import versions
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import callers, limits
 from router.ledger.ledger import Ledger
-from router.policies import load_policy, unlaunched
 from router.replay.sides import known
 from router.report.budgets import budgets as pots
 from router.report.report import Report
 from router.screen import Screen, Screened
 from router.settings import Settings
-from router.stores import Stores
 from router.types.clock import new_id, now_ms
+from router.types.price import ANY_MODEL, Prices
 from router.types.request import Endpoint, Request
 from router.types.target import Secret, Target
 
@@ -69,6 +73,24 @@ def policy_read(settings: Settings, ledger: Ledger) -> tuple[Mapping[str, Target
         remedy = "name that one with --policy or LOWPASS_POLICY"
         return config.targets, f"By {path}, which is not the policy of the newest request: {remedy}."
     return config.targets, f"By {path}."
+
+
+def known_prices(ledger: Ledger) -> Prices:
+    """Every table that each model of the catalog has had, and what was measured of local engines."""
+    with ledger.reading() as connection:
+        return {**shipped().prices, ANY_MODEL: versions(connection)}
+
+
+def directory(path: Path, ledger: Ledger) -> Directory:
+    """Every price that catalog, policy or ledger know, and who provides. Raises `ConfigError`, `LedgerUnavailable`."""
+    targets = load_policy(path, unlaunched(path)).targets.values()
+    prices = {model: dict(tables) for model, tables in known_prices(ledger).items()}
+    for target in targets:
+        if target.model.price is not None:
+            prices.setdefault(target.model.id, {})[target.model.price.version] = target.model.price
+    providers = [*shipped().providers.values(), *(target.provider for target in targets)]
+    entities = {provider.id: provider.entity or provider.id for provider in providers}
+    return Directory(prices, entities, frozenset(provider.id for provider in providers if provider.local))
 
 
 def explain_request(settings: Settings, body: bytes) -> Examined:

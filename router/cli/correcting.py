@@ -6,16 +6,16 @@ from contextlib import contextmanager
 
 from msgspec import Struct, structs
 
+from router.app import Stores
 from router.budget.budget import Budget, BudgetAccounts
+from router.config.load import load_policy, unlaunched
 from router.ledger.adjust import Adjusted, Booking, Correction, adjust, learn_billing
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import COMMAND_LINE, callers
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.reconcile import Comparison, Reconciliation, providers, read
 from router.ledger.rows import Connection
-from router.policies import load_policy, unlaunched
 from router.settings import Settings
-from router.stores import Stores
 from router.types.account import Account, Amount, Ask, Reservation, Unit
 from router.types.clock import now_ms
 

@@ -15,9 +15,9 @@ import msgspec
 
 from router.api.auth import ledger_of
 from router.api.dashboard.policy import REFUSED, Trial
+from router.config.load import load_policy, try_policy, unlaunched
 from router.config.policy import Config
 from router.errors import ConfigError
-from router.policies import load_policy, try_policy, unlaunched
 from router.replay.replay import replay
 from router.replay.report import Replayed
 from router.settings import SettingError, Settings

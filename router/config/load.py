@@ -1,0 +1,99 @@
+"""Policy files against the shipped catalog and this machine's environment: loaded, or all that is wrong with them."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from adapters import catalog
+from local_serving.served import NOWHERE, Unlaunched
+from router.config.check import engines_needed, load, load_text, problems
+from router.config.policy import Config
+from router.errors import ConfigError, Problem
+from router.types.price import Rule
+from router.types.target import Served
+
+shipped = catalog.shipped
+"""The models and providers that come with lowpass."""
+NAME = "pasted"
+"""Stands for the file of a policy that is tried."""
+_DEFAULTED = re.compile(rb"\$\{([A-Za-z_][A-Za-z0-9_]*):-")
+_STAND_IN = "1"
+"""Good as a word, as a number and in an address."""
+
+
+def load_policy(path: Path, engines: Mapping[str, Served]) -> Config:
+    """Raises `ConfigError` with every problem; `engines`: those that targets may name."""
+    return load(path, shipped(), os.environ, engines)
+
+
+def reload_policy(path: Path, running: Mapping[str, Served]) -> Config:
+    """`load_policy` of a gateway that serves already: it has started the engines that it is going to."""
+    return load_policy(path, {**{name: _late(name) for name in unlaunched(path)}, **running})
+
+
+def _late(name: str) -> Served:
+    what = f"the engine '{name}' is not one of those that this gateway started"
+    return Served(name=name, urls=NOWHERE, mistakes=((what, "restart the gateway: it starts what its policy names"),))
+
+
+def inspect_policy(path: Path) -> tuple[Problem, ...]:
+    """Everything that is wrong with a policy file; engines count as running."""
+    return problems(path, shipped(), os.environ, unlaunched(path))
+
+
+def region_notes(path: Path) -> tuple[str, ...]:
+    """Where the regions of a sound policy have prices of their own."""
+    targets = load_policy(path, unlaunched(path)).targets.values()
+    return tuple(
+        f"{target.id}: in region {target.region} {target.model.id} costs {_regional(rule)}"
+        for target in targets
+        for rule in (target.model.price.rules if target.model.price else ())
+        if rule.region and not rule.service_tier and rule.covers(target.region)
+    )
+
+
+def _regional(rule: Rule) -> str:
+    over, under = rule.times
+    return f"{over / under:g} times its list price" if not rule.rates else "other rates than its list price"
+
+
+def unconfirmed_prices(days: int) -> tuple[str, ...]:
+    """A line for each model of the catalog whose price no list has confirmed for so many days."""
+    today = datetime.now(UTC).date()
+    ages = {model: (today - table.checked).days for model, table in catalog.in_force().items()}
+    return tuple(f"{model}: last confirmed {age} days ago" for model, age in ages.items() if age > days)
+
+
+def unlaunched(path: Path) -> Mapping[str, Served]:
+    """Engines that `lowpass serve` could launch: those that come with lowpass, and the specs that the policy names."""
+    return Unlaunched(engines_needed(path))
+
+
+class Pretended(Mapping[str, str]):
+    """Every variable is set, but for those that the text has a value for: somebody who may read reports can learn
+    neither what the gateway's own are, nor which of them there are."""
+
+    def __init__(self, text: bytes) -> None:
+        self._unset = {name.decode() for name in _DEFAULTED.findall(text)}
+
+    def __getitem__(self, name: str) -> str:
+        if name in self._unset:
+            raise KeyError(name)
+        return _STAND_IN
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def try_policy(text: bytes, in_force: Path) -> Config | tuple[Problem, ...]:
+    """`text` as a config, or all that is wrong with it; nothing of it is kept. It may name the engines of the policy in
+    force, and those that come with lowpass; no other file is looked at."""
+    try:
+        return load_text(NAME, text, shipped(), Pretended(text), unlaunched(in_force))
+    except ConfigError as error:
+        return error.problems
