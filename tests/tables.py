@@ -35,7 +35,9 @@ def each_row(columns: str, rows: Iterable[Any], ids: Names = None, *, at_once: i
                 try:
                     test(**dict(zip(names, row, strict=True)), **_fresh(fixtures, number, clear=at_once == 1))
                 except Exception as error:
-                    error.add_note(f"in the row {label or _name(ids, number, row)}")
+                    name = repr(row if len(row) > 1 else row[0])[:200] if ids is None else ""
+                    name = name or str(ids(row[0]) if callable(ids) else ids[number])  # type: ignore[index]
+                    error.add_note(f"in the row {label or name}")
                     return error
                 return None
 
@@ -70,12 +72,6 @@ def _fresh(fixtures: dict[str, Any], number: int, clear: bool) -> dict[str, Any]
     folder: Path = fixtures["tmp_path"] / str(number)
     folder.mkdir()
     return fixtures | {"tmp_path": folder}
-
-
-def _name(ids: Names, number: int, row: tuple[Any, ...]) -> str:
-    if ids is None:
-        return repr(row if len(row) > 1 else row[0])[:200]
-    return str(ids(row[0]) if callable(ids) else ids[number])
 
 
 def data(beside: str, name: str) -> Any:

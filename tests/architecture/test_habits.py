@@ -86,7 +86,12 @@ def test_only_the_command_line_prints() -> None:
 
 def test_no_error_is_swallowed_without_a_word() -> None:
     """`contextlib.suppress` names what is absorbed, and where; a bare `pass` needs its reason beside it."""
-    passes = ((place, line) for place, tree in modules(*PRODUCT) for line in _passes(tree))
+    passes = (
+        (place, node.body[0].lineno)
+        for place, tree in modules(*PRODUCT)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler) and all(isinstance(line, ast.Pass) for line in node.body)
+    )
     silent = {place for place, line in passes if "#" not in text(ROOT / place).splitlines()[line - 1]}
     assert silent == SILENT
 
@@ -117,12 +122,6 @@ def test_no_file_mentions_where_it_was_made() -> None:
         for number, line in enumerate(text(path).splitlines(), 1)
         if re.search(pattern, line)
     ]
-
-
-def _passes(tree: ast.AST) -> list[int]:
-    """Lines of handlers that do nothing."""
-    handlers = (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
-    return [handler.body[0].lineno for handler in handlers if all(isinstance(line, ast.Pass) for line in handler.body)]
 
 
 def _annotations(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:

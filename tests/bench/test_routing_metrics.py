@@ -131,18 +131,6 @@ def test_weights_are_repeated_prompts(case: tuple[Floats, Floats, Truth]) -> Non
             assert metrics.harm(true, choice, 0.25, drawn[None]) == pytest.approx(expected)
 
 
-def test_calibration_by_hand() -> None:
-    p, score = np.array([[0.1, 0.9], [0.1, NAN], [0.9, 0.9]]), np.array([[0, 1], [1, 1], [1, NAN]])
-    assert calibration.ece(p, score).item() == pytest.approx((2 * abs(0.1 - 0.5) + 2 * abs(0.9 - 1)) / 4)
-    assert calibration.ece_equal_mass(p, score).item() == pytest.approx((2 * 0.4 + 2 * 0.1) / 4)
-    assert calibration.brier(p, score).item() == pytest.approx((0.01 + 0.01 + 0.81 + 0.01) / 4)
-    claimed, true = np.array([[1.0, 2.0], [4.0, 1.0]]), np.array([[2.0, 2.0], [1.0, NAN]])
-    assert calibration.total_bias(claimed, true).item() == pytest.approx(7 / 5 - 1)
-    assert calibration.median_ratio(claimed, true).item() == 2
-    assert calibration.coverage(claimed * 0.6, claimed, true).item() == pytest.approx(1 / 3)
-    assert np.isnan(calibration.median_ratio(claimed, np.zeros((2, 2)))).all()
-
-
 @given(st.integers(0, 2**32), st.integers(1, 20))
 @settings(max_examples=40, deadline=None)
 def test_ece_bin_after_bin(seed: int, bins: int) -> None:

@@ -158,13 +158,10 @@ def test_commands() -> None:
 def _commands(name: str, command: Any) -> list[tuple[str, set[str]]]:
     """Typer brings its own copy of click, whose classes have no public name."""
     if not hasattr(command, "commands"):
-        return [(name, {_written(parameter) for parameter in command.params})]
+        options = {each.opts[-1] for each in command.params if each.param_type_name == "option"}
+        words = {each.name.upper(): each.required for each in command.params if each.param_type_name != "option"}
+        return [(name, options | {word if needed else f"[{word}]" for word, needed in words.items()})]
     return [row for sub, part in command.commands.items() for row in _commands(f"{name} {sub}", part)]
-
-
-def _written(parameter: Any) -> str:
-    name = str(parameter.opts[-1] if parameter.param_type_name == "option" else parameter.name.upper())
-    return name if parameter.required or name.startswith("-") else f"[{name}]"
 
 
 # Thinking

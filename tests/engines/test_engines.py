@@ -225,25 +225,6 @@ def test_a_replica_that_failed_rests_longer_each_time_and_one_request_tries_it()
     assert {picked(replicas, PLACE, talk(1)) for _ in range(3)} == {home}
 
 
-def test_a_target_fails_as_a_whole_when_its_last_replica_does() -> None:
-    replicas, alone = Replicas(SECRET, Clock()), engine(urls(1))
-    assert [replicas.failed(PLACE, url) for url in FOUR] == [False, False, False, True]
-    assert not replicas.spare(PLACE)
-    assert set(homes(replicas)) == set(FOUR), "there is no other"
-    replicas = Replicas(SECRET)
-    assert picked(replicas, alone, talk(1)) == alone.base_url
-    assert replicas.failed(alone, alone.base_url)
-    assert not replicas.spare(alone)
-
-
-def test_those_that_were_tried_are_asked_again_only_when_all_were() -> None:
-    replicas, tried = Replicas(SECRET), list[str]()
-    for _ in FOUR:
-        tried.append(replicas.pick(PLACE, talk(1), tried))
-    assert sorted(tried) == sorted(FOUR)
-    assert replicas.pick(PLACE, talk(1), tried) in FOUR
-
-
 @each_row("status", sorted(Status))
 def test_what_a_replica_was_sent_is_lost_when_it_is_gone(status: Status) -> None:
     """A drained one finishes, a sleeping one had nothing to do; one that failed may be somebody else's, and busy."""

@@ -111,11 +111,6 @@ def _format(fields: dict[str, Any], piece: str) -> None:
     members[f"a{len(members)}"] = {"type": "string", "description": piece}
 
 
-def _unknown(fields: dict[str, Any], piece: str) -> None:
-    """A field that no version of the API has yet."""
-    fields.setdefault("notes", []).append({"of": piece})
-
-
 _LONG = "All work and no play makes a dull text. " * 8_000
 """More than the door scans in the event loop."""
 _DISGUISES: tuple[Callable[[str], str], ...] = (
@@ -126,7 +121,8 @@ _DISGUISES: tuple[Callable[[str], str], ...] = (
 )
 _IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 _PLACES = (
-    *(_message("user"), _message("user"), _message("system", at=0), _tool, _user, _format, _unknown),
+    *(_message("user"), _message("user"), _message("system", at=0), _tool, _user, _format),
+    lambda fields, piece: fields.setdefault("notes", []).append({"of": piece}),  # a field that no API has yet
     _message("user", lambda piece: [{"type": "text", "text": piece}]),
     _exchange(lambda piece: {"q": piece}, lambda piece: "Nothing."),
     _exchange(lambda piece: {}, lambda piece: json.dumps({"found": [piece]})),

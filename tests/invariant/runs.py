@@ -34,7 +34,7 @@ from router.types.clock import new_id, now_ms
 from router.types.decision import Candidate, Cascade, Decision, Hedge, Vote
 from router.types.request import Caller, Endpoint, Redacted, Request
 from router.types.target import Timeouts, Wire
-from tests.invariant.oracle import Asked, Judge, Rulebook
+from tests.invariant.oracle import Asked, Judge
 from tests.invariant.recorder import Recorder
 from tests.invariant.requests import Written, write
 from tests.invariant.worlds import World, world
@@ -209,10 +209,6 @@ class Play:
         except ClientError as error:
             return str(error.status)
 
-    def _in_force(self, arrival: int) -> tuple[Rulebook, ...]:
-        """What may have been, when it left."""
-        return self.world.rulebooks[arrival >= self._second : 1 if arrival < self._both else 2]
-
     def judge(self) -> None:
         """Once nothing arrives any more."""
         judge, name = Judge(self.world.canaries), self.world.name
@@ -221,7 +217,8 @@ class Play:
             if arrival.world != name:
                 continue
             if seen.place.startswith("hook-"):
-                judge.webhook(self._in_force(number), seen)
+                in_force = self.world.rulebooks[number >= self._second : 1 if number < self._both else 2]
+                judge.webhook(in_force, seen)
                 self.universe.outcomes["webhook told"] += 1
             elif marker := _MARKER.search(seen.body):
                 judge.request(self.universe.asked[int(marker[1])], seen)

@@ -57,15 +57,14 @@ async def _unscanned(*_: object) -> frozenset[str]:
     return _NOTHING
 
 
-def _by_hearsay(self: EgressFilter, outbound: Any, unseen: frozenset[str]) -> str:
-    """The door asks about what it was told, whatever the scan has found."""
-    return str(outbound.guard.refusal(outbound.target, outbound.classes, 0, redacted=outbound.redacted))
-
-
 # What is taken from the door → what must come of it.
 MUTANTS: dict[str, tuple[object, str, Callable[..., Any], str]] = {
     "the guard is not asked again": (EgressFilter, "_refusal", lambda *_: "", "it can read"),
-    "what the bytes show does not count": (EgressFilter, "_refusal", _by_hearsay, "it can read"),
+    "what the bytes show does not count": (
+        *(EgressFilter, "_refusal"),
+        lambda _, sent, __: sent.guard.refusal(sent.target, sent.classes, 0, redacted=sent.redacted),
+        "it can read",
+    ),
     "the bytes are not looked at": (EgressFilter, "_unseen", _unscanned, "it can read"),
     "the time is not looked at": (egress, "now_ms", lambda: 0, "its evidence had expired"),
     "the caller's region is not asked for": (egress, "narrowed", lambda *_: "", "another region"),

@@ -33,8 +33,9 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/metrics":
             STATE["looks"] += 1
             return self._send(f'vllm:num_requests_running{{engine="0"}} {STATE["load"]}.0\n'.encode())
+        served = ARGUMENTS[ARGUMENTS.index("--served-model-name") + 1 : ARGUMENTS.index("--host")]
         answers: dict[str, object] = {
-            "/v1/models": {"object": "list", "data": [{"id": name} for name in self._names()]},
+            "/v1/models": {"object": "list", "data": [{"id": name} for name in served]},
             "/looks": STATE["looks"],
             "/load": {"server_load": STATE["load"]},
             "/environment": dict(os.environ),
@@ -53,10 +54,6 @@ class Handler(BaseHTTPRequestHandler):
             name, _, value = query.partition("=")
             STATE[name] = json.loads(value)
         self._answer({})
-
-    def _names(self) -> list[str]:
-        start = ARGUMENTS.index("--served-model-name") + 1
-        return ARGUMENTS[start : ARGUMENTS.index("--host")]
 
     def _answer(self, content: object, status: int = 200) -> None:
         self._send(json.dumps(content).encode(), status)

@@ -9,7 +9,7 @@ from msgspec import structs
 from router.ledger import rows
 from router.ledger.ledger import Ledger
 from router.report.catalog import REPORTS
-from router.report.report import Kind, Report
+from router.report.report import Kind
 from router.report.spend import BY
 from router.types.attempt import Usage
 from router.types.target import Task
@@ -18,7 +18,7 @@ from tests.ledger.drawn import kept, requests
 from tests.ledger.plain import move
 from tests.report.asking import AFTER_MS, below, cells, nano, reported
 from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Tried, fill, target
-from tests.report.test_forms import FORMS, Amounts, is_exact_in_every_form
+from tests.report.test_forms import FORMS, is_exact_in_every_form
 from tests.stores import Make
 
 COUNT = st.integers(0, 5_000)
@@ -73,7 +73,10 @@ def test_spend_adds_up_to_the_ledger_and_moving_changes_no_report(
         assert _charged(ledger, since_ms) == charged
         assert {name: nano(report.total(name)) for name in charged} == charged
         for form in FORMS if "tag" not in by else ():
-            assert _sums(form(report), report) == charged, form.__name__
+            columns, amounts = [column.name for column in report.columns if column.kind is Kind.USD], form(report)
+            by_name = dict(zip(columns, zip(*amounts, strict=True), strict=True)) if amounts else {}
+            sums = {name: sum(map(nano, by_name.get(name, ()))) for name in ("cost_usd", "recovered_usd", "held_usd")}
+            assert sums == charged, form.__name__
     assert [reported(ledger, name) for name in names] == before
     for report in before:
         is_exact_in_every_form(report)
@@ -92,12 +95,6 @@ def _charged(ledger: Ledger, since_ms: int) -> dict[str, int]:
             assert isinstance(amount, int)
             found[name] += amount
     return found
-
-
-def _sums(amounts: Amounts, report: Report) -> dict[str, int]:
-    names = [column.name for column in report.columns if column.kind is Kind.USD]
-    columns = dict(zip(names, zip(*amounts, strict=True), strict=True)) if amounts else {}
-    return {name: sum(map(nano, columns.get(name, ()))) for name in ("cost_usd", "recovered_usd", "held_usd")}
 
 
 @settings(max_examples=5)

@@ -41,10 +41,6 @@ def _unknown_answers_among_others(world: World) -> None:
         world.ask(PAIR[number % 2], f"{world.small_talk(0)} ({number})", session=f"n{number}")
 
 
-def _chinese(world: World, number: int) -> list[Message]:
-    return exchange(world.hanzi_small_talk(), world.hanzi_small_talk())
-
-
 def _same_transcript_again(world: World) -> None:
     """An agent that sends its last request again whatever the answer is."""
     messages = [user(world.prose(30))]
@@ -88,7 +84,13 @@ GROUPS: dict[int, dict[str, Case]] = {
         # Neither transcripts nor answers: the same few phrases from two keys by turns.
         "unknown_answers": asks(MESSAGES, lambda world, _: world.small_talk(0), *PAIR, every=APART),
         "word_for_word": asks(MESSAGES, _text, *PAIR, every=APART, answer=lambda world, n: _text(world, n + 1)),
-        "in_chinese": talk(MESSAGES // 2, "alice", [user("你好。")], _chinese, every=(40 * MINUTE, 60 * MINUTE)),
+        "in_chinese": talk(
+            MESSAGES // 2,
+            "alice",
+            [user("你好。")],
+            lambda world, _: exchange(world.hanzi_small_talk(), world.hanzi_small_talk()),
+            every=(40 * MINUTE, 60 * MINUTE),
+        ),
     },
     MESSAGES // 6: {
         "known_answers": partial(_agents, known=True),

@@ -16,6 +16,7 @@ THREE_PROBES = ("What is the capital of France?", "Spell the word cat.", "Say ye
 TASK = [system("You help people with what they do."), user("Look after the job that Ann began on Monday, please.")]
 HOSTS = [system("You check hosts."), user("Check all hosts: " + " ".join(f"host-{number}" for number in range(200)))]
 REGIONS = ("east", "west")
+GO_ON = ("yes", "go on", "ok", "continue please")
 
 
 # Single requests
@@ -98,11 +99,6 @@ def _coding(world: World, number: int) -> list[Message]:
     return call("run_tests", "{}", number, "FAILED " + world.prose(60))
 
 
-def _ping(world: World, number: int) -> list[Message]:
-    """Every result says the same; the calls get on."""
-    return call("ping", f'{{"host": "host-{number}"}}', number, "timeout after 5 seconds")
-
-
 def _search(world: World, number: int) -> list[Message]:
     name = f"drawer {number // 2 + 1}"
     seen = f"You open the {name}. The {name} is open. In it, you see nothing."
@@ -120,10 +116,6 @@ def _look_and_work(world: World, number: int) -> list[Message]:
 
 def _long_talk(world: World, number: int) -> list[Message]:
     return exchange(world.prose(20, 150), world.prose(3, 40))
-
-
-def _go_on(world: World, number: int) -> list[Message]:
-    return exchange(world.prose(120), world.random.choice(("yes", "go on", "ok", "continue please")))
 
 
 def _polite(world: World, number: int) -> list[Message]:
@@ -249,13 +241,14 @@ SOUND: dict[str, Case] = cases(__name__) | {
     "coding_agent": talk(200, "coder", TASK, _coding, every=(5 * SECOND, 40 * SECOND)),
     "coding_agent_in_a_session": talk(200, "coder", TASK, _coding, every=(5 * SECOND, 40 * SECOND), session="task-1"),
     "coding_agent_with_a_window": talk(200, "coder", TASK, _coding, every=(5 * SECOND, 40 * SECOND), window=20),
-    "scan_of_hosts": talk(200, "ops", HOSTS, _ping),
+    # Every result says the same; the calls get on.
+    "scan_of_hosts": talk(200, "ops", HOSTS, lambda _, n: call("ping", f'{{"host": "{n}"}}', n, "timeout after 5 s")),
     "search_of_drawers": talk(80, "player", [user("Find the key in one of the drawers 1 to 40.")], _search),
     "patient_poll": talk(150, "ops", TASK, _look_and_work, every=30 * SECOND),
     "steady_poll": talk(100, "ops", TASK, _look, every=10 * SECOND),
     "long_talk": talk(250, "person", TASK, _long_talk),
     "long_talk_in_a_session": talk(250, "person", TASK, _long_talk, session="talk"),
-    "yes_go_on": talk(150, "reader", TASK, _go_on, session="story"),
+    "yes_go_on": talk(150, "reader", TASK, lambda world, n: exchange(world.prose(120), GO_ON[n % 4]), session="story"),
     "chinese_talk": talk(120, "person", [user("你好。")], lambda world, _: exchange(world.hanzi(90), world.hanzi(25))),
     "polite_talk": talk(120, "person", TASK, _polite),
 }
