@@ -2,7 +2,9 @@
 
 import asyncio
 import re
+import resource
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -119,6 +121,13 @@ MOST_AHEAD = 16
 STARTED_A_TURN = 8
 """Requests that begin in one turn of the event loop, each about a millisecond of work: then streams go on, and
 `/health/live` is answered, while hundreds of requests wait that came at once."""
+KEPT_ASIDE = 64
+"""File descriptors for the ledger, logs and policies. Of all others half are for clients: a request that is answered
+needs one to an upstream, too."""
+ADDRESS_SHARE = 0.75
+"""Of all clients' connections, what those of one address may be: it cannot shut out all others."""
+MOST_REFUSED = 32
+"""Connections beyond the limit that are told so at a time; others are closed without a word."""
 
 _ONCE = frozenset({b"host", b"transfer-encoding", b"authorization", b"x-api-key", b"api-key"})
 """Headers of which a proxy in front and lowpass might each take another one."""
@@ -148,13 +157,32 @@ LIMIT_S = {Phase.IDLE: 75.0, Phase.HEAD: 10.0, Phase.BODY: 30.0, Phase.LEAVING: 
 
 
 class ServerTurns(ServerState):
-    """What all connections of one event loop share: its `tasks`, and the requests that wait for a turn of the loop."""
+    """What all connections of one event loop share: its `tasks`, how many of each address there are, and the requests
+    that wait for a turn of the loop."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.most = max((resource.getrlimit(resource.RLIMIT_NOFILE)[0] - KEPT_ASIDE) // 2, 1)
+        self.clients, self.by_address = 0, Counter[str]()
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[RequestResponseCycle, ASGI3Application]] = []
         self._started = 0
+
+    def admit(self, address: str) -> ClientError | None:
+        """Counts a connection from there, or says why it is one too many."""
+        if self.clients >= self.most:
+            return ClientError(503, "too_many_connections", f"All {self.most} connections are in use: try again later.")
+        if self.by_address[address] >= (most := int(self.most * ADDRESS_SHARE)):
+            return ClientError(429, "too_many_connections", f"{address} has {most} connections: use those again.")
+        self.clients += 1
+        self.by_address[address] += 1
+        return None
+
+    def leave(self, address: str) -> None:
+        self.clients -= 1
+        self.by_address[address] -= 1
+        if not self.by_address[address]:
+            del self.by_address[address]
 
     def start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Begins the request in this turn of the loop, or in one of the next."""
@@ -228,7 +256,19 @@ class ClientConnection(HttpToolsProtocol):
         lines = (b"%b: %b\r\n" % line for line in self.scope["headers"] if line[0] in _FRAMING)
         return b"".join(lines)
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        error = self._turns.admit(self._address)
+        self._admitted = error is None
+        if error and len(self.connections) - self._turns.clients > MOST_REFUSED:
+            transport.abort()
+        elif error:
+            self._refuse(error)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._admitted:
+            self._turns.leave(self._address)
         if self._answering is not None and not self._answering.response_complete:
             self._answering.disconnected = True
             self._answering.message_event.set()

@@ -26,7 +26,7 @@ from anyio.to_thread import current_default_thread_limiter
 
 from router.api.edge import LIMIT_S, MOST_AHEAD, SWEEP_S
 from router.testing.upstream import Answer, Ask, Behaviour, Page, Tokens, Upstream
-from tests.gateway.running import CHAT, Gateway, local, ordered, target, tried, until, user
+from tests.gateway.running import CHAT, Gateway, local, ordered, processing, target, tried, until, user
 from tests.tables import each_row
 
 WORD = re.compile(rb"word-\d+-\d+")
@@ -359,6 +359,27 @@ def test_a_client_that_does_not_read_is_not_waited_for(gateway: Gateway, upstrea
     (row,) = gateway.rows("SELECT id FROM requests ORDER BY id DESC LIMIT 1")
     settled = gateway.settled(row["id"])
     assert (settled["status"], settled["error"]) == (499, "client_gone")
+
+
+def test_one_address_does_not_shut_out_others(tmp_path: Path, upstream: Upstream) -> None:
+    """Of 192 file descriptors 64 are for clients, and of those 48 for one address."""
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (192, usual[1]))
+    try:
+        with processing(tmp_path, policy(upstream.url)) as gateway:
+            resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+            opened = [socket.create_connection(gateway.address) for _ in range(150)]
+            refused = HTTPResponse(opened[48])
+            refused.begin()
+            assert (refused.status, json.loads(refused.read())["error"]["code"]) == (429, "too_many_connections")
+            with socket.create_connection(gateway.address, source_address=("127.0.0.2", 0)) as elsewhere:
+                elsewhere.sendall(lines(b"GET /health/live HTTP/1.1", b"host: localhost"))
+                assert elsewhere.recv(65_536).startswith(b"HTTP/1.1 200")
+            for connection in opened:
+                connection.close()
+            until(lambda: gateway.request("GET", "/health/live").status == 200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
 
 
 def test_what_a_connection_keeps_is_little(gateway: Gateway) -> None:
