@@ -16,7 +16,7 @@ from router.decide.eligibility import ANYTHING, Gate, asked
 from router.decide.in_force import InForce, in_force
 from router.decide.plan import plan, weighed_plan, weighs
 from router.decide.profile import NEW, SessionState, own_stakes, shape_of
-from router.decide.replicas import NO_QUEUES, conversation, queues_of
+from router.decide.replicas import LONGEST, NO_QUEUES, conversation, queues_of
 from router.decide.strategies import Pinned
 from router.decide.weigh import Situation
 from router.dispatch.refusals import unknown_model
@@ -142,7 +142,7 @@ def choose(
     own, fixed = own_stakes(request), always_the_same(request)
     stakes = own.over(demands.stakes).over(route.stakes)
     resting = health.resting if len(targets) > 1 else partial(health.resting, alone=True)
-    by = (rules.screen.guard, screened.redacted, now, resting, partial(fits_thinking, learned=learned))
+    by = (rules.screen.guard.of(request.body), screened.redacted, now, resting, partial(fits_thinking, learned=learned))
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms, counts)
     kept = (request, own, progress, fixed, screened.redacted, rules.regions, rules.budgets, spoken, now)
     if weighs(route.strategy):
@@ -200,8 +200,9 @@ def _situation(
 
 def _prefix(request: Request, caller: Caller, template: str) -> Prefix:
     begins = instructions(request)
-    # A session may have several agents, each with instructions of its own.
-    turns = conversation(request, f"{begins} {caller.id}".encode()[:64])
+    # A session may have several agents, each with instructions of its own, and several conversations.
+    first = next((passage.text[:LONGEST] for passage in request.passages if passage.role in ("user", "")), "")
+    turns = hash((conversation(request, f"{begins} {caller.id}".encode()[:64]), first))
     shared = begins / max(request.prompt_bytes, 1)
     return Prefix(turns, template, min(shared, 1.0), request.caches_long)
 

@@ -12,7 +12,7 @@ from router.types.target import Target
 _AT: Loc = ("sensitivity",)
 _PLACE = ("providers", "jurisdictions_not", "regions", "training", "retention_days_max", "baa")
 """Demands on those who are not local."""
-_OTHER = ("local_only", "licence", "redact", "thinking_cap")
+_OTHER = ("local_only", "licence", "tools", "redact", "thinking_cap")
 _UNDEMANDING = Requirements()
 Found = tuple[str, str, str]
 """The key at fault, what is wrong, the remedy."""
@@ -116,8 +116,8 @@ def _check_regions(source: Source, loc: Loc, row: Requirements, stated: set[str]
 def _mistakes(
     source: Source, sensitivity: Sensitivity, name: str, row: Requirements, catalog: Catalog
 ) -> Iterator[Found]:
-    for key in ("regions", "jurisdictions_not", "providers"):
-        if key in row.model_fields_set and not getattr(row, key):
+    for key in ("regions", "jurisdictions_not", "providers", "tools"):
+        if key in row.model_fields_set and getattr(row, key) == ():
             yield key, f"an empty list of {key} limits nothing", f"remove {key}, or name some"
     if row.block:
         if name == sensitivity.default:

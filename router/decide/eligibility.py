@@ -7,7 +7,8 @@ from enum import StrEnum
 from functools import cached_property, reduce
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from router.types.decision import UNCOUNTED, Counts, Dropped, Stakes, stakes
@@ -77,6 +78,9 @@ class Requirements(BaseModel):
     retention_days_max: Annotated[int, Field(ge=0)] | None = None
     baa: bool = Field(False, description="A business associate agreement must cover the target.")
     licence: LicenceDemands = LicenceDemands()
+    tools: Literal["none"] | tuple[Word, ...] | None = Field(
+        None, description="Of what a provider would do beside answering (web_search, mcp, models), only these."
+    )
     redact: Redact = Redact.NEVER
     redacted_to: str | None = Field(None, description="The class that is left once findings are replaced.")
     thinking_cap: Annotated[int, Field(ge=0)] | None = Field(None, description="Thinking tokens of each request.")
@@ -428,9 +432,9 @@ def _unsuited(target: Target, gate: Gate) -> tuple[Reason, str] | None:
         return "capability", f"lacks {', '.join(sorted(missing))}"
     if gate.asked is not ANYTHING and (detail := special(target, gate.asked)):
         return "specialist", detail
-    # Uncounted, only what no text but long blanks could fit is dropped: a token of words has far fewer bytes.
+    # Uncounted, only what no text but long blanks could fit is dropped: a token of words has half as many bytes.
     count = gate.counts.get(target.id) if gate.counts else None
-    if (request.prompt_bytes // 16 if count is None else count.least) > model.context:
+    if (request.prompt_bytes // 8 if count is None else count.least) > model.context:
         return "context", f"the request cannot fit its {model.context} tokens"
     if budget is not None and not gate.thinks_within(target, budget // request.n):
         return "thinking", f"can't be kept within {budget} thinking tokens"
@@ -465,6 +469,10 @@ class ClassGuard:
 
     def __init__(self, classes: Mapping[str, Requirements], scan: Scan) -> None:
         self._classes, self._scan = classes, scan
+        self.tools = {
+            name: () if row.tools == "none" else row.tools for name, row in classes.items() if row.tools is not None
+        }
+        """By class that limits them: the beginnings of names of what a provider may do beside answering."""
         self._joined: dict[frozenset[str], Requirements] = {}
         self._judged: dict[frozenset[str], _Verdicts] = {}
 
@@ -487,6 +495,11 @@ class ClassGuard:
             found = verdicts[target.id, redacted] = (target, self._judge(target, classes, redacted=redacted))
         return (expired(target, now_ms) if target.terms.expires_ms is not None else "") or found[1]
 
+    def of(self, body: Mapping[str, Raw]) -> Guard:
+        """For a request with this body: what a provider would do beside answering it is a place that it goes to."""
+        tools = hosted_tools(body) if self.tools else frozenset[str]()
+        return ToolGuard(self, tools) if tools else self
+
     def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
         try:
             return self._scan(body) - classes
@@ -504,6 +517,42 @@ class ClassGuard:
             if found is not None:
                 objections.setdefault(found, []).append(name)
         return next((found.told(names) for found, names in objections.items()), "")
+
+
+class ToolGuard(Struct, frozen=True):
+    """`guard`, for a request whose provider would run `tools`. Implements `Guard`."""
+
+    guard: ClassGuard
+    tools: frozenset[str]
+
+    def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
+        for name, listed in self.guard.tools.items():
+            refused = sorted(tool for tool in self.tools if not tool.startswith(listed))
+            if refused and (name in classes or not classes):
+                return f"{', '.join(refused)} would reach further places, and class {name} does not list it"
+        return self.guard.refusal(target, classes, now_ms, redacted=redacted)
+
+    def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
+        return self.guard.unseen(body, classes)
+
+    def private(self, classes: frozenset[str]) -> bool:
+        return self.guard.private(classes)
+
+
+_RUN_BY_CLIENTS = {"function", "custom", "namespace", "local_shell", "apply_patch", "computer", "computer_use_preview"}
+_ASIDE = {"web_search_options": "web_search", "plugins": "plugins", "models": "models", "mcp_servers": "mcp"}
+"""Fields of a body that make a provider reach further: a search of OpenAI's, plugins and other models of OpenRouter's,
+servers of Anthropic's."""
+
+
+def hosted_tools(body: Mapping[str, Raw]) -> frozenset[str]:
+    """Names of what a provider would do with a request beside answering it, as its API calls them."""
+    names = {name for field, name in _ASIDE.items() if field in body}
+    tools = msgspec.json.decode(body["tools"]) if "tools" in body else None
+    for tool in tools if isinstance(tools, list) else ():
+        kinds = [tool["type"]] if isinstance(tool, dict) and "type" in tool else list(tool or ("unknown",))
+        names.update(str(kind) for kind in kinds)
+    return frozenset(names - _RUN_BY_CLIENTS)
 
 
 def _bound(kept: dict[frozenset[str], _Verdicts] | dict[frozenset[str], Requirements]) -> None:

@@ -58,7 +58,7 @@ def dropped(where: Target, rules: Gate) -> tuple[str, str]:
         (target(price=None), gate(), "unpriced"),
         (target(), gate(resting=lambda name: 7.0), "circuit_open"),
         (target(), gate(), None),
-        (target(context=62), gate(asked=request(prompt_bytes=1_000)), None),
+        (target(context=125), gate(asked=request(prompt_bytes=1_000)), None),
         (target(), caller("t"), None),
         (target(provider=LOCAL), gate(requirements=LOCAL_ONLY), None),
         (target(provider=LOCAL), limits(region="eu"), None),

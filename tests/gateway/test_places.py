@@ -34,7 +34,7 @@ def policy(url: str) -> dict[str, Any]:
         **{f"{name}-first": ordered(f"{name}-home", "remote") for name in ("broken", "hanging", "cut")},
     }
     classes: dict[str, Any] = {"public": {}, "internal": {}, "eu": {"regions": ["eu"]}}
-    classes |= {"pii": {"jurisdictions_not": ["CN"]}, "secret": {"local_only": True}}
+    classes |= {"pii": {"jurisdictions_not": ["CN"], "tools": ["web_search"]}, "secret": {"local_only": True}}
     detectors = [{"kind": "identifiers", "class": "pii"}, {"kind": "secrets", "class": "secret"}]
     sensitivity = {"default": "internal", "classes": classes, "detectors": detectors}
     return {"version": 1, "targets": targets, "routes": routes, "sensitivity": sensitivity}
@@ -83,6 +83,21 @@ def test_personal_data_avoids_a_jurisdiction(gateway: Gateway, upstream: Upstrea
     assert gateway.chat("not-cn", "hello").headers["x-lowpass-model"] == "chinese"
     assert gateway.chat("not-cn", "mail ada@example.com").headers["x-lowpass-model"] == "remote"
     assert places(upstream) == ["deepseek", "openai"]
+
+
+@each_row("endpoint, body, refused", data(__file__, "hosted_tools.yaml"))
+def test_what_a_provider_would_run_is_a_place_too(
+    gateway: Gateway, upstream: Upstream, endpoint: str, body: dict[str, Any], refused: str
+) -> None:
+    """`pii` lists searches, and nothing else."""
+    for text, stays in (("hello", ""), ("mail ada@example.com", refused)):
+        asked = {"input": text} if endpoint == "responses" else {"messages": user(text)}
+        before = len(upstream.requests)
+        reply = gateway.post(f"/v1/{endpoint}", json.dumps({"model": "remote", **asked, **body}).encode())
+        assert (reply.status, len(upstream.requests) - before) == ((403, 0) if stays else (200, 1)), reply.body
+        if stays:
+            (dropped,) = reply.error["targets"]
+            assert dropped["detail"] == f"{stays} would reach further places, and class pii does not list it"
 
 
 @each_row(

@@ -196,7 +196,7 @@ def test_every_demand_survives_its_document() -> None:
     every = Requirements.model_validate(
         {
             **{"rank": 3, "block": True, "local_only": True, "regions": ("eu",), "jurisdictions_not": ("CN",)},
-            **{"providers": ("a",), "training": "never", "retention_days_max": 0, "baa": True},
+            **{"providers": ("a",), "training": "never", "retention_days_max": 0, "baa": True, "tools": "none"},
             **{"licence": LicenceDemands(uses=(Use.COMMERCIAL, Use.TRAIN_ON_OUTPUTS), users=5)},
             **{"redact": Redact.REMOTE, "redacted_to": "internal", "thinking_cap": 7, "min_pass_rate": 0.9},
             **{"failure_cost_usd": Decimal("0.25"), "max_cost_usd": Decimal("0.01"), "deadline_ms": 1_000},

@@ -251,7 +251,7 @@ def secret(value: str, named: str, *, bare_words: bool = False) -> bool:
     if named == "password":
         pieces = value[:_TASTE].split(" ")
         if len(pieces) > 1:  # in quotes: a passphrase, or one piece of it is no word
-            return phrase(value[:_TASTE]) or any(map(striking, pieces))
+            return phrase(value[:_TASTE]) or any(map(password, pieces))
         return password(value, bare_words=bare_words) or phrase(value[:_TASTE])
     return token(value, _LEAST[named])
 

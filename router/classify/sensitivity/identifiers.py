@@ -15,9 +15,15 @@ from router.types.request import Finding, Path
 def _form(row: dict[str, Any]) -> Form:
     """`row`: of `forms` in data/identifiers.yaml, where its fields are explained."""
     name, check = row["form"], row.get("check", "")
-    valid: Valid = always
-    if check:
-        valid = import_module(check).is_valid if check.startswith("stdnum.") else getattr(checksums, check)
+    checks = [
+        import_module(each).is_valid if each.startswith("stdnum.") else getattr(checksums, each)
+        for each in filter(None, check.split("|"))
+    ]
+
+    def one_agrees(number: str) -> bool:
+        return any(is_valid(number) for is_valid in checks)
+
+    valid: Valid = one_agrees if len(checks) > 1 else [*checks, always][0]
     if "words" in row:
         reach = row.get("reach", FAR)
         return beside(name, row["words"], row["number"], valid, NEAR if reach == "near" else reach)
