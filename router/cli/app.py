@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+_NAMES = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings=_NAMES)
 keys = typer.Typer(no_args_is_help=True, help="API keys: stored as a hash, shown once.")
 app.add_typer(keys, name="keys")
 ledger = typer.Typer(no_args_is_help=True, help="The ledger itself: whether it is right, its size, copies of it.")

@@ -1,5 +1,6 @@
 """Commands around one policy: serve it, check it, explain what it does."""
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, app
+from router.cli.reports import report
 from router.cli.terminal import echo_json, errors, failing, ledger_of, settings_of, show
 
 if TYPE_CHECKING:
@@ -72,11 +74,13 @@ def _check_prices(settings: "Settings", days: int, as_json: bool) -> NoReturn:
 
 @app.command()
 def explain(
-    request: Annotated[Path, typer.Argument(help="A chat request as JSON; - reads standard input.")],
+    request: Annotated[
+        Path, typer.Argument(help="A chat request as JSON, - for standard input, or a served one's id.")
+    ],
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what would happen to a request: classification, targets, estimates, choice. Nobody is called."""
+    """Show what would happen to a request, or what came of a served one: classes, targets, estimates, choice."""
     from msgspec import Raw
 
     from router.cli.offline import explain_request
@@ -84,7 +88,9 @@ def explain(
     from router.errors import ClientError
     from router.report.explained import table
 
-    with failing(OSError, about=f"{request} can't be read (a served one: lowpass report request ID): "):
+    if re.fullmatch("[0-9a-f]{32}", str(request)) and not request.exists():
+        report("request", str(request), policy=policy, as_json=as_json)
+    with failing(OSError, about=f"{request} can't be read (of a served request give the id): "):
         body = sys.stdin.buffer.read() if str(request) == "-" else request.read_bytes()
     with failing(ClientError, about=f"{request}: "):
         explained = explain_request(settings_of(policy), body)

@@ -69,8 +69,8 @@ def test_the_greeting_says_where_everything_is_and_the_report_what_was_charged(h
     status, output = home.lowpass("report", "spend")
     assert (status, "there is no ledger" in output) == (1, True)
     home.start()
-    for _ in range(3):
-        home.chat("auto")
+    identifier = [home.chat("auto").headers["x-request-id"] for _ in range(3)][-1]
+    assert home.lowpass("explain", identifier) == home.lowpass("report", "request", identifier)
     assert home.stop() == 0
     greeting = home.log.read_text()
     places = (home.url, str(home.policy), str(home.ledger), "/dashboard", "curl", "OpenAI(base_url", "no key exists")
