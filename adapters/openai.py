@@ -117,11 +117,11 @@ class OpenAICompatible:
         if call.endpoint is Endpoint.EMBEDDINGS:
             _check_vectors(call, fields)
             return Reply(body=fields, usage=usage, model_served=answer.model or "")
-        has_answer = False
+        has_answer, chars = False, 0
         for choice in answer.choices or ():
             if (choice.message if call.endpoint is Endpoint.CHAT else choice.text) is None:
                 raise UpstreamFailure(malformed(NO_CHOICES))
-            has_answer = has_answer or choice.answers
+            has_answer, chars = has_answer or choice.answers, chars + choice.chars
         if not answer.choices:
             raise UpstreamFailure(malformed(NO_CHOICES))
         if usage is not None and call.target.provider.local:
@@ -131,6 +131,7 @@ class OpenAICompatible:
             usage=usage,
             finish_reason=answer.choices[0].finish_reason or "",
             has_answer=has_answer,
+            chars=chars,
             model_served=answer.model or "",
         )
         return as_turns(reply) if uses_grammar(call) else reply

@@ -11,7 +11,7 @@ import yaml
 from msgspec import Meta, Raw, Struct, defstruct, structs
 
 from adapters.failure import UNREADABLE
-from router.types.attempt import Source, Usage
+from router.types.attempt import UNREADABLE_USAGE, Source, Usage
 from router.types.price import NANO_PER_USD, nano_from_usd
 
 # `read` flattens the names that providers use (usage.yaml) into a `UsageReport`; in a stream the reports are folded
@@ -93,17 +93,19 @@ class UsageReport(Struct, frozen=True, kw_only=True):
     cache_type: str | None = None
     service_tier: str = ""
     """Empty for the standard one."""
+    unreadable: bool = False
+    """Something was there that can't be a report."""
 
 
 def read(raw: Raw | bytes, service_tier: str | None = None) -> UsageReport | None:
-    """The report in a JSON usage object; None when it is null, empty or unreadable: unknown, not zero.
+    """The report in a JSON usage object; None when it is null or empty: unknown, not zero.
 
     `service_tier` is what stands beside the object.
     """
     try:
         wire = _DECODER.decode(raw)
     except UNREADABLE:
-        return None
+        return None if bytes(raw) == b"null" else UsageReport(unreadable=True)
     counts: dict[str, Any] = {}
     for name, first, rest in _PLACES:
         if (value := getattr(wire, first)) is not None:
@@ -178,7 +180,7 @@ def counters(decoder: msgspec.json.Decoder[Counters], usage: Raw) -> Counters | 
 
 
 def canonical(report: UsageReport) -> Usage:
-    violations: list[str] = []
+    violations = [UNREADABLE_USAGE] if report.unreadable else []
     prompt, completion, source = _totals(report)
     uncached, cached, written = _input(report, prompt, violations)
     # The providers don't say how much of audio and pictures was cached.

@@ -11,6 +11,7 @@ from router.decide.health import Health
 from router.decide.replicas import Replicas
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold
 from router.dispatch.meter import PAST_CAP, Meter, apart
+from router.estimate import tokens as counts
 from router.estimate.estimate import Fit
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
 from router.estimate.learn import IN_FLIGHT_MS, Seen
@@ -82,6 +83,8 @@ class ReplicaLease:
 
 BYTES_PER_TOKEN = 32
 """More than any tokenizer packs into a token over a whole answer, with escaped letters: English has 4."""
+FEWEST = 20
+"""A prompt has no fewer than one in so many of the tokens that are expected of it."""
 SLACK_BYTES = 512
 """What few tokens may have beyond that, such as a long run of blanks."""
 DEAF = 1.5
@@ -253,11 +256,17 @@ class AttemptRecord:
         usage, size = reply.usage, 0 if embeds else sum(map(len, reply.body.values()))
         self.received_bytes = size
         if usage is None:
-            usage = self._estimated(size, left=False)
-        elif _plausible(usage, size):
-            usage = self._bounded(usage, size)
+            usage = self._estimated(reply.chars or size, left=False)
         else:
-            usage = self._recounted(usage, self._written(reply.body, usage.output_total))
+            chars, written = max(reply.chars - self._echoed, 0), size
+            if not _plausible(usage, size):
+                written = self._written(reply.body, usage.output_total)
+            if not embeds and not _plausible(usage, written):
+                usage = self._recounted(usage, written)
+            elif embeds or _counts(usage, chars, reply.has_answer):
+                usage = self._bounded(usage, size)
+            else:
+                usage = self._recounted(usage, chars or size)
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
@@ -275,7 +284,10 @@ class AttemptRecord:
         if counted is None:
             usage = self._estimated(size, left=left)
         elif not left and (decoder.finished or 2 * counted.output_total >= self._tokens(size)):
-            usage = self._recounted(counted, size)
+            credible = _plausible(counted, size) and _counts(
+                counted, decoder.output_chars - self._echoed, decoder.has_answer
+            )
+            usage = self._bounded(counted, size) if credible else self._recounted(counted, size)
         else:
             usage = self._running(counted, self._estimated(size, left=left))
         finish = "length" if self.stopped else decoder.finish_reason
@@ -324,16 +336,15 @@ class AttemptRecord:
         return max(0, size - ENVELOPE * self.call.n) + max(0, beside)
 
     def _recounted(self, counted: Usage, size: int) -> Usage:
-        """What the provider counted of a whole answer; its output by the bytes that came, where it can't have counted
-        them all."""
-        if _plausible(counted, size):
-            return self._bounded(counted, size)
+        """What the provider counted of a whole answer, but its output: it can't have counted all that came. That is as
+        where nothing is counted."""
+        estimated = self._estimated(size, left=False)
+        names = ("output_visible", "output_reasoning", "reasoning_source")
+        changes: dict[str, Any] = {name: getattr(estimated, name) for name in names}
         if not counted.input_total:
-            counted = structs.replace(counted, input_uncached=self.step.estimate.input_tokens)
+            changes["input_uncached"] = estimated.input_uncached
         violations = (*counted.violations, UNCOUNTED)
-        output = self._split(self._tokens(size), size)
-        changes = {**output, "source": Source.ESTIMATED, "violations": violations, "provider_cost": None}
-        return structs.replace(counted, **changes)
+        return structs.replace(counted, **changes, source=Source.ESTIMATED, violations=violations, provider_cost=None)
 
     def _running(self, counted: Usage, estimated: Usage) -> Usage:
         """What the provider had counted of an answer that is not whole.
@@ -361,9 +372,9 @@ class AttemptRecord:
         if read > max(model.context, estimate.input_bound):
             violations.append(f"{read} input tokens reported")
             changes |= {**_NO_INPUT, "input_uncached": estimate.input_bound}
-        elif output and not read and estimate.input_tokens:
-            violations.append("no input tokens reported")
-            changes["input_uncached"] = estimate.input_tokens
+        elif output and FEWEST * read < estimate.input_tokens and not estimate.script.endswith(counts.MEDIA):
+            violations.append(f"{read or 'no'} input tokens reported")
+            changes |= {**_NO_INPUT, "input_uncached": estimate.input_tokens}
         if not changes:
             return counted
         changes |= {"violations": tuple(violations), "source": Source.ESTIMATED, "provider_cost": None}
@@ -379,10 +390,13 @@ class AttemptRecord:
     def _estimated(self, size: int, *, left: bool) -> Usage:
         """`left`: the upstream may have written more than came."""
         output = self._with_late(size) if left else self._tokens(size)
-        if self._hides:
+        if self._hides and (left or self.step.target.id in self._learned.billed):
             output = max(output, self._unseen(FASTEST_MS))
-        if self.stopped == PAST_CAP:
+        elif self._hides:  # what a whole answer hides may be all that it was allowed, until a statement says otherwise
             output = max(output, self._cap)
+        if self.stopped == PAST_CAP:
+            seen = ceil(size / self._learned.mean_output_bytes(self.step.target.id))
+            output = max(output, self._cap, seen + self._tokens(self._largest))
         return self._taken(output, size)
 
     def _unfinished(self, prior_ms: float) -> Usage:
@@ -403,13 +417,15 @@ class AttemptRecord:
 
         At most what is held for it pays for.
         """
-        seen, largest = self._tokens(size), self._tokens(self._largest)
-        if 2 * self._largest >= size:
-            late = self._unseen(FASTEST_MS)
-        else:
-            since_first_ms = max(1, self._elapsed() - (self._first or 0))
-            late = seen + max(largest, ceil(seen * IN_FLIGHT_MS / since_first_ms))
+        seen = self._tokens(size)
+        late = self._unseen(FASTEST_MS) if 2 * self._largest >= size else seen + self._in_flight(seen)
         return max(seen, min(self._paid, late))
+
+    def _in_flight(self, seen: int) -> int:
+        """Tokens that may be on their way after so many: at the pace until now, and at least as many as the largest
+        piece had."""
+        since_first_ms = max(1, self._elapsed() - (self._first or 0))
+        return max(self._tokens(self._largest), ceil(seen * IN_FLIGHT_MS / since_first_ms))
 
     @property
     def _paid(self) -> int:
@@ -533,6 +549,12 @@ class AttemptRecord:
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)
+
+
+def _counts(usage: Usage, chars: int, answered: bool) -> bool:
+    """Whether so many tokens may be so many characters of text, and of an answer at all."""
+    shown = usage.output_image + usage.output_audio + usage.output_video
+    return chars <= usage.output_total * BYTES_PER_TOKEN and (usage.output_total > 0 or shown > 0 or not answered)
 
 
 def _plausible(usage: Usage, size: int) -> bool:

@@ -23,6 +23,10 @@ class Source(StrEnum):
     UNKNOWN = "unknown"
 
 
+UNREADABLE_USAGE = "a report that can't be read"
+"""A violation: beside it, the counts of a usage are none."""
+
+
 class Usage(Struct, frozen=True, kw_only=True, dict=True):
     """Tokens of one attempt in disjoint buckets; their sum is what the provider bills. Its totals are added up once.
 
@@ -357,6 +361,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     finish_reason: str = ""
     has_answer: bool = True
     """Visible text, a refusal, a tool call or an embedding is there."""
+    chars: int = 0
+    """Characters of text, thoughts and calls, where they were counted."""
     model_served: str = ""
     region_served: str = ""
     """Where the provider says that it was processed; empty where it says nothing."""

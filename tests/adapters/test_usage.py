@@ -13,7 +13,7 @@ from adapters.anthropic import usage as anthropic_usage
 from adapters.gemini import TOKENS as GEMINI_TOKENS
 from adapters.gemini import GeminiTokens, ModalityCount
 from adapters.gemini import usage as gemini_usage
-from adapters.usage import canonical, counters, merge, read
+from adapters.usage import UsageReport, canonical, counters, merge, read
 from router.types.attempt import Usage
 from tests.tables import data, each_row
 
@@ -41,8 +41,8 @@ NONE += [b'{"prompt_tokens": 9, "completion_tokens": 9000000000000000}']
 
 @each_row("raw", NONE)
 def test_what_is_no_report_is_unknown(raw: bytes) -> None:
-    """And so is what is left of it: the answer is charged as one without a report."""
-    assert read(raw) is None
+    """And so is what is left of it: the answer is charged as one without a report, and marked where one was there."""
+    assert read(raw) in (None, UsageReport(unreadable=True))
     assert counters(ANTHROPIC_TOKENS, Raw(b'{"input_tokens": 10, "output_tokens": -5}')) is None
     assert counters(GEMINI_TOKENS, Raw(b'{"promptTokenCount": -1, "candidatesTokenCount": 5}')) is None
 

@@ -190,7 +190,9 @@ def _sent(case: Case, size: int) -> int:
 
 
 def tokens(case: Case) -> Tokens | None:
-    """The ledger's buckets, or None where the provider did not report them and they are estimated."""
+    """The ledger's buckets; None where they are estimated, as the provider reported none, or none for an answer."""
+    if case.behaviour == "zero-usage":
+        return None
     if case.end is End.BROKEN:
         # Gemini counts in every chunk, so that even a broken stream is counted to its last one.
         whole = len(case.row.answer(Ask(model=case.model), 0).text)

@@ -84,10 +84,12 @@ def test_cost_observability_usage_that_is_missing(gateway: Gateway, route: str, 
 
 
 @each_row("stream", [False, True])
-def test_cost_observability_usage_of_zero_is_a_fact(gateway: Gateway, stream: bool) -> None:
+def test_cost_observability_usage_of_zero_is_no_fact_beside_an_answer(gateway: Gateway, stream: bool) -> None:
     row = row_of(gateway, gateway.chat("zero", stream=stream))
-    assert (row["attempts"][0]["usage_source"], row["attempts"][0]["output_visible"]) == ("reported", 0)
-    assert (row["cost"], account(gateway, "zero")) == (0, (0, 0))
+    (attempt,) = row["attempts"]
+    assert (attempt["usage_source"], bool(attempt["flagged"])) == ("estimated", True)
+    assert attempt["output_visible"] > 0 < row["cost"]
+    assert account(gateway, "zero")[0] >= row["cost"]
 
 
 @each_row("name", WRONG)
@@ -206,7 +208,7 @@ def test_what_a_stream_holds_beside_its_text_is_bounded_by_its_cap_too(
 
 LONG = "x" * 90_000
 ITEMS = [{"type": "mcp_call", "output": LONG}, {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}]
-SPENT = {"prompt_tokens": 20, "completion_tokens": 60}
+SPENT = {"prompt_tokens": 5_000, "completion_tokens": 60}
 ANSWER = {"status": "completed", "output": ITEMS, "usage": {"input_tokens": 20, "output_tokens": 60}}
 TOOLS = {"message": {"content": "Hi", "executed_tools": [LONG]}, "finish_reason": "stop"}
 FOUND = {"choices": [TOOLS], "search_results": [LONG], "usage": SPENT}
