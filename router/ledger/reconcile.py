@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import cache
 from typing import TypeVar
 
@@ -41,6 +41,10 @@ _PREAMBLE = 20
 """Lines before the header, at most: Google's begin with the account."""
 _DATED = re.compile(r"([-@_](19|20)\d{2}-?\d{2}-?\d{2}|-\d{4}-\d{2})$")
 """The date at the end of a snapshot's name."""
+_AMOUNT = re.compile(r"\$?-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:[eE]-?\d+)?")
+"""A comma stands between thousands only: "1,5" may be one and a half."""
+_CURRENCIES = ("currency", "currency_code", "amount_currency", "billing_currency", "cost_currency")
+"""Columns that a file may have beside those of its form."""
 _WORD = re.compile(r"[a-z]+|\d+")
 
 
@@ -120,7 +124,7 @@ def _billed(form: Form, names: Sequence[str], lines: Sequence[str], first: int) 
 
 
 def _line(form: Form, row: Mapping[str, str]) -> Billed:
-    currency = _cell(row, form.currency)
+    currency = _cell(row, (*form.currency, *_CURRENCIES))
     if currency and currency.lower() != "usd":
         raise ValueError(f"the currency is '{currency[:10]}': the ledger is in USD, so convert the file or export USD")
     item = _cell(row, form.item)
@@ -144,12 +148,9 @@ def _day(text: str) -> int:
 
 
 def _amount(text: str) -> tuple[int, int]:
-    try:
-        amount = Decimal(text.replace(",", "").lstrip("$"))
-    except InvalidOperation:
-        amount = Decimal("NaN")
+    amount = Decimal(text.replace(",", "").lstrip("$")) if _AMOUNT.fullmatch(text) else Decimal("NaN")
     if not amount.is_finite() or abs(amount) > 10**9:
-        raise ValueError(f"'{text[:30]}' is no amount")
+        raise ValueError(f"'{text[:30]}' is no amount, such as 1234.56 or 1,234.56")
     exponent = amount.as_tuple().exponent
     assert isinstance(exponent, int)  # noqa: S101 - it is finite
     return round(amount * NANO_PER_USD), int(NANO_PER_USD * Decimal(1).scaleb(exponent) / 2)

@@ -322,7 +322,8 @@ UNREADABLE = [HEADER, "2026-09-28,m,1", "28.9.26,m,1", "2026-09-28,m,much"]
         (UNREADABLE, "line 3: '28.9.26' is no date"),
         (UNREADABLE, "line 4: 'much' is no amount"),
         ([FORMS[0]["lines"][0], "x,x,2026-09-28,x,1,eur,x,p"], "line 2: the currency is 'eur'"),
-        ([HEADER, "2026-09-28,m,NaN"], "no amount"),
+        *(([HEADER, f'2026-09-28,m,"{bad}"'], "no amount") for bad in ("NaN", "2,90", "1.2.3", "1e999")),
+        ([f"{HEADER},currency", "2026-09-28,m,5,EUR"], "the currency is 'EUR'"),
     ],
 )
 def test_a_statement_that_can_not_be_used_names_the_line_and_the_remedy(lines: list[str], message: str) -> None:
