@@ -128,8 +128,7 @@ def choose(
         app, tenant = request.limits.app or caller.name, caller.organisation or caller.id
         whole = with_reading(seen, request) if route.name in rules.reading else seen
         seen = structs.replace(whole, app=app, template=template(request, route.name, app, tenant))
-    now = now_ms() if at_ms is None else at_ms
-    for_some = route.name in rules.specialised
+    now, for_some = now_ms() if at_ms is None else at_ms, route.name in rules.specialised
     spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
     special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
     plain = len(targets) == 1 and targets[0].engine is None
@@ -138,11 +137,12 @@ def choose(
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     known = partial(estimate, learned=learned, at_ms=now, holds=at_ms is None, cached=cached, counts=counts)
     estimates = partial(known, task=None if seen.unread else seen.task, template=seen.template, reading=seen.reading)
-    demands = rules.screen.guard.demands(seen.classes)
+    guard, demands = rules.screen.guard, rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
     stakes = own.over(demands.stakes).over(route.stakes)
     resting = health.resting if len(targets) > 1 else partial(health.resting, alone=True)
-    by = (rules.screen.guard.of(request.body), screened.redacted, now, resting, partial(fits_thinking, learned=learned))
+    guard_of_tools = guard.of(request.body) if guard.tools else guard
+    by = (guard_of_tools, screened.redacted, now, resting, partial(fits_thinking, learned=learned))
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms, counts)
     kept = (request, own, progress, fixed, screened.redacted, rules.regions, rules.budgets, spoken, now)
     if weighs(route.strategy):

@@ -5,7 +5,7 @@ read for what is asked, and of all else how much of it there is.
 """
 
 import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from typing import NamedTuple
 
@@ -33,6 +33,9 @@ LEAST = 40
 """Characters that are read of either end, whatever whole sentences there are."""
 QUOTED = 2
 """Times `HEAD` and `TAIL`: characters of a long message in which quotations are looked for."""
+SHAPE, ALIKE_TO, ALIKE = 40, 10, 3
+"""Characters of a line that show its shape, with words and numbers as one letter and one digit; of that shape, what
+lines of a log or a table have in common; and how many of them make one."""
 PAGE = 4_000
 """Characters at either end of a message that are looked at."""
 WIDE = 3
@@ -59,6 +62,8 @@ class Asked(NamedTuple):
     """[len(NUMBERS)]: counts as they are, shares and flags from 0 to about 1."""
     tokens: int
     """Visible ones of an answer that is as long as the request says; 0 where it does not say."""
+    strange: float
+    """Share of the instruction that is in no script the reader knows; 1 where there is a picture and no instruction."""
 
 
 COUNTS = {
@@ -82,7 +87,7 @@ def asked(request: Request) -> Asked:
         whole = whole.lower()
     reply = whole.lower().encode(errors="replace").decode() if len(whole) <= REPLY and answers else ""
     if len(users) > 1 and reply and _asks_again(reply, answers[-1]):
-        whole = next((earlier for earlier in reversed(users[:-1]) if len(earlier) > REPLY), whole)
+        whole = next((earlier for earlier in reversed(users[:-1]) if len(earlier) > len(whole)), whole)
     ends = whole if len(whole) <= 2 * PAGE else f"{whole[:PAGE]}\n{whole[-PAGE:]}"
     message = ends.encode(errors="replace").decode()
     ask = instruction(message)
@@ -113,6 +118,7 @@ def asked(request: Request) -> Asked:
         kinds=kinds,
         numbers=numbers,
         tokens=tokens,
+        strange=len(_unknown(ask)) / max(len(ask), 1) if ask.strip() else float(request.images > 0),
     )
 
 
@@ -159,16 +165,33 @@ def instruction(message: str) -> str:
         bare = bare if len(bare.strip()) >= 4 else message
     if len(bare) <= MATERIAL:
         return bare
-    first = _quotations('""', bare[: QUOTED * HEAD])[:HEAD]
-    last = _quotations('""', bare[-QUOTED * TAIL :])[-TAIL:]
+    head, tail = _quotations('""', bare[: QUOTED * HEAD]), _quotations('""', bare[-QUOTED * TAIL :])
+    first, last = _prose(head, cut=-1)[:HEAD], _prose(tail, cut=0)[-TAIL:]
+    if not first.strip() and not last.strip():
+        first, last = head[:HEAD], tail[-TAIL:]
     # Whole sentences at either end; all of it where there is none.
-    if stop := _last_stop(first, LEAST - 1):
+    if len(first) == HEAD and (stop := _last_stop(first, LEAST - 1)):
         first = first[: stop.end()]
-    if (start := _stop(last)) and start.end() <= TAIL - LEAST:
+    if len(last) == TAIL and (start := _stop(last)) and start.end() <= TAIL - LEAST:
         last = last[start.end() :]
     return f"{first}\n{last}"
 
 
+def _prose(text: str, cut: int) -> str:
+    """Without the lines of a log or a table, which begin alike. `cut`: 0 or -1, the line that may be a part of one."""
+    lines = text.split("\n")
+    shapes = [_words("a", _numbers("0", line[:SHAPE]))[:ALIKE_TO] for line in lines]
+    counts = Counter(shapes)
+    material = [counts[shape] >= ALIKE and not _plain(shape) for shape in shapes]
+    if True not in material:
+        return text
+    material[cut] |= material[1 if cut == 0 else -2]
+    return "\n".join(line for line, drop in zip(lines, material, strict=True) if not drop)
+
+
+_numbers, _words = re.compile(r"\d+").sub, re.compile(r"[^\W\d_]+").sub
+_plain = re.compile(r"[a '\"’.!?-]*").fullmatch
+_unknown = re.compile("[\u0370-\u03ff\u0530-\u10ff\u1200-\u1cff]").findall
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations = re.compile(_PATTERNS["quotations"]).sub

@@ -62,6 +62,12 @@ LEAST_STATED = 20
 STATED_SD = 0.5
 """… with such a standard deviation of their logarithm."""
 DIGITS = 4
+STRANGE = (0.25, 0.5)
+"""Share of an instruction in unknown scripts from which on the reading means less, and nothing."""
+NOTHING_READ = np.array([2.0, 5.7, *[0.0] * (OUTPUTS - 2)], np.float32)
+"""In the place of the outputs then: the middle tier, ln 300 tokens, and nothing of thinking and tasks …"""
+NOTHING_SD = 2.0
+"""… with such a standard deviation of the difficulty."""
 
 
 class ReaderError(LowpassError):
@@ -188,14 +194,18 @@ class Reader(Struct, frozen=True, eq=False):
         values += shares @ self.grams[buckets]
         return values, float(kernel.max())
 
-    def reading(self, request: Numbers, stated: Task | None, tokens: int = 0, *, tools: bool = False) -> Reading:
-        """`stated`: the task that its caller says it is. `tokens`: so long an answer it asks for; 0: it does not say.
-        `tools`: some are offered, which is half of what the task is told by."""
+    def reading(self, request: Numbers, asks: Asked, stated: Task | None, *, tools: bool = False) -> Reading:
+        """`stated`: the task that its caller says it is. `tools`: some are offered, which is half of what the task is
+        told by."""
+        tokens, strange = asks.tokens, min(max((asks.strange - STRANGE[0]) / (STRANGE[1] - STRANGE[0]), 0.0), 1.0)
         outputs, nearest = self.outputs(request)
+        if strange:
+            outputs, nearest = outputs + strange * (NOTHING_READ - outputs), nearest * (1 - strange)
         values: list[float] = outputs.tolist()
         at = min(max(2 * (values[TIER_OUT] - TIERS[0]), 0.0), len(TIERS) - 1.001)
         below, above = self.levels[:, int(at)], self.levels[:, int(at) + 1]
         difficulty, hard_sd, output_sd = (below + (above - below) * (at % 1)).tolist()
+        hard_sd += strange * NOTHING_SD
         output = min(max(values[OUTPUT_OUT], OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
         if tokens >= LEAST_STATED:
             output, output_sd = min(log(tokens), OUTPUT_RANGE[1]), STATED_SD
@@ -269,7 +279,7 @@ def warm() -> None:
     """Read the data files now and not with the first request. Raises `EmbeddingError`, `ReaderError`."""
     asks = of_text('Say "hello, dear people of this town" in 3 words.\n- no 1: why?\n' * 20)
     reader = load()
-    reader.reading(numbers(asks, reader.groups), None)
+    reader.reading(numbers(asks, reader.groups), asks, None)
 
 
 _remembered: OrderedDict[int, Reading] = OrderedDict()
@@ -285,7 +295,7 @@ def read(request: Request) -> Read:
     if reading is None:
         reader = load()
         row = numbers(asks, reader.groups)
-        reading = _remembered[key] = reader.reading(row, stated, asks.tokens, tools=Capability.TOOLS in request.needs)
+        reading = _remembered[key] = reader.reading(row, asks, stated, tools=Capability.TOOLS in request.needs)
         if len(_remembered) > MOST_REMEMBERED:
             _remembered.popitem(last=False)
     share = round(1 / (1 + exp(-reading.difficulty)), DIGITS)

@@ -497,7 +497,7 @@ class ClassGuard:
 
     def of(self, body: Mapping[str, Raw]) -> Guard:
         """For a request with this body: what a provider would do beside answering it is a place that it goes to."""
-        tools = hosted_tools(body) if self.tools else frozenset[str]()
+        tools = hosted_tools(body)
         return ToolGuard(self, tools) if tools else self
 
     def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:

@@ -70,7 +70,7 @@ def weighed_plan(
             route=route, strategy=strategy.kind, steps=(), dropped=dropped, queued=noted(gate.queues, frozenset())
         )
     seen = situation(eligible)
-    ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw)
+    ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw, strategy.caution)
     order = ranked.order[:MOST_STEPS]
     steps = _as_forecast(_candidates([eligible[at] for at in order], gate, estimate), order, seen.forecast)
     return Plan(

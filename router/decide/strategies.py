@@ -178,6 +178,7 @@ class Plan(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     reads: ClassVar[bool] = True
+    caution: ClassVar[float] = 0.0
     kind: Literal["plan"]
     targets: tuple[str, ...] = Field(min_length=1)
     draws: Annotated[int, Field(ge=50, le=2_000)] = 300

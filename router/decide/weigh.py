@@ -67,6 +67,9 @@ class Ranks(Protocol):
     @property
     def kind(self) -> str: ...
 
+    @property
+    def caution(self) -> float: ...
+
     def rank(self, situation: Situation) -> Ranked: ...
 
 
@@ -185,6 +188,9 @@ _MOST = 1e30
 """In the place of what has no end."""
 _MOST_Z = 30.0
 _ROOT_2_PI = sqrt(2 * pi)
+HOPELESS = 0.02
+"""A target that passes less often is asked only where all others do, too: an answer that can't be right is worth
+nothing, however cheap."""
 _LEAST_P = 1e-3
 """A pass rate below it says no more than that it is not known."""
 
@@ -231,6 +237,9 @@ def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
     out = np.zeros(len(forecast.p), dtype=np.intp)
     if situation.queues:
         out[queued(situation)] = QUEUED
+    hopeless = forecast.p < HOPELESS
+    if not hopeless.all():
+        out[hopeless] = BELOW_FLOOR
     if stakes.min_pass_rate is not None:
         out[~(forecast.p - caution * forecast.p_sd >= stakes.min_pass_rate)] = BELOW_FLOOR
     if stakes.max_nano is not None:
@@ -300,7 +309,8 @@ def _regret(forecast: Forecast, stakes: Stakes, baseline: int, late: Vector | fl
 
 def chance_of_better(situation: Situation, choice: int) -> Vector:
     """[T]: how likely each target's value is better than that of `choice`."""
-    gain, spread = _gains(situation.forecast, situation.stakes, choice, 1.0)
+    forecast = structs.replace(situation.forecast, p_own_sd=np.maximum(situation.forecast.p_own_sd, DOUBT))
+    gain, spread = _gains(forecast, situation.stakes, choice, 1.0)
     chance: Vector = 1 - NODE_WEIGHTS @ _below(np.clip(gain / spread, -_MOST_Z, _MOST_Z))
     return chance
 
@@ -410,6 +420,10 @@ ENOUGH = 20
 """Outcomes of a route's targets from which on they are tried: without feedback nothing would be learned from it."""
 
 
+DOUBT = 0.03
+"""Of a pass rate, however sure it seems: what is tried is there to find out where the model is wrong."""
+
+
 class Exploration(BaseModel):
     """At most `share` of the requests, and of what they cost, goes to targets that may be better than the choice."""
 
@@ -417,7 +431,9 @@ class Exploration(BaseModel):
     share: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] = 0.02
 
 
-def explore(ranked: Ranked, situation: Situation, share: float, draw: float) -> tuple[Ranked, str, float]:
+def explore(
+    ranked: Ranked, situation: Situation, share: float, draw: float, caution: float
+) -> tuple[Ranked, str, float]:
     """What is tried; "cheaper" or "dearer" than the choice where chance tries another, else ""; the propensity of what
     is now first.
 
@@ -427,7 +443,7 @@ def explore(ranked: Ranked, situation: Situation, share: float, draw: float) -> 
     if share <= 0 or len(situation.targets) < 2 or situation.forecast.outcomes.sum() < ENOUGH:
         return ranked, "", 1.0
     choice, cost = ranked.order[0], situation.forecast.cost
-    allowed = excluded(situation, 0.0) == IN
+    allowed = excluded(situation, caution) == IN
     allowed[choice] = False
     if not allowed.any() or not np.isfinite(cost[choice]):
         return ranked, "", 1.0

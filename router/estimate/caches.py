@@ -3,13 +3,16 @@
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Mapping
+from functools import cache
 
+import re2
 from msgspec import Struct
 
 from router.estimate.price import rate_of
 from router.types.attempt import Usage
 from router.types.decision import Prefix
 from router.types.price import Rates
+from router.types.tables import table
 from router.types.target import Wire
 
 # The last values of something that is counted, kept sorted: quantiles that forget.
@@ -73,10 +76,11 @@ class RunningRatio:
             self._next = (at + 1) % SIZE
         self.over, self.under = self.over + over, self.under + under
 
-    def leaning(self, prior: float, weight: int) -> float:
-        """The ratio, with `weight` pairs of the prior."""
-        count = self.count
-        return (self.over / max(self.under, 1) * count + prior * weight) / (count + weight)
+    def leaning(self, prior: float, weight: int, least: float = 0.0) -> float:
+        """The ratio, with `weight` pairs of the prior. These are as large as the usual pair, and at least as `least`:
+        what small pairs say hardly changes what is expected of large ones."""
+        each = weight * max(self.under / max(self.count, 1), least, 1.0)
+        return (self.over + prior * each) / (self.under + each)
 
 
 # How much of a prompt targets have in their caches: of what this process sent there a short while ago.
@@ -85,7 +89,8 @@ class RunningRatio:
 # other requests. How much of that is really read from its cache is learned from what answers tell.
 
 LEAST = 1_024
-"""Tokens of a prompt that is worth keeping at the usual providers."""
+"""Tokens of a prompt that the usual providers keep; others keep longer ones only."""
+_MINIMUMS = [(re2.compile(name), tokens) for name, tokens in table("estimate/cache_minimums.yaml").items()]
 LIFETIME_MS = 300_000
 """For how long a prompt is kept once it was used, by default …"""
 LONG_LIFETIME_MS = 3_600_000
@@ -105,6 +110,12 @@ COLD: Mapping[str, float] = {}
 class _Sent(Struct, frozen=True):
     tokens: int
     at_ms: int
+
+
+@cache
+def least(model: str) -> int:
+    """Tokens of a prompt from which on the provider of a model of this name keeps it."""
+    return next((tokens for name, tokens in _MINIMUMS if name.search(model)), LEAST)
 
 
 def keeps(wire: Wire, asked: bool) -> bool:

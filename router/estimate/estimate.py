@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
-from router.estimate.caches import COLD, LEAST, keeps
+from router.estimate.caches import COLD, keeps, least
 from router.estimate.learn import UNREAD, Learned, Work
 from router.estimate.price import UNLIMITED, ceiling, output_left, own_cost
 from router.estimate.tokens import (
@@ -207,7 +207,7 @@ def _cost(
     target: Target, request: Request, tokens_in: int, cached: float, tokens_out: int, thinking: int, at_ms: int
 ) -> int:
     counts: dict[str, Any] = {"output_visible": tokens_out - thinking, "output_reasoning": thinking}
-    if tokens_in < LEAST or not keeps(target.provider.wire, request.caches):
+    if tokens_in < least(target.model.name) or not keeps(target.provider.wire, request.caches):
         counts["input_uncached"] = tokens_in
     else:
         counts["cache_read"] = min(int(cached), tokens_in)

@@ -289,7 +289,7 @@ def _answers(
 def read(text: str, functions: str = "") -> Reading:
     """A prompt as the gateway reads it; `functions`: the tools offered, in JSON."""
     reader, asks = load(), of_text(text, functions.count('"parameters"'))
-    return reader.reading(numbers(asks, reader.groups), None)
+    return reader.reading(numbers(asks, reader.groups), asks, None)
 
 
 def outcome(target: str, reading: Reading, score: float) -> Outcome:

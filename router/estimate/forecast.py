@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from msgspec import Struct, structs
 
-from router.estimate.caches import COLD, LEAST, cache_rates
+from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
 from router.estimate.learn import MILLE, Kind, Learned, leaning
 from router.estimate.pass_rate import Expected, Index
@@ -30,6 +30,10 @@ TEMPLATE_FRESH = 10
 """… and of a template after so many times as long: there may be hundreds."""
 LEAST_PART = 0.03
 """Of the answer that is expected: a cap below it leaves none; one above may be for a shorter answer than was read."""
+PROMPT_SPREAD = 0.11
+"""Standard deviation of the logarithm of a prompt's tokens, given its bytes (`estimate.tokens.TYPICAL`)."""
+CERTAIN = 4
+"""Times the tokens that are expected: an answer with room for so many fits."""
 SURE = 1.1
 """A chance above one over it is none: a usual cap changes nothing."""
 SIZE_STEP = 1.02
@@ -95,6 +99,8 @@ class _Known(Struct, frozen=True, eq=False):
     """… and at most."""
     most: Vector
     context: Vector
+    least: Vector
+    """Tokens of a prompt from which on it is kept."""
     rate_in: Vector
     rate_read: Vector
     """Of input that is read from a cache …"""
@@ -144,15 +150,17 @@ class Forecaster:
         each, thinking = _tokens(known, *read, bound)
         same = bound is known.most
         usual_each, usual_thinking = known.usual if same else _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
-        sent = self._input(targets, request, known)
+        whole_prompt = self._input(targets, request, known)
+        sent = np.minimum(whole_prompt, known.context)
         read_tokens = _read(sent, targets, known, cached) if cached else np.zeros(len(targets))
         fixed = _input_cost(sent, read_tokens, known)
         rate, more = known.rate_out * choices, known.rate_more * choices
         out, written = each * rate + thinking * more, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
         expected = self._rates.expect(seen, known.at, known.better if known.better.any() else None)
-        # A cap far above the usual length changes nothing.
-        answers = _answers(known, *read, bound) if request.max_output and (bound < 4 * each).any() else 1.0
+        # Far more room than the usual length changes nothing.
+        ample = (CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)).all()
+        answers = 1.0 if ample else self._answers(known, request, read, whole_prompt)
         return Forecast(
             p=expected.p * answers,
             p_sd=expected.sd * answers,
@@ -176,7 +184,21 @@ class Forecaster:
         if script(request).endswith(MEDIA):
             tokens = [prompt(target, request, self.learned).tokens for target in targets]
             return np.array(tokens, dtype=np.float64)
-        return np.minimum((roughly(request) + known.template) * known.sent, known.context)
+        return np.asarray((roughly(request) + known.template) * known.sent)
+
+    def _answers(self, known: _Known, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
+        """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
+        thoughts with a part of it that is worth something below the client's own cap."""
+        prompt_fits = _fits(sent, known.context, PROMPT_SPREAD)
+        if request.endpoint is Endpoint.EMBEDDINGS:
+            return prompt_fits
+        written, thinking = _tokens(known, *read, np.full(len(sent), np.inf))
+        room = np.minimum(known.most, np.maximum(known.context - sent, 1.0))
+        fits = prompt_fits * _fits(written, room, PRIOR_SPREAD)
+        if request.max_output is None:
+            return fits
+        least = thinking + (written - thinking) * LEAST_PART
+        return fits * _fits(least, np.minimum(known.most, request.max_output), PRIOR_SPREAD)
 
     def _of(
         self, targets: Sequence[Target], request: Request, seen: Classification, cap: int | None, at_ms: int
@@ -219,7 +241,7 @@ class Forecaster:
         ratio = learned.input(target.id, work.script, INPUT_SHARE)
         sent = leaning(ratio.mean, ratio.seen, MILLE) / MILLE
         expected = (known.wordiness, known.thought, known.most_thought)
-        tokens = (sent, template(target), *expected, model.max_output, model.context)
+        tokens = (sent, template(target), *expected, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
         mean = known.wordiness * USUAL_OUTPUT + min(known.thought * USUAL_THINKING, known.most_thought)
         spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
@@ -266,13 +288,13 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
 def _read(sent: Vector, targets: Sequence[Target], known: _Known, cached: Mapping[str, float]) -> Vector:
     """Tokens of the prompt that are expected to be read from a cache, where that is cheaper."""
     there = np.array([cached.get(target.id, 0.0) for target in targets])
-    return np.where((sent >= LEAST) & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
+    return np.where((sent >= known.least) & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
 
 
 def _input_cost(sent: Vector, read: Vector, known: _Known) -> Vector:
     """nano-USD of the prompt, and of the call itself. What is long enough to be kept, and is not in the cache yet, is
     written to it."""
-    rate = np.where(sent >= LEAST, known.rate_write, known.rate_in)
+    rate = np.where(sent >= known.least, known.rate_write, known.rate_in)
     return read * known.rate_read + (sent - read) * rate + known.fee
 
 
@@ -282,11 +304,10 @@ def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vect
     return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
 
 
-def _answers(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> Vector:
-    """Chance that thoughts and a part of the answer that is worth something fit below the client's cap on both."""
-    thinking = np.minimum(known.thought * read_thinking, known.most_thought)
-    middle = np.log(np.maximum(thinking + known.wordiness * read_output * LEAST_PART, 1.0)) - PRIOR_SPREAD**2 / 2
-    chance = 1 / (1 + np.exp(-1.702 * (np.log(np.maximum(bound, 1.0)) - middle) / PRIOR_SPREAD))
+def _fits(tokens: Vector, room: Vector, spread: float) -> Vector:
+    """Chance that a lognormal number of this mean is not above `room`; the logistic curve stands for the normal one."""
+    middle = np.log(np.maximum(tokens, 1.0)) - spread**2 / 2
+    chance = 1 / (1 + np.exp(-1.702 * (np.log(np.maximum(room, 1.0)) - middle) / spread))
     return np.minimum(chance * SURE, 1.0)
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from router.estimate.caches import Caches, RunningRatio, Window
 from router.estimate.latency import Z90, Measured, Pace
 from router.types.decision import Candidate
-from router.types.request import USUAL_OUTPUT, USUAL_THINKING, application_of, oldest, tenant_of
+from router.types.request import USUAL_OUTPUT, USUAL_THINKING, application_of, instructed, oldest, tenant_of
 from router.types.target import Target, Task
 
 # What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun.
@@ -39,8 +39,9 @@ PLAIN_WEIGHT = 4
 """Likewise of what is learned for all templates, where an answer counts as at most …"""
 MOST_RATIO = 16
 """… so many times what was read, and at least as that part of it."""
-MOST_TAUGHT = 16
-"""So many more answers of one tenant than of all others teach what is expected of others' answers."""
+MOST_TAUGHT = 4
+"""So many more answers of one tenant, or where no keys are of one template, than of all others teach what is expected
+of others' answers."""
 NEWS = 32
 """What follows from the observations is worked out again once one in so many of them is new."""
 MOST_RECALLED = 1_024
@@ -146,12 +147,22 @@ class Kind:
 
     `cells`: from the widest to the narrowest. `own` is the target's in a template, which leans on what the template
     makes of all targets' answers (`shared`): else the one that was asked would alone seem dearer, or cheaper, by it.
+    `instructed`: the template has instructions or tools, so that its answers are alike; else short ones say nothing of
+    long ones.
     """
 
-    __slots__ = ("_cells", "_outputs", "_own", "_shared", "_thoughts")
+    __slots__ = ("_cells", "_outputs", "_own", "_shared", "_thoughts", "_usual")
 
-    def __init__(self, cells: Iterable[_Cell | None], shared: _Cell | None = None, own: _Cell | None = None) -> None:
+    def __init__(
+        self,
+        cells: Iterable[_Cell | None],
+        shared: _Cell | None = None,
+        own: _Cell | None = None,
+        *,
+        instructed: bool = True,
+    ) -> None:
         self._cells, self._shared, self._own = [cell for cell in cells if cell is not None], shared, own
+        self._usual = (0.0, 0.0) if instructed else (USUAL_OUTPUT, MILLE * USUAL_THINKING)
         known = self._cells + ([] if own is None else [own])
         self._outputs = [cell.output for cell in known if cell.output.count]
         self._thoughts = [cell.thinking for cell in known if cell.thinking.count]
@@ -172,24 +183,24 @@ class Kind:
 
     def wordiness(self) -> float:
         """Visible tokens ÷ those that are read from requests' texts."""
-        ratio = 1.0
+        ratio, least = 1.0, self._usual[0]
         for cell in self._cells:
-            ratio = cell.written.leaning(ratio, PLAIN_WEIGHT)
+            ratio = cell.written.leaning(ratio, PLAIN_WEIGHT, USUAL_OUTPUT)
         if self._shared is not None:
-            ratio *= self._shared.written.leaning(1.0, PRIOR_WEIGHT)
-        return ratio if self._own is None else self._own.written.leaning(ratio, PRIOR_WEIGHT)
+            ratio *= self._shared.written.leaning(1.0, PRIOR_WEIGHT, least)
+        return ratio if self._own is None else self._own.written.leaning(ratio, PRIOR_WEIGHT, least)
 
     def thought(self, prior: float) -> float:
         """Thinking tokens of a request that needs all of the usual thinking; 0 where answers never tell them apart from
         visible ones, as all tokens count as visible then."""
         if self._outputs and not self._thoughts:
             return 0.0
-        ratio = prior / MILLE
+        ratio, least = prior / MILLE, self._usual[1]
         for cell in self._cells:
-            ratio = cell.thought.leaning(ratio, PRIOR_WEIGHT)
+            ratio = cell.thought.leaning(ratio, PRIOR_WEIGHT, MILLE * USUAL_THINKING)
         if self._shared is not None:
-            ratio *= self._shared.thought.leaning(1.0, PRIOR_WEIGHT)
-        return MILLE * (ratio if self._own is None else self._own.thought.leaning(ratio, PRIOR_WEIGHT))
+            ratio *= self._shared.thought.leaning(1.0, PRIOR_WEIGHT, least)
+        return MILLE * (ratio if self._own is None else self._own.thought.leaning(ratio, PRIOR_WEIGHT, least))
 
 
 class Learned:
@@ -266,7 +277,7 @@ class Learned:
 
     def _teaches(self, seen: Seen) -> bool:
         """It counts for what is expected of others' answers: no tenant alone decides that."""
-        tenant = tenant_of(seen.template)
+        tenant = tenant_of(seen.template) or instructed(seen.template)
         if not tenant:
             return True
         mine, every = self._taught[seen.target, tenant], self._taught[seen.target, ALL]
@@ -316,7 +327,8 @@ class Learned:
             return Kind(known)
         if task == UNREAD:
             return Kind(known, None, cells.get((target, effort, UNREAD + template)))
-        return Kind(known, cells.get((ALL, ALL, template)), cells.get((target, effort, template)))
+        shared, own = cells.get((ALL, ALL, template)), cells.get((target, effort, template))
+        return Kind(known, shared, own, instructed=bool(instructed(template)))
 
     def known(self, template: str) -> str:
         """The template, if something was seen of it; else its application; else none."""

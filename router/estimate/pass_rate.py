@@ -31,6 +31,7 @@ from router.types.request import (
     UNFAMILIARITY,
     Classification,
     application_of,
+    instructed,
     tenant_of,
 )
 from router.types.target import Benchmark, Contract, Target, Task
@@ -178,6 +179,8 @@ MOST_TENANTS = 8_192
 LEAST_WEIGHT = 1e-4
 """Of an outcome: less changes nothing."""
 LEAST_SLOPE = 0.3
+LEAST_DOUBT = 0.03
+"""What is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference, against one of a half."""
 _USUAL = np.zeros(len(LEARNED))
 _USUAL[0] = 1
 
@@ -211,12 +214,15 @@ class Said(NamedTuple):
     spread: float
     residual: float
     phi: Vector
+    outcomes: float = 0.0
+    """Their number, whatever weight they have; below 0: taken back."""
 
 
 class Pooled:
     """What is learned for all of what a group of outcomes says of a target: it counts at most with a weight of `most`,
     at its mean. Of a tenant's outcomes for all tenants: its requests and its standards are its own, and it may be
-    wrong. Of a template's for its application. In which order they came, and what was replaced, does not matter."""
+    wrong; where no keys are, of a template's. Of a template's for its application. In which order they came, and what
+    was replaced, does not matter."""
 
     def __init__(self, most: float) -> None:
         self._most = most
@@ -226,7 +232,7 @@ class Pooled:
         """What is to be learned in the place of an outcome: what its group said so far is taken back. Without a group
         it is learned as it is."""
         if not group:
-            return (new,)
+            return (new._replace(outcomes=new.weight),)
         key = group, target
         before = self._said.pop(key, None) or new._replace(weight=0.0)
         at_ms = max(before.at_ms, new.at_ms)
@@ -244,7 +250,8 @@ class Pooled:
         return self._counted(before, -1.0), self._counted(after, 1.0)
 
     def _counted(self, said: Said, sign: float) -> Said:
-        return said._replace(weight=sign * said.weight * self._most / (said.weight + self._most))
+        weight = said.weight * self._most / (said.weight + self._most)
+        return said._replace(weight=sign * weight, outcomes=sign * said.weight)
 
     def state(self) -> bytes:
         rows = [(*key, *said[:4], said.phi.tolist()) for key, said in self._said.items()]
@@ -351,27 +358,27 @@ class PassRateModel:
         phi = traits[LEARNED]
         prior = self._nodes(traits, at, better)
         usual = NODE_WEIGHTS @ prior
-        slope = np.maximum(4 * usual * (1 - usual), LEAST_SLOPE)
-        nodes = (prior + slope * self.posterior.mean(phi)[at]).clip(LEAST, 1 - LEAST)
+        nodes = (prior + _slope(usual) * self.posterior.mean(phi)[at]).clip(LEAST, 1 - LEAST)
         p = NODE_WEIGHTS @ nodes
-        own_sd = self.posterior.own_sd(phi)[at] * slope
+        own_sd = self.posterior.own_sd(phi)[at] * np.maximum(4 * usual * (1 - usual), LEAST_DOUBT)
         if seen.template in self.templates:
             nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
             nodes = nodes.clip(LEAST, 1 - LEAST)
             p = NODE_WEIGHTS @ nodes
-        return Expected(p, np.sqrt(own_sd**2 + NODE_WEIGHTS @ (nodes - p) ** 2), nodes, own_sd, self.outcomes[at])
+        sd = np.minimum(np.sqrt(own_sd**2 + NODE_WEIGHTS @ (nodes - p) ** 2), np.sqrt(p * (1 - p)))
+        return Expected(p, sd, nodes, own_sd, self.outcomes[at])
 
     def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
         """As `expect`, of many requests [n, TRAITS] at once, for all T targets: [n, T], [n, T], [n, 3, T], [n, T]."""
         phi = traits[:, LEARNED]
         prior = np.stack([self._nodes(row) for row in traits]) if len(traits) else np.zeros((0, 3, len(self._at)))
-        slope = _slope(np.einsum("j,njt->nt", NODE_WEIGHTS, prior))
-        nodes = np.clip(prior + (slope * self.posterior.mean(phi))[:, None, :], LEAST, 1 - LEAST)
+        usual = np.einsum("j,njt->nt", NODE_WEIGHTS, prior)
+        nodes = np.clip(prior + (_slope(usual) * self.posterior.mean(phi))[:, None, :], LEAST, 1 - LEAST)
         p = np.einsum("j,njt->nt", NODE_WEIGHTS, nodes)
         spread = np.einsum("j,njt->nt", NODE_WEIGHTS, (nodes - p[:, None, :]) ** 2)
         own_sd = np.stack([self.posterior.own_sd(row) for row in phi]) if len(phi) else p
-        own_sd = own_sd * slope
-        return p, np.sqrt(own_sd**2 + spread), nodes, own_sd
+        own_sd = own_sd * np.maximum(4 * usual * (1 - usual), LEAST_DOUBT)
+        return p, np.minimum(np.sqrt(own_sd**2 + spread), np.sqrt(p * (1 - p))), nodes, own_sd
 
     @property
     def outcomes(self) -> Vector:
@@ -397,10 +404,11 @@ class PassRateModel:
         phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
         new = Said(outcome.weight, outcome.given_ms, spread, residual, phi)
         template, target = outcome.template, outcome.target
-        tenant = tenant_of(template) if outcome.source.startswith(CLIENT) else ""
-        for part in self.by_tenant.parts(tenant, target, new):
+        said_by = tenant_of(template) or instructed(template) if outcome.source.startswith(CLIENT) else ""
+        for part in self.by_tenant.parts(said_by, target, new):
             if abs(part.weight) >= LEAST_WEIGHT:
-                self.posterior.update(at, part.phi, part.residual, part.spread / part.weight, part.at_ms)
+                noise_of_all = part.spread / part.weight
+                self.posterior.update(at, part.phi, part.residual, noise_of_all, part.at_ms, part.outcomes)
         if template:
             self.templates.observe(template, at, phi, residual, spread / new.weight, new.at_ms)
             application, precise = application_of(template), new._replace(weight=new.weight / spread)

@@ -121,8 +121,17 @@ class Posterior:
         """[T]. Observations of each target, as far as they are remembered."""
         return self._all.count.copy()
 
-    def update(self, target: int, phi: Vector, residual: float, noise: float = 0.25, at_ms: int | None = None) -> None:
-        """One outcome: `residual` = observed − prior mean, of variance `noise`. `at_ms`: Unix, None for no time passed.
+    def update(
+        self,
+        target: int,
+        phi: Vector,
+        residual: float,
+        noise: float = 0.25,
+        at_ms: int | None = None,
+        count: float | None = None,
+    ) -> None:
+        """One outcome, or what counts as `count` of them: `residual` = observed − prior mean, of variance `noise`.
+        `at_ms`: Unix, None for no time passed.
 
         Negative noise takes the same outcome back. What is older than the last one counts as much less as it has faded.
         ValueError: a number that is not finite, noise of 0, or taken back what never was. Duplicates are the caller's.
@@ -135,7 +144,9 @@ class Posterior:
         share = self._left(at_ms)
         if noise < 0 and not self._sound([target], -np.outer(phi, phi)[None] * (share / -noise)):
             raise ValueError("an outcome is taken back that never was finite evidence here")
-        self._all.observe(target, phi, residual, noise / share, math.copysign(share, noise))
+        self._all.observe(
+            target, phi, residual, noise / share, share * (math.copysign(1, noise) if count is None else count)
+        )
         self._stale[target] = True
 
     def _left(self, at_ms: int | None) -> float:

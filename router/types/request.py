@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
+from hashlib import blake2b
 from math import exp
 from typing import Annotated, Literal, Protocol, TypeAlias, TypeVar
 
@@ -404,6 +405,14 @@ def tenant_of(template: str) -> str:
 def application_of(template: str) -> str:
     """What all templates of an application begin with; empty for what is none."""
     return template[:APPLICATION_DIGITS] if len(template) == TEMPLATE_DIGITS else ""
+
+
+_NO_INSTRUCTIONS = blake2b(digest_size=(TEMPLATE_DIGITS - APPLICATION_DIGITS) // 2).hexdigest()
+
+
+def instructed(template: str) -> str:
+    """The template, unless its requests have neither instructions nor tools: those are as different as can be."""
+    return "" if template.endswith(_NO_INSTRUCTIONS) else template
 
 
 def oldest(known: Mapping[K, object], newest: K, template: Callable[[K], str] = str) -> K:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from router.classify import difficulty
 from router.classify.difficulty import ARRAYS, FOLDER, MANIFEST, Read, ReaderError, read, read_arrays
-from router.types.request import SHARE, TRAITS, Endpoint, Limits, Passage, Reading, Request, tokens_read
+from router.types.request import DIFFICULTY_SD, SHARE, TRAITS, Endpoint, Limits, Passage, Reading, Request, tokens_read
 from router.types.target import Task
 from tests.classify.looking import conversation
 from tests.decide.values import request
@@ -51,7 +51,14 @@ def test_what_it_is_follows_from_the_text_unless_its_caller_says(task: Task) -> 
     assert (stated.task, reading.share(Task.SUMMARY)) == (Task.SUMMARY, 1)
 
 
+LOG = "\n".join(
+    f"2026-11-{day:02} 10:00:0{day % 9} ERROR billing[{day}]: no route, retry {day}" for day in range(1, 29)
+)
+ROWS = "\n".join(f"{name},{at},{at * 37}.50,Rue {at}" for at, name in enumerate(["Amy", "Bo", "Cleo", "Dev"] * 40))
 BROUGHT = {
+    "log before": request(text=f"{LOG * 5}\nWhich service had the first error?"),
+    "log after": request(text=f"Which service had the first error?\n{LOG * 5}"),
+    "rows before": request(text=f"name,number,amount,street\n{ROWS}\n\nHow many rows are there?"),
     "before": request(text=f"What language is this text in?\n\n{MATERIAL}"),
     "after": request(text=f"{MATERIAL}\n\nWhat language is the text above in?"),
     "after a colon": request(text=f"Count the words: {PROOF}"),
@@ -91,8 +98,21 @@ def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not()
     for answer, reply in (("Shall I write it?", "yes"), ("Here it is.", "still crashes"), ("Part one.", "continue")):
         assert said(WORK, answer, reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
     assert 0.3 < hard.difficulty == pytest.approx(offered.difficulty, abs=0.2)
+    assert said("Prove the prime number theorem.", "First part.", "continue")[0].difficulty > 0.3
     assert said(WORK, "Here it is.", "thanks!")[0].difficulty < 0.05
     assert said("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
+
+
+def test_what_is_in_no_known_script_is_unfamiliar_and_taken_for_neither_trivial_nor_hard() -> None:
+    for text in (
+        "የሁለት ካሬ ሥር ኢራሽናል መሆኑን አረጋግጥ",
+        "დაამტკიცე, რომ ორის ფესვი ირაციონალურია",
+        "הוכח ששורש שתיים אינו רציונלי",
+    ):
+        result, reading = seen(text)
+        assert (result.unfamiliarity > 0.9, 0.02 < result.difficulty < 0.5) == (True, True), text
+        assert reading.traits[DIFFICULTY_SD] > 1.5 * seen("Say hello.")[1].traits[DIFFICULTY_SD], text
+    assert seen("Prove that λ → μ holds for all α.")[0].unfamiliarity < 0.8
 
 
 def test_embeddings_are_not_read_nor_traits_of_another_version_and_the_prompt_of_a_completion_is() -> None:

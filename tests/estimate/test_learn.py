@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from router.classify.template import template
 from router.estimate import caches
 from router.estimate.caches import LIFETIME_MS, LONG_LIFETIME_MS, SIZE, Caches, Window
 from router.estimate.estimate import estimate
@@ -24,6 +25,8 @@ PLACE = target(max_output=100_000)
 LARGE = target(context=10**6)
 THINKS = Thinking(contract=Contract.LEVEL, levels=("none", "high"), tokens=(0, 5_000))
 NEW = Learned()
+PLAIN = template(structs.replace(request(), body={}), "auto", "")
+"""Of requests with neither instructions nor tools."""
 
 
 class Pupil(Learned):
@@ -98,6 +101,19 @@ def test_of_a_wordy_target_more_is_expected_and_of_one_that_thinks_little_less_w
         assert usual.thinking_tokens == pytest.approx(2_500 * thinking, abs=1)
         assert found.output_tokens - found.thinking_tokens == pytest.approx(2 * output, rel=0.05)
         assert found.thinking_tokens == pytest.approx(500 * thinking, rel=0.1)
+
+
+def test_short_answers_say_little_of_long_ones_whoever_asked_for_them() -> None:
+    """Three look-ups of one plain template, and then thirty of one with instructions."""
+    essay = [
+        estimate(PLACE, request(), learned, Task.CHAT, reading(2_000), template=name).output_tokens
+        for learned in (NEW, Pupil().see(*[20] * 3, task=Task.CHAT, read_output=3.0, template=PLAIN))
+        for name in (PLAIN, "8" * 24)
+    ]
+    assert max(essay) < 1.2 * min(essay)
+    curt = Pupil().see(*[20] * 30, task=Task.CHAT, read_output=300.0, template="7" * 24)
+    other = estimate(PLACE, request(), curt, Task.CHAT, reading(2_000), template="8" * 24).output_tokens
+    assert other > essay[0] / 3
 
 
 def test_an_answer_that_was_cut_short_or_is_of_another_target_teaches_nothing_one_that_was_long_even_so_does() -> None:

@@ -282,6 +282,7 @@ def test_all_that_is_said_counts_in_its_own_template_and_what_reviewers_say_ever
     for _ in range(300):
         trusted.observe(structs.replace(outcome("strong", 0.0, READ), template=POISONED, source="reviewer.qa"))
     assert max(rates(poisoned, POISONED)[1], rates(trusted, OTHER)[1]) < 0.25
+    assert poisoned.outcomes == pytest.approx(trusted.outcomes), "exploration asks whether anything is said at all"
     poisoned.widen("strong")
     for policy in ((WEAK, STRONG), (WEAK,), (WEAK, STRONG)):
         poisoned.adopt(policy)

@@ -138,6 +138,26 @@ def test_a_decision_says_what_was_expected_and_why(gateway: Gateway) -> None:
     assert [row["p"] for row in again["weighed"]] == [row["p"] for row in document["weighed"]]
 
 
+def test_a_target_is_expected_to_fail_what_it_has_no_room_for(tmp_path: Path) -> None:
+    """Neither a long prompt nor a long answer goes to a small context, and a greeting stays with the cheap one."""
+    model = {"provider": "openai", "capabilities": ["chat"], "scores": {"mmlu_pro": 0.8}}
+    small = {**model, "name": "small", "context": 4_000, "max_output": 1_000, "price": {"input": 0.1, "output": 0.4}}
+    large = {**model, "name": "large", "context": 200_000, "max_output": 64_000, "price": {"input": 2, "output": 8}}
+    targets = {row["name"]: {"model": row, "api_key": "k"} for row in (small, large)}
+    gateway = Gateway(tmp_path, {"version": 1, "targets": targets, "routes": {"auto": cost_of_pass("small", "large")}})
+    line = "12:00:01 ERROR billing[7]: connection reset by peer, retry 3\n"
+    long, novella = f"{line * 400}\nWhich service failed?", "Write a novella of 20,000 words about a lighthouse."
+    for text, chosen in (
+        ("hi", "small"),
+        (f"{line * 20}\nWhich service failed?", "small"),
+        (long, "large"),
+        (novella, "large"),
+    ):
+        document, _ = explained(gateway, {"model": "auto", "messages": user(text)})
+        assert document["chosen"] == chosen, text[:60]
+    assert {row["target"]: row["p"] < 0.02 for row in document["weighed"]} == {"small": True, "large": False}
+
+
 def test_explain_prints_what_was_expected(gateway: Gateway) -> None:
     document, table = explained(gateway, {"model": "plain", "messages": user(SUM), "max_tokens": MOST})
     assert ("task maths" in table, "a failure costs $0.0001" in table) == (True, True)
