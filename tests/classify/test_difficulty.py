@@ -95,7 +95,7 @@ WORK = (
 
 def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not() -> None:
     (hard, _), (offered, _) = said(WORK), said(WORK, "Shall I write it?", "yes please write everything")
-    for answer, reply in (("Shall I write it?", "yes"), ("Here it is.", "still crashes"), ("Part one.", "continue")):
+    for answer, reply in (("Shall I?", "yes"), ("…", "still crashes"), ("…", "continue"), ("…", "Now in Rust")):
         assert said(WORK, answer, reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
     assert 0.3 < hard.difficulty == pytest.approx(offered.difficulty, abs=0.2)
     assert said("Prove the prime number theorem.", "First part.", "continue")[0].difficulty > 0.3
