@@ -19,7 +19,7 @@ from local_serving.recipe import EngineHome
 from local_serving.spec import EngineError, EngineSpec
 from local_serving.supervisor import Supervisor
 from local_serving.watch import Watch, words_of
-from router.api.auth import Keyring, keyring, ledger_of
+from router.api.auth import keyring, ledger_of
 from router.api.edge import DRAIN_S, Server
 from router.app import TICK_S, Gateway
 from router.config.check import Watcher, engines_needed
@@ -64,11 +64,6 @@ def work(post: Post) -> None:
         uvloop.run(_work(post, settings))
     except (ConfigError, *_REASONS) as error:
         sys.exit(f"lowpass worker {post.number}: {error}")
-
-
-def _greet(settings: Settings, gateway: Gateway, url: str) -> None:
-    sys.stdout.write(_banner(settings, url, gateway.keyring, gateway.ledger_name))
-    sys.stdout.flush()
 
 
 async def serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s: float = TICK_S) -> None:
@@ -258,16 +253,13 @@ def _url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-if __name__ == "__main__":
-    work(msgspec.json.decode(sys.argv[1], type=Post))
-
-
-def _banner(settings: Settings, url: str, ring: Keyring, ledger: str) -> str:
-    """What `lowpass serve` tells a newcomer once it answers."""
+def _greet(settings: Settings, gateway: Gateway, url: str) -> None:
+    """Prints what tells a newcomer how to go on, once the gateway answers."""
+    ring = gateway.keyring
     access = "open to everybody on this machine: no key exists" if ring.open_to_all else "a key is needed"
     key, header = ("unused", "") if ring.open_to_all else ("lp-…", " -H 'authorization: Bearer lp-…'")
     workers = f"\n  workers    {settings.workers} processes behind this address" if settings.workers > 1 else ""
-    return f"""
+    sys.stdout.write(f"""
 lowpass answers at {url}  ({access})
 
   curl {url}/v1/chat/completions{header} -H 'content-type: application/json' \\
@@ -280,5 +272,10 @@ lowpass answers at {url}  ({access})
 
   dashboard  {url}/dashboard
   policy     {settings.policy}  (edits are picked up; `lowpass check` reads it over)
-  ledger     {ledger}  (`lowpass report spend --by target`){workers}
-"""
+  ledger     {gateway.ledger_name}  (`lowpass report spend --by target`){workers}
+""")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    work(msgspec.json.decode(sys.argv[1], type=Post))

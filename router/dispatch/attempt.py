@@ -305,6 +305,9 @@ class AttemptRecord:
             first = self._elapsed() if self.call.stream else None
             expected = self.step.estimate.output_tokens
             self._health.took(self.step.target.id, self._elapsed(), first, expected, at_least=True)
+        if late and silent and self._hides and self.step.target.id not in self._learned.billed:
+            # What is hidden may be written to its end, and is billed, until a statement says otherwise.
+            return self._done(failure.kind, self._taken(self._cap, 0))
         # A provider that is down writes nothing: it is not charged as if it were the quickest.
         return self._done(failure.kind, self._unfinished(PRIOR_MS_PER_TOKEN) if silent else None)
 
