@@ -498,7 +498,17 @@ class ClassGuard:
     def of(self, body: Mapping[str, Raw]) -> Guard:
         """For a request with this body: what a provider would do beside answering it is a place that it goes to."""
         tools = hosted_tools(body)
-        return ToolGuard(self, tools) if tools else self
+        if not tools:
+            return self
+
+        def objects(_: Target, classes: frozenset[str]) -> str:
+            for name, listed in self.tools.items():
+                refused = sorted(tool for tool in tools if not tool.startswith(listed))
+                if refused and (name in classes or not classes):
+                    return f"{', '.join(refused)} would reach further places, and class {name} does not list it"
+            return ""
+
+        return StricterGuard(self, objects)
 
     def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
         try:
@@ -519,18 +529,14 @@ class ClassGuard:
         return next((found.told(names) for found, names in objections.items()), "")
 
 
-class ToolGuard(Struct, frozen=True):
-    """`guard`, for a request whose provider would run `tools`. Implements `Guard`."""
+class StricterGuard(Struct, frozen=True):
+    """`guard`, and beside it what `objects` has against a target and classes; "": nothing. Implements `Guard`."""
 
-    guard: ClassGuard
-    tools: frozenset[str]
+    guard: Guard
+    objects: Callable[[Target, frozenset[str]], str]
 
     def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
-        for name, listed in self.guard.tools.items():
-            refused = sorted(tool for tool in self.tools if not tool.startswith(listed))
-            if refused and (name in classes or not classes):
-                return f"{', '.join(refused)} would reach further places, and class {name} does not list it"
-        return self.guard.refusal(target, classes, now_ms, redacted=redacted)
+        return self.objects(target, classes) or self.guard.refusal(target, classes, now_ms, redacted=redacted)
 
     def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
         return self.guard.unseen(body, classes)

@@ -305,9 +305,8 @@ class AttemptRecord:
             first = self._elapsed() if self.call.stream else None
             expected = self.step.estimate.output_tokens
             self._health.took(self.step.target.id, self._elapsed(), first, expected, at_least=True)
-        if late and silent and self._hides and self.step.target.id not in self._learned.billed:
-            # What is hidden may be written to its end, and is billed, until a statement says otherwise.
-            return self._done(failure.kind, self._taken(self._cap, 0))
+        if late and silent and self._hides:
+            return self._done(failure.kind, self._taken(self._written_on(PRIOR_MS_PER_TOKEN), 0))
         # A provider that is down writes nothing: it is not charged as if it were the quickest.
         return self._done(failure.kind, self._unfinished(PRIOR_MS_PER_TOKEN) if silent else None)
 
@@ -393,10 +392,8 @@ class AttemptRecord:
     def _estimated(self, size: int, *, left: bool) -> Usage:
         """`left`: the upstream may have written more than came."""
         output = self._with_late(size) if left else self._tokens(size)
-        if self._hides and (left or self.step.target.id in self._learned.billed):
-            output = max(output, self._unseen(FASTEST_MS))
-        elif self._hides:  # what a whole answer hides may be all that it was allowed, until a statement says otherwise
-            output = max(output, self._cap)
+        if self._hides:
+            output = max(output, self._unseen(FASTEST_MS) if left else self._written_on(FASTEST_MS))
         if self.stopped == PAST_CAP:
             seen = ceil(size / self._learned.mean_output_bytes(self.step.target.id))
             output = max(output, self._cap, seen + self._tokens(self._largest))
@@ -421,14 +418,12 @@ class AttemptRecord:
         At most what is held for it pays for.
         """
         seen = self._tokens(size)
-        late = self._unseen(FASTEST_MS) if 2 * self._largest >= size else seen + self._in_flight(seen)
+        if 2 * self._largest >= size:
+            late = self._unseen(FASTEST_MS)
+        else:
+            since_first_ms = max(1, self._elapsed() - (self._first or 0))
+            late = seen + max(self._tokens(self._largest), ceil(seen * IN_FLIGHT_MS / since_first_ms))
         return max(seen, min(self._paid, late))
-
-    def _in_flight(self, seen: int) -> int:
-        """Tokens that may be on their way after so many: at the pace until now, and at least as many as the largest
-        piece had."""
-        since_first_ms = max(1, self._elapsed() - (self._first or 0))
-        return max(self._tokens(self._largest), ceil(seen * IN_FLIGHT_MS / since_first_ms))
 
     @property
     def _paid(self) -> int:
@@ -442,6 +437,11 @@ class AttemptRecord:
         written = ceil(self._elapsed() / (pace.ms_per_token if pace.known else prior_ms)) * self.call.n
         tokens = max(self.step.estimate.output_tokens, written)
         return min(self._cap, ceil(tokens * self._learned.billed.get(self.step.target.id, 1.0)))
+
+    def _written_on(self, prior_ms: float) -> int:
+        """Tokens of an answer that is written to its end unseen: all that it was allowed, until a statement has taught
+        what the provider bills of that; then as `_unseen`."""
+        return self._unseen(prior_ms) if self.step.target.id in self._learned.billed else self._cap
 
     def _tokens(self, size: int) -> int:
         """Output tokens of so many bytes: at most the cap, unless they are too many for it."""

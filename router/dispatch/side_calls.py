@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from router.classify.detector import Doubt
 from router.classify.language import languages
 from router.classify.second_opinion import Question, Verdict, Words, asked, denied, longest, verdicts
-from router.decide.eligibility import Gate, must_redact
+from router.decide.eligibility import Gate, StricterGuard, must_redact
 from router.decide.health import Health
 from router.decide.replicas import Replicas
 from router.dispatch.attempt import ReplicaLease
@@ -35,21 +35,9 @@ from router.types.target import Guard, Target, Timeouts, Wire
 _log = logging.getLogger(__name__)
 
 
-class AtHome(Struct, frozen=True):
-    """`guard`, and beside it that only local targets are sent anything, whatever a policy says. Implements `Guard`."""
-
-    guard: Guard
-
-    def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
-        if not target.local:
-            return "a second opinion never leaves this machine"
-        return self.guard.refusal(target, classes, now_ms, redacted=redacted)
-
-    def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
-        return self.guard.unseen(body, classes)
-
-    def private(self, classes: frozenset[str]) -> bool:
-        return self.guard.private(classes)
+def away(target: Target, _: frozenset[str]) -> str:
+    """Why it is not sent there, whatever a policy says."""
+    return "" if target.local else "a second opinion never leaves this machine"
 
 
 class Inquiry(Struct, frozen=True):
@@ -125,7 +113,9 @@ class Opinions:
     async def _said(self, inquiry: Inquiry, url: str) -> str:
         target, call = inquiry.target, inquiry.call()
         adapter = self._adapters[target.provider.wire]
-        outbound = OutboundRequest(AtHome(inquiry.guard), target, adapter.encode(call), inquiry.classes, url=url)
+        outbound = OutboundRequest(
+            StricterGuard(inquiry.guard, away), target, adapter.encode(call), inquiry.classes, url=url
+        )
         response = await self._egress.send(outbound, _within(inquiry.timeout_ms), _unnoted)
         try:
             if response.status != 200:

@@ -200,10 +200,10 @@ class Expected(NamedTuple):
     """[n]: so many outcomes of each were learned from; what is older counts less."""
 
 
-def _slope(p: Vector) -> Vector:
+def _slope(p: Vector, least: float = LEAST_SLOPE) -> Vector:
     """How much a pass rate moves where a target is better than expected, against one of a half: where nearly all pass,
     or fail, little can be known of it by that."""
-    return np.asarray(np.maximum(4 * p * (1 - p), LEAST_SLOPE))
+    return np.asarray(np.maximum(4 * p * (1 - p), least))
 
 
 class Said(NamedTuple):
@@ -360,7 +360,7 @@ class PassRateModel:
         usual = NODE_WEIGHTS @ prior
         nodes = (prior + _slope(usual) * self.posterior.mean(phi)[at]).clip(LEAST, 1 - LEAST)
         p = NODE_WEIGHTS @ nodes
-        own_sd = self.posterior.own_sd(phi)[at] * np.maximum(4 * usual * (1 - usual), LEAST_DOUBT)
+        own_sd = self.posterior.own_sd(phi)[at] * _slope(usual, LEAST_DOUBT)
         if seen.template in self.templates:
             nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
             nodes = nodes.clip(LEAST, 1 - LEAST)
@@ -377,7 +377,7 @@ class PassRateModel:
         p = np.einsum("j,njt->nt", NODE_WEIGHTS, nodes)
         spread = np.einsum("j,njt->nt", NODE_WEIGHTS, (nodes - p[:, None, :]) ** 2)
         own_sd = np.stack([self.posterior.own_sd(row) for row in phi]) if len(phi) else p
-        own_sd = own_sd * np.maximum(4 * usual * (1 - usual), LEAST_DOUBT)
+        own_sd = own_sd * _slope(usual, LEAST_DOUBT)
         return p, np.minimum(np.sqrt(own_sd**2 + spread), np.sqrt(p * (1 - p))), nodes, own_sd
 
     @property

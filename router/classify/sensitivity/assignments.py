@@ -249,10 +249,10 @@ def _secret(value: str, place: _Place) -> bool:
 def secret(value: str, named: str, *, bare_words: bool = False) -> bool:
     """`named`: one of `KINDS`."""
     if named == "password":
+        # In quotes it may be a passphrase, or have blanks: then one piece of it is no word.
         pieces = value[:_TASTE].split(" ")
-        if len(pieces) > 1:  # in quotes: a passphrase, or one piece of it is no word
-            return phrase(value[:_TASTE]) or any(map(password, pieces))
-        return password(value, bare_words=bare_words) or phrase(value[:_TASTE])
+        bare = bare_words and len(pieces) == 1
+        return any(password(piece, bare_words=bare) for piece in pieces) or phrase(value[:_TASTE])
     return token(value, _LEAST[named])
 
 
