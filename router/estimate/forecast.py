@@ -182,8 +182,12 @@ class Forecaster:
 
     def _input(self, targets: Sequence[Target], request: Request, known: _Known) -> Vector:
         if script(request).endswith(MEDIA):
-            tokens = [prompt(target, request, self.learned).tokens for target in targets]
-            return np.array(tokens, dtype=np.float64)
+            kind, learned = script(request), self.learned
+            ratios = [learned.input(target.id, kind, INPUT_SHARE) for target in targets]
+            sent = [
+                prompt(target, request, kind, ratio, 1.0).tokens for target, ratio in zip(targets, ratios, strict=True)
+            ]
+            return np.array(sent, dtype=np.float64)
         return np.asarray((roughly(request) + known.template) * known.sent)
 
     def _answers(self, known: _Known, request: Request, read: tuple[float, float], sent: Vector) -> Vector:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from router.estimate.learn import MILLE, Kind, Learned, Work, leaning
+from router.estimate.learn import MILLE, Kind, Learned, Ratio, Work, leaning
 from router.types.decision import Count
 from router.types.price import Scope, Writes
 from router.types.request import Endpoint, Request
@@ -283,9 +283,13 @@ def scope(target: Target, request: Request) -> Scope:
     """What decides over the rates that a call may turn out to have. Anthropic's caches are written only on request."""
     asked = request.caches or target.provider.wire is not Wire.ANTHROPIC
     writes = Writes.ANY if request.caches_long else Writes.DEFAULT if asked else Writes.NONE
-    media = bool(request.images or request.audio_seconds) or "audio" in request.body
-    units = target.provider.quirks.units
-    return Scope(service_tier=request.service_tier, region=target.region, writes=writes, media=media, units=units)
+    tier, units = request.service_tier, target.provider.quirks.units
+    return Scope(service_tier=tier, region=target.region, writes=writes, media=media(request), units=units)
+
+
+def media(request: Request) -> bool:
+    """It sends pictures or sound, or asks for a spoken answer."""
+    return bool(request.images or request.audio_seconds) or "audio" in request.body
 
 
 def _start(quantile: Callable[[float, int], int], rung: Rung, thought: int) -> int:
@@ -326,8 +330,6 @@ FILE_BYTES_PER_TOKEN = 1
 class Prompt(NamedTuple):
     """Input tokens of a request at a target."""
 
-    script: str
-    """The kind of input that shares a ratio of tokens to bytes."""
     rough: int
     """A plain count: the scale that ratios are learned on."""
     tokens: int
@@ -336,26 +338,28 @@ class Prompt(NamedTuple):
     """At most. Never more than the context: a longer prompt is refused, not charged."""
 
 
-def prompt(target: Target, request: Request, learned: Learned, count: Count | None = None) -> Prompt:
-    """`count`: what was counted of it, which goes before all that is estimated."""
-    context, kind = target.model.context, script(request)
-    media = media_tokens(target, request) if kind.endswith(MEDIA) else 0
+def prompt(
+    target: Target, request: Request, kind: str, ratio: Ratio, margin: float, count: Count | None = None
+) -> Prompt:
+    """`kind`: its script; `ratio`: what was learned of that here; `count`: what was counted, which goes before all
+    that is estimated."""
+    context, text = target.model.context, roughly(request)
+    media_bound = media_tokens(target, request) if kind.endswith(MEDIA) else 0
     words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
-    rough = 1 + _rough(words, dense) + media
+    rough = text + media_bound
     if (own := target.prompt) is not None:
         # A template adds its own text, and may say the same twice.
         times = max(own.times, 1.0)
         words, dense = int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
         rough += template(target)
-    likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media
-    ratio = learned.input(target.id, kind, INPUT_SHARE)
+    likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media_bound
     if count is not None:
         likely = ceiling = count.most + TEMPLATE_TOKENS
-    elif not media:  # small images say nothing of the next one
+    elif not media_bound:  # small images say nothing of the next one
         likely = leaning(ratio.upper * int(rough * INPUT_MARGIN) // MILLE, ratio.seen, ceiling) + TEMPLATE_TOKENS
-    bound = int(min(likely, ceiling) * learned.margin(target.id))
+    bound = int(min(likely, ceiling) * margin)
     tokens = leaning(ratio.mean * rough // MILLE, ratio.seen, rough) if count is None else count.tokens
-    return Prompt(kind, rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
+    return Prompt(rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
 
 
 def roughly(request: Request) -> int:

@@ -270,11 +270,11 @@ class _Health(NamedTuple):
     rests: frozenset[str] = frozenset()
     degrades: frozenset[str] = frozenset()
 
-    def resting(self, target: str, *, alone: bool = False) -> float:
-        return 1.0 if target in self.rests else 0.0
+    def open_circuits(self, *targets: str, alone: bool = False) -> dict[str, float]:
+        return dict.fromkeys(self.rests.intersection(targets), 1.0)
 
-    def degraded(self, target: str) -> bool:
-        return target in self.degrades
+    def degraded(self, *targets: str) -> frozenset[str]:
+        return self.degrades.intersection(targets)
 
 
 class _Queued(NamedTuple):

@@ -173,6 +173,10 @@ class Estimate(Struct, frozen=True, kw_only=True):
         return self.read_output, self.read_thinking
 
 
+Foretold: TypeAlias = tuple[int, int, int]
+"""Expected nano-USD, output tokens and the part of them that is thinking, over all choices."""
+
+
 class Count(NamedTuple):
     """Tokens of a prompt at one target, counted: what is exact of them; as expected; and at most."""
 

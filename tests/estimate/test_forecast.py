@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.estimate.estimate import estimate
 from router.estimate.forecast import FRESH_MS, MOST_KNOWN, PRIOR_SPREAD, Forecaster, delayed
 from router.estimate.latency import Z90
 from router.estimate.learn import Learned, Seen
@@ -19,7 +18,7 @@ from router.types.decision import Forecast
 from router.types.price import NANO_PER_USD, Price, Rule
 from router.types.request import USUAL_THINKING, Classification, Endpoint, Limits, Request
 from router.types.target import Contract, Queue, Served, Target, Task, Thinking
-from tests.decide.values import PRICE, reading, request, target
+from tests.decide.values import PRICE, estimate, reading, request, target
 from tests.tables import each_row
 
 SEEN = Classification(data_class="internal", difficulty=0.5, task=Task.CODE)

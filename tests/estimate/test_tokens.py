@@ -15,10 +15,10 @@ from router.estimate import encodings
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
 from router.estimate.pass_rate import PassRateModel
-from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, IMAGE_TOKENS, TEMPLATE_TOKENS, prompt
+from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, IMAGE_TOKENS, TEMPLATE_TOKENS
 from router.types.request import Classification, Endpoint, Request
 from router.types.target import Prompt, Target, Task, Wire
-from tests.decide.values import REMOTE, target
+from tests.decide.values import REMOTE, estimate, target
 from tests.tables import data, each_row
 
 NEW = Learned()
@@ -59,7 +59,7 @@ def asking(endpoint: Endpoint, **fields: Any) -> Request:
 
 
 def bound(asked: Request, wire: Wire = Wire.OPENAI_COMPATIBLE, context: int = 10**6) -> int:
-    return prompt(target(context=context, provider=structs.replace(REMOTE, wire=wire)), asked, NEW).bound
+    return estimate(target(context=context, provider=structs.replace(REMOTE, wire=wire)), asked, NEW).input_bound
 
 
 @given(st.text() | st.text("aB's \n\t,.12_的。é"), st.integers(0, 9))
@@ -139,11 +139,11 @@ def test_the_examples_of_a_template_are_counted_and_what_it_says_twice() -> None
         return structs.replace(target(name), prompt=template)
 
     places = (prompted("bare", 0), prompted("once", size), prompted("twice", size, 2.0))
-    usual, bare, once, twice = (prompt(place, asked, NEW) for place in (target(), *places))
-    assert (bare.tokens, bare.bound) == (usual.tokens, usual.bound)
-    assert once.tokens - bare.tokens > size / 6
-    assert once.bound - bare.bound > size / 2
-    assert twice.bound > once.bound
+    usual, bare, once, twice = (estimate(place, asked, NEW) for place in (target(), *places))
+    assert (bare.input_tokens, bare.input_bound) == (usual.input_tokens, usual.input_bound)
+    assert once.input_tokens - bare.input_tokens > size / 6
+    assert once.input_bound - bare.input_bound > size / 2
+    assert twice.input_bound > once.input_bound
     seen = Classification(data_class="internal", difficulty=0.5, task=Task.TRANSLATION)
     cost = Forecaster(places, NEW, PassRateModel(places)).forecast(places[:2], asked, seen, 0).cost
     assert cost[1] > cost[0]
