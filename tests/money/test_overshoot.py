@@ -95,20 +95,15 @@ def test_streams_that_grow_share_what_is_there(gateway: Gateway, stream: bool) -
     assert {row_of(gateway, reply)["overrun"] for reply in replies} == {0}
 
 
-@each_row("contract", [name for name in THINKERS if name != "unasked"])
+@each_row("contract", THINKERS)
 def test_thinking_tokens_are_never_overspent(gateway: Gateway, contract: str) -> None:
+    """A model that is told nothing, as its levels are none and high, may think all the same."""
     wishes = [Wish(f"mind/{contract}", {"stream": number % 4 != 0}) for number in range(100)]
     replies = crowd(gateway, wishes)
     served, _ = served_and_refused(replies)
     assert served > 0
     thought = gateway.rows("SELECT sum(thinking) AS spent FROM requests WHERE route = ?", f"mind/{contract}")
     assert thought == [{"spent": within(gateway, f"mind/{contract}")}]
-
-
-def test_a_model_that_is_told_nothing_may_think_all_the_same(gateway: Gateway) -> None:
-    """Its levels are none and high; nobody asks for either, and it thinks, before anything was learned of it."""
-    crowd(gateway, [Wish("mind/unasked", {"stream": True})] * 20)
-    within(gateway, "mind/unasked")
 
 
 def test_a_waiting_request_is_woken_when_another_settles(
