@@ -259,14 +259,10 @@ class Settlement:
         return self.translation.feed(events) if self.translation is not None else events
 
     def closing(self, opened: Opened, usage: bytes) -> bytes:
-        if self.translation is not None:
-            last = (
-                self.translation.feed(finish(opened.first, opened.record.call, opened.stopped))
-                if opened.stopped
-                else b""
-            )
-            return last + self.translation.final(usage)
-        return opened.closing(usage)
+        if self.translation is None:
+            return opened.closing(usage)
+        last = finish(opened.first, opened.record.call, opened.stopped) if opened.stopped else b""
+        return self.translation.feed(last) + self.translation.final(usage)
 
     def broken(self, failure: Failure) -> bytes:
         if self.translation is not None:

@@ -181,7 +181,7 @@ class Gateway:
         self._replicas = Replicas(self._secret.reveal().encode())
         fleet = Fleet(self._replicas, lambda: crew.engines)
         dispatcher = Dispatcher(_ADAPTERS, self._egress, self._health, self._replicas)
-        opinions = Opinions(_ADAPTERS, self._egress, self._health, self._replicas, self._telemetry.opinion)
+        opinions = Opinions(dispatcher, self._telemetry.opinion)
         self._webhooks = Webhooks(self._egress)
         self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._egress.withheld)
         self._alerts.adopt(config.budgets)

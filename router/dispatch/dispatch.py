@@ -192,7 +192,7 @@ class AttemptLoop:
         restorer = None if view.redacted is None else Restorer(view.redacted.values)
         record = AttemptRecord(step, fit, call, budget, now_ms(), clock_ms, health, lease, restorer, options)
         if fit.metered:
-            record.metered_by(Meter(budget, step, job.request, fit))
+            record.meter = Meter(budget, step, job.request, fit)
         if not health.admit(target.id, last=step is job.plan.steps[-1]):
             status = 429 if health.limited(target.id) else None
             rest_s = health.resting(target.id) or FIRST_REST_S

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from msgspec import Struct, structs
 
@@ -92,8 +93,7 @@ class Room:
         """Something was settled here."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
-            if not future.done():
-                future.set_result(None)
+            _done(future)
 
     async def until_there_is(
         self, reserve: Callable[[], Awaitable[Reservation | Refused]], patience_ms: float
@@ -307,22 +307,16 @@ class BudgetHold:
 
     async def extend(self, more: Amount) -> bool:
         """Whether anything could be added to what is held."""
+        usd, thinking = more.usd if self._usd else 0, more.thinking if self._thinking else 0
         async with self._extending:
-            return await self._extend(more)
-
-    async def _extend(self, more: Amount) -> bool:
-        wanted = Amount(more.usd if self._usd else 0, more.thinking if self._thinking else 0)
-        held = self.reservation.granted
-        total = self._capped(Amount(held.usd + wanted.usd, held.thinking + wanted.thinking))
-        wanted = Amount(total.usd - held.usd, total.thinking - held.thinking)
-        if not self._accounts or wanted.usd + wanted.thinking <= 0:
-            return False
-        try:
-            grown = await self._store.extend(self.reservation, self._accounts, wanted, now_ms())
-        except StoreUnavailable:
-            return False
-        grew, self.reservation = grown.granted != held, grown
-        return grew
+            held = self.reservation.granted
+            total = self._capped(Amount(held.usd + usd, held.thinking + thinking))
+            wanted = Amount(total.usd - held.usd, total.thinking - held.thinking)
+            if not self._accounts or wanted.usd + wanted.thinking <= 0:
+                return False
+            with suppress(StoreUnavailable):
+                self.reservation = await self._store.extend(self.reservation, self._accounts, wanted, now_ms())
+            return self.reservation.granted != held
 
     def set_aside(self, attempt: Attempt, verdicts: Sequence[Verdict] = ()) -> Attempt:
         """An answer is paid for, whether it is ever given or not: passed over until it is."""

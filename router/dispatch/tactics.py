@@ -402,7 +402,7 @@ async def vote(loop: AttemptLoop, samples: int) -> Answered | Opened | None:
     first = await _sample(loop, step, fallback=bool(others))
     if first is None:
         return None if loop.over else await loop.walk(others)
-    if await _settled(loop, step, first, samples) or loop.over or not others or not _time(loop, others[0]):
+    if await _settled(loop, step, first, samples) or loop.over or not others or not job.time_for(others[0], clock_ms()):
         return first.given(job.budget)
     return await loop.walk(others) or first.given(job.budget)
 
@@ -415,7 +415,7 @@ async def _settled(loop: AttemptLoop, step: Candidate, first: Answered, samples:
     for _ in range(samples - 1):
         if said == NORMALISE_NOTHING:
             return False
-        if not _time(loop, step):
+        if not loop.job.time_for(step, clock_ms()):
             return True
         again = await _sample(loop, step, fallback=True)
         if again is None or _said(again) != said:
@@ -435,10 +435,6 @@ def _said(answered: Answered) -> str | None:
     """Of several choices none is the answer."""
     choices = answers(answered.reply.body)
     return comparable(choices[0]) if len(choices) == 1 else None
-
-
-def _time(loop: AttemptLoop, step: Candidate) -> bool:
-    return loop.job.time_for(step, clock_ms())
 
 
 def always_the_same(request: Request) -> bool:

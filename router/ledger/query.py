@@ -237,7 +237,11 @@ class FinishedElsewhere:
             new = sorted(ended - self._told, reverse=True)[:most]
             self._held = set(sorted({identifier for identifier, is_held in rows if is_held})[-most:])
             self._told = {identifier for identifier in ended if identifier >= self._since}
-            attempts = connection.execute(_ATTEMPTS_OF.format(places(new)), (*new, len(new) * MOST_ATTEMPTS)).fetchall() if new else []
+            attempts = (
+                connection.execute(_ATTEMPTS_OF.format(places(new)), (*new, len(new) * MOST_ATTEMPTS)).fetchall()
+                if new
+                else []
+            )
             return _with_traits(connection, attempts)
 
 
