@@ -206,8 +206,8 @@ def render(report: Report) -> str:
     )
     lines += ["", "| price of a failure | saved against the best single target | the same without such pairs |"]
     lines.append("|---|--:|--:|")
-    for price, (now, ordered) in zip(report.prices, report.gains, strict=True):
-        lines.append(f"| ${price:g} | {now:.2%} | {ordered:.2%} |")
+    for price, (now, ruled) in zip(report.prices, report.gains, strict=True):
+        lines.append(f"| ${price:g} | {now:.2%} | {ruled:.2%} |")
     return "\n".join(lines)
 
 

@@ -332,7 +332,7 @@ class Templates:
         above = np.where(observed, (rows[:, 1] - (rows[:, 2:] * learned).sum(1)) / weight, 0.0)
         p = NODE_WEIGHTS @ nodes
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2)
-        own = own_sd**2 + np.minimum(OWN, noise(p) / FEW)
+        own = own_sd**2 + np.minimum(OWN, (p * (1 - p) + NOISE_FLOOR) / FEW)
         variance = own + 1 / weight
         precision = 1 / SHARED + (observed * steep**2 / variance).sum()
         easier = float((observed * steep * above / variance).sum() / precision)
