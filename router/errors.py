@@ -18,6 +18,8 @@ from router.types.attempt import ErrorKind, Failure
 if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
 
+    from router.types.yaml_file import Problem
+
 
 class LowpassError(Exception):
     """Root of everything that lowpass raises on purpose."""
@@ -128,23 +130,10 @@ class ClientGone(LowpassError):
     """The client closed the connection before its answer was complete."""
 
 
-class Problem(Struct, frozen=True):
-    """One mistake in a policy file, with its place (1-based) and its remedy."""
-
-    file: str
-    line: int
-    column: int
-    what: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.what}: {self.remedy}"
-
-
 class ConfigError(LowpassError):
     """All problems of a policy at once."""
 
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
+    def __init__(self, problems: "tuple[Problem, ...]") -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
 
