@@ -206,6 +206,11 @@ def _slope(p: Vector, least: float = LEAST_SLOPE) -> Vector:
     return np.asarray(np.maximum(4 * p * (1 - p), least))
 
 
+def _kept(p: Vector) -> Vector:
+    """Within what a pass rate may be."""
+    return np.asarray(np.minimum(np.maximum(p, LEAST), 1 - LEAST))
+
+
 class Said(NamedTuple):
     """Outcomes together: their weight, when (Unix ms), and means of variance, residual and traits [K]."""
 
@@ -323,14 +328,15 @@ class PassRateModel:
         covariances = np.array([each.covariance for each in known]).reshape(-1, ABILITIES, ABILITIES)
         stated = [at for at, target in enumerate(targets) if target.pass_rate is not None]
         covariances[stated] = 0.0
-        self._overall, self._variance = means @ _MEAN, covariances @ _MEAN @ _MEAN
+        self._overall, variance = means @ _MEAN, covariances @ _MEAN @ _MEAN
+        self._flatter = 1 / np.sqrt(1 + np.pi / 8 * variance)
         self._apart = means - self._overall[:, None]
         for at in stated:
             self._overall[at], self._apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
         self._usual = self._rates(self._overall - USUAL_DIFFICULTIES[:, None]).mean(axis=0)
         # Weights are pass rates where half pass: a quarter of a logit each.
         own = np.tile(_OWN_VARIANCES, (len(targets), 1))
-        own[:, 0] += self._variance / 16
+        own[:, 0] += variance / 16
         at_tasks = 3 + _SHARES - SHARE
         centring = np.eye(ABILITIES) - _MEAN  # of what each ability is above their mean
         own[:, at_tasks] += np.einsum("ij,tjk,ik->ti", centring, covariances, centring) / 16
@@ -357,15 +363,15 @@ class PassRateModel:
         traits = seen.reading.traits.astype(np.float64)
         phi = traits[LEARNED]
         prior = self._nodes(traits, at, better)
-        usual = NODE_WEIGHTS @ prior
-        nodes = (prior + _slope(usual) * self.posterior.mean(phi)[at]).clip(LEAST, 1 - LEAST)
-        p = NODE_WEIGHTS @ nodes
+        usual, weights = NODE_WEIGHTS.dot(prior), self.posterior.weights
+        nodes = _kept(prior + _slope(usual) * weights.dot(phi)[at])
         own_sd = self.posterior.own_sd(phi)[at] * _slope(usual, LEAST_DOUBT)
         if seen.template in self.templates:
-            nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
-            nodes = nodes.clip(LEAST, 1 - LEAST)
-            p = NODE_WEIGHTS @ nodes
-        sd = np.minimum(np.sqrt(own_sd**2 + NODE_WEIGHTS @ (nodes - p) ** 2), np.sqrt(p * (1 - p)))
+            nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, weights[at], at)
+            nodes = _kept(nodes)
+        p = NODE_WEIGHTS.dot(nodes)
+        spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - p * p, 0.0)
+        sd = np.sqrt(np.minimum(own_sd * own_sd + spread, p - p * p))
         return Expected(p, sd, nodes, own_sd, self.outcomes[at])
 
     def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
@@ -373,7 +379,7 @@ class PassRateModel:
         phi = traits[:, LEARNED]
         prior = np.stack([self._nodes(row) for row in traits]) if len(traits) else np.zeros((0, 3, len(self._at)))
         usual = np.einsum("j,njt->nt", NODE_WEIGHTS, prior)
-        nodes = np.clip(prior + (_slope(usual) * self.posterior.mean(phi))[:, None, :], LEAST, 1 - LEAST)
+        nodes = _kept(prior + (_slope(usual) * self.posterior.mean(phi))[:, None, :])
         p = np.einsum("j,njt->nt", NODE_WEIGHTS, nodes)
         spread = np.einsum("j,njt->nt", NODE_WEIGHTS, (nodes - p[:, None, :]) ** 2)
         own_sd = np.stack([self.posterior.own_sd(row) for row in phi]) if len(phi) else p
@@ -389,7 +395,7 @@ class PassRateModel:
         """Mean over all requests."""
         if self._usual_now is None:
             learned = _slope(self._usual) * self.posterior.mean(_USUAL)
-            self._usual_now = (self._usual + learned).clip(LEAST, 1 - LEAST)
+            self._usual_now = _kept(self._usual + learned)
         return self._usual_now[at]
 
     def observe(self, outcome: Outcome) -> bool:
@@ -429,12 +435,14 @@ class PassRateModel:
     def _nodes(self, traits: Vector, at: Index | slice = slice(None), better: Vector | None = None) -> Vector:
         """[3, n] before anything was observed, by traits alone, so that an outcome can be learned from later."""
         hard = traits[DIFFICULTY] * SCALES[DIFFICULTY] + NODES * (traits[DIFFICULTY_SD] * SCALES[DIFFICULTY_SD])
-        able = self._overall[at] + self._apart[at] @ traits[_SHARES] + (0.0 if better is None else better)
+        able = (self._overall + self._apart.dot(traits[_SHARES]))[at]
+        if better is not None:
+            able += better
         return self._rates(able - hard[:, None], at)
 
     def _rates(self, logits: Vector, at: Index | slice = slice(None)) -> Vector:
         """The mean of a logistic over a normal ability is about one of a flatter slope."""
-        return np.asarray(1 / (1 + np.exp(-logits / np.sqrt(1 + np.pi / 8 * self._variance[at]))))
+        return np.asarray(1 / (1 + np.exp(-logits * self._flatter[at])))
 
 
 def _ability_for(rate: float) -> float:
