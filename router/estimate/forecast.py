@@ -157,20 +157,21 @@ class Forecaster:
         fixed = _input_cost(sent, read_tokens, known)
         out, written = _paid(known, each, thinking) * choices, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
-        expected = self._rates.expect(seen, known.at, known.better)
+        expected = self._rates.expect(seen, known.at, known.better if np.count_nonzero(known.better) else None)
         usual_p = self._rates.usual(known.at)
         # Far more room than the usual length changes nothing.
         ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
         if np.count_nonzero(ample) < len(targets):
             answers = self._answers(known, request, read, whole_prompt)
             p, sd, nodes, own_sd = (rates * answers for rates in expected[:4])
-            expected, usual_p = Expected(p, sd, nodes, own_sd, expected.outcomes), usual_p * answers
+            expected, usual_p = Expected(p, sd, nodes, own_sd, *expected[4:]), usual_p * answers
         return Forecast(
             p=expected.p,
             p_sd=expected.sd,
             p_nodes=expected.nodes,
             p_own_sd=expected.own_sd,
             outcomes=expected.outcomes,
+            alike=expected.alike,
             cost=fixed + out,
             cost_p10=fixed + out * known.low,
             cost_p90=fixed + out * np.minimum(known.high, room),

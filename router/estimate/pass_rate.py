@@ -16,7 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.errors import LowpassError
-from router.estimate.posterior import HALF_LIFE_MS, MOST_OF_TEMPLATE, Posterior, Prior, Templates, noise
+from router.estimate.posterior import HALF_LIFE_MS, MOST_OF_TEMPLATE, MOST_TEMPLATES, Posterior, Prior, Templates, noise
 from router.types.attempt import CLIENT, Outcome
 from router.types.decision import NODE_WEIGHTS, NODES, Vector
 from router.types.price import NANO_PER_USD, WORST_CASE
@@ -198,6 +198,8 @@ class Expected(NamedTuple):
     """[n]: standard deviation of what is not common to all targets."""
     outcomes: Vector
     """[n]: so many outcomes of each were learned from; what is older counts less."""
+    alike: int
+    """Outcomes of the request's template, else of its task, that were learned from."""
 
 
 def _slope(p: Vector, least: float = LEAST_SLOPE) -> Vector:
@@ -289,6 +291,8 @@ class PassRateModel:
     templates: Templates
     by_tenant: Pooled
     by_template: Pooled
+    _alike: dict[str, float]
+    """By template and task: outcomes that were learned from."""
     _usual_now: Vector | None = None
     """`usual` of all targets; None: to be worked out from what was learned since."""
 
@@ -303,15 +307,15 @@ class PassRateModel:
 
     def state(self) -> bytes:
         every = self.posterior, self.templates, self.by_tenant, self.by_template
-        return msgspec.msgpack.encode([part.state() for part in every])
+        return msgspec.msgpack.encode([*[part.state() for part in every], self._alike])
 
     def restore(self, state: bytes) -> bool:
         """False: the state is of another version, and nothing is known of it."""
         try:
-            parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, bytes])
+            parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, bytes, dict[str, float]])
         except msgspec.DecodeError:
             return False
-        self._usual_now = None
+        self._usual_now, self._alike = None, parts[4]
         return (
             self.posterior.restore(parts[0])
             and self.templates.restore(parts[1])
@@ -322,6 +326,7 @@ class PassRateModel:
     def _build(self, targets: Sequence[Target]) -> None:
         self._at = {target.id: at for at, target in enumerate(targets)}
         self._targets, self._better = tuple(targets), dict[tuple[int, str], float]()
+        self._alike = {}
         cards = load()
         known = [ability(cards, card(target)) for target in targets]
         means = np.array([each.mean for each in known]).reshape(-1, ABILITIES)
@@ -359,7 +364,9 @@ class PassRateModel:
         """Of the targets with these indexes [n], each by so many logits `better` [n] than by itself."""
         if seen.reading is None:
             p = self.usual(at)
-            return Expected(p, np.full(len(p), 0.3), np.tile(p, (3, 1)), np.full(len(p), 0.3), self.outcomes[at])
+            return Expected(
+                p, np.full(len(p), 0.3), np.tile(p, (3, 1)), np.full(len(p), 0.3), self.outcomes[at], self.alike(seen)
+            )
         traits = seen.reading.traits.astype(np.float64)
         phi = traits[LEARNED]
         prior = self._nodes(traits, at, better)
@@ -372,7 +379,7 @@ class PassRateModel:
         p = NODE_WEIGHTS.dot(nodes)
         spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - p * p, 0.0)
         sd = np.sqrt(np.minimum(own_sd * own_sd + spread, p - p * p))
-        return Expected(p, sd, nodes, own_sd, self.outcomes[at])
+        return Expected(p, sd, nodes, own_sd, self.outcomes[at], self.alike(seen))
 
     def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
         """As `expect`, of many requests [n, TRAITS] at once, for all T targets: [n, T], [n, T], [n, 3, T], [n, T]."""
@@ -405,6 +412,7 @@ class PassRateModel:
         if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
             return False
         self._usual_now = None
+        self._count(outcome)
         expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
         spread, residual = noise(expected), outcome.score - expected
         phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
@@ -422,6 +430,18 @@ class PassRateModel:
                 if abs(part.weight) >= LEAST_WEIGHT:
                     self.templates.observe(application, at, part.phi, part.residual, 1 / part.weight, part.at_ms)
         return True
+
+    def _count(self, outcome: Outcome) -> None:
+        """By its weight: several may judge one answer, and what is taken back weighs less than nothing."""
+        for name in (outcome.template, outcome.task):
+            self._alike[name] = self._alike.pop(name, 0.0) + outcome.weight
+        if len(self._alike) > MOST_TEMPLATES:
+            del self._alike[next(iter(self._alike))]  # without news for longest
+
+    def alike(self, seen: Classification) -> int:
+        """Outcomes that were learned from of the request's template, else of its task."""
+        own = self._alike.get(seen.template, 0.0) if seen.template else 0.0
+        return round(own) or round(self._alike.get(seen.task, 0.0))
 
     def widen(self, target: str) -> None:
         """It is not what it was: what was observed of it counts less."""
