@@ -92,6 +92,7 @@ def weighed_plan(
         tactic=ranked.tactic,
         explored=arm,
         propensity=likely,
+        alike=seen.forecast.alike,
     )
 
 

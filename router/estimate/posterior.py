@@ -191,14 +191,15 @@ class Posterior:
     def own_sd(self, phi: Vector) -> Vector:
         """[T]: of `phi` [K], sd of each target's own part: what is unknown of all of them is not in it."""
         self._solve()
-        return np.asarray(np.sqrt(np.maximum((self._variance @ phi) @ phi, 0)))
+        rows = self._variance.reshape(-1, len(phi)).dot(phi)  # in two dimensions BLAS does it
+        return np.asarray(np.sqrt(np.maximum(rows.reshape(-1, len(phi)).dot(phi), 0)))
 
     def _solve(self) -> None:
         """With P a target's prior precision, A its evidence and M = (A + P)⁻¹: what it says of the common part has the
         precision P − P M P and the pull P M b; its weights given the common part are M (b + P common)."""
-        stale = np.flatnonzero(self._stale)
-        if not stale.size:
+        if not np.count_nonzero(self._stale):
             return
+        stale = np.flatnonzero(self._stale)
         own, precision = self._own[stale], self._all.precision[stale]
         precision[:, range(own.shape[1]), range(own.shape[1])] += own
         variance = np.linalg.inv(precision)

@@ -1,16 +1,18 @@
 """Tokens of a prompt, of an answer and of thinking."""
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import inf
 from typing import NamedTuple
 
+import re2
 from msgspec import Struct
 
 from router.estimate.learn import MILLE, Kind, Learned, Ratio, Work, leaning
 from router.types.decision import Count
 from router.types.price import Scope, Writes
 from router.types.request import Endpoint, Request
+from router.types.tables import table
 from router.types.target import EFFORTS, Capability, Contract, Target, Thinking, Wire
 
 # What a target can be held to in thinking: the levels of its contract, from the one asked for down to none.
@@ -314,13 +316,7 @@ INPUT_MARGIN = 1.1
 WIDE_SHARE = 8
 """A text counts as one of another script if one byte in so many is beyond ASCII."""
 MEDIA = "+media"
-IMAGE_TOKENS = {Wire.ANTHROPIC: 5_000, Wire.GEMINI: 2_600}
-"""At most, of an image of any size. Seen for 12 megapixels: 4,005 at Claude 5.5, 1,101 at Gemini 3 (twice that at its
-finest resolution) …"""
-IMAGE_TOKENS_OF = {"gpt-4o-mini": 48_200}
-"""By the provider's name of the model: it is charged 33 times the tokens of gpt-4o (2,833 and 5,667 for each tile)."""
-IMAGE_TOKENS_ELSE = 16_384
-"""… 14,364 at GPT-6, which scales down no image by default; and what Qwen's vision models take at most."""
+_IMAGES = [(re2.compile(name), tokens) for name, tokens in table("estimate/image_tokens.yaml").items()]
 AUDIO_TOKENS_PER_SECOND = 32
 """Gemini's rate, the highest that is published."""
 FILE_BYTES_PER_TOKEN = 1
@@ -346,7 +342,7 @@ def prompt(
     context, text = target.model.context, roughly(request)
     media_bound = media_tokens(target, request) if kind.endswith(MEDIA) else 0
     words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
-    rough = text + media_bound
+    rough = text + (media_tokens(target, request, usual=True) if media_bound else 0)
     if (own := target.prompt) is not None:
         # A template adds its own text, and may say the same twice.
         times = max(own.times, 1.0)
@@ -378,16 +374,20 @@ def _rough(words: int, dense: int) -> int:
     return (words * TYPICAL[0] + dense * TYPICAL[1]) // 100
 
 
-def media_tokens(target: Target, request: Request) -> int:
-    """At most, of images, recordings and documents; a linked document may fill the context."""
+@cache
+def image_tokens(target: str) -> tuple[int, int]:
+    """Of an image at most, and of a usual one; `target`: wire and name of the model, with a blank between."""
+    most, usual = next(tokens for name, tokens in _IMAGES if name.search(target))
+    return most, usual
+
+
+def media_tokens(target: Target, request: Request, *, usual: bool = False) -> int:
+    """Of images, recordings and documents, at most, or of `usual` images; a linked document may fill the context."""
     if request.file_bytes is None:
         return target.model.context
-    each = IMAGE_TOKENS_OF.get(target.model.name) or IMAGE_TOKENS.get(target.provider.wire, IMAGE_TOKENS_ELSE)
-    return (
-        request.images * each
-        + request.audio_seconds * AUDIO_TOKENS_PER_SECOND
-        + request.file_bytes // FILE_BYTES_PER_TOKEN
-    )
+    image = image_tokens(f"{target.provider.wire} {target.model.name}")[usual] if request.images else 0
+    sound = request.audio_seconds * AUDIO_TOKENS_PER_SECOND
+    return request.images * image + sound + request.file_bytes // FILE_BYTES_PER_TOKEN
 
 
 def script(request: Request) -> str:

@@ -241,7 +241,8 @@ class Ahead:
             self._expected = self._beliefs.expect_each(np.array([reading.traits for reading in self._next], np.float64))
             self._next = []
         p, sd, nodes, own_sd = self._expected
-        return Expected(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], self._beliefs.outcomes[at])
+        known = self._beliefs.outcomes[at], self._beliefs.alike(seen)
+        return Expected(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], *known)
 
     def usual(self, at: Index) -> Vector:
         return self._usual[at]

@@ -295,6 +295,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """"cheaper" or "dearer" than the choice, where chance tried another target to keep the estimates honest."""
     propensity: float = 1.0
     """How likely it was that the first step came first."""
+    alike: int | None = None
+    """`Forecast.alike`, where the strategy goes by forecasts."""
 
 
 class Prefix(Struct, frozen=True):
@@ -360,6 +362,8 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     total_p90_ms: Vector
     cached: Vector
     """Tokens of the prompt that each target has in its cache."""
+    alike: int = 0
+    """Outcomes of the request's template, else of its task, that the rates were learned from."""
     usual_p: Vector
     """The pass rate over all of its traffic: what a fixed choice would go by."""
     usual_cost: Vector

@@ -144,7 +144,7 @@ def test_counted_prompts_tighten_the_bound_dearer_ones_widen_it_and_small_images
     assert few.input_tokens == pytest.approx(9_000, rel=0.02)
     assert 15_000 < learned.count(asked, 15_000).input_bound < 15_000 * 1.2
     picture = request(images=1)
-    unseen, small = estimate(LARGE, picture, NEW), Pupil().count(picture, 100)
+    unseen, small = estimate(LARGE, picture, NEW), Pupil().count(picture, 60)
     assert small.input_bound == unseen.input_bound
     assert small.input_tokens < unseen.input_tokens / 10
 

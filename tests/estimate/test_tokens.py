@@ -15,7 +15,7 @@ from router.estimate import encodings
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
 from router.estimate.pass_rate import PassRateModel
-from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, IMAGE_TOKENS, TEMPLATE_TOKENS
+from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, TEMPLATE_TOKENS
 from router.types.request import Classification, Endpoint, Request
 from router.types.target import Prompt, Target, Task, Wire
 from tests.decide.values import REMOTE, estimate, target
@@ -100,12 +100,26 @@ def image(url: str = PICTURE) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-@each_row("wire", [Wire.ANTHROPIC, Wire.GEMINI])
-def test_images_are_counted_not_their_bytes(wire: Wire) -> None:
-    each, plain = IMAGE_TOKENS[wire], bound(parts(), wire)
-    for count in (1, 3):
-        assert count * each <= bound(parts(*[image()] * count), wire) <= plain + count * each
-    assert bound(parts(image("https://example.com/a.png")), wire) >= each
+@each_row(
+    "wire, model, most, usual",
+    [
+        (Wire.ANTHROPIC, "claude-opus-5-5", 5_000, 1_400),
+        (Wire.GEMINI, "gemini-3-pro", 2_600, 1_120),
+        (Wire.OPENAI_COMPATIBLE, "gpt-4o-2024-11-20", 1_445, 765),
+        (Wire.OPENAI_COMPATIBLE, "gpt-4o-mini", 48_200, 25_501),
+        (Wire.LITELLM, "openai/gpt-5-mini", 2_489, 1_659),
+        (Wire.OPENAI_COMPATIBLE, "gpt-5.4-mini", 16_384, 1_100),
+    ],
+)
+def test_images_are_counted_by_their_models_rule_not_their_bytes(wire: Wire, model: str, most: int, usual: int) -> None:
+    """A model of which no rule is known, such as a newer one, has the highest bound."""
+    place = target(context=10**6, provider=structs.replace(REMOTE, wire=wire))
+    place = structs.replace(place, model=structs.replace(place.model, name=model))
+    plain, *some = (estimate(place, parts(*[image()] * count), NEW) for count in (0, 1, 3))
+    for count, known in zip((1, 3), some, strict=True):
+        assert count * most <= known.input_bound <= plain.input_bound + count * most
+        assert 0 < known.input_tokens - count * usual <= plain.input_tokens
+    assert estimate(place, parts(image("https://example.com/a.png")), NEW).input_bound >= most
     assert parts({"type": "thinking", "thinking": "Hm.", "signature": "x"}, image(), image()).images == 2
 
 
