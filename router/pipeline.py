@@ -39,7 +39,7 @@ from router.ledger.write import record
 from router.observe.observer import Observed
 from router.recorder import ServedContext
 from router.screen import Screened, Sources
-from router.types.account import Child, StoreUnavailable
+from router.types.account import SESSION_TURNS, Child, Refused, StoreUnavailable
 from router.types.attempt import Attempt, ErrorKind, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Count, Counts, Decision, Served, Translation
@@ -230,7 +230,7 @@ class Pipeline:
                 observed.step("reserve")
             cap = rules.screen.guard.demands(decision.classification.classes).thinking_cap
             bound = rules.accounts.bound(request, caller, decision, children, cap, gate.now_ms)
-            refused = await settlement.reserve(decision, bound)
+            refused = await settlement.reserve(decision, breaker.bind(bound, request.id))
             if refused is None:
                 self._record(decision, gate)
                 return decision, gate
@@ -240,9 +240,14 @@ class Pipeline:
             route = rules.accounts.downgrade(refused.account.budget) if lower else ""
             if not route or route in tried:
                 self._record(decision, gate)
-                rate = rate_limited(refused, now_ms()) if refused.account.size else None
-                raise await settlement.refuse(rate or budget_exceeded(refused, rules.config.budget_status))
+                raise await settlement.refuse(self._unpaid(refused, rules.config.budget_status))
             settlement.lowered = ("route",)
+
+    def _unpaid(self, refused: Refused, status: int) -> ClientError:
+        """`status`: of a spent budget."""
+        if refused.account.budget == SESSION_TURNS:
+            return loop_detected(self._accounting.breaker.end_session(refused, now_ms()))
+        return rate_limited(refused, now_ms()) if refused.account.size else budget_exceeded(refused, status)
 
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
         try:
