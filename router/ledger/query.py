@@ -1,13 +1,14 @@
 """Queries for requests with their decisions."""
 
+from base64 import b64decode
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec import Struct, structs
 
 from router.ledger.ledger import Ledger
+from router.ledger.outcomes import about
 from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents
 from router.types.clock import now_ms
 
@@ -187,24 +188,9 @@ def finished(ledger: Ledger, most: int) -> list[Finished]:
         attempts = [Finished(*row) for row in rows]
         for at, attempt in enumerate(attempts[:LATEST_READ]):
             decided = document(connection, attempt.request_id)
-            attempts[at] = structs.replace(attempt, traits=_traits(decided)) if decided else attempt
+            traits = b"" if decided is None else b64decode(about(decided).traits)
+            attempts[at] = structs.replace(attempt, traits=traits)
     return attempts[::-1]
-
-
-def _traits(decided: bytes) -> bytes:
-    """Out of a decision's JSON; empty where it has none, or another form."""
-    try:
-        return msgspec.json.decode(decided, type=_Decided).classification.traits
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return b""
-
-
-class _Classified(Struct):
-    traits: bytes = b""
-
-
-class _Decided(Struct):
-    classification: _Classified = msgspec.field(default_factory=_Classified)
 
 
 def decision(ledger: Ledger, identifier: str) -> bytes | None:
