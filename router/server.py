@@ -113,9 +113,9 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
             opened = _open(_Engines(supervisor, config), workers, lambda: on_open(settings, gateway, _url(listener)))
             await _run(gateway, server, listener, opened, tick_s)
         finally:
-            await upkeep.stop()
             await metering.stop()
             await workers.stop(DRAIN_S)
+            await upkeep.stop()
             await watch.stop()
             await supervisor.stop()
 
