@@ -18,7 +18,6 @@ from router.budget.loops import (
     Tripped,
     Turn,
     Words,
-    ends,
     new_ends,
     read,
     words,
@@ -52,7 +51,9 @@ class Conversations:
         chain = self.chains.get(turn.key)
         if chain is not None and chain.newest == turn.key and chain.size == turn.size:
             return chain, True
-        chain = self._quoted(turn) or self._from(turn.previous)
+        chain = (self._quoted(turn) if self._answers else None) or (
+            None if turn.previous is None else self._from(turn.previous)
+        )
         if chain is None:
             self._first.put(turn.key, None)
             return None, False
@@ -62,21 +63,19 @@ class Conversations:
         return chain, False
 
     def answered(self, turn: Turn, answer: str) -> None:
-        for end in new_ends(answer, turn.heard) or ():
+        for end in new_ends(answer, turn) or ():
             self._answers.put(end, turn.key)
 
     def _quoted(self, turn: Turn) -> Chain | None:
         """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
-        for end in (ends(turn.heard) or ()) if self._answers else ():
+        for end in turn.ends or ():
             found = self._answers.get(end)
-            chain = None if found == turn.key else self._from(found)
+            chain = None if found is None or found == turn.key else self._from(found)
             if chain is not None and chain.newest in (0, found):
                 return chain
         return None
 
-    def _from(self, key: int | None) -> Chain | None:
-        if key is None:
-            return None
+    def _from(self, key: int) -> Chain | None:
         chain = self.chains.get(key)
         return Chain() if chain is None and key in self._first else chain
 
@@ -304,7 +303,7 @@ class Breaker:
         turn = read(request, caller.id)
         if turn is None:
             return None
-        asked.turn = turn
+        asked.turn, asked.single = turn, turn.previous is None
         asked.chain, asked.again = self._talks.follow(turn, caller.id)
         if asked.chain is not None:
             asked.waited = not asked.chain.open

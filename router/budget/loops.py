@@ -61,7 +61,7 @@ class _Message(Struct, frozen=True):
 _MESSAGES = msgspec.json.Decoder(list[_Message])
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class Turn(Struct, frozen=True, kw_only=True, dict=True):
     """A conversation grows by turns: what the model said last, and what was answered to it."""
 
     key: int
@@ -78,6 +78,16 @@ class Turn(Struct, frozen=True, kw_only=True):
     """What the user or the tools said then."""
     media: bool
     """Images, sounds or files are in it, at which nobody looks here."""
+
+    @cached_property
+    def words(self) -> list[bytes]:
+        """Of what was heard, without digits."""
+        return _words(self.heard, _DIGITS)
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """Opening and closing words of a prompt that may quote an answer; None for one too short to tell."""
+        return _ends(self.words) if len(self.words) >= ENDS else None
 
 
 def read(request: Request, caller: str) -> Turn | None:
@@ -109,21 +119,15 @@ class Words(Struct, frozen=True):
 def words(turn: Turn) -> Words:
     said = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
     numbers = [found.encode() for found in _NUMBERS.findall(_CLOCKS.sub(" ", _shortened(turn.heard)))]
-    return Words(said, _bits(_words(turn.heard, _DIGITS), 0), _bits(numbers, 24))
+    return Words(said, _bits(turn.words, 0), _bits(numbers, 24))
 
 
-def ends(text: str) -> tuple[int, int] | None:
-    """Opening and closing words of an answer, or of a prompt that may quote one; None for one too short to tell."""
-    found = _words(text, _DIGITS)
-    return _ends(found) if len(found) >= ENDS else None
-
-
-def new_ends(answer: str, heard: str) -> tuple[int, int] | None:
+def new_ends(answer: str, turn: Turn) -> tuple[int, int] | None:
     """Those of an answer; None, too, for one that only repeats what was heard."""
-    found = _words(answer, _DIGITS)
-    if len(found) < ENDS or not {*found[:ENDS], *found[-ENDS:]} - set(_words(heard, _DIGITS)):
+    words = _words(answer, _DIGITS)
+    if len(words) < ENDS or not {*words[:ENDS], *words[-ENDS:]}.difference(turn.words):
         return None
-    return _ends(found)
+    return _ends(words)
 
 
 def _ends(found: list[bytes]) -> tuple[int, int]:
@@ -157,9 +161,12 @@ def _single(text: str, seed: int) -> Turn:
 
 
 def _key(block: list[_Message], seed: int) -> int:
-    block = [row for row in block if row.role not in _RULES]
-    text = "\n".join([_content(row) + _arguments(row) if row.tool_calls else _content(row) for row in block])
-    data = text.encode("utf-8", "replace")
+    texts = []
+    for row in block:
+        if row.role not in _RULES:
+            text = row.content if isinstance(row.content, str) else _content(row)
+            texts.append(text + _arguments(row) if row.tool_calls else text)
+    data = "\n".join(texts).encode("utf-8", "replace")
     return crc32(data, seed) << 32 | len(data) & 0xFFFFFFFF
 
 
@@ -469,7 +476,7 @@ class Subject:
         news = max(self.memory.share(words), float(turn.media))
         self.learning = _count(self.row, news if news * SHARE >= 1 else 0, self.learning)
         if self.row.stale:
-            self.wordings = (*self.wordings[1 - LOOKED_AT :], ends(turn.heard) or (words, words))
+            self.wordings = (*self.wordings[1 - LOOKED_AT :], turn.ends or (words, words))
 
     def spend(self, cost: int, spike: Spike | None, now_ms: int) -> int | None:
         """The limit that this makes it exceed, if so: only where what is usual is known."""
@@ -508,11 +515,8 @@ class Asked(Struct):
     """Its conversation's newest request, sent again."""
     waited: bool = False
     """Until that was answered."""
-
-    @property
-    def single(self) -> bool:
-        """Without a transcript."""
-        return self.turn is not None and self.turn.previous is None
+    single: bool = False
+    """Without a transcript."""
 
 
 def _count(row: ChainRow | SubjectRow, news: float, learning: int) -> int:

@@ -259,9 +259,11 @@ class AttemptRecord:
             usage = self._estimated(reply.chars or size, left=False)
         else:
             chars, written = max(reply.chars - self._echoed, 0), size
-            if not _plausible(usage, size):
+            plausible = embeds or _plausible(usage, size)
+            if not plausible:
                 written = self._written(reply.body, usage.output_total)
-            if not embeds and not _plausible(usage, written):
+                plausible = _plausible(usage, written)
+            if not plausible:
                 usage = self._recounted(usage, written)
             elif embeds or _counts(usage, chars, reply.has_answer):
                 usage = self._bounded(usage, size)
