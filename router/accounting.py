@@ -190,7 +190,7 @@ class Settlement:
             if self.observed is not None:
                 self.observed.step("settle")
                 self.observed.settled(status, error, budget.attempts, cost)
-            charges, overrun = budget.charges()
+            charges, overrun, held = budget.charges()
             if budget.reservation.holds:
                 accounting.store.settle(budget.reservation, charges)
                 accounting.room.wake()
@@ -207,7 +207,7 @@ class Settlement:
             if self._decision is not None and self._decision.classification.unread:
                 accounting.recorder.read_later(self._request, self._decision, budget.attempts)
             route = "" if self._decision is None else self._decision.plan.route
-            accounting.telemetry.settled(route, status, budget.attempts, outcome.overhead_us or 0, budget.held)
+            accounting.telemetry.settled(route, status, budget.attempts, outcome.overhead_us or 0, held)
             if not self.internal:
                 self._remember(cost, now)
             if overrun:

@@ -274,8 +274,12 @@ class AttemptRecord:
         if usage is None:
             usage = self._estimated(reply.chars or size, left=False)
         else:
-            chars, total = max(reply.chars - self._echoed, 0), usage.output_total
-            if not (_plausible(usage, size) or _plausible(usage, written := self._written(reply.body, total))):
+            chars, written, total = max(reply.chars - self._echoed, 0), size, usage.output_total
+            plausible = embeds or _plausible(usage, size)
+            if not plausible:
+                written = self._written(reply.body, total)
+                plausible = _plausible(usage, written)
+            if not plausible:
                 usage = self._recounted(usage, written)
             elif embeds or _counts(usage, chars, reply.has_answer):
                 usage = self._bounded(usage, size)
