@@ -20,20 +20,12 @@ from router.types.decision import (
 )
 from router.types.price import usd_about, usd_json
 from router.types.request import Cause, Finding, Path
+from router.types.tables import table
 from router.types.target import Task
 
 # Why a request went where it did, in one sentence, from its decision document alone.
 
-DEGREES = ((0.02, "trivial"), (0.1, "easy"), (0.35, "middling"), (0.7, "hard"), (1.0, "very hard"))
-"""Words for difficulty, each up to that share of usual targets that fail such a request."""
-_OUT = frozenset({"queued", "below_floor", "over_cost", "too_slow", "unknown"})
-_STRATEGIES = {
-    "pinned": "the only target of what was asked for",
-    "ordered": "the first in the route's order that may serve it",
-    "cheapest": "the least expected cost among those that may serve it",
-    "weighted": "drawn by the route's weights",
-}
-_CHOSEN = {"kept": "kept for its session", "nearest": "all break a limit, this one by the least"}
+_WORDS = table("decide/words.yaml")
 MOST_DROPPED = 3
 """Targets named that may not serve a request."""
 
@@ -88,7 +80,7 @@ def reason(document: bytes) -> str:
     chosen = next((row for row in decision.weighed if row.target == decision.chosen), None)
     if chosen is None:
         dropped = f"; not asked: {_dropped(decision.dropped)}" if decision.dropped else ""
-        return f"{decision.chosen}: {_STRATEGIES.get(decision.strategy, decision.strategy)}{dropped}"
+        return f"{decision.chosen}: {_WORDS['strategies'].get(decision.strategy, decision.strategy)}{dropped}"
     clauses = [
         f"{chosen.target} passes {_rate(chosen.p)} for ${usd_about(chosen.cost_nano, 2)}",
         *_limits(decision, chosen),
@@ -101,7 +93,7 @@ def reason(document: bytes) -> str:
 def _request(decision: Document) -> str:
     """ "easy chat, about 30 tokens of output": of the choice, its thoughts included."""
     seen = decision.classification
-    degree = next(word for most, word in DEGREES if seen.difficulty <= most)
+    degree = next(word for word, most in _WORDS["degrees"].items() if seen.difficulty <= most)
     tokens = next((row.output_tokens for row in decision.considered if row.target == decision.chosen), 0)
     if not tokens:
         return f"{degree} {seen.task}"
@@ -118,7 +110,7 @@ def _evidence(alike: int | None) -> str:
 
 def _alternatives(decision: Document, chosen: Weighed) -> list[str]:
     """Of those that pass more often the best and the likeliest, and the best of those that cost less."""
-    others = [row for row in decision.weighed if row.target != chosen.target and row.why not in _OUT]
+    others = [row for row in decision.weighed if row.target != chosen.target and row.why not in _WORDS["out"]]
     better = [row for row in others if row.p >= chosen.p + 0.005]
     cheaper = [row for row in others if row.cost_nano < chosen.cost_nano and row not in better]
     clauses = []
@@ -165,7 +157,7 @@ def _limits(decision: Document, chosen: Weighed) -> list[str]:
 
 def _special(decision: Document, chosen: Weighed) -> list[str]:
     """What else than the forecast had a part in it."""
-    clauses = [_CHOSEN[chosen.why]] if chosen.why in _CHOSEN else []
+    clauses = [_WORDS["chosen"][chosen.why]] if chosen.why in _WORDS["chosen"] else []
     if chosen.cached_tokens:
         clauses.append(f"about {chosen.cached_tokens:,} tokens of the prompt are in its cache")
     if isinstance(decision.tactic, Cascade):
@@ -197,13 +189,7 @@ encode = msgspec.json.encode
 
 OTHER = "*"
 """Stands in a path for a name that is not one of the API's own: what clients name things may be what was found."""
-_WORDS = (
-    "arguments audio content data description detail developer file file_data file_id filename format function"
-    " functions grammar id image_url input input_audio instructions items json_schema messages metadata model name"
-    " parameters parts prediction prompt properties reasoning reasoning_content refusal response_format role schema"
-    " stop suffix text thinking title tool_call_id tool_calls tool_choice tools type url user value"
-)
-_NAMES = frozenset(_WORDS.split())
+_NAMES = frozenset(_WORDS["path"].split())
 
 
 class Seen(Struct, frozen=True, kw_only=True):

@@ -59,8 +59,6 @@ _log = logging.getLogger(__name__)
 class _Latency:
     """Logarithms of ms: of the last few answers, and of usual ones."""
 
-    __slots__ = ("answers", "latest", "slow", "slow_since", "usual")
-
     def __init__(self) -> None:
         self.answers, self.latest, self.usual, self.slow, self.slow_since = 0, 0.0, 0.0, False, 0.0
 
@@ -82,11 +80,6 @@ class _Latency:
 
 
 class _Circuit:
-    __slots__ = (
-        *("alone_at", "credit", "failures", "first", "limited", "probing", "rate", "rest_s", "resting_until"),
-        *("run_limit", "well_at", "whole"),
-    )
-
     def __init__(self) -> None:
         self.rate, self.credit, self.well_at, self.limited = AT_FIRST, 0.0, -WELL_S, False
         """… when it last succeeded, and whether it rests because of its rate limit."""

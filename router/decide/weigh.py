@@ -110,28 +110,17 @@ def overtaken(before: Sequence[Candidate], after: Sequence[Candidate]) -> frozen
 
 def noted(queues: Queues, spilled: Set[str]) -> tuple[Queued, ...]:
     """What is kept of queues; an engine that is down is told of as the reason for which its target was dropped."""
+    fields = "wait_ms", "waiting", "full", "degraded"
+    up = [(name, queue) for name, queue in queues.items() if not queue.down]
     return tuple(
-        Queued(
-            target=name,
-            wait_ms=queue.wait_ms,
-            waiting=queue.waiting,
-            full=queue.full,
-            degraded=queue.degraded,
-            spilled=name in spilled,
-        )
-        for name, queue in queues.items()
-        if not queue.down
+        Queued(target=name, spilled=name in spilled, **{field: getattr(queue, field) for field in fields})
+        for name, queue in up
     )
 
 
 def queued(situation: Situation) -> NDArray[np.bool_]:
     """Whose queue is too long, whatever the deadline."""
-    found = (_too_long(one, situation.queues.get(one.id, _NONE)) for one in situation.targets)
-    return np.fromiter(found, dtype=np.bool_, count=len(situation.targets))
-
-
-def waits_ms(situation: Situation) -> Vector:
-    return np.array([situation.queues.get(one.id, _NONE).wait_ms for one in situation.targets], dtype=np.float64)
+    return np.array([_too_long(target, situation.queues.get(target.id, _NONE)) for target in situation.targets])
 
 
 def timely(situation: Situation) -> Vector:
@@ -295,7 +284,8 @@ def _among(situation: Situation, out: NDArray[np.intp]) -> Flags:
     if least in (IN, UNKNOWN):
         return among
     dear, slow = forecast.cost, forecast.total_p90_ms
-    far = {QUEUED: waits_ms(situation), BELOW_FLOOR: -forecast.p, OVER_COST: dear, TOO_SLOW: slow}[least]
+    waits = np.array([situation.queues.get(target.id, _NONE).wait_ms for target in situation.targets])
+    far = {QUEUED: waits, BELOW_FLOOR: -forecast.p, OVER_COST: dear, TOO_SLOW: slow}[least]
     nearest: Flags = np.arange(len(out)) == np.where(among, far, np.inf).argmin()
     return nearest
 

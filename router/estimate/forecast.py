@@ -145,7 +145,8 @@ class Forecaster:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
         `cached`: tokens of the prompt that targets are expected to have in their caches."""
         known = self._of(targets, request, seen, cap, at_ms)
-        bound, choices = _bound(known, request), request.choices
+        choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
+        bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         read = tokens_read(seen.reading)
         each, thinking = _tokens(known, *read, bound)
         usual_paid = known.usual_paid
@@ -153,8 +154,14 @@ class Forecaster:
             usual_paid = _paid(known, *_tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound))
         whole_prompt = self._input(targets, request, known)
         sent = np.minimum(whole_prompt, known.context)
-        read_tokens = _read(sent, targets, known, cached) if cached else np.zeros(len(targets))
-        fixed = _input_cost(sent, read_tokens, known)
+        kept = sent >= known.least
+        read_tokens = np.zeros(len(targets))
+        if cached:
+            there = np.array([cached.get(target.id, 0.0) for target in targets])
+            read_tokens = np.where(kept & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
+        # What is long enough to be kept, and is not in the cache yet, is written to it.
+        written_in = (sent - read_tokens) * np.where(kept, known.rate_write, known.rate_in)
+        fixed = read_tokens * known.rate_read + written_in + known.fee
         out, written = _paid(known, each, thinking) * choices, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
         expected = self._rates.expect(seen, known.at, known.better if np.count_nonzero(known.better) else None)
@@ -235,7 +242,9 @@ class Forecaster:
         rows = [self._row(target, work, at_ms) for target in targets]
         *columns, spread, each_sd = np.array(rows, dtype=np.float64).T
         slow = np.minimum(np.hypot(spread, each_sd), Z90)
-        columns += [_quantile(spread, -Z90), _quantile(spread, Z90), _quantile(slow, Z90), _quantile(each_sd, Z90)]
+        # Quantiles of lognormals of mean 1.
+        quantiles = ((spread, -Z90), (spread, Z90), (slow, Z90), (each_sd, Z90))
+        columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
         known = _Known(at_ms, at, np.zeros(len(at)), *columns)
         tokens = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most)
@@ -293,19 +302,6 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
     )
 
 
-def _read(sent: Vector, targets: Sequence[Target], known: _Known, cached: Mapping[str, float]) -> Vector:
-    """Tokens of the prompt that are expected to be read from a cache, where that is cheaper."""
-    there = np.array([cached.get(target.id, 0.0) for target in targets])
-    return np.where((sent >= known.least) & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
-
-
-def _input_cost(sent: Vector, read: Vector, known: _Known) -> Vector:
-    """nano-USD of the prompt, and of the call itself. What is long enough to be kept, and is not in the cache yet, is
-    written to it."""
-    rate = np.where(sent >= known.least, known.rate_write, known.rate_in)
-    return read * known.rate_read + (sent - read) * rate + known.fee
-
-
 def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
     """Of one choice: all output, and thinking."""
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
@@ -324,13 +320,6 @@ def _fits(tokens: Vector, room: Vector, spread: float) -> Vector:
     return np.minimum(chance * SURE, 1.0)
 
 
-def _bound(known: _Known, request: Request) -> Vector:
-    """Tokens that one choice can have."""
-    if request.endpoint is Endpoint.EMBEDDINGS:
-        return np.zeros(len(known.at))
-    return known.most if request.max_output is None else np.minimum(known.most, request.max_output)
-
-
 def _spread(kind: Kind, output: int) -> float:
     """Standard deviation of the logarithm, from the 90 % quantile and the mean of a lognormal."""
     p90 = kind.output(0.9, int(output * _PRIOR_P90))
@@ -340,9 +329,3 @@ def _spread(kind: Kind, output: int) -> float:
     # p90/mean = exp(z·s − s²/2): the smaller root; beyond the maximum no s fits, and the largest is taken.
     inside = Z90 * Z90 - 2 * ratio
     return max(LEAST_SPREAD, Z90 - inside**0.5) if inside > 0 else Z90
-
-
-def _quantile(spread: Vector, z: float) -> Vector:
-    """Of a lognormal of mean 1."""
-    quantile: Vector = np.exp(z * spread - spread * spread / 2)
-    return quantile

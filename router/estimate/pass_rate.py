@@ -208,6 +208,13 @@ def _slope(p: Vector, least: float = LEAST_SLOPE) -> Vector:
     return np.asarray(np.maximum(4 * p * (1 - p), least))
 
 
+def _moments(nodes: Vector, own_sd: Vector) -> tuple[Vector, Vector]:
+    """[n] each: mean and standard deviation of pass rates [3, n]."""
+    p = NODE_WEIGHTS.dot(nodes)
+    spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - p * p, 0.0)
+    return p, np.sqrt(np.minimum(own_sd * own_sd + spread, p - p * p))
+
+
 def _kept(p: Vector) -> Vector:
     """Within what a pass rate may be."""
     return np.asarray(np.minimum(np.maximum(p, LEAST), 1 - LEAST))
@@ -362,36 +369,31 @@ class PassRateModel:
 
     def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> Expected:
         """Of the targets with these indexes [n], each by so many logits `better` [n] than by itself."""
+        known = self.outcomes[at], self.alike(seen)
         if seen.reading is None:
-            p = self.usual(at)
-            return Expected(
-                p, np.full(len(p), 0.3), np.tile(p, (3, 1)), np.full(len(p), 0.3), self.outcomes[at], self.alike(seen)
-            )
+            p, sd = self.usual(at), np.full(len(at), 0.3)
+            return Expected(p, sd, np.tile(p, (3, 1)), sd, *known)
         traits = seen.reading.traits.astype(np.float64)
-        phi = traits[LEARNED]
-        prior = self._nodes(traits, at, better)
-        usual, weights = NODE_WEIGHTS.dot(prior), self.posterior.weights
-        nodes = _kept(prior + _slope(usual) * weights.dot(phi)[at])
-        own_sd = self.posterior.own_sd(phi)[at] * _slope(usual, LEAST_DOUBT)
+        nodes, own_sd = self._corrected(self._nodes(traits, at, better), traits[LEARNED], at)
         if seen.template in self.templates:
-            nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, weights[at], at)
+            nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
             nodes = _kept(nodes)
-        p = NODE_WEIGHTS.dot(nodes)
-        spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - p * p, 0.0)
-        sd = np.sqrt(np.minimum(own_sd * own_sd + spread, p - p * p))
-        return Expected(p, sd, nodes, own_sd, self.outcomes[at], self.alike(seen))
+        return Expected(*_moments(nodes, own_sd), nodes, own_sd, *known)
 
     def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
         """As `expect`, of many requests [n, TRAITS] at once, for all T targets: [n, T], [n, T], [n, 3, T], [n, T]."""
-        phi = traits[:, LEARNED]
-        prior = np.stack([self._nodes(row) for row in traits]) if len(traits) else np.zeros((0, 3, len(self._at)))
-        usual = np.einsum("j,njt->nt", NODE_WEIGHTS, prior)
-        nodes = _kept(prior + (_slope(usual) * self.posterior.mean(phi))[:, None, :])
-        p = np.einsum("j,njt->nt", NODE_WEIGHTS, nodes)
-        spread = np.einsum("j,njt->nt", NODE_WEIGHTS, (nodes - p[:, None, :]) ** 2)
-        own_sd = np.stack([self.posterior.own_sd(row) for row in phi]) if len(phi) else p
-        own_sd = own_sd * _slope(usual, LEAST_DOUBT)
-        return p, np.minimum(np.sqrt(own_sd**2 + spread), np.sqrt(p * (1 - p))), nodes, own_sd
+        each = [self._corrected(self._nodes(row), row[LEARNED]) for row in traits]
+        rows = [(*_moments(*row), *row) for row in each]
+        p, sd, nodes, own_sd = zip(*rows, strict=True) if rows else ((), (), (), ())
+        shape = len(traits), len(self._at)
+        flat = [np.array(column).reshape(shape) for column in (p, sd, own_sd)]
+        return flat[0], flat[1], np.array(nodes).reshape(shape[0], 3, shape[1]), flat[2]
+
+    def _corrected(self, prior: Vector, phi: Vector, at: Index | slice = slice(None)) -> tuple[Vector, Vector]:
+        """Pass rates [3, n] by what was learned of all requests, and the deviation [n] of each target's own part."""
+        usual = NODE_WEIGHTS.dot(prior)
+        nodes = _kept(prior + _slope(usual) * self.posterior.weights.dot(phi)[at])
+        return nodes, self.posterior.own_sd(phi)[at] * _slope(usual, LEAST_DOUBT)
 
     @property
     def outcomes(self) -> Vector:

@@ -125,12 +125,8 @@ def position(levels: tuple[str, ...], word: str) -> int:
     """Of the highest level at or below the word; 0 if there is none, or if the word is unknown."""
     if word in levels:
         return levels.index(word)
-    rank = _rank(word)
-    return max((at for at, level in enumerate(levels) if _rank(level) <= rank), default=0)
-
-
-def _rank(word: str) -> int:
-    return EFFORTS.index(word) if word in EFFORTS else 0
+    ranks = {effort: rank for rank, effort in enumerate(EFFORTS)}
+    return max((at for at, level in enumerate(levels) if ranks.get(level, 0) <= ranks.get(word, 0)), default=0)
 
 
 def _words(target: Target, asked: str, learned: Learned, task: Work) -> Iterator[Rung]:
@@ -226,13 +222,9 @@ class Usual(Struct, frozen=True):
     """What hardly any answer exceeds."""
 
 
-def expected(known: Usual, read_output: float, read_thinking: float) -> tuple[float, float]:
-    """Visible tokens of a choice, and those of thinking, of a request that reads so (see `Estimate`)."""
-    return known.wordiness * read_output, min(known.thought * read_thinking, known.most_thought)
-
-
 def size(target: Target, request: Request, rung: Rung, known: Usual, margin: float, read: Read) -> Size:
-    most = output_bound(target, request)
+    own = target.model.max_output
+    most = 0 if request.endpoint is Endpoint.EMBEDDINGS else min(request.max_output or own, own)
     thinks = rung.p90 > 0
     # Only an exact contract keeps thinking below the cap on all output.
     exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
@@ -241,8 +233,8 @@ def size(target: Target, request: Request, rung: Rung, known: Usual, margin: flo
     least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
     tight = max(least, tight) if known.blind else tight
     start = tight if known.blind else int(known.tight_thinking * margin)
-    visible, thoughts = expected(known, *read)
-    output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
+    thoughts = min(known.thought * read[1], known.most_thought)
+    output, thinking = min(most, int(known.wordiness * read[0] + thoughts)), int(min(most, thoughts))
     start = min(start, whole_thinking)
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 
@@ -272,13 +264,6 @@ def _usual(target: Target, rung: Rung, kind: Kind, ahead: int | None) -> Usual:
         return Usual(words, mean, most, safe, safe if rung.thinks else 0, True, long)
     thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
     return Usual(words, mean, most, start, thoughts, False, long)
-
-
-def output_bound(target: Target, request: Request) -> int:
-    """The most that one choice can produce: the client's limit, else the model's."""
-    if request.endpoint is Endpoint.EMBEDDINGS:
-        return 0
-    return min(request.max_output or target.model.max_output, target.model.max_output)
 
 
 def scope(target: Target, request: Request) -> Scope:
