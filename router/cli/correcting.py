@@ -17,24 +17,22 @@ from router.ledger.journal import SqliteJournal
 from router.ledger.keys import COMMAND_LINE, callers
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import Held, Spent, booked
-from router.ledger.reconcile import Comparison, Reconciliation, read
+from router.ledger.reconcile import Comparison, Reconciliation, StatementError, read
 from router.ledger.rows import Connection
 from router.ledger.verify import Finding
 from router.settings import Settings
-from router.types.account import RATE_ACCOUNTS, Account, Amount, Ask, Reservation, Unit
+from router.types.account import NOTHING, RATE_ACCOUNTS, Account, Reservation, Unit
 from router.types.clock import now_ms
+from router.types.request import DAY_MS
 
 
 class Reconciled(Struct, frozen=True):
-    """`form`: what kind of statement it was. `corrections`: rows that were written."""
+    """`form`: what kind of statement it was. `corrections`: rows that were written. `left_out`: lines of today."""
 
     form: str
     comparison: Comparison
     corrections: int = 0
-
-
-_PROVIDERS = "SELECT DISTINCT provider FROM attempts WHERE provider <> '' ORDER BY provider"
-_NOTHING = Ask(least=Amount(), tight=Amount(), whole=Amount())
+    left_out: int = 0
 
 
 def adjust_request(settings: Settings, ledger: Ledger, request_id: str, cost: int, reason: str) -> Adjusted:
@@ -43,27 +41,35 @@ def adjust_request(settings: Settings, ledger: Ledger, request_id: str, cost: in
     follow(settings, ledger, budgets, [])
     correction = Correction(actor=COMMAND_LINE, source="operator", cause="stated", reason=reason)
     with writing(settings, ledger) as (connection, books):
-        adjusted = adjust(connection, books, request_id, cost, correction, units(budgets))
+        adjusted = adjust(connection, books, request_id, lambda _: cost, correction, units(budgets))
     follow(settings, ledger, budgets, [adjusted])
     return adjusted
 
 
-def reconcile(settings: Settings, ledger: Ledger, provider: str, lines: Sequence[str], *, book: bool) -> Reconciled:
+def reconcile(
+    settings: Settings, ledger: Ledger, provider: str, lines: Sequence[str], *, book: bool, today: bool
+) -> Reconciled:
     """A provider's statement against the ledger; `book`: differences are booked, and the estimates learn from them.
+    `today`: the day (UTC) that is not over counts too.
 
     Raises `StatementError`, `LookupError` for a provider that the ledger does not have, and as `adjust_request`.
     """
-    form, statement = read(lines)
+    form, every_line = read(lines)
+    unfinished = now_ms() // DAY_MS
+    statement = [line for line in every_line if line.day < unfinished + today]
+    left_out = len(every_line) - len(statement)
+    if not statement:
+        raise StatementError("all of its lines are of today (UTC), which is not over: wait, or add --today")
     budgets = declared(settings, ledger)
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        known = [name for (name,) in connection.execute(_PROVIDERS).fetchall()]
+        known = sorted(name for (name,) in connection.execute("SELECT DISTINCT provider FROM attempts") if name)
         if provider not in known:
             raise LookupError(f"the ledger has no provider '{provider}'. Known: {', '.join(known) or 'none'}")
         reconciliation = Reconciliation(connection, provider, statement)
         comparison = reconciliation.compare()
         if not book:
-            return Reconciled(form, comparison)
+            return Reconciled(form, comparison, left_out=left_out)
         follow(settings, ledger, budgets, [])
         differences, adjusted = [], []
         with writing(settings, ledger) as (writer, books):
@@ -73,7 +79,7 @@ def reconcile(settings: Settings, ledger: Ledger, provider: str, lines: Sequence
                 adjusted += written
             learn_billing(writer, comparison.factors, f"statement of {provider}")
     follow(settings, ledger, budgets, adjusted)
-    return Reconciled(form, structs.replace(comparison, differences=tuple(differences)), len(adjusted))
+    return Reconciled(form, structs.replace(comparison, differences=tuple(differences)), len(adjusted), left_out)
 
 
 LOOKS, LOOK_S = 5, 0.3
@@ -166,7 +172,7 @@ def follow(settings: Settings, ledger: Ledger, budgets: Sequence[Budget], adjust
         try:
             await stores.start()
             for identifier, lines in counting:
-                reserved = await stores.store.reserve(identifier, [account for account, _ in lines], _NOTHING, now)
+                reserved = await stores.store.reserve(identifier, [account for account, _ in lines], NOTHING, now)
                 if isinstance(reserved, Reservation):
                     stores.store.settle(reserved, [charged for _, charged in lines])
             await stores.store.settled()

@@ -153,6 +153,7 @@ def reconcile(
     provider: Annotated[str, typer.Argument(help="As the ledger names it, such as openai.")],
     file: Annotated[Path, typer.Argument(help="What the provider exports of its costs, as CSV.")],
     book: Annotated[bool, typer.Option("--book", help="Book the differences, and learn from them.")] = False,
+    today: Annotated[bool, typer.Option("--today", help="Take today (UTC) too, though it is not over.")] = False,
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -167,7 +168,12 @@ def reconcile(
             lines = file.read_text("utf-8-sig").splitlines()
         stated = failing(StatementError, about=f"{file}: ")
         with failing(StoreUnavailable, about=_UNCHANGED), failing(LookupError), stated:
-            reconciled = compare(settings, books, provider, lines, book=book)
+            reconciled = compare(settings, books, provider, lines, book=book, today=today)
+    if reconciled.left_out:
+        typer.echo(
+            f"{reconciled.left_out} lines of today (UTC) or later are left out: it is not over (--today takes it)",
+            err=True,
+        )
     echo_json(reconciled) if as_json else _show_differences(reconciled)
     raise typer.Exit(any(difference.added != difference.booked for difference in reconciled.comparison.differences))
 

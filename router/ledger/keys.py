@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from router.ledger.past import lock, seal
 from router.ledger.rows import Connection, insert, lines, transaction
-from router.types.account import Journal
+from router.types.account import Journal, Unit
 from router.types.clock import new_id, now_ms
 from router.types.price import nano_from_usd, usd_from_nano
 from router.types.request import Allowance, Caller, KeyTerms
@@ -57,10 +57,13 @@ def limits(connection: Connection) -> list[BudgetLimit]:
     return [limit for limit in every if limit.expires_ms is None or limit.expires_ms > now]
 
 
-def set_limit(connection: Connection, identifier: str, size: int | None, expires_ms: int | None, actor: str) -> None:
+def set_limit(
+    connection: Connection, identifier: str, size: int | None, expires_ms: int | None, actor: str, unit: Unit = Unit.USD
+) -> None:
     """`size` None: the policy's limit counts again."""
     with transaction(connection):
-        note(connection, actor, "budget limit set", identifier, {"limit": size, "expires_ms": expires_ms})
+        amount = {"limit_nano" if unit is Unit.USD else "limit_tokens": size}
+        note(connection, actor, "budget limit set", identifier, {**amount, "expires_ms": expires_ms})
         if size is None:
             connection.execute("DELETE FROM budget_limits WHERE id = ?", (identifier,))
         else:

@@ -71,7 +71,6 @@ def ledger_at(path: Path, url: Secret | None) -> Ledger:
 
 _REMEDIES = {getattr(sqlite3, name): text for name, text in table("ledger/data/remedies.yaml").items()}
 """Kinds of errors that blame the file, or who else uses it, and no statement; and what to do about them."""
-_CHECK = "PRAGMA integrity_check(20)"
 
 
 class SqliteLedger:
@@ -97,8 +96,9 @@ class SqliteLedger:
 
     def damage(self) -> list[str]:
         with self.reading(any_version=True) as connection:
-            found = [" ".join(line.split()) for (line,) in connection.execute(_CHECK) if line != "ok"]
-        return [*found, _REMEDIES[sqlite3.SQLITE_CORRUPT]] if found else []
+            lines = connection.execute("PRAGMA integrity_check(20)").fetchall()
+        damage = [" ".join(line.split()) for (line,) in lines if line != "ok"]
+        return [*damage, _REMEDIES[sqlite3.SQLITE_CORRUPT]] if damage else []
 
     def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
         with self.writing() as connection:

@@ -223,7 +223,7 @@ def _unaudited(connection: Connection) -> Iterator[Finding]:
     for action, subject, document in connection.execute("SELECT action, subject, document FROM audit ORDER BY id"):
         change = msgspec.json.decode(document)
         if action == "budget limit set":
-            limits[subject] = change["limit"]
+            limits[subject] = next(change[name] for name in ("limit_nano", "limit_tokens", "limit") if name in change)
         elif action in ("key created", "key revoked") and "id" in change:
             (made if action == "key created" else revoked).add(change["id"])
     there = dict(connection.execute("SELECT id, size FROM budget_limits").fetchall())

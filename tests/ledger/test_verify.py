@@ -2,13 +2,14 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.ledger.adjust import Correction, adjust
+from router.ledger.adjust import Correction, NotAdjustable, adjust
 from router.ledger.facts import attempts, offers
 from router.ledger.keys import create, revoke, set_limit
 from router.ledger.ledger import Ledger, SqliteLedger
@@ -26,6 +27,7 @@ from tests.ledger.books import found
 from tests.ledger.plain import DAY_MS, FRESH, NOW_MS, OLD, Row, expire, move, outcome, put, put_all
 from tests.tables import each_row
 
+CORRECTION = Correction(actor="root", source="operator", cause="stated", reason="invoice 4711")
 LATER_MS = NOW_MS + 1_800_000
 HELD, CRASHED, REFUSED = (f"{NOW_MS + at << 80:032x}" for at in (1, 2, 3))
 
@@ -201,8 +203,7 @@ def test_what_has_not_moved_and_the_audit_are_sealed(ledger: Ledger) -> None:
             set_limit(connection, f"b{number}", 5, None, "root")
         key, _ = create(connection, terms, "root")
         revoke(connection, key.id, "root")
-        correction = Correction(actor="root", source="operator", cause="stated", reason="invoice 4711")
-        adjusted = adjust(connection, connection, FRESH[5].id, 77, correction, {})
+        adjusted = adjust(connection, connection, FRESH[5].id, lambda _: 77, CORRECTION, {})
     upkeep(ledger, NOW_MS, None)
     assert_sound(ledger)
     change(ledger, *(statement for statement, _ in SEALED))
@@ -211,6 +212,28 @@ def test_what_has_not_moved_and_the_audit_are_sealed(ledger: Ledger) -> None:
         lines = says(ledger)
         assert [where for where in places if not any(where in line for line in lines)] == [], lines
         upkeep(ledger, LATER_MS, None, all_of_them=True)
+
+
+def test_corrections_at_once_come_one_by_one(ledger: Ledger) -> None:
+    put_all(ledger, FRESH)
+    kept = FRESH[5]
+    own, account = int(str(kept.request["cost"])), kept.bookings[0]["account"]
+
+    def correct(cost: int) -> None:
+        with ledger.writing() as connection:
+            adjust(connection, connection, kept.id, lambda _: cost, CORRECTION, {})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(correct, range(own + 1, own + 9)))
+    whose = "b.request_id = ? OR EXISTS (SELECT 1 FROM adjustments AS a WHERE a.id = b.request_id)"
+    charged = f"SELECT SUM(b.charged) AS all_of_it FROM bookings AS b WHERE b.account = ? AND ({whose})"  # noqa: S608
+    for cost in (own + 20, own):
+        correct(cost)
+        assert found(ledger, charged, str(account), kept.id) == [{"all_of_it": cost}]
+    with pytest.raises(NotAdjustable, match="already"):
+        correct(own)
+    assert found(ledger, "SELECT SUM(cost) AS added, COUNT(*) AS rows FROM adjustments") == [{"added": 0, "rows": 10}]
+    assert_sound(ledger)
 
 
 def test_seals_are_dropped_once_the_chain_has_their_requests(ledger: Ledger) -> None:

@@ -228,7 +228,7 @@ def booked(gateway: Gateway) -> Counter[str]:
 def reconcile(gateway: Gateway, lines: list[str], *options: str, status: int = 0) -> dict[str, Any]:
     file = gateway.home / "statement.csv"
     file.write_text("\n".join(lines))
-    output = ledger(gateway, "reconcile", provider(gateway), str(file), "--json", *options, status=status)
+    output = ledger(gateway, "reconcile", provider(gateway), str(file), "--today", "--json", *options, status=status)
     return dict(json.loads(output, parse_float=Decimal))
 
 
@@ -327,9 +327,17 @@ def test_unknown_providers_and_files_change_nothing(gateway: Gateway) -> None:
     asked(gateway)
     file = gateway.home / "statement.csv"
     file.write_text("\n".join(statement(gateway, "2")))
-    unknown = ledger(gateway, "reconcile", "nobody", str(file), "--book", status=1)
+    unknown = ledger(gateway, "reconcile", "nobody", str(file), "--today", "--book", status=1)
     assert "the ledger has no provider 'nobody'" in unknown
     assert "can't be read" in ledger(gateway, "reconcile", provider(gateway), f"{file}x", "--book", status=1)
+    refused = ledger(gateway, "reconcile", provider(gateway), str(file), "--book", status=1)
+    assert "of today (UTC), which is not over" in refused
+    file.write_text("\n".join([*statement(gateway), "2026-11-01,m-1,0.5", "2026-11-01,m-1,-0.75"]))
+    refused = ledger(gateway, "reconcile", provider(gateway), str(file), "--book", status=1)
+    assert "line 4: all that is billed for 'm-1' on 2026-11-01 is $-0.25: take out credits" in refused
+    file.write_text("\n".join([*statement(gateway, "2"), "2026-11-01,m-1,0"]))
+    left = ledger(gateway, "reconcile", provider(gateway), str(file), "--book")
+    assert "1 lines of today (UTC) or later are left out" in left
     assert gateway.rows("SELECT 1 FROM adjustments") == []
 
 
