@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 KEPT = 16_384
 """Conversations of two turns or more that are remembered; the one that was silent for longest is forgotten."""
+LOOKBACK = 16
+"""Turns of a conversation that other processes may have served in between."""
 KEPT_FIRST = 32_768
 """First turns, and the two ends of answers: most requests have no successor."""
 
@@ -53,7 +55,7 @@ class Conversations:
         chain = self.chains.get(turn.key)
         if chain is not None and chain.newest == turn.key and chain.size == turn.size:
             return chain, True
-        chain = self._quoted(turn) or self._from(turn.previous)
+        chain = self._quoted(turn) or (self._continued(turn) if turn.earlier else None)
         if chain is None:
             self._first.put(turn.key, None)
             return None, False
@@ -69,15 +71,25 @@ class Conversations:
     def _quoted(self, turn: Turn) -> Chain | None:
         """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
         for end in (ends(turn.heard) or ()) if self._answers else ():
-            answered = self._answers.get(end)
+            answered = self._answers.get(end, 0)
             chain = None if answered == turn.key else self._from(answered)
             if chain is not None and chain.newest in (0, answered):
                 return chain
         return None
 
-    def _from(self, key: int | None) -> Chain | None:
-        if key is None:
-            return None
+    def _continued(self, turn: Turn) -> Chain | None:
+        """The conversation of its own transcript. What other processes have served of it in between is judged now."""
+        missed: list[Turn] = []
+        while (before := turn.before()) is not None and len(missed) <= LOOKBACK:
+            chain, turn = self._from(before.key), before
+            if chain is not None:
+                for row in reversed(missed):
+                    chain.judge(row, words(row))
+                return chain
+            missed.append(before)
+        return None
+
+    def _from(self, key: int) -> Chain | None:
         chain = self.chains.get(key)
         return Chain() if chain is None and key in self._first else chain
 
@@ -173,8 +185,6 @@ _KEEP = (
 )
 ROWS = f"SELECT id, document FROM loops ORDER BY changed_ms DESC LIMIT {4 * BREAKER_KEPT}"  # noqa: S608 - a constant
 """What `restore` reads."""
-_CHAIN_ROW = msgspec.json.Decoder(ChainRow)
-_SUBJECT_ROW = msgspec.json.Decoder(SubjectRow)
 
 
 class Breaker:
@@ -198,10 +208,16 @@ class Breaker:
         """Why this request must not be served, if so. Where it returns None, `settled` has to follow."""
         if not self.loops.enabled or caller.name in self.loops.exempt:
             return None
-        asked, tripped = self._admit(request, caller, now_ms), None
-        for subject in (asked.session, asked.key):
-            if tripped is None and subject is not None and subject.row.tripped is not None:
-                tripped = resting(subject.row, now_ms)
+        key = self._keys.get(caller.id) or Subject(caller.name or caller.id or "anonymous", Kind.RESENT)
+        self._keys.put(caller.id, key)
+        name, session = request.limits.session, None
+        place = f"{caller.id}|{name}"
+        if name:
+            session = self._sessions.get(place) or Subject(name, Kind.REPEATS)
+            self._sessions.put(place, session)
+        subject = session or key
+        asked = Asked(key, session, place, now_ms, not key.open, not subject.open, subject.repeats)
+        tripped = (resting(session.row, now_ms) if session else None) or resting(key.row, now_ms)
         tripped = tripped or self._look(asked, request, caller, now_ms)
         if tripped is None:
             self._asked.put(request.id, asked)
@@ -222,7 +238,13 @@ class Breaker:
         if not sent:
             return
         now = self._clock()
-        self._spend(asked, caller, cost, now)
+        self._charge(asked.key, Scope.KEY, cost, now)
+        self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
+        if asked.session is not None:
+            self._charge(asked.session, Scope.SESSION, cost, now)
+            row = asked.session.row
+            if row.windows or row.tripped or asked.repeats.count:  # most sessions never get there
+                self._changed[f"session|{asked.place}"] = row
         if asked.turn is not None:
             self._judge(asked, asked.turn, request.model, caller, now)
             if answer:
@@ -246,7 +268,7 @@ class Breaker:
         for identifier, document in rows:
             kind, key, name = identifier.split("|", 2)
             if kind == "chain":
-                stopped = _CHAIN_ROW.decode(document)
+                stopped = msgspec.json.decode(document, type=ChainRow)
                 chain = self._talks.chains.get(int(key))
                 if chain is not None:
                     stop_as(chain.row, stopped, now)
@@ -254,7 +276,7 @@ class Breaker:
                     self._talks.chains.put(int(key), Chain(stopped))
                 continue
             place, subjects = (f"{key}|{name}", self._sessions) if kind == "session" else (key, self._keys)
-            other, subject = _SUBJECT_ROW.decode(document), subjects.get(place)
+            other, subject = msgspec.json.decode(document, type=SubjectRow), subjects.get(place)
             if subject is None:
                 subjects.put(place, Subject(name, Kind.REPEATS if kind == "session" else Kind.RESENT, other))
             else:
@@ -267,7 +289,9 @@ class Breaker:
         oldest_first = list(rows)[::-1]
         for identifier, document in oldest_first:
             if identifier.startswith("chain|"):
-                self._talks.chains.put(int(identifier.split("|")[1]), Chain(_CHAIN_ROW.decode(document)))
+                self._talks.chains.put(
+                    int(identifier.split("|")[1]), Chain(msgspec.json.decode(document, type=ChainRow))
+                )
         self.merge(oldest_first)
 
     # A session's whole life is counted where the budgets are, by all processes together.
@@ -300,23 +324,11 @@ class Breaker:
 
     # Before a request is served
 
-    def _admit(self, request: Request, caller: Caller, now_ms: int) -> Asked:
-        key, name, session, place = self._keys.get(caller.id), request.limits.session, None, ""
-        if key is None:
-            key = Subject(caller.name or caller.id or "anonymous", Kind.RESENT)
-        self._keys.put(caller.id, key)
-        if name:
-            place = f"{caller.id}|{name}"
-            session = self._sessions.get(place) or Subject(name, Kind.REPEATS)
-            self._sessions.put(place, session)
-        subject = session or key
-        return Asked(key, session, place, now_ms, not key.open, not subject.open, subject.repeats)
-
     def _look(self, asked: Asked, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
         turn = read(request, caller.id)
         if turn is None:
             return None
-        asked.turn, asked.single = turn, turn.previous is None
+        asked.turn, asked.single = turn, not turn.earlier
         asked.chain, asked.again = self._talks.follow(turn, caller.id)
         if asked.chain is not None:
             asked.waited, asked.repeats = not asked.chain.open, asked.chain.repeats
@@ -357,15 +369,6 @@ class Breaker:
         return self._stop(asked, kind, reason, row.stale, most, now_ms)
 
     # Once it is over
-
-    def _spend(self, asked: Asked, caller: Caller, cost: int, now_ms: int) -> None:
-        self._charge(asked.key, Scope.KEY, cost, now_ms)
-        self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
-        if asked.session is not None:
-            self._charge(asked.session, Scope.SESSION, cost, now_ms)
-            row = asked.session.row
-            if row.windows or row.tripped or asked.repeats.count:  # most sessions never get there
-                self._changed[f"session|{asked.place}"] = row
 
     def _charge(self, subject: Subject, scope: Scope, cost: int, now_ms: int) -> None:
         spike, row = self.loops.spike, subject.row

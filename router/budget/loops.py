@@ -69,9 +69,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     """A conversation grows by turns: what the model said last, and what was answered to it."""
 
     key: int
-    """Of this turn, for its caller; the next request of the conversation has it as `previous`."""
-    previous: int | None
-    """None in the first turn."""
+    """Of this turn, for its caller: by it the next request finds the conversation that it goes on with."""
     size: int
     """Bytes of the whole conversation: tells a turn that says the same again from the same request sent again."""
     said: str
@@ -82,21 +80,24 @@ class Turn(Struct, frozen=True, kw_only=True):
     """What the user or the tools said then."""
     media: bool
     """Images, sounds or files are in it, at which nobody looks here."""
+    seed: int
+    earlier: list[_Message]
+    """The turns before; none in the first."""
+
+    def before(self) -> "Turn | None":
+        """The turn before, as it was."""
+        return _turn(self.earlier, 0, self.seed) if self.earlier else None
 
 
 def read(request: Request, caller: str) -> Turn | None:
     """None where there is nothing to compare."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return None
-    body = request.chat or request.body
-    raw, seed = body.get("messages"), crc32(caller.encode())
-    if raw is None:
-        return _single(request.text, seed)
     try:
-        messages = _MESSAGES.decode(raw)
-    except msgspec.ValidationError:
-        return _single(request.text, seed)
-    return _turn(messages, len(raw), seed)
+        messages = _MESSAGES.decode((request.chat or request.body).get("messages", b""))
+    except msgspec.DecodeError:
+        messages = [_Message("user", request.text)]
+    return _turn(messages, request.prompt_bytes, crc32(caller.encode()))
 
 
 class Words(Struct, frozen=True):
@@ -138,29 +139,20 @@ def ends(text: str, heard: str = "") -> tuple[int, int] | None:
 
 
 def _turn(messages: list[_Message], size: int, seed: int) -> Turn:
-    last = before = -1
-    for place in range(len(messages) - 1, -1, -1):
-        if messages[place].role == "assistant":
-            if last >= 0:
-                before = place
-                break
-            last = place
+    last = len(messages) - 1
+    while last >= 0 and messages[last].role != "assistant":
+        last -= 1
     heard = messages[last + 1 :]
     return Turn(
         key=_key(messages[max(last, 0) :], seed),
-        previous=_key(messages[max(before, 0) : last], seed) if last >= 0 else None,
         size=size,
         said="" if last < 0 else (_arguments if messages[last].tool_calls else _content)(messages[last]),
         acts=last >= 0 and bool(messages[last].tool_calls),
         heard="\n".join([_content(message) for message in heard if message.role not in _RULES]),
         media=any(part.type != "text" for row in heard if isinstance(row.content, list) for part in row.content),
+        seed=seed,
+        earlier=messages[: max(last, 0)],
     )
-
-
-def _single(text: str, seed: int) -> Turn:
-    data = text.encode("utf-8", "replace")
-    key = crc32(data, seed) << 32 | len(data)
-    return Turn(key=key, previous=None, size=len(data), said="", acts=False, heard=text, media=False)
 
 
 def _key(block: list[_Message], seed: int) -> int:
@@ -417,7 +409,8 @@ class Chain:
         self.row, self.learning = row or ChainRow(), LEARNING if row else 0
         self.memory, self.numbers, self.polls = Memory(), Memory(), 0
         """`polls`: turns in which nothing was new but a number, or that came after a pause."""
-        self.repeats, self.ended_ms, self.open = Repeats(Kind.RESENT), 0, 0
+        self.repeats, self.open = Repeats(Kind.RESENT), 0
+        self.ended_ms: int | None = None
         self.size = self.newest = 0
         """Bytes and key of its newest turn."""
         self.heads: dict[str, int] = {}
@@ -428,9 +421,10 @@ class Chain:
         self.newest, self.size = turn.key, turn.size
         self.heads[caller] = turn.key
 
-    def judge(self, turn: Turn, words: Words, began_ms: int, ended_ms: int) -> None:
-        """A turn that was sent: does it bring anything new?"""
-        paused, self.ended_ms = began_ms - self.ended_ms >= PAUSE_MS, ended_ms
+    def judge(self, turn: Turn, words: Words, began_ms: int = 0, ended_ms: int | None = None) -> None:
+        """A turn that was sent: does it bring anything new? When another process did, it is not known here."""
+        paused = self.ended_ms is not None and began_ms - self.ended_ms >= PAUSE_MS
+        self.ended_ms = ended_ms
         news = max(self.memory.share(words.heard), self.memory.share(words.said), float(turn.media))
         news = news if news * SHARE >= 1 else 0
         polled = self.numbers.new(words.numbers) or (paused and turn.acts)

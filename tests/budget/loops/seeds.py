@@ -12,7 +12,7 @@ def _among(random: Random, number: int) -> str:
     return f"$pick({'|'.join(random.sample(_WORDS, number))})"
 
 
-def _batch(random: Random) -> Row:
+def _batch(random: Random) -> tuple[Row, int]:
     """The same instructions, and a row each: of words of a closed vocabulary, or of numbers."""
     words = [_among(random, random.randint(4, 20)) for _ in range(random.randint(2, 6))]
     numbers = [random.choice(("$int(0-9)", "$int(0-99999)", "$float(0-10)")) for _ in range(random.randint(2, 8))]
@@ -20,23 +20,24 @@ def _batch(random: Random) -> Row:
     text = random.choice(("", "Label this row: ", "Is it plausible? ")) + random.choice((" ", ",", ", ")).join(row)
     shots = [f"user {_among(random, 2)}", "assistant yes"] * random.randint(0, 3)
     prompt = random.choice((text, ["system Label the row.", *shots, f"user {text}"]))
-    return {"asks": 500, "keys": ["key"], "prompt": prompt, "every": random.choice((0, 1_000, 40_000)), "answer": "yes"}
+    every = random.choice((0, 1_000, 40_000))
+    return {"asks": 500, "keys": ["key"], "prompt": prompt, "every": every, "answer": "yes"}, 0
 
 
-def _poll(random: Random) -> Row:
+def _poll(random: Random) -> tuple[Row, int]:
     """The same call; what it returns differs by its numbers, if not every time."""
     step = random.randint(1, 15)
     state = random.choice((f"running, $n({step}) % done", f"step $n({step}) of 500, $float(0-9) s", f"$n({step})/500"))
     every = random.choice((0, 1_000, 10_000, 60_000))
-    return {"talk": 500, "start": ["user Watch it."], "call": ["status", "{}"], "returns": state, "every": every}
+    return {"talk": 500, "start": ["user Watch it."], "call": ["status", "{}"], "returns": state, "every": every}, 0
 
 
-def _samples(random: Random) -> Row:
+def _samples(random: Random) -> tuple[Row, int]:
     """At most a hundred of each request, one after the other or in turns."""
     prompts = random.randint(1, 5)
     text = f"What is a $turns({'|'.join(random.sample(_WORDS, prompts))})?"
     prompt = random.choice((text, ["system Be brief.", "user What is it?", "assistant It is.", f"user {text}"]))
-    return {"asks": 100 * prompts, "keys": ["key"], "prompt": prompt, "every": 1_000, "answer": "$prose(5-30)"}
+    return {"asks": 100 * prompts, "keys": ["key"], "prompt": prompt, "every": 1_000, "answer": "$prose(5-30)"}, 0
 
 
 def _circle(random: Random) -> tuple[Row, int]:
@@ -59,12 +60,11 @@ def _again(random: Random) -> tuple[Row, int]:
     return row | {"session": "s"}, turns * 122
 
 
-SOUND, LOOPS = (_batch, _poll, _samples), (_circle, _again)
-KINDS = len(SOUND + LOOPS)
+KINDS = (_batch, _poll, _samples, _circle, _again)
 
 
 def drawn(seed: int, kind: int) -> tuple[Row, int]:
     """A row, and by which request it must be stopped; 0: never."""
     random = Random(seed)  # noqa: S311
-    row, most = (SOUND[kind](random), 0) if kind < len(SOUND) else LOOPS[kind - len(SOUND)](random)
+    row, most = KINDS[kind](random)
     return row | random.choice(({}, {"session": "s"})), most

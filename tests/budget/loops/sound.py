@@ -6,6 +6,7 @@ from functools import partial
 from tests.budget.loops.messages import DAY, MINUTE, SECOND, Message, assistant, call, exchange, system, user
 from tests.budget.loops.world import Case, Pause, World, cases, sequences, spends
 
+More = Callable[[World, int], list[Message]]
 HEALTH = "Health check. Reply with the single word OK."
 TASK = [system("You help people with what they do."), user("Look after the job that Ann began on Monday, please.")]
 
@@ -21,17 +22,14 @@ def images(world: World) -> None:
         world.ask("vision", [{"role": "user", "content": content}], session="photos")
 
 
-def _samples(world: World, times: int, each: int, session: str = "", every: int = 0, start: str = "") -> None:
-    """Many answers to a prompt: a text, one with an example, or a transcript of which the start was sent before."""
-    for _ in range(times):
+def samples_of_a_transcript(world: World) -> None:
+    """Its start was sent before."""
+    for _ in range(20):
         prompt = [user(world.prose(80))]
-        if start == "sent before":
-            world.ask("evaluation", prompt)
-        if start:
-            prompt += exchange(world.prose(5, 60), world.prose(25))
-        for _ in range(each):
-            world.wait(every)
-            world.ask("evaluation", prompt, session=session, answer=world.prose(40))
+        world.ask("evaluation", prompt)
+        prompt += exchange(world.prose(5, 60), world.prose(25))
+        for _ in range(64):
+            world.ask("evaluation", prompt, answer=world.prose(40))
 
 
 def load_test(world: World) -> None:
@@ -77,14 +75,7 @@ def _polite(world: World, number: int) -> list[Message]:
     return exchange(*[world.small_talk() if idle else world.prose(words) for words in (80, 40)])
 
 
-def _talk(
-    world: World,
-    turns: int,
-    more: Callable[[World, int], list[Message]],
-    every: Pause = 0,
-    session: str = "",
-    window: int = 10_000,
-) -> None:
+def _talk(world: World, turns: int, more: More, every: Pause = 0, session: str = "", window: int = 10_000) -> None:
     messages: list[Message] = []
     for turn in range(turns):
         world.wait(every)
@@ -177,10 +168,6 @@ def parallel_rollouts(world: World) -> None:
 
 _CODING = partial(_talk, turns=200, more=_coding, every=[5 * SECOND, 40 * SECOND])
 SOUND: dict[str, Case] = cases(__name__) | {
-    "same_prompt_64_times": partial(_samples, times=20, each=64),
-    "same_prompt_64_times_in_a_session": partial(_samples, times=20, each=64, session="evaluation-1"),
-    "same_transcript_64_times": partial(_samples, times=20, each=64, start="sent before"),
-    "samples_of_few_shots": partial(_samples, times=4, each=100, start="examples", every=2 * SECOND),
     "coding_agent": _CODING,
     "coding_agent_in_a_session": partial(_CODING, session="task-1"),
     "coding_agent_with_a_window": partial(_CODING, window=20),

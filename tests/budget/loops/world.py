@@ -56,6 +56,8 @@ class World:
         self.requests, self.last = 0, "Hello! Are you there? I have finished my part of the work."
         """`last`: what was answered."""
         self.warnings: list[str] = []
+        self.before: Callable[[], None] = lambda: None
+        """Done before each request."""
 
     def clock(self) -> int:
         return self.now
@@ -115,6 +117,7 @@ class World:
         self, key: str, prompt: Prompt, *, answer: str | None = None, cost: int = COST, sent: bool = True, **fields: Any
     ) -> None:
         """One request and its end. Raises `Stopped`."""
+        self.before()
         self.begin(key, prompt, **fields)(cost, sent, answer)
         self.last = answer or ""
 
