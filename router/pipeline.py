@@ -88,7 +88,9 @@ class Pipeline:
         """Decides, and keeps the decision, without having it answered."""
         decision, gate = await self._decide(self.rules, request, caller, {})
         decision = read_too(decision, request)
-        self._record(decision, gate)
+        for queue in decision.plan.queued:
+            self._accounting.telemetry.spilled[queue.target] += queue.spilled
+        record(self._accounting.journal, decision.id, gate.now_ms, decision.policy, encode(explain(decision)))
         await self._accounting.durable()
         return decision
 
@@ -215,14 +217,12 @@ class Pipeline:
                 continue  # it is decided by the exact length of its prompt
             if not tried and not settlement.internal:
                 if (looped := breaker.check(request, caller, gate.now_ms)) is not None:
-                    self._record(decision, gate)
                     raise await settlement.turn_away(decision, loop_detected(looped))
                 settlement.loop = breaker.approaching(request.id)
             elif not tried:
                 decision = structs.replace(decision, plan=structs.replace(decision.plan, route=settlement.internal))
             tried.add(decision.plan.route)
             if not decision.plan.steps:
-                self._record(decision, gate)
                 raise await settlement.turn_away(decision, _unserved(request, decision, self.health))
             if observed is not None:
                 observed.step("reserve")
@@ -230,14 +230,12 @@ class Pipeline:
             bound = rules.accounts.bound(request, caller, decision, children, cap, gate.now_ms)
             refused = await settlement.reserve(decision, breaker.bind(bound, request.id))
             if refused is None:
-                self._record(decision, gate)
                 return decision, gate
             lower = not (refused.account.size or settlement.internal)
             if lower and not refused.passing and await self._count((), decision, gate, rules, counts):
                 continue  # no more is held for the prompt than it costs
             route = rules.accounts.downgrade(refused.account.budget) if lower else ""
             if not route or route in tried:
-                self._record(decision, gate)
                 raise await settlement.refuse(self._unpaid(refused, rules.config.budget_status))
             settlement.lowered = ("route",)
 
@@ -319,11 +317,6 @@ class Pipeline:
             events=events,
             translated=translated,
         )
-
-    def _record(self, decision: Decision, gate: Gate) -> None:
-        for queue in decision.plan.queued:
-            self._accounting.telemetry.spilled[queue.target] += queue.spilled
-        record(self._accounting.journal, decision.id, gate.now_ms, decision.policy, encode(explain(decision)))
 
 
 def _unserved(request: Request, decision: Decision, health: Health) -> ClientError:
