@@ -69,16 +69,16 @@ class Report(msgspec.Struct, frozen=True):
 def measure(plot: Path | None = None) -> Report:
     anchors, targets = load("test"), four_targets()
     forecaster = Forecaster(targets, Learned(), PassRateModel(targets))
-    values, seen, forecasts = [], [], []
+    values, read, forecasts = [], [], []
     reader = difficulty.load()
     for anchor in anchors:
         request = anchor.request()
-        values.append(reader.outputs(difficulty.numbers(asked(request), reader.groups))[0])
-        seen.append(classified(request))
-        if (reading := seen[-1].reading) is not None:
+        values.append(reader.outputs(reader.places(asked(request)))[0])
+        read.append(classified(request))
+        if (reading := read[-1].reading) is not None:
             values[-1][difficulty.OUTPUT_OUT] = np.log(reading.output)
-        forecasts.append(forecaster.forecast(targets, request, seen[-1], 0))
-    chosen = np.array([choices(targets, seen, forecasts, price) for price in PRICES])
+        forecasts.append(forecaster.forecast(targets, request, read[-1], 0))
+    chosen = np.array([choices(targets, read, forecasts, price) for price in PRICES])
     counts = np.array([np.bincount(row, minlength=len(targets)) for row in chosen])
     tier = np.array([anchor.tier for anchor in anchors])
     agents = np.array([_like_an_agent(anchor) for anchor in anchors])
@@ -93,9 +93,9 @@ def measure(plot: Path | None = None) -> Report:
         prices=PRICES,
         choices=tuple(tuple(map(int, row)) for row in counts),
         dependent=float(np.mean(1 - counts.max(axis=1) / len(anchors))),
-        inverted=_inverted(chosen, seen, forecasts, NEAR),
-        inverted_at_any_cost=_inverted(chosen, seen, forecasts, np.inf),
-        gains=tuple(_gains(seen, forecasts, price, row) for price, row in zip(PRICES, chosen, strict=True)),
+        inverted=_inverted(chosen, read, forecasts, NEAR),
+        inverted_at_any_cost=_inverted(chosen, read, forecasts, np.inf),
+        gains=tuple(_gains(read, forecasts, price, row) for price, row in zip(PRICES, chosen, strict=True)),
     )
 
 
@@ -105,12 +105,12 @@ def classified(request: Request) -> Classification:
 
 
 def choices(
-    targets: tuple[Target, ...], seen: Sequence[Classification], forecasts: Sequence[Forecast], price: float
+    targets: tuple[Target, ...], read: Sequence[Classification], forecasts: Sequence[Forecast], price: float
 ) -> Choices:
     """[n]: the target of each request, as the strategy `cost_of_pass` chooses it."""
     stakes = Stakes(failure_nano=round(price * NANO_PER_USD))
     chosen = []
-    for classification, forecast in zip(seen, forecasts, strict=True):
+    for classification, forecast in zip(read, forecasts, strict=True):
         situation = Situation(
             targets=targets, forecast=forecast, classification=classification, stakes=stakes, draw=0.5
         )
@@ -118,26 +118,26 @@ def choices(
     return np.array(chosen)
 
 
-def _inverted(chosen: Choices, seen: Sequence[Classification], forecasts: Sequence[Forecast], near: float) -> float:
-    readings = [classification.reading for classification in seen]
+def _inverted(chosen: Choices, read: Sequence[Classification], forecasts: Sequence[Forecast], near: float) -> float:
+    readings = [classification.reading for classification in read]
     hard = np.array([reading.difficulty for reading in readings if isinstance(reading, Reading)])
-    task = np.array([classification.task for classification in seen])
+    task = np.array([classification.task for classification in read])
     cost = np.log([forecast.cost for forecast in forecasts])
-    one, other = np.triu_indices(len(hard), 1)
-    pairs = (task[one] == task[other]) & (np.abs(cost[one] - cost[other]).max(axis=1) < near)
-    pairs &= np.abs(hard[one] - hard[other]) > HARDER
-    one, other = one[pairs], other[pairs]
-    easier, harder = np.where(hard[one] < hard[other], (one, other), (other, one))
+    first, second = np.triu_indices(len(hard), 1)
+    pairs = (task[first] == task[second]) & (np.abs(cost[first] - cost[second]).max(axis=1) < near)
+    pairs &= np.abs(hard[first] - hard[second]) > HARDER
+    first, second = first[pairs], second[pairs]
+    easier, harder = np.where(hard[first] < hard[second], (first, second), (second, first))
     return float((chosen[:, easier] > chosen[:, harder]).mean())
 
 
 def _gains(
-    seen: Sequence[Classification], forecasts: Sequence[Forecast], price: float, chosen: NDArray[np.intp]
+    read: Sequence[Classification], forecasts: Sequence[Forecast], price: float, chosen: NDArray[np.intp]
 ) -> tuple[float, float]:
     paid = np.array([forecast.cost / NANO_PER_USD + price * (1 - forecast.p) for forecast in forecasts])
     best_single, ordered_paid = paid.sum(axis=0).min(), 0.0
-    hard = np.array([reading.difficulty if (reading := each.reading) else 0.0 for each in seen])
-    task = np.array([each.task for each in seen])
+    hard = np.array([reading.difficulty if (reading := each.reading) else 0.0 for each in read])
+    task = np.array([each.task for each in read])
     for name in set(task):
         least = np.zeros(paid.shape[1])  # by the dearest target so far, over the task's requests from the easiest on
         for row in sorted(np.flatnonzero(task == name), key=lambda at: hard[at]):

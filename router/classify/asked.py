@@ -7,15 +7,19 @@ read for what is asked, and of all else how much of it there is.
 import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
 from collections import Counter, defaultdict
 from functools import cache
+from string import ascii_letters, digits
 from typing import NamedTuple
 
+import numpy as np
 import re2
+from numpy.typing import NDArray
 
+from router.classify.embedding import zeroed
 from router.types.request import Request
 from router.types.tables import patterns, table
 from router.types.target import Capability
 
-HEAD, TAIL = 240, 320
+HEAD, TAIL = 160, 240
 """Characters at either end of a long message in which people say what they want."""
 BEFORE = 400
 """Characters that are read of the user's words before a short message, and of a tool's result."""
@@ -33,9 +37,9 @@ LEAST = 40
 """Characters that are read of either end, whatever whole sentences there are."""
 QUOTED = 2
 """Times `HEAD` and `TAIL`: characters of a long message in which quotations are looked for."""
-SHAPE, ALIKE_TO, ALIKE = 40, 10, 3
-"""Characters of a line that show its shape, with words and numbers as one letter and one digit; of that shape, what
-lines of a log or a table have in common; and how many of them make one."""
+ALIKE_TO, ALIKE = 10, 3
+"""Characters that lines of a log or a table have in common, with words and numbers as one letter and one digit; and how
+many of them make one."""
 PAGE = 4_000
 """Characters at either end of a message that are looked at."""
 WIDE = 3
@@ -45,17 +49,15 @@ KEPT, LONGEST = 32_768, 48
 _PATTERNS = patterns("classify/data/asked.yaml")
 
 
+AROUND = 4
+
+
 class Asked(NamedTuple):
     ask: str
     """The instruction: the user's last message, or both ends of it."""
-    before: str
-    """What the user said before it, where that is needed to understand it; else empty."""
-    result: str
-    """The end of a tool's result, where that is what came last."""
-    system: str
-    """Both ends of the system prompt."""
-    answers: str
-    """The beginnings of the assistant's last answers."""
+    around: tuple[str, ...]
+    """[AROUND], "" where there is none: what the user said before it, where that is needed to understand it; the end of
+    a tool's result, where that came last; the beginnings of the last answers; both ends of the system prompt."""
     kinds: int
     """A bit for each kind of words that the instruction has, as `Cues` finds them."""
     numbers: tuple[float, ...]
@@ -66,17 +68,15 @@ class Asked(NamedTuple):
     """Share of the instruction that is in no script the reader knows; 1 where there is a picture and no instruction."""
 
 
-COUNTS = {
-    **{"ask": 7, "message": 12, "material": 12, "system": 12, "users": 4, "assistants": 4, "last_answer": 9},
-    **{"tools": 5, "result": 10, "max_output": 10, "images": 3, "first_ask": 8, "answer_mean": 9, "stated": 10},
-    **{"fences": 3, "latex": 4, "questions": 2, "exclamations": 2, "lines": 8, "items": 3},
-}
-"""Each with the logarithm that stands for 1."""
-NUMBERS = (
-    *COUNTS,
+FLAGS = (
     *("digits", "capitals", "marks", "word_length", "has_system", "has_tools", "schema", "json_mode", "from_tool"),
     *("has_max_output", "tiny", "little", "small", "follows", "few_shot", "has_stated", "error_result", "quoted"),
 )
+COUNTS = (
+    *("ask", "message", "material", "system", "users", "assistants", "last_answer", "tools", "result", "max_output"),
+    *("images", "first_ask", "answer_mean", "stated", "fences", "latex", "questions", "exclamations", "lines", "items"),
+)
+NUMBERS = FLAGS + COUNTS
 
 
 def asked(request: Request) -> Asked:
@@ -85,9 +85,14 @@ def asked(request: Request) -> Asked:
     whole = users[-1].strip() if users else ""
     if whole.isupper() and len(whole) > BEGINNING:
         whole = whole.lower()
-    reply = whole.lower().encode(errors="replace").decode() if len(whole) <= REPLY and answers else ""
-    if len(users) > 1 and reply and _asks_again(reply, answers[-1]):
-        whole = next((earlier for earlier in reversed(users[:-1]) if len(earlier) > len(whole)), whole)
+    replies = len(whole) <= REPLY and len(users) > 1 and bool(answers)
+    reply = whole.lower().encode(errors="replace").decode() if replies else ""
+    # Yes to what the answer offers, that it was wrong, and that it shall go on ask for what was asked before.
+    in_short = replies and _in_short(reply)
+    offered = replies and _assent(reply) and "?" in answers[-1][-REPLY:]
+    if in_short or offered or (replies and (_retry(reply) or _goes_on(reply))):
+        longer = (message for message in reversed(users[:-1]) if len(message) > len(whole))
+        whole = next((f"{message}\n{whole}" if in_short else message for message in longer), whole)
     ends = whole if len(whole) <= 2 * PAGE else f"{whole[:PAGE]}\n{whole[-PAGE:]}"
     message = ends.encode(errors="replace").decode()
     ask = instruction(message)
@@ -96,29 +101,33 @@ def asked(request: Request) -> Asked:
     long = width(message) + len(whole) - len(message)
     follows = len(users) > 1 and size < SHORT
     from_tool = last_role in ("tool", "function")
-    tokens = 0 if from_tool else _stated_tokens(lower, kinds, long, width(answers[-1]) if answers else 0)
+    last_answer = width(answers[-1]) if answers else 0
+    stated = IN_SHORT if in_short else _stated_tokens(lower, kinds, long, last_answer)
+    tokens = 0 if from_tool else stated
     system, answered = sum(map(len, system_parts)), sum(map(len, answers))
+    shares, counts = _form(ask, message)
     numbers = (
-        *(size, long, len(whole) - len(ask), system, len(users), len(answers), len(answers[-1]) if answers else 0),
-        *(tools, len(result), max(request.max_output or 0, 0), request.images),
-        *(width(users[0][:2_000]) if len(users) > 1 else 0, answered / len(answers) if answers else 0, tokens),
-        *_form(ask, message),
-        *(system > 0, tools > 0, Capability.JSON_SCHEMA in request.needs, "response_format" in request.body),
+        *(*shares, system > 0, tools > 0, Capability.JSON_SCHEMA in request.needs, "response_format" in request.body),
         *(from_tool, request.max_output is not None, size <= 12, size <= 40, size <= 100, follows),
         *(len(answers) >= 2 and answered < 300 * len(answers), tokens > 0),
         *(from_tool and bool(_failed(result[:PAGE].lower().encode(errors="replace"))), '""' in ask),
+        *(size, long, len(whole) - len(ask), system, len(users), len(answers), last_answer),
+        *(tools, len(result), max(request.max_output or 0, 0), request.images),
+        *(width(users[0][:2_000]) if len(users) > 1 else 0, answered / max(len(answers), 1), tokens, *counts),
     )
     about = "\n".join(system_parts)
     return Asked(
         ask=ask,
-        before="\n".join(users[:-1])[-BEFORE:] if follows else "",
-        result=result[-BEFORE:] if from_tool else "",
-        system=about if len(about) <= 2 * SYSTEM else f"{about[:SYSTEM]} {about[-SYSTEM:]}",
-        answers=" ".join(answer[:ANSWER] for answer in answers[-ANSWERS:]) if answers else "",
+        around=(
+            "\n".join(users[:-1])[-BEFORE:] if follows else "",
+            result[-BEFORE:] if from_tool else "",
+            " ".join(answer[:ANSWER] for answer in answers[-ANSWERS:]),
+            about if len(about) <= 2 * SYSTEM else f"{about[:SYSTEM]} {about[-SYSTEM:]}",
+        ),
         kinds=kinds,
         numbers=numbers,
         tokens=tokens,
-        strange=len(_unknown(ask)) / max(len(ask), 1) if ask.strip() else float(request.images > 0),
+        strange=len(_unknown(ask)) / len(ask) if ask.strip() else float(request.images > 0),
     )
 
 
@@ -153,10 +162,9 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], str, s
 
 def instruction(message: str) -> str:
     """The words that ask: without code and quotations, and of a long message only its first and its last lines."""
-    if ":" in message[:HEAD] or "：" in message[:HEAD]:
-        upon = _upon(message[:HEAD])
-        if upon and len(message) > upon.end() + BEGINNING:
-            return str(upon[0])
+    before, colon, _ = message[:HEAD].replace("：", ":").partition(":")
+    if colon and _ENDS.isdisjoint(before) and (upon := _upon(message[:HEAD])) and len(message) > upon.end() + BEGINNING:
+        return str(upon[0])
     bare = message
     if "```" in bare:
         bare = "```".join(bare.split("```")[::2])
@@ -179,23 +187,33 @@ def instruction(message: str) -> str:
 
 def _prose(text: str, cut: int) -> str:
     """Without the lines of a log or a table, which begin alike. `cut`: 0 or -1, the line that may be a part of one."""
-    lines = text.split("\n")
-    shapes = [_words("a", _numbers("0", line[:SHAPE]))[:ALIKE_TO] for line in lines]
-    counts = Counter(shapes)
-    material = [counts[shape] >= ALIKE and not _plain(shape) for shape in shapes]
-    if True not in material:
+    if text.count("\n") < ALIKE - 1:
         return text
+    shapes = text.encode(errors="replace").translate(_SHAPE)
+    for run, letter in _RUNS:
+        shapes = shapes.replace(run, letter)
+    begins = [shape[:ALIKE_TO] for shape in shapes.split(b"\n")]
+    alike = {shape for shape, count in Counter(begins).items() if count >= ALIKE and shape.translate(None, _PLAIN)}
+    if not alike:
+        return text
+    material = [shape in alike for shape in begins]
     material[cut] |= material[1 if cut == 0 else -2]
-    return "\n".join(line for line, drop in zip(lines, material, strict=True) if not drop)
+    return "\n".join(line for line, drop in zip(text.split("\n"), material, strict=True) if not drop)
 
 
-_numbers, _words = re.compile(r"\d+").sub, re.compile(r"[^\W\d_]+").sub
-_plain = re.compile(r"[a '\"’.!?-]*").fullmatch
+_PLAIN = b"a '\".!?-"
+_WORDS = ascii_letters.encode() + bytes(range(0x80, 0x100))
+_SHAPE = bytes.maketrans(digits.encode() + _WORDS, b"0" * len(digits) + b"a" * len(_WORDS))
+"""Any letter is an a, any digit a 0 …"""
+_RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run in (b"a", b"a", b"0", b"0")]
+"""… and a word or a number is one of them."""
 _unknown = re.compile("[\u0370-\u03ff\u0530-\u10ff\u1200-\u1cff]").findall
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations = re.compile(_PATTERNS["quotations"]).sub
 _upon = re2.compile(_PATTERNS["upon"]).search
+_ENDS = frozenset("?\n。")
+"""Of a sentence: none of them stands before the colon of an instruction."""
 
 
 def width(text: str) -> int:
@@ -210,17 +228,17 @@ _NARROW = bytes(range(0xE3))
 _CLASSES = [b"0123456789", bytes(range(0x41, 0x5B)), b"()[]{}<>=+*/_|&%#@;", b"\\$^"]
 
 
-def _form(ask: str, message: str) -> tuple[float, ...]:
-    """In the order of `NUMBERS`."""
+def _form(ask: str, message: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """The first of `FLAGS`, and the last of `COUNTS`."""
     raw = ask.encode(errors="replace")
-    digits, capitals, marks, latex = (len(raw) - len(raw.translate(None, span)) for span in _CLASSES)
+    numerals, capitals, marks, latex = (len(raw) - len(raw.translate(None, span)) for span in _CLASSES)
     share = 1 / max(len(ask), 1)
-    return (
-        *(message.count("```"), latex, ask.count("?") + ask.count("？"), ask.count("!") + ask.count("！")),
-        *(message.count("\n"), len(_items("\n" + ask))),
-        *(min(1.0, 4 * digits * share), min(1.0, 4 * capitals * share), min(1.0, 5 * (marks + latex) * share)),
+    shares = (
+        *(min(1.0, 4 * numerals * share), min(1.0, 4 * capitals * share), min(1.0, 5 * (marks + latex) * share)),
         min(1.0, len(ask) / (ask.count(" ") + 1) / 12),
     )
+    questions, exclamations = ask.count("?") + ask.count("？"), ask.count("!") + ask.count("！")
+    return shares, (message.count("```"), latex, questions, exclamations, message.count("\n"), len(_items("\n" + ask)))
 
 
 _items = re.compile(r"\n[ \t]*(?:[-*•]|\d{1,2}[.)])\s").findall
@@ -241,7 +259,7 @@ _range, _program, _amount, _make, _enumerate, _elsewhere, _within = (
 )
 _returned, _shorter, _longer = (re2.compile(_LENGTHS[name]).search for name in ("returned", "shorter", "longer"))
 _goes_on, _redone = (re2.compile(_LENGTHS[name]).search for name in ("goes_on", "redone"))
-_assent, _retry = (re2.compile(_LENGTHS[name]).search for name in ("assent", "retry"))
+_assent, _retry, _in_short = (re2.compile(_LENGTHS[name]).search for name in ("assent", "retry", "in_short"))
 _sentence = re.compile(r"[.:!?\n。：！？]").split
 _digit = re.compile(r"\d").search
 PER_WORD = 1.4
@@ -256,13 +274,10 @@ INSTRUCTION, LEAST_MATERIAL = 40, 400
 """Characters of a message that are no material, and of material that is told from an instruction."""
 BEGIN = 28
 """Characters of a sentence within which it says that all of its material comes back changed."""
+IN_SHORT = 20
+"""Tokens, at most, of an answer in a word or a sentence."""
 REPLY = 60
 """Characters of a message that only says yes, no or go on."""
-
-
-def _asks_again(reply: str, answer: str) -> bool:
-    """It says no more than yes to what the answer offers, that it was wrong, or that it shall go on."""
-    return bool(_retry(reply) or _goes_on(reply) or (_assent(reply) and "?" in answer[-REPLY:]))
 
 
 def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
@@ -272,11 +287,10 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
             return last_answer // CHARACTERS
         if _redone(ask) or _returned(ask) or _longer(ask):
             return 0 if _shorter(ask) else last_answer * (2 if _longer(ask) else 1) // CHARACTERS
-    if message >= LEAST_MATERIAL + INSTRUCTION and _returned(ask):
+    if message >= LEAST_MATERIAL + INSTRUCTION:
         # The instruction stands before the material or behind it, and is a sentence or a line.
-        sentences = [sentence for sentence in _sentence(ask) if sentence.strip()]
-        ends = {*sentences[:1], *sentences[-1:]}
-        if any(_returned(end[:BEGIN]) and not _shorter(end) for end in ends):
+        sentences = [sentence for sentence in _sentence(ask) if not sentence.isspace() and sentence]
+        if any(_returned(end[:BEGIN]) and not _shorter(end) for end in {*sentences[:1], *sentences[-1:]}):
             return min((message - INSTRUCTION) // CHARACTERS, MOST_STATED)
     beginning = ask[:SHORT]
     if not (_digit(beginning) or kinds & cues().counts):
@@ -347,7 +361,7 @@ class Cues(dict[str, int]):
 
     def of(self, text: str) -> int:
         """Of a text in lower case."""
-        words, kinds = text.split(), 0
+        words, kinds = zeroed(text).split(), 0
         for of_word in set(map(self.__getitem__, words)):
             kinds |= of_word
         if kinds & self._starts:
@@ -376,6 +390,10 @@ class Cues(dict[str, int]):
                 kinds |= self._starts
             self[word] = kinds
         return kinds
+
+    def bits(self, kinds: int) -> NDArray[np.uint8]:
+        """[len(names)]: 1 for each kind of words that is there."""
+        return np.unpackbits(np.frombuffer(kinds.to_bytes(8, "little"), np.uint8), bitorder="little")[: len(self.names)]
 
     def writes(self, kinds: int, text: str) -> bool:
         """It asks for a text to be written, and for nothing to be done with one that is there."""

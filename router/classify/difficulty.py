@@ -5,13 +5,14 @@ directions, and each output is a sum over inducing points that are near it there
 """
 
 from collections import OrderedDict
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from hashlib import sha256
 from io import BytesIO
 from math import exp, log
 from operator import mul
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from zipfile import BadZipFile
 
 import msgspec
@@ -20,7 +21,7 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.asked import COUNTS, NUMBERS, Asked, asked, cues
+from router.classify.asked import AROUND, COUNTS, NUMBERS, Asked, asked, cues
 from router.classify.embedding import DIMENSIONS, Single
 from router.errors import LowpassError
 from router.types.decision import Decision
@@ -40,19 +41,19 @@ from router.types.target import Capability, Task
 
 FOLDER = Path(__file__).parent / "data"
 ARRAYS, MANIFEST = "reader.npz", "reader.json"
-FORMAT = 4
+FORMAT = 5
 GROUPS = 256
 """Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
 BUCKETS, FIRST = 1 << 15, 6
 """Of hashed pieces; pieces at the beginning of what is asked, which count by themselves."""
-_PIECE, _SALTS = np.uint64(32_003), np.arange(8, dtype=np.uint64) << np.uint64(50)
+_PIECE, _SALTS = np.uint64(32_003), np.arange(7, dtype=np.uint64) << np.uint64(50)
 _MIX, _SHIFT = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(64 - 15)
 MOST_REMEMBERED = 1_024
 """Requests whose readings are kept, by a hash of what they ask: an agent sends the same words with every step."""
 TIER_OUT, OUTPUT_OUT, NO_THINKING, TASK_OUT = 0, 1, 2, 5
 """Columns of what is regressed: tier, logarithm of visible tokens, three kinds of thinking, tasks."""
 OUTPUTS = TASK_OUT + len(TASKS)
-THINKING_FACTORS = (0.03, 0.4, 1.2)
+THINKING_FACTORS = (0.016, 0.4, 1.2)
 """Of a target's usual thinking, where it does not help, helps some, or much."""
 TIERS = (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
 OUTPUT_RANGE = (0.0, 10.4)
@@ -82,93 +83,72 @@ class Read(NamedTuple):
     reading: Reading | None
 
 
-UNREAD_EMBEDDING = Read(Task.EMBEDDING, 0.0, 0.0, None)
+class Part(NamedTuple):
+    """Numbers of what is asked, or of a text that stands around it; a request's are those of all of its parts."""
 
-
-class Numbers(NamedTuple):
+    start: int
+    """Of the row in the numbers of a request."""
     row: Single
-    """[size()]: of the request by itself, of its conversation, of its system prompt."""
-    buckets: NDArray[np.uint64]
-    """[k]: of hashed pieces of words, of pairs and triples of them; those of its beginning and of what stands around it
-    by themselves …"""
+    buckets: NDArray[np.intp]
+    """[k]: of hashed pieces of words; of what is asked also of pairs of them, and of its beginning by themselves …"""
     shares: Single
     """[k]: … and what each counts for."""
 
 
-@cache
-def size() -> int:
-    """Numbers of one request."""
-    return alone() + 2 * DIMENSIONS + len(cues().names)
+def sizes() -> list[int]:
+    """Lengths of the rows: of what is asked, and of the texts of `Asked.around`."""
+    return [DIMENSIONS + len(cues().names) + len(NUMBERS) + GROUPS, *[DIMENSIONS + len(cues().names)] * AROUND]
 
 
-@cache
-def alone() -> int:
-    """Numbers of one request without earlier answers and a system prompt, whose are 0."""
-    return 2 * DIMENSIONS + 2 * len(cues().names) + len(NUMBERS) + GROUPS
-
-
-def numbers(asks: Asked, groups: NDArray[np.uint8]) -> Numbers:
+def numbers(asks: Asked, groups: NDArray[np.uint8]) -> list[Part]:
     """`groups` [32,000]: the group of each piece of the vocabulary."""
-    model, kinds, after = embedding.load(), len(cues().names), alone()
-    row = np.zeros(size(), np.float32)
-    row[:DIMENSIONS], pieces = model.embed(asks.ask)
-    around = [np.empty(0, np.uint16)] * 4
-    at = 2 * DIMENSIONS
-    row[at : at + kinds] = _bits(asks.kinds)
-    if asks.before or asks.result:
-        row[DIMENSIONS:at], around[bool(asks.result)] = model.embed(f"{asks.before} {asks.result}".strip())
-    if asks.before:
-        row[at + kinds : at + 2 * kinds] = _bits(cues().of(asks.before.lower()))
-    at += 2 * kinds
-    row[at : at + len(NUMBERS)] = asks.numbers
-    counts = row[at : at + len(COUNTS)]
+    return [of_ask(asks, groups), *(of_text_around(kind, text) for kind, text in enumerate(asks.around) if text)]
+
+
+def of_ask(asks: Asked, groups: NDArray[np.uint8]) -> Part:
+    vector, pieces = embedding.load().embed(asks.ask)
+    in_groups = np.bincount(groups.take(pieces), minlength=GROUPS)
+    row = np.concatenate((vector, cues().bits(asks.kinds), asks.numbers, in_groups), dtype=np.float32)
+    counts = row[-GROUPS - len(COUNTS) :]
     np.log1p(counts, out=counts)
-    counts *= _PER_COUNT
-    row[after - GROUPS : after] = np.log1p(np.bincount(groups[pieces], minlength=GROUPS))
-    if asks.answers:
-        row[after : after + DIMENSIONS], around[2] = model.embed(asks.answers)
-    if asks.system:
-        row[after + DIMENSIONS : after + 2 * DIMENSIONS], around[3] = model.embed(asks.system)
-        row[after + 2 * DIMENSIONS :] = _bits(cues().of(asks.system.lower()))
-    return Numbers(row, *_hashed(pieces, around))
+    keys = pieces.view(np.uint64)
+    return Part(0, row, *_hashed(0, keys, keys[:-1] * _PIECE + keys[1:], keys[:FIRST]))
 
 
-_PER_COUNT = 1 / np.array(list(COUNTS.values()), np.float32)
+def of_text_around(kind: int, text: str) -> Part:
+    """`kind`: its place in `Asked.around`."""
+    vector, pieces = embedding.load().embed(text)
+    row = np.concatenate((vector, cues().bits(cues().of(text.lower()))), dtype=np.float32)
+    return Part(sum(sizes()[: kind + 1]), row, *_hashed(3 + kind, pieces.view(np.uint64)))
 
 
-def _bits(kinds: int) -> NDArray[np.uint8]:
-    """[len(cues().names)]: 1 for each kind of words that is there."""
-    return np.unpackbits(np.frombuffer(kinds.to_bytes(8, "little"), np.uint8), bitorder="little")[: len(cues().names)]
-
-
-def _hashed(asked: NDArray[np.uint16], around: list[NDArray[np.uint16]]) -> tuple[NDArray[np.uint64], Single]:
-    """Buckets and shares, as `Numbers` has them."""
-    pieces = asked.astype(np.uint64)
-    pairs = pieces[:-1] * _PIECE + pieces[1:]
-    kinds = [pieces, pairs, pairs[:-1] * _PIECE + pieces[2:], pieces[:FIRST], *around]
-    lengths = list(map(len, kinds))
-    keys = np.concatenate(kinds, dtype=np.uint64) + np.repeat(_SALTS, lengths)
-    return keys * _MIX >> _SHIFT, np.repeat(1 / np.sqrt(np.maximum(lengths, 1), dtype=np.float32), lengths)
+def _hashed(first: int, *kinds: NDArray[np.uint64]) -> tuple[NDArray[np.intp], Single]:
+    """Buckets and shares, as `Part` has them. `first`: the number of the first of the kinds."""
+    lengths = [len(pieces) for pieces in kinds]
+    keys = np.concatenate(kinds)
+    keys += _SALTS[first : first + len(kinds)].repeat(lengths)
+    keys *= _MIX
+    keys >>= _SHIFT
+    shares = np.array([max(length, 1) ** -0.5 for length in lengths], np.float32)
+    return keys.view(np.intp), shares.repeat(lengths)
 
 
 class Reader(Struct, frozen=True, eq=False):
-    """F numbers, P directions, the first K of which tell how near G inducing points are, `OUTPUTS` outputs."""
+    """F numbers, K directions that tell how near G inducing points are, `OUTPUTS` outputs."""
 
     groups: NDArray[np.uint8]
     """[32,000]."""
-    centre: Single
-    """[P]: the mean of projected numbers."""
     projection: Single
-    """[F, P], scaled: squared distances are in units of the kernel's width."""
+    """[F, K + OUTPUTS]: on the directions, scaled so that squared distances are in units of the kernel's width, and on
+    the outputs, to which they add by themselves …"""
+    start: Single
+    """[K + OUTPUTS]: … and what a request has before any of its numbers is counted: minus the mean of all requests."""
     points: Single
     """[G, K], twice each point …"""
     sizes: Single
     """[G]: … and their squared lengths."""
     weights: Single
-    """[G, OUTPUTS], and [P, OUTPUTS] of a linear part."""
-    linear: Single
-    offset: Single
-    """[OUTPUTS]."""
+    """[G, OUTPUTS]."""
     grams: Single
     """[BUCKETS, OUTPUTS]: what a bucket of hashed pieces adds."""
     levels: Single
@@ -180,31 +160,44 @@ class Reader(Struct, frozen=True, eq=False):
     version: str = ""
     """Digest of the arrays: what was learned with others means something else."""
 
-    def outputs(self, asked: Numbers) -> tuple[Single, float]:
-        """[OUTPUTS], and the kernel at the nearest point."""
-        row, buckets, shares = asked
-        if not row[alone() :].any():
-            row = row[: alone()]
-        place: Single = row @ self.projection[: len(row)] - self.centre
-        near = place[: self.points.shape[1]]
+    def place(self, part: Part) -> Single:
+        """[K + OUTPUTS]: what a part adds to a request's directions and outputs."""
+        place: Single = part.row @ self.projection[part.start : part.start + len(part.row)]
+        place[-OUTPUTS:] += part.shares @ self.grams.take(part.buckets, axis=0)
+        return place
+
+    def outputs(self, places: Iterable[Single]) -> tuple[Single, float]:
+        """[OUTPUTS], and the kernel at the nearest point. `places`: of the parts of a request."""
+        place: Single = sum(places, self.start)
+        near = place[:-OUTPUTS]
         kernel = self.points @ near
         kernel -= self.sizes + near @ near
         np.exp(kernel, out=kernel)
-        values: Single = kernel @ self.weights + place @ self.linear + self.offset
-        values += shares @ self.grams[buckets]
-        return values, float(kernel.max())
+        values: Single = np.add(place[-OUTPUTS:], kernel @ self.weights)
+        return values, float(kernel[kernel.argmax()])
 
-    def reading(self, request: Numbers, asks: Asked, stated: Task | None, *, tools: bool = False) -> Reading:
+    def places(self, asks: Asked) -> Iterator[Single]:
+        """Texts around what is asked are often those of the request before: what they add is remembered."""
+        yield self.place(of_ask(asks, self.groups))
+        for kind, text in enumerate(asks.around):
+            if text:
+                key = hash((self.version, kind, text))
+                yield _remembered(_places, key, partial(self._place_around, kind, text))
+
+    def _place_around(self, kind: int, text: str) -> Single:
+        return self.place(of_text_around(kind, text))
+
+    def reading(self, asks: Asked, stated: Task | None, *, tools: bool = False) -> Reading:
         """`stated`: the task that its caller says it is. `tools`: some are offered, which is half of what the task is
         told by."""
         tokens, strange = asks.tokens, min(max((asks.strange - STRANGE[0]) / (STRANGE[1] - STRANGE[0]), 0.0), 1.0)
-        outputs, nearest = self.outputs(request)
+        outputs, nearest = self.outputs(self.places(asks))
         if strange:
             outputs, nearest = outputs + strange * (NOTHING_READ - outputs), nearest * (1 - strange)
         values: list[float] = outputs.tolist()
         at = min(max(2 * (values[TIER_OUT] - TIERS[0]), 0.0), len(TIERS) - 1.001)
-        below, above = self.levels[:, int(at)], self.levels[:, int(at) + 1]
-        difficulty, hard_sd, output_sd = (below + (above - below) * (at % 1)).tolist()
+        levels: list[tuple[float, float]] = self.levels[:, int(at) : int(at) + 2].tolist()
+        difficulty, hard_sd, output_sd = (below + (above - below) * (at % 1) for below, above in levels)
         hard_sd += strange * NOTHING_SD
         output = min(max(values[OUTPUT_OUT], OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
         if tokens >= LEAST_STATED:
@@ -231,25 +224,18 @@ def _shares(values: list[float], sharpness: float) -> list[float]:
     return [share / total for share in raised]
 
 
-class _Manifest(Struct, frozen=True):
-    """What must be known of a manifest to read the arrays beside it."""
-
-    format: int
-    version: str
-
-
 def read_arrays(folder: Path) -> Reader:
     """Raises `ReaderError` where the artefact is not whole."""
     try:
         data = (folder / ARRAYS).read_bytes()
-        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=_Manifest)
-        if (manifest.format, manifest.version) != (FORMAT, digest(data)):
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[str, Any])
+        if (manifest["format"], manifest["version"]) != (FORMAT, digest(data)):
             raise ValueError("another artefact than the manifest's")
         with np.load(BytesIO(data), allow_pickle=False) as arrays:
             fields: dict[str, Any] = {name: widened(arrays[name]) for name in arrays.files}
-        reader = Reader(**fields, version=manifest.version)
-        if reader.projection.shape[0] != size():
-            raise ValueError(f"{reader.projection.shape[0]} numbers for {size()}")
+        reader = Reader(**fields, version=manifest["version"])
+        if reader.projection.shape[0] != sum(sizes()):
+            raise ValueError(f"{reader.projection.shape[0]} numbers for {sum(sizes())}")
     except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, msgspec.DecodeError) as problem:
         raise ReaderError(
             f"{folder / ARRAYS} and its {MANIFEST} can't be read ({type(problem).__name__}): "
@@ -278,47 +264,43 @@ def load() -> Reader:
 def warm() -> None:
     """Read the data files now and not with the first request. Raises `EmbeddingError`, `ReaderError`."""
     asks = of_text('Say "hello, dear people of this town" in 3 words.\n- no 1: why?\n' * 20)
-    reader = load()
-    reader.reading(numbers(asks, reader.groups), asks, None)
+    load().reading(asks, None)
 
 
-_remembered: OrderedDict[int, Reading] = OrderedDict()
+_T = TypeVar("_T")
+_readings, _places = OrderedDict[int, Reading](), OrderedDict[int, Single]()
+
+
+def _remembered(values: OrderedDict[int, _T], key: int, make: Callable[[], _T]) -> _T:
+    """The latest of what was made, by a hash of what it was made of: no text."""
+    if (value := values.get(key)) is None:
+        value = values[key] = make()
+        if len(values) > MOST_REMEMBERED:
+            values.popitem(last=False)
+    return value
 
 
 def read(request: Request) -> Read:
     """Never raises on odd text. Embeddings are not read: there is no answer that could be wrong."""
     if request.endpoint is Endpoint.EMBEDDINGS:
-        return UNREAD_EMBEDDING
+        return Read(Task.EMBEDDING, 0.0, 0.0, None)
     asks, stated = asked(request), request.limits.task
-    key = hash((asks, stated))
-    reading = _remembered.get(key)
-    if reading is None:
-        reader = load()
-        row = numbers(asks, reader.groups)
-        reading = _remembered[key] = reader.reading(row, asks, stated, tools=Capability.TOOLS in request.needs)
-        if len(_remembered) > MOST_REMEMBERED:
-            _remembered.popitem(last=False)
+    tools = Capability.TOOLS in request.needs
+    reading = _remembered(_readings, hash((asks, stated)), partial(load().reading, asks, stated, tools=tools))
     share = round(1 / (1 + exp(-reading.difficulty)), DIGITS)
     likeliest = TASKS[int(reading.traits[SHARE:].argmax())]
     return Read(stated or likeliest, share, round(float(reading.traits[UNFAMILIARITY]), DIGITS), reading)
 
 
-def with_reading(seen: Classification, request: Request) -> Classification:
+def with_reading(classification: Classification, request: Request) -> Classification:
     """With difficulty and task, as `read` has them."""
-    found = read(request)
-    return structs.replace(
-        seen,
-        difficulty=found.difficulty,
-        task=found.task,
-        unfamiliarity=found.unfamiliarity,
-        reading=found.reading,
-    )
+    return structs.replace(classification, **read(request)._asdict())
 
 
 def read_too(decision: Decision, request: Request) -> Decision:
     """With what the request's text foretells, where the route did not choose by it."""
-    seen = decision.classification
-    return structs.replace(decision, classification=with_reading(seen, request)) if seen.unread else decision
+    known = decision.classification
+    return structs.replace(decision, classification=with_reading(known, request)) if known.unread else decision
 
 
 def of_text(text: str, tools: int = 0) -> Asked:

@@ -28,7 +28,6 @@ _ROWS = 1_000
 Single = NDArray[np.float32]
 _DIGITS = b"0123456789"
 _ZEROS = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
-_OTHERS = bytes(set(range(256)) - set(_DIGITS))
 BYTES = 259
 """Pieces up to this number are marks and single bytes."""
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -64,12 +63,6 @@ class EmbeddingError(LowpassError):
     """The embedding's data files are missing or not what they should be; says which and what to do."""
 
 
-class _Tensor(msgspec.Struct):
-    dtype: str
-    shape: tuple[int, ...]
-    data_offsets: tuple[int, int]
-
-
 class Embedding:
     """The vocabulary and its vectors, `[32000, 256]` in eight bits: 8 MB, and about as much for its words."""
 
@@ -87,38 +80,22 @@ class Embedding:
                 "install it again from requirements/runtime.txt, with --no-deps --force-reinstall"
             ) from problem
         self.words = Words(vocabulary)
-        pieces = [vocabulary[chr(digit)] for digit in _DIGITS]
-        self._zero = pieces[0].to_bytes(2)
-        digits = self.vectors[pieces].astype(np.float32)
-        self._apart = digits - digits[0]
 
-    def embed(self, text: str) -> tuple[Single, NDArray[np.uint16]]:
+    def embed(self, text: str) -> tuple[Single, NDArray[np.intp]]:
         """The mean `float32 [256]`, of length one unless there is no word; and the numbers of the pieces."""
-        total, pieces = self._total(text)
-        return total / np.float32(max(sqrt(total @ total), 1.0)), np.frombuffer(pieces, ">u2")
-
-    def _total(self, text: str) -> tuple[Single, bytes]:
-        """Sum of its pieces, and they. A digit is a piece wherever it stands: numbers of one form are one word."""
-        raw = text.encode(errors="surrogatepass")
-        pieces = self.words.split(raw.translate(_ZEROS).decode(errors="surrogatepass"))
-        digits = raw.translate(None, _OTHERS)
-        if pieces.count(self._zero) != len(digits):  # there is a word of which not all is looked at
-            pieces = self.words.split(text)
-            return _sum(self.vectors, pieces), pieces
-        counts = np.array(list(map(digits.count, _DIGITS)), np.float32)
-        total: Single = _sum(self.vectors, pieces) + counts @ self._apart
-        return total, pieces
+        pieces = np.frombuffer(self.words.split(zeroed(text)), ">u2").astype(np.intp)
+        rows = self.vectors.take(pieces, axis=0).astype(np.float32)
+        total: Single = np.ones(len(rows), np.float32) @ rows
+        return total / np.float32(max(sqrt(total @ total), 1.0)), pieces
 
 
 load = cache(Embedding)
 """The one of this process, read when first asked for. Raises `EmbeddingError`."""
 
 
-def _sum(vectors: NDArray[np.int8], pieces: bytes) -> Single:
-    """`float32 [256]`, exact: sums of integers."""
-    rows = vectors.take(np.frombuffer(pieces, ">u2"), axis=0).astype(np.float32)
-    total: Single = np.ones(len(rows), np.float32) @ rows
-    return total
+def zeroed(text: str) -> str:
+    """With zeros for all digits: numbers of one form are one word."""
+    return text.encode(errors="surrogatepass").translate(_ZEROS).decode(errors="surrogatepass")
 
 
 def _folder() -> Path:
@@ -132,9 +109,8 @@ def _vectors(path: Path) -> NDArray[np.int8]:
     """The table of a safetensors file: the size of its header, the header in JSON, the rows."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        header = msgspec.json.decode(file.read(min(size, 65_536)), type=dict[str, _Tensor])
-        tensor = header["embedding.weight"]
-        if (tensor.dtype, tensor.shape, tensor.data_offsets[0]) != ("F16", (_PIECES, DIMENSIONS), 0):
+        tensor = msgspec.json.decode(file.read(min(size, 65_536)))["embedding.weight"]
+        if (tensor["dtype"], tensor["shape"], tensor["data_offsets"][0]) != ("F16", [_PIECES, DIMENSIONS], 0):
             raise ValueError("another table than expected")
         table = np.empty((_PIECES, DIMENSIONS), np.int8)
         for start in range(0, _PIECES, _ROWS):

@@ -49,16 +49,16 @@ _NAMED = {name.lower(): code for code, names in NAMES.items() for name in names.
 
 def language(text: str) -> str:
     """ISO 639-1; "" where it is not clear."""
-    seen = text[:MOST].lower()
+    head = text[:MOST].lower()
     scores = defaultdict[str, float](float)
-    if not seen.isascii():
-        letters = {letter for letter in set(seen) if letter >= "\x80" and letter.isalpha()}
-        if any(letter > _LATIN for letter in letters) and (script := _script(seen)):
+    if not head.isascii():
+        letters = {letter for letter in set(head) if letter >= "\x80" and letter.isalpha()}
+        if any(letter > _LATIN for letter in letters) and (script := _script(head)):
             if script != "ru":
                 return script
             return next((code for code, own in TABLES["cyrillic"].items() if letters & set(own)), "")
         _count(letters, _LETTERS, scores)
-    words = set(seen.replace("'", " ").replace("’", " ").split())
+    words = set(head.replace("'", " ").replace("’", " ").split())
     _count({word.strip(_MARKS) for word in words}, _WORDS, scores)
     ranked = sorted((*scores.items(), ("", 0.0), ("", 0.0)), key=itemgetter(1), reverse=True)
     (first, most), (_, second) = ranked[:2]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from router.classify.difficulty import load, numbers, of_text
+from router.classify.difficulty import load, of_text
 from router.estimate.pass_rate import LEARNED, PassRateModel
 from router.types.attempt import Outcome
 from router.types.request import SHARE, TASKS, UNFAMILIARITY, Reading
@@ -288,8 +288,7 @@ def _answers(
 
 def read(text: str, functions: str = "") -> Reading:
     """A prompt as the gateway reads it; `functions`: the tools offered, in JSON."""
-    reader, asks = load(), of_text(text, functions.count('"parameters"'))
-    return reader.reading(numbers(asks, reader.groups), asks, None)
+    return load().reading(of_text(text, functions.count('"parameters"')), None)
 
 
 def outcome(target: str, reading: Reading, score: float) -> Outcome:

@@ -20,40 +20,31 @@ from tests.tables import data, each_row
 
 PROOF = "Prove that there are infinitely many primes congruent to 3 mod 4."
 MATERIAL = "The council met on Monday, and heard with some concern about the budget of the coming year. " * 300
-TEXTS = {
-    Task.MATHS: "Solve for x: 3x + 5 = 2x - 7",
-    Task.CODE: "Write a Python function that reads a CSV file and prints its first column.",
-    Task.FACTUAL: "In which year did the physicist Anders Ångström receive the Rumford Medal?",
-    Task.TRANSLATION: "Translate to French: Good morning, my friend.",
-    Task.CHAT: "Hello, how are you?",
-}
 
 
 def seen(asked: str | Request) -> tuple[Read, Reading]:
-    found = read(request(text=asked) if isinstance(asked, str) else asked)
-    assert found.reading is not None
-    return found, found.reading
+    result = read(request(text=asked) if isinstance(asked, str) else asked)
+    assert result.reading is not None
+    return result, result.reading
 
 
-@each_row("greeting", ["Hi!", "thanks, that's all for today", "Guten Morgen!", "Bonjour, ça va ?", "你好"])
-def test_a_greeting_is_easier_and_shorter_and_needs_less_thinking_than_a_proof(greeting: str) -> None:
-    (_, easy), (_, hard) = seen(greeting), seen(PROOF)
-    assert easy.difficulty < hard.difficulty - 2
-    (short, little), (long, much) = tokens_read(easy), tokens_read(hard)
-    assert short < long / 5
-    assert little < 0.3 < 0.7 < much
+@each_row("greeting, fact, proof", data(__file__, "languages.yaml"))
+def test_greetings_and_facts_are_easy_and_short_and_proofs_are_not(greeting: str, fact: str, proof: str) -> None:
+    (_, greeted), (_, asked), (proven, hard) = map(seen, (greeting, fact, proof))
+    assert max(greeted.difficulty, asked.difficulty) < hard.difficulty - 2
+    (short, little), (answer, some), (long, much) = map(tokens_read, (greeted, asked, hard))
+    assert max(short, answer) < long / 3
+    assert (little < 0.02, some < 0.1, much > 0.7, proven.task) == (True, True, True, Task.MATHS)
 
 
-@each_row("task", TEXTS)
-def test_what_it_is_follows_from_the_text_unless_its_caller_says(task: Task) -> None:
-    assert seen(TEXTS[task])[0].task is task
-    stated, reading = seen(request(text=TEXTS[task], limits=Limits(task=Task.SUMMARY)))
+@each_row("task, text", data(__file__, "tasks.yaml"))
+def test_what_it_is_follows_from_the_text_unless_its_caller_says(task: Task, text: str) -> None:
+    assert seen(text)[0].task == task
+    stated, reading = seen(request(text=text, limits=Limits(task=Task.SUMMARY)))
     assert (stated.task, reading.share(Task.SUMMARY)) == (Task.SUMMARY, 1)
 
 
-LOG = "\n".join(
-    f"2026-11-{day:02} 10:00:0{day % 9} ERROR billing[{day}]: no route, retry {day}" for day in range(1, 29)
-)
+LOG = "\n".join(f"2026-11-{day} 10:00:0{day % 9} ERROR billing[{day}]: no route, retry {day}" for day in range(10, 29))
 ROWS = "\n".join(f"{name},{at},{at * 37}.50,Rue {at}" for at, name in enumerate(["Amy", "Bo", "Cleo", "Dev"] * 40))
 BROUGHT = {
     "log before": request(text=f"{LOG * 5}\nWhich service had the first error?"),
@@ -72,13 +63,13 @@ def test_what_a_request_brings_along_makes_an_easy_question_no_hard_one(asked: R
     assert seen(asked)[0].difficulty < 0.15 < seen(PROOF)[0].difficulty - 0.3
 
 
-MATERIAL = "The house on the hill is not large, and each of its rooms was first cold. " * 40
+TWO_PAGES = "The house on the hill is not large, and each of its rooms was first cold. " * 40
 LENGTHS = [(asked, row["tokens"]) for row in data(__file__, "lengths.yaml") for asked in row["asked"]]
 
 
 @each_row("asked, bounds", LENGTHS)
 def test_what_asks_for_much_or_for_a_number_of_words_is_expected_to_get_it(asked: str, bounds: tuple[int, int]) -> None:
-    assert bounds[0] < tokens_read(seen(asked.replace("MATERIAL", MATERIAL))[1])[0] < bounds[1]
+    assert bounds[0] < tokens_read(seen(asked.replace("MATERIAL", TWO_PAGES))[1])[0] < bounds[1]
 
 
 def said(*turns: str) -> tuple[Read, Reading]:
@@ -88,9 +79,7 @@ def said(*turns: str) -> tuple[Read, Reading]:
     return seen(request(passages=tuple(passages)))
 
 
-WORK = (
-    "Refactor our order service to event sourcing, move 40 million rows without downtime, and argue that none is lost."
-)
+WORK = "Refactor our order service to event sourcing, move 40 million rows without downtime, and argue none is lost."
 
 
 def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not() -> None:
@@ -103,12 +92,17 @@ def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not()
     assert said("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
 
 
+def test_the_same_question_for_a_short_answer_is_read_with_the_question_and_is_answered_in_short() -> None:
+    easy = "What is the capital of France?"
+    for reply in ("and in one word?", "Yes or no?", "in one sentence please", "et en un mot ?", "einem Wort bitte"):
+        (proof, of_proof), (fact, _) = said(PROOF, "Yes: suppose …", reply), said(easy, "Paris.", reply)
+        assert fact.difficulty < 0.05 < 0.15 < proof.difficulty, reply
+        assert tokens_read(of_proof)[0] < 40, reply
+    assert said("hi", "Hello!", "in one word?")[0].difficulty < 0.05
+
+
 def test_what_is_in_no_known_script_is_unfamiliar_and_taken_for_neither_trivial_nor_hard() -> None:
-    for text in (
-        "የሁለት ካሬ ሥር ኢራሽናል መሆኑን አረጋግጥ",
-        "დაამტკიცე, რომ ორის ფესვი ირაციონალურია",
-        "הוכח ששורש שתיים אינו רציונלי",
-    ):
+    for text in "የሁለት ካሬ ሥር ኢራሽናል መሆኑን አረጋግጥ", "დაამტკიცე, ფესვი ირაციონალურია", "הוכח ששורש שתיים אינו רציונלי":
         result, reading = seen(text)
         assert (result.unfamiliarity > 0.9, 0.02 < result.difficulty < 0.5) == (True, True), text
         assert reading.traits[DIFFICULTY_SD] > 1.5 * seen("Say hello.")[1].traits[DIFFICULTY_SD], text
@@ -137,9 +131,9 @@ def test_no_request_breaks_it_and_its_traits_fit_into_signed_bytes(turns: list[t
     asked = conversation(*turns)
     offered = tuple(Passage(("tools", at, "function", "description"), f"tool {at}") for at in range(tools))
     asked = msgspec.structs.replace(asked, passages=(*asked.passages, *offered))
-    found, reading = seen(asked)
-    assert 0 < found.difficulty < 1
-    assert 0 <= found.unfamiliarity <= 1
+    result, reading = seen(asked)
+    assert 0 < result.difficulty < 1
+    assert 0 <= result.unfamiliarity <= 1
     assert tokens_read(reading)[0] >= 1
     assert np.abs(reading.traits).max() <= 1
     assert reading.traits[SHARE:].sum() == pytest.approx(1, abs=0.05)
@@ -149,10 +143,10 @@ def test_no_request_breaks_it_and_its_traits_fit_into_signed_bytes(turns: list[t
 
 def test_what_is_remembered_of_requests_is_little_no_text_and_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(difficulty, "MOST_REMEMBERED", 3)
-    monkeypatch.setattr(difficulty, "_remembered", type(difficulty._remembered)())
+    monkeypatch.setattr(difficulty, "_readings", type(difficulty._readings)())
     first, *_ = [seen(f"private {number}")[1].packed() for number in range(9)]
-    assert len(difficulty._remembered) == 3
-    assert "private" not in repr(difficulty._remembered)
+    assert len(difficulty._readings) == 3
+    assert "private" not in repr(difficulty._readings)
     assert seen("private 0")[1].packed() == first
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.classify import embedding
@@ -81,22 +81,14 @@ PIECES: dict[str, list[str | bytes]] = {
 def test_words_are_cut_by_joining_the_pairs_that_were_learned_first(text: str, expected: list[str | bytes]) -> None:
     learned = ["▁▁", "▁a", "ab", "▁ab", "bc", "▁▁▁", "a", "b", "c", ",", "▁"]
     numbers = {piece: 259 + order for order, piece in enumerate(learned)}
-    found = np.frombuffer(Words(numbers).split(text), ">u2").tolist()
-    assert found == [3 + piece[0] if isinstance(piece, bytes) else numbers.get(piece, 3 + 10) for piece in expected]
-
-
-WRITTEN = st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=32)
+    cut = np.frombuffer(Words(numbers).split(text), ">u2").tolist()
+    assert cut == [3 + piece[0] if isinstance(piece, bytes) else numbers.get(piece, 3 + 10) for piece in expected]
 
 
 @settings(deadline=None)
-@given(WRITTEN, st.text(st.sampled_from("0123456789a.,é字 \n"), max_size=60))
-@example("a", "a 12 " * 300)
-@example("a", "1234 " + "a1" * 2_000)
-@example("a", "\ud8007")
-def test_quick_ways_of_cutting_words_and_adding_numbers_give_what_slow_ones_give(word: str, text: str) -> None:
-    model = load()
-    assert model.words.split(word) == model.words._pieces.join(SPACE + word)
-    assert np.array_equal(model._total(text)[0], embedding._sum(model.vectors, model.words.split(text)))
+@given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=32))
+def test_the_quick_way_of_cutting_a_word_gives_what_the_slow_one_gives(word: str) -> None:
+    assert load().words.split(word) == load().words._pieces.join(SPACE + word)
 
 
 @pytest.fixture

@@ -11,17 +11,14 @@ SENTENCES = samples("languages.txt")
 
 def measured() -> tuple[int, int, int, int, int]:
     """Sentences, languages; read right, not at all, and wrong."""
-    found = [(code, language(text)) for code, texts in SENTENCES.items() for text in texts]
-    right = sum(code == guess for code, guess in found)
-    unclear = sum(not guess for _, guess in found)
-    return len(found), len(SENTENCES), right, unclear, len(found) - right - unclear
+    guesses = [(code, language(text)) for code, texts in SENTENCES.items() for text in texts]
+    right, unclear = sum(code == guess for code, guess in guesses), sum(not guess for _, guess in guesses)
+    return len(guesses), len(SENTENCES), right, unclear, len(guesses) - right - unclear
 
 
 def test_hardly_a_sentence_is_taken_for_another_language() -> None:
     _, codes, right, _, wrong = measured()
-    assert codes == len(KNOWN)
-    assert right >= 70
-    assert wrong <= 1
+    assert (codes == len(KNOWN), right >= 70, wrong <= 1) == (True, True, True)
 
 
 NEITHER = ["3.14159", "Anna Meyer", "OK", "x = y + 1", "ACME GmbH 2024", "https://example.com/a", "Lorem ipsum dolor"]
@@ -53,9 +50,9 @@ ASKED = [
 @each_row("asked, source, target, bare", ASKED, ids=[str(row[-1]) for row in ASKED])
 def test_what_is_to_be_translated_into_what(asked: Request, source: str, target: str, bare: str) -> None:
     """The system prompt may say it; of messages the last one counts."""
-    found = languages(asked)
-    assert (found.source, found.target, found.text) == (source, target, bare)
-    assert (found.source_name == "English", found.target_name == "German") == (source == "en", target == "de")
+    named = languages(asked)
+    assert (named.source, named.target, named.text) == (source, target, bare)
+    assert (named.source_name == "English", named.target_name == "German") == (source == "en", target == "de")
 
 
 def test_nothing_of_the_text_is_printed() -> None:

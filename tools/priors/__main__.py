@@ -39,8 +39,8 @@ def main() -> None:
     of_cards = {"left_out_sd": np.sqrt(np.nanmean(apart**2, axis=0)).round(3).tolist(), "models": len(rows)}
     arrays: dict[str, Any] = {"mean": mean, "covariance": covariance}
     _write(pass_rate.FOLDER, pass_rate.ARRAYS, pass_rate.MANIFEST, pass_rate.FORMAT, arrays, {"cards": of_cards}, data)
-    arrays, told = _reader(sets, hard)
-    _write(difficulty.FOLDER, difficulty.ARRAYS, difficulty.MANIFEST, difficulty.FORMAT, arrays, told, data)
+    arrays, results = _reader(sets, hard)
+    _write(difficulty.FOLDER, difficulty.ARRAYS, difficulty.MANIFEST, difficulty.FORMAT, arrays, results, data)
 
 
 def _reader(sets: outcomes.Sets, hard: outcomes.Vector) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -52,10 +52,10 @@ def _reader(sets: outcomes.Sets, hard: outcomes.Vector) -> tuple[dict[str, Any],
     arrays = reader.fit(rows, groups)
     reader.calibrate(arrays, held)
     fitted, unseen = reader.reader(arrays), reader.anchor_rows(test, groups)
-    values = np.stack([fitted.outputs(reader.of_row(unseen, at))[0] for at in range(len(test))])
-    told = {"held_out": reader.metrics(held.values, train), "test": reader.metrics(values, test)}
+    values = np.stack([reader.outputs(fitted, unseen, at)[0] for at in range(len(test))])
+    results = {"held_out": reader.metrics(held.values, train), "test": reader.metrics(values, test)}
     counts = {"train": len(train), "test": len(test), "public_questions": int((rows.source < 0).sum())}
-    return arrays, told | {"counts": counts, "levels": arrays["levels"].round(3).tolist()}
+    return arrays, results | {"counts": counts, "levels": arrays["levels"].round(3).tolist()}
 
 
 def _write(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.asked import NUMBERS, asked, cues
+from router.classify.asked import AROUND, COUNTS, FLAGS, NUMBERS, asked, cues
 from router.classify.difficulty import (
     BUCKETS,
     GROUPS,
@@ -18,13 +18,14 @@ from router.classify.difficulty import (
     TASK_OUT,
     TIER_OUT,
     TIERS,
-    Numbers,
+    Part,
     Reader,
     numbers,
     of_text,
+    sizes,
     widened,
 )
-from router.classify.embedding import DIMENSIONS
+from router.classify.embedding import DIMENSIONS, Single
 from router.estimate.pass_rate import USUAL_DIFFICULTIES
 from router.types.request import TASKS
 from router.types.target import Task
@@ -35,9 +36,11 @@ from tools.priors.phrases import phrases
 TIER_DIFFICULTY = tuple(USUAL_DIFFICULTIES.tolist())
 """Logits, on the scale of abilities: a model of a billion parameters (−1.7) passes 99, 92, 57, 25, 8 and 2 % of the
 tiers, one of eight (−0.65) 99, 97, 79, 49, 21 and 6 %, a frontier model that thinks (1.9) 92, 77, 43 % of the last."""
-BLOCKS = (9.3, 6.7, 30.5, 16.5, 34.1, 373.0, 5.2, 3.0, 21.4)
-"""Ridge of embeddings of what is asked and what was before, of cues of both, numbers, groups, of embeddings of earlier
-answers and the system prompt, of its cues: by held-out anchors."""
+BLOCKS = (9.3, 30.5, 34.1, 373.0, *(6.7, 16.5), *(6.7, 16.5), *(5.2, 21.4), *(3.0, 21.4))
+"""Ridge of what is asked: its embedding, cues, numbers, groups; and of embeddings and cues of the texts around it: by
+held-out anchors."""
+USUAL_COUNTS = (7, 12, 12, 12, 4, 4, 9, 5, 10, 10, 3, 8, 9, 10, 3, 4, 2, 2, 8, 3)
+"""Of each of `COUNTS`, the logarithm that stands for 1."""
 DIRECTIONS = 192
 NEAR_DIRECTIONS = 64
 """Of them, the first: nearness to a point is measured in so many."""
@@ -46,7 +49,7 @@ WIDTH = 1.0
 """Of the kernel: one over it is the share of the median squared distance to the mean."""
 RIDGES = (0.5, 0.5, 1.5)
 """Of the kernel: of tiers, of output and thinking, of tasks; by held-out anchors, as are …"""
-LINEAR, GRAMS = 2.0, 3.0
+LINEAR, GRAMS = 2.0, 4.0
 """… the ridge of a direction, times the kernel's, and that of hashed pieces."""
 ROUNDS = 25
 """Steps of conjugate gradients, after which held-out anchors gain nothing more."""
@@ -104,10 +107,15 @@ def anchor_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Rows:
     return Rows(*_columns(read), wanted, np.ones(len(read)), np.arange(len(read)))
 
 
-def _columns(read: Sequence[Numbers]) -> tuple[Vector, NDArray[Any], NDArray[Any]]:
+def _columns(read: Sequence[Sequence[Part]]) -> tuple[Vector, NDArray[Any], NDArray[Any]]:
+    rows = np.zeros((len(read), sum(sizes())))
     buckets, shares = np.empty(len(read), object), np.empty(len(read), object)
-    buckets[:], shares[:] = [each.buckets.astype(np.intp) for each in read], [each.shares for each in read]
-    return np.array([each.row for each in read], np.float64), buckets, shares
+    for at, parts in enumerate(read):
+        for part in parts:
+            rows[at, part.start : part.start + len(part.row)] = part.row
+        buckets[at] = np.concatenate([part.buckets for part in parts])
+        shares[at] = np.concatenate([part.shares for part in parts])
+    return rows, buckets, shares
 
 
 def _wanted(anchor: Anchor) -> Vector:
@@ -153,8 +161,10 @@ def joined(*parts: Rows) -> Rows:
 def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
     """Arrays of a reader, without what `calibrate` adds."""
     kinds = len(cues().names)
-    sizes = (*(DIMENSIONS, DIMENSIONS, kinds, kinds), len(NUMBERS), *(GROUPS, DIMENSIONS, DIMENSIONS, kinds))
-    scale = 1 / np.sqrt(np.repeat(BLOCKS, sizes))
+    blocks = (DIMENSIONS, kinds, len(NUMBERS), GROUPS, *(DIMENSIONS, kinds) * AROUND)
+    scale = 1 / np.sqrt(np.repeat(BLOCKS, blocks))
+    counts = DIMENSIONS + kinds + len(FLAGS) + np.arange(len(COUNTS))
+    scale[counts] /= USUAL_COUNTS
     weight = rows.weight / rows.weight.sum()
     centre = weight @ rows.numbers
     scaled = (rows.numbers - centre) * scale
@@ -183,19 +193,22 @@ def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
         offset[columns] = each @ wanted / each.sum()
         parts.append(_ridge(design, ridge * held, each, wanted - offset[columns]))
     weights, linear, grams = np.split(np.hstack(parts), [len(points), len(held)])
-    return {
-        "groups": groups,
-        "centre": (centre @ projection).astype(np.float32),
-        "projection": projection.astype(np.float16),
-        "points": (2 * points).astype(np.float16),
-        "sizes": (points.astype(np.float16).astype(np.float64) ** 2).sum(axis=1).astype(np.float32),
-        "weights": weights.astype(np.float32),
-        "linear": linear.astype(np.float16),
-        "offset": offset.astype(np.float32),
-        "grams": grams.astype(np.float16),
-        "levels": np.ones((3, len(TIERS)), np.float32),
-        "sharpness": np.float32(5.0),
-        "near": np.float32(1.0),
+    directions = np.hstack([projection[:, :NEAR_DIRECTIONS], projection @ linear]).astype(np.float16)
+    points = points.astype(np.float16).astype(np.float64)
+    arrays = {
+        "projection": directions,
+        "start": np.append(np.zeros(NEAR_DIRECTIONS), offset) - centre @ directions.astype(np.float64),
+        "points": 2 * points,
+        "sizes": (points**2).sum(axis=1),
+        "weights": weights,
+        "grams": grams,
+        "levels": np.ones((3, len(TIERS))),
+        "sharpness": 5.0,
+        "near": 1.0,
+    }
+    halves = ("projection", "points", "grams")
+    return {"groups": groups} | {
+        name: np.asarray(array, np.float16 if name in halves else np.float32) for name, array in arrays.items()
     }
 
 
@@ -276,15 +289,17 @@ def held_out(rows: Rows, groups: NDArray[np.uint8]) -> HeldOut:
     place = np.flatnonzero(rows.source >= 0)
     for number in range(FOLDS):
         left = fold == number
-        kept = (rows.source < 0) | ~left[np.maximum(rows.source, 0)]
-        found = reader(fit(Rows(*(column[kept] for column in rows)), groups))
+        others = (rows.source < 0) | ~left[np.maximum(rows.source, 0)]
+        fitted = reader(fit(Rows(*(column[others] for column in rows)), groups))
         for source in np.flatnonzero(left):
-            values[source], nearest[source] = found.outputs(of_row(rows, place[source]))
+            values[source], nearest[source] = outputs(fitted, rows, place[source])
     return HeldOut(values, nearest, rows.wanted[place])
 
 
-def of_row(rows: Rows, at: int) -> Numbers:
-    return Numbers(rows.numbers[at].astype(np.float32), rows.buckets[at].astype(np.uint64), rows.shares[at])
+def outputs(fitted: Reader, rows: Rows, at: int) -> tuple[Single, float]:
+    """As `Reader.outputs` has them."""
+    row, buckets = rows.numbers[at].astype(np.float32), rows.buckets[at]
+    return fitted.outputs([fitted.place(Part(0, row, buckets, rows.shares[at]))])
 
 
 def calibrate(arrays: dict[str, Any], held: HeldOut) -> None:
@@ -319,8 +334,8 @@ def ordered(expected: NDArray[Any], tier: NDArray[Any], least: int = 2) -> float
     """Share of pairs at least so many tiers apart that are in order."""
     one, other = np.triu_indices(len(tier), 1)
     apart = tier[one] - tier[other]
-    kept = np.abs(apart) >= least
-    return float((np.sign(expected[one] - expected[other]) == np.sign(apart))[kept].mean())
+    counted = np.abs(apart) >= least
+    return float((np.sign(expected[one] - expected[other]) == np.sign(apart))[counted].mean())
 
 
 def metrics(values: NDArray[Any], anchors: Sequence[Anchor]) -> dict[str, float]:
