@@ -2,20 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
 from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, failure
 from router.errors import ClientError, invalid
 from router.types.attempt import Call, Reply, StreamDecoder, UpstreamRequest
+from router.types.yaml_file import load_data
 
 Json = dict[str, Any]
 
-WIRES: Json = yaml.load(Path(__file__).with_name("wires.yaml").read_text("utf-8"), yaml.CSafeLoader)
+WIRES: Json = load_data(__file__, "wires.yaml")
 
 
 class _Function(Struct, frozen=True):

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from math import isfinite
-from pathlib import Path
 
 import msgspec
-import yaml
 from msgspec import Struct
 
 from router.types.attempt import ErrorKind, Failure
+from router.types.yaml_file import load_data
 
 MESSAGE_LIMIT = 500
 """Characters of the provider's message that are kept."""
@@ -43,9 +42,7 @@ class _Table(Struct, frozen=True):
     named: tuple[str, ...]
 
 
-_TABLE = msgspec.convert(
-    yaml.load(Path(__file__).with_name("failures.yaml").read_text("utf-8"), yaml.CSafeLoader), _Table
-)
+_TABLE = msgspec.convert(load_data(__file__, "failures.yaml"), _Table)
 _STATUS = {status: kind for kind, statuses in _TABLE.statuses.items() for status in statuses}
 
 

@@ -185,16 +185,9 @@ def _generation(call: Call, chat: ChatRequest, control: Applied, own: Json) -> J
     """The client's own `generationConfig` stands wherever OpenAI's fields say nothing."""
     given = native(own, "generationConfig") or {}
     wanted = {
-        "temperature": chat.temperature,
-        "topP": chat.top_p,
-        "topK": chat.top_k,
-        "seed": chat.seed,
-        "presencePenalty": chat.presence_penalty,
-        "frequencyPenalty": chat.frequency_penalty,
-        "stopSequences": chat.stops,
+        **{name: getattr(chat, field) for name, field in _WIRE["generation"].items()},
         "maxOutputTokens": call.max_output or chat.max_output,
         "candidateCount": call.n if call.n > 1 else None,
-        "responseLogprobs": chat.logprobs,
         "logprobs": chat.top_logprobs if chat.logprobs else None,
         "thinkingConfig": _thinking(control),
         "responseMimeType": "application/json" if chat.schema is not None or chat.wants_object else None,

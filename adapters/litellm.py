@@ -106,7 +106,8 @@ class ThreadedResponse:
 # themselves and fetch addresses in messages. So fields are listed, and anything that would make it talk to another
 # place is refused.
 
-FIELDS = {Endpoint(name): frozenset(fields) for name, fields in WIRES["litellm"]["fields"].items()}
+_WIRE: Json = WIRES["litellm"]
+FIELDS = {Endpoint(name): frozenset(fields) for name, fields in _WIRE["fields"].items()}
 GATEWAY_FIELDS = frozenset(["metadata"])
 """Read by the gateway itself; LiteLLM would give them to its callbacks only."""
 
@@ -141,7 +142,7 @@ def _addresses(value: object) -> Iterator[str]:
             yield from _addresses(item)
     elif isinstance(value, dict):
         for name, inner in value.items():
-            if name in WIRES["litellm"]["addresses"] and isinstance(inner, str):
+            if name in _WIRE["addresses"] and isinstance(inner, str):
                 yield inner
             else:
                 yield from _addresses(inner)
@@ -151,12 +152,7 @@ def _addresses(value: object) -> Iterator[str]:
 #
 # LiteLLM's objects are read by their attributes, so that this file needs none of it.
 
-_NETWORK = {name: ErrorKind(kind) for name, kind in WIRES["litellm"]["network"].items()}
-_SENTENCES = {
-    ErrorKind.CONNECT: "LiteLLM could not connect to the provider.",
-    ErrorKind.TIMEOUT: "The provider did not answer LiteLLM in time.",
-    ErrorKind.CUT: "The provider closed the connection before the end of its answer.",
-}
+_NETWORK = {name: ErrorKind(kind) for name, kind in _WIRE["network"].items()}
 _UNSUPPORTED = re.compile(r"(?:parameters: \[|Setting )['`{]*(\w+)")
 _LITELLM_ERRORS = ("litellm", "openai", "httpx")
 
@@ -226,7 +222,7 @@ def explain(error: BaseException) -> _Refusal | Failure:
         cause = getattr(cause, "original_exception", None) or cause.__cause__ or cause.__context__
     kind = next((_NETWORK[name] for name in (type(cause).__name__ for cause in causes) if name in _NETWORK), None)
     if kind:
-        return Failure(kind, _SENTENCES[kind])
+        return Failure(kind, _WIRE["sentences"][kind])
     answered = next((answer for answer in map(_answered, reversed(causes)) if answer), None)
     if answered:
         return answered
@@ -276,11 +272,6 @@ WORKERS = 32
 """Calls at a time, streams included; more wait for their turn within their `timeouts.first`."""
 REMEDY = "pip install --no-deps --require-hashes -r requirements/litellm.txt"
 
-_FUNCTIONS = {"/chat/completions": "completion", "/completions": "text_completion", "/embeddings": "embedding"}
-_LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
-_CALLBACKS = ("callbacks", "input_callback", "success_callback", "failure_callback", "service_callback")
-_OWN_HEADERS = frozenset(["authorization", "content-type", "x-request-id"])
-"""Not passed on: LiteLLM writes the first two, and a signed request (AWS) takes no strangers."""
 _JSON_HEAD = ResponseHead(200, {"content-type": "application/json"})
 _STREAM_HEAD = ResponseHead(200, {"content-type": "text/event-stream"})
 
@@ -308,7 +299,7 @@ class LitellmTransport:
 
     async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> ThreadedResponse:
         answer = ThreadedResponse(timeouts)
-        self._threads.submit(_work, answer, _FUNCTIONS[request.path], _arguments(base_url, request, timeouts))
+        self._threads.submit(_work, answer, _WIRE["functions"][request.path], _arguments(base_url, request, timeouts))
         try:
             return await answer.opened()
         except BaseException:
@@ -332,7 +323,7 @@ def _arguments(base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> d
         arguments["api_key"] = key
     if base_url:
         arguments["api_base"] = base_url
-    if extra := {name: value for name, value in headers.items() if name not in _OWN_HEADERS}:
+    if extra := {name: value for name, value in headers.items() if name not in _WIRE["own_headers"]}:
         arguments["extra_headers"] = extra
     return arguments
 
@@ -396,8 +387,8 @@ def _litellm() -> Any:
     litellm.telemetry = litellm.drop_params = litellm.modify_params = litellm.set_verbose = False
     litellm.suppress_debug_info = litellm.turn_off_message_logging = True
     litellm.num_retries, litellm.cache, litellm.fallbacks, litellm.default_fallbacks = 0, None, None, None
-    for name in _CALLBACKS:
+    for name in _WIRE["callbacks"]:
         getattr(litellm, name).clear()
-    for name in _LOGGERS:
+    for name in _WIRE["loggers"]:
         logging.getLogger(name).disabled = True
     return litellm

@@ -5,6 +5,7 @@ from collections import Counter
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from adapters.chat import WIRES
 from adapters.failure import NO_JSON, UNREADABLE, is_text, streamed
 from adapters.openai_stream import NULL, ContentPart
 from adapters.stream import EventStream, frame
@@ -34,13 +35,7 @@ class _Incomplete(Struct):
 
 _LAST = ("response.completed", "response.incomplete")
 _ENDED = (None, "completed", "incomplete")
-_UNITS = {
-    "web_search_call": "web_search",
-    "file_search_call": "file_search",
-    "code_interpreter_call": "code_interpreter",
-    "image_generation_call": "image_generation",
-}
-"""Calls of OpenAI's own tools, which have a price each, by their names in prices."""
+_UNITS: dict[str, str] = WIRES["responses"]["units"]
 
 
 class _Response(Struct):

@@ -161,8 +161,8 @@ def answer_id(call: Call) -> str:
 def whole_chat(call: Call, identifier: str, choices: list[Delta]) -> dict[str, Raw]:
     """A `chat.completion` without its usage."""
     head = {"id": identifier, "object": "chat.completion", "created": int(time.time()), "model": call.model}
-    said: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    fields = {**head, "choices": [choice.written(message=said | choice.says) for choice in choices]}
+    empty: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    fields = {**head, "choices": [choice.written(message=empty | choice.says) for choice in choices]}
     return {name: Raw(msgspec.json.encode(value)) for name, value in fields.items()}
 
 

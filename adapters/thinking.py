@@ -40,8 +40,8 @@ def applied(call: Call) -> Applied:
     """The thinking control for this attempt, by the target's contract."""
     thinking, budget = call.target.model.thinking, call.thinking_budget
     effort = call.effort or call.target.effort
-    asked = effort is not None or budget is not None or thinking.contract is Contract.ALWAYS_ON
-    return _CONTRACTS[thinking.contract](thinking, effort, budget) if asked else NOTHING
+    controlled = effort is not None or budget is not None or thinking.contract is Contract.ALWAYS_ON
+    return _CONTRACTS[thinking.contract](thinking, effort, budget) if controlled else NOTHING
 
 
 def _number(thinking: Thinking, effort: str | None, budget: int | None) -> Applied:

@@ -4,16 +4,15 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from math import ceil
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-import yaml
 from msgspec import Meta, Raw, Struct, defstruct, structs
 
 from adapters.failure import UNREADABLE
 from router.types.attempt import CACHED_BESIDE, THOUGHT_BESIDE, UNREADABLE_USAGE, Source, Usage
 from router.types.price import NANO_PER_USD, nano_from_usd
+from router.types.yaml_file import load_data
 
 # `read` flattens the names that providers use (usage.yaml) into a `UsageReport`; in a stream the reports are folded
 # with `merge`, counter by counter, which is right for cumulative and for split reports.
@@ -23,7 +22,7 @@ _TICKS_PER_NANO = 10
 _NULL = Raw(b"null")
 _MOST_USD = 1_000_000
 """Stated costs from here on are none: sums of them have to fit 64 bits of nano-USD."""
-_TABLE: dict[str, Any] = yaml.load(Path(__file__).with_name("usage.yaml").read_text("utf-8"), yaml.CSafeLoader)
+_TABLE: dict[str, Any] = load_data(__file__, "usage.yaml")
 _PLACES = tuple(
     (name, first, tuple(rest))
     for name, paths in (*_TABLE["counts"].items(), *_TABLE["words"].items())

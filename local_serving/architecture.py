@@ -111,9 +111,9 @@ def _mixer(config: Config, kind: str) -> int:
 def _latent(config: Config, hidden: int, heads: int) -> int:
     rope, plain, latent = config["qk_rope_head_dim"], config["qk_nope_head_dim"], config["kv_lora_rank"]
     compressed, queries = config.get("q_lora_rank"), heads * (plain + rope)
-    asked = hidden * compressed + compressed * queries if compressed else hidden * queries
+    queried = hidden * compressed + compressed * queries if compressed else hidden * queries
     keys = hidden * (latent + rope) + latent * heads * (plain + config["v_head_dim"])
-    return int(asked + keys + heads * config["v_head_dim"] * hidden)
+    return int(queried + keys + heads * config["v_head_dim"] * hidden)
 
 
 def _delta_widths(config: Config) -> tuple[int, int]:

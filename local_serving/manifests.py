@@ -365,21 +365,17 @@ def _plain_text(words: Iterable[str]) -> list[str]:
 
 # What the gateway is told of engines that a platform runs.
 
+_SHARED = ("name", "model", "cost", "licence", "architecture", "start_s", "parallel", "reasoning")
+
 
 def external(spec: Vllm, hosts: Sequence[str]) -> External:
     """`hosts`: one a replica."""
+    shared = {name: getattr(spec, name) for name in _SHARED}
     return External(
-        name=spec.name,
-        model=spec.model,
+        **shared,
         replicas=len(hosts),
-        cost=spec.cost,
-        licence=spec.licence,
-        architecture=spec.architecture,
-        start_s=spec.start_s,
         urls=tuple(f"http://{host}:{PORT}/v1" for host in hosts),
         served=names(spec),
-        parallel=spec.parallel,
         gpus=gpus(spec),
-        reasoning=spec.reasoning,
         adapters=tuple(adapter.name for adapter in spec.adapters),
     )

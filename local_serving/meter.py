@@ -41,9 +41,9 @@ class Spent(Struct, frozen=True, kw_only=True):
     preempted: float = 0
     restarts: float = 0
 
-    def plus(self, other: "Spent", kept: float = 1) -> "Spent":
-        """`kept`: the share of the former that is left."""
-        return Spent(**{name: getattr(self, name) * kept + getattr(other, name) for name in self.__struct_fields__})
+    def plus(self, other: "Spent", share: float = 1) -> "Spent":
+        """`share`: of the former, what is left."""
+        return Spent(**{name: getattr(self, name) * share + getattr(other, name) for name in self.__struct_fields__})
 
 
 class LoadMeter:
@@ -109,19 +109,15 @@ def gpu_power(gpus: Sequence[int]) -> Power | None:
         before = _energy_total(pynvml, handles)
     except pynvml.NVMLError:
         return None
-    return _Counter(pynvml, handles, before)
 
-
-class _Counter:
-    def __init__(self, nvml: Any, handles: Sequence[Any], before: int) -> None:
-        self._nvml, self._handles, self._before = nvml, handles, before
-
-    def __call__(self) -> int | None:
-        with suppress(self._nvml.NVMLError):
-            now = _energy_total(self._nvml, self._handles)
-            drawn, self._before = now - self._before, now
-            return drawn if drawn >= 0 else None  # the driver was loaded anew
+    def drawn() -> int | None:
+        nonlocal before
+        with suppress(pynvml.NVMLError):
+            last, before = before, _energy_total(pynvml, handles)
+            return before - last if before >= last else None  # else the driver was loaded anew
         return None
+
+    return drawn
 
 
 def _energy_total(nvml: Any, handles: Sequence[Any]) -> int:

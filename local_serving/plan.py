@@ -6,7 +6,6 @@ from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from msgspec import Struct, structs
 
 from local_serving.architecture import architecture, of_gguf, read_head
@@ -25,6 +24,7 @@ from local_serving.spec import (
     Parallelism,
     Vllm,
 )
+from router.types.yaml_file import load_data
 
 # What an engine keeps of the tokens that it has read: bytes on each GPU, and what fits into so many of them.
 
@@ -101,7 +101,7 @@ def of_llamacpp(model: Architecture, context: int, parallel: int, batch: int, ch
 # What engines take beside weights and caches, in bytes.
 
 MIB = 2**20
-_FIGURES: dict[str, Any] = yaml.load(Path(__file__).with_name("figures.yaml").read_text("utf-8"), yaml.CSafeLoader)
+_FIGURES: dict[str, Any] = load_data(__file__, "figures.yaml")
 
 
 def of_gpu(spec: Vllm, model: Architecture) -> int:
@@ -148,17 +148,12 @@ class Weights(NamedTuple):
     experts: float
 
 
-def expert_parameters(model: Architecture) -> float:
-    """Billions. From total = shared + experts and active = shared + experts × (active ones ÷ all)."""
-    if not model.experts:
-        return 0.0
-    return (model.parameters_b - model.active_b) / (1 - model.experts_active / model.experts)
-
-
 def weights(model: Architecture, size: float) -> Weights:
     """`size`: bits of a parameter; embedding and head have at least 16."""
     ends = model.vocabulary * model.hidden * (1 if model.tied else 2)
-    experts = expert_parameters(model) * 1e9
+    # From total = shared + experts and active = shared + experts × (active ones ÷ all).
+    routed = model.experts and (model.parameters_b - model.active_b) / (1 - model.experts_active / model.experts)
+    experts = routed * 1e9
     others = max(model.parameters_b * 1e9 - experts - ends, 0)
     return Weights((others * size + ends * max(size, 16)) / 8, experts * size / 8)
 

@@ -21,6 +21,7 @@ from router.types.yaml_file import (
     did_you_mean,
     dotted,
     in_order,
+    load_data,
     parse,
     read_bytes,
 )
@@ -58,15 +59,13 @@ def read(name_or_path: str | Path) -> EngineSpec:
         raise EngineError(f"there is no engine '{name}': {remedy} A spec of your own is given by its path")
     path = Path(name) if is_path(name) else _SHIPPED / f"{name}.yaml"
     file = YamlFile(str(path), "spec", "name: … and engine: vllm")
-    data = read_bytes(path, file)
-    if not file.problems:
-        parse(data, file)
+    parse(read_bytes(path, file), file)
     spec = None if file.root is None else _shaped(file, file.root)
     dropped = {loc[0] for loc in file.dropped}
     for check in _CHECKS[type(spec)] if spec is not None else ():
         if dropped.isdisjoint(check.keys):
             for loc, problem, remedy in check.findings(spec):
-                file.report(file.node(loc), problem, remedy)
+                file.report(loc, problem, remedy)
     if spec is None or file.problems:
         raise SpecError(file.problems)
     return _beside(path.parent.absolute(), spec)
@@ -96,11 +95,7 @@ def _folder(beside: Path, path: str) -> str:
 # A tree → the shape of a spec: each departure from it is a problem at its place, and is taken out of the tree until the
 # rest is sound.
 
-_WRONG: list[tuple[str, str, str]] = yaml.load(
-    Path(__file__).with_name("wrong_values.yaml").read_text("utf-8"), yaml.CSafeLoader
-)
-_STAND_INS: dict[str, Value] = {"name": "x", "model": "x", "file": "x", "path": "x", "context": 1, "urls": ["x"]}
-"""Of required keys that are missing or wrong, so that the rest can be looked through."""
+_TABLE: dict[str, Any] = load_data(__file__, "spec.yaml")
 _MOST_PROBLEMS = 100
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _FIELD = re.compile("Object (missing required|contains unknown) field `(.*)`")
@@ -112,7 +107,7 @@ def _shaped(file: YamlFile, root: yaml.Node) -> EngineSpec | None:
     if file.node(("engine",)) is root:
         file.report(root, "the key 'engine' is missing", f"add engine: {' | '.join(_KINDS)}")
     elif word not in _KINDS:
-        file.report(file.node(("engine",)), f"unknown engine '{word or '…'}'", did_you_mean(word, _KINDS))
+        file.report(("engine",), f"unknown engine '{word or '…'}'", did_you_mean(word, _KINDS))
     stand_ins: dict[str, Value] = {}
     for _ in range(_MOST_PROBLEMS if word in _KINDS else 0):
         values = construct(root, file)
@@ -124,7 +119,7 @@ def _shaped(file: YamlFile, root: yaml.Node) -> EngineSpec | None:
         file.drop(loc)
         if isinstance(loc[-1], int):  # the next one of the list has its number now
             file.dropped = {other for other in file.dropped if other[: len(loc)] != loc} | {loc[:1]}
-        stand_ins |= {name: value for name, value in _STAND_INS.items() if loc == (name,)}
+        stand_ins |= {name: value for name, value in _TABLE["stand_ins"].items() if loc == (name,)}
     return None
 
 
@@ -137,7 +132,7 @@ def _report(file: YamlFile, values: dict[str, Value], kind: type[EngineSpec], er
     expected, where = _type_at(kind, loc), dotted(loc)
     if not (field := _FIELD.match(problem)):
         must_be, remedy = _wrong_value(file.text(loc), expected, problem)
-        file.report(file.node(loc), f"{where} must be {must_be}", remedy)
+        file.report(loc, f"{where} must be {must_be}", remedy)
         return loc
     place = (*loc, field[2])
     if field[1] == "contains unknown" and isinstance(expected, inspect.StructType):
@@ -148,7 +143,7 @@ def _report(file: YamlFile, values: dict[str, Value], kind: type[EngineSpec], er
         return place
     if place not in file.dropped:
         problem = f"the key '{field[2]}' is missing{f' in {where}' if where else ''}"
-        file.report(file.node(loc), problem, f"add {field[2]}: …")
+        file.report(loc, problem, f"add {field[2]}: …")
     return loc or place
 
 
@@ -186,18 +181,13 @@ def _wrong_value(text: str, expected: inspect.Type, problem: str) -> tuple[str, 
         case inspect.EnumType(cls=enum):
             words = [str(member.value) for member in enum]
             return " or ".join(words), did_you_mean(text, words)
-    rows = ((re.match(pattern, problem), must_be, remedy) for pattern, must_be, remedy in _WRONG)
+    rows = ((re.match(pattern, problem), must_be, remedy) for pattern, must_be, remedy in _TABLE["wrong_values"])
     return next((must_be.format(*match.groups()), remedy) for match, must_be, remedy in rows if match)
 
 
 # What a spec of sound shape can still get wrong.
 
-NEEDS = {
-    "full": ("kv_heads", "head_dim"),
-    "sliding": ("kv_heads", "head_dim", "window"),
-    "latent": ("latent_dim", "rope_dim"),
-    "state": ("state_bytes",),
-}
+NEEDS: dict[str, list[str]] = _TABLE["needs"]
 """What layers of each kind must say."""
 _Findings = Iterator[tuple[Loc, str, str]]
 """Place, problem and remedy of each."""
@@ -317,8 +307,7 @@ def _file(spec: Llamacpp) -> _Findings:
         problem = "with parts, `file` is a plain name, and there is no package"
         yield ("parts",), problem, "remove parts, or package and the folder before `file`"
     if spec.package and spec.file.startswith("/"):
-        problem = "a file in a package, by an absolute path"
-        yield ("file",), problem, "remove package, or name it in the package"
+        yield ("file",), "a file in a package, by an absolute path", "remove package, or name it in the package"
     if spec.context < spec.parallel:
         problem = f"a context of {spec.context} tokens, shared by {spec.parallel} streams"
         yield ("context",), problem, "raise context, or lower parallel"
@@ -331,8 +320,7 @@ def _urls(spec: External) -> _Findings:
             yield ("urls", index), problem, "write it like http://gpu1:8000/v1"
     yield from _twice("urls", spec.urls, "server")
     if spec.replicas not in (1, len(spec.urls)):
-        problem = f"{spec.replicas} replicas, but {len(spec.urls)} urls"
-        yield ("replicas",), problem, "remove replicas: each url is one"
+        yield ("replicas",), f"{spec.replicas} replicas, but {len(spec.urls)} urls", "remove replicas: each url is one"
     yield from _twice("adapters", spec.adapters, "adapter")
 
 

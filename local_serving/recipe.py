@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct, structs
 
 from local_serving.llamacpp import HOST
 from local_serving.served import gpus
 from local_serving.spec import VLLM, EngineError, Llamacpp, Vllm
+from router.types.yaml_file import load_data
 
 SETTING = "LOWPASS_VLLM_PYTHON"
 Launched = Llamacpp | Vllm
@@ -24,20 +26,10 @@ MODULE = "vllm.entrypoints.openai.api_server"
 """And not the program `vllm`: builds for CPUs have it die at once (0.32)."""
 ENGINE_DRAIN_S = 20
 """How long requests may take to finish after SIGTERM. Without it their clients hang, without a byte or an error."""
-_PASSED_ON = (
-    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD"),
-    *("CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
-    *("LOWPASS_HOME", "OMP_NUM_THREADS", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-)
-"""All that an engine gets of our environment: keys of providers are not its business."""
+_ENVIRONMENT = load_data(__file__, "environment.yaml")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
 """NVIDIA, AMD, and either in Windows' subsystem for Linux."""
-
-
-class Recipe(NamedTuple):
-    command: tuple[str, ...]
-    environment: Mapping[str, str]
 
 
 class EngineHome(NamedTuple):
@@ -47,13 +39,13 @@ class EngineHome(NamedTuple):
     python: str = ""
 
 
-def recipe(spec: Launched, replica: int, port: int, home: EngineHome) -> Recipe:
-    """Raises `EngineError`: what is missing, and the remedy."""
-    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+def recipe(spec: Launched, replica: int, port: int, home: EngineHome) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Command line and environment. Raises `EngineError`: what is missing, and the remedy."""
+    passed = {name: os.environ[name] for name in _ENVIRONMENT["passed_on"] if name in os.environ}
     if isinstance(spec, Llamacpp):
         program = (sys.executable, "-P", "-m", "local_serving.llamacpp")
         line = (*program, msgspec.json.encode(spec).decode(), str(port))
-        return Recipe(line, {**passed, "PYTHONPATH": os.pathsep.join(sys.path)})
+        return line, {**passed, "PYTHONPATH": os.pathsep.join(sys.path)}
     python = _interpreter(spec, home.python)
     _check(spec)
     env = {**passed, **environment(spec, home.folder)}
@@ -66,7 +58,7 @@ def recipe(spec: Launched, replica: int, port: int, home: EngineHome) -> Recipe:
                 problem = f"{variable} is not set, and the `environment` of {spec.name} names it"
                 raise EngineError(f"{problem}: set it, or correct the spec")
         env[name] = _REFERENCE.sub(lambda match: os.environ[match[1]], text)
-    return Recipe((python, *command(spec, HOST, port)), env)
+    return (python, "-m", MODULE, *arguments(spec, HOST, port)), env
 
 
 def share(spec: Vllm, replica: int, visible: str) -> tuple[str, ...]:
@@ -114,16 +106,14 @@ def _check(spec: Vllm) -> None:
 # How vLLM 0.32 is called.
 
 
-def command(spec: Vllm, host: str, port: int) -> tuple[str, ...]:
-    """What follows the interpreter."""
-    return ("-m", MODULE, *arguments(spec, host, port))
-
-
 def arguments(spec: Vllm, host: str, port: int) -> tuple[str, ...]:
     """What follows the program."""
     return (
         *("--model", spec.path, "--served-model-name", *names(spec), "--host", host, "--port", str(port)),
-        *_sizes(spec),
+        *("--max-model-len", str(spec.context), "--max-num-seqs", str(spec.parallel), "--dtype", spec.dtype),
+        *(("--gpu-memory-utilization", f"{spec.memory:g}") if spec.gpu else ()),
+        *_flags(spec, VLLM["flags"]["spec"]),
+        *(("--enable-sleep-mode",) if _sleeps(spec) else ()),
         *_spread(spec),
         *_talk(spec),
         *("--shutdown-timeout", str(ENGINE_DRAIN_S), "--disable-uvicorn-access-log"),
@@ -140,51 +130,28 @@ def names(spec: Vllm) -> tuple[str, ...]:
 
 def environment(spec: Vllm, home: Path) -> dict[str, str]:
     """Beside PATH and the like. `home`: the folder for what it keeps on disk, of all engines."""
-    cache = home / "cache"  # downloads and compiled kernels, apart from those of other programs
-    variables = {
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "VLLM_CACHE_ROOT": str(cache / "vllm"),
-        "VLLM_CONFIG_ROOT": str(cache / "vllm-config"),
-        "HF_HOME": str(cache / "huggingface"),
-        "XDG_CACHE_HOME": str(cache),
-        "TRITON_CACHE_DIR": str(cache / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
-        "PYTHONUNBUFFERED": "1",
+    parts = {
+        "always": True,
+        "folder": Path(spec.path).is_absolute(),
+        "cpu": not spec.gpu,
+        "adapters": bool(spec.adapters),
+        "sleeps": _sleeps(spec),
     }
-    if Path(spec.path).is_absolute():
-        variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    if not spec.gpu:
-        variables |= {"VLLM_CPU_KVCACHE_SPACE": str(spec.cpu_cache_gib or 1), "VLLM_CPU_OMP_THREADS_BIND": "auto"}
-    if spec.adapters:
-        variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
-    if _sleeps(spec):
-        variables["VLLM_SERVER_DEV_MODE"] = "1"
-    return variables | spec.environment
+    words = {"cache": home / "cache", "cpu_cache_gib": spec.cpu_cache_gib or 1}
+    rows = (row for part, applies in parts.items() if applies for row in _ENVIRONMENT["vllm"][part].items())
+    return {name: text.format_map(words) for name, text in rows} | spec.environment
 
 
-def _sizes(spec: Vllm) -> Iterator[str]:
-    yield from ("--max-model-len", str(spec.context), "--max-num-seqs", str(spec.parallel), "--dtype", spec.dtype)
-    if spec.queue:
-        yield from ("--max-num-queued-reqs", str(spec.queue))
-    if spec.quantization:
-        yield from ("--quantization", spec.quantization)
-    if spec.kv_dtype != "auto":
-        yield from ("--kv-cache-dtype", spec.kv_dtype)
-    if spec.gpu:
-        yield from ("--gpu-memory-utilization", f"{spec.memory:g}")
-    if spec.eager:
-        yield "--enforce-eager"
-    if _sleeps(spec):
-        yield "--enable-sleep-mode"
+def _flags(part: Struct, flags: Mapping[str, str]) -> Iterator[str]:
+    defaults = {field.name: field.default for field in structs.fields(part)}
+    for name, flag in flags.items():
+        if (value := getattr(part, name)) != defaults[name]:
+            yield from (flag,) if value is True else (flag, str(value))
 
 
 def _spread(spec: Vllm) -> Iterator[str]:
     spread = spec.parallelism
-    for flag, size in (("tensor", spread.tensor), ("pipeline", spread.pipeline), ("data", spread.data)):
-        if size > 1:
-            yield from (f"--{flag}-parallel-size", str(size))
+    yield from _flags(spread, VLLM["flags"]["parallelism"])
     if spread.tensor * spread.pipeline > 1:
         yield from ("--distributed-executor-backend", spread.backend)
     if spread.data > 1:
@@ -192,8 +159,6 @@ def _spread(spec: Vllm) -> Iterator[str]:
     if spread.data > 1 and spec.adapters:
         # Several API servers can't load adapters at run time: it would not start.
         yield from ("--api-server-count", "1")
-    if spread.expert:
-        yield "--enable-expert-parallel"
 
 
 def _talk(spec: Vllm) -> Iterator[str]:
@@ -205,8 +170,6 @@ def _talk(spec: Vllm) -> Iterator[str]:
         marks = {"reasoning_start_str": reasoning.start, "reasoning_end_str": reasoning.end}
         config = msgspec.json.encode({"reasoning_parser": reasoning.parser, **marks}).decode()
         yield from ("--reasoning-parser", reasoning.parser, "--reasoning-config", config)
-    if spec.template:
-        yield from ("--chat-template", spec.template)
     if spec.template_options:
         yield from ("--default-chat-template-kwargs", msgspec.json.encode(spec.template_options).decode())
     if spec.adapters:

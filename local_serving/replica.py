@@ -12,25 +12,24 @@ from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
-from msgspec import Struct
 
 from local_serving import guardian, watch
 from local_serving.recipe import ENGINE_DRAIN_S, EngineHome, Launched, names, recipe
 from local_serving.spec import EngineError, Llamacpp, Vllm
 from local_serving.watch import LIMIT_S, ask
 from router.types.target import SERVING, EngineState, Status
+from router.types.yaml_file import load_data
 
 # What engines say while they start → why they don't, and what to do about it (`causes.yaml`); and how little of it is
 # kept later.
 
 _LINE_CHARS, _KNOWN_CHARS = 300, 160
-_PREFIX = re.compile(r"^(?:\([^)]*\)\s*)?(?:(?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\]\s*)?")
+_PREFIX = re.compile(r"^(?:\([^)]*\)\s*)?((?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\])?\s*")
 """vLLM's own: "(EngineCore pid=7) ERROR 11-21 20:34:11 [core.py:945] "."""
-_PLACE = re.compile(r"^(?:\([^)]*\)\s*)?(?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\]")
 _NATIVE = re.compile(r"^[\d.]+ [A-Z] ")
 """llama.cpp's own, from a thread that may be late: "0.00.007.158 E srv …". It adds to what we say, and is no reason."""
 _STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput|Avg prompt throughput")
@@ -38,13 +37,7 @@ _EXCEPTION = re.compile(r"^(?:[a-z_0-9]+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b")
 _VAGUE = ("Engine core initialization failed", "WorkerProc initialization failed", "See root cause above")
 
 
-class _KnownCause(Struct, frozen=True):
-    words: tuple[str, ...]
-    remedy: str
-
-
-_KNOWN = yaml.load(Path(__file__).with_name("causes.yaml").read_text("utf-8"), yaml.CSafeLoader)
-_CAUSES = msgspec.convert(_KNOWN, tuple[_KnownCause, ...])
+_CAUSES: list[dict[str, Any]] = load_data(__file__, "causes.yaml")
 
 
 class EngineOutput:
@@ -56,7 +49,7 @@ class EngineOutput:
 
     def add(self, line: str) -> None:
         text = _PREFIX.sub("", line).strip()
-        remedy = next((cause.remedy for cause in _CAUSES if any(word in text for word in cause.words)), "")
+        remedy = next((cause["remedy"] for cause in _CAUSES if any(word in text for word in cause["words"])), "")
         if remedy and self._cause is None:
             self._cause = text, remedy
         if _EXCEPTION.match(text) and not any(vague in text for vague in _VAGUE):
@@ -83,12 +76,13 @@ def discreet(line: str) -> str:
 
     Where it was said and of what kind it is, the statistics, and causes that are known by heart.
     """
-    place = _PLACE.match(line)
+    prefix = _PREFIX.match(line)
+    place = prefix[0].rstrip() if prefix and prefix[1] else ""
     if place and _STATISTICS.search(line):
         return line
     kind = _EXCEPTION.match(_PREFIX.sub("", line).strip())
-    known = next((word for cause in _CAUSES for word in cause.words if word in line), "")
-    return " ".join(filter(None, (place[0] if place else "", kind[0] if kind else "", known)))
+    known = next((word for cause in _CAUSES for word in cause["words"] if word in line), "")
+    return " ".join(filter(None, (place, kind[0] if kind else "", known)))
 
 
 # What an engine says of itself over HTTP: whether it is well, what it serves, how much it has to do.
@@ -96,18 +90,6 @@ def discreet(line: str) -> str:
 
 class Stranger(Exception):
     """Something answers there, and it is not the engine; says what."""
-
-
-class _Model(Struct):
-    id: str
-
-
-class _Models(Struct):
-    data: list[_Model]
-
-
-class _Load(Struct):
-    server_load: int
 
 
 async def serves(url: str, names: Collection[str]) -> bool:
@@ -122,8 +104,8 @@ async def serves(url: str, names: Collection[str]) -> bool:
     if models.status in (401, 403) and health.status == 200:
         return True  # it wants a key, which only the policy has
     try:
-        served = {model.id for model in msgspec.json.decode(models.body, type=_Models).data}
-    except msgspec.MsgspecError:
+        served = {str(model["id"]) for model in msgspec.json.decode(models.body)["data"]}
+    except (msgspec.MsgspecError, KeyError, TypeError):
         served = None
     if served is not None and not served.isdisjoint(names):
         return True
@@ -147,8 +129,8 @@ async def well(url: str) -> bool:
 async def calls(url: str) -> int:
     """Requests that have reached vLLM's server and are not answered, those included that wait while it sleeps."""
     try:
-        return msgspec.json.decode((await ask(url, "/load")).body, type=_Load).server_load
-    except (OSError, msgspec.MsgspecError):
+        return int(msgspec.json.decode((await ask(url, "/load")).body)["server_load"])
+    except (OSError, msgspec.MsgspecError, KeyError, TypeError, ValueError):
         return 0
 
 

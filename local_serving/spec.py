@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from msgspec import Meta, Struct
 
 from router.types.target import Counted
+from router.types.yaml_file import load_data
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
@@ -19,7 +18,7 @@ _NAME = "a name: use small letters, digits and . _ - only, and start with a lett
 _PIECE = "a file in a package: write it like package_name/folder/file.part00"
 _Piece = Annotated[str, Meta(pattern="^[A-Za-z0-9_]+/.", description=_PIECE)]
 _SHA256 = "a SHA-256: write its 64 digits as sha256sum does, in quotes"
-VLLM: dict[str, Any] = yaml.load(Path(__file__).with_name("vllm.yaml").read_text("utf-8"), yaml.CSafeLoader)
+VLLM: dict[str, Any] = load_data(__file__, "vllm.yaml")
 """Words that vLLM knows."""
 
 
@@ -41,7 +40,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
         return int(self.gib * GIB)
 
 
-_TABLE = yaml.load(Path(__file__).with_name("gpus.yaml").read_text("utf-8"), yaml.CSafeLoader)
+_TABLE = load_data(__file__, "gpus.yaml")
 GPUS: Mapping[str, Gpu] = {name: Gpu(**figures) for name, figures in _TABLE.items()}
 
 

@@ -5,23 +5,20 @@ import ssl
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import nan
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-import yaml
 from msgspec import structs
 
 from local_serving.spec import EngineSpec, External, Llamacpp
 from router.types.clock import now_ms
 from router.types.target import EngineState, Load, Status
+from router.types.yaml_file import load_data
 
 # A page of an engine's `/metrics` → `Load`: the same numbers, in the words of each kind of engine (`metrics.yaml`).
 
 Words = Literal["vllm", "llamacpp"]
-_METRICS: Mapping[str, Mapping[str, list[str]]] = yaml.load(
-    Path(__file__).with_name("metrics.yaml").read_text("utf-8"), yaml.CSafeLoader
-)
+_METRICS: Mapping[str, Mapping[str, list[str]]] = load_data(__file__, "metrics.yaml")
 _LARGEST = 2.0**53
 """Beyond it a float is no count."""
 

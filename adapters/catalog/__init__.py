@@ -16,7 +16,7 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct, structs
 
-from router.types.price import HOURS, RATES, SERVED, Price, priced
+from router.types.price import HOURS, RATES, SERVED, Price, RatesOf, priced
 from router.types.target import (
     SNAPSHOT,
     Benchmark,
@@ -45,22 +45,8 @@ class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
 Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: Decimal(node.value))
 
 
-class _Rates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    input: Decimal | None = None
-    output: Decimal | None = None
-    cache_read: Decimal | None = None
-    cache_read_explicit: Decimal | None = None
-    cache_read_audio: Decimal | None = None
-    cache_write: Decimal | None = None
-    cache_write_1h: Decimal | None = None
-    cache_write_12h: Decimal | None = None
-    reasoning: Decimal | None = None
-    input_audio: Decimal | None = None
-    input_image: Decimal | None = None
-    input_video: Decimal | None = None
-    output_audio: Decimal | None = None
-    output_image: Decimal | None = None
-    output_video: Decimal | None = None
+class _Rates(RatesOf[Decimal], frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    pass
 
 
 class _Rule(_Rates, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -72,7 +58,7 @@ class _Rule(_Rates, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     hours: tuple[Annotated[str, Meta(pattern=HOURS)], ...] = ()
     days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = ()
     zone: str = ""
-    each: dict[str, Decimal] = {}
+    each: dict[str, Decimal] = msgspec.field(default_factory=dict)
     times: Decimal | None = None
 
 

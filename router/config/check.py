@@ -33,14 +33,14 @@ def check_opinion(source: YamlFile, sensitivity: Sensitivity, names: Sequence[st
         if names and second.target not in names:
             report_unknown(source, (*_AT, index, "target"), "target", second.target, names)
     for index, _ in asking[1:]:
-        source.report(source.node((*_AT, index)), "a second local_llm: there is no third opinion", "keep one of them")
+        source.report((*_AT, index), "a second local_llm: there is no third opinion", "keep one of them")
     if asking or any(loc[:2] == _AT for loc in source.dropped):
         return
     for index, detector in enumerate(sensitivity.detectors):
         if isinstance(detector, Keywords | Patterns) and detector.ask is not None:
-            what = "nobody is there to be asked: what it finds would never count"
+            problem = "nobody is there to be asked: what it finds would never count"
             remedy = "add {kind: local_llm, target: a local one} to the detectors, or remove ask"
-            source.report(source.key((*_AT, index, "ask")), what, remedy)
+            source.report(source.key((*_AT, index, "ask")), problem, remedy)
 
 
 def check_asked(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
@@ -48,10 +48,10 @@ def check_asked(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[str
     for index, second in _asking(sensitivity):
         target = targets.get(second.target)
         if target is not None and not target.local:
-            what = f"target {target.id} is not local: a second opinion never leaves this machine"
+            problem = f"target {target.id} is not local: a second opinion never leaves this machine"
             local = ", ".join(name for name, one in targets.items() if one.local)
             remedy = f"name a local one: {local}" if local else "add a local target and name it"
-            source.report(source.node((*_AT, index, "target")), what, remedy)
+            source.report((*_AT, index, "target"), problem, remedy)
 
 
 def _asking(sensitivity: Sensitivity) -> Iterator[tuple[int, SecondOpinion]]:
@@ -73,10 +73,10 @@ def check_outcomes(source: YamlFile, policy: Policy, targets: Iterable[str]) -> 
         if row.judge is not None and row.judge.target not in known:
             report_unknown(source, (*loc, "judge", "target"), "target", row.judge.target, known)
         for mistake in mistakes(row.verifiers, row.judge, row.strategy.names()):
-            source.report(source.node((*loc, *mistake.at)), mistake.what, mistake.remedy)
+            source.report((*loc, *mistake.at), mistake.what, mistake.remedy)
         if isinstance(row.strategy, Cascade) and not row.verifiers and (*loc, "verifiers") not in source.dropped:
-            what = "a cascade without verifiers would never know when to ask its second target"
-            source.report(source.node((*loc, "strategy", "kind")), what, "add verifiers to the route")
+            problem = "a cascade without verifiers would never know when to ask its second target"
+            source.report((*loc, "strategy", "kind"), problem, "add verifiers to the route")
 
 
 def check_stakes(source: YamlFile, policy: Policy) -> None:
@@ -86,21 +86,22 @@ def check_stakes(source: YamlFile, policy: Policy) -> None:
             continue
         for key in _FORECAST_ONLY:
             if key in row.model_fields_set:
-                what = f"{row.strategy.kind} does not go by forecasts: {key} would never take effect"
+                problem = f"{row.strategy.kind} does not go by forecasts: {key} would never take effect"
                 remedy = "remove it, or use cost_of_pass, cascade, self_consistency or plan"
-                source.report(source.key(("routes", name, key)), what, remedy)
+                source.report(source.key(("routes", name, key)), problem, remedy)
 
 
 def _check_weighing(source: YamlFile, name: str, row: RouteRow) -> None:
     strategy, loc = row.strategy, ("routes", name, "strategy", "kind")
     if isinstance(strategy, Plan):
         if _absent(source, name, row, ("max_cost_usd", "deadline_ms")) and strategy.session is None:
-            what = "a plan needs something to keep within"
-            source.report(source.node(loc), what, "add max_cost_usd, deadline_ms or session to the route")
+            problem = "a plan needs something to keep within"
+            source.report(loc, problem, "add max_cost_usd, deadline_ms or session to the route")
     elif _absent(source, name, row, ("failure_cost_usd", "min_pass_rate")):
-        what = f"{strategy.kind} alone would reward cheap wrong answers"
-        remedy = "add failure_cost_usd (USD that a wrong answer costs) or min_pass_rate to the route"
-        source.report(source.node(loc), what, remedy)
+        problem = f"{strategy.kind} alone would reward cheap wrong answers"
+        source.report(
+            loc, problem, "add failure_cost_usd (USD that a wrong answer costs) or min_pass_rate to the route"
+        )
 
 
 def _absent(source: YamlFile, name: str, row: RouteRow, keys: tuple[str, ...]) -> bool:
@@ -121,16 +122,15 @@ def check_budgets(source: YamlFile, policy: Policy, routes: Sequence[str], targe
     for index, budget in enumerate(policy.budgets):
         at: Loc = ("budgets", index)
         if budget.id in _OURS:
-            what = f"'{budget.id}' is what lowpass calls limits of keys and sessions"
-            source.report(source.node((*at, "id")), what, "give the budget another id")
+            problem = f"'{budget.id}' is what lowpass calls limits of keys and sessions"
+            source.report((*at, "id"), problem, "give the budget another id")
         if budget.id in ids[:index]:
-            what = f"two budgets have the id '{source.text((*at, 'id'))}'"
-            source.report(source.node((*at, "id")), what, "rename one of the two")
+            source.report((*at, "id"), f"two budgets have the id '{source.text((*at, 'id'))}'", "rename one of the two")
         _check_limit(source, at, budget)
         _check_lists(source, at, budget)
         _check_names(source, at, budget, routes, targets)
-        for key, what, remedy in _without_effect(budget, serves):
-            source.report(source.key((*at, key)), what, remedy)
+        for key, problem, remedy in _without_effect(budget, serves):
+            source.report(source.key((*at, key)), problem, remedy)
     if not any(loc[0] in ("budgets", "routes") for loc in source.dropped):
         _check_circles(source, policy.budgets, routes)
 
@@ -138,21 +138,21 @@ def check_budgets(source: YamlFile, policy: Policy, routes: Sequence[str], targe
 def _check_limit(source: YamlFile, at: Loc, budget: Budget) -> None:
     limits = [key for key in ("limit_usd", "limit_thinking_tokens") if getattr(budget, key) is not None]
     if len(limits) == 2:
-        what = "a budget counts USD or thinking tokens, not both"
-        source.report(source.key((*at, "limit_thinking_tokens")), what, "make two budgets of it")
+        problem = "a budget counts USD or thinking tokens, not both"
+        source.report(source.key((*at, "limit_thinking_tokens")), problem, "make two budgets of it")
     elif not limits and not any(loc[:2] == at and str(loc[2]).startswith("limit") for loc in source.dropped if loc[2:]):
-        what = f"the budget '{source.text((*at, 'id'))}' has no limit"
-        source.report(source.node(at), what, "add limit_usd: … or limit_thinking_tokens: …")
+        problem = f"the budget '{source.text((*at, 'id'))}' has no limit"
+        source.report(at, problem, "add limit_usd: … or limit_thinking_tokens: …")
 
 
 def _check_lists(source: YamlFile, at: Loc, budget: Budget) -> None:
     for key in _FILTERS:
         if source.walk((*at, key))[0] == (*at, key) and not getattr(budget, key):
-            what = f"an empty list of {key} binds nothing"
-            source.report(source.node((*at, key)), what, f"remove {key} to bind all, or name some")
+            problem = f"an empty list of {key} binds nothing"
+            source.report((*at, key), problem, f"remove {key} to bind all, or name some")
         check_twice(source, (*at, key), key.removesuffix("s"), getattr(budget, key))
     if len(set(budget.alerts)) < len(budget.alerts):
-        source.report(source.node((*at, "alerts")), "a share is listed twice", "list it once")
+        source.report((*at, "alerts"), "a share is listed twice", "list it once")
 
 
 def _check_names(source: YamlFile, at: Loc, budget: Budget, routes: Sequence[str], targets: Sequence[str]) -> None:
@@ -170,8 +170,8 @@ def _without_effect(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iter
     """Keys that the other keys of the budget leave nothing to do."""
     rolls = isinstance(budget.window, Rolling)
     if "timezone" in budget.model_fields_set and (rolls or budget.window_name in ("lifetime", "request")):
-        what = f"a {budget.window_name} window has no time zone"
-        yield "timezone", what, "remove timezone, or choose a calendar window"
+        problem = f"a {budget.window_name} window has no time zone"
+        yield "timezone", problem, "remove timezone, or choose a calendar window"
     if budget.scope == "request":
         yield from _idle_in_each_request(budget)
     if budget.soft and budget.exhausted != "refuse":
@@ -188,8 +188,8 @@ def _without_effect(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iter
     # A client may pin any target, but then names no route.
     reached = {target for route in budget.routes for target in serves.get(route, budget.targets)}
     if budget.routes and budget.targets and reached.isdisjoint(budget.targets):
-        what = f"route {' or '.join(budget.routes)} has none of these targets: it binds nothing"
-        yield "targets", what, "name some of the route's targets"
+        problem = f"route {' or '.join(budget.routes)} has none of these targets: it binds nothing"
+        yield "targets", problem, "name some of the route's targets"
 
 
 def _idle_in_each_request(budget: Budget) -> Iterator[Found]:
@@ -208,9 +208,9 @@ def _check_circles(source: YamlFile, budgets: Sequence[Budget], routes: Iterable
     ways = [(index, *way) for index, budget in enumerate(budgets) for way in _ways(budget, routes)]
     for index, origin, goal in ways:
         if origin in _reachable(goal, [(start, end) for _, start, end in ways]):
-            what = f"requests that it sends from route '{origin}' to '{goal}' would be sent back"
+            problem = f"requests that it sends from route '{origin}' to '{goal}' would be sent back"
             remedy = f"let no budget that binds '{goal}' downgrade to where it leads back"
-            source.report(source.node(("budgets", index, "exhausted", "downgrade")), what, remedy)
+            source.report(("budgets", index, "exhausted", "downgrade"), problem, remedy)
 
 
 def _ways(budget: Budget, routes: Iterable[str]) -> list[tuple[str, str]]:
@@ -245,15 +245,15 @@ class Names:
 
 
 def _keys(source: YamlFile, loc: Loc) -> tuple[str, ...]:
-    found, node = source.walk(loc)
-    return tuple(key.value for key, _ in pairs(node)) if found == loc else ()
+    trail, node = source.walk(loc)
+    return tuple(key.value for key, _ in pairs(node)) if trail == loc else ()
 
 
 def check_meaning(source: YamlFile, policy: Policy, catalog: Catalog, names: Names) -> None:
     _check_sections(source, names)
     for name in sorted(set(names.targets) & set(names.routes)):
-        what = f"'{name}' is both a route and a target: a request could mean either"
-        source.report(source.key(("routes", name)), what, "rename one of the two")
+        problem = f"'{name}' is both a route and a target: a request could mean either"
+        source.report(source.key(("routes", name)), problem, "rename one of the two")
     _check_routes(source, policy, names)
     _check_aliases(source, policy, names)
     check_stakes(source, policy)
@@ -290,8 +290,8 @@ def _check_aliases(source: YamlFile, policy: Policy, names: Names) -> None:
         if known and name not in known:
             report_unknown(source, ("aliases", alias), "route", name, known)
         if alias in known:
-            what = f"'{alias}' is the name of a route or target: the alias would never be used"
-            source.report(source.key(("aliases", alias)), what, "leave it out")
+            problem = f"'{alias}' is the name of a route or target: the alias would never be used"
+            source.report(source.key(("aliases", alias)), problem, "leave it out")
 
 
 # Policy file → Config, or every problem at once.
@@ -342,8 +342,7 @@ def _sound(config: Config | None, source: YamlFile) -> Config:
 
 def _examine(data: bytes, source: YamlFile, catalog: Catalog, engines: Mapping[str, Served]) -> Config | None:
     """None, and why, in `source`."""
-    if not source.problems:
-        parse(data, source)
+    parse(data, source)
     if source.root is None:
         return None
     names = Names(source)
@@ -390,14 +389,14 @@ class Watcher:
 
     def __init__(self, path: Path, load: Callable[[Path], Config]) -> None:
         self._path, self._load = path, load
-        self._seen = _stamp(path)
+        self._stamp = _stamp(path)
 
     def poll(self) -> Config | ConfigError | None:
         """What the file says now, if it changed since the last look; a file that went missing is a change too."""
         stamp = _stamp(self._path)
-        if stamp == self._seen:
+        if stamp == self._stamp:
             return None
-        self._seen = stamp
+        self._stamp = stamp
         try:
             return self._load(self._path)
         except ConfigError as error:

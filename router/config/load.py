@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +19,7 @@ shipped = catalog.shipped
 """The models and providers that come with lowpass."""
 NAME = "pasted"
 """Stands for the file of a policy that is tried."""
-_DEFAULTED = re.compile(rb"\$\{([A-Za-z_][A-Za-z0-9_]*):-")
+_VARIABLE = re.compile(rb"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-)?")
 _STAND_IN = "1"
 """Good as a word, as a number and in an address."""
 
@@ -72,29 +72,18 @@ def unlaunched(path: Path) -> Mapping[str, Served]:
     return Unlaunched(engines_needed(path))
 
 
-class Pretended(Mapping[str, str]):
-    """Every variable is set, but for those that the text has a value for: somebody who may read reports can learn
-    neither what the gateway's own are, nor which of them there are."""
-
-    def __init__(self, text: bytes) -> None:
-        self._unset = {name.decode() for name in _DEFAULTED.findall(text)}
-
-    def __getitem__(self, name: str) -> str:
-        if name in self._unset:
-            raise KeyError(name)
-        return _STAND_IN
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
+def _pretended(text: bytes) -> Mapping[str, str]:
+    """Every variable is set that the text names, but for those that it has a value for: somebody who may read reports
+    can learn neither what the gateway's own are, nor which of them there are."""
+    names = _VARIABLE.findall(text)
+    defaulted = {name for name, default in names if default}
+    return {name.decode(): _STAND_IN for name, _ in names if name not in defaulted}
 
 
 def try_policy(text: bytes, in_force: Path) -> Config | tuple[Problem, ...]:
     """`text` as a config, or all that is wrong with it; nothing of it is kept. It may name the engines of the policy in
     force, and those that come with lowpass; no other file is looked at."""
     try:
-        return load_text(NAME, text, shipped(), Pretended(text), unlaunched(in_force))
+        return load_text(NAME, text, shipped(), _pretended(text), unlaunched(in_force))
     except ConfigError as error:
         return error.problems

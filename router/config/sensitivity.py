@@ -32,8 +32,8 @@ def check_sensitivity(source: YamlFile, policy: Policy, catalog: Catalog, names:
             if provider not in catalog.providers:
                 report_unknown(source, _at(name, "providers"), "provider", provider, catalog.providers)
         _check_regions(source, _at(name, "regions"), row, {target.region for target in policy.targets.values()})
-        for key, what, remedy in _mistakes(source, sensitivity, name, row, catalog):
-            source.report(source.key(_at(name, key)), what, remedy)
+        for key, problem, remedy in _mistakes(source, sensitivity, name, row, catalog):
+            source.report(source.key(_at(name, key)), problem, remedy)
 
 
 def check_served(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
@@ -46,8 +46,10 @@ def check_served(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[st
         beside = name if default_refused else sensitivity.default
         reasons = _refusals(guard, sensitivity, name, beside, targets)
         if reasons and not row.block:
-            what = f"every request of class {name} would be refused: no target meets its requirements"
-            source.report(source.key(_at(name)), what, f"add a target that does, or relax them ({'; '.join(reasons)})")
+            problem = f"every request of class {name} would be refused: no target meets its requirements"
+            source.report(
+                source.key(_at(name)), problem, f"add a target that does, or relax them ({'; '.join(reasons)})"
+            )
 
 
 def _refusals(
@@ -89,8 +91,8 @@ def _report_default(source: YamlFile, default: str, names: Sequence[str]) -> Non
     if source.walk(loc)[0] == loc:
         report_unknown(source, loc, "class", default, names)
     else:
-        what = f"the default class '{default}' is not among the classes"
-        source.report(source.key((*_AT, "classes")), what, f"add it, or set default: {names[0]}")
+        problem = f"the default class '{default}' is not among the classes"
+        source.report(source.key((*_AT, "classes")), problem, f"add it, or set default: {names[0]}")
 
 
 def _check_ranks(source: YamlFile, sensitivity: Sensitivity) -> None:
@@ -99,8 +101,10 @@ def _check_ranks(source: YamlFile, sensitivity: Sensitivity) -> None:
         return
     for name in without:
         if _at(name, "rank") not in source.dropped:
-            what = f"class {name} has no rank, but others have"
-            source.report(source.key(_at(name)), what, "give each class a rank, or none: then the file's order counts")
+            problem = f"class {name} has no rank, but others have"
+            source.report(
+                source.key(_at(name)), problem, "give each class a rank, or none: then the file's order counts"
+            )
 
 
 def _check_regions(source: YamlFile, loc: Loc, row: Requirements, stated: set[str]) -> None:
@@ -109,8 +113,8 @@ def _check_regions(source: YamlFile, loc: Loc, row: Requirements, stated: set[st
         meant = {other for other in stated if other.casefold() == region.casefold()}
         if meant and region not in meant:
             node = source.find(loc, region)
-            what = f"no target has the region '{word(node) or '${…}'}'"
-            source.report(node, what, "write it in the letters that the targets have")
+            problem = f"no target has the region '{word(node) or '${…}'}'"
+            source.report(node, problem, "write it in the letters that the targets have")
 
 
 def _mistakes(
@@ -142,15 +146,15 @@ def _excluded(row: Requirements, catalog: Catalog) -> Iterator[Found]:
     excluded = {"", *row.jurisdictions_not}
     if row.jurisdictions_not and law and len(known) == len(row.providers) and excluded.issuperset(law.values()):
         places = ", ".join(f"{name} {where or 'not stated'}" for name, where in law.items())
-        what = f"jurisdictions_not excludes every provider that is listed ({places})"
-        yield "jurisdictions_not", what, "list a provider under another law, or write local_only: true"
+        problem = f"jurisdictions_not excludes every provider that is listed ({places})"
+        yield "jurisdictions_not", problem, "list a provider under another law, or write local_only: true"
 
 
 def _wrong_redaction(source: YamlFile, sensitivity: Sensitivity, name: str, row: Requirements) -> Iterator[Found]:
     left = row.redacted_to
     if name == sensitivity.default and row.redact is not Redact.NEVER and not row.block:
-        what = "the default class is left whatever is replaced: redaction can't take it away"
-        yield "redact", what, "remove redact, and give what detectors find a class of its own"
+        problem = "the default class is left whatever is replaced: redaction can't take it away"
+        yield "redact", problem, "remove redact, and give what detectors find a class of its own"
     if left is None:
         return
     if row.redact is Redact.NEVER and _at(name, "redact") not in source.dropped:

@@ -77,22 +77,21 @@ def _report(source: YamlFile, detail: ErrorDetails) -> None:
     loc, kind = detail["loc"], detail["type"]
     if kind == "extra_forbidden":
         known = tuple(_resolve(_schema_at(loc[:-1])).get("properties", ()))
-        what = f"unknown key '{loc[-1]}' in {_dotted(source, loc[:-1])}"
-        source.report(source.key(loc), what, did_you_mean(str(loc[-1]), known))
+        problem = f"unknown key '{loc[-1]}' in {_dotted(source, loc[:-1])}"
+        source.report(source.key(loc), problem, did_you_mean(str(loc[-1]), known))
     elif kind == "missing":
-        what = f"the key '{loc[-1]}' is missing in {_dotted(source, loc)}"
-        source.report(source.node(loc), what, f"add {loc[-1]}: …")
+        source.report(loc, f"the key '{loc[-1]}' is missing in {_dotted(source, loc)}", f"add {loc[-1]}: …")
     elif loc[-1] == "[key]":
-        what, remedy = _wrong_value(source, detail)
-        source.report(source.key(loc[:-1]), f"'{loc[-2]}' can't be {what}", remedy)
+        must_be, remedy = _wrong_value(source, detail)
+        source.report(source.key(loc[:-1]), f"'{loc[-2]}' can't be {must_be}", remedy)
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         _report_kind(source, detail)
     elif kind == "value_error":
-        what, _, remedy = str(detail["ctx"]["error"]).partition(": ")
-        source.report(source.node(loc), f"{_dotted(source, loc)}: {what}", remedy)
+        problem, _, remedy = str(detail["ctx"]["error"]).partition(": ")
+        source.report(loc, f"{_dotted(source, loc)}: {problem}", remedy)
     else:
-        what, remedy = _wrong_value(source, detail)
-        source.report(source.node(loc), f"{_dotted(source, loc)} must be {what}", remedy)
+        must_be, remedy = _wrong_value(source, detail)
+        source.report(loc, f"{_dotted(source, loc)} must be {must_be}", remedy)
 
 
 def _wrong_value(source: YamlFile, detail: ErrorDetails) -> tuple[str, str]:
@@ -108,8 +107,8 @@ def _wrong_value(source: YamlFile, detail: ErrorDetails) -> tuple[str, str]:
     if kind in ("literal_error", "enum"):
         return _words(source, detail["loc"], str(context["expected"]))
     name = _NAMES.get(str(context.get("pattern")), "")
-    what, remedy = _WRONG.get(kind) or _WRONG["patterns"].get(name, ("of another form", "correct it"))
-    return what.format_map(context), remedy
+    must_be, remedy = _WRONG.get(kind) or _WRONG["patterns"].get(name, ("of another form", "correct it"))
+    return must_be.format_map(context), remedy
 
 
 def _words(source: YamlFile, loc: Loc, expected: str) -> tuple[str, str]:
@@ -123,10 +122,9 @@ def _report_kind(source: YamlFile, detail: ErrorDetails) -> None:
     kinds = list(_branches(_schema_at(loc)))
     word = source.text((*loc, "kind"))
     if detail["type"] == "union_tag_invalid":
-        source.report(source.node((*loc, "kind")), f"unknown kind '{word}'", did_you_mean(word, kinds))
+        source.report((*loc, "kind"), f"unknown kind '{word}'", did_you_mean(word, kinds))
     else:
-        what = f"the key 'kind' is missing in {_dotted(source, loc)}"
-        source.report(source.node(loc), what, f"add kind: {' | '.join(kinds)}")
+        source.report(loc, f"the key 'kind' is missing in {_dotted(source, loc)}", f"add kind: {' | '.join(kinds)}")
 
 
 def _dotted(source: YamlFile, loc: Loc) -> str:

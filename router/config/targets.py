@@ -76,15 +76,15 @@ def terms(source: YamlFile, loc: Loc, row: TermsRow, provider: Provider) -> Term
         given["verify"] = given["verify"].lower()
     promised = structs.replace(provider.terms, **given, expires_ms=until)
     if provider.local and row.model_fields_set:
-        what = f"{provider.id} is local: there is no provider that could promise anything"
-        source.report(source.key(loc), what, "remove terms")
+        problem = f"{provider.id} is local: there is no provider that could promise anything"
+        source.report(source.key(loc), problem, "remove terms")
         return promised
     for key in _stronger(promised, provider.terms) if row.evidence is None else ():
-        what = f"{key} is more than {provider.id} promises everybody, and nothing vouches for it"
-        source.report(source.key((*loc, key)), what, f'remove {key}, or add evidence: "the contract that says so"')
+        problem = f"{key} is more than {provider.id} promises everybody, and nothing vouches for it"
+        source.report(source.key((*loc, key)), problem, f'remove {key}, or add evidence: "the contract that says so"')
     if row.expires and until is not None and until <= now_ms():
-        what = f"the evidence expired on {row.expires}: nobody would be served there"
-        source.report(source.node((*loc, "expires")), what, "renew it, or remove what it vouches for", passed=True)
+        problem = f"the evidence expired on {row.expires}: nobody would be served there"
+        source.report((*loc, "expires"), problem, "renew it, or remove what it vouches for", passed=True)
     return promised
 
 
@@ -113,12 +113,12 @@ def check_special(source: YamlFile, loc: Loc, row: TargetRow, model: Model) -> N
     for place, code in enumerate(row.languages):
         if code not in KNOWN:
             remedy = f"use some of {', '.join(sorted(KNOWN))}"
-            source.report(source.node((*loc, "languages", place)), f"no text can be told to be in '{code}'", remedy)
+            source.report((*loc, "languages", place), f"no text can be told to be in '{code}'", remedy)
     if set(row.tasks) == {Task.EMBEDDING} and Capability.EMBEDDINGS not in model.capabilities:
-        source.report(source.node((*loc, "tasks")), f"{model.id} has no embeddings", "name another task or model")
+        source.report((*loc, "tasks"), f"{model.id} has no embeddings", "name another task or model")
     if row.pass_rate is not None and not row.tasks:
-        what = "a pass rate is stated of what a specialist is for"
-        source.report(source.key((*loc, "pass_rate")), what, "add tasks, or remove it: outcomes tell")
+        problem = "a pass rate is stated of what a specialist is for"
+        source.report(source.key((*loc, "pass_rate")), problem, "add tasks, or remove it: outcomes tell")
 
 
 def prompted(
@@ -127,8 +127,8 @@ def prompted(
     """What the target is, asked by a template: it chats, and can do nothing else of what only chats can."""
     place = source.key((*loc, "prompt"))
     if Capability.COMPLETIONS not in model.capabilities:
-        what = f"{model.id} is not known to complete texts, which a prompt is for"
-        source.report(place, what, "remove prompt, or write the model out with the capability completions")
+        problem = f"{model.id} is not known to complete texts, which a prompt is for"
+        source.report(place, problem, "remove prompt, or write the model out with the capability completions")
     if provider.wire is not Wire.OPENAI_COMPATIBLE:
         source.report(place, f"{provider.id} has no completions to ask by a prompt", "remove prompt")
     chats = structs.replace(model, capabilities=model.capabilities & _KEPT | {Capability.CHAT}, thinking=Thinking())
@@ -144,8 +144,8 @@ def _prompt(source: YamlFile, loc: Loc, row: PromptRow, languages: Sequence[str]
         tree = _JINJA.parse(row.template)
         template = _JINJA.from_string(row.template)
     except TemplateSyntaxError as error:
-        what = f"the template is wrong: {str(error.message).rstrip('.')}"
-        _report(source, node, error.lineno, what, "see Jinja's documentation")
+        problem = f"the template is wrong: {str(error.message).rstrip('.')}"
+        _report(source, node, error.lineno, problem, "see Jinja's documentation")
         return bare
     unknown = _unknown(tree)
     for name, line in unknown:
@@ -231,12 +231,12 @@ def _line(error: Exception) -> int:
     return line
 
 
-def _report(source: YamlFile, node: yaml.Node | None, line: int, what: str, remedy: str) -> None:
+def _report(source: YamlFile, node: yaml.Node | None, line: int, problem: str, remedy: str) -> None:
     """`line` counts from 1 within the template; the text of a block begins in the line after its mark."""
     if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
-        source.report_at(node.start_mark.line + line, 0, what, remedy)
+        source.report_at(node.start_mark.line + line, 0, problem, remedy)
     else:
-        source.report(node, what, remedy)
+        source.report(node, problem, remedy)
 
 
 # One row of `targets` and the catalog → a Target.
@@ -260,6 +260,7 @@ class TargetBuilder:
         price_version: str,
     ) -> None:
         self._source, self._catalog, self._engines = source, catalog, engines
+        self._report = source.report
         self._worst, self._version = worst, price_version
         self._called: dict[str, str] = {}
 
@@ -272,8 +273,8 @@ class TargetBuilder:
         model, provider = known
         engine = None if row.engine is None else self._engine(loc, row, row.engine, provider)
         if row.adapter is not None and row.engine is None:
-            what = "an adapter is served by an engine, and there is none"
-            self._report((*loc, "adapter"), what, "add engine, or write the model out under the adapter's name")
+            problem = "an adapter is served by an engine, and there is none"
+            self._report((*loc, "adapter"), problem, "add engine, or write the model out under the adapter's name")
         if engine is not None:
             model = self._as_served(loc, row, model, engine)
             model = structs.replace(model, thinking=as_served(model.thinking, engine))
@@ -285,9 +286,9 @@ class TargetBuilder:
             model, asked, prompt = prompted(self._source, loc, row.prompt, row.languages, model, provider)
         self._check_effort(loc, row.effort, model)
         if model.price is None and not (engine and engine.mistakes):
-            what = f"{model.id} has no price and the policy refuses unpriced models"
+            problem = f"{model.id} has no price and the policy refuses unpriced models"
             remedy = "add price: {input: …, output: …} (USD per million tokens), or set unpriced to the rates to charge"
-            self._report_absence((*loc, "model", "price"), what, remedy)
+            self._report_absence((*loc, "model", "price"), problem, remedy)
         limits: dict[str, int] = row.timeouts.model_dump(exclude_none=True)
         hourly = engine.hourly or None if engine else None
         if row.hourly_usd is not None:  # the policy's word goes before that of the engine's spec
@@ -316,21 +317,18 @@ class TargetBuilder:
             abandoned=row.abandoned,
         )
 
-    def _report(self, loc: Loc, what: str, remedy: str) -> None:
-        self._source.report(self._source.node(loc), what, remedy)
-
-    def _report_absence(self, loc: Loc, what: str, remedy: str) -> None:
+    def _report_absence(self, loc: Loc, problem: str, remedy: str) -> None:
         """Unless what is absent was there, but wrong."""
         if loc not in self._source.dropped:
-            self._report(loc, what, remedy)
+            self._report(loc, problem, remedy)
 
     def _card(self, loc: Loc, identifier: str) -> tuple[Model, Provider] | None:
         card = self._catalog.models.get(identifier)
         if card is None:
             word = self._source.text((*loc, "model"))
-            what = f"the catalog has no model '{word}'"
+            problem = f"the catalog has no model '{word}'"
             remedy = did_you_mean(word, self._catalog.models)
-            self._report((*loc, "model"), what, f"{remedy} Or write it out: {{name: …, provider: …, …}}")
+            self._report((*loc, "model"), problem, f"{remedy} Or write it out: {{name: …, provider: …, …}}")
             return None
         model, provider = card
         return model, self._catalog.providers[provider]
@@ -362,23 +360,23 @@ class TargetBuilder:
         if row.max_output > row.context:
             self._report((*loc, "max_output"), "max_output is larger than context", "lower it, or raise context")
         if not _SERVED & set(row.capabilities):
-            what = "a model without chat, completions or embeddings serves nothing"
-            self._report((*loc, "capabilities"), what, "add chat to its capabilities")
+            problem = "a model without chat, completions or embeddings serves nothing"
+            self._report((*loc, "capabilities"), problem, "add chat to its capabilities")
         thinking = row.thinking
         if thinking and len(thinking.levels) != len(thinking.tokens):
-            what = f"{len(thinking.levels)} levels but {len(thinking.tokens)} tokens"
-            self._report((*loc, "thinking"), what, "give each level its typical tokens")
+            problem = f"{len(thinking.levels)} levels but {len(thinking.tokens)} tokens"
+            self._report((*loc, "thinking"), problem, "give each level its typical tokens")
         if thinking and (thinking.contract is Contract.NONE) == bool(thinking.levels):
-            what = f"contract {thinking.contract} and {len(thinking.levels)} levels contradict each other"
-            self._report((*loc, "thinking"), what, "list levels for a model that thinks, none for one that doesn't")
+            problem = f"contract {thinking.contract} and {len(thinking.levels)} levels contradict each other"
+            self._report((*loc, "thinking"), problem, "list levels for a model that thinks, none for one that doesn't")
 
     def _check_effort(self, loc: Loc, effort: str | None, model: Model) -> None:
         if effort is None or effort in model.thinking.levels:
             return
         word = self._source.text((*loc, "effort"))
         if model.thinking.levels:
-            what = f"{model.id} has no effort '{word}'"
-            self._report((*loc, "effort"), what, f"use one of {', '.join(model.thinking.levels)}")
+            problem = f"{model.id} has no effort '{word}'"
+            self._report((*loc, "effort"), problem, f"use one of {', '.join(model.thinking.levels)}")
         else:
             self._report((*loc, "effort"), f"{model.id} has no thinking to set", "remove effort")
 
@@ -386,34 +384,36 @@ class TargetBuilder:
         url = row.base_url or provider.base_url
         self._check_owner(loc, url, provider)
         if "{" in url:
-            what = f"the address of {provider.id} has a blank to fill in"
-            self._report_absence((*loc, "base_url"), what, f"set base_url: {provider.base_url} with your own values")
+            problem = f"the address of {provider.id} has a blank to fill in"
+            self._report_absence((*loc, "base_url"), problem, f"set base_url: {provider.base_url} with your own values")
         return url.rstrip("/")
 
     def _check_owner(self, loc: Loc, url: str, provider: Provider) -> None:
         """What a provider promises, and that a model runs here, is not true at somebody else's address."""
         owners = [one for one in self._catalog.providers.values() if not one.local and _is_of(url, one)]
         if owners and provider not in owners:
-            what = f"this address is of {owners[0].id}, not of {provider.id}, whose terms would be taken to hold there"
-            self._report((*loc, "base_url"), what, f"set provider: {owners[0].id}, or another base_url")
+            problem = (
+                f"this address is of {owners[0].id}, not of {provider.id}, whose terms would be taken to hold there"
+            )
+            self._report((*loc, "base_url"), problem, f"set provider: {owners[0].id}, or another base_url")
 
     def _engine(self, loc: Loc, row: TargetRow, name: str, provider: Provider) -> Served | None:
         word = self._source.text((*loc, "engine"))
         if row.base_url:
-            what = "engine and base_url exclude each other"
+            problem = "engine and base_url exclude each other"
             remedy = "keep engine to have it launched, or base_url to reach a running one"
-            self._report((*loc, "base_url"), what, remedy)
+            self._report((*loc, "base_url"), problem, remedy)
         elif not provider.local:
-            what = f"an engine can't serve a model of {provider.id}"
-            self._report((*loc, "engine"), what, "remove engine, or name a local model")
+            problem = f"an engine can't serve a model of {provider.id}"
+            self._report((*loc, "engine"), problem, "remove engine, or name a local model")
         elif name not in self._engines:
             self._report((*loc, "engine"), f"unknown engine '{word}'", did_you_mean(word, self._engines))
         engine = self._engines.get(name)
-        for what, remedy in engine.mistakes if engine else ():
-            self._report((*loc, "engine"), what, remedy)
+        for problem, remedy in engine.mistakes if engine else ():
+            self._report((*loc, "engine"), problem, remedy)
         if engine and (other := self._called.setdefault(engine.name, name)) != name:
-            what = f"the engine '{engine.name}' has two specs, {other} and {name}"
-            self._report((*loc, "engine"), what, "give one of them another name")
+            problem = f"the engine '{engine.name}' has two specs, {other} and {name}"
+            self._report((*loc, "engine"), problem, "give one of them another name")
         return engine
 
     def _as_served(self, loc: Loc, row: TargetRow, model: Model, engine: Served) -> Model:
@@ -425,20 +425,20 @@ class TargetBuilder:
             return structs.replace(model, name=engine.model) if engine.model else model
         if row.adapter not in engine.adapters:
             word = self._source.text((*loc, "adapter"))
-            what, names = f"{engine.name} has no adapter '{word}'", sorted(engine.adapters)
+            problem, names = f"{engine.name} has no adapter '{word}'", sorted(engine.adapters)
             remedy = did_you_mean(word, names) if names else "list it among the adapters of its spec, if it is a vLLM"
-            self._report((*loc, "adapter"), what, remedy)
+            self._report((*loc, "adapter"), problem, remedy)
         return structs.replace(model, name=row.adapter)
 
     def _key(self, loc: Loc, key: SecretStr | None, provider: Provider) -> Secret | None:
         value = key.get_secret_value() if key else ""
         if not value and provider.key_env:
-            what = f"{provider.id} needs an API key"
+            problem = f"{provider.id} needs an API key"
             remedy = f'add api_key: "${{{provider.key_env}}}" and export {provider.key_env}'
-            self._report_absence((*loc, "api_key"), what, remedy)
+            self._report_absence((*loc, "api_key"), problem, remedy)
         if any(not "!" <= character <= "~" for character in value):
-            what = "the key has a blank, a line break or a character that no key has"
-            self._report((*loc, "api_key"), what, "set it without them")
+            problem = "the key has a blank, a line break or a character that no key has"
+            self._report((*loc, "api_key"), problem, "set it without them")
         elif value and "${" not in (text := self._source.text((*loc, "api_key"))):
             remedy = f'export {provider.key_env or "API_KEY"}, and write "${{{provider.key_env or "API_KEY"}}}"'
             if text.startswith("$"):

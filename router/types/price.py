@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
 
@@ -45,27 +45,36 @@ def usd_about(nano: int, digits: int = 3) -> str:
 
 # List prices of a model, as rates and rules, and the charge of an attempt.
 
+Amount = TypeVar("Amount")
 
-class Rates(Struct, frozen=True, kw_only=True):
-    """nano-USD per million tokens of each bucket. One that is not stated is charged as its nearest kin in `KIN`."""
+
+class RatesOf(Struct, Generic[Amount], frozen=True, kw_only=True):
+    """Of each bucket of tokens. One that is not stated is charged as its nearest kin in `KIN`."""
+
+    input: Amount | None = None
+    output: Amount | None = None
+    cache_read: Amount | None = None
+    cache_read_explicit: Amount | None = None
+    """From a cache that the request asked for, where that has a price of its own (Qwen)."""
+    cache_read_audio: Amount | None = None
+    cache_write: Amount | None = None
+    """Kept for the provider's default time: 5 minutes at Anthropic, 30 at OpenAI."""
+    cache_write_1h: Amount | None = None
+    cache_write_12h: Amount | None = None
+    reasoning: Amount | None = None
+    input_audio: Amount | None = None
+    input_image: Amount | None = None
+    input_video: Amount | None = None
+    output_audio: Amount | None = None
+    output_image: Amount | None = None
+    output_video: Amount | None = None
+
+
+class Rates(RatesOf[int], frozen=True, kw_only=True):
+    """nano-USD per million tokens."""
 
     input: int
     output: int
-    cache_read: int | None = None
-    cache_read_explicit: int | None = None
-    """From a cache that the request asked for, where that has a price of its own (Qwen)."""
-    cache_read_audio: int | None = None
-    cache_write: int | None = None
-    """Kept for the provider's default time: 5 minutes at Anthropic, 30 at OpenAI."""
-    cache_write_1h: int | None = None
-    cache_write_12h: int | None = None
-    reasoning: int | None = None
-    input_audio: int | None = None
-    input_image: int | None = None
-    input_video: int | None = None
-    output_audio: int | None = None
-    output_image: int | None = None
-    output_video: int | None = None
 
 
 KIN: Mapping[str, tuple[str, ...]] = MappingProxyType(

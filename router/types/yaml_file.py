@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import yaml
 from msgspec import Struct
@@ -53,7 +53,10 @@ class YamlFile:
     environ: Mapping[str, str] | None = None
     """What `${NAME}` stands for; None: for itself."""
 
-    def report(self, place: yaml.Node | yaml.Event | None, problem: str, remedy: str, *, passed: bool = False) -> None:
+    def report(
+        self, place: Loc | yaml.Node | yaml.Event | None, problem: str, remedy: str, *, passed: bool = False
+    ) -> None:
+        place = self.node(place) if isinstance(place, tuple) else place
         mark = place.start_mark if place else None
         self.report_at(mark.line if mark else 0, mark.column if mark else 0, problem, remedy, passed=passed)
 
@@ -163,7 +166,9 @@ def read_bytes(path: Path, source: YamlFile) -> bytes:
 
 
 def parse(data: bytes, source: YamlFile) -> None:
-    """Sets `source.root`, or reports why there is none."""
+    """Sets `source.root`, or reports why there is none; nothing of a file that could not be read."""
+    if source.problems:
+        return
     try:
         text = data.decode("utf-8-sig")
         if _too_deep(text, source):
@@ -332,3 +337,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return f"use one of {', '.join(names[:12])}" + (", …" if len(names) > 12 else "") if names else "declare one first"
+
+
+def load_data(beside: str, name: str) -> Any:
+    """A table in a YAML file of ours, beside the module `beside`."""
+    return yaml.load(Path(beside).with_name(name).read_text("utf-8"), yaml.CSafeLoader)

@@ -78,7 +78,7 @@ class Metering:
         known: dict[str, EnginePrice] = {}
         with suppress(LedgerUnavailable):
             known = in_force(await asyncio.to_thread(self._newest))
-        self._metered = {one.engine: Metered(one, GATEWAY, known.get(one.engine)) for one in self._machines}
+        self._metered = {row.engine: Metered(row, GATEWAY, known.get(row.engine)) for row in self._machines}
         await self._keep()
 
     def _newest(self) -> list[EnginePrice]:
@@ -134,9 +134,9 @@ class Tariff:
         """
         since = max((price.since_ms for price in self._known.values()), default=OVERLAP_MS) - OVERLAP_MS
         with self._ledger.reading() as connection:
-            found = {(price.engine, price.gateway): price for price in newest(connection, since)}
-        if any(self._known.get(key) != price for key, price in found.items()):
-            self._known |= found
+            rows = {(price.engine, price.gateway): price for price in newest(connection, since)}
+        if any(self._known.get(key) != price for key, price in rows.items()):
+            self._known |= rows
             prices = in_force(self._known.values())
             self._measured.publish({engine: price.price for engine, price in prices.items()})
 
@@ -189,9 +189,9 @@ class Upkeep:
             start_new_session=True,
         )
         assert process.stderr is not None  # noqa: S101
-        said = await process.stderr.read()
+        complaint = await process.stderr.read()
         status = await process.wait()
         self._process = None
         if status:
-            reason = (said.decode(errors="replace").strip().splitlines() or [f"exit status {status}"])[-1]
+            reason = (complaint.decode(errors="replace").strip().splitlines() or [f"exit status {status}"])[-1]
             raise OSError(reason)

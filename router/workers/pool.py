@@ -316,13 +316,13 @@ class Workers:
         await asyncio.gather(*self._lives)
 
     async def _tell_engines(self) -> None:
-        told = self.engines
+        sent = self.engines
         while True:
             await asyncio.sleep(ENGINES_EVERY_S)
-            if told != self.engines:
-                told = self.engines
+            if sent != self.engines:
+                sent = self.engines
                 for seat in self._seats:
-                    seat.send(Engines(told))
+                    seat.send(Engines(sent))
 
 
 # The crew as a worker has it.

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from local_serving.llamacpp import model_path
 from local_serving.reader import SpecError, known, read
-from local_serving.recipe import EngineHome, arguments, command, environment, names, recipe, share
-from local_serving.spec import EngineError, Llamacpp, LoraAdapter, Parallelism, Parts, Vllm
+from local_serving.recipe import EngineHome, arguments, environment, names, recipe, share
+from local_serving.spec import EngineError, Llamacpp, Parallelism, Parts, Vllm
 from tests.tables import data, each_row
 
 VALID = "name: mine\nengine: llamacpp\nmodel: local/mine\nfile: mine.gguf\ncontext: 512\n"
@@ -149,17 +149,6 @@ ELSEWHERE = {
 }
 """Fields that the command line does not have: of the plan, the price, the launch or the environment."""
 FLAGS = data(__file__, "vllm_flags.yaml")
-LORA = (LoraAdapter(name="a", path="/a"),)
-ENVIRONMENTS: list[tuple[dict[str, Any], dict[str, str], str]] = [
-    ({}, {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}, "VLLM_SERVER_DEV_MODE"),
-    ({"path": "vendor/mine-8b"}, {"HF_HOME": "/srv/engines/cache/huggingface"}, "HF_HUB_OFFLINE"),
-    ({"cpu_cache_gib": 4}, {"VLLM_CPU_KVCACHE_SPACE": "4", "VLLM_CPU_OMP_THREADS_BIND": "auto"}, "HF_TOKEN"),
-    ({"gpu": "h100-80gb"}, {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}, "VLLM_CPU_KVCACHE_SPACE"),
-    ({"adapters": LORA}, {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}, "VLLM_SERVER_DEV_MODE"),
-    ({"gpu": "h100-80gb", "sleep_after_s": 5}, {"VLLM_SERVER_DEV_MODE": "1"}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING"),
-    ({"sleep_after_s": 5}, {"VLLM_CACHE_ROOT": "/srv/engines/cache/vllm"}, "VLLM_SERVER_DEV_MODE"),
-    ({"environment": {"DO_NOT_TRACK": "0", "X": "y"}}, {"DO_NOT_TRACK": "0", "X": "y"}, "VLLM_SERVER_DEV_MODE"),
-]
 
 
 def changed(**changes: Any) -> Vllm:
@@ -167,8 +156,8 @@ def changed(**changes: Any) -> Vllm:
 
 
 def test_what_every_engine_is_called_with() -> None:
-    assert command(BASE, "127.0.0.1", 8101) == (
-        *("-m", "vllm.entrypoints.openai.api_server", "--model", "/models/mine"),
+    assert arguments(BASE, "127.0.0.1", 8101) == (
+        *("--model", "/models/mine"),
         *("--served-model-name", "mine-8b", "vendor/mine-8b", "--host", "127.0.0.1", "--port", "8101"),
         *("--max-model-len", "4096", "--max-num-seqs", "16", "--dtype", "auto"),
         *("--shutdown-timeout", "20", "--disable-uvicorn-access-log"),
@@ -194,7 +183,7 @@ def test_arguments_of_the_spec_come_last_and_so_win_and_it_has_the_names_that_ar
     assert names(changed(served=("x",))) == ("x",)
 
 
-@each_row("changes, has, lacks", ENVIRONMENTS)
+@each_row("changes, has, lacks", data(__file__, "environments.yaml"))
 def test_environment(changes: dict[str, Any], has: dict[str, str], lacks: str) -> None:
     variables = environment(changed(**changes), HOME)
     assert has.items() <= variables.items()
