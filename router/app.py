@@ -214,15 +214,11 @@ class Gateway:
             self._telemetry.loops = self._breaker.trips
             await self._stores.start()
             await self._recorder.start()
-            await self._warm()
+            if self._pipeline.rules.screen.deep:  # the first request should not wait for a model
+                await self._reader.warm()
         except BaseException:
             await self.close()
             raise
-
-    async def _warm(self) -> None:
-        """The first request should not wait for a model."""
-        if self._pipeline.rules.screen.deep:
-            await self._reader.warm()
 
     async def _judged(self, request: Request, caller: Caller) -> Served:
         self._judging.add(request.id)
@@ -364,6 +360,7 @@ class Gateway:
 
     async def close(self) -> None:
         await self._visits.end()
+        await self._accounting.end()
         await self._recorder.close()
         await self._webhooks.close()
         await self._reader.close()

@@ -263,8 +263,7 @@ class Pipeline:
             await self._accounting.durable()
             raise refusal from None
         except ClientError as error:
-            settlement.close(error.status, error.code)
-            await self._accounting.durable()
+            await settlement.refuse(error)
             raise
 
     def _note_saturation(self, attempts: Sequence[Attempt], served: str = "") -> None:
@@ -283,7 +282,7 @@ class Pipeline:
     ) -> Served:
         translated = job.translated(opened.step)
         settlement.translation = translation if translated else None
-        settlement.lowered += opened.lowered
+        settlement.lowered += opened.record.fit.lowered
         events = forward(opened, self.health, settlement)
         if context.watched:
             tell = partial(self._accounting.recorder.given, context, job)
