@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Set
 from contextlib import suppress
+from functools import partial
 
 from router.budget.alerts import Alerts
 from router.budget.loop_breaker import Breaker
@@ -68,10 +69,17 @@ class Accounting:
         with suppress(LedgerUnavailable):
             await self.journal.committed()
 
+    async def end(self) -> None:
+        """Late answers are not read on: they are charged as estimated."""
+        reading = list(self.room.reading)
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+
     def recover(self, running: Set[str]) -> int:
         """Charges requests of this process at their hold that are no longer running and were not settled, which only a
         defect of ours can bring about; returns how many. `running`: ids of all that are."""
-        lost = [settlement for settlement in self.open.values() if settlement.id not in running]
+        lost = [row for row in self.open.values() if row.id not in running and not row.budget.reading]
         for settlement in lost:
             settlement.lose()
         return len(lost)
@@ -127,10 +135,8 @@ class Settlement:
         except asyncio.CancelledError:
             self.close(CLIENT_CLOSED, CLIENT_GONE)
             raise
-        except LedgerUnavailable:
-            raise self._down(ledger_down()) from None
-        except StoreUnavailable:
-            raise self._down(store_down()) from None
+        except (LedgerUnavailable, StoreUnavailable) as error:
+            raise self._down(ledger_down() if isinstance(error, LedgerUnavailable) else store_down()) from None
         if refused is None:
             return None
         if refused.account in bound.accounts and not refused.account.size and not refused.passing:
@@ -183,42 +189,61 @@ class Settlement:
         del self._accounting.open[self.id]
 
     def close(self, status: int, error: str | None) -> int:
-        """Books, rows and metrics learn of the end in one transaction. Returns the request's cost in nano-USD."""
-        budget, accounting = self.budget, self._accounting
+        """The request has ended. Returns its cost in nano-USD, as far as it is known."""
+        cost = self.budget.cost
         if self._presence.gone:
             status, error = CLIENT_CLOSED, CLIENT_GONE
-        cost = budget.cost
         if self._open:
             self._open = False
-            if self.observed is not None:
-                self.observed.step("settle")
-                self.observed.settled(status, error, budget.attempts, cost)
-            charges, overrun, held = budget.charges()
-            if budget.reservation.holds:
-                accounting.store.settle(budget.reservation, charges)
-                accounting.room.wake()
-                for account in self._bound.accounts:
-                    accounting.alerts.touch(account)
-            outcome = self._outcome(status, error, cost, overrun)
-            settle(accounting.journal, self.id, outcome)
-            accounting.open.pop(self.id, None)
-            accounting.used_keys.add(self._caller.id)
-            now = now_ms()
-            odd_answers(accounting.journal, budget.attempts, now, SUSPENSION_S)
-            if self.context is not None:
-                accounting.recorder.settled(self.context, budget.attempts, now)
-            if self._decision is not None and self._decision.classification.unread:
-                accounting.recorder.read_later(self._request, self._decision, budget.attempts)
-            route = "" if self._decision is None else self._decision.plan.route
-            for queue in () if self._decision is None else self._decision.plan.queued:
-                accounting.telemetry.spilled[queue.target] += queue.spilled
-            accounting.telemetry.settled(route, status, budget.attempts, outcome.overhead_us or 0, held)
+            now, reading = now_ms(), self.budget.reading
             if not self.internal:
                 self._remember(cost, now)
-            if overrun:
-                accounting.learned.overrun(budget.attempts[-1].target.id)
-                accounting.telemetry.overruns += 1
+            book = partial(self._book, status, error, now, clock_ms())
+            if reading:  # what is held is held until it is known what late answers cost
+                asyncio.gather(*reading, return_exceptions=True).add_done_callback(lambda _: book(self.budget.cost))
+            else:
+                book(cost)
         return cost
+
+    def _book(self, status: int, error: str | None, now: int, ended: float, cost: int) -> None:
+        """Books, rows and metrics learn of the end in one transaction. `now`, `ended`: when, Unix and by `clock_ms`."""
+        budget, accounting, attempts, took = self.budget, self._accounting, self.budget.attempts, ended - self._started
+        if self.observed is not None:
+            self.observed.step("settle")
+            self.observed.settled(status, error, attempts, cost)
+        charges, overrun, held = budget.charges()
+        if budget.reservation.holds:
+            accounting.store.settle(budget.reservation, charges)
+            accounting.room.wake()
+            for account in self._bound.accounts:
+                accounting.alerts.touch(account)
+        outcome = Outcome(
+            status=status,
+            error=error,
+            attempts=tuple(attempts),
+            cost=cost,
+            thinking=sum(map(thought, attempts)),
+            overrun=overrun,
+            lowered=self.lowered,
+            total_ms=int(took),
+            first_ms=attempts[-1].first_ms if attempts else None,
+            overhead_us=round((took - budget.waits.total(ended)) * 1000),
+        )
+        settle(accounting.journal, self.id, outcome)
+        accounting.open.pop(self.id, None)
+        accounting.used_keys.add(self._caller.id)
+        odd_answers(accounting.journal, attempts, now, SUSPENSION_S)
+        if self.context is not None:
+            accounting.recorder.settled(self.context, attempts, now)
+        if self._decision is not None and self._decision.classification.unread:
+            accounting.recorder.read_later(self._request, self._decision, attempts)
+        route = "" if self._decision is None else self._decision.plan.route
+        for queue in () if self._decision is None else self._decision.plan.queued:
+            accounting.telemetry.spilled[queue.target] += queue.spilled
+        accounting.telemetry.settled(route, status, attempts, outcome.overhead_us or 0, held)
+        if overrun:
+            accounting.learned.overrun(attempts[-1].target.id)
+            accounting.telemetry.overruns += 1
 
     def _remember(self, cost: int, ended_ms: int) -> None:
         """What a client's own request tells of its session and its conversation."""
@@ -233,22 +258,6 @@ class Settlement:
                 if attempt.usage is not None and attempt.outcome == "ok":
                     accounting.learned.caches.note(prefix, attempt.target.id, attempt.usage, ended_ms)
         accounting.breaker.settled(self._request, self._caller, cost=cost, sent=bool(attempts), answer=self.answer)
-
-    def _outcome(self, status: int, error: str | None, cost: int, overrun: bool) -> Outcome:
-        attempts, now = self.budget.attempts, clock_ms()
-        took = now - self._started
-        return Outcome(
-            status=status,
-            error=error,
-            attempts=tuple(attempts),
-            cost=cost,
-            thinking=sum(map(thought, attempts)),
-            overrun=overrun,
-            lowered=self.lowered,
-            total_ms=int(took),
-            first_ms=attempts[-1].first_ms if attempts else None,
-            overhead_us=round((took - self.budget.waits.total(now)) * 1000),
-        )
 
     # What remains when a stream is over (`router.dispatch.stream.Ending`).
 

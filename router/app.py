@@ -361,6 +361,7 @@ class Gateway:
 
     async def close(self) -> None:
         await self._visits.end()
+        await self._accounting.end()
         await self._recorder.close()
         await self._webhooks.close()
         await self._reader.close()

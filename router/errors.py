@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct, ValidationError
 
-from router.types.attempt import ErrorKind, Failure
+from router.types.attempt import ErrorKind, Failure, UpstreamResponse
 
 if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
@@ -101,9 +101,10 @@ def unreadable(error: Exception) -> ClientError:
 class UpstreamFailure(LowpassError):
     """An attempt failed. The message may quote the provider: it goes to the client only, never to a log."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, late: UpstreamResponse | None = None) -> None:
+        """`late`: an answer that may still come (`Timeouts.read_on`): it has to be read on, or closed."""
         super().__init__(failure.kind.value)
-        self.failure = failure
+        self.failure, self.late = failure, late
         self.before = b""
         """Events that a stream held before the one that can't be read, where they came together."""
 

@@ -264,8 +264,7 @@ class Pipeline:
             await self._accounting.durable()
             raise refusal from None
         except ClientError as error:
-            settlement.close(error.status, error.code)
-            await self._accounting.durable()
+            await settlement.refuse(error)
             raise
 
     def _note_saturation(self, attempts: Sequence[Attempt], served: str = "") -> None:
@@ -286,14 +285,15 @@ class Pipeline:
         events: AsyncGenerator[bytes] | None = None
         body, usage, cost, recorder = None, b"", None, self._accounting.recorder
         translated = job.translated(answer.step)
-        settlement.lowered += answer.lowered
         if isinstance(answer, Opened):
+            settlement.lowered += answer.record.fit.lowered
             sent: AttemptRecord | Attempt = answer.record
             settlement.translation = translation if translated else None
             events = forward(answer, self.health, settlement)
             if context.watched:
                 events = tee(events, job, answer, partial(recorder.given, context, job))
         else:
+            settlement.lowered += answer.lowered
             sent, body = answer.attempt, answer.reply.body
             settlement.budget.attempts.append(answer.attempt)
             settlement.answer = said(body)

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from router.api.asgi import ALIVE, App, Receive, encode
-from router.dispatch.hold import Presence
+from router.dispatch.hold import MOST_READ_ON, READ_ON_S, Presence
 from router.errors import ClientError, invalid
 from router.types.clock import monotonic_s, new_id
 
@@ -26,9 +26,6 @@ from router.types.clock import monotonic_s, new_id
 # Then its request is cancelled; or it is read to its end, where it would be billed all the same.
 
 SWEEP_S = 0.1
-MOST_READ_ON, READ_ON_S = 256, 120
-"""Requests whose clients left that are read on at the same time, and seconds for which they are: then they are
-cancelled, and charged what they may have cost."""
 
 
 class Visit(Presence):

@@ -1,6 +1,7 @@
 """One attempt at a target, from its start to its charge."""
 
 from collections.abc import Callable
+from contextlib import closing
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -21,6 +22,7 @@ from router.redact.restore import Restorer
 from router.types.attempt import (
     CACHED_BESIDE,
     THOUGHT_BESIDE,
+    Adapter,
     Attempt,
     Call,
     ErrorKind,
@@ -73,9 +75,6 @@ class ReplicaLease:
     def worked(self) -> None:
         if self._target.engine is not None:
             self._replicas.succeeded(self.url)
-
-    def full(self) -> None:
-        self._replicas.full(self._target, self.url)
 
     def broke(self) -> bool:
         """Whether the whole target did, and not this replica alone."""
@@ -328,6 +327,20 @@ class AttemptRecord:
         # A provider that is down writes nothing: it is not charged as if it were the quickest.
         return self._done(failure.kind, self._unfinished(PRIOR_MS_PER_TOKEN) if silent else None)
 
+    async def late(self, adapter: Adapter, response: UpstreamResponse) -> Attempt:
+        """Of an answer that is read to its end after its timeout."""
+        with closing(response):
+            body = await response.read()
+        self.opened(response)
+        if not 200 <= response.status < 300:
+            return self.failed(adapter.failure(response.status, response.headers, body))
+        if not self.call.stream:
+            return structs.replace(self.answered(adapter.decode(self.call, body)), outcome=ErrorKind.TIMEOUT)
+        self.decoder = decoder = self.decoder or adapter.stream(self.call)
+        before = decoder.output_chars
+        self.fed(body, decoder.feed(body), before)
+        return self.streamed(decoder, ErrorKind.TIMEOUT)
+
     def abandoned(self, outcome: str) -> Attempt:
         """Its client left, or another target was quicker: what the upstream had read and written by then is charged."""
         if self.decoder is not None:
@@ -474,7 +487,7 @@ class AttemptRecord:
             if usage.units or usage.provider_cost is not None:
                 usage = self._believed(usage, took, model_served)
             if outcome == "ok" and target.engine is None:
-                total, first = took if self.decoder is None else self._arrived(), self._first if self.decoder else None
+                total, first = (took, None) if self.decoder is None else (self._arrived, self._first)
                 self._health.took(target.id, total, first, output // self.call.n)
         return Attempt(
             target=target,
@@ -560,6 +573,7 @@ class AttemptRecord:
             return Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
         return charge(target.price(served), usage, at_ms=self._started_ms, took_ms=took, region=target.region)
 
+    @property
     def _arrived(self) -> float | None:
         """ms until all of a stream had come; None where its client may have been what was slow."""
         arrived = None if self._response is None else self._response.arrived_ms

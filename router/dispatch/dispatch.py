@@ -14,7 +14,7 @@ from router.decide.health import FIRST_REST_S, LATE, Health
 from router.decide.replicas import Replicas
 from router.dispatch.attempt import AttemptRecord, ReplicaLease
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
-from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, WITH_FALLBACK, AttemptOptions, BudgetHold
+from router.dispatch.hold import AGAIN, ALONE, CLIENT_GONE, OUTRUN, READ_ON_S, WITH_FALLBACK, AttemptOptions, BudgetHold
 from router.dispatch.meter import Fold, Meter
 from router.dispatch.stream import CUT, Answered, Opened, metered, unreadable, without_key
 from router.errors import TABLE, LowpassError, UpstreamFailure
@@ -202,12 +202,13 @@ class AttemptLoop:
         try:
             return await self._exchange(record, view)
         except UpstreamFailure as error:
-            raise UpstreamFailure(self._failed(record, error.failure)) from None
-        except asyncio.CancelledError as cancelled:
-            attempts.append(record.abandoned(OUTRUN if OUTRUN in cancelled.args else CLIENT_GONE))
-            health.abandoned(target.id)
-            raise
-        except Exception:
+            failure = self._failed(record, error.failure)
+            if error.late is not None:
+                budget.read_on(record.late(self._to.adapters[target.provider.wire], error.late))
+            raise UpstreamFailure(failure) from None
+        except BaseException as fault:
+            if isinstance(fault, asyncio.CancelledError):
+                attempts.append(record.abandoned(OUTRUN if OUTRUN in fault.args else CLIENT_GONE))
             lease.leave()
             health.abandoned(target.id)
             raise
@@ -221,7 +222,7 @@ class AttemptLoop:
         trips = rule.trips and not self.job.late(clock_ms())
         alone = lease.broke() if trips else not self._to.replicas.spare(target)
         if failure.kind is ErrorKind.SATURATED:
-            lease.full()
+            self._to.replicas.full(target, lease.url)
         self._to.health.failed(
             target.id,
             trips=trips and alone,
@@ -240,6 +241,8 @@ class AttemptLoop:
         redacted, region = view.redacted is not None, job.request.limits.region
         outbound = OutboundRequest(job.gate.guard, target, sent, view.classes, redacted, region, record.lease.url)
         timeouts = target.timeouts if job.deadline is None else self._timeouts(record, job.deadline)
+        if job.budget.presence.reads_on:
+            timeouts = structs.replace(timeouts, read_on=min(READ_ON_S * 1000, AGAIN * timeouts.first))
         response = await self._to.egress.send(outbound, timeouts, record.leaves)
         record.opened(response)
         try:
@@ -252,7 +255,8 @@ class AttemptLoop:
                 job.check(dict(answer.reply.body))
             return answer
         except BaseException as error:
-            response.close()
+            if getattr(error, "late", None) is None:
+                response.close()
             if isinstance(error, LowpassError | StoreUnavailable) or not isinstance(error, Exception):
                 raise
             raise UpstreamFailure(unreadable(error)) from error
@@ -333,7 +337,7 @@ class AttemptLoop:
             fold.feed(events)
         reply = Reply(body=fold.body(), usage=decoder.usage)
         stream = (opened, tuple(parts)) if self.job.request.stream else None
-        return Answered(record.streamed(decoder), reply, record.step, opened.lowered, stopped, stream)
+        return Answered(record.streamed(decoder), reply, record.step, record.fit.lowered, stopped, stream)
 
 
 def _too_long(pause_s: float, job: DispatchJob, options: AttemptOptions) -> bool:

@@ -1,8 +1,9 @@
 """The budget hold of one request: what it may spend, and how it waits for room."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -35,6 +36,13 @@ CLIENT_GONE = "client_gone"
 """Outcome of an attempt whose client left."""
 OUTRUN = "outrun"
 """Outcome of an attempt that was given up because another target was quicker."""
+
+
+MOST_READ_ON, READ_ON_S = 256, 120
+"""Answers that nobody waits for any more and that are read on at once, and seconds for which they are: then they are
+cancelled, and charged what they may have cost …"""
+AGAIN = 10
+"""… but a late one for so many times as long at most as it was waited for."""
 
 
 class Presence:
@@ -86,14 +94,14 @@ class Room:
     """Use inside one running event loop."""
 
     def __init__(self) -> None:
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._settled = asyncio.Event()
+        self.reading = set[asyncio.Task[None]]()
+        """Late answers of all requests."""
 
     def wake(self) -> None:
         """Something was settled here."""
-        waiting, self._waiting = self._waiting, set()
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        settled, self._settled = self._settled, asyncio.Event()
+        settled.set()
 
     async def until_there_is(
         self, reserve: Callable[[], Awaitable[Reservation | Refused]], patience_ms: float
@@ -104,15 +112,8 @@ class Room:
             outcome = await reserve()
             if isinstance(outcome, Reservation) or not outcome.passing or clock_ms() >= until:
                 return outcome
-            await self._turn()
-
-    async def _turn(self) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            await asyncio.wait((future,), timeout=LOOK_S)
-        finally:
-            self._waiting.discard(future)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._settled.wait(), LOOK_S)
 
 
 # For how long of a request a target was at work: what is left of its time is ours.
@@ -166,6 +167,8 @@ class BudgetHold:
         self.bound = self._usd = self._thinking = self._partial = False
         self.reservation = Reservation(request.id, _ENDLESS)
         self.attempts: list[Attempt] = []
+        self.reading = set[asyncio.Task[None]]()
+        """Attempts that were late, and are read on: what they cost is not known before."""
         self.waits = Waits()
         self._extending = asyncio.Lock()
         """Rivals hold more from the same reservation: one after the other."""
@@ -283,9 +286,8 @@ class BudgetHold:
             return False
         if not self.bound:
             return True
-        wanted = Amount(
-            sum(step.estimate.whole.usd for step in steps), sum(step.estimate.whole.thinking for step in steps)
-        )
+        wholes = [step.estimate.whole for step in steps]
+        wanted = Amount(sum(whole.usd for whole in wholes), sum(whole.thinking for whole in wholes))
         lacking = self._lacking(steps, wanted)
         if lacking != Amount() and await self.extend(lacking):
             lacking = self._lacking(steps, wanted)
@@ -315,6 +317,23 @@ class BudgetHold:
         self.attempts.append(structs.replace(attempt, passed_over=True, verdicts=tuple(verdicts)))
         return self.attempts[-1]
 
+    def read_on(self, late: Coroutine[Any, Any, Attempt]) -> None:
+        """The provider of the last attempt writes on, and bills it: what it reports takes the place of the estimate, if
+        it comes. Too many at once are not read on."""
+        estimate, reading = self.attempts[-1], self._room.reading
+
+        async def read() -> None:
+            with suppress(Exception):
+                attempt = await late
+                self.attempts[:] = [attempt if row is estimate else row for row in self.attempts]
+
+        if len(reading) >= MOST_READ_ON:
+            return late.close()
+        task = asyncio.ensure_future(read())
+        self.reading.add(task)
+        reading.add(task)
+        return task.add_done_callback(reading.discard)
+
     def take_back(self, attempt: Attempt) -> Attempt:
         """What was set aside is given after all: the caller adds it again, as the last attempt."""
         self.attempts[:] = [one for one in self.attempts if one is not attempt]
@@ -327,12 +346,12 @@ class BudgetHold:
         """
         least, hard = _least(steps), [account for account in self._accounts if account.hard]
         balances = await self._store.balances(hard) if hard else []
-        found = [
+        limits = [
             Refused(account=account, spent=balance.spent, held=balance.held, needed=least.of(account.unit))
             for account, balance in zip(hard, balances, strict=True)
         ]
-        found += [Refused(account=cap, spent=0, held=0, needed=least.of(cap.unit)) for cap in self._bound.caps]
-        return min(found, key=lambda refused: refused.left - refused.needed, default=None)
+        limits += [Refused(account=cap, spent=0, held=0, needed=least.of(cap.unit)) for cap in self._bound.caps]
+        return min(limits, key=lambda refused: refused.left - refused.needed, default=None)
 
     def _within_reach(self, step: Candidate, found: Fit) -> Fit:
         """A metered stream is never asked for more than all of the budgets together could pay for."""

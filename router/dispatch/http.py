@@ -5,7 +5,7 @@ import select
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -30,6 +30,7 @@ LARGEST_HEAD = 65_536
 FRAMING_PER_BYTE = 16
 """Such bytes that each byte of the body may bring along: a chunk of one byte needs five."""
 
+_LATE = Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer.")
 _CLOSED = Failure(ErrorKind.CUT, "The upstream closed the connection before its answer was complete.")
 _NOT_HTTP = Failure(ErrorKind.BAD_RESPONSE, "The upstream's answer is not HTTP.")
 _UNASKED = Failure(ErrorKind.BAD_RESPONSE, "The upstream sent an answer that was not asked for.")
@@ -48,7 +49,7 @@ class Exchange:
         self._connection: Connection | None = connection
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._loop = connection.loop
-        self._between = timeouts.between / 1000
+        self._between, self._read_on = timeouts.between / 1000, timeouts.read_on / 1000
         self._last = now + timeouts.total / 1000
         self._deadline = min(now + timeouts.first / 1000, self._last)
         self._progress = self._paused = self._held_up = self._waited = False
@@ -121,6 +122,14 @@ class Exchange:
             self._progress = False
             self._deadline = self._last if self._paused else min(now + self._between, self._last)
         return now > self._deadline
+
+    def late(self, now: float) -> None:
+        """It is overdue: it fails, but where it is read on it may still come, once."""
+        read_on, self._read_on = self._read_on, 0.0
+        if not read_on or self._waiter is None or self._waiter.done():
+            return self.fail(_LATE)
+        self._deadline = self._last = now + read_on
+        return self._waiter.set_exception(UpstreamFailure(_LATE, late=self))
 
     def close(self, *, complete: bool = False) -> None:
         """Gives the response up, if it is not complete yet; its connection can't be used again. `complete`: its body
@@ -428,14 +437,10 @@ class HttpTransport:
 
         if origin.tls and self._tls is None:
             self._tls = ssl.create_default_context()
+        made, tls = partial(Connection, self._loop, release, distrust), self._tls if origin.tls else None
         try:
             async with asyncio.timeout(timeouts.connect / 1000):
-                _, connection = await self._loop.create_connection(
-                    lambda: Connection(self._loop, release, distrust),
-                    origin.host,
-                    origin.port,
-                    ssl=self._tls if origin.tls else None,
-                )
+                _, connection = await self._loop.create_connection(made, origin.host, origin.port, ssl=tls)
         except TimeoutError:
             raise UpstreamFailure(Failure(ErrorKind.CONNECT, "The upstream did not accept a connection.")) from None
         except OSError as error:
@@ -459,7 +464,7 @@ class HttpTransport:
                 if not connection.usable:
                     self._active.pop(connection)
             elif exchange.overdue(now):
-                exchange.fail(Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer."))
+                exchange.late(now)
         unused_since = self._loop.time() - IDLE_S
         for pool in self._idle.values():
             while pool and (pool[0].idle_since < unused_since or not pool[0].usable):
@@ -476,10 +481,8 @@ def _left(timeouts: Timeouts, passed_s: float) -> Timeouts:
 def _origin(base_url: str) -> Origin:
     parts = urlsplit(base_url)
     tls = parts.scheme == "https"
-    host = parts.hostname or ""
-    return Origin(
-        host, parts.port or (443 if tls else 80), tls, parts.netloc.rpartition("@")[2], parts.path.rstrip("/")
-    )
+    host, port = parts.hostname or "", parts.port or (443 if tls else 80)
+    return Origin(host, port, tls, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"))
 
 
 @lru_cache(maxsize=1024)

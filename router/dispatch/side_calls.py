@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -85,28 +86,19 @@ class Opinions:
             return ""
 
     async def _ask(self, inquiry: Inquiry) -> str:
-        lease = ReplicaLease(self._to.replicas, inquiry.target, None, [])
+        target, call, guard = inquiry.target, inquiry.call(), StricterGuard(inquiry.guard, away)
+        adapter, lease = self._to.adapters[target.provider.wire], ReplicaLease(self._to.replicas, target, None, [])
         try:
-            return await self._said(inquiry, lease.url)
+            outbound = OutboundRequest(guard, target, adapter.encode(call), inquiry.classes, url=lease.url)
+            with closing(await self._to.egress.send(outbound, _within(inquiry.timeout_ms), _unnoted)) as response:
+                body = await response.read() if response.status == 200 else b""
+            return (said(adapter.decode(call, body).body) or "") if body else ""
         except UpstreamFailure as error:
             if error.failure.kind is ErrorKind.CONNECT:  # it may just have been slower than we are patient
                 lease.broke()
             raise
         finally:
             lease.leave()
-
-    async def _said(self, inquiry: Inquiry, url: str) -> str:
-        target, call = inquiry.target, inquiry.call()
-        adapter = self._to.adapters[target.provider.wire]
-        guard = StricterGuard(inquiry.guard, away)
-        outbound = OutboundRequest(guard, target, adapter.encode(call), inquiry.classes, url=url)
-        response = await self._to.egress.send(outbound, _within(inquiry.timeout_ms), _unnoted)
-        try:
-            if response.status != 200:
-                return ""
-            return said(adapter.decode(call, await response.read()).body) or ""
-        finally:
-            response.close()
 
 
 def _within(limit_ms: int) -> Timeouts:
@@ -159,29 +151,22 @@ class Verifiers:
         await self._pool.close()
 
     async def _post(self, guard: Guard, verifier: Http, asked: Asked, body: bytes) -> float | None:
-        request = UpstreamRequest("POST", verifier.path, _headers(verifier), body)
+        key = "" if verifier.api_key is None else f"Bearer {verifier.api_key.get_secret_value()}"
+        headers = (*_HEADERS, ("authorization", key)) if key else _HEADERS
+        request = UpstreamRequest("POST", verifier.path, headers, body)
         # All classes bind, as nothing was replaced: the answer has its values again.
         outbound = OutboundRequest(guard, verifier.place, request, asked.classes, region=asked.request.limits.region)
         try:
-            response = await self._egress.send(outbound, _within(verifier.timeout_ms), _unnoted)
-            try:
+            with closing(await self._egress.send(outbound, _within(verifier.timeout_ms), _unnoted)) as response:
                 if response.status != 200:
                     raise Crashed(f"status {response.status}")
                 return _score(await _short(response.chunks()))
-            finally:
-                response.close()
         except EgressDenied:
             raise KeptAway from None
         except UpstreamFailure as error:
             if error.failure.kind is ErrorKind.TIMEOUT:
                 raise TimeoutError from None
             raise Crashed(error.failure.kind) from None
-
-
-def _headers(verifier: Http) -> tuple[tuple[str, str], ...]:
-    if verifier.api_key is None:
-        return _HEADERS
-    return (*_HEADERS, ("authorization", f"Bearer {verifier.api_key.get_secret_value()}"))
 
 
 async def _short(chunks: AsyncIterator[bytes]) -> bytes:
@@ -316,12 +301,9 @@ async def _engine_count(egress: EgressFilter, outbound: OutboundRequest) -> int:
 
     async def post(path: str, body: object) -> dict[str, Any]:
         request = UpstreamRequest("POST", path, outbound.request.headers, msgspec.json.encode(body))
-        response = await egress.send(structs.replace(outbound, request=request), PATIENCE, _unnoted)
-        try:
+        with closing(await egress.send(structs.replace(outbound, request=request), PATIENCE, _unnoted)) as response:
             answer = msgspec.json.decode(await response.read(), type=dict[str, Any])
             return answer if response.status == 200 else {}
-        finally:
-            response.close()
 
     body: dict[str, Any] = msgspec.json.decode(outbound.request.body)
     if "input" in body:

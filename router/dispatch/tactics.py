@@ -28,14 +28,10 @@ _LENGTH = {"max_output_tokens": "length"}
 """Why a response is incomplete, in the words of chat."""
 
 
-def asked(job: DispatchJob, answered: Answered) -> Asked:
-    """For verifiers: the client's own request, and its answer with values in the place of placeholders."""
-    return _asked(job, answered.step, answered.reply.body)
-
-
 def unchecked(job: DispatchJob, answered: Answered) -> Asked | None:
     """What can still be learned of an answer that is given; None where it was looked at, or its budget ended it."""
-    return None if answered.stopped or answered.attempt.verdicts else asked(job, answered)
+    seen = answered.stopped or answered.attempt.verdicts
+    return None if seen else asked(job, answered.step, answered.reply.body)
 
 
 async def tee(
@@ -51,10 +47,11 @@ async def tee(
         await events.aclose()
     complete = not opened.stopped and job.budget.attempts[-1].outcome == "ok"
     if complete and not (isinstance(opened, Kept) and opened.attempt.verdicts):
-        tell(_asked(job, opened.step, fold.body()))
+        tell(asked(job, opened.step, fold.body()))
 
 
-def _asked(job: DispatchJob, step: Candidate, body: Mapping[str, Raw]) -> Asked:
+def asked(job: DispatchJob, step: Candidate, body: Mapping[str, Raw]) -> Asked:
+    """For verifiers: the client's own request, and its answer with values in the place of placeholders."""
     classes = job.gate.classification.classes
     return Asked(request=job.request, target=step.target, answers=answers(body), classes=classes)
 
@@ -156,17 +153,13 @@ def comparable(answer: Answer) -> str | None:
     if answer.refusal or answer.finish_reason not in _WHOLE:
         return NORMALISE_NOTHING
     if answer.tool_calls:
-        return _encoded(
-            sorted((call.name, _canonical(call.arguments or "{}") or call.arguments) for call in answer.tool_calls)
-        )
+        calls = [(call.name, _canonical(call.arguments or "{}") or call.arguments) for call in answer.tool_calls]
+        return _encoded(sorted(calls))
     text = unicodedata.normalize("NFKC", answer.text).replace("−", "-").strip()
-    return _structured(text) or _result(text) if text else NORMALISE_NOTHING
-
-
-def _structured(text: str) -> str | None:
     fenced = _FENCE.match(text)
     inner = fenced[1].strip() if fenced else text
-    return _canonical(inner) if inner[:1] in ("{", "[") else None
+    structured = _canonical(inner) if inner[:1] in ("{", "[") else None
+    return structured or _result(text) if text else NORMALISE_NOTHING
 
 
 def _canonical(text: str) -> str | None:
@@ -309,7 +302,7 @@ async def _verdicts(job: DispatchJob, answered: Answered) -> tuple[Verdict, ...]
     left_s = None if job.deadline is None else (job.deadline - clock_ms()) / 1000
     try:
         async with asyncio.timeout(left_s):
-            return tuple(await job.verify(asked(job, answered)))
+            return tuple(await job.verify(asked(job, answered.step, answered.reply.body)))
     except TimeoutError:
         return ()
 
@@ -332,11 +325,8 @@ async def hedge(loop: AttemptLoop, after_ms: int) -> Answered | Opened | None:
         if not (rivals[0].done() or race.begun or job.late(clock_ms())) and await job.budget.covers(steps[:2]):
             race.on = not rivals[0].done()
         if race.on:
-            rivals.append(
-                asyncio.ensure_future(
-                    loop.try_target(steps[1], AttemptOptions(role=HEDGE_ROLE, fallback=True, race=race))
-                )
-            )
+            options = AttemptOptions(role=HEDGE_ROLE, fallback=True, race=race)
+            rivals.append(asyncio.ensure_future(loop.try_target(steps[1], options)))
         winner = await _first(rivals)
     finally:
         await _end(rivals, winner, job.budget)

@@ -350,6 +350,8 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     first: int = 60_000
     between: int = 30_000
     total: int = 600_000
+    read_on: int = 0
+    """For so long an answer that is late may still come, to whoever reads it on (`UpstreamFailure.late`)."""
 
 
 PROMPT_VARIABLES = ("messages", "system", "input", "text", "source", "target", "source_code", "target_code")

@@ -20,7 +20,7 @@ HIDDEN = {"contract": "always_on", "levels": ["on"], "tokens": [400]}
 GONE = Event()
 """The client has: `soon` answers."""
 ANSWER = 20 * IN + 420 * OUT
-ROUTES = {name: f"at-{name}" for name in ("read-on", "whole", "cancel", "late")}
+ROUTES = {name: f"at-{name}" for name in ("read-on", "whole", "cancel", "late", "slow", "rich")}
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -29,9 +29,11 @@ def policy(url: str) -> dict[str, Any]:
         "at-read-on": target(url, "soon", thinking=HIDDEN, abandoned="read_on", **wide),
         "at-whole": target(url, "soon", thinking=HIDDEN, **wide),
         "at-cancel": target(url, "never", thinking=HIDDEN, abandoned="cancel", **wide),
+        "at-slow": target(url, "soon", abandoned="read_on", timeouts={"first_ms": 200}, retries=0, **wide),
+        "at-rich": target(url, "soon", timeouts={"first_ms": 200}, retries=0, **wide),
         "at-late": target(url, "silence", thinking=HIDDEN, timeouts={"first_ms": 100}, **wide),
     }
-    return rules(targets, ROUTES, budgets(dict.fromkeys(ROUTES, 2)))
+    return rules(targets, ROUTES, budgets(dict.fromkeys(ROUTES, 2) | {"rich": 2_000}))
 
 
 @pytest.fixture(autouse=True)
@@ -113,10 +115,23 @@ def test_a_paused_process_books_no_less_than_others_charged_for_it_unless_it_is_
 
 
 def test_a_timeout_while_thoughts_are_hidden_is_charged_for_them(gateway: Gateway) -> None:
-    reply = gateway.chat("late", stream=True)
-    assert reply.status == 504
-    row = row_of(gateway, reply)
+    row = row_of(gateway, gateway.chat("late", stream=True))
+    assert row["status"] == 504
     assert OUT < 0.9 * row["held"] < row["cost"] <= row["held"]
+
+
+@each_row("route", ["slow", "rich"])
+def test_a_late_answer_is_held_for_until_it_is_known_what_it_cost(gateway: Gateway, route: str) -> None:
+    """Its client has had a timeout: the provider writes on, and bills it. With room for all it is asked as a whole."""
+    GONE.clear()
+    reply = gateway.chat(route)
+    assert reply.status == 504
+    assert (gateway.row(reply.id)["state"], account(gateway, route)[1] > 0) == ("held", True)
+    GONE.set()
+    row = row_of(gateway, reply)
+    attempt = row["attempts"][0]
+    assert (row["status"], attempt["outcome"], attempt["usage_source"]) == (504, "timeout", "reported")
+    assert account(gateway, route) == (row["cost"], 0) == (ANSWER, 0)
 
 
 @each_row(
