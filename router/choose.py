@@ -29,7 +29,7 @@ from router.estimate.learn import Learned, takes_ms, usual_ms
 from router.estimate.tokens import fits_thinking, roughly
 from router.screen import Screen, Screened
 from router.types.clock import now_ms
-from router.types.decision import UNCOUNTED, Counts, Decision, Prefix, Shape, Stakes
+from router.types.decision import UNCOUNTED, Counts, Decision, Prefix, Shape, Stakes, first_stated
 from router.types.request import UNKNOWN, Caller, Request
 from router.types.target import Asks, Queues, Secret, Target
 
@@ -138,7 +138,7 @@ def choose(
     steps = partial(known, task=task, template=seen.template, reading=seen.reading)
     guard, demands = rules.screen.guard, rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
-    stakes = own.over(demands.stakes).over(route.stakes)
+    stakes = first_stated(own, demands.stakes, route.stakes)
     guard_of_tools = guard.of(request.body) if guard.tools else guard
     by = (guard_of_tools, screened.redacted, now, resting, partial(fits_thinking, learned=learned))
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms, counts)

@@ -154,7 +154,7 @@ class Health:
         if self.resting(target, alone=last) > 0:
             return False
         circuit = self._circuits.get(target)
-        if circuit is not None and circuit.outage:
+        if circuit is not None and circuit.failures and circuit.outage:
             if circuit.probing and not (last and circuit.is_of(circuit.rate)):
                 return False
             circuit.probing = True
@@ -164,7 +164,7 @@ class Health:
         circuit = self._circuits[target]
         circuit.rate += (1 - circuit.rate) * STEP
         circuit.well_at, circuit.limited = self._clock(), False
-        if circuit.outage:
+        if circuit.failures and circuit.outage:
             _log.warning("target '%s' answers again after %d failures", target, circuit.failures)
         circuit.failures, circuit.rest_s, circuit.resting_until, circuit.probing = 0, FIRST_REST_S, 0.0, False
 

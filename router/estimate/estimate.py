@@ -179,7 +179,7 @@ _NO_HOLDS = (Amount(), Amount(), Amount())
 
 def _holds(worst: Bill, figures: Size, outlook: _Outlook) -> tuple[Amount, ...]:
     """The least that an answer takes, what is held for it, and its worst case."""
-    answer = min(figures.most, outlook.lowest + LEAST_ANSWER, outlook.lowest + outlook.usual.long)
+    answer = min(figures.most, outlook.lowest + LEAST_ANSWER, outlook.usual.long)
     return worst.amounts(
         (answer, min(outlook.lowest, answer) if outlook.bounded else answer),
         (figures.tight, figures.tight_thinking),

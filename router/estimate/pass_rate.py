@@ -178,7 +178,7 @@ MOST_TENANTS = 8_192
 """Tenants × targets remembered; the one without an outcome for longest is forgotten."""
 LEAST_WEIGHT = 1e-4
 """Of an outcome: less changes nothing."""
-LEAST_SLOPE = 0.3
+LEAST_SLOPE = 0.2
 LEAST_DOUBT = 0.03
 """What is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference, against one of a half."""
 _USUAL = np.zeros(len(LEARNED))

@@ -230,7 +230,7 @@ def size(target: Target, request: Request, rung: Rung, known: Usual, margin: flo
     exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
     whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
     metered = target.model.thinking.streamed or not thinks
-    least, tight = min(most, rung.p90 + min(LEAST_ANSWER, known.long)), min(most, int(known.tight * margin))
+    least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
     tight = max(least, tight) if known.blind else tight
     start = tight if known.blind else int(known.tight_thinking * margin)
     thoughts = min(known.thought * read[1], known.most_thought)

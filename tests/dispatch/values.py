@@ -132,11 +132,8 @@ def dispatcher(
     transport: HttpTransport, health: Health, adapter: Adapter | None = None, replicas: Replicas | None = None
 ) -> Dispatcher:
     wires = (Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC)
-    adapters, egress = (
-        dict.fromkeys(wires, adapter or OpenAICompatible()),
-        EgressFilter(dict.fromkeys(wires, transport)),
-    )
-    return Dispatcher(adapters, egress, health, replicas or Replicas())
+    adapters, egress = dict.fromkeys(wires, adapter or OpenAICompatible()), dict.fromkeys(wires, transport)
+    return Dispatcher(adapters, EgressFilter(egress), health, replicas or Replicas())
 
 
 class End:
