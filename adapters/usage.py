@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -120,6 +121,7 @@ def read(raw: Raw | bytes, service_tier: str | None = None) -> UsageReport | Non
     return UsageReport(**counts, cost=cost, service_tier=tier(named) if named else "")
 
 
+@lru_cache(64)
 def tier(name: str | None) -> str:
     """A service tier as prices name it: empty for the standard one."""
     served = (name or "").lower()

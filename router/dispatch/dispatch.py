@@ -136,12 +136,11 @@ class AttemptLoop:
 
     async def walk(self, steps: Sequence[Candidate]) -> Answered | Opened | None:
         """The first answer of `steps`, in order; None where there is none to be had."""
-        last = len(steps) - 1
-        for number, step in enumerate(steps):
-            answer = await self.try_target(step, ALONE if number == last else WITH_FALLBACK)
+        for step in steps[:-1]:
+            answer = await self.try_target(step, WITH_FALLBACK)
             if answer is not None or self.over:
                 return answer
-        return None
+        return await self.try_target(steps[-1], ALONE) if steps else None
 
     async def try_target(self, step: Candidate, options: AttemptOptions) -> Answered | Opened | None:
         """Asks one target, again where it helps. None: it gave no answer."""

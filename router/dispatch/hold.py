@@ -18,7 +18,6 @@ from router.types.account import (
     Ask,
     Bound,
     BudgetStore,
-    Hold,
     Refused,
     Reservation,
     StoreUnavailable,
@@ -375,38 +374,31 @@ class BudgetHold:
     def left(self, target: str) -> Amount:
         """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""
         granted = self.reservation.at(target) if self._partial else self.reservation.granted
-        usd = granted.usd - self.cost if self._usd else ENDLESS
-        thinking = granted.thinking - sum(map(thought, self.attempts)) if self._thinking else ENDLESS
+        usd, thinking = granted.usd if self._usd else ENDLESS, granted.thinking if self._thinking else ENDLESS
+        for attempt in self.attempts:
+            usd -= attempt.cost.nano if self._usd else 0
+            thinking -= thought(attempt) if self._thinking else 0
         return Amount(usd, thinking)
 
-    @property
-    def held(self) -> int | None:
-        """nano-USD in the largest of its holds; None where no budget in USD binds it."""
-        return max([hold.amount for hold in self.reservation.holds if hold.unit is Unit.USD], default=None)
-
-    def charges(self) -> tuple[list[int], bool]:
-        """What each hold of the reservation is charged, in its own unit; and whether that is more than one holds."""
+    def charges(self) -> tuple[list[int], bool, int | None]:
+        """What each hold of the reservation is charged, in its own unit; whether that is more than one holds; and
+        nano-USD in the largest of them: None where no budget in USD binds it."""
         charges, overrun = [], False
+        held: int | None = None
         for hold in self.reservation.holds:
-            charge = self._charge(hold)
+            charge = hold.amount if hold.unit is Unit.REQUESTS else 0
+            for attempt in () if hold.unit in (Unit.REQUESTS, Unit.PARALLEL) else self.attempts:
+                if hold.targets and attempt.target.id not in hold.targets:
+                    continue
+                if hold.unit is Unit.USD:
+                    charge += attempt.cost.nano
+                else:
+                    charge += used(attempt) if hold.unit is Unit.TOKENS else thought(attempt)
             charges.append(charge)
             overrun = overrun or (charge > hold.amount and hold.unit in GRANTED)
-        return charges, overrun
-
-    def _charge(self, hold: Hold) -> int:
-        if hold.unit is Unit.PARALLEL:
-            return 0
-        if hold.unit is Unit.REQUESTS:
-            return hold.amount
-        charge = 0
-        for attempt in self.attempts:
-            if hold.targets and attempt.target.id not in hold.targets:
-                continue
             if hold.unit is Unit.USD:
-                charge += attempt.cost.nano
-            else:
-                charge += used(attempt) if hold.unit is Unit.TOKENS else thought(attempt)
-        return charge
+                held = max(held or 0, hold.amount)
+        return charges, overrun, held
 
     def _reserve(self, ask: Ask) -> Awaitable[Reservation | Refused]:
         return self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())

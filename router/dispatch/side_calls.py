@@ -266,8 +266,10 @@ async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str,
     seen, classes = gate.request, gate.classification.classes
     request, classes = (seen, classes) if redacted is None else (redacted.request, redacted.classes)
     if name := encodings.encoding(target):
-        media, loop = media_tokens(target, request), asyncio.get_running_loop()
-        return await loop.run_in_executor(encodings.THREAD, encodings.count, name, request, media)
+        media = media_tokens(target, request), media_tokens(target, request, usual=True)
+        return await asyncio.get_running_loop().run_in_executor(
+            encodings.THREAD, encodings.count, name, request, *media
+        )
     unread = request.images or request.audio_seconds or request.file_bytes
     if unread or request.prompts > 1 or not (asks and target.local and target.provider.quirks.tokenize):
         return None

@@ -13,7 +13,7 @@ import re2
 from msgspec import Raw, structs
 
 from router.dispatch.dispatch import AttemptLoop, Dispatcher, DispatchJob
-from router.dispatch.hold import CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, Race
+from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, Race
 from router.dispatch.meter import Fold
 from router.dispatch.stream import Answered, Kept, Opened
 from router.types.attempt import Answer, Asked, ToolCall, Verdict, accepted
@@ -446,7 +446,7 @@ async def run_plan(dispatcher: Dispatcher, job: DispatchJob) -> Answered | Opene
     """
     loop, plan, tactic = AttemptLoop(dispatcher, job), job.plan, job.plan.tactic
     if tactic is None or job.request.endpoint is Endpoint.EMBEDDINGS:
-        answer = await loop.walk(plan.steps)
+        answer = await (loop.walk(plan.steps) if len(plan.steps) > 1 else loop.try_target(plan.steps[0], ALONE))
     elif isinstance(tactic, Cascade):
         answer = await cascade(loop, tactic.levels)
     elif isinstance(tactic, Vote):

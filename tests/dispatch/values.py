@@ -20,14 +20,13 @@ from router.dispatch.hold import BudgetHold, Room
 from router.dispatch.http import HttpTransport
 from router.dispatch.refusals import stream_error
 from router.dispatch.stream import Opened
-from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
 from router.types.account import Bound, BudgetStore
 from router.types.attempt import Adapter, Attempt, Failure, Verify
 from router.types.decision import Candidate, Plan
 from router.types.request import Request
 from router.types.target import Target, Wire
-from tests.decide.values import LOCAL, REMOTE, gate, request, target
+from tests.decide.values import LOCAL, REMOTE, estimate, gate, request, target
 
 T = TypeVar("T")
 Test = Callable[..., None]
