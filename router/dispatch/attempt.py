@@ -319,9 +319,8 @@ class AttemptRecord:
         refused = failure.status is not None or (self.status or 200) >= 400
         silent = (late or self.recovered) and not refused and self.sent
         if late and silent and self.step.target.engine is None:
-            first = self._elapsed() if self.call.stream else None
-            expected = self.step.estimate.output_tokens
-            self._health.took(self.step.target.id, self._elapsed(), first, expected, at_least=True)
+            took, expected = self._elapsed(), self.step.estimate.output_tokens
+            self._health.took(self.step.target.id, took, took if self.call.stream else None, expected, at_least=True)
         if late and silent and self._hides:
             return self._done(failure.kind, self._taken(self._written_on(PRIOR_MS_PER_TOKEN), 0))
         # A provider that is down writes nothing: it is not charged as if it were the quickest.

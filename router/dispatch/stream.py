@@ -37,6 +37,10 @@ class Opened(Struct, frozen=True):
         """Why the gateway ended it, as an error code; empty: it did not."""
         return self.record.stopped
 
+    @property
+    def lowered(self) -> tuple[str, ...]:
+        return self.record.fit.lowered
+
     def events(self) -> AsyncIterator[bytes]:
         """As they come, with values in the place of placeholders."""
         return metered(self)
