@@ -127,6 +127,7 @@ class Ask(Struct, frozen=True, kw_only=True):
         return whole if left >= AMPLE * whole else max(0, min(self.tight.of(unit), left))
 
 
+NOTHING = Ask(least=Amount(), tight=Amount(), whole=Amount())
 AMPLE = 100
 """An account with room for so many whole holds is not short: one that is too large, by at most a hundredth of what is
 left, keeps nobody out, and spares the answer the metering."""

@@ -51,7 +51,7 @@ def stop(world: World, case: str | Case) -> Tripped:
 
 def report(world: World, query: str) -> list[dict[str, Any]]:
     """What is written down so far."""
-    world.journal._flush()  # type: ignore[attr-defined]
+    world.journal.flush()  # type: ignore[attr-defined]
     return rows(world.journal.path, query)  # type: ignore[attr-defined]
 
 
