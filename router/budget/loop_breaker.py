@@ -49,6 +49,8 @@ class Conversations:
         self.chains: Latest[Chain] = Latest(KEPT)
         self._first: Latest[None] = Latest(KEPT_FIRST)
         self._answers: Latest[int] = Latest(KEPT_FIRST)
+        self._strange: Latest[None] = Latest(64)
+        """Turns of which no conversation was found: examples, before each row of a batch."""
 
     def follow(self, turn: Turn, caller: str) -> tuple[Chain | None, bool]:
         """The conversation, if the turn before was seen; and whether this is its newest request, sent again."""
@@ -86,7 +88,10 @@ class Conversations:
                 for row in reversed(missed):
                     chain.judge(row, words(row))
                 return chain
+            if before.key in self._strange:
+                return None
             missed.append(before)
+        self._strange.put(missed[0].key, None)
         return None
 
     def _from(self, key: int) -> Chain | None:
@@ -152,11 +157,9 @@ _INCIDENT = (
 
 def resting(row: LoopRow, now_ms: int) -> Tripped | None:
     """What still holds. When it is over, half of the streak is forgiven: a loop that goes on trips again soon."""
-    tripped = row.tripped
-    if tripped is not None and not holds(tripped, now_ms):
+    if row.tripped is not None and not holds(row.tripped, now_ms):
         row.tripped, row.stale = None, row.stale // 2
-        return None
-    return tripped
+    return row.tripped
 
 
 def stop_as(row: LoopRow, other: LoopRow, now_ms: int) -> None:
@@ -215,8 +218,7 @@ class Breaker:
         if name:
             session = self._sessions.get(place) or Subject(name, Kind.REPEATS)
             self._sessions.put(place, session)
-        subject = session or key
-        asked = Asked(key, session, place, now_ms, not key.open, not subject.open, subject.repeats)
+        asked = Asked(key, session, place, now_ms, not key.open, not (session or key).open, (session or key).repeats)
         tripped = (resting(session.row, now_ms) if session else None) or resting(key.row, now_ms)
         tripped = tripped or self._look(asked, request, caller, now_ms)
         if tripped is None:

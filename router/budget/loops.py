@@ -32,10 +32,8 @@ _FOLDED = bytes.maketrans(
     bytes(range(65, 91)) + b",.;!?\"'()[]{}<>|*#`\\", bytes(range(97, 123)) + b" " * len(b",.;!?\"'()[]{}<>|*#`\\")
 )
 _DIGITS = b"0123456789"
-_CLOCKS = re.compile(r"\d+(?:[-:/.T]\d+){2,}\S*|\d\d?:\d\d\S*|\d{9,}")
-"""Dates, times of day and counts of seconds since 1970."""
-_NUMBERS = re.compile(r"\d+(?:[.,]\d+)?")
-_LAST = PLACES - 1
+_NUMBERS = re.compile(r"\d+(?:[-:/.T]\d+){2,}\S*|\d\d?:\d\d\S*|\d{9,}|(\d+(?:[.,]\d+)?)")
+"""What is in a group; dates, times of day and counts of seconds since 1970 are not."""
 _BIT = [1 << place for place in range(PLACES)]
 _UNSPACED = 20
 """Bytes a word from which a text is taken to be in a script that puts no blanks between words."""
@@ -113,7 +111,7 @@ class Words(Struct, frozen=True):
 
 def words(turn: Turn) -> Words:
     said = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
-    numbers = _NUMBERS.findall(_CLOCKS.sub(" ", _shortened(turn.heard)))
+    numbers = [*filter(None, _NUMBERS.findall(_shortened(turn.heard)))]
     counted = _bits(numbers, 24) | _bits(numbers, 36) if numbers else 0
     return Words(said, _bits(_words(turn.heard, _DIGITS), 0), counted)
 
@@ -124,7 +122,7 @@ def shape(turn: Turn) -> tuple[int, tuple[int, ...]]:
         return turn.key, ()
     data = turn.heard.encode("utf-8", "replace")
     bare = data.translate(None, _DIGITS)
-    numbers = () if len(bare) == len(data) else tuple(map(hash, _NUMBERS.findall(_CLOCKS.sub(" ", turn.heard))))
+    numbers = () if len(bare) == len(data) else tuple(map(hash, filter(None, _NUMBERS.findall(turn.heard))))
     return crc32(bare), numbers
 
 
@@ -192,7 +190,7 @@ def _words(text: str, without: bytes) -> list[bytes]:
 def _bits(words: Iterable[bytes | str], shift: int) -> int:
     bits = 0
     for number in map(hash, words):
-        bits |= _BIT[number >> shift & _LAST]
+        bits |= _BIT[(number >> shift) % PLACES]
     return bits
 
 
