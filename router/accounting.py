@@ -190,7 +190,7 @@ class Settlement:
             if self.observed is not None:
                 self.observed.step("settle")
                 self.observed.settled(status, error, budget.attempts, cost)
-            charges, overrun = budget.charges()
+            charges, overrun, held = budget.charges()
             if budget.reservation.holds:
                 accounting.store.settle(budget.reservation, charges)
                 accounting.room.wake()
@@ -207,7 +207,7 @@ class Settlement:
             if self._decision is not None and self._decision.classification.unread:
                 accounting.recorder.read_later(self._request, self._decision, budget.attempts)
             route = "" if self._decision is None else self._decision.plan.route
-            accounting.telemetry.settled(route, status, budget.attempts, outcome.overhead_us or 0, budget.held)
+            accounting.telemetry.settled(route, status, budget.attempts, outcome.overhead_us or 0, held)
             if not self.internal:
                 self._remember(cost, now)
             if overrun:
@@ -259,14 +259,10 @@ class Settlement:
         return self.translation.feed(events) if self.translation is not None else events
 
     def closing(self, opened: Opened, usage: bytes) -> bytes:
-        if self.translation is not None:
-            last = (
-                self.translation.feed(finish(opened.first, opened.record.call, opened.stopped))
-                if opened.stopped
-                else b""
-            )
-            return last + self.translation.final(usage)
-        return opened.closing(usage)
+        if self.translation is None:
+            return opened.closing(usage)
+        last = finish(opened.first, opened.record.call, opened.stopped) if opened.stopped else b""
+        return self.translation.feed(last) + self.translation.final(usage)
 
     def broken(self, failure: Failure) -> bytes:
         if self.translation is not None:

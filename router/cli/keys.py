@@ -87,7 +87,7 @@ def keys_list(as_json: JsonOption = False) -> None:
 def keys_rotate(
     name: NameArgument,
     grace: Annotated[
-        str, typer.Option(help="How long the secret before stays valid, such as 24h; 0s: it ends.")
+        str, typer.Option(help="How long the secret before stays valid, such as 24h; 0s: all before end.")
     ] = "24h",
     as_json: JsonOption = False,
 ) -> None:

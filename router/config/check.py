@@ -16,7 +16,7 @@ from router.decide.plan import weighs
 from router.decide.strategies import Cascade, Plan
 from router.errors import ConfigError
 from router.outcomes.checks import mistakes
-from router.types.account import Unit
+from router.types.account import SESSION_TURNS, Unit
 from router.types.request import KeyTerms
 from router.types.target import Served, Target
 from router.types.yaml_file import Loc, Problem, YamlFile, construct, in_order, pairs, parse, read_bytes
@@ -111,7 +111,7 @@ def _absent(source: YamlFile, name: str, row: RouteRow, keys: tuple[str, ...]) -
 
 # What the keys of a budget mean together: one limit, a window that can be, nothing that can never take effect.
 
-_OURS = ("key.limit", "key.rpm", "key.tpm", "key.parallel", "loops.session_usd")
+_OURS = ("key.limit", "key.rpm", "key.tpm", "key.parallel", "loops.session_usd", SESSION_TURNS)
 _FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
 
 

@@ -1,11 +1,11 @@
 """Which targets a request may go to, and the reason for each that it may not."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property, reduce
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -361,8 +361,8 @@ class Gate(Struct, frozen=True):
     redacted: Redacted | None
     """The request with placeholders, where the policy lets a class of it be redacted."""
     now_ms: int
-    resting: Callable[[str], float]
-    """Seconds for which a target's circuit stays open."""
+    resting: Mapping[str, float]
+    """Seconds for which circuits stay open, by target."""
     thinks_within: Callable[[Target, int], bool]
     """Whether a target can be held to so many thinking tokens."""
     asked: Asked = ANYTHING
@@ -374,16 +374,42 @@ class Gate(Struct, frozen=True):
     """Exact ones, where sizes alone do not say whether the prompt fits."""
 
 
-def sift(targets: Iterable[Target], gate: Gate) -> tuple[list[Target], list[Dropped]]:
+def sift(targets: Sequence[Target], gate: Gate) -> tuple[list[Target], list[Dropped]]:
     """Targets that may be asked, and the first reason why each of the others must not."""
+    request, counts, unavailable = gate.request, gate.counts, gate.resting or gate.queues
+    clear = _clear(targets, gate)
     eligible, dropped = list[Target](), list[Dropped]()
     for target in targets:
-        objection = _forbidden(target, gate) or _unsuited(target, gate) or _unavailable(target, gate)
+        # Only what no text but long blanks could fit is dropped unless it is counted: see `_unsuited`.
+        fits = not counts and request.prompt_bytes // 8 <= target.model.context
+        objection = None if fits and target.id in clear else _forbidden(target, gate) or _unsuited(target, gate)
+        if unavailable and objection is None:
+            objection = _unavailable(target, gate)
         if objection is None:
             eligible.append(target)
         else:
             dropped.append(Dropped(target.id, *objection))
     return eligible, dropped
+
+
+def _clear(targets: Sequence[Target], gate: Gate) -> frozenset[str]:
+    """Ids of those that may and can serve every request of these classes, needs and callers that fits: judged once."""
+    request, guard, redacted = gate.request, gate.guard, gate.redacted
+    limits = request.limits
+    if not isinstance(guard, ClassGuard) or gate.asked is not ANYTHING or limits.thinking_budget is not None:
+        return frozenset()
+    classes = gate.classification.classes, None if redacted is None else redacted.classes
+    key = (id(targets), *classes, request.needs, gate.caller.targets, limits.region)
+    known = guard.clear.get(key)
+    if known is None:
+        _bound(guard.clear)
+        clear = [
+            target.id
+            for target in targets
+            if target.terms.expires_ms is None and not (_forbidden(target, gate) or _unsuited(target, gate))
+        ]
+        known = guard.clear[key] = targets, frozenset(clear)
+    return known[1]
 
 
 def must_redact(target: Target, gate: Gate) -> bool:
@@ -443,8 +469,8 @@ def _unsuited(target: Target, gate: Gate) -> tuple[Reason, str] | None:
 
 def _unavailable(target: Target, gate: Gate) -> tuple[Reason, str] | None:
     """The target is not there now."""
-    seconds, queue = gate.resting(target.id), gate.queues.get(target.id)
-    if seconds > 0:
+    seconds, queue = gate.resting.get(target.id), gate.queues.get(target.id)
+    if seconds:
         return "circuit_open", f"its circuit is open for {seconds:.0f} s more"
     if queue is not None and queue.down:
         return "engine_down", _FAILED if queue.down == Status.FAILED else f"its engine is {queue.down}"
@@ -475,6 +501,8 @@ class ClassGuard:
         """By class that limits them: the beginnings of names of what a provider may do beside answering."""
         self._joined: dict[frozenset[str], Requirements] = {}
         self._judged: dict[frozenset[str], _Verdicts] = {}
+        self.clear: dict[tuple[Hashable, ...], tuple[Sequence[Target], frozenset[str]]] = {}
+        """By a list's identity, which stays alive here, and all else that `_clear` goes by."""
 
     def demands(self, classes: frozenset[str]) -> Requirements:
         """What all of these classes together require."""
@@ -561,6 +589,6 @@ def hosted_tools(body: Mapping[str, Raw]) -> frozenset[str]:
     return frozenset(names - _RUN_BY_CLIENTS)
 
 
-def _bound(kept: dict[frozenset[str], _Verdicts] | dict[frozenset[str], Requirements]) -> None:
+def _bound(kept: dict[Any, Any]) -> None:
     if len(kept) >= _MOST_SETS:
         kept.clear()

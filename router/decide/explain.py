@@ -64,6 +64,7 @@ class Document(Struct, frozen=True):
     stakes: Stakes = NO_STAKES
     tactic: Tactic | None = None
     explored: str = ""
+    alike: int | None = None
 
 
 def with_reason(document: bytes) -> bytes:
@@ -74,7 +75,7 @@ def with_reason(document: bytes) -> bytes:
 
 
 def reason(document: bytes) -> str:
-    """Such as: easy chat, about 30 tokens of output: small is expected to pass .97 for $0.0001; mid would cost twice …
+    """Such as: easy chat, about 30 tokens of output, 412 answers like it: small passes .97 for $0.0001; mid would …
 
     Empty for a document that lacks what it takes, which another version of lowpass may have written.
     """
@@ -89,12 +90,12 @@ def reason(document: bytes) -> str:
         dropped = f"; not asked: {_dropped(decision.dropped)}" if decision.dropped else ""
         return f"{decision.chosen}: {_STRATEGIES.get(decision.strategy, decision.strategy)}{dropped}"
     clauses = [
-        f"{chosen.target} is expected to pass {_rate(chosen.p)} for ${usd_about(chosen.cost_nano, 2)}",
+        f"{chosen.target} passes {_rate(chosen.p)} for ${usd_about(chosen.cost_nano, 2)}",
         *_limits(decision, chosen),
         *_alternatives(decision, chosen),
         *_special(decision, chosen),
     ]
-    return f"{_request(decision)}: {'; '.join(clauses)}"
+    return f"{_request(decision)}{_evidence(decision.alike)}: {'; '.join(clauses)}"
 
 
 def _request(decision: Document) -> str:
@@ -106,6 +107,13 @@ def _request(decision: Document) -> str:
         return f"{degree} {seen.task}"
     unit = 10 ** max(0, len(str(tokens)) - 2)
     return f"{degree} {seen.task}, about {round(tokens / unit) * unit} tokens of output"
+
+
+def _evidence(alike: int | None) -> str:
+    """What pass rates rest on; empty where an older version did not keep that."""
+    if not alike:
+        return "" if alike is None else ", no answers like it yet, by the model cards"
+    return f", {alike:,} answer{'' if alike == 1 else 's'} like it"
 
 
 def _alternatives(decision: Document, chosen: Weighed) -> list[str]:
@@ -248,6 +256,8 @@ class Explained(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tactic: Tactic | None = None
     explored: str = ""
     propensity: float = 1.0
+    alike: int | None = None
+    """Outcomes of the request's template, else of its task, that `weighed` rests on."""
     shape: Shape = Shape()
     """By which `lowpass replay` decides the request again, without its text."""
 
@@ -303,6 +313,7 @@ def explain(decision: Decision) -> Explained:
         tactic=plan.tactic,
         explored=plan.explored,
         propensity=plan.propensity,
+        alike=plan.alike,
         shape=decision.shape,
     )
 

@@ -187,6 +187,8 @@ REASONS: tuple[Why | None, ...] = (None, "queued", "below_floor", "over_cost", "
 _MOST = 1e30
 """In the place of what has no end."""
 _MOST_Z = 30.0
+_DECIMALS = 1e4
+"""Pass rates are kept with four digits."""
 _ROOT_2_PI = sqrt(2 * pi)
 HOPELESS = 0.02
 """A target that passes less often is asked only where all others do, too: an answer that can't be right is worth
@@ -216,11 +218,14 @@ def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
     usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
     baseline = int(usual.argmin())
     margin = value[baseline] - value - caution * _regret(forecast, stakes, baseline, late)
-    better = among & (margin > 0)
-    best = int(np.where(better, value, np.inf).argmin()) if better.any() else baseline
-    dominating = among & (cost < cost[best]) & (p > p[best])
-    best = int(np.where(dominating, value, np.inf).argmin()) if dominating.any() else best
+    best = _least(value, among & (margin > 0), baseline)
+    best = _least(value, among & (cost < cost[best]) & (p > p[best]), best)
     return Worth(value, out, margin, baseline, best)
+
+
+def _least(value: Vector, among: Flags, otherwise: int) -> int:
+    """Index of the least of some values; `otherwise` where there are none."""
+    return int(np.where(among, value, np.inf).argmin()) if np.count_nonzero(among) else otherwise
 
 
 def price(cost: Vector, p: Vector, stakes: Stakes) -> Vector:
@@ -238,7 +243,7 @@ def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
     if situation.queues:
         out[queued(situation)] = QUEUED
     hopeless = forecast.p < HOPELESS
-    if not hopeless.all():
+    if 0 < np.count_nonzero(hopeless) < len(out):
         out[hopeless] = BELOW_FLOOR
     if stakes.min_pass_rate is not None:
         out[~(forecast.p - caution * forecast.p_sd >= stakes.min_pass_rate)] = BELOW_FLOOR
@@ -252,14 +257,16 @@ def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
     return out
 
 
-def weighed(situation: Situation, found: Worth, why: list[Why]) -> tuple[Weighed, ...]:
+def weighed(situation: Situation, worth: Worth, why: list[Why]) -> tuple[Weighed, ...]:
     """What is kept of all this, in the order of the targets."""
     forecast = situation.forecast
-    rates = (forecast.p, forecast.p_sd)
-    whole = (forecast.cost, forecast.cost_p10, forecast.cost_p90, forecast.first_ms, forecast.total_ms, found.value)
-    columns = (*_numbers(rates).round(4).tolist(), *_numbers(whole).astype(np.int64).tolist())
-    names, cached = [target.id for target in situation.targets], forecast.cached.astype(np.int64).tolist()
-    return tuple(map(Weighed, names, *columns, why, cached))
+    whole = (forecast.cost, forecast.cost_p10, forecast.cost_p90, forecast.first_ms, forecast.total_ms, worth.value)
+    numbers = np.array((forecast.p, forecast.p_sd, *whole, forecast.cached))
+    if not _finite(numbers):  # what is none, or has no end, can't be kept
+        numbers = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
+    p, sd = (np.rint(numbers[:2] * _DECIMALS) / _DECIMALS).tolist()
+    *columns, cached = numbers[2:].astype(np.int64).tolist()
+    return tuple(map(Weighed, [target.id for target in situation.targets], p, sd, *columns, why, cached))
 
 
 def reasons(found: Worth, chosen: int, word: Why = "chosen") -> list[Why]:
@@ -299,10 +306,10 @@ def _regret(forecast: Forecast, stakes: Stakes, baseline: int, late: Vector | fl
     How hard the request is counts once for all targets (`p_nodes`); what is not known of each alone is normal.
     """
     gain, spread = _gains(forecast, stakes, baseline, late)
-    z = np.clip(gain / spread, -_MOST_Z, _MOST_Z)
+    z = np.minimum(np.maximum(gain / spread, -_MOST_Z), _MOST_Z)
     # E[max(0, −x)] of a normal x.
     loss = np.maximum(spread * np.exp(-0.5 * z * z) / _ROOT_2_PI - gain * _below(z), 0.0)
-    regret: Vector = NODE_WEIGHTS @ loss
+    regret: Vector = NODE_WEIGHTS.dot(loss)
     regret[baseline] = 0.0
     return regret
 
@@ -318,24 +325,26 @@ def chance_of_better(situation: Situation, choice: int) -> Vector:
 def _gains(forecast: Forecast, stakes: Stakes, choice: int, late: Vector | float) -> tuple[Vector, Vector]:
     """[3, T]: what each target's value is better than that of `choice` at each node; [T]: its standard deviation."""
     values = price(forecast.cost, forecast.p_nodes * late, stakes)
-    gain = np.nan_to_num(values[:, [choice]] - values, posinf=_MOST, neginf=-_MOST)
+    gain = values[:, choice, None] - values
+    if not _finite(gain):
+        gain = np.nan_to_num(gain, posinf=_MOST, neginf=-_MOST)
     if stakes.failure_nano is not None:
         own = stakes.failure_nano * forecast.p_own_sd
     else:
         own = forecast.cost / np.maximum(forecast.p, _LEAST_P) ** 2 * forecast.p_own_sd
-    return gain, np.clip(np.hypot(own, own[choice]), _TINY, _MOST)
+    return gain, np.minimum(np.maximum(np.hypot(own, own[choice]), _TINY), _MOST)
+
+
+def _finite(numbers: Vector) -> bool:
+    """All are numbers; far quicker than to ask for each."""
+    flat = numbers.ravel()
+    return isfinite(flat.dot(flat))
 
 
 def _below(z: Vector) -> Vector:
     """P(x < 0) of a normal x whose mean is z standard deviations: the logistic approximation."""
     share: Vector = 1 / (1 + np.exp(1.702 * z))
     return share
-
-
-def _numbers(rows: tuple[Vector, ...]) -> Vector:
-    """What is none, or has no end, can't be kept."""
-    numbers = np.array(rows)
-    return numbers if isfinite(numbers.sum()) else np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
 
 
 # Two targets one after the other, against the best single one: the pair wins only if it pays.

@@ -85,8 +85,8 @@ class _Known(Struct, frozen=True, eq=False):
     at_ms: int
     at: Index
     """Among all targets."""
-    usual: tuple[Vector, Vector]
-    """Of a usual request without a cap: all output, and thinking."""
+    usual_paid: Vector
+    """For the output of a usual request without a cap."""
     sent: Vector
     """Input tokens ÷ the rough count …"""
     template: Vector
@@ -148,25 +148,30 @@ class Forecaster:
         bound, choices = _bound(known, request), request.choices
         read = tokens_read(seen.reading)
         each, thinking = _tokens(known, *read, bound)
-        same = bound is known.most
-        usual_each, usual_thinking = known.usual if same else _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
+        usual_paid = known.usual_paid
+        if bound is not known.most:
+            usual_paid = _paid(known, *_tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound))
         whole_prompt = self._input(targets, request, known)
         sent = np.minimum(whole_prompt, known.context)
         read_tokens = _read(sent, targets, known, cached) if cached else np.zeros(len(targets))
         fixed = _input_cost(sent, read_tokens, known)
-        rate, more = known.rate_out * choices, known.rate_more * choices
-        out, written = each * rate + thinking * more, each * known.each_ms
+        out, written = _paid(known, each, thinking) * choices, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
-        expected = self._rates.expect(seen, known.at, known.better if known.better.any() else None)
+        expected = self._rates.expect(seen, known.at, known.better if np.count_nonzero(known.better) else None)
+        usual_p = self._rates.usual(known.at)
         # Far more room than the usual length changes nothing.
-        ample = (CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)).all()
-        answers = 1.0 if ample else self._answers(known, request, read, whole_prompt)
+        ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
+        if np.count_nonzero(ample) < len(targets):
+            answers = self._answers(known, request, read, whole_prompt)
+            p, sd, nodes, own_sd = (rates * answers for rates in expected[:4])
+            expected, usual_p = Expected(p, sd, nodes, own_sd, *expected[4:]), usual_p * answers
         return Forecast(
-            p=expected.p * answers,
-            p_sd=expected.sd * answers,
-            p_nodes=expected.nodes * answers,
-            p_own_sd=expected.own_sd * answers,
+            p=expected.p,
+            p_sd=expected.sd,
+            p_nodes=expected.nodes,
+            p_own_sd=expected.own_sd,
             outcomes=expected.outcomes,
+            alike=expected.alike,
             cost=fixed + out,
             cost_p10=fixed + out * known.low,
             cost_p90=fixed + out * np.minimum(known.high, room),
@@ -176,14 +181,18 @@ class Forecaster:
             total_ms=known.first_ms + written,
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
             cached=read_tokens,
-            usual_p=self._rates.usual(known.at) * answers,
-            usual_cost=fixed + usual_each * rate + usual_thinking * more,
+            usual_p=usual_p,
+            usual_cost=fixed + usual_paid * choices,
         )
 
     def _input(self, targets: Sequence[Target], request: Request, known: _Known) -> Vector:
         if script(request).endswith(MEDIA):
-            tokens = [prompt(target, request, self.learned).tokens for target in targets]
-            return np.array(tokens, dtype=np.float64)
+            kind, learned = script(request), self.learned
+            ratios = [learned.input(target.id, kind, INPUT_SHARE) for target in targets]
+            sent = [
+                prompt(target, request, kind, ratio, 1.0).tokens for target, ratio in zip(targets, ratios, strict=True)
+            ]
+            return np.array(sent, dtype=np.float64)
         return np.asarray((roughly(request) + known.template) * known.sent)
 
     def _answers(self, known: _Known, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
@@ -228,10 +237,9 @@ class Forecaster:
         slow = np.minimum(np.hypot(spread, each_sd), Z90)
         columns += [_quantile(spread, -Z90), _quantile(spread, Z90), _quantile(slow, Z90), _quantile(each_sd, Z90)]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
-        _, _, wordiness, thought, most_thought, most, *_ = columns
-        thinking = np.minimum(thought * USUAL_THINKING, most_thought)
-        tokens = np.minimum(wordiness * USUAL_OUTPUT + thinking, most), np.minimum(thinking, most)
-        return _Known(at_ms, at, tokens, *columns)
+        known = _Known(at_ms, at, np.zeros(len(at)), *columns)
+        tokens = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most)
+        return structs.replace(known, usual_paid=_paid(known, *tokens))
 
     def _row(self, target: Target, work: _Work, at_ms: int) -> tuple[float, ...]:
         learned, task, model = self.learned, work.task, target.model
@@ -302,6 +310,11 @@ def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vect
     """Of one choice: all output, and thinking."""
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
     return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
+
+
+def _paid(known: _Known, output: Vector, thinking: Vector) -> Vector:
+    """nano-USD of one choice of so many tokens, thinking included."""
+    return output * known.rate_out + thinking * known.rate_more
 
 
 def _fits(tokens: Vector, room: Vector, spread: float) -> Vector:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from router.ledger import rows
 from router.ledger.keys import note
-from router.ledger.past import CAME_BACK_MS
+from router.ledger.past import CAME_BACK_MS, seal
 from router.ledger.rows import Connection, Kept, Line, insert, transaction
 from router.ledger.write import BUCKETS
 from router.types.account import RATE_ACCOUNTS, Unit
@@ -123,6 +123,7 @@ def write(
         note(connection, correction.actor, "charge corrected", request_id or str(attempt["model"]), told)
         columns = ("id", "request_id", "given_ms", "actor", "source", "cause", "reason", "cost")
         insert(connection, "adjustments", columns, [adjustment])
+        seal(connection, "adjustments")
         _insert(connection, request_row, attempt_row, lines if books is connection else ())
     if books is not connection:
         with transaction(books):

@@ -184,7 +184,6 @@ _RECOVERED = (
     "SELECT id, started_ms, cost FROM requests WHERE state = 'recovered' AND started_ms >= ? AND started_ms < ?"
 )
 _TARGETS = "SELECT DISTINCT target, model FROM attempts WHERE provider = ?"
-_PROVIDERS = "SELECT DISTINCT provider FROM attempts WHERE provider <> '' ORDER BY provider"
 _LEFT = "client_gone"
 K = TypeVar("K")
 
@@ -234,10 +233,6 @@ class Comparison(Struct, frozen=True):
     billed: int
     ledger: int
     factors: Mapping[str, float]
-
-
-def providers(connection: Connection) -> list[str]:
-    return [str(name) for (name,) in connection.execute(_PROVIDERS).fetchall()]
 
 
 class Reconciliation:

@@ -15,11 +15,7 @@ from router.types.request import Caller, Request
 
 LONGEST_NAME = 128
 _NAMED = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-"
-BUCKETS = (
-    *("input_uncached", "cache_read", "cache_read_explicit", "cache_read_audio", "cache_write", "cache_write_1h"),
-    *("cache_write_12h", "input_audio", "input_image", "input_video", "output_visible", "output_reasoning"),
-    *("output_audio", "output_image", "output_video"),
-)
+BUCKETS = Usage.__struct_fields__[: Usage.__struct_fields__.index("units")]
 """Columns named as the fields of `Usage` that they hold."""
 _INPUT = [name for name in BUCKETS[1:] if name.startswith(("input", "cache"))]
 _OUTPUT = [name for name in BUCKETS if name.startswith("output") and name != "output_visible"]
@@ -34,7 +30,6 @@ _COLUMNS = (
     *("thinking_cost", "cache_saved"),
 )
 INSERT = f"INSERT INTO live_attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
-_UNJUDGED: tuple[Value, ...] = (None, "")
 _NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "")
 
 

@@ -228,10 +228,12 @@ def test_rates_and_a_limit_are_one_command(gateway: Gateway) -> None:
 
 def test_a_key_expires_and_a_rotated_one_is_known_by_both_secrets_for_a_while(gateway: Gateway) -> None:
     brief, old = made(gateway, "brief", expires="1h"), made(gateway, "turned")
-    new = call(gateway, "POST", "/v1/keys/turned/rotate", {"grace_s": 600}).json["key"]
-    assert [chat(gateway, key).status for key in (brief, old, new)] == [200, 200, 200]
+    older, new = (call(gateway, "POST", "/v1/keys/turned/rotate", {"grace_s": s}).json["key"] for s in (600, 900))
+    assert [chat(gateway, key).status for key in (brief, old, older, new)] == [200] * 4
     gateway.let_pass(700)
-    assert [chat(gateway, key).status for key in (brief, old, new)] == [200, 401, 200]
+    assert [chat(gateway, key).status for key in (brief, old, older, new)] == [200, 401, 200, 200]
+    before, new = new, call(gateway, "POST", "/v1/keys/turned/rotate", {"grace_s": 0}).json["key"]
+    assert [chat(gateway, key).status for key in (older, before, new)] == [401, 401, 200]
     gateway.let_pass(3_600)
     assert [chat(gateway, key).status for key in (brief, new)] == [401, 200]
     assert "expired" in gateway.lowpass("keys", "list")[1]
