@@ -21,8 +21,8 @@ from router.ledger import keys
 from router.ledger.keys import Key, set_limit
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Connection
-from router.report.budgets import Pot, Standing, every, measured, of_budget, of_child
-from router.types.account import Account, Balance, BudgetStore, Child, Refused, Unit
+from router.report.budgets import Pot, Standing, every, measured, of_budget, of_child, spent_in_window
+from router.types.account import NOTHING, Account, Balance, BudgetStore, Child, Refused, Reservation, Unit
 from router.types.clock import iso, new_id, now_ms
 from router.types.price import NANO_PER_USD, nano_from_usd, usd_json
 from router.types.request import Caller, KeyTerms, Limits
@@ -33,7 +33,8 @@ DAY_S = 86_400
 USUAL_LIFE_S = 31 * DAY_S
 """Of a child whose maker says nothing else: what is forgotten comes back."""
 LONGEST_LIFE_S = 3_660 * DAY_S
-MOST_USD = Decimal(10**9)
+MOST_USD, MOST_LIMIT_USD = Decimal(10**9), Decimal(9_000_000)
+"""Of a part, and of a limit: as in a policy."""
 MOST_TOKENS = 10**15
 _PLACES = 12
 """Decimals of an amount: what is below a nano-USD is not given."""
@@ -84,10 +85,10 @@ def new_limit(pot: Pot, wanted: NewLimit) -> int | None:
         raise invalid("limit_usd", "Send limit_usd or limit_thinking_tokens; null gives the policy's limit back.")
     if usd is None or thinking is None:
         return None
-    return _limit(pot.account, None if usd is UNSET else usd, None if thinking is UNSET else thinking)
+    return _limit(pot.account, None if usd is UNSET else usd, None if thinking is UNSET else thinking, MOST_LIMIT_USD)
 
 
-def _limit(account: Account, amount: Decimal | None, tokens: int | None) -> int:
+def _limit(account: Account, amount: Decimal | None, tokens: int | None, most: Decimal = MOST_USD) -> int:
     """In the account's unit."""
     if account.unit is Unit.THINKING:
         if amount is not None:
@@ -97,8 +98,8 @@ def _limit(account: Account, amount: Decimal | None, tokens: int | None) -> int:
         return tokens
     if tokens is not None:
         raise invalid("limit_thinking_tokens", f"'{account.id}' counts {account.unit}: send limit_usd.")
-    if amount is None or not amount.is_finite() or not 0 < amount <= MOST_USD or amount != round(amount, _PLACES):
-        raise invalid("limit_usd", f"Send an amount in USD above 0, up to {MOST_USD}, with at most {_PLACES} decimals.")
+    if amount is None or not amount.is_finite() or not 0 < amount <= most or amount != round(amount, _PLACES):
+        raise invalid("limit_usd", f"Send an amount in USD above 0, up to {most}, with at most {_PLACES} decimals.")
     nano = int(amount * NANO_PER_USD)
     if nano == 0:
         raise invalid("limit_usd", "Send at least 0.000000001 USD.")
@@ -162,11 +163,11 @@ class KeyDesk:
         self._rules, self._store, self._ledger, self._refresh = rules, store, ledger, refresh
 
     async def listed(self) -> Response:
-        every = await asyncio.to_thread(self._every)
+        every = await asyncio.to_thread(self._reading, keys.every)
         return answer({"object": "list", "data": [await self._shown(key) for key in every]})
 
     async def one(self, identifier: str) -> Response:
-        for key in reversed(await asyncio.to_thread(self._every)):
+        for key in reversed(await asyncio.to_thread(self._reading, keys.every)):
             if identifier in (key.id, key.terms.name):
                 return answer(await self._shown(key))
         raise ClientError(404, "not_found", f"There is no key '{identifier}'.", param="id")
@@ -193,7 +194,23 @@ class KeyDesk:
             check_terms(msgspec.convert({"name": "-", **changes}, KeyTerms), self._rules().config)
             return keys.change(connection, identifier, changes, actor)
 
-        return answer(await self._shown(await self._write(step)))
+        key = await self._write(step)
+        if "window" in changes:
+            await self._carry_over(key)
+        return answer(await self._shown(key))
+
+    async def _carry_over(self, key: Key) -> None:
+        """What was spent since a new window began was booked in another one: it is booked in the new one too."""
+        limit, now = self._rules().accounts.of_key(key.caller()), now_ms()
+        if limit is not None:
+            account = structs.replace(limit.pot(key.terms.name, now), hard=False)
+            # Before the balance: what is settled meanwhile is in that, and not missed in it.
+            spent = await asyncio.to_thread(self._reading, lambda connection: spent_in_window(connection, key))
+            (balance,) = await self._store.balances([account])
+            opening = await self._store.reserve(f"opening-{new_id()}", [account], NOTHING, now)
+            if isinstance(opening, Reservation):
+                self._store.settle(opening, [max(0, sum(spent) - balance.spent)])
+                await self._store.settled()
 
     async def rotate(self, request: Request, identifier: str) -> Response:
         grace_ms, actor = (await body_of(request, Rotation, b"{}")).grace_s * 1000, _actor(request)
@@ -205,9 +222,9 @@ class KeyDesk:
         key = await self._write(lambda connection: keys.revoke(connection, identifier, actor))
         return answer({"id": key.id, "object": "api_key", "name": key.terms.name, "deleted": True})
 
-    def _every(self) -> list[Key]:
+    def _reading(self, step: Callable[[Connection], T]) -> T:
         with self._ledger.reading() as connection:
-            return keys.every(connection)
+            return step(connection)
 
     async def _write(self, step: Callable[[Connection], T]) -> T:
         try:
@@ -286,7 +303,10 @@ def limits_of_budgets(
         size = new_limit(pot, wanted)
         expires_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
         actor = _actor(request)
-        await asyncio.to_thread(_writing, ledger, lambda rows: set_limit(rows, identifier, size, expires_ms, actor))
+        unit = pot.account.unit
+        await asyncio.to_thread(
+            _writing, ledger, lambda rows: set_limit(rows, identifier, size, expires_ms, actor, unit)
+        )
         await refresh()
         return await desk.shown(await desk.limited(identifier))
 

@@ -27,27 +27,9 @@ from router.types.account import (
     Unit,
     growth,
 )
+from router.types.tables import patterns
 
-_BOOKINGS = "INSERT INTO bookings (request_id, account, window_start_ms, held, charged, state)"
-_SETTLE = (
-    f"{_BOOKINGS} VALUES (?, ?, ?, ?, ?, 'lost') ON CONFLICT DO UPDATE"
-    " SET charged = excluded.charged, state = 'settled' WHERE state IN ('held', 'recovered')"
-)
-# A lease that ends later than a new one would was made by a clock that has gone back since.
-_RENEW = "UPDATE live_requests SET lease_until_ms = ?1 WHERE state = 'held' AND (owner = ?2 OR lease_until_ms > ?1)"
-_CHARGE_DEAD = (
-    "UPDATE bookings SET charged = CASE WHEN account LIKE 'key.parallel|%' THEN 0 ELSE held END,"
-    " state = 'recovered' WHERE state = 'held'"
-    " AND request_id IN (SELECT id FROM live_requests WHERE state = 'held' AND lease_until_ms < ?)"
-)
-_RECOVER = (
-    "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
-    " WHERE state = 'held' AND lease_until_ms < ?"
-)
-_VALUES = (
-    "SELECT DISTINCT substr(budget, ?) FROM budget_windows WHERE budget >= ? AND budget < ?"
-    " AND (window_start_ms >= ? OR held != 0)"
-)
+_SQL: Mapping[str, str] = patterns("budget/data/sqlite.yaml")
 _log = logging.getLogger(__name__)
 
 
@@ -75,16 +57,17 @@ class SqliteBudgets:
             raise ValueError(f"request {request_id} would be charged to one account twice")
         step = self._journal.call(lambda connection: _reserve(connection, request_id, accounts, ask, now_ms))
         try:
-            granted = await step
-        except asyncio.CancelledError:
-            # Perhaps after its hold was made, and before it heard of it.
-            made = None if step.cancelled() or step.exception() else step.result()
-            if isinstance(made, Reservation):
-                self.settle(made, [0] * len(made.holds))
+            granted = await asyncio.shield(step)
+        except asyncio.CancelledError:  # its hold may be made already, or still be
+            step.add_done_callback(self._give_back)
             raise
         if granted is None:
             raise ValueError(f"request {request_id} has reserved before: an id is for one request only")
         return granted
+
+    def _give_back(self, step: "asyncio.Future[Reservation | Refused | None]") -> None:
+        if step.exception() is None and isinstance(made := step.result(), Reservation):
+            self.settle(made, [0] * len(made.holds))
 
     async def extend(
         self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
@@ -101,7 +84,7 @@ class SqliteBudgets:
             raise ValueError(f"request {reservation.request_id} needs {len(reservation.holds)} charges, one a hold")
         for hold, charge in zip(reservation.holds, charges, strict=True):
             row = (reservation.request_id, hold.account, hold.window_start_ms, hold.amount, charge)
-            self._journal.change(_SETTLE, row)
+            self._journal.change(_SQL["settle"], row)
 
     async def settled(self) -> None:
         if self._journal.available:
@@ -116,7 +99,7 @@ class SqliteBudgets:
         return count
 
     async def expire(self, now_ms: int) -> None:
-        if self._journal.read(lambda connection: connection.execute(_EXPIRED, (now_ms,)).fetchone() is not None):
+        if self._journal.read(lambda connection: connection.execute(_SQL["expired"], (now_ms,)).fetchone() is not None):
             await self._journal.call(lambda connection: _close_expired(connection, now_ms))
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
@@ -129,7 +112,9 @@ class SqliteBudgets:
     async def values(self, budget: str, since_ms: int) -> list[str]:
         # "}" follows "|": these are the bounds of the ids that begin with "<budget>|".
         bounds = (len(budget) + 2, f"{budget}|", f"{budget}}}", since_ms)
-        return await self._journal.call(lambda connection: [row[0] for row in connection.execute(_VALUES, bounds)])
+        return await self._journal.call(
+            lambda connection: [row[0] for row in connection.execute(_SQL["values"], bounds)]
+        )
 
     async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
         """Raises ValueError for an id in use, a limit below 1, or a unit other than the parent's."""
@@ -144,18 +129,25 @@ class SqliteBudgets:
         return await self._journal.call(lambda connection: _find(connection, identifier))
 
     async def children(self) -> list[Child]:
-        return await self._journal.call(lambda connection: [_child(row) for row in connection.execute(_ALL_OPEN)])
+        return await self._journal.call(
+            lambda connection: [_child(row) for row in connection.execute(_SQL["all_open"])]
+        )
 
     async def close(self, identifier: str, now_ms: int) -> Child | None:
-        return await self._journal.call(lambda connection: _close(connection, identifier, now_ms))
+        def step(connection: sqlite3.Connection) -> Child | None:
+            for (below,) in connection.execute(_SQL["below"], (identifier,)).fetchall():
+                _end(connection, below, now_ms)
+            return _find(connection, identifier)
+
+        return await self._journal.call(step)
 
 
 def _recover(
     connection: sqlite3.Connection, lease: tuple[int, str], now_ms: int
 ) -> tuple[int, list[tuple[str, str, int]]]:
-    connection.execute(_RENEW, lease)
-    connection.execute(_CHARGE_DEAD, (now_ms,))
-    recovered = connection.execute(_RECOVER, (now_ms,)).rowcount
+    connection.execute(_SQL["renew"], lease)
+    connection.execute(_SQL["charge_dead"], (now_ms,))
+    recovered = connection.execute(_SQL["recover"], (now_ms,)).rowcount
     _close_expired(connection, now_ms)
     lost = connection.execute("SELECT request_id, account, charged FROM bookings WHERE state = 'lost'").fetchall()
     connection.execute("UPDATE bookings SET state = 'settled' WHERE state = 'lost'")
@@ -163,15 +155,6 @@ def _recover(
 
 
 # How an account stands
-
-_WINDOW = "SELECT spent, held FROM budget_windows WHERE budget = ? AND window_start_ms = ?"
-_ROLLING = (
-    "SELECT (SELECT coalesce(sum(spent), 0) FROM budget_windows WHERE budget = ?1 AND window_start_ms >= ?2),"
-    " (SELECT coalesce(sum(held), 0) FROM budget_windows WHERE budget = ?1 AND held != 0)"
-)
-_OPEN_CHILD = (
-    "SELECT 1 FROM children WHERE id = ? AND closed_ms IS NULL AND (expires_at_ms IS NULL OR expires_at_ms > ?)"
-)
 
 
 class Standing(Struct):
@@ -187,34 +170,28 @@ class Standing(Struct):
 def _standing(connection: sqlite3.Connection, account: Account, window_start_ms: int) -> Standing:
     """Windows of the calendar stand alone; in a rolling one an open hold counts, however long ago it was made."""
     if account.since_ms == account.window_start_ms:
-        row = connection.execute(_WINDOW, (account.id, window_start_ms)).fetchone()
+        row = connection.execute(_SQL["window"], (account.id, window_start_ms)).fetchone()
     else:
-        row = connection.execute(_ROLLING, (account.id, account.since_ms)).fetchone()
+        row = connection.execute(_SQL["rolling"], (account.id, account.since_ms)).fetchone()
     spent, held = row or (0, 0)
     return Standing(account, spent, held, account.limit - spent - held)
 
 
 def _shut(connection: sqlite3.Connection, account: Account, now_ms: int) -> bool:
     """It was split off, and takes no new request: closed, expired or unknown."""
-    return account.scope == SPLIT and connection.execute(_OPEN_CHILD, (account.id, now_ms)).fetchone() is None
+    return account.scope == SPLIT and connection.execute(_SQL["open_child"], (account.id, now_ms)).fetchone() is None
 
 
 # What a request gets
 
 _NO_LIMIT = 2**100
-_KNOWN = "SELECT 1 FROM bookings WHERE request_id = ? LIMIT 1"
-_HOLD = f"{_BOOKINGS} VALUES (?, ?, ?, ?, NULL, 'held')"
-_GRANTED = "UPDATE live_requests SET held = ?, held_thinking = ? WHERE id = ?"
-_OPEN = "SELECT 1 FROM bookings WHERE request_id = ? AND state = 'held' LIMIT 1"
-_EXTEND = "UPDATE bookings SET held = held + ? WHERE request_id = ? AND account = ?"
-_GRANTED_MORE = "UPDATE live_requests SET held = held + ?, held_thinking = held_thinking + ? WHERE id = ?"
 
 
 def _reserve(
     connection: sqlite3.Connection, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
 ) -> Reservation | Refused | None:
     """None: something was booked for this request before."""
-    if connection.execute(_KNOWN, (request_id,)).fetchone() is not None:
+    if connection.execute(_SQL["known"], (request_id,)).fetchone() is not None:
         return None
     standings, usd, thinking = [], _NO_LIMIT, _NO_LIMIT
     for account in accounts:
@@ -240,9 +217,9 @@ def _reserve(
         if account.targets and account.hard:
             amount = max(0, min(amount, at.left))
         holds.append(account.hold(amount))
-        connection.execute(_HOLD, (request_id, account.id, account.window_start_ms, amount))
+        connection.execute(_SQL["hold"], (request_id, account.id, account.window_start_ms, amount))
     if granted != (ask.born or ask.whole):
-        connection.execute(_GRANTED, (granted.usd, granted.thinking, request_id))
+        connection.execute(_SQL["granted"], (granted.usd, granted.thinking, request_id))
     room = Amount(_rest(usd, granted.usd), _rest(thinking, granted.thinking))
     return Reservation(request_id, granted, tuple(holds), room, tuple(rates))
 
@@ -259,7 +236,7 @@ def _extend(
     now_ms: int,
 ) -> Reservation:
     """`accounts`, by id: those whose holds grow. A request recovered or settled in the meantime gets nothing."""
-    if connection.execute(_OPEN, (reservation.request_id,)).fetchone() is None:
+    if connection.execute(_SQL["open"], (reservation.request_id,)).fetchone() is None:
         return reservation
     holds = [hold for hold in reservation.holds if hold.account in accounts]
     lefts = []
@@ -270,69 +247,44 @@ def _extend(
             lefts.append((hold.unit, 0 if _shut(connection, account, now_ms) else left))
     extra = growth(more, lefts)
     for hold in holds:
-        connection.execute(_EXTEND, (extra.of(hold.unit), reservation.request_id, hold.account))
-    connection.execute(_GRANTED_MORE, (extra.usd, extra.thinking, reservation.request_id))
+        connection.execute(_SQL["extend"], (extra.of(hold.unit), reservation.request_id, hold.account))
+    connection.execute(_SQL["granted_more"], (extra.usd, extra.thinking, reservation.request_id))
     return reservation.grown(extra, accounts)
 
 
 # Budgets split off
 
-_COLUMNS = "id, parent, parent_window_ms, replaces, unit, size, created_ms, expires_at_ms, key_id, team, closed_ms"
-_INSERT = f"INSERT INTO children ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - names of ours
-_CHILD = f"SELECT {_COLUMNS} FROM children WHERE id = ?"  # noqa: S608
-_ALL_OPEN = f"SELECT {_COLUMNS} FROM children WHERE closed_ms IS NULL ORDER BY created_ms, id"  # noqa: S608
-_ACCOUNT = (
-    "INSERT INTO budget_windows (budget, window_start_ms, spent, held) VALUES (?, 0, 0, 0) ON CONFLICT DO NOTHING"
-)
-_BELOW = (
-    "WITH RECURSIVE below (id, depth) AS (SELECT ?, 0 UNION ALL"
-    " SELECT children.id, depth + 1 FROM children JOIN below ON parent = below.id)"
-    " SELECT id FROM below ORDER BY depth DESC"
-)
-_EXPIRED = (
-    "SELECT id FROM children WHERE closed_ms IS NULL AND expires_at_ms <= ?"
-    " AND NOT EXISTS (SELECT 1 FROM budget_windows WHERE budget = id AND held != 0)"
-)
-_FOLLOW = "UPDATE budget_windows SET held = held WHERE budget = ?"
-"""Lets the child's row in its parent follow."""
-
 
 def _split(connection: sqlite3.Connection, parent: Account, child: Child, now_ms: int) -> Child | Refused | None:
     """None: something has this id."""
-    if connection.execute(_KNOWN, (child.id,)).fetchone() is not None:
+    if connection.execute(_SQL["known"], (child.id,)).fetchone() is not None:
         return None
     at = _standing(connection, parent, parent.window_start_ms)
     if at.left < child.limit or child.outlives(parent) or _shut(connection, parent, now_ms):
         return at.refusal(child.limit)
     replaces = msgspec.json.encode(child.replaces).decode()
     row = structs.asdict(child) | {"replaces": replaces, "unit": child.unit.value}
-    connection.execute(_INSERT, tuple(row.values()))
-    connection.execute(_ACCOUNT, (child.id,))
-    connection.execute(_HOLD, (child.id, parent.id, parent.window_start_ms, child.limit))
+    connection.execute(_SQL["insert"], tuple(row.values()))
+    connection.execute(_SQL["account"], (child.id,))
+    connection.execute(_SQL["hold"], (child.id, parent.id, parent.window_start_ms, child.limit))
     return child
 
 
 def _find(connection: sqlite3.Connection, identifier: str) -> Child | None:
-    row = connection.execute(_CHILD, (identifier,)).fetchone()
+    row = connection.execute(_SQL["child"], (identifier,)).fetchone()
     return None if row is None else _child(row)
-
-
-def _close(connection: sqlite3.Connection, identifier: str, now_ms: int) -> Child | None:
-    for (below,) in connection.execute(_BELOW, (identifier,)).fetchall():
-        _end(connection, below, now_ms)
-    return _find(connection, identifier)
 
 
 def _close_expired(connection: sqlite3.Connection, now_ms: int) -> None:
     """Deepest first: a child that has an open one of its own holds something."""
-    while expired := connection.execute(_EXPIRED, (now_ms,)).fetchall():
+    while expired := connection.execute(_SQL["expired"], (now_ms,)).fetchall():
         for (identifier,) in expired:
             _end(connection, identifier, now_ms)
 
 
 def _end(connection: sqlite3.Connection, identifier: str, now_ms: int) -> None:
     connection.execute("UPDATE children SET closed_ms = ? WHERE id = ? AND closed_ms IS NULL", (now_ms, identifier))
-    connection.execute(_FOLLOW, (identifier,))
+    connection.execute(_SQL["follow"], (identifier,))
 
 
 def _child(row: Sequence[object]) -> Child:

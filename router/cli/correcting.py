@@ -1,34 +1,38 @@
 """Corrections of charges, as commands make them while gateways run: rows of the ledger, and the budgets' own store."""
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct, structs
 
 from router.app import Stores
-from router.budget.budget import Budget, BudgetAccounts
+from router.budget.budget import Budget, BudgetAccounts, KeyLimit
+from router.budget.redis.server import windows
 from router.config.load import load_policy, unlaunched
 from router.ledger.adjust import Adjusted, Booking, Correction, adjust, learn_billing
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import COMMAND_LINE, callers
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.reconcile import Comparison, Reconciliation, providers, read
+from router.ledger.query import Held, Spent, booked
+from router.ledger.reconcile import Comparison, Reconciliation, StatementError, read
 from router.ledger.rows import Connection
+from router.ledger.verify import Finding
 from router.settings import Settings
-from router.types.account import Account, Amount, Ask, Reservation, Unit
+from router.types.account import NOTHING, RATE_ACCOUNTS, Account, Reservation, Unit
 from router.types.clock import now_ms
+from router.types.request import DAY_MS
 
 
 class Reconciled(Struct, frozen=True):
-    """`form`: what kind of statement it was. `corrections`: rows that were written."""
+    """`form`: what kind of statement it was. `corrections`: rows that were written. `left_out`: lines of today."""
 
     form: str
     comparison: Comparison
     corrections: int = 0
-
-
-_NOTHING = Ask(least=Amount(), tight=Amount(), whole=Amount())
+    left_out: int = 0
 
 
 def adjust_request(settings: Settings, ledger: Ledger, request_id: str, cost: int, reason: str) -> Adjusted:
@@ -37,26 +41,35 @@ def adjust_request(settings: Settings, ledger: Ledger, request_id: str, cost: in
     follow(settings, ledger, budgets, [])
     correction = Correction(actor=COMMAND_LINE, source="operator", cause="stated", reason=reason)
     with writing(settings, ledger) as (connection, books):
-        adjusted = adjust(connection, books, request_id, cost, correction, units(budgets))
+        adjusted = adjust(connection, books, request_id, lambda _: cost, correction, units(budgets))
     follow(settings, ledger, budgets, [adjusted])
     return adjusted
 
 
-def reconcile(settings: Settings, ledger: Ledger, provider: str, lines: Sequence[str], *, book: bool) -> Reconciled:
+def reconcile(
+    settings: Settings, ledger: Ledger, provider: str, lines: Sequence[str], *, book: bool, today: bool
+) -> Reconciled:
     """A provider's statement against the ledger; `book`: differences are booked, and the estimates learn from them.
+    `today`: the day (UTC) that is not over counts too.
 
     Raises `StatementError`, `LookupError` for a provider that the ledger does not have, and as `adjust_request`.
     """
-    form, statement = read(lines)
+    form, every_line = read(lines)
+    unfinished = now_ms() // DAY_MS
+    statement = [line for line in every_line if line.day < unfinished + today]
+    left_out = len(every_line) - len(statement)
+    if not statement:
+        raise StatementError("all of its lines are of today (UTC), which is not over: wait, or add --today")
     budgets = declared(settings, ledger)
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        if provider not in (known := providers(connection)):
+        known = sorted(name for (name,) in connection.execute("SELECT DISTINCT provider FROM attempts") if name)
+        if provider not in known:
             raise LookupError(f"the ledger has no provider '{provider}'. Known: {', '.join(known) or 'none'}")
         reconciliation = Reconciliation(connection, provider, statement)
         comparison = reconciliation.compare()
         if not book:
-            return Reconciled(form, comparison)
+            return Reconciled(form, comparison, left_out=left_out)
         follow(settings, ledger, budgets, [])
         differences, adjusted = [], []
         with writing(settings, ledger) as (writer, books):
@@ -66,7 +79,54 @@ def reconcile(settings: Settings, ledger: Ledger, provider: str, lines: Sequence
                 adjusted += written
             learn_billing(writer, comparison.factors, f"statement of {provider}")
     follow(settings, ledger, budgets, adjusted)
-    return Reconciled(form, structs.replace(comparison, differences=tuple(differences)), len(adjusted))
+    return Reconciled(form, structs.replace(comparison, differences=tuple(differences)), len(adjusted), left_out)
+
+
+LOOKS, LOOK_S = 5, 0.3
+"""How often Redis and the ledger are compared: what a gateway has in flight is in one of them for a moment."""
+
+
+def redis_findings(settings: Settings, ledger: Ledger) -> list[Finding]:
+    """Windows in Redis beside the bookings, in both directions, without rates. Raises `StoreUnavailable`.
+
+    Where the ledger is a file Redis may have more: what gateways with other files booked."""
+    assert settings.redis_url is not None  # noqa: S101
+    now = now_ms()
+    since = {
+        f"{budget.id}|{budget.keys[0]}" if isinstance(budget, KeyLimit) else budget.id: budget.span(now).since
+        for budget in declared(settings, ledger)
+    }
+    lasting: set[tuple[str, int, str, int]] | None = None
+    for look in range(LOOKS):
+        time.sleep(LOOK_S if look else 0)
+        there = asyncio.run(windows(settings.redis_url))
+        differing = _differing(there, *booked(ledger), since)
+        lasting = differing if lasting is None else lasting & differing
+        if not lasting:
+            break
+    words = {"s": "spent", "h": "held"}
+    return [
+        Finding("redis", f"{account} from {start}", f"it has {beyond:+} {words[kind]} beside its bookings")
+        for account, start, kind, beyond in sorted(lasting or ())
+        if settings.database_url is not None or beyond < 0
+    ]
+
+
+def _differing(
+    there: Mapping[tuple[str, int, str], int], spent: Sequence[Spent], held: Sequence[Held], since: Mapping[str, int]
+) -> set[tuple[str, int, str, int]]:
+    """Account, window, kind, and what Redis has beyond the bookings. `since`: from when on windows of a budget, or of
+    an account, count: others may be gone from Redis."""
+    sums = Counter({(account, start, "s"): amount for account, start, amount in spent})
+    for _, account, start, amount in held:
+        sums[account, start, "h"] += amount
+    differing = set()
+    for account, start, kind in there.keys() | sums.keys():
+        key, first = (account, start, kind), since.get(account, since.get(account.partition("|")[0], start + 1))
+        beyond = there.get(key, 0) - sums[key]
+        if beyond and (key in there or start >= first) and not account.startswith(RATE_ACCOUNTS):
+            differing.add((*key, beyond))
+    return differing
 
 
 def declared(settings: Settings, ledger: Ledger) -> Sequence[Budget]:
@@ -112,7 +172,7 @@ def follow(settings: Settings, ledger: Ledger, budgets: Sequence[Budget], adjust
         try:
             await stores.start()
             for identifier, lines in counting:
-                reserved = await stores.store.reserve(identifier, [account for account, _ in lines], _NOTHING, now)
+                reserved = await stores.store.reserve(identifier, [account for account, _ in lines], NOTHING, now)
                 if isinstance(reserved, Reservation):
                     stores.store.settle(reserved, [charged for _, charged in lines])
             await stores.store.settled()

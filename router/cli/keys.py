@@ -11,7 +11,6 @@ from router.cli.terminal import amount_of, echo_json, fail, failing, settings_of
 
 if TYPE_CHECKING:
     from router.ledger.keys import Key
-    from router.ledger.rows import Connection
     from router.types.request import KeyTerms
 
 ManyOption = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
@@ -71,10 +70,11 @@ def keys_create(
 def keys_list(as_json: JsonOption = False) -> None:
     """Every key, without its secret: what it may do, what it spent in its window, and when it was used last."""
     from router.ledger import keys as store
+    from router.report.budgets import spent_in_window
 
     with writing() as connection:
         every = store.every(connection)
-        spent = [_spent(connection, key) for key in every]
+        spent = [spent_in_window(connection, key) for key in every]
     if as_json:
         from router.api.admin import as_json as row
 
@@ -87,7 +87,7 @@ def keys_list(as_json: JsonOption = False) -> None:
 def keys_rotate(
     name: NameArgument,
     grace: Annotated[
-        str, typer.Option(help="How long the secret before stays valid, such as 24h; 0s: it ends.")
+        str, typer.Option(help="How long the secret before stays valid, such as 24h; 0s: all before end.")
     ] = "24h",
     as_json: JsonOption = False,
 ) -> None:
@@ -135,24 +135,6 @@ def _check(terms: "KeyTerms", policy: Any, new_tags: Sequence[str]) -> None:
             check_terms(terms, load_policy(policy, unlaunched(policy)), new_tags)
     except ValueError as error:
         fail(f"{error}; --policy or LOWPASS_POLICY names another one")
-
-
-def _spent(connection: "Connection", key: "Key") -> list[int]:
-    """nano-USD in the window of its limit, by the ledger's rows; empty: it has none."""
-    from router.budget.budget import BudgetAccounts
-    from router.ledger.facts.query import Query, Where
-    from router.ledger.rollups import sums
-    from router.types.clock import now_ms
-
-    limit = BudgetAccounts(()).of_key(key.caller())
-    if limit is None:
-        return []
-    ours = Where("key", frozenset({key.terms.name}))
-    since_ms = limit.span(now_ms()).since or None
-    costs = sums(
-        connection, Query(table="attempts", by=(), measures=("cost", "recovered"), where=(ours,), since_ms=since_ms)
-    )
-    return [sum(map(sum, costs.values()))]
 
 
 def _row(key: "Key", nano: Sequence[int]) -> tuple[str, ...]:

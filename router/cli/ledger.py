@@ -22,8 +22,6 @@ from router.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from msgspec import Struct
-
     from router.cli.correcting import Reconciled
     from router.ledger.ledger import Ledger
     from router.ledger.verify import Verified
@@ -34,22 +32,30 @@ _UNCHANGED = "nothing is changed, as the store of the budgets does not answer: "
 @ledger.command()
 def verify(as_json: JsonOption = False) -> None:
     """Look at every row again: sums, holds, prices, references. Fails where anything is wrong."""
+    from msgspec.structs import asdict
+
     from router.cli.offline import known_prices
     from router.ledger.ledger import SqliteLedger
     from router.ledger.verify import verify as look
     from router.ledger.verify import verify_budgets
     from router.report.recompute import repriced
+    from router.types.account import StoreUnavailable
 
     settings = settings_of(None)
     own = settings.database_url is None and settings.redis_url is None
-    with ledger_there(settings) as books:
+    with ledger_there(settings) as books, failing(StoreUnavailable, about="Redis can't be compared: "):
         also, tell = repriced(known_prices(books)), _progress("requests looked at")
-        looked_at = [(books, look(books, also=also, own_budgets=own, told=tell))]
+        known = look(books, also=also, own_budgets=own, told=tell)
+        if settings.redis_url is not None:
+            from router.cli.correcting import redis_findings
+
+            known = known.beside(redis_findings(settings, books))
+        looked_at = [(books, known)]
         local = SqliteLedger(settings.sqlite)
         if settings.database_url is not None and settings.redis_url is None and local.exists():
             looked_at.append((local, verify_budgets(local)))
     if as_json:
-        echo_json([{"ledger": each.name, "sound": known.sound, **_fields(known)} for each, known in looked_at])
+        echo_json([{"ledger": each.name, "sound": known.sound, **asdict(known)} for each, known in looked_at])
     else:
         for each, known in looked_at:
             _tell(each, known)
@@ -59,11 +65,13 @@ def verify(as_json: JsonOption = False) -> None:
 @ledger.command()
 def info(as_json: JsonOption = False) -> None:
     """Version, rows, size, and from when on it has them."""
+    from msgspec.structs import asdict
+
     from router.ledger.backup import info as read
 
     with ledger_there(settings_of(None)) as books:
         known = read(books)
-    fields = {**_fields(known), "bytes_per_request": known.bytes_per_request}
+    fields = {**asdict(known), "bytes_per_request": known.bytes_per_request}
     if as_json:
         echo_json(fields)
     else:
@@ -145,6 +153,7 @@ def reconcile(
     provider: Annotated[str, typer.Argument(help="As the ledger names it, such as openai.")],
     file: Annotated[Path, typer.Argument(help="What the provider exports of its costs, as CSV.")],
     book: Annotated[bool, typer.Option("--book", help="Book the differences, and learn from them.")] = False,
+    today: Annotated[bool, typer.Option("--today", help="Take today (UTC) too, though it is not over.")] = False,
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -159,7 +168,12 @@ def reconcile(
             lines = file.read_text("utf-8-sig").splitlines()
         stated = failing(StatementError, about=f"{file}: ")
         with failing(StoreUnavailable, about=_UNCHANGED), failing(LookupError), stated:
-            reconciled = compare(settings, books, provider, lines, book=book)
+            reconciled = compare(settings, books, provider, lines, book=book, today=today)
+    if reconciled.left_out:
+        typer.echo(
+            f"{reconciled.left_out} lines of today (UTC) or later are left out: it is not over (--today takes it)",
+            err=True,
+        )
     echo_json(reconciled) if as_json else _show_differences(reconciled)
     raise typer.Exit(any(difference.added != difference.booked for difference in reconciled.comparison.differences))
 
@@ -198,12 +212,6 @@ def _show_differences(reconciled: "Reconciled") -> None:
     typer.echo(f"{summary}, {reconciled.corrections} corrections written")
     for target, factor in sorted(comparison.factors.items()):
         typer.echo(f"{target}: what was estimated was billed {factor:.2f} times")
-
-
-def _fields(known: "Struct") -> dict[str, object]:
-    from msgspec import structs
-
-    return structs.asdict(known)
 
 
 def _list(fields: dict[str, object]) -> None:

@@ -2,7 +2,7 @@
 difference and nothing else, and it is booked in the accounts that the request was charged to. So whatever adds rows
 (budgets, reports, exports, `ledger verify`) follows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from router.ledger import rows
 from router.ledger.keys import note
-from router.ledger.past import CAME_BACK_MS
+from router.ledger.past import CAME_BACK_MS, lock, seal
 from router.ledger.rows import Connection, Kept, Line, insert, transaction
 from router.ledger.write import BUCKETS
 from router.types.account import RATE_ACCOUNTS, Unit
@@ -78,25 +78,28 @@ def adjust(
     connection: Connection,
     books: Connection,
     request_id: str,
-    cost: int,
+    cost: Callable[[int], int],
     correction: Correction,
     units: Mapping[str, Unit],
 ) -> Adjusted:
-    """Lets a request cost so many nano-USD in all.
+    """Lets a request cost what `cost` makes of the nano-USD that it is charged now; corrections come one by one.
 
     `books`: of the ledger that has the bookings, which may be another. `units`: of the budgets in force, by id; what an
     account of another counts is told from what it was charged. Raises `NotAdjustable`.
     """
-    kept, before = charged(connection, request_id)
-    if cost == before:
-        raise NotAdjustable(f"'{request_id}' is charged ${usd_text(cost)} already")
-    attempt = _corrected(connection, kept)
-    bookings = [
-        Booking(str(line["account"]), int(str(line["window_start_ms"])), cost - before)
-        for line in rows.booked(books, request_id, request_id).get(request_id, ())
-        if counts(line, kept, str(attempt["target"]), units)
-    ]
-    return write(connection, books, kept.request, attempt, cost - before, bookings, correction, request_id, before)
+    with transaction(connection):
+        lock(connection)
+        kept, before = charged(connection, request_id)
+        added = cost(before) - before
+        if not added:
+            raise NotAdjustable(f"'{request_id}' is charged ${usd_text(before)} already")
+        attempt = _corrected(connection, kept)
+        bookings = [
+            Booking(str(line["account"]), int(str(line["window_start_ms"])), added)
+            for line in rows.booked(books, request_id, request_id).get(request_id, ())
+            if counts(line, kept, str(attempt["target"]), units)
+        ]
+        return write(connection, books, kept.request, attempt, added, bookings, correction, request_id, before)
 
 
 def write(
@@ -110,20 +113,21 @@ def write(
     request_id: str = "",
     before: int = 0,
 ) -> Adjusted:
-    """`request`, `attempt`: rows whose key, tags, route, target and model the correction has too."""
+    """`request`, `attempt`: rows whose key, tags, route, target and model the correction has too. Inside a transaction
+    of `connection`."""
     identifier = new_id()
     request_row = {**request, **_ROWS["request"], "id": identifier, "cost": added, "target": attempt["target"]}
     request_row["model"] = attempt["model"]
     attempt_row = {**attempt, **dict.fromkeys(BUCKETS), **_ROWS["attempt"], "request_id": identifier}
     attempt_row["cost"] = added
-    told = {"before_nano": before, "added_nano": added, "source": correction.source, "reason": correction.reason}
+    changes = {"before_nano": before, "added_nano": added, "source": correction.source, "reason": correction.reason}
     adjustment = (identifier, request_id, now_ms(), *msgspec.structs.astuple(correction), added)
     lines = [(identifier, line.account, line.window_start_ms, 0, line.charged, "settled") for line in bookings]
-    with transaction(connection):
-        note(connection, correction.actor, "charge corrected", request_id or str(attempt["model"]), told)
-        columns = ("id", "request_id", "given_ms", "actor", "source", "cause", "reason", "cost")
-        insert(connection, "adjustments", columns, [adjustment])
-        _insert(connection, request_row, attempt_row, lines if books is connection else ())
+    note(connection, correction.actor, "charge corrected", request_id or str(attempt["model"]), changes)
+    columns = ("id", "request_id", "given_ms", "actor", "source", "cause", "reason", "cost")
+    insert(connection, "adjustments", columns, [adjustment])
+    seal(connection, "adjustments")
+    _insert(connection, request_row, attempt_row, lines if books is connection else ())
     if books is not connection:
         with transaction(books):
             _insert(books, request_row, attempt_row, lines)

@@ -222,15 +222,10 @@ def _frames(file: Path, packed: gzip.GzipFile) -> Iterator[_Frame]:
 
 
 def _next(packed: gzip.GzipFile) -> bytes:
-    length = int.from_bytes(_exactly(packed, 4), "big")
-    if length > LARGEST_FRAME:
-        raise EOFError
-    return _exactly(packed, length)
-
-
-def _exactly(packed: gzip.GzipFile, length: int) -> bytes:
-    data = packed.read(length)
-    if len(data) < length:
+    size = packed.read(4)
+    length = int.from_bytes(size, "big")
+    data = packed.read(length) if len(size) == 4 and length <= LARGEST_FRAME else b""
+    if len(data) < max(length, 1):
         raise EOFError
     return data
 

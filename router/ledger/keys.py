@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from router.ledger.rows import Connection, insert, transaction
-from router.types.account import Journal
+from router.ledger.past import lock, seal
+from router.ledger.rows import Connection, insert, lines, transaction
+from router.types.account import Journal, Unit
 from router.types.clock import new_id, now_ms
 from router.types.price import nano_from_usd, usd_from_nano
 from router.types.request import Allowance, Caller, KeyTerms
@@ -26,6 +27,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 def note(connection: Connection, actor: str, action: str, subject: str, changes: Mapping[str, object]) -> None:
     """Belongs into the transaction of the change. `changes` never holds a secret."""
     connection.execute(_INSERT, (new_id(), now_ms(), actor, action, subject, _encode(changes).decode()))
+    seal(connection, "audit")
 
 
 # Limits of budgets that were set while gateways run: they stand in place of the policy's until they are taken back.
@@ -55,10 +57,13 @@ def limits(connection: Connection) -> list[BudgetLimit]:
     return [limit for limit in every if limit.expires_ms is None or limit.expires_ms > now]
 
 
-def set_limit(connection: Connection, identifier: str, size: int | None, expires_ms: int | None, actor: str) -> None:
+def set_limit(
+    connection: Connection, identifier: str, size: int | None, expires_ms: int | None, actor: str, unit: Unit = Unit.USD
+) -> None:
     """`size` None: the policy's limit counts again."""
     with transaction(connection):
-        note(connection, actor, "budget limit set", identifier, {"limit": size, "expires_ms": expires_ms})
+        amount = {"limit_nano" if unit is Unit.USD else "limit_tokens": size}
+        note(connection, actor, "budget limit set", identifier, {**amount, "expires_ms": expires_ms})
         if size is None:
             connection.execute("DELETE FROM budget_limits WHERE id = ?", (identifier,))
         else:
@@ -72,13 +77,12 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZabcdefghjkmnpqrstvwxyz"
 _LENGTH = 43
 """54 symbols: 247 bits, so a plain SHA-256 is as good as a slow hash."""
 _LISTS = ("routes", "targets", "tags", "scopes")
-_COLUMNS = (
-    *("id", "hash", "name", "created_ms", "revoked_ms", *_LISTS, "budget", "team", "organisation", "min_class"),
-    *("limit_nano", "limit_window", "rpm", "tpm", "parallel", "expires_ms"),
-    *("used_ms", "previous_hash", "previous_until_ms"),
-)
-_KEYS_EVERY = f"SELECT {', '.join(_COLUMNS)} FROM keys ORDER BY id"  # noqa: S608 - names of ours
 _ROTATE = "UPDATE keys SET hash = ?, previous_hash = hash, previous_until_ms = ? WHERE id = ?"
+_PREVIOUS = (
+    "INSERT INTO previous_secrets (hash, key_id, until_ms) SELECT previous_hash, id, previous_until_ms FROM keys"
+    " WHERE id = ? AND previous_until_ms > ?"
+)
+_ENDED = "DELETE FROM previous_secrets WHERE until_ms <= ? OR (key_id = ? AND ? = 0)"
 
 
 class Key(Struct, frozen=True, kw_only=True):
@@ -131,7 +135,7 @@ def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, st
         note(connection, actor, "key created", terms.name, {"id": key.id, **given})
         if any(key.terms.name == terms.name and key.revoked_ms is None for key in every(connection)):
             raise ValueError(f"there is a key named '{terms.name}' already: revoke it first, or choose another name")
-        row = _columns(terms) | {"id": key.id, "hash": _hashed(secret)}
+        row = _columns(terms) | {"id": key.id, "hash": digest(secret.encode()).hex()}
         row |= {"created_ms": key.created_ms, "expires_ms": key.expires_ms}
         insert(connection, "keys", tuple(row), [tuple(row.values())])
     return key, secret
@@ -153,20 +157,24 @@ def change(connection: Connection, name_or_id: str, changes: Mapping[str, Any], 
 
 
 def rotate(connection: Connection, name_or_id: str, grace_ms: int, actor: str) -> tuple[Key, str]:
-    """Gives a key a new secret; the one before stays valid for `grace_ms`. Raises LookupError."""
-    secret = _secret()
+    """Gives a key a new secret; the one before stays valid for `grace_ms`, and those before that to their own times.
+    Without grace all of them end. Raises LookupError."""
+    secret, now = _secret(), now_ms()
     with transaction(connection):
         note(connection, actor, "key rotated", name_or_id, {"grace_s": grace_ms // 1000})
         key = in_force(connection, name_or_id)
-        connection.execute(_ROTATE, (_hashed(secret), now_ms() + grace_ms, key.id))
+        connection.execute(_PREVIOUS, (key.id, now))
+        connection.execute(_ENDED, (now, key.id, grace_ms))
+        connection.execute(_ROTATE, (digest(secret.encode()).hex(), now + grace_ms, key.id))
         return in_force(connection, key.id), secret
 
 
 def revoke(connection: Connection, name_or_id: str, actor: str) -> Key:
     """Raises LookupError when there is no such key in force."""
     with transaction(connection):
-        note(connection, actor, "key revoked", name_or_id, {})
+        lock(connection)
         key = in_force(connection, name_or_id)
+        note(connection, actor, "key revoked", name_or_id, {"id": key.id})
         connection.execute("UPDATE keys SET revoked_ms = ? WHERE id = ?", (now_ms(), key.id))
     return key
 
@@ -185,14 +193,16 @@ def every(connection: Connection) -> list[Key]:
 
 def callers(connection: Connection) -> dict[bytes, Caller]:
     """Digest of the secret → caller, for every key in force, and for secrets before a rotation while they are valid."""
-    now, by_digest = now_ms(), {}
+    now = now_ms()
+    hashes = connection.execute("SELECT hash, key_id FROM previous_secrets WHERE until_ms > ?", (now,)).fetchall()
+    in_force = {}
     for row, key in _rows(connection):
         if key.valid_at(now):
-            caller = key.caller()
-            by_digest[bytes.fromhex(row["hash"])] = caller
-            if row["previous_hash"] and (key.previous_until_ms or 0) > now:
-                by_digest[bytes.fromhex(row["previous_hash"])] = caller
-    return by_digest
+            in_force[key.id] = key.caller()
+            hashes.append((row["hash"], key.id))
+            if (key.previous_until_ms or 0) > now:
+                hashes.append((row["previous_hash"], key.id))
+    return {bytes.fromhex(hashed): in_force[key_id] for hashed, key_id in hashes if key_id in in_force}
 
 
 def used(journal: Journal, identifiers: Iterable[str], at_ms: int) -> None:
@@ -202,10 +212,6 @@ def used(journal: Journal, identifiers: Iterable[str], at_ms: int) -> None:
 
 def _secret() -> str:
     return PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
-
-
-def _hashed(secret: str) -> str:
-    return digest(secret.encode()).hex()
 
 
 def _columns(terms: KeyTerms) -> dict[str, Any]:
@@ -220,21 +226,18 @@ def _columns(terms: KeyTerms) -> dict[str, Any]:
     }
 
 
-def _rows(connection: Connection) -> list[tuple[dict[str, Any], Key]]:
-    rows = (dict(zip(_COLUMNS, columns, strict=True)) for columns in connection.execute(_KEYS_EVERY))
-    return [(row, _key(row)) for row in rows]
+def _rows(connection: Connection) -> list[tuple[Mapping[str, Any], Key]]:
+    return [(row, _key(row)) for row in lines(connection, "SELECT * FROM keys ORDER BY id", ())]
 
 
 def _key(row: Mapping[str, Any]) -> Key:
     fields: dict[str, Any] = {name: tuple(msgspec.json.decode(row[name])) for name in _LISTS}
-    fields |= {name: row[name] for name in ("name", "budget", "team", "organisation", "min_class")}
+    names = ("name", "budget", "team", "organisation", "min_class", "rpm", "tpm", "parallel")
+    fields |= {name: row[name] for name in names}
     terms = KeyTerms(
         **fields,
         limit_usd=None if row["limit_nano"] is None else usd_from_nano(row["limit_nano"]),
         window=row["limit_window"] or "month",
-        rpm=row["rpm"],
-        tpm=row["tpm"],
-        parallel=row["parallel"],
         expires=None
         if row["expires_ms"] is None
         else datetime.fromtimestamp(row["expires_ms"] / 1000, UTC).isoformat(timespec="seconds"),

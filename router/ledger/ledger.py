@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from router.ledger.journal import BUSY_MS, SqliteJournal, connect
 from router.ledger.migrate import SQLITE, Dialect, current, migrate, readable
-from router.ledger.rows import Connection
+from router.ledger.rows import Connection, transaction
 from router.types.account import Journal, LedgerUnavailable
+from router.types.tables import table
 from router.types.target import Secret
 
 # Where the ledger is: a file, or a database that several gateways share. Readers and writers all ask here.
@@ -68,22 +69,8 @@ def ledger_at(path: Path, url: Secret | None) -> Ledger:
     return PostgresLedger(url)
 
 
-_DAMAGED = "it is damaged: stop the gateway, move the file aside, and `lowpass ledger restore` a backup"
-_DENIED = "let the user of this process write it, and the folder that it is in"
-_TAKEN = "another process keeps it: try again, or end that one"
-_REMEDIES = {
-    sqlite3.SQLITE_BUSY: _TAKEN,
-    sqlite3.SQLITE_LOCKED: _TAKEN,
-    sqlite3.SQLITE_PERM: _DENIED,
-    sqlite3.SQLITE_READONLY: _DENIED,
-    sqlite3.SQLITE_CANTOPEN: _DENIED,
-    sqlite3.SQLITE_IOERR: "the disk fails",
-    sqlite3.SQLITE_FULL: "the disk is full: make room",
-    sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_NOTADB: "it is no ledger, or its beginning is lost: name another LOWPASS_HOME, or restore a backup",
-}
+_REMEDIES = {getattr(sqlite3, name): text for name, text in table("ledger/data/remedies.yaml").items()}
 """Kinds of errors that blame the file, or who else uses it, and no statement; and what to do about them."""
-_CHECK = "PRAGMA integrity_check(20)"
 
 
 class SqliteLedger:
@@ -109,8 +96,9 @@ class SqliteLedger:
 
     def damage(self) -> list[str]:
         with self.reading(any_version=True) as connection:
-            found = [" ".join(line.split()) for (line,) in connection.execute(_CHECK) if line != "ok"]
-        return [*found, _DAMAGED] if found else []
+            lines = connection.execute("PRAGMA integrity_check(20)").fetchall()
+        damage = [" ".join(line.split()) for (line,) in lines if line != "ok"]
+        return [*damage, _REMEDIES[sqlite3.SQLITE_CORRUPT]] if damage else []
 
     def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
         with self.writing() as connection:
@@ -150,7 +138,7 @@ def _remedy(error: sqlite3.DatabaseError) -> str | None:
     """None: the statement is to blame. What Python finds has no code: a text of the file that is none."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        return _DAMAGED if isinstance(error, sqlite3.OperationalError) else None
+        return _REMEDIES[sqlite3.SQLITE_CORRUPT] if isinstance(error, sqlite3.OperationalError) else None
     # The low byte is the kind: https://www.sqlite.org/rescode.html#primary_result_codes
     return _REMEDIES.get(code & 0xFF)
 
@@ -178,11 +166,8 @@ def claim(ledger: Ledger, account: str, window_start_ms: int, shares: Sequence[i
     All of them in one transaction. Raises `LedgerUnavailable`: then none is claimed.
     """
     try:
-        with ledger.writing() as connection:
-            connection.execute("BEGIN")
+        with ledger.writing() as connection, transaction(connection):
             rows = [(account, window_start_ms, share) for share in shares]
-            claimed = [row[2] for row in rows if connection.execute(_CLAIM, row).rowcount == 1]
-            connection.execute("COMMIT")
-            return claimed
+            return [row[2] for row in rows if connection.execute(_CLAIM, row).rowcount == 1]
     except sqlite3.Error as error:
         raise LedgerUnavailable(str(error)) from None

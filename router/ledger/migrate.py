@@ -8,10 +8,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from router.ledger.rows import Connection, places, transaction
 from router.types.account import LedgerUnavailable
+from router.types.tables import table
 
 # Numbered SQL files, applied once each and in order; the ledger itself keeps the number of the last one.
 #
@@ -60,30 +62,7 @@ class Dialect(Struct, frozen=True):
     """Patterns in the scripts, and what this database has in their place."""
 
 
-SQLITE = Dialect("sqlite", ("BEGIN IMMEDIATE",), "PRAGMA user_version", "PRAGMA user_version = {}")
-POSTGRES = Dialect(
-    "postgres",
-    (
-        "BEGIN",
-        "SELECT pg_advisory_xact_lock(7816810)",
-        "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)",
-        "INSERT INTO schema_version SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM schema_version)",
-    ),
-    "SELECT version FROM schema_version",
-    "UPDATE schema_version SET version = {}",
-    " OVERRIDING SYSTEM VALUE",
-    "SELECT setval(pg_get_serial_sequence('outcomes', 'position'), coalesce(max(position), 0) + 1, false)"
-    " FROM outcomes",
-    (
-        (r"(?s)-- SQLite only, from here\n.*?-- to here\n", ""),
-        (" WITHOUT ROWID", ""),
-        (r" INTEGER /\* counted \*/", " BIGINT GENERATED ALWAYS AS IDENTITY"),
-        (r" INTEGER PRIMARY KEY", " BIGINT PRIMARY KEY"),
-        (" REAL", " DOUBLE PRECISION"),
-        (" BLOB", " BYTEA"),
-    ),
-)
-"""The lock's number is of no meaning, but always the same."""
+SQLITE, POSTGRES = msgspec.convert(table("ledger/data/dialects.yaml"), tuple[Dialect, Dialect])
 
 
 def migrate(
@@ -216,12 +195,11 @@ class Table(Struct, frozen=True):
             return
         key, most = ", ".join(self.key), PAGE_OF_BLOBS if self.blobs else PAGE
         statement = f"SELECT {', '.join(self.columns)} FROM {self.name}{{}} ORDER BY {key} LIMIT ?"  # noqa: S608
-        rows = connection.execute(statement.format(""), (most,)).fetchall()
-        while rows:
+        beyond, last = "", list[Any]()
+        while rows := connection.execute(statement.format(beyond), (*last, most)).fetchall():
             yield rows
             last = [rows[-1][self.columns.index(name)] for name in self.key]
             beyond = f" WHERE ({key}) > ({places(self.key)})"
-            rows = connection.execute(statement.format(beyond), (*last, most)).fetchall()
 
     def count(self, connection: Connection) -> int:
         return int(connection.execute(f"SELECT COUNT(*) FROM {self.name}").fetchone()[0])  # noqa: S608

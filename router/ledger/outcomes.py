@@ -2,6 +2,7 @@
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 import msgspec
 from msgspec import Struct, structs
@@ -95,14 +96,26 @@ class Answered(Struct, frozen=True):
 class _Weighed(Struct):
     target: str
     p: float
+    cost_nano: int = 0
 
 
-class _Document(Struct):
+class _Considered(Struct):
+    target: str
+    cost_usd: Decimal = Decimal(0)
+
+
+class _Decision(Struct):
+    """What is read of a decision's document."""
+
     classification: About = About()
+    strategy: str = ""
+    chosen: str | None = None
+    explored: str = ""
     weighed: list[_Weighed] = []
+    considered: list[_Considered] = []
 
 
-_document = msgspec.json.Decoder(_Document)
+decided = msgspec.json.Decoder(_Decision)
 
 
 def say(journal: Journal, said: Said, about: About, now_ms: int) -> None:
@@ -142,7 +155,7 @@ def answered(ledger: Ledger, identifiers: Sequence[str]) -> dict[str, Answered]:
 def about(document: bytes) -> About:
     """Out of a decision's JSON. What it lacks, or holds in another form, is not known."""
     try:
-        known = _document.decode(document)
+        known = decided.decode(document)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return About()
     return structs.replace(known.classification, expected={weighed.target: weighed.p for weighed in known.weighed})

@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from router.ledger.rows import (
     places,
     transaction,
 )
+from router.types import tables
 from router.types.account import RATE_ACCOUNTS, Value
 from router.types.clock import least_id
 from router.types.request import DAY_MS
@@ -41,18 +43,8 @@ _NAMES = "SELECT id, name FROM names WHERE id IN ({}) ORDER BY id"
 _DROPPED = "UPDATE chain SET complete = 0 WHERE last >= ? AND first <= ?"
 _ALONE = "SELECT position FROM past_requests WHERE position > ? AND position < ? LIMIT 1"
 _PAGE = 1_000
-NAMED_OF_REQUESTS = frozenset(
-    {
-        *("state", "owner", "endpoint", "requested", "route", "key_id", "tags", "data_class", "classes", "policy"),
-        *("task", "target", "model", "error", "lowered", "app", "template"),
-    }
-)
-NAMED_OF_ATTEMPTS = frozenset(
-    {
-        *("target", "model", "provider", "model_served", "outcome", "finish_reason", "thinking", "usage_source"),
-        *("reasoning_source", "service_tier", "region", "region_source", "cost_source", "price_version", "classes"),
-        "role",
-    }
+NAMED_OF_REQUESTS, NAMED_OF_ATTEMPTS = (
+    frozenset(tables.table("ledger/data/named.yaml")[name]) for name in ("requests", "attempts")
 )
 """Columns whose texts are numbers of `names` in narrow rows."""
 
@@ -92,6 +84,10 @@ def _digest(connection: Connection, first: int, last: int, before: str) -> str:
     for at in range(0, len(used), PARAMETERS):
         some = used[at : at + PARAMETERS]
         content.append(connection.execute(_NAMES.format(places(some)), some).fetchall())
+    return _hashed(content)
+
+
+def _hashed(content: object) -> str:
     return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=_SIZE).hexdigest()
 
 
@@ -99,6 +95,99 @@ def _known(connection: Connection, statement: str, values: Sequence[Value]) -> l
     """Rows by column, without what is NULL: so a column that is added later changes no digest."""
     lines = whole.lines(connection, statement, values)
     return [{name: value for name, value in line.items() if value is not None} for line in lines]
+
+
+# Seals of rows that are not in the past: of the audit, of corrections, and of settled requests that are to move. Each
+# has a digest of its row, and one over that and the seal before.
+
+_UNSEALED = "NOT EXISTS (SELECT 1 FROM seals AS s WHERE s.subject = '{}' AND s.id = r.id{}) ORDER BY r.id LIMIT 500"
+_SETTLED_LIVE = (
+    # Where budgets are in Redis, bookings follow their request.
+    f"SELECT r.id FROM live_requests AS r WHERE r.state <> 'held' AND {whole.NOT_MOVED} AND (r.state = 'recovered'"  # noqa: S608
+    " OR NOT EXISTS (SELECT 1 FROM bookings AS b WHERE b.request_id = r.id AND b.state <> 'settled')) AND "
+)
+SUBJECTS = {
+    "requests": _SETTLED_LIVE + _UNSEALED.format("requests", " AND s.state = r.state"),
+    **{name: f"SELECT r.id FROM {name} AS r WHERE {_UNSEALED.format(name, '')}" for name in ("adjustments", "audit")},  # noqa: S608
+}
+"""By subject: the ids of rows without a seal."""
+_SEALS = (
+    "SELECT position, id, state, content, digest FROM seals WHERE subject = ? AND position > ? ORDER BY position"
+    " LIMIT 100"
+)
+_SEALED = ("subject", "position", "id", "state", "content", "digest")
+_LAST_SEAL = "SELECT position, digest FROM seals WHERE subject = ? ORDER BY position DESC LIMIT 1"
+_MUTABLE = frozenset({"task", "difficulty", "lease_until_ms"})
+"""Columns of a settled request that may still change: its text is read after its answer."""
+
+
+def unsealed(connection: Connection) -> bool:
+    """There are rows that have no seal yet."""
+    return any(connection.execute(sql).fetchone() for sql in SUBJECTS.values())
+
+
+def seal(connection: Connection, *subjects: str) -> None:
+    """Seals all rows that have none; inside a transaction."""
+    lock(connection)
+    for subject in subjects or SUBJECTS:
+        while ids := [identifier for (identifier,) in connection.execute(SUBJECTS[subject]).fetchall()]:
+            position, digest = connection.execute(_LAST_SEAL, (subject,)).fetchone() or (0, "")
+            seals = []
+            for identifier, (state, content) in _contents(connection, subject, ids).items():
+                position, digest = position + 1, _hashed([digest, position + 1, identifier, state, content])
+                seals.append((subject, position, identifier, state, content, digest))
+            insert(connection, "seals", _SEALED, seals)
+
+
+def _contents(connection: Connection, subject: str, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Of each row that is there, wherever it is: its state, and the digest of what money and the audit rest on."""
+    if subject != "requests":
+        rows = _known(connection, f"SELECT * FROM {subject} WHERE id IN ({places(ids)})", ids)  # noqa: S608
+        return {row["id"]: ("", _hashed(row)) for row in rows}
+    contents = {}
+    for kept in whole.charged(connection, ids):
+        request = {name: value for name, value in kept.request.items() if name not in _MUTABLE}
+        bookings = [line for line in kept.bookings if not str(line["account"]).startswith(RATE_ACCOUNTS)]
+        amounts = [(line["account"], line["window_start_ms"], line["charged"]) for line in bookings]
+        if request["state"] == "recovered":  # its charge may still come back, and is compared with its hold
+            request = {name: request[name] for name in ("id", "state", "started_ms", "key_id", "tags", "session")}
+            amounts = []
+        # An empty column may be one that was added later.
+        lines = [{k: v for k, v in line.items() if v not in (None, "", 0)} for line in (request, *kept.attempts)]
+        contents[kept.id] = str(request["state"]), _hashed([lines, amounts])
+    return contents
+
+
+def looked_at(connection: Connection, subject: str) -> Iterator[tuple[int, str, str]]:
+    """Position of each seal, id of its row, and what is wrong with that; empty: nothing is. Inside a transaction."""
+    first = progress(connection, UNSEALED) if subject == "requests" else 0
+    last, before, oldest = first, "", least_id(progress(connection, EXPIRED))
+    while seals := connection.execute(_SEALS, (subject, last)).fetchall():
+        rows = _contents(connection, subject, sorted({identifier for _, identifier, *_ in seals}))
+        for position, identifier, state, content, digest in seals:
+            row, says = rows.get(identifier), ""
+            chained = last == first > 0 or digest == _hashed([before, position, identifier, state, content])
+            if position != last + 1 or not chained:
+                says = "its seal, or the one before, is not what was written"
+            elif row is None and (subject != "requests" or identifier >= oldest):
+                says = "it is gone"
+            elif row is not None and row != (state, content) and (row[0] == state or state != "recovered"):
+                says = "it is not what was written: a column, an attempt or a booking of it was changed, or is gone"
+            yield position, identifier, says
+            last, before = position, digest
+
+
+def unseal(connection: Connection) -> None:
+    """Drops the first seals of requests that are as they were sealed and have moved: the chain has these."""
+    moved = 0
+    for position, identifier, says in islice(looked_at(connection, "requests"), 1_000):
+        if says or connection.execute(_STILL.format("?"), (identifier,)).fetchone():
+            break
+        moved = position
+    # The last stays: the next is chained to it.
+    connection.execute("DELETE FROM seals WHERE subject = 'requests' AND position < ?", (moved,))
+    if moved:
+        connection.execute(_SET, (UNSEALED, moved - 1))
 
 
 # Moves requests that nothing changes any more from the live tables into narrow rows; drops these when they are old.
@@ -117,7 +206,7 @@ PATIENCE_MS = 60_000
 CAME_BACK_MS = 900_000
 """How long after its lease a process that was cut off may still come back with the true charge of a request that was
 recovered meanwhile: longer than any answer takes."""
-MOVED, EXPIRED, SWEPT = "moved", "expired", "swept"
+MOVED, EXPIRED, SWEPT, UNSEALED = "moved", "expired", "swept", "unsealed"
 """Rows of `progress`."""
 _REST = 3
 """For each second that others may have had to wait, how many follow in which they need not."""
@@ -127,11 +216,9 @@ _DUE = (
     " OR (state = 'recovered' AND lease_until_ms <= ?) ORDER BY id LIMIT ?"
 )
 _PAST_NAMES = "SELECT name, id FROM names WHERE name IN ({})"
-_SWEPT = (
-    "INSERT INTO progress (name, position) VALUES ('swept', ?)"
-    " ON CONFLICT (name) DO UPDATE SET position = excluded.position"
+_SET = (
+    "INSERT INTO progress (name, position) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
 )
-_SET = "UPDATE progress SET position = ? WHERE name = ?"
 _PAST = "SELECT id FROM past_requests WHERE id IN ({})"
 _STILL = "SELECT id FROM live_requests WHERE id IN ({})"
 _TWICE = "SELECT id FROM live_requests AS l WHERE EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = l.id)"
@@ -141,11 +228,7 @@ _STRAY = (
     " (request_id < ? OR EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = request_id))"
 )
 _UNBOOKED = (
-    "DELETE FROM bookings WHERE state = 'settled' AND charged IS NOT NULL AND request_id IN ({})"
-    " RETURNING request_id, account, window_start_ms, held, charged"
-)
-_UNBOOKED_LATE = (
-    "DELETE FROM bookings WHERE charged IS NOT NULL AND request_id IN ({})"
+    "DELETE FROM bookings WHERE state IN ('settled', ?) AND charged IS NOT NULL AND request_id IN ({})"
     " RETURNING request_id, account, window_start_ms, held, charged"
 )
 _BOOKED_BEFORE = "SELECT request_id, account FROM past_bookings WHERE request_id IN ({})"
@@ -155,12 +238,7 @@ _BOOKED = (
     " ON CONFLICT (request_id, account) DO UPDATE SET charged = bookings.charged + excluded.charged"
 )
 _LIVE = (("live_decisions", "id"), ("live_attempts", "request_id"), ("live_requests", "id"))
-_OLD = (
-    ("past_decisions", "id"),
-    ("past_bookings", "request_id"),
-    ("past_attempts", "request_id"),
-    ("past_requests", "id"),
-)
+_OLD = (("past_bookings", "request_id"), *((name.replace("live", "past"), column) for name, column in _LIVE))
 _PAST_LAST = "SELECT MAX(started_ms), MAX(position) FROM past_requests WHERE started_ms < ?"
 _EXPIRING = "SELECT id, position FROM past_requests WHERE started_ms < ? AND position <= ? ORDER BY started_ms LIMIT ?"
 _OUTCOMES = "SELECT position, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
@@ -258,7 +336,7 @@ def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], deci
     still = {identifier for (identifier,) in connection.execute(_STILL.format(places(ids)), ids)}
     new = still - there
     add(connection, names, [kept for kept in rows if kept.id in new], [row for row in decisions if row[0] in new])
-    moved = connection.execute(_UNBOOKED.format(places(ids)), ids).fetchall()
+    moved = connection.execute(_UNBOOKED.format(places(ids)), ("", *ids)).fetchall()
     known = set(connection.execute(_BOOKED_BEFORE.format(places(ids)), ids).fetchall()) if there else set()
     booked = [line for line in moved if not line[1].startswith(RATE_ACCOUNTS)]
     names.learn(account for _, account, *_ in booked)
@@ -322,7 +400,7 @@ def _narrow(line: Line, columns: Sequence[str], named: frozenset[str], names: Na
 def expire(ledger: Ledger, now_ms: int, keep_ms: int, groupings: Sequence[str]) -> int:
     """Drops requests older than `keep_ms`, to the hour, as far as they are in the sums of all `groupings`; and what is
     of no use without them. Returns how many requests. Raises `LedgerUnavailable`; the next call drops what is left."""
-    before, dropped = _before(now_ms, keep_ms), 0
+    before, dropped = (now_ms - keep_ms) // HOUR_MS * HOUR_MS, 0
     with ledger.writing() as connection:
         while some := _expire_some(connection, before, groupings):
             dropped += some
@@ -345,9 +423,9 @@ def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str
             connection.execute(_DROPPED, (min(positions), max(positions)))
             # With the first row: reports refuse what they can't answer any more, and never answer with less.
             hours = connection.execute(_PAST_LAST, (before_ms,)).fetchone()[0] // HOUR_MS + 1
-            connection.execute(_SET, (max(hours * HOUR_MS, progress(connection, EXPIRED)), EXPIRED))
+            connection.execute(_SET, (EXPIRED, max(hours * HOUR_MS, progress(connection, EXPIRED))))
             # What was recovered before it moved.
-            book_sums(connection, connection.execute(_UNBOOKED_LATE.format(places(ids)), ids).fetchall())
+            book_sums(connection, connection.execute(_UNBOOKED.format(places(ids)), ("recovered", *ids)).fetchall())
         for table, column in _OLD if ids else ():
             connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608
     time.sleep(_REST * (time.perf_counter() - began))
@@ -369,16 +447,12 @@ def _sweep(connection: Connection, before_ms: int, now_ms: int) -> None:
     windows_ms = min(before_ms, now_ms - LONGEST_WINDOW_MS)
     connection.execute(_WINDOWS[0], {"packed": f"packed-{windows_ms}", "before": windows_ms})
     connection.execute(_WINDOWS[1], {"before": windows_ms})
-    connection.execute(_SWEPT, (before_ms,))
-
-
-def _before(now_ms: int, keep_ms: int) -> int:
-    return (now_ms - keep_ms) // HOUR_MS * HOUR_MS
+    connection.execute(_SET, (SWEPT, before_ms))
 
 
 def expiring(connection: Connection, now_ms: int, keep_ms: int) -> int:
     """The last position of rows that are older than `keep_ms`, to the hour; 0: there are none."""
-    before = _before(now_ms, keep_ms)
+    before = (now_ms - keep_ms) // HOUR_MS * HOUR_MS
     oldest = connection.execute("SELECT MIN(started_ms) FROM past_requests").fetchone()[0]
     if oldest is None or oldest >= before:
         return 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 
 import msgspec
@@ -23,14 +23,13 @@ from router.ledger.adjust import (
     Correction,
     NotAdjustable,
     adjust,
-    charged,
     counts,
     write,
 )
 from router.ledger.query import document
-from router.ledger.rows import Connection
+from router.ledger.rows import Connection, transaction
 from router.types.account import Unit
-from router.types.price import NANO_PER_USD
+from router.types.price import NANO_PER_USD, usd_text
 from router.types.request import DAY_MS
 from router.types.tables import table
 
@@ -76,6 +75,8 @@ class Billed(Struct, frozen=True):
     rounding: int
     """nano-USD that the amount may be off by: half of its last decimal."""
     contains: bool = False
+    number: int = 0
+    """Of the line in its file."""
 
 
 class StatementError(ValueError):
@@ -112,7 +113,7 @@ def _billed(form: Form, names: Sequence[str], lines: Sequence[str], first: int) 
         if not any(cells) or not _cell(row, form.cost):
             continue
         try:
-            billed.append(_line(form, row))
+            billed.append(_line(form, row, number))
         except ValueError as error:
             mistakes.append(f"line {number}: {error}")
     if mistakes:
@@ -123,14 +124,14 @@ def _billed(form: Form, names: Sequence[str], lines: Sequence[str], first: int) 
     return billed
 
 
-def _line(form: Form, row: Mapping[str, str]) -> Billed:
+def _line(form: Form, row: Mapping[str, str], number: int) -> Billed:
     currency = _cell(row, (*form.currency, *_CURRENCIES))
     if currency and currency.lower() != "usd":
         raise ValueError(f"the currency is '{currency[:10]}': the ledger is in USD, so convert the file or export USD")
     item = _cell(row, form.item)
     model = _cell(row, form.model) or ("" if form.contains else item.partition(",")[0].strip())
     nano, rounding = _amount(_cell(row, form.cost))
-    return Billed(_day(_cell(row, form.day)), model, item, nano, rounding, form.contains)
+    return Billed(_day(_cell(row, form.day)), model, item, nano, rounding, form.contains, number)
 
 
 def _cell(row: Mapping[str, str], names: Iterable[str]) -> str:
@@ -184,7 +185,6 @@ _RECOVERED = (
     "SELECT id, started_ms, cost FROM requests WHERE state = 'recovered' AND started_ms >= ? AND started_ms < ?"
 )
 _TARGETS = "SELECT DISTINCT target, model FROM attempts WHERE provider = ?"
-_PROVIDERS = "SELECT DISTINCT provider FROM attempts WHERE provider <> '' ORDER BY provider"
 _LEFT = "client_gone"
 K = TypeVar("K")
 
@@ -236,10 +236,6 @@ class Comparison(Struct, frozen=True):
     factors: Mapping[str, float]
 
 
-def providers(connection: Connection) -> list[str]:
-    return [str(name) for (name,) in connection.execute(_PROVIDERS).fetchall()]
-
-
 class Reconciliation:
     """Of one provider, for the days that its statement has; inside a read transaction."""
 
@@ -276,8 +272,8 @@ class Reconciliation:
             for request_id, share in _shares(rest, kept.uncertain):
                 # What may still change by itself is left for the next statement.
                 with suppress(NotAdjustable):
-                    cost = charged(writer, request_id)[1] + share
-                    written.append(adjust(writer, books, request_id, cost, correction, units))
+                    more = partial(int.__add__, share)
+                    written.append(adjust(writer, books, request_id, more, correction, units))
             return written
         weights = {key: sum(costs.values()) for key, costs in kept.groups.items()}
         for key, share in _shares(rest, weights):
@@ -313,7 +309,8 @@ class Reconciliation:
             Booking(account, window, round(added * cost / whole) if whole else added)
             for (account, window), cost in sorted(sums.items())
         ]
-        return write(writer, books, *sample, added, bookings, correction)
+        with transaction(writer):
+            return write(writer, books, *sample, added, bookings, correction)
 
     def _read(self) -> None:
         first, last = min(self._days) * DAY_MS, (max(self._days) + 1) * DAY_MS
@@ -354,14 +351,20 @@ class Reconciliation:
                 self._kept[place].crashed += 1
                 self._kept[place].attempts += 1
 
-    def _matched(self, statement: Iterable[Billed]) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
-        """nano-USD by day and model, and by how much they may be rounded."""
-        billed: dict[tuple[int, str], int] = defaultdict(int)
-        rounding: dict[tuple[int, str], int] = defaultdict(int)
+    def _matched(self, statement: Iterable[Billed]) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
+        """nano-USD by day and model, and by how much they may be rounded. Raises `StatementError`."""
+        billed, rounding, numbers = Counter[tuple[int, str]](), Counter[tuple[int, str]](), dict[tuple[int, str], int]()
         for line in statement:
-            model = model_of(line, self._names) or line.model or line.item
-            billed[line.day, model] += line.nano
-            rounding[line.day, model] += line.rounding
+            place = line.day, model_of(line, self._names) or line.model or line.item
+            billed[place] += line.nano
+            rounding[place] += line.rounding
+            numbers[place] = line.number
+        if negative := [place for place, nano in billed.items() if nano < 0]:
+            (day, model), number = negative[0], numbers[negative[0]]
+            total = (
+                f"'{model}' on {datetime.fromtimestamp(day * DAY_S, UTC):%Y-%m-%d} is ${usd_text(billed[day, model])}"
+            )
+            raise StatementError(f"line {number}: all that is billed for {total}: take out credits of other days")
         return billed, rounding
 
     def _difference(self, day: int, model: str) -> Difference | None:

@@ -225,6 +225,13 @@ def live(connection: Connection, ids: Sequence[str]) -> list[Kept]:
     return _kept(requests, attempts, _by_request(lines(connection, _BOOKINGS, span)), decisions)
 
 
+def charged(connection: Connection, ids: Sequence[str]) -> list[Kept]:
+    """Of these requests, given in order, what is there of them anywhere; without decisions."""
+    requests = lines(connection, _REQUESTS.format("requests", f"id IN ({places(ids)})", ""), ids)
+    attempts = lines(connection, _ATTEMPTS.format("attempts"), (ids[0], ids[-1]))
+    return _kept(requests, attempts, booked(connection, ids[0], ids[-1]), [])
+
+
 def _read(
     connection: Connection, which: str, values: tuple[Value, ...], documents: Documents, most: int | None = None
 ) -> list[Kept]:

@@ -6,8 +6,9 @@ import threading
 import time
 
 from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
-from router.ledger.past import due, expire, expiring, move
+from router.ledger.past import due, expire, expiring, move, seal, unseal, unsealed
 from router.ledger.rollups import GROUPINGS, behind, fold
+from router.ledger.rows import transaction
 from router.settings import SettingError, read
 from router.types.account import LedgerUnavailable
 from router.types.clock import now_ms as clock
@@ -34,6 +35,7 @@ def upkeep(ledger: Ledger, now_ms: int, keep_ms: int | None, *, all_of_them: boo
         moved += some
         while fold(ledger):
             pass
+    seal_all(ledger, prune=moved > 0)
     if keep_ms is None:
         return moved, 0
     with ledger.reading() as connection:
@@ -43,12 +45,23 @@ def upkeep(ledger: Ledger, now_ms: int, keep_ms: int | None, *, all_of_them: boo
     return moved, expire(ledger, now_ms, keep_ms, [grouping.name for grouping in GROUPINGS])
 
 
+def seal_all(ledger: Ledger, *, prune: bool = False) -> None:
+    """Seals the rows that have no seal yet; `prune`: drops the seals of requests that have moved. Raises
+    `LedgerUnavailable`."""
+    with ledger.reading() as connection:
+        prune = unsealed(connection) or prune
+    if prune:
+        with ledger.writing() as connection, transaction(connection):
+            seal(connection)
+            unseal(connection)
+
+
 def needed(ledger: Ledger, now_ms: int, keep_ms: int | None) -> bool:
     """Reads a few rows; raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         old = keep_ms is not None and expiring(connection, now_ms, keep_ms) > 0
-        return bool(due(connection, now_ms)) or behind(connection) or old
+        return old or behind(connection) or unsealed(connection) or bool(due(connection, now_ms))
 
 
 def main() -> None:

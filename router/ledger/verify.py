@@ -1,27 +1,24 @@
 """`lowpass ledger verify`: books, charges, outcomes and sums compared with their rows."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
-from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.ledger import past
-from router.ledger.adjust import ADJUSTED, ADJUSTMENT
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.facts.query import Label, Sums
 from router.ledger.ledger import Ledger
 from router.ledger.past import EXPIRED, MOVED, progress
 from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rollups import GROUPINGS, LATE, Counted, Grouping, count
-from router.ledger.rows import Connection, Kept, every
-from router.ledger.write import BUCKETS
-from router.types.account import RATE_ACCOUNTS
+from router.ledger.rows import Connection, Kept, Line, every
+from router.ledger.write import BUCKETS, INPUT_TOKENS, OUTPUT_TOKENS
 from router.types.clock import least_id
-from router.types.tables import table
+from router.types.tables import patterns
 
 # What is wrong, and in which row.
 
@@ -50,26 +47,26 @@ class _Rule(Struct, frozen=True):
 
 
 @cache
-def rules() -> dict[str, list[_Rule]]:
-    return msgspec.convert(table("ledger/data/checks.yaml"), dict[str, list[_Rule]])
+def rules(part: str) -> list[_Rule]:
+    known = patterns(
+        "ledger/data/checks.yaml",
+        input=INPUT_TOKENS,
+        output=OUTPUT_TOKENS,
+        negative=" OR ".join(f"{name} < 0" for name in BUCKETS),
+        typed=" OR ".join(f"typeof({name}) NOT IN ('integer', 'null')" for name in BUCKETS),
+    )
+    return msgspec.convert(known[part], list[_Rule])
 
 
-def _violations(connection: Connection, part: str) -> Iterator[Finding]:
+def _violations(connection: Connection, part: str, first: str = "", last: str = "") -> Iterator[Finding]:
+    """`first`, `last`: ids of the requests that are looked at, where rules are of a page of them."""
     newest = connection.execute("SELECT started_ms FROM requests ORDER BY id DESC LIMIT 1").fetchone()
-    before_ms = (newest[0] if newest else 0) - GRACE_MS
-    expired = progress(connection, EXPIRED)
+    before_ms, expired = (newest[0] if newest else 0) - GRACE_MS, progress(connection, EXPIRED)
     values = {"before": before_ms, "expired": expired, "kept": least_id(expired), "longest": LONGEST_WINDOW_MS}
-    for rule in rules()[part]:
+    values |= {"first": first, "last": last}
+    for rule in rules(part):
         for row in connection.execute(rule.sql, values).fetchall():
             yield Finding(rule.table, rule.row.format(*row), rule.says.format(*row))
-
-
-# What must hold within one request, however it ended: see `router.ledger.write` and `router.accounting`.
-
-_INPUT = [name for name in BUCKETS if not name.startswith("output")]
-_OUTPUT = [name for name in BUCKETS if name.startswith("output")]
-Row = Mapping[str, Any]
-_STATES = frozenset({"held", "released", "recovered", "settled"})
 
 
 class _Document(Struct):
@@ -79,95 +76,7 @@ class _Document(Struct):
 _document = msgspec.json.Decoder(_Document)
 
 
-def findings(kept: Kept) -> Iterator[Finding]:
-    """A column may hold anything in a damaged file: then that is what is found."""
-    try:
-        yield from (Finding("requests", kept.id, says) for says in _of_request(kept.request, kept.attempts))
-        for attempt in kept.attempts:
-            row = f"{kept.id} attempt {attempt['number']!s}"
-            yield from (Finding("attempts", row, says) for says in _of_attempt(attempt))
-        for booking in kept.bookings:
-            row = f"{kept.id} in {booking['account']!s}"
-            yield from (Finding("bookings", row, says) for says in _of_booking(kept.request, booking))
-        if kept.decision is not None:
-            yield from _of_decision(kept.decision)
-    except (KeyError, TypeError, ValueError):
-        yield Finding("requests", kept.id, "a value of it, of an attempt or of a booking is none of its column")
-
-
-def _of_request(request: Row, attempts: tuple[Row, ...]) -> Iterator[str]:
-    state = request["state"]
-    if state not in _STATES:
-        yield f"there is no state '{state}'"
-    if state == "settled":
-        yield from _sums(request, attempts)
-        if [attempt["number"] for attempt in attempts] != list(range(1, len(attempts) + 1)) or not attempts:
-            numbers = ", ".join(str(attempt["number"]) for attempt in attempts) or "none"
-            yield f"its attempts are numbered {numbers}, and should be from 1 on without a gap"
-    elif attempts:
-        yield f"it is {state}, and has {len(attempts)} attempts"
-    if state == "held" and request["cost"] is not None:
-        yield f"it is held, and cost {request['cost']} already"
-    if state == "released" and (_whole(request["cost"]) or _whole(request["thinking"])):
-        yield f"it was released, and cost {request['cost']} nano-USD and {request['thinking']} thinking tokens"
-    if state == "recovered":  # charged at its hold, since nobody knows better
-        for charge, held, unit in (("cost", "held", "nano-USD"), ("thinking", "held_thinking", "thinking tokens")):
-            if request[charge] != request[held] and (charge == "cost" or request[charge] is not None):
-                yield f"it was recovered at {request[charge]} {unit}, and held {request[held]}"
-
-
-def _sums(request: Row, attempts: tuple[Row, ...]) -> Iterator[str]:
-    cost = sum(_whole(attempt["cost"]) for attempt in attempts)
-    if request["cost"] != cost:
-        yield f"it cost {request['cost']} nano-USD, and its attempts {cost}"
-    counted = [attempt for attempt in attempts if attempt["usage_source"] is not None]
-    for column, buckets in (("input_tokens", _INPUT), ("output_tokens", _OUTPUT)):
-        tokens = sum(_whole(attempt[name]) for attempt in counted for name in buckets)
-        if request[column] != tokens:
-            yield f"it has {request[column]} {column}, and its attempts {tokens}"
-    split = [_whole(attempt["output_reasoning"]) for attempt in counted if attempt["output_reasoning"] is not None]
-    if request["reasoning_tokens"] != (sum(split) if split else None):
-        yield f"it has {request['reasoning_tokens']} reasoning tokens, and its attempts {sum(split)}"
-    thinking, most = request["thinking"], sum(map(_most_thinking, counted))
-    if thinking is not None and not sum(split) <= _whole(thinking) <= most:
-        yield f"it was charged {thinking} thinking tokens, and its attempts thought {sum(split)} to {most}"
-
-
-def _most_thinking(attempt: Row) -> int:
-    """All of its output, where the provider does not tell thoughts apart (`router.dispatch.hold.thought`)."""
-    if attempt["output_reasoning"] is not None:
-        return _whole(attempt["output_reasoning"])
-    return 0 if attempt["thinking"] == "off" else sum(_whole(attempt[name]) for name in _OUTPUT)
-
-
-def _of_attempt(attempt: Row) -> Iterator[str]:
-    cost = _whole(attempt["cost"])
-    if cost < 0 and attempt["cost_source"] != ADJUSTED:
-        yield f"it cost {cost} nano-USD"
-    if not attempt["price_version"] and (cost or attempt["usage_source"] is not None):
-        yield "it does not name the version of its price"
-    negative = [name for name in BUCKETS if _whole(attempt[name]) < 0]
-    if negative:
-        yield f"it has less than no {' and '.join(negative)}"
-
-
-def _of_booking(request: Row, booking: Row) -> Iterator[str]:
-    """An account counts nano-USD or thinking tokens, and perhaps only those of some targets: so it can't be charged
-    more than the request was of either."""
-    charged, state = booking["charged"], request["state"]
-    if charged is None or str(booking["account"]).startswith(RATE_ACCOUNTS) or request["endpoint"] == ADJUSTMENT:
-        return
-    if state == "held":
-        yield f"it is charged {charged} already, and its request is held"
-    elif booking["state"] == "recovered" and charged != booking["held"]:
-        yield f"it was recovered at {charged}, and held {booking['held']}"
-    elif booking["state"] != "recovered" and state in ("settled", "released"):
-        most = max(_whole(request["cost"]), _whole(request["thinking"]))
-        if not 0 <= _whole(charged) <= most:
-            yield f"it is charged {charged}, and its request cost {request['cost']} and thought {request['thinking']}"
-
-
-def _of_decision(decision: Row) -> Iterator[Finding]:
+def _of_decision(decision: Line) -> Iterator[Finding]:
     identifier = str(decision["id"])
     try:
         read = _document.decode(str(decision["document"]))
@@ -176,15 +85,6 @@ def _of_decision(decision: Row) -> Iterator[Finding]:
         return
     if read.id != identifier:
         yield Finding("decisions", identifier, f"its document is that of {read.id}")
-
-
-def _whole(value: object) -> int:
-    """NULL counts for nothing."""
-    if value is None:
-        return 0
-    if not isinstance(value, int):
-        raise TypeError
-    return value
 
 
 # Sums by hour beside the rows that they were made of, and charges of moved requests beside what is booked for them.
@@ -256,7 +156,8 @@ def _differ(grouping: Grouping, hour: int, right: Sums, found: Sums, whose: str)
 
 MOST = 200
 """Findings that are told; all are counted."""
-TOLD_EVERY = 10_000
+PAGE = 1_000
+"""Requests that are looked at together."""
 Check = Callable[[Kept], Iterable[Finding]]
 
 
@@ -277,6 +178,9 @@ class Verified(Struct, frozen=True, kw_only=True):
     @property
     def sound(self) -> bool:
         return not self.found
+
+    def beside(self, more: Sequence[Finding]) -> "Verified":
+        return structs.replace(self, findings=(*self.findings, *more)[:MOST], found=self.found + len(more))
 
 
 def verify(
@@ -300,13 +204,37 @@ def verify(
             Finding("past_requests", f"positions {first} to {last}", says)
             for first, last, says in past.broken(connection)
         )
-        parts = [_rows(connection, also, told, counts), chained]
-        rules_of = ("moved", "belonging", "budgets") if own_budgets else ("belonging",)
+        seals = ((table, *seal) for table in past.SUBJECTS for seal in past.looked_at(connection, table))
+        sealed = (Finding(table, row, says) for table, _, row, says in seals if says)
+        row_rules = ("rows", "types") if ledger.dialect.name == "sqlite" else ("rows",)
+        parts = [_rows(connection, also, told, counts, row_rules), chained, sealed, _unaudited(connection)]
+        rules_of = ("moved", "belonging", "budgets") if own_budgets else ("moved", "belonging")
         parts += [sums_findings(connection), *(_violations(connection, part) for part in rules_of)]
         every_finding = chain.from_iterable(parts)
         shown = tuple(islice(every_finding, MOST))
         found = len(shown) + sum(1 for _ in every_finding)
         return Verified(**counts, chain=past.head(connection), findings=shown, found=found)
+
+
+def _unaudited(connection: Connection) -> Iterator[Finding]:
+    """Limits and keys beside the audit of every change: limits, keys made, and keys revoked."""
+    limits: dict[str, int | None] = {}
+    made, revoked = set[str](), set[str]()
+    for action, subject, document in connection.execute("SELECT action, subject, document FROM audit ORDER BY id"):
+        change = msgspec.json.decode(document)
+        if action == "budget limit set":
+            limits[subject] = next(change[name] for name in ("limit_nano", "limit_tokens", "limit") if name in change)
+        elif action in ("key created", "key revoked") and "id" in change:
+            (made if action == "key created" else revoked).add(change["id"])
+    there = dict(connection.execute("SELECT id, size FROM budget_limits").fetchall())
+    for name in sorted(limits.keys() | there.keys()):
+        if limits.get(name) != there.get(name):
+            says = f"its limit is {there.get(name, 'not there')}, and by the audit {limits.get(name, 'not there')}"
+            yield Finding("budget_limits", name, says)
+    ended = dict(connection.execute("SELECT id, revoked_ms FROM keys").fetchall())
+    yield from (Finding("keys", name, "it is gone") for name in sorted(made - ended.keys()))
+    again = sorted(name for name in revoked & ended.keys() if ended[name] is None)
+    yield from (Finding("keys", name, "it is in force, and was revoked by the audit") for name in again)
 
 
 def verify_budgets(ledger: Ledger) -> Verified:
@@ -326,19 +254,22 @@ def _damage(ledger: Ledger) -> Verified | None:
 
 
 def _rows(
-    connection: Connection, also: Check, told: Callable[[int], object], counts: Counter[str]
+    connection: Connection, also: Check, told: Callable[[int], object], counts: Counter[str], parts: Sequence[str]
 ) -> Iterator[Finding]:
-    """`counts`: of what was looked at, by the names of `Verified`."""
-    last = ""
-    for kept in every(connection):
-        if kept.id == last:
-            yield Finding("requests", kept.id, "it is there twice")
-        last = kept.id
-        decisions = int(kept.decision is not None)
-        counts.update(requests=1, attempts=len(kept.attempts), bookings=len(kept.bookings), decisions=decisions)
-        if not counts["requests"] % TOLD_EVERY:
-            told(counts["requests"])
-        yield from findings(kept)
-        yield from also(kept)
+    """`counts`: of what was looked at, by the names of `Verified`; `parts`: of the rules for each page of requests."""
+    requests, last = every(connection), ""
+    while page := list(islice(requests, PAGE)):
+        for part in parts:
+            yield from _violations(connection, part, page[0].id, page[-1].id)
+        for kept in page:
+            if kept.id == last:
+                yield Finding("requests", kept.id, "it is there twice")
+            last = kept.id
+            decisions = int(kept.decision is not None)
+            counts.update(requests=1, attempts=len(kept.attempts), bookings=len(kept.bookings), decisions=decisions)
+            yield from also(kept)
+            if kept.decision is not None:
+                yield from _of_decision(kept.decision)
+        told(counts["requests"])
     counts["outcomes"] = int(connection.execute("SELECT COUNT(*) FROM outcomes").fetchone()[0])
     yield from _violations(connection, "outcomes")

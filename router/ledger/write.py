@@ -15,11 +15,7 @@ from router.types.request import Caller, Request
 
 LONGEST_NAME = 128
 _NAMED = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-"
-BUCKETS = (
-    *("input_uncached", "cache_read", "cache_read_explicit", "cache_read_audio", "cache_write", "cache_write_1h"),
-    *("cache_write_12h", "input_audio", "input_image", "input_video", "output_visible", "output_reasoning"),
-    *("output_audio", "output_image", "output_video"),
-)
+BUCKETS = Usage.__struct_fields__[: Usage.__struct_fields__.index("units")]
 """Columns named as the fields of `Usage` that they hold."""
 _INPUT = [name for name in BUCKETS[1:] if name.startswith(("input", "cache"))]
 _OUTPUT = [name for name in BUCKETS if name.startswith("output") and name != "output_visible"]
@@ -34,7 +30,6 @@ _COLUMNS = (
     *("thinking_cost", "cache_saved"),
 )
 INSERT = f"INSERT INTO live_attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
-_UNJUDGED: tuple[Value, ...] = (None, "")
 _NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "")
 
 
@@ -135,6 +130,7 @@ _CHARGE_HELD = (
 )
 _RECOVER, _LOSE = f"{_CHARGE_HELD} AND lease_until_ms < ?", f"{_CHARGE_HELD} AND id = ?"
 _READ = "UPDATE live_requests SET task = ?, difficulty = ? WHERE id = ?"
+_DECIDED_ANEW = "UPDATE live_decisions SET document = ? WHERE id = ?"
 _DECISION = "INSERT INTO live_decisions (id, decided_ms, policy, document) VALUES (?, ?, ?, ?)"
 
 
@@ -204,9 +200,10 @@ def _first(decision: Decision) -> tuple[str | None, str | None]:
     return (None, None) if target is None else (target.id, target.model.id)
 
 
-def reroute(journal: Journal, request_id: str, decision: Decision, held: Amount) -> None:
+def reroute(journal: Journal, decision: Decision, held: Amount, document: bytes) -> None:
     """A request that was born is sent to another route."""
-    journal.change(_REROUTE, (decision.plan.route, held.usd, held.thinking, *_first(decision), request_id))
+    journal.change(_REROUTE, (decision.plan.route, held.usd, held.thinking, *_first(decision), decision.id))
+    journal.change(_DECIDED_ANEW, (document.decode(), decision.id))
 
 
 def renew(journal: Journal, now_ms: int) -> None:
@@ -266,4 +263,4 @@ def read(journal: Journal, decision: Decision, document: bytes) -> None:
     """The text of a request was read after its answer: `decision` and `document` say what it foretells."""
     seen = decision.classification
     journal.change(_READ, (seen.task.value, seen.difficulty, decision.id))
-    journal.change("UPDATE live_decisions SET document = ? WHERE id = ?", (document.decode(), decision.id))
+    journal.change(_DECIDED_ANEW, (document.decode(), decision.id))

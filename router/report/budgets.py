@@ -7,16 +7,19 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct, structs
 
-from router.budget.budget import Budget, KeyLimit, Rolling
+from router.budget.budget import Budget, BudgetAccounts, KeyLimit, Rolling
 from router.budget.loops import Kind as Loop
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, Query, Where, add
 from router.ledger.incident import EXHAUSTED
+from router.ledger.keys import Key
 from router.ledger.rollups import sums
+from router.ledger.rows import Connection
 from router.report.query import Source
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, declared, made, plots, tallied
 from router.report.statistics import LOOK_BACK_HOURS, Profile
 from router.types.account import Account, Balance, BudgetStore, Child, Unit
+from router.types.clock import now_ms
 from router.types.price import NANO_PER_USD, usd_from_nano
 
 # What budgets and the loop breaker stopped, and how much more was held than it cost.
@@ -273,3 +276,14 @@ def binds(budget: Budget) -> str:
     """What a budget counts, by its filters."""
     filters = ((name.removesuffix("s"), getattr(budget, name)) for name in _FILTERS)
     return "; ".join(f"{name} {' or '.join(values)}" for name, values in filters if values) or "everything"
+
+
+def spent_in_window(connection: Connection, key: Key) -> list[int]:
+    """nano-USD in the window of its limit, by the ledger's rows; empty: it has none."""
+    limit = BudgetAccounts(()).of_key(key.caller())
+    if limit is None:
+        return []
+    ours = Where("key", frozenset({key.terms.name}))
+    measures, since_ms = ("cost", "recovered"), limit.span(now_ms()).since or None
+    costs = sums(connection, Query(table="attempts", by=(), measures=measures, where=(ours,), since_ms=since_ms))
+    return [sum(map(sum, costs.values()))]

@@ -1,5 +1,6 @@
 """A report as text, HTML and CSV."""
 
+import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import cache
@@ -18,11 +19,12 @@ from router.report.charts import dollars, said
 from router.report.query import named
 from router.report.report import NO_LABEL, Column, Kind, Report, Row, Value, shown
 from router.types.clock import iso
-from router.types.price import nano_from_usd
+from router.types.price import nano_from_usd, usd_text
 
 # A report in words, and as JSON. Nothing here knows which report it is.
 
 UNKNOWN = "–"
+_NANO = re.compile(r'("\w*)nano":(-?\d+)')
 NUMBERS = (Kind.COUNT, Kind.USD, Kind.AMOUNT, Kind.SHARE, Kind.RATE, Kind.FACTOR, Kind.MS)
 """Written below each other, by their last digit."""
 _DAY_S = 86_400
@@ -115,7 +117,8 @@ def _cell(kind: Kind, value: Value, now_ms: int | None) -> str:
     if value is None or value == "":
         return NO_LABEL if kind is Kind.LABEL else UNKNOWN
     if isinstance(value, str):
-        return shown(value)
+        usd = _NANO.sub(lambda amount: f'{amount[1]}usd":{usd_text(int(amount[2]))}', value)
+        return shown(usd if kind is Kind.CHANGES else value)
     if isinstance(value, Decimal):
         return dollars(nano_from_usd(value))
     if kind is Kind.TIME:

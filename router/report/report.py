@@ -91,6 +91,8 @@ class Kind(StrEnum):
     """Unix ms; written as a time in UTC."""
     REQUEST = "request"
     """The id of a request; a page links it."""
+    CHANGES = "changes"
+    """JSON; people read its amounts in USD."""
 
 
 class Column(Struct, frozen=True):

@@ -12,7 +12,7 @@ from local_serving.meter import Machine, Metered
 from router.estimate.latency import Measured
 from router.ledger.engines import GATEWAY, in_force, keep, newest
 from router.ledger.ledger import Ledger
-from router.ledger.upkeep import EVERY_S, needed
+from router.ledger.upkeep import EVERY_S, needed, seal_all
 from router.types.account import LedgerUnavailable
 from router.types.clock import now_ms
 from router.types.price import EngineHour, EnginePrice, added
@@ -157,7 +157,8 @@ class Upkeep:
         self._life = asyncio.ensure_future(self._run_forever())
 
     async def stop(self) -> None:
-        """Kills it, if need be: it may end at any moment."""
+        """Kills it, if need be: it may end at any moment. What was settled last is sealed: call it after the workers'
+        end."""
         if self._life is not None:
             self._life.cancel()
             await asyncio.wait([self._life])
@@ -165,6 +166,8 @@ class Upkeep:
             with suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
+        with suppress(LedgerUnavailable):
+            await asyncio.to_thread(seal_all, self._ledger)
 
     async def _run_forever(self) -> None:
         while True:

@@ -100,12 +100,7 @@ async def test_a_lease_is_taken_beforehand_spent_without_the_store_and_settled_w
 
 @each_row(
     "used, asked",
-    [
-        ((CLOSED,), (CLOSED,)),
-        ((POT, CLOSED), (POT, CLOSED)),
-        ((OF_KEY, CLOSED), (OF_KEY, CLOSED)),
-        ((POT,), (POT, KEY)),
-    ],
+    [*((closed, closed) for closed in ((CLOSED,), (POT, CLOSED), (OF_KEY, CLOSED))), ((POT,), (POT, KEY))],
 )
 @outage
 async def test_one_account_that_fails_closed_or_was_not_used_before_closes_the_request(

@@ -207,6 +207,8 @@ def test_a_key_spends_no_more_than_its_limit_and_says_what_it_spent(gateway: Gat
     answered = chat(gateway, key)
     cost = float(answered.headers["x-lowpass-cost-usd"])
     assert call(gateway, "GET", "/v1/keys/poor").json["spent_usd"] == pytest.approx(cost)
+    for window in ("hour", "week", "lifetime", "month"):
+        assert call(gateway, "PATCH", "/v1/keys/poor", {"window": window}).json["spent_usd"] == pytest.approx(cost)
     own = call(gateway, "GET", "/v1/budgets", key=key).json["data"]
     (pot,) = [pot for pot in own if pot["budget"] == "key.limit"]
     assert (pot["id"], pot["limit"], pot["spent"]) == ("key.limit|poor", 3, pytest.approx(cost))
@@ -228,10 +230,12 @@ def test_rates_and_a_limit_are_one_command(gateway: Gateway) -> None:
 
 def test_a_key_expires_and_a_rotated_one_is_known_by_both_secrets_for_a_while(gateway: Gateway) -> None:
     brief, old = made(gateway, "brief", expires="1h"), made(gateway, "turned")
-    new = call(gateway, "POST", "/v1/keys/turned/rotate", {"grace_s": 600}).json["key"]
-    assert [chat(gateway, key).status for key in (brief, old, new)] == [200, 200, 200]
+    older, new = (call(gateway, "POST", "/v1/keys/turned/rotate", {"grace_s": s}).json["key"] for s in (600, 900))
+    assert [chat(gateway, key).status for key in (brief, old, older, new)] == [200] * 4
     gateway.let_pass(700)
-    assert [chat(gateway, key).status for key in (brief, old, new)] == [200, 401, 200]
+    assert [chat(gateway, key).status for key in (brief, old, older, new)] == [200, 401, 200, 200]
+    before, new = new, call(gateway, "POST", "/v1/keys/turned/rotate", {"grace_s": 0}).json["key"]
+    assert [chat(gateway, key).status for key in (older, before, new)] == [401, 401, 200]
     gateway.let_pass(3_600)
     assert [chat(gateway, key).status for key in (brief, new)] == [401, 200]
     assert "expired" in gateway.lowpass("keys", "list")[1]
@@ -305,7 +309,8 @@ def test_every_change_is_a_row_of_the_audit(gateway: Gateway) -> None:
             *(f"root, key {change}, noted" for change in ("rotated", "changed", "created")),
         ],
     )
-    assert ('"rpm":3' in rows[4][4], secret in output) == (True, False)
+    assert ('"rpm":3' in rows[4][4], '"limit_nano":9000000000' in rows[1][4], secret in output) == (True, True, False)
+    assert '"limit_usd":9,' in "".join(gateway.lowpass("report", "audit")[1].split())
 
 
 def test_upkeep_keeps_the_rates_of_this_minute_and_drops_those_of_old(gateway: Gateway) -> None:

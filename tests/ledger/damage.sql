@@ -11,9 +11,12 @@ UPDATE live_requests SET lease_until_ms = 5 WHERE id = '$H'; -- requests $H: it 
 UPDATE past_attempts SET cost = cost + 1 WHERE request_id = '$OLD'; -- requests $OLD: it cost
 UPDATE hourly_attempts SET requests = requests + 1; -- it sums requests of
 UPDATE hourly_offers SET expected = expected - 1; -- it sums expected of
+UPDATE bookings SET charged = charged + 2 WHERE request_id = '$A'; -- bookings $A in company: it is charged
+UPDATE past_bookings SET charged = charged - 1 WHERE request_id = '$P'; -- bookings $P in company: it is charged
+INSERT INTO bookings SELECT id, 'company', 5, 0, cost, 'settled' FROM past_requests WHERE id = '$Q'; -- bookings $Q in company: it is booked twice
 UPDATE progress SET position = 17000 WHERE name LIKE 'attempts.tags%'; -- attempts.tags: its sums go up to 17000
 
--- Each alone.
+-- Each alone; of rows of the past, whatever else was made to agree with it, their chain tells.
 UPDATE live_attempts SET cost = cost + 1 WHERE request_id = '$A'; -- requests $A: it cost
 UPDATE live_attempts SET cost = -1 WHERE request_id = '$A'; -- attempts $A attempt 1: it cost -1
 UPDATE live_requests SET input_tokens = 1 WHERE id = '$A'; -- requests $A: it has 1 input_tokens
@@ -39,6 +42,15 @@ UPDATE names SET name = 'x' WHERE name = 'gpu'; -- , and its rows to
 UPDATE sum_groups SET labels = '["x"]' WHERE labels = '["app-1"]'; -- it sums
 UPDATE live_requests SET cost = 9223372036854775807 WHERE id = '$B'; -- requests $B: it cost 9223372036854775807
 UPDATE live_attempts SET cost = -9223372036854775807 WHERE request_id = '$B'; -- attempts $B attempt 1: it cost -92
+DELETE FROM past_requests WHERE id = '$OLD'; -- past_requests positions
+UPDATE past_requests SET key_id = (SELECT MAX(id) FROM names) WHERE id = '$OLD'; -- past_requests positions
+UPDATE past_requests SET session = 'another' WHERE id = '$OLD'; -- past_requests positions
+UPDATE past_attempts SET total_ms = total_ms + 1 WHERE request_id = '$OLD'; -- past_requests positions
+DELETE FROM past_bookings WHERE request_id = '$OLD'; -- past_requests positions
+UPDATE names SET name = 'mallory' WHERE id = (SELECT key_id FROM past_requests WHERE id = '$OLD'); -- past_requests positions
+DELETE FROM chain WHERE last = (SELECT MIN(last) FROM chain WHERE last > (SELECT MIN(last) FROM chain)); -- past_requests positions
+DELETE FROM chain WHERE last = (SELECT MAX(last) FROM chain); -- past_requests positions
+UPDATE chain SET digest = 'x' WHERE last = (SELECT MIN(last) FROM chain); -- past_requests positions
 
 -- Of budgets that are kept in the ledger itself.
 UPDATE budget_windows SET spent = spent + 1 WHERE budget = 'company'; -- budget_windows company from
@@ -48,16 +60,19 @@ DELETE FROM bookings WHERE request_id = 'c1'; -- children c1: nothing is booked 
 UPDATE bookings SET charged = charged + 1 WHERE request_id LIKE 'packed-%'; -- moved requests were charged
 DELETE FROM past_bookings WHERE request_id = '$OLD'; -- moved requests were charged
 
--- Of rows of the past, whatever else was made to agree with it: their chain tells.
-DELETE FROM past_requests WHERE id = '$P'
-UPDATE past_requests SET key_id = (SELECT MAX(id) FROM names) WHERE id = '$P'
-UPDATE past_requests SET session = 'another' WHERE id = '$P'
-UPDATE past_attempts SET total_ms = total_ms + 1 WHERE request_id = '$P'
-DELETE FROM past_bookings WHERE request_id = '$P'
-UPDATE names SET name = 'mallory' WHERE id = (SELECT key_id FROM past_requests WHERE id = '$P')
-DELETE FROM chain WHERE last = (SELECT MIN(last) FROM chain WHERE last > (SELECT MIN(last) FROM chain))
-DELETE FROM chain WHERE last = (SELECT MAX(last) FROM chain)
-UPDATE chain SET digest = 'x' WHERE last = (SELECT MIN(last) FROM chain)
+-- Rows that have not moved, the audit, limits and keys; $X and $K are ids.
+UPDATE live_requests SET key_id = 'mallory' WHERE id = '$B'; -- requests $B: it is not what was written
+DELETE FROM live_requests WHERE id = '$A'; -- requests $A: it is gone
+DELETE FROM live_attempts WHERE request_id = '$A'; -- requests $A: it is gone
+DELETE FROM bookings WHERE request_id = '$A'; -- requests $A: it is gone
+DELETE FROM live_requests WHERE id = '$C'; -- requests $C: it is gone
+DELETE FROM bookings WHERE request_id = '$C'; -- requests $C: it is gone
+UPDATE adjustments SET reason = 'because'; -- adjustments $X: it is not what was written
+DELETE FROM audit WHERE subject = 'b0'; -- audit
+UPDATE budget_limits SET size = 6 WHERE id = 'b1'; -- budget_limits b1: its limit is 6, and by the audit 5
+DELETE FROM budget_limits WHERE id = 'b2'; -- budget_limits b2: its limit is not there, and by the audit 5
+UPDATE keys SET revoked_ms = NULL; -- keys $K: it is in force, and was revoked by the audit
+DELETE FROM seals WHERE subject = 'audit' AND position = 2; -- its seal, or the one before, is not what was written
 
 -- A request that is gone everywhere: rows, bookings and sums agree with each other, and not with the chain.
 DELETE FROM past_requests WHERE id = '$GONE'

@@ -6,6 +6,7 @@ from bench.reports import made as bench
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Connection, Kept
 from router.ledger.upkeep import upkeep
+from tests.tables import data
 
 Value = str | int | float | bytes | None
 Row = dict[str, Value]
@@ -59,37 +60,29 @@ def made(count: int, first_ms: int, seed: int) -> list[Kept]:
 OLD, FRESH = made(90, NOW_MS - 3 * DAY_MS, 3), made(20, NOW_MS, 4)
 
 
+PLAIN: dict[str, Row] = data(__file__, "plain.yaml")
+
+
 def request(identifier: str = "r1", **more: Value) -> Row:
-    row: Row = {"id": identifier, "started_ms": 1, "state": "settled", "held": 7}
-    row |= {"lease_until_ms": 1, "owner": "o", "endpoint": "chat", "requested": "auto", "route": "auto", "stream": 0}
-    row |= {"key_id": "", "session": "", "tags": "", "data_class": "public", "task": "chat", "difficulty": 0.25}
-    return row | {"cost": 5, "input_tokens": 3, "output_tokens": 1} | more
+    return PLAIN["request"] | {"id": identifier} | more
 
 
 def attempt(identifier: str = "r1", **more: Value) -> Row:
-    row: Row = {"request_id": identifier, "number": 1, "target": "t", "model": "m"}
-    row |= {"provider": "p", "model_served": "m", "outcome": "ok", "finish_reason": "stop", "answered": 1}
-    row |= {"thinking": "", "started_ms": 1, "total_ms": 9, "input_uncached": 3, "output_visible": 1}
-    return row | {"violations": "", "cost": 5, "cost_source": "priced", "price_version": "v"} | more
+    return PLAIN["attempt"] | {"request_id": identifier} | more
 
 
 def booking(identifier: str, account: str = "day", **more: Value) -> Row:
-    row: Row = {"request_id": identifier, "account": account, "window_start_ms": 5, "held": 7}
-    return row | {"charged": None, "state": "held"} | more
+    return PLAIN["booking"] | {"request_id": identifier, "account": account} | more
 
 
 def child(**more: Value) -> Row:
     """A part of the budget `day`."""
-    row: Row = {"id": "c1", "parent": "day", "parent_window_ms": 5, "replaces": "[]", "unit": "usd", "size": 7}
-    return row | {"created_ms": 1, "key_id": "", "team": "", "closed_ms": None} | more
+    return PLAIN["child"] | more
 
 
 def key(identifier: str = "k1", **more: Value) -> Row:
-    row: Row = {"id": identifier, "hash": identifier, "name": identifier, "created_ms": 1, "budget": ""}
-    return row | dict.fromkeys(("routes", "targets", "tags", "scopes"), "[]") | more
+    return PLAIN["key"] | dict.fromkeys(("id", "hash", "name"), identifier) | more
 
 
 def outcome(identifier: str = "r1", **more: Value) -> Row:
-    row: Row = {"request_id": identifier, "attempt": 1, "target": "t", "source": "client", "revision": 0, "score": 1.0}
-    row |= {"weight": 1.0, "was_weight": 0.0, "decides": 1, "task": "chat", "difficulty": 0.25, "traits": ""}
-    return row | {"given_ms": 5, "told_key": ""} | more
+    return PLAIN["outcome"] | {"request_id": identifier} | more

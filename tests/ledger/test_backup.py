@@ -24,7 +24,7 @@ from tests.gateway.running import ROOT
 from tests.ledger.books import found
 from tests.ledger.plain import OLD, Row, attempt, booking, child, key, move, outcome, put, put_all, request
 from tests.postgres import Server
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 NEWEST = newest(SQLITE)
 
@@ -38,17 +38,11 @@ def rows(ledger: Ledger) -> dict[str, list[tuple[Any, ...]]]:
     return content
 
 
-ROWS: dict[str, Row] = {
+ROWS: dict[str, Row] = data(__file__, "others.yaml") | {
     "children": child(closed_ms=5),
     "keys": key(min_class="pii", routes='["a"]'),
     "outcomes": outcome(weight=1.0, score=0.5),
-    "posteriors": {"name": "all", "position": 1, "at_ms": 2, "state": "YQ=="},
-    "policies": {"hash": "p", "adopted_ms": 1, "document": "{}"},
-    "taints": {"session": "a/b", "data_class": "pii", "firm": 1},
     "instance": {"id": 1, "secret": "s" * 64},
-    "alerts": {"account": "day", "window_start_ms": 1, "share": 8000},
-    "loops": {"id": "s", "changed_ms": 1, "document": "{}"},
-    "incidents": {**dict.fromkeys(("id", "kind", "scope", "subject", "reason"), "i"), "at_ms": 1, "until_ms": None},
     "dictionaries": {"id": 1, "policy": "p", "data": bytes(range(256)) * 500},
 }
 

@@ -2,26 +2,32 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from router.ledger.adjust import Correction, NotAdjustable, adjust
 from router.ledger.facts import attempts, offers
+from router.ledger.keys import create, revoke, set_limit
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.past import head
 from router.ledger.rollups import fold
 from router.ledger.rows import Kept
+from router.ledger.upkeep import upkeep
 from router.ledger.verify import Verified, verify
 from router.report.recompute import repriced
 from router.testing import lowpass
 from router.types.price import Price
+from router.types.request import KeyTerms
 from tests.ledger import plain
 from tests.ledger.books import found
 from tests.ledger.plain import DAY_MS, FRESH, NOW_MS, OLD, Row, expire, move, outcome, put, put_all
 from tests.tables import each_row
 
+CORRECTION = Correction(actor="root", source="operator", cause="stated", reason="invoice 4711")
 LATER_MS = NOW_MS + 1_800_000
 HELD, CRASHED, REFUSED = (f"{NOW_MS + at << 80:032x}" for at in (1, 2, 3))
 
@@ -76,7 +82,8 @@ def test_a_sound_ledger(ledger: Ledger) -> None:
 
 
 IDS = {"$A": FRESH[0].id, "$B": FRESH[1].id, "$OLD": OLD[1].id, "$GONE": OLD[3].id, "$H": HELD, "$C": CRASHED}
-TOGETHER, ALONE, LOCAL, PAST, GONE = (
+IDS |= {"$P": OLD[0].id, "$Q": OLD[2].id}
+TOGETHER, ALONE, LOCAL, SEALED, GONE = (
     [tuple(line.split("; -- ")) for line in part.splitlines()[1:]]
     for part in Path(__file__).with_name("damage.sql").read_text("utf-8").split("\n\n")
 )
@@ -177,19 +184,6 @@ def test_what_comes_late_is_looked_at_too(ledger: Ledger) -> None:
     assert_sound(ledger, requests=90)
 
 
-def test_a_booking_that_is_not_what_its_request_cost_shows(ledger: Ledger) -> None:
-    fill(ledger)
-    live, past = FRESH[0].id, OLD[0].id
-    change(ledger, f"UPDATE bookings SET charged = charged + 1 WHERE request_id = '{live}'")  # noqa: S608
-    change(ledger, f"UPDATE past_bookings SET charged = charged - 1 WHERE request_id = '{past}'")  # noqa: S608
-    told = says(ledger)
-    for identifier in (live, past):
-        assert any(line.startswith(f"bookings {identifier} in company: it is charged ") for line in told), told
-    row = plain.booking(OLD[2].id, account="company", charged=OLD[2].request["cost"], state="settled")
-    put(ledger, "bookings", **row)
-    assert f"bookings {OLD[2].id} in company: it is booked twice" in says(ledger)
-
-
 def test_sums_of_what_expired_vouch_for_each_other(ledger: Ledger) -> None:
     expire(fill(ledger), NOW_MS, DAY_MS)
     assert_sound(ledger, requests=20 + 1)
@@ -197,16 +191,61 @@ def test_sums_of_what_expired_vouch_for_each_other(ledger: Ledger) -> None:
     assert any("it sums cost of all to " in line and ", and other sums to " in line for line in says(ledger))
 
 
-@each_row("statement", [statement for (statement,) in PAST])
-def test_what_is_no_longer_as_it_was_written_shows(template: Path, tmp_path: Path, statement: str) -> None:
-    """Of rows of the past, whatever else was made to agree with it."""
-    ledger = SqliteLedger(Path(shutil.copy(template, tmp_path)))
+def test_what_has_not_moved_and_the_audit_are_sealed(ledger: Ledger) -> None:
+    """Each change is made to agree with all that is compared; rows that then move are compared with their seals."""
+    put_all(ledger, FRESH)
+    crashed = plain.request(CRASHED, state="recovered", held=7, cost=7, started_ms=NOW_MS, lease_until_ms=NOW_MS)
+    put(ledger, "requests", **crashed | {"input_tokens": None, "output_tokens": None})
+    put(ledger, "bookings", **plain.booking(CRASHED, charged=7, state="recovered"))
     with ledger.writing() as connection:
-        query = "SELECT b.request_id FROM past_bookings AS b JOIN past_requests AS r ON r.id = b.request_id LIMIT 1"
-        past = connection.execute(query).fetchone()[0]
-        connection.execute(statement.replace("$P", past))
-    lines = says(ledger)
-    assert any(line.startswith("past_requests positions ") for line in lines), lines
+        terms = KeyTerms(name="ann")
+        for number in range(3):
+            set_limit(connection, f"b{number}", 5, None, "root")
+        key, _ = create(connection, terms, "root")
+        revoke(connection, key.id, "root")
+        adjusted = adjust(connection, connection, FRESH[5].id, lambda _: 77, CORRECTION, {})
+    upkeep(ledger, NOW_MS, None)
+    assert_sound(ledger)
+    change(ledger, *(statement for statement, _ in SEALED))
+    places = [named(where).replace("$X", adjusted.id).replace("$K", key.id) for _, where in SEALED]
+    for _ in range(2):
+        lines = says(ledger)
+        assert [where for where in places if not any(where in line for line in lines)] == [], lines
+        upkeep(ledger, LATER_MS, None, all_of_them=True)
+
+
+def test_corrections_at_once_come_one_by_one(ledger: Ledger) -> None:
+    put_all(ledger, FRESH)
+    kept = FRESH[5]
+    own, account = int(str(kept.request["cost"])), kept.bookings[0]["account"]
+
+    def correct(cost: int) -> None:
+        with ledger.writing() as connection:
+            adjust(connection, connection, kept.id, lambda _: cost, CORRECTION, {})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(correct, range(own + 1, own + 9)))
+    whose = "b.request_id = ? OR EXISTS (SELECT 1 FROM adjustments AS a WHERE a.id = b.request_id)"
+    charged = f"SELECT SUM(b.charged) AS all_of_it FROM bookings AS b WHERE b.account = ? AND ({whose})"  # noqa: S608
+    for cost in (own + 20, own):
+        correct(cost)
+        assert found(ledger, charged, str(account), kept.id) == [{"all_of_it": cost}]
+    with pytest.raises(NotAdjustable, match="already"):
+        correct(own)
+    assert found(ledger, "SELECT SUM(cost) AS added, COUNT(*) AS rows FROM adjustments") == [{"added": 0, "rows": 10}]
+    assert_sound(ledger)
+
+
+def test_seals_are_dropped_once_the_chain_has_their_requests(ledger: Ledger) -> None:
+    put_all(ledger, FRESH[:8])
+    upkeep(ledger, NOW_MS, None)
+    for rows in (FRESH[8:15], FRESH[15:]):
+        upkeep(ledger, NOW_MS, None, all_of_them=True)
+        put_all(ledger, rows)
+        upkeep(ledger, NOW_MS, None)
+        assert_sound(ledger)
+    assert len(found(ledger, "SELECT id FROM seals")) == 1 + len(FRESH[15:])
+    assert_sound(ledger, requests=20)
 
 
 def test_a_request_that_is_gone_everywhere_shows(template: Path, tmp_path: Path) -> None:

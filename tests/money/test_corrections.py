@@ -183,7 +183,8 @@ def test_a_correction_and_rates_wherever_the_stores_are(
     with ExitStack() as stack:
         environ = {}
         if "redis" in places:
-            environ["LOWPASS_REDIS_URL"] = stack.enter_context(RedisProcess()).url.reveal()
+            redis = stack.enter_context(RedisProcess())
+            environ["LOWPASS_REDIS_URL"] = redis.url.reveal()
         if "postgres" in places:
             environ["LOWPASS_DATABASE_URL"] = postgres.empty()
         homes, rules = (tmp_path / name for name in ("one", "two")), policy(upstream.url)
@@ -210,6 +211,11 @@ def test_a_correction_and_rates_wherever_the_stores_are(
         with ThreadPoolExecutor(12) as pool:
             assert sorted(pool.map(ask, range(12))) == [200] * 4 + [429] * 8
         sound(gateway)
+        (spent_there,) = [name for name in map(str, redis.client().hkeys("{lowpass}:a:monthly")) if name[:2] == "s:"]
+        redis.client().hset("{lowpass}:a:monthly", spent_there, 0)
+        redis.client().delete("{lowpass}:a:mine|s1")
+        lines = ledger(gateway, "verify", status=1).splitlines()
+        assert [line.partition(" from ")[0] for line in lines[:-1]] == ["redis mine|s1", "redis monthly"], lines
 
 
 def booked(gateway: Gateway) -> Counter[str]:
@@ -222,7 +228,7 @@ def booked(gateway: Gateway) -> Counter[str]:
 def reconcile(gateway: Gateway, lines: list[str], *options: str, status: int = 0) -> dict[str, Any]:
     file = gateway.home / "statement.csv"
     file.write_text("\n".join(lines))
-    output = ledger(gateway, "reconcile", provider(gateway), str(file), "--json", *options, status=status)
+    output = ledger(gateway, "reconcile", provider(gateway), str(file), "--today", "--json", *options, status=status)
     return dict(json.loads(output, parse_float=Decimal))
 
 
@@ -310,22 +316,7 @@ def test_names_of_one_model_are_the_same(one: str, other: str) -> None:
     assert words(one) == words(other)
 
 
-UNREADABLE = [HEADER, "2026-09-28,m,1", "28.9.26,m,1", "2026-09-28,m,much"]
-
-
-@each_row(
-    "lines, message",
-    [
-        (["a,b,c", "1,2,3"], "the columns of no export that is known"),
-        ([], "the columns of no export"),
-        ([HEADER], "no line with an amount"),
-        (UNREADABLE, "line 3: '28.9.26' is no date"),
-        (UNREADABLE, "line 4: 'much' is no amount"),
-        ([FORMS[0]["lines"][0], "x,x,2026-09-28,x,1,eur,x,p"], "line 2: the currency is 'eur'"),
-        *(([HEADER, f'2026-09-28,m,"{bad}"'], "no amount") for bad in ("NaN", "2,90", "1.2.3", "1e999")),
-        ([f"{HEADER},currency", "2026-09-28,m,5,EUR"], "the currency is 'EUR'"),
-    ],
-)
+@each_row("lines, message", data(__file__, "unreadable.yaml"))
 def test_a_statement_that_can_not_be_used_names_the_line_and_the_remedy(lines: list[str], message: str) -> None:
     with pytest.raises(StatementError) as refused:
         read(lines)
@@ -336,9 +327,17 @@ def test_unknown_providers_and_files_change_nothing(gateway: Gateway) -> None:
     asked(gateway)
     file = gateway.home / "statement.csv"
     file.write_text("\n".join(statement(gateway, "2")))
-    unknown = ledger(gateway, "reconcile", "nobody", str(file), "--book", status=1)
+    unknown = ledger(gateway, "reconcile", "nobody", str(file), "--today", "--book", status=1)
     assert "the ledger has no provider 'nobody'" in unknown
     assert "can't be read" in ledger(gateway, "reconcile", provider(gateway), f"{file}x", "--book", status=1)
+    refused = ledger(gateway, "reconcile", provider(gateway), str(file), "--book", status=1)
+    assert "of today (UTC), which is not over" in refused
+    file.write_text("\n".join([*statement(gateway), "2026-11-01,m-1,0.5", "2026-11-01,m-1,-0.75"]))
+    refused = ledger(gateway, "reconcile", provider(gateway), str(file), "--book", status=1)
+    assert "line 4: all that is billed for 'm-1' on 2026-11-01 is $-0.25: take out credits" in refused
+    file.write_text("\n".join([*statement(gateway, "2"), "2026-11-01,m-1,0"]))
+    left = ledger(gateway, "reconcile", provider(gateway), str(file), "--book")
+    assert "1 lines of today (UTC) or later are left out" in left
     assert gateway.rows("SELECT 1 FROM adjustments") == []
 
 

@@ -258,6 +258,28 @@ class RedisServer:
             _log.warning("Redis may drop budgets when its memory is full: set maxmemory-policy noeviction")
 
 
+async def windows(url: Secret, tag: str = "lowpass") -> Counter[tuple[str, int, str]]:
+    """What a server has by account, start of its window, and kind: `s`, it was spent, or `h`, it is held. Raises
+    `RedisRefused`, and `StoreUnavailable` where it can't be reached."""
+    keys, amounts = Keys(tag), Counter[tuple[str, int, str]]()
+    try:
+        link = await servers(url).connect(keys.probe, lambda _: None)
+    except LinkDown as error:
+        raise StoreUnavailable(str(error)) from None
+    cursor: object = None
+    while cursor != "0":
+        reply = await answer(link, "SCAN", str(cursor or 0), "MATCH", f"{keys.accounts}*", "COUNT", PART)
+        cursor, names = reply if isinstance(reply, list) else ("0", [])
+        for name in strings(names):
+            fields = strings(await answer(link, "HGETALL", name))
+            for field, amount in zip(fields[::2], fields[1::2], strict=True):
+                if field[:2] in ("s:", "h:"):
+                    amounts[name.removeprefix(keys.accounts), int(field[2:]), field[0]] = int(amount)
+    link.close()
+    await link.ended()
+    return amounts
+
+
 _OURS = ("ERR", "WRONGTYPE", "NOPERM")
 # Before version 7 the error of a command in a script stands in the text of another one. A script that could not make
 # its first write, for want of memory, a disk or a master, has made none.

@@ -5,13 +5,12 @@ rates; else those that would have been tried, without.
 """
 
 from collections.abc import Iterator
-from decimal import Decimal
 
 import msgspec
-from msgspec import Struct
 
 from router.ledger.facts.attempts import HOUR_MS, LEVELS
 from router.ledger.facts.query import Label
+from router.ledger.outcomes import decided
 from router.types.price import nano_from_usd
 from router.types.tables import table
 
@@ -30,34 +29,6 @@ _NONE = (0,) * len(_WHERE_ANSWERED)
 GROUPINGS: tuple[tuple[str, ...], ...] = tuple(map(tuple, table("ledger/data/groupings.yaml")["offers"]))
 
 
-class _Weighed(Struct):
-    target: str
-    p: float
-    cost_nano: int
-
-
-class _Considered(Struct):
-    target: str
-    cost_usd: Decimal
-
-
-class _Seen(Struct):
-    app: str = ""
-    template: str = ""
-
-
-class _Document(Struct):
-    classification: _Seen = msgspec.field(default_factory=_Seen)
-    strategy: str = ""
-    chosen: str | None = None
-    explored: str = ""
-    weighed: list[_Weighed] = []
-    considered: list[_Considered] = []
-
-
-_document = msgspec.json.Decoder(_Document)
-
-
 def facts(
     document: str,
     started_ms: int,
@@ -71,7 +42,7 @@ def facts(
     """Of a decision and what came of it: labels in the order of `DIMENSIONS`, and measures; none where the document
     can't be read. `answered` is 0 or 1."""
     try:
-        decision = _document.decode(document)
+        decision = decided.decode(document)
     except msgspec.DecodeError:
         return
     level = min(LEVELS - 1, int(difficulty * LEVELS))

@@ -10,40 +10,14 @@ from router.ledger.facts.query import Query, Sums
 from router.ledger.rows import Connection
 from router.types.attempt import PASSED
 from router.types.clock import least_id
+from router.types.tables import patterns
 
 TABLE = "passes"
 DIMENSIONS = ("target", "task", "difficulty", "app", "template")
 MEASURES = ("judged", "weight_e6", "passed_e6", "assumed", "assumed_e6", "expected_e6")
 """Attempts that were judged, their weights, and weights × scores, both in millionths; and the same of those of which
 only nothing wrong was seen, with what was expected in the place of a score."""
-MILLION = 1_000_000
-_NEWER = (
-    "SELECT 1 FROM outcomes AS n WHERE n.request_id = o.request_id AND n.attempt = o.attempt AND n.source = o.source"
-    " AND n.revision = o.revision + 1"
-)
-# Where nothing was expected, noes that stand beside no yeses would make every answer wrong.
-_TELLS = f"o.decides = 1 OR (o.score < {PASSED} AND o.expected IS NOT NULL)"
-_SUMS = f"""
-WITH said AS (
-    SELECT o.request_id, o.attempt, o.target, o.task, {level("o.difficulty")} AS difficulty, o.score, o.weight,
-        o.app, o.template, o.expected, CASE WHEN {_TELLS} THEN o.weight ELSE 0 END AS told
-    FROM outcomes AS o
-    WHERE o.score IS NOT NULL AND o.weight > 0 AND (o.decides = 1 OR o.expected IS NOT NULL)
-        AND o.request_id >= ? AND o.request_id < ? AND NOT EXISTS ({_NEWER})
-), judged AS (
-    SELECT target, task, difficulty, app, template, MAX(told) AS told,
-        SUM(told * score) / NULLIF(SUM(told), 0) AS score, MAX(weight) AS weight, MAX(expected) AS expected
-    FROM said GROUP BY request_id, attempt, target, task, difficulty, app, template
-)
-SELECT target, task, difficulty, app, template,
-    SUM(CASE WHEN told > 0 THEN 1 ELSE 0 END),
-    SUM(CASE WHEN told > 0 THEN CAST(ROUND(told * {MILLION}) AS BIGINT) ELSE 0 END),
-    SUM(CASE WHEN told > 0 THEN CAST(ROUND(told * score * {MILLION}) AS BIGINT) ELSE 0 END),
-    SUM(CASE WHEN told > 0 THEN 0 ELSE 1 END),
-    SUM(CASE WHEN told > 0 THEN 0 ELSE CAST(ROUND(weight * {MILLION}) AS BIGINT) END),
-    SUM(CASE WHEN told > 0 THEN 0 ELSE CAST(ROUND(weight * expected * {MILLION}) AS BIGINT) END)
-FROM judged GROUP BY target, task, difficulty, app, template
-"""  # noqa: S608 - constants of this file
+_SUMS: str = patterns("ledger/data/passes.yaml", passed=str(PASSED), difficulty=level("o.difficulty"))["sums"]
 _LAST_ID = "g"
 """Beyond every id, which are hexadecimal."""
 

@@ -1,62 +1,46 @@
 """Holds: what a request is granted or refused; how holds grow, are charged, are charged twice, or are not known."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from msgspec import structs
 
-from router.types.account import AMPLE, Account, Amount, Ask, Hold, Refused, Reservation, Unit, unpaid
+from router.types.account import Account, Amount, Hold, Refused, Reservation, Unit, unpaid
 from tests.budget.conformance.desk import NOW, ONLY_A, Desk, account, ask, at_desk, exactly, thinking
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 Pair = tuple[int, int]
 """USD, and tokens of thinking."""
-NONE, WHOLE, REST = (0, 0), (1_000, 0), (10**9 - 1_000, 0)
 WANTED = ask(100, 200, 1_000)
 BOTH = ask(100, 200, 1_000, (10, 20, 100))
-NO_THOUGHT = ask(100, 200, 1_000, (0, 20, 100))
-AMPLE_POT, ROOM, POT = account("p", 10**9), account("p", 1_000), account("p", 150)
-SOFT = account("s", 1, hard=False)
+ROOM = account("p", 1_000)
 
 
-@each_row(
-    "case, accounts, wanted, granted, held, room",
-    [
-        ("ample room: the whole", [account("p", 1_000 * AMPLE)], WANTED, WHOLE, [1_000], (1_000 * (AMPLE - 1), 0)),
-        ("less: the quantile", [account("p", 1_000 * AMPLE - 1)], WANTED, (200, 0), [200], (1_000 * AMPLE - 201, 0)),
-        ("the quantile just fits", [account("p", 200)], WANTED, (200, 0), [200], NONE),
-        ("what is left", [POT], WANTED, (150, 0), [150], NONE),
-        ("the least just fits", [account("p", 100)], WANTED, (100, 0), [100], NONE),
-        ("one short: the same in all", [AMPLE_POT, account("q", 150)], WANTED, (150, 0), [150, 150], NONE),
-        ("each unit for itself", [AMPLE_POT, thinking("t", 15)], BOTH, (1_000, 15), [1_000, 15], REST),
-        ("a unit that nothing limits: the whole", [thinking("t", 10**9)], BOTH, (1_000, 100), [100], (0, 10**9 - 100)),
-        ("nothing left or needed", [AMPLE_POT, thinking("t", 0)], NO_THOUGHT, WHOLE, [1_000, 0], REST),
-        ("a soft one refuses nothing", [SOFT], WANTED, WHOLE, [1_000], NONE),
-        ("a soft one follows", [SOFT, POT], WANTED, (150, 0), [150, 150], NONE),
-        ("a target has less", [AMPLE_POT, account("a", 150, **ONLY_A)], WANTED, WHOLE, [1_000, 150], REST),
-        ("a target has more", [POT, account("a", 10**9, **ONLY_A)], WANTED, (150, 0), [150, 150], NONE),
-        ("a target's least", [AMPLE_POT, account("a", 100, **ONLY_A)], WANTED, WHOLE, [1_000, 100], REST),
-        ("a target left out", [AMPLE_POT, account("a", 99, **ONLY_A)], WANTED, WHOLE, [1_000], REST),
-        ("nothing but a target left out", [account("a", 99, **ONLY_A)], WANTED, WHOLE, [], NONE),
-        ("nothing but a target", [account("a", 150, **ONLY_A)], WANTED, WHOLE, [150], NONE),
-        ("a target's soft one", [account("a", 1, hard=False, **ONLY_A)], WANTED, WHOLE, [1_000], NONE),
-        ("no account at all", [], WANTED, WHOLE, [], NONE),
-        ("more could be had", [ROOM], BOTH, (200, 100), [200], (800, 0)),
-        ("more of the narrowest", [ROOM, account("q", 500)], BOTH, (200, 100), [200, 200], (300, 0)),
-        ("more of each unit", [ROOM, thinking("t", 50)], BOTH, (200, 20), [200, 20], (800, 30)),
-        ("what a target has is its own", [ROOM, account("a", 300, **ONLY_A)], BOTH, (200, 100), [200, 200], (800, 0)),
-    ],
-)
+HOLDS = data(__file__, "holds.yaml")
+
+
+def pots(texts: list[str]) -> list[Account]:
+    """`p 100`: its id and limit; `thinking`: it counts tokens; `soft`; `a`: only of the target a."""
+    made = []
+    for name, limit, *kinds in map(str.split, texts):
+        of_target: dict[str, Any] = ONLY_A if "a" in kinds else {}
+        make = thinking if "thinking" in kinds else account
+        made.append(make(name, int(limit), hard="soft" not in kinds, **of_target))
+    return made
+
+
+@each_row("case, accounts, wanted, granted, held, room", [tuple(row.values()) for row in HOLDS["granted"]])
 @at_desk
 async def test_what_is_granted(
-    desk: Desk, case: str, accounts: list[Account], wanted: Ask, granted: Pair, held: list[int], room: Pair
+    desk: Desk, case: str, accounts: list[str], wanted: list[Any], granted: Pair, held: list[int], room: Pair
 ) -> None:
-    """`room`: how much more could be had."""
-    reservation = await desk.granted(accounts, wanted)
+    """`wanted`: least, tight and whole of both units; `room`: how much more could be had."""
+    reservation = await desk.granted(pots(accounts), ask(*wanted))
     assert (reservation.granted, reservation.room) == (Amount(*granted), Amount(*room))
     assert [hold.amount for hold in reservation.holds] == held
     expected = [(0, hold) for hold in held] + [(0, 0)] * (len(accounts) - len(held))
-    assert await desk.balances(*accounts) == expected
+    assert await desk.balances(*pots(accounts)) == expected
 
 
 @each_row("overdrawn", [account("p", 100), thinking("p", 100)])
@@ -162,36 +146,23 @@ async def test_a_request_that_is_cancelled_while_it_reserves_holds_nothing(desk:
 
     assert any([await cancelled(turns) for turns in range(6)])
     async with asyncio.timeout(60):
+        await desk.store.settled()  # what was cancelled on its way is given back after that
         while await desk.balance(pot) != (0, 0):
-            await desk.store.settled()  # what was cancelled on its way to a server is given back after that
+            await desk.store.settled()
 
 
-@each_row(
-    "case, accounts, more, extra, held",
-    [
-        ("all of it", [ROOM], (300, 0), (300, 0), [400]),
-        ("all that is left", [ROOM], (900, 0), (900, 0), [1_000]),
-        ("not more than is left", [ROOM], (901, 0), (900, 0), [1_000]),
-        ("nothing left", [account("p", 100)], (1, 0), (0, 0), [100]),
-        ("the same in all", [ROOM, account("q", 150)], (300, 0), (50, 0), [150, 150]),
-        ("each unit for itself", [ROOM, thinking("t", 120)], (300, 300), (300, 20), [400, 120]),
-        ("a unit that nothing limits", [thinking("t", 1_000)], (300, 50), (300, 50), [150]),
-        ("a soft one follows", [ROOM, SOFT], (300, 0), (300, 0), [400, 400]),
-        ("nothing but a soft one", [SOFT], (300, 0), (300, 0), [400]),
-        ("a target's account", [ROOM, account("a", 150, **ONLY_A)], (300, 0), (50, 0), [150, 150]),
-        ("no account at all", [], (300, 50), (300, 50), []),
-    ],
-)
+@each_row("case, accounts, more, extra, held", [tuple(row.values()) for row in HOLDS["grown"]])
 @at_desk
 async def test_a_hold_grows_by_what_all_have_left(
-    desk: Desk, case: str, accounts: list[Account], more: Pair, extra: Pair, held: list[int]
+    desk: Desk, case: str, accounts: list[str], more: Pair, extra: Pair, held: list[int]
 ) -> None:
     """100 of each unit are held before."""
-    first = await desk.hold(accounts, 100, thinking=100)
-    grown = await desk.store.extend(first, accounts, Amount(*more), NOW)
+    bound = pots(accounts)
+    first = await desk.hold(bound, 100, thinking=100)
+    grown = await desk.store.extend(first, bound, Amount(*more), NOW)
     assert grown.granted == Amount(100 + extra[0], 100 + extra[1])
     assert [hold.amount for hold in grown.holds] == held
-    assert await desk.balances(*accounts) == [(0, amount) for amount in held]
+    assert await desk.balances(*bound) == [(0, amount) for amount in held]
 
 
 @at_desk
