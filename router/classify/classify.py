@@ -145,13 +145,14 @@ class Classifier:
             sure, doubted = self._find(views(request.passages, request.raw), doubts=self._doubts)
             # Without names that the model found, and what is only possible: the egress filter asks for neither.
             body = split_fields(request.raw, whole=False)
+            certain = self._conclude(sure) if sure else []
             if body is not None and (not sure or self._is_harmless(body.rest)):
-                self._cache.keep(body.long, _classes(self._conclude(sure)) if sure else frozenset())
+                self._cache.keep(body.long, _classes(certain) if certain else frozenset())
             if not (sure or doubted or read):
                 return (), (), floor
             known = {cause.data_class for cause in floor}
             left = [finding for finding, doubt in doubted.items() if doubt not in denied]
-            findings = certain = self._conclude([*sure, *read])
+            findings = certain = self._conclude([*sure, *read]) if read else certain
             if left:
                 findings = self._conclude([*sure, *read, *left])
                 known |= {finding.data_class for finding in certain}
@@ -176,12 +177,11 @@ class Classifier:
 
     def _conclude(self, findings: list[Finding]) -> list[Finding]:
         """Several detectors may be of one kind."""
-        concluded: list[Finding] = []
-        for detector in self._detectors if findings else ():
-            prefix, data_class = f"{detector.kind}.", detector.data_class
-            own = [one for one in findings if one.data_class == data_class and one.detector.startswith(prefix)]
-            concluded += detector.conclude(own, findings) if own else ()
-        return concluded
+        own: dict[tuple[str, str], list[Finding]] = {}
+        for finding in findings:
+            own.setdefault((finding.detector.partition(".")[0], finding.data_class), []).append(finding)
+        keys = ((detector, (detector.kind, detector.data_class)) for detector in self._detectors if own)
+        return [finding for detector, key in keys if key in own for finding in detector.conclude(own[key], findings)]
 
 
 def _classes(findings: Iterable[Finding]) -> frozenset[str]:

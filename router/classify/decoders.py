@@ -148,6 +148,8 @@ _SEPARATORS = str.maketrans("/-_+\r\n\t", "       ")
 _BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567="
 _HEX = "0123456789abcdefABCDEF"
 _HEX_BYTES = _HEX.encode()
+_DIGITS_RUN = re.compile(b"[0-9a-f]{8}")
+_RULES = b"-_/+= \t\r\n"
 _PREFIXES = ("0x", "0X")
 _FEW = 18
 """Fewer bytes are believed to be a text in ASCII only: others often decode by accident."""
@@ -161,14 +163,19 @@ def blobs(encoded: bytes, place: Characters, dull: set[bytes]) -> Iterator[Piece
     for start, end in _RUN.spans(encoded):
         run = encoded[start:end]
         beside = encoded[max(0, start - 1) : start] + encoded[end : end + 1]
-        if run in dull or (len(run) < LEAST and not beside.isascii()):
-            continue  # of a longer word, in letters that look the same
+        if run in dull or _is_plain(run) or (len(run) < LEAST and not beside.isascii()):
+            continue  # the last: of a longer word, in letters that look the same
         # The whole of it, its lines, and their parts.
         parts = () if run.isalnum() else (*run.translate(_WHOLE).split(), *run.translate(_PARTS).split())
         if any(map(_promising, {b"".join(run.split()), *(part for part in parts if len(part) >= LEAST)})):
             yield from _decoded(run.decode(), place.of(start))
         else:
             dull.add(run)
+
+
+def _is_plain(run: bytes) -> bool:
+    """A rule, or a name in small letters, none of whose parts may be hexadecimal digits of a text."""
+    return not run.strip(_RULES) or (run.islower() and b"\n" not in run and not _DIGITS_RUN.search(run))
 
 
 def _promising(word: bytes) -> bool:
@@ -286,25 +293,16 @@ _MOST, _HALVES, _UNKNOWN = 0x10FFFF, range(0xD800, 0xE000), "\ufffd"
 def escapes(text: str) -> list[Piece]:
     pieces: list[Piece] = []
     for mark, name, meaning in _KINDS:
-        if mark in text:
-            known = _Meanings(meaning)
-            pieces += [
-                (match.start(), match.end(), plain, False)
-                for match in _ESCAPES[name].finditer(text)
-                if not match.lastindex and (plain := known[match.group()]) != match.group()  # &Name; is C++
-            ]
+        known: dict[str, str] = {}  # few escapes are many
+        for match in _ESCAPES[name].finditer(text) if mark in text else ():
+            if match.lastindex:
+                continue  # a class of a regular expression
+            escape = match.group()
+            if escape not in known:
+                known[escape] = meaning(escape)
+            if known[escape] != escape:  # &Name; is C++
+                pieces.append((match.start(), match.end(), known[escape], False))
     return pieces
-
-
-class _Meanings(dict[str, str]):
-    """Few escapes are many."""
-
-    def __init__(self, meaning: Callable[[str], str]) -> None:
-        self._meaning = meaning
-
-    def __missing__(self, escape: str) -> str:
-        self[escape] = meaning = self._meaning(escape)
-        return meaning
 
 
 def _percent(escape: str) -> str:

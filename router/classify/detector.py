@@ -42,6 +42,8 @@ class Form(NamedTuple):
     """What a second opinion is told that it is; empty: as its name says."""
     family: str = ""
     """Of patterns that begin alike, so that one automaton for all of them stays small."""
+    gate: str = ""
+    """Common to a family: a cheap pattern that matches every text with a hit."""
 
 
 def possibly(text: str, start: int, end: int) -> Iterable[Span]:
@@ -184,13 +186,15 @@ class Scanner:
             for detector in detectors
             for form in detector.forms
         ]
-        expressions = [form.form.pattern for form in self._forms]
-        self._words = _words(tuple(expressions))
-        wordless = self._words.Match(_LAST_WORD, True)[:-1] if self._words else range(len(self._forms))
-        self._wordless = frozenset(wordless)
+        self._alone = [number for number, compiled in enumerate(self._forms) if not compiled.form.family]
+        self._words = _words(self._patterns(self._alone))
+        matched = self._words.Match(_LAST_WORD, True)[:-1] if self._words else range(len(self._alone))
+        self._wordless = frozenset(matched)
+        wordless = [self._alone[place] for place in matched]
+        shares = [wordless[first : first + _TOGETHER] for first in range(0, len(wordless), _TOGETHER)]
         self._shares = [
-            (share, _automaton(tuple(expressions[number] for number in share)))
-            for share in _shares([(number, self._forms[number]) for number in wordless])
+            _Share(_automaton(self._patterns(numbers)), numbers, _pattern(gate).matches if gate else None)
+            for gate, numbers in (*(("", share) for share in shares), *self._families())
         ]
 
     def scan(self, text: str) -> list[Hit]:
@@ -208,26 +212,45 @@ class Scanner:
 
     def _present(self, encoded: bytes) -> Sequence[int]:
         """The forms that may match anywhere; all, where RE2 could not tell."""
-        every = len(self._forms)
-        matched = self._words.Match(encoded + _LAST_WORD, True) if self._words else [every]
-        if matched[-1:] != [every]:
-            return range(every)
-        present = [number for number in matched[:-1] if number not in self._wordless]
-        for share, match in self._shares:
+        last = len(self._alone)
+        matched = self._words.Match(encoded + _LAST_WORD, True) if self._words else [last]
+        if matched[-1:] != [last]:
+            return range(len(self._forms))
+        present = list[int]()
+        for place in matched[:-1]:
+            if place not in self._wordless:
+                present.append(self._alone[place])
+        for match, numbers, gate in self._shares:
+            if gate is not None and gate(_ANYWHERE, encoded, 0, len(encoded))[0][0] < 0:
+                continue
             places = match(encoded) if match else ()
             # Only its own memory's end keeps an automaton from matching `_ALWAYS`.
-            present += [share[at] for at in places if at < len(share)] if len(places) > 1 else () if places else share
+            if not places:
+                present += numbers
+            for place in places if len(places) > 1 else ():
+                if place < len(numbers):
+                    present.append(numbers[place])
         return sorted(present)
 
+    def _families(self) -> Iterator[tuple[str, list[int]]]:
+        """(gate, numbers of its forms) of each family of a kind."""
+        members: dict[tuple[str, str, str], list[int]] = {}
+        for number, compiled in enumerate(self._forms):
+            kind, (family, gate) = compiled.name.partition(".")[0], compiled.form[-2:]
+            members.setdefault((kind, family, gate), []).append(number)
+        yield from ((gate, numbers) for (_, family, gate), numbers in members.items() if family)
 
-def _shares(forms: Iterable[tuple[int, "_Compiled"]]) -> Iterator[tuple[int, ...]]:
-    """Their numbers: those of a family together, others a few at a time."""
-    members: dict[tuple[str, str], list[int]] = {}
-    for number, compiled in forms:
-        members.setdefault((compiled.name.partition(".")[0], compiled.form.family), []).append(number)
-    for (_, family), numbers in members.items():
-        size = len(numbers) if family else _TOGETHER
-        yield from (tuple(numbers[first : first + size]) for first in range(0, len(numbers), size))
+    def _patterns(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self._forms[number].form.pattern for number in numbers)
+
+
+class _Share(NamedTuple):
+    """`match` gives the places in `numbers` of the forms that match anywhere, where the gate does."""
+
+    match: Any
+    numbers: list[int]
+    gate: Any
+    """`Pattern.matches`, or None."""
 
 
 class _Compiled(NamedTuple):

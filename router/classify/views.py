@@ -241,30 +241,29 @@ _EFFORT = 8
 _EMPTY = b'""'
 
 
-def unparsed_bytes(raw: bytes, passages: Sequence[Passage]) -> Iterator[Passage]:
+def unparsed_bytes(raw: bytes, passages: Sequence[Passage]) -> list[Passage]:
     """The body with empty strings in the place of the passages; long strings of base64 apart, as they are media.
 
     Whatever is cut out is, letter by letter, one of the passages.
     """
-    kept: list[bytes] = []
+    outside: list[bytes] = []
     end = 0
     for start, until in sorted(_occurrences(raw, passages)):
         if start >= end:
-            kept.append(raw[end:start])
+            outside.append(raw[end:start])
             end = until
-    kept.append(raw[end:])
-    text = _EMPTY.join(kept).decode("utf-8", "replace")
+    outside.append(raw[end:])
+    text = _EMPTY.join(outside).decode("utf-8", "replace")
     if len(text) < LEAST_BARE:
-        yield Passage((), text)
-        return
-    rest: list[str] = []
+        return [Passage((), text)]
+    media, rest = list[Passage](), list[str]()
     for string in text.split('"'):
         bare = string.replace("\\/", "/") if len(string) >= LEAST_BARE else ""
         if bare and inline(bare):
-            yield Passage((), bare)
+            media.append(Passage((), bare))
         else:
             rest.append(string)
-    yield Passage((), '"'.join(rest))
+    return [*media, Passage((), '"'.join(rest))]
 
 
 def _occurrences(raw: bytes, passages: Sequence[Passage]) -> Iterator[tuple[int, int]]:
@@ -310,8 +309,6 @@ def joins(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
 
     Top-level lists (inputs of an embedding) are texts of their own.
     """
-    if len(passages) < 2:
-        return
     messages = list(filter(may_go_on, passages))
     yield from _chains(messages)
     if len(messages) < 3:
@@ -385,7 +382,7 @@ def views(passages: Sequence[Passage], raw: bytes) -> Iterator[View]:
     Hits in what no passage shows have the path () and are not exact. Raises `TooMuch`.
     """
     rest = unparsed_bytes(raw, passages) if raw else ()
-    view = joined([*segments([*passages, *rest]), *joins(passages)])
+    view = joined([*segments([*passages, *rest]), *(joins(passages) if len(passages) > 1 else ())])
     yield view
     dull: set[bytes] = set()
     for layer in range(MOST_LAYERS):

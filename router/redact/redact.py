@@ -13,6 +13,7 @@ import re2
 from msgspec import Raw, structs
 
 from router.types.request import Finding, Passage, Path, Request
+from router.types.tables import table
 
 # JSON inside a string: arguments of tools, structured answers, tool results. A value stands there in its escapes.
 
@@ -96,11 +97,10 @@ class Strings:
 
 # What stands for a value: `<EMAIL_K4Q7ZB2M>`, the same for the same value in every turn of a session.
 
+SPELT = table("redact/data/placeholders.yaml")
 OPEN, CLOSE = "<", ">"
 SHORTEST_TAG, LONGEST_TAG, STEP = 8, 52, 4
 """Base32 characters of a tag: 40 bits, which nobody writes by chance, up to all of an HMAC-SHA256."""
-_FAMILIES = {"secrets": "SECRET", "keywords": "TERM"}
-"""Detectors whose forms say too much, or nothing."""
 _LONGEST_KIND = 24
 _TAGS = re2.compile(rf"_([A-Za-z2-7]{{{SHORTEST_TAG},}})")
 _LABEL = b"placeholder\0"
@@ -110,29 +110,29 @@ def kind(detector: str) -> str:
     """The word that tells the model what stood here: "identifiers.email" → EMAIL."""
     family, _, form = detector.partition(".")
     letters = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in form.upper())
-    return _FAMILIES.get(family) or letters.strip("_")[:_LONGEST_KIND].strip("_") or "VALUE"
+    return SPELT["families"].get(family) or letters.strip("_")[:_LONGEST_KIND].strip("_") or "VALUE"
 
 
-def name(kinds: Mapping[str, str], key: bytes, said: bytes) -> dict[str, str]:
-    """A placeholder for each value. `kinds`: value → kind; `said`: the request, whose own words are not taken."""
+def name(kinds: Mapping[str, str], key: bytes, request: bytes) -> dict[str, str]:
+    """A placeholder for each value. `kinds`: value → kind; `request`: its bytes, whose own words are not taken."""
     codes = {
         value: b32encode(hmac.digest(key, _LABEL + value.encode(), "sha256")).decode().rstrip("=") for value in kinds
     }
-    looks = [tag.decode().upper() for tag in _TAGS.findall(said)]
+    looks = [tag.decode().upper() for tag in _TAGS.findall(request)]
     return {value: f"{OPEN}{kinds[value]}_{tag}{CLOSE}" for value, tag in tags(codes, looks).items()}
 
 
 def tags(codes: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
     """The beginnings of the codes, each as short as it can be and still differ from all others and those `taken`."""
-    found: dict[str, str] = {}
+    shortest: dict[str, str] = {}
     for length in range(SHORTEST_TAG, LONGEST_TAG + 1, STEP):
-        if len(found) == len(codes):
+        if len(shortest) == len(codes):
             break
         heads = Counter(code[:length] for code in (*codes.values(), *taken))
         for value, code in codes.items():
-            if value not in found and (heads[code[:length]] == 1 or length == LONGEST_TAG):
-                found[value] = code[:length]
-    return found
+            if value not in shortest and (heads[code[:length]] == 1 or length == LONGEST_TAG):
+                shortest[value] = code[:length]
+    return shortest
 
 
 def core(placeholder: str) -> str:
@@ -234,10 +234,7 @@ LONG = 8
 """Characters from which on a value is found inside of words too; a shorter one may be part of a word by chance."""
 MOST_READ = 2**30
 """Characters that are read to find values elsewhere: a tenth of a second. The shortest are left to the next look."""
-_TEXTS = frozenset({"text", "content", "input", "output", "instructions", "prompt", "arguments", "refusal"})
-"""Fields whose whole text may be any word; elsewhere a word in small letters may be one of the API's own."""
-_NARROW = frozenset({"name", "id", "call_id", "tool_call_id", "url", "image_url", "file_url"})
-"""Fields in which providers refuse `<` and `>`."""
+_TEXTS, _NARROW = frozenset(SPELT["texts"].split()), frozenset(SPELT["narrow"].split())
 _SMALL = frozenset("abcdefghijklmnopqrstuvwxyz_")
 
 
@@ -259,12 +256,12 @@ def marks(findings: Iterable[Finding]) -> dict[Path, list[Mark]]:
     return by_path
 
 
-def merged(found: Sequence[Mark]) -> Iterator[Mark]:
-    """What overlaps or touches is one, of the kind of its widest. `found` is in the order of its starts."""
-    if not found:
+def merged(ordered: Sequence[Mark]) -> Iterator[Mark]:
+    """What overlaps or touches is one, of the kind of its widest. `ordered` by their starts."""
+    if not ordered:
         return
-    (start, end, name), widest = found[0], 0
-    for mark in found:
+    (start, end, name), widest = ordered[0], 0
+    for mark in ordered:
         if mark.start > end:
             yield Mark(start, end, name)
             (start, end, name), widest = mark, 0
@@ -373,7 +370,7 @@ def redact(request: Request, findings: Sequence[Finding], key: bytes) -> tuple[R
     read = body if chat is None else chat
     kinds, spelt = _at(marked, passages, read.texts)
     elsewhere([*passages, *read.texts, *(body.texts if chat is not None else ())], kinds, spelt)
-    names = name(kinds, key, b"".join([request.raw, *body.said, *(chat.said if chat is not None else ())]))
+    names = name(kinds, key, b"".join([request.raw, *body.sent, *(chat.sent if chat is not None else ())]))
     written, moved = body.written(names), read.moved(names)
     redacted = structs.replace(
         request,
@@ -393,7 +390,7 @@ class _Form:
         self.texts = [Text(slot) for slot in slots(self._root)]
 
     @property
-    def said(self) -> Iterable[bytes]:
+    def sent(self) -> Iterable[bytes]:
         return (bytes(raw) for raw in self._fields.values())
 
     def moved(self, names: Mapping[str, str]) -> dict[Path, str]:
@@ -412,14 +409,14 @@ def _at(
 
     A key and its value have one path: where both could be meant, both are covered, and neither is looked for elsewhere.
     """
-    said: dict[Path, set[str]] = {}
+    texts: dict[Path, set[str]] = {}
     for text in passages:
         if text.slot.path in marked:
-            said.setdefault(text.slot.path, set()).add(text.slot.text)
+            texts.setdefault(text.slot.path, set()).add(text.slot.text)
     kinds: dict[str, str] = {}
     spelt: dict[str, str] = {}
     for text in (*passages, *read):
-        known = said.get(text.slot.path, ())
+        known = texts.get(text.slot.path, ())
         fitting = [mark for mark in marked[text.slot.path] if mark.end <= len(text.slot.text)] if known else []
         for mark in merged(fitting) if text.slot.text in known else ():
             for form, value in text.cover(mark.start, mark.end):

@@ -10,21 +10,11 @@ import msgspec
 import re2
 from msgspec import Raw, Struct
 
-from router.redact.redact import SHORTEST_TAG, Slot, core, encoded, escaped, head, is_json, put, slots, tree
+from router.redact.redact import SHORTEST_TAG, SPELT, Slot, core, encoded, escaped, head, is_json, put, slots, tree
 
 # Placeholders as models write them: in HTML's and JSON's escapes, in small letters, without their marks.
 
-_MARKS = {
-    "\\\\u003c": "\\\\u003e",
-    "\\u003c": "\\u003e",
-    "&#60;": "&#62;",
-    "&lt;": "&gt;",
-    "%3c": "%3e",
-    "\\\\<": "\\\\>",
-    "\\<": "\\>",
-    "<": ">",
-}
-"""As they are, and as Markdown, HTML, JSON and links have them; longer ones first."""
+_MARKS: dict[str, str] = SPELT["marks"]
 _SLASHES = 2
 """Backslashes that Markdown puts before an underscore, itself maybe in JSON."""
 _MOST_MARKS = 20
@@ -32,12 +22,7 @@ _MOST_MARKS = 20
 _RUN = string.ascii_letters + string.digits + "_\\<>&;#%"
 _FIRST = "<&\\%"
 _TAG = re2.compile(rf"_([A-Za-z2-7]{{{SHORTEST_TAG}}})")
-_CLOSING = re2.compile(r"(?i)(?:\\{1,2}(?:u(?:0(?:0(?:3e?)?)?)?)?|&(?:gt?|#(?:6(?:2)?)?)?|%3?)?")
-_UNFINISHED = re2.compile(
-    r"(?i)(\\{0,2}<|&lt;|&#60;|\\{1,2}u003c|%3c)?"
-    rf"((?:[A-Z0-9]|\\{{0,{_SLASHES}}}_)*)"
-    r"(\\{1,2}(?:u(?:0(?:0(?:3[ce]?)?)?)?)?|&(?:[lg]t?|#(?:6[02]?)?)?|%3?)?"
-)
+_CLOSING, _UNFINISHED = re2.compile(SPELT["closing"]), re2.compile(SPELT["unfinished"])
 
 
 class Restored(NamedTuple):
@@ -51,7 +36,7 @@ class Restored(NamedTuple):
         return f"Restored({len(self.text)} characters)"
 
 
-class _Found(NamedTuple):
+class _Placeholder(NamedTuple):
     """A placeholder in a text, without its marks."""
 
     start: int
@@ -80,28 +65,28 @@ class Speller:
         `last`: what stands before it.
         """
         pieces, at, end = [], 0, len(text)
-        for found in self._find(text) if "_" in text else ():
-            before, behind = text[at : found.start][-_MOST_MARKS:].lower(), text[found.end :][:_MOST_MARKS].lower()
+        for match in self._find(text) if "_" in text else ():
+            before, behind = text[at : match.start][-_MOST_MARKS:].lower(), text[match.end :][:_MOST_MARKS].lower()
             opening = next((mark for mark in _MARKS if before.endswith(mark)), "")
-            if not (opening or _begins(text, found.start, at, last)):
+            if not (opening or _begins(text, match.start, at, last)):
                 continue
             closing = next((mark for mark in _MARKS.values() if behind.startswith(mark)), "")
-            if more and opening and not closing and _CLOSING.fullmatch(text[found.end :]):
-                end = found.start - len(opening)
+            if more and opening and not closing and _CLOSING.fullmatch(text[match.end :]):
+                end = match.start - len(opening)
                 break
             # Both marks go with the placeholder; one alone is the text's own.
             paired = bool(opening) and _MARKS[opening] == closing
             plain = not paired and opening.endswith("<") and closing == ">"
-            value = self._values[found.name]
-            start = found.start - (len(opening) if paired else plain)
+            value = self._values[match.name]
+            start = match.start - (len(opening) if paired else plain)
             pieces += [text[at:start], escaped(value) if json else value]
-            at = found.end + (len(closing) if paired else plain)
+            at = match.end + (len(closing) if paired else plain)
         if more and end == len(text):
             end = self._unfinished_from(text, at, last)
-        said = text[at:end]
-        return Restored("".join([*pieces, said]), text[end:], (said if at else last + said)[-2:])
+        rest = text[at:end]
+        return Restored("".join([*pieces, rest]), text[end:], (rest if at else last + rest)[-2:])
 
-    def _find(self, text: str) -> Iterator[_Found]:
+    def _find(self, text: str) -> Iterator[_Placeholder]:
         """In their order; they don't overlap, for a tag has no underscore."""
         for match in _TAG.finditer(text):
             for name in self._by_tag.get(match.group(1).upper(), ()):
@@ -109,7 +94,7 @@ class Speller:
                 end = match.start() + 1 + len(tag)
                 start = _kind_from(text, match.start(), kind)
                 if start >= 0 and text[match.start() + 1 : end].upper() == tag:
-                    yield _Found(start, end, name)
+                    yield _Placeholder(start, end, name)
 
     def _unfinished_from(self, text: str, at: int, last: str) -> int:
         """Where what may become a placeholder begins; `text` up to `at` is done."""
@@ -198,10 +183,10 @@ class Usual(Struct):
             return None
         start = len(self.before)
         end = event.find(b'"', start)
-        said = event[start:end]
-        if event[end:] != self.after or b"\\" in said:
+        written = event[start:end]
+        if event[end:] != self.after or b"\\" in written:
             return None
-        text = said.decode("utf-8", "replace")
+        text = written.decode("utf-8", "replace")
         restored = self.text.feed(text)
         return event if restored == text else self.before + escaped(restored).encode() + self.after
 
@@ -218,8 +203,7 @@ def learn(event: bytes, field: str, text: str, growing: Growing) -> Usual | None
 
 # The chunks of chat and of completions.
 
-_WHOLE = frozenset({"id", "type", "role", "name", "format", "signature"})
-"""Fields that are not continued by the next chunk."""
+_WHOLE = frozenset(SPELT["whole"].split())
 _HEAD = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
 _TEXTS = ("delta", "text")
 _Place = tuple[str | int, ...]
@@ -260,17 +244,17 @@ class ChatStream:
         index, last, changed = choice.get("index", 0), bool(choice.get("finish_reason")), False
         known = self._growing.setdefault(index, {})
         leaves = list(_leaves(choice, ()))
-        said = [(place, text) for _, place, text in leaves if text and place[-1] not in _WHOLE]
+        grown = [(place, text) for _, place, text in leaves if text and place[-1] not in _WHOLE]
         # Where a thought ends and speech begins, or speech and a call, nothing of the former is to come.
-        before = self._rest(index, frozenset(place[:2] for place, _ in said)) if said else b""
+        before = self._rest(index, frozenset(place[:2] for place, _ in grown)) if grown else b""
         for container, place, text in leaves:
             restored = self._restored(known, place, text, last)
             if restored != text:
                 container[str(place[-1])], changed = restored, True
-        if self._usual is None and len(said) == 1 and not last:
-            ((place, text),) = said
+        if self._usual is None and len(grown) == 1 and not last:
+            ((place, text),) = grown
             self._usual = learn(event, str(place[-1]), text, known[place])
-        elif len(said) > 1:
+        elif len(grown) > 1:
             self._usual = None
         return before + (self._rest(index, frozenset()) if last else b""), changed
 

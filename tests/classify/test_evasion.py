@@ -199,14 +199,14 @@ HARMLESS = {
     **{name: " ".join(texts * 5) for name, texts in samples("lookalikes.txt").items()},
     "hashes": " ".join(RANDOM.randbytes(32).hex() for _ in range(20)),
     "random base64": base64.b64encode(RANDOM.randbytes(3000)).decode(),
-    "code": 'print("a\\n\\tb"); x = "\\\\server\\name"; re.compile(r"\\d+\\.\\d+"); a &= b; s = f"{x!r:>10}"' * 3,
+    "code": 'print("a\\n\\tb"); x = "\\\\server\\name"; re.compile(r"\\d+\\.\\d\\d"); a &= b; s = f"{x!r:>10}"' * 3,
     "json": json.dumps({"total": 1234.5, "items": [{"sku": "AB-1234", "n": 17, "at": "2026-03-04T05:06:07Z"}] * 5}),
 }
 
 
 @each_row("text", HARMLESS.values(), ids=list(HARMLESS))
 def test_lookalikes_stay_clean(text: str) -> None:
-    assert not findings(user(text))
+    assert classified(user(text)).classes == {"internal"}  # and nothing failed
 
 
 def test_ten_layers_of_base64_and_twenty_of_percents_are_too_many() -> None:

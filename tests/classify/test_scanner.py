@@ -18,7 +18,7 @@ from router.classify.sensitivity.identifiers import IDENTIFIERS_FORMS
 from router.classify.sensitivity.patterns import Markings
 from tests.classify.looking import HEALTH, IDENTIFIERS, SECRETS, Detector
 from tests.classify.looking import values as hits
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 
 def only(value: str) -> Form:
@@ -45,10 +45,10 @@ def beginning_with_seven(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 LONG = ("1" * 500 + "z 72", Form("test", r"\d+", beginning_with_seven), "72")
-HIDING = ["1234567", "4567123", "1234 4567", "x4567", "00000004567", "12é4567"]
+ROWS = data(__file__, "detectors.yaml")
 
 
-@each_row("text, form, value", [*((text, only("4567"), "4567") for text in HIDING), LONG])
+@each_row("text, form, value", [*((text, only("4567"), "4567") for text in ROWS["hiding"]), LONG])
 def test_what_only_looks_like_it_hides_nothing_in_it_or_beside_it(text: str, form: Form, value: str) -> None:
     assert [hit for _, hit in values(text, form)] == [value]
 
@@ -98,14 +98,7 @@ def test_as_many_as_are_looked_at_are_judged_one_by_one_and_what_was_not_looked_
     assert hit == Hit("test.digits", "secret", 5 * MOST_CANDIDATES, len(2 * text + "the end"))
 
 
-LOGS = [
-    "1760000000000 GET /items/42 200 from 10.1.2.3\n",
-    "2026-11-21 10:22:05.312 192.168.17.4 id=550e8400-e29b-41d4-a716-446655440000 took 0.4111 ms\n",
-    "[1760000000] 172.16.3.9 - 127.0.0.1:8080 v1.2.3.4 bytes=1234567\n",
-]
-
-
-@each_row("line", LOGS)
+@each_row("line", ROWS["logs"])
 def test_a_log_holds_no_person_only_because_it_is_long(line: str) -> None:
     assert Scanner([IDENTIFIERS]).scan(line * (2 * MOST_CANDIDATES)) == []
 

@@ -1,7 +1,7 @@
 """What may reach whom, told from a policy's plain values. Knows nothing of the gateway, and uses none of its code."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,8 @@ class Place:
     wire: str = "openai_compatible"
 
 
+_REACHING = {"web_search_options": "web_search", "models": "models"}
+"""Fields of a body by which a provider reaches further, and as what."""
 NOWHERE = Place("nowhere")
 """Of which nothing is known: what a webhook is."""
 
@@ -97,40 +99,43 @@ class Judge:
         return {name for name, words in written.items() if any(word.casefold() in text for word in words)}
 
     def _reasons(self, asked: Asked, place: Place, seen: Seen) -> Iterator[str]:
-        classes, readable = asked.rules.classes, self.betrayed(seen.body, asked.planted)
+        classes, readable, tools = asked.rules.classes, self.betrayed(seen.body, asked.planted), hosted(seen.body)
         for name in sorted(readable):
-            if not permits(classes[name], place):
+            if not permits(classes[name], place, tools):
                 yield f"it can read {name}"
             if classes[name].get("redact") == "remote" and not place.local:
                 yield f"{name} was not redacted"
-        if not permits(classes[asked.rules.default], place):
+        if not permits(classes[asked.rules.default], place, tools):
             yield "it may not even have the default"
         if not asked.bytes_only:
-            yield from (f"it was sent something of {name}" for name in _refusing(asked, place))
+            yield from (f"it was sent something of {name}" for name in _refusing(asked, place, tools))
         if asked.region and not place.local and place.region != asked.region:
             yield "the caller wanted another region"
         if not place.local and place.expires_ms is not None and seen.at_ms > place.expires_ms:
             yield "its evidence had expired"
 
 
-def _refusing(asked: Asked, place: Place) -> Iterator[str]:
+def _refusing(asked: Asked, place: Place, tools: Set[str]) -> Iterator[str]:
     """Classes that the place may not have, whatever stands in the bytes: redacted, or as it is."""
     for name in sorted({*asked.planted, *asked.session, *asked.firm}):
         demands = asked.rules.classes[name]
-        if permits(demands, place) or (name not in asked.firm and _permits_redacted(asked.rules, demands, place)):
-            continue
-        yield name
+        left = asked.rules.classes[demands.get("redacted_to") or asked.rules.default]
+        redacted = name not in asked.firm and demands.get("redact", "never") != "never"
+        if not (permits(demands, place, tools) or (redacted and permits(left, place, tools))):
+            yield name
 
 
-def _permits_redacted(rules: Rulebook, demands: Demands, place: Place) -> bool:
-    """What is left of a class once everything of it is replaced."""
-    left = demands.get("redacted_to") or rules.default
-    return demands.get("redact", "never") != "never" and permits(rules.classes[left], place)
+def hosted(body: bytes) -> set[str]:
+    """What a provider would do with these bytes beside answering."""
+    fields = json.loads(body)
+    tools = {tool.get("type", "function") for tool in fields.get("tools", ())} - {"function"}
+    return tools | {_REACHING[name] for name in _REACHING.keys() & fields.keys()}
 
 
-def permits(demands: Demands, place: Place) -> bool:
-    """Whether a place may see what has this class. What is not stated is not promised."""
-    if demands.get("block"):
+def permits(demands: Demands, place: Place, tools: Set[str] = frozenset()) -> bool:
+    """Whether a place may see what has this class, and do all this with it. What is not stated is not promised."""
+    listed = "" if "tools" not in demands else () if demands["tools"] == "none" else tuple(demands["tools"])
+    if demands.get("block") or not all(tool.startswith(listed) for tool in tools):
         return False
     licence = demands.get("licence", {})
     if any(getattr(place, use) is not True for use in licence.get("uses", ())):

@@ -76,6 +76,9 @@ def _chat(random: Random, pieces: list[str]) -> dict[str, Any]:
         fields["messages"].append({"role": "user", "content": _LONG})
     for piece in pieces[1:]:
         random.choice(_PLACES)(fields, piece)
+    if random.random() < 0.15:
+        name, value = random.choice(_HOSTED)
+        fields[name] = [*fields.get(name, ()), *value] if isinstance(value, list) else value
     return fields
 
 
@@ -120,6 +123,13 @@ _DISGUISES: tuple[Callable[[str], str], ...] = (
     lambda word: b64encode(f"Please keep {word} to yourself.".encode()).decode(),
 )
 _IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+_HOSTED: tuple[tuple[str, object], ...] = (
+    ("tools", [{"type": "web_search"}]),
+    ("tools", [{"type": "mcp", "server_label": "files", "server_url": "https://files.example/mcp"}]),
+    ("web_search_options", {}),
+    ("models", ["other/model"]),
+)
+"""What a provider does beside answering."""
 _PLACES = (
     *(_message("user"), _message("user"), _message("system", at=0), _tool, _user, _format),
     lambda fields, piece: fields.setdefault("notes", []).append({"of": piece}),  # a field that no API has yet

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from router import app
+from router.decide.eligibility import ClassGuard
 from router.dispatch import dispatch, egress
 from router.dispatch.egress import EgressFilter
 from tests.invariant.runs import Found, Planner, runs
@@ -68,6 +69,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], str]] = {
     "the bytes are not looked at": (EgressFilter, "_unseen", _unscanned, "it can read"),
     "the time is not looked at": (egress, "now_ms", lambda: 0, "its evidence had expired"),
     "the caller's region is not asked for": (egress, "narrowed", lambda *_: "", "another region"),
+    "tools of the provider are no place": (ClassGuard, "of", lambda guard, _: guard, "it was sent something of"),
     "webhooks are told everything": (EgressFilter, "withheld", lambda *_: _NOTHING, "a webhook was told"),
 }
 

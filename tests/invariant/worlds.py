@@ -106,6 +106,7 @@ def _demands(random: Random) -> dict[str, Any]:
         "licence": random.choice(({"uses": ["commercial"]}, {"uses": ["train_on_outputs"]}, {"users": 5_000})),
         "local_only": True,
         "block": True,
+        "tools": random.choice(("none", ["web_search"], ["mcp", "models"])),
         "redact": random.choice(("needed", "remote")),
     }
     weights = {"block": 0.04, "local_only": 0.1, "redact": 0.45, "licence": 0.1}

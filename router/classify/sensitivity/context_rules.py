@@ -226,7 +226,7 @@ def beside(name: str, words: str, number: str, valid: Valid = always, reach: int
     spaced = "|".join(_whole(spread(word), NUMBER_NAMES["suffix"]) for word in words.split(" | "))
     cased = camel(words)
     key = f"(?i:{spaced})" + (rf"|[a-z](?:{cased})(?:[A-Z]|{EDGE})" if cased else "")
-    return Form(name, key, near(number, is_valid, reach))
+    return Form(name, key, near(number, is_valid, reach), family="words")
 
 
 def any_of(words: str) -> str:

@@ -44,13 +44,13 @@ _NO_NAMES = re2.compile(_PATTERNS["no_names"])
 _CONFIRMED_BY = {"mrn": _numbered, "member_id": _numbered, "patient": _named}
 _IDENTIFIERS = tuple(Form(name, pattern, _CONFIRMED_BY.get(name)) for name, pattern in _PATTERNS["identifiers"].items())
 _TERMS = (
-    Form("condition", _any_of(_WORDS["conditions"])),
-    Form("drug", _any_of(_WORDS["drugs"])),
-    Form("procedure", _any_of(_WORDS["procedures"])),
+    Form("condition", _any_of(_WORDS["conditions"]), family="words"),
+    Form("drug", _any_of(_WORDS["drugs"]), family="words"),
+    Form("procedure", _any_of(_WORDS["procedures"]), family="words"),
     Form("lab", _PATTERNS["labs"]),
     Form("code", _PATTERNS["codes"]),
 )
-_HINTS = Form("hint", _any_of(_WORDS["hints"]))
+_HINTS = Form("hint", _any_of(_WORDS["hints"]), family="words")
 _OWN_IDENTIFIERS = frozenset(f"health.{form.name}" for form in _IDENTIFIERS)
 _OWN_HINT = f"health.{_HINTS.name}"
 

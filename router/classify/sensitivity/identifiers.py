@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from router.classify.detector import Confirm, DetectorModel, Form
 from router.classify.sensitivity import checksums, numbers
-from router.classify.sensitivity.context_rules import FAR, NEAR, Valid, always, beside, shaped, whole
+from router.classify.sensitivity.context_rules import FAR, NEAR, NUMBER_NAMES, Valid, always, beside, shaped, whole
 from router.classify.sensitivity.numbers import NUMBERS, no_hash
 from router.classify.sensitivity.phones import PHONES_FORMS
 from router.types.request import Finding, Path
@@ -32,7 +32,8 @@ def _form(row: dict[str, Any]) -> Form:
         confirm = shaped(valid, name if row.get("own") else "")
         confirm = no_hash(confirm) if row.get("no_hash") else confirm
     pattern = whole(row["whole"]) if "whole" in row else row["pattern"]
-    return Form(name, pattern, confirm, family=row.get("family", "number" if "whole" in row else ""))
+    family = row.get("family", "number" if "whole" in row else "")
+    return Form(name, pattern, confirm, family=family, gate=NUMBER_NAMES["gates"].get(family, ""))
 
 
 IDENTIFIERS_FORMS: tuple[Form, ...] = (
@@ -66,10 +67,10 @@ class Identifiers(DetectorModel):
     def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         """One value is one finding: what lies within a longer one is left out, unless only it can be replaced."""
         reached: dict[tuple[Path, bool], int] = {}
-        kept = []
+        widest = []
         for finding in sorted(own, key=lambda each: (each.start, -each.end, not each.exact, _ORDER[each.detector])):
             around = {True, finding.exact}
             if all(finding.end > reached.get((finding.path, exact), -1) for exact in around):
                 reached[finding.path, finding.exact] = finding.end
-                kept.append(finding)
-        return kept
+                widest.append(finding)
+        return widest

@@ -69,10 +69,10 @@ def _compiled(expression: str) -> Any:
         return re2.compile(expression, _QUIET)
     except re2.error as error:
         reason = error.args[0]
-        what = reason.decode() if isinstance(reason, bytes) else str(reason)
+        complaint = reason.decode() if isinstance(reason, bytes) else str(reason)
         remedies = table("classify/data/expression_remedies.yaml").items()
         remedy = next(
-            (remedy for start, remedy in remedies if what.startswith(start)), "correct it, or make it shorter"
+            (remedy for start, remedy in remedies if complaint.startswith(start)), "correct it, or make it shorter"
         )
         raise mistake(_SYNTAX, remedy) from None
 

@@ -157,18 +157,18 @@ def _preceded(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 PHONES_FORMS = tuple(
-    Form("phone", pattern, confirm, family="phone")
-    for pattern, confirm in (
-        (_PATTERNS["international"], _international),
-        (_PATTERNS["dialled"], _printed),
-        (_PATTERNS["american"], _printed),
-        (_PATTERNS["trunk"], _trunk),
-        (f"{_PATTERNS['bracketed']}|{_PATTERNS['chinese']}", _printed),
-        (_PATTERNS["paired"], _paired),
-        (_PATTERNS["plain"], _plain),
-        (any_of(_PATTERNS["words"]), near(_PATTERNS["number"], _said, FAR, before=_BEFORE)),
-        (any_of(_PATTERNS["call"]) + _PATTERNS["tight"], _followed),
-        (f"{any_of(_PATTERNS['call_at'])}{_PATTERNS['loose']}|{_PATTERNS['signed']}", _followed),
-        (_PATTERNS["at_office"], _preceded),
+    Form("phone", pattern, confirm, family=family, gate=NUMBER_NAMES["gates"].get(family, ""))
+    for family, pattern, confirm in (
+        ("number", _PATTERNS["international"], _international),
+        ("number", _PATTERNS["dialled"], _printed),
+        ("number", _PATTERNS["american"], _printed),
+        ("number", _PATTERNS["trunk"], _trunk),
+        ("number", f"{_PATTERNS['bracketed']}|{_PATTERNS['chinese']}", _printed),
+        ("number", _PATTERNS["paired"], _paired),
+        ("number", _PATTERNS["plain"], _plain),
+        ("", any_of(_PATTERNS["words"]), near(_PATTERNS["number"], _said, FAR, before=_BEFORE)),
+        ("call", any_of(_PATTERNS["call"]) + _PATTERNS["tight"], _followed),
+        ("call", f"{any_of(_PATTERNS['call_at'])}{_PATTERNS['loose']}|{_PATTERNS['signed']}", _followed),
+        ("", _PATTERNS["at_office"], _preceded),
     )
 )

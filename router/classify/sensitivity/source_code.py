@@ -62,7 +62,7 @@ class SourceCode(DetectorModel):
 
 def _together(encoded: bytes) -> Iterator[_Block]:
     """Lines of code that lie close to each other."""
-    start = end = sure = seen = 0
+    start = end = sure = count = 0
     firsts = {first for lines in _SURE for first, _ in islice(lines.spans(encoded), _MOST_SURE)}
     for first in sorted(firsts):
         stop = encoded.find(b"\n", first)
@@ -71,8 +71,8 @@ def _together(encoded: bytes) -> Iterator[_Block]:
             yield _Block(start, _REST.match(encoded, end, first)[1], sure)
             sure = 0
         start = start if sure else first
-        end, sure, seen = stop, sure + 1, seen + 1
-        if seen == _MOST_SURE:
+        end, sure, count = stop, sure + 1, count + 1
+        if count == _MOST_SURE:
             yield _Block(start, len(encoded), sure + encoded.count(b"\n", end))
             return
     if sure:
