@@ -25,7 +25,7 @@ from adapters.stream import Delta, TranslatedStream, answer_id, whole_chat
 from adapters.thinking import OFF, Applied, applied
 from adapters.usage import Count, counters, larger, later, tier
 from router.errors import UpstreamFailure
-from router.types.attempt import Call, Reply, Source, StreamDecoder, Usage
+from router.types.attempt import THOUGHT_BESIDE, Call, Reply, Source, StreamDecoder, Usage
 from router.types.target import Contract
 
 _WIRE: Json = WIRES["anthropic"]
@@ -531,7 +531,7 @@ def usage(tokens: AnthropicTokens) -> Usage:
         violations.append("cache_creation exceeds cache_creation_input_tokens")
     thinking, output = tokens.thinking, tokens.output_tokens or 0
     if thinking is not None and thinking > output:
-        violations.append("thinking_tokens exceed output_tokens")
+        violations.append(THOUGHT_BESIDE)
     searches = tokens.server_tool_use.web_search_requests if tokens.server_tool_use else 0  # pages cost nothing
     return Usage(
         input_uncached=tokens.input_tokens or 0,

@@ -27,7 +27,7 @@ from adapters.stream import Delta, TranslatedStream, answer_id, whole_chat
 from adapters.thinking import Applied, applied
 from adapters.usage import Count, counters, later, tier
 from router.errors import UpstreamFailure
-from router.types.attempt import Call, ErrorKind, Failure, Reply, Source, StreamDecoder, Usage
+from router.types.attempt import CACHED_BESIDE, Call, ErrorKind, Failure, Reply, Source, StreamDecoder, Usage
 from router.types.target import Contract
 
 _WIRE: Json = WIRES["gemini"]
@@ -458,7 +458,7 @@ def usage(tokens: GeminiTokens) -> Usage:
         thoughts = max((tokens.total_token_count or 0) - prompt - tool_use - candidates, 0)
         source = Source.DERIVED
     if cached > prompt:
-        violations.append("cachedContentTokenCount exceeds promptTokenCount")
+        violations.append(CACHED_BESIDE)
     output = candidates + (thoughts or 0)
     stated = output if tokens.total_token_count is None else tokens.total_token_count - prompt - tool_use
     if stated != output:

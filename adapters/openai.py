@@ -4,7 +4,8 @@ Where a provider departs from OpenAI is data (`Quirks`), never code.
 """
 
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
 
 import msgspec
 from msgspec import Raw
@@ -75,8 +76,8 @@ class OpenAICompatible:
         body, dropped = dict(call.body), left_out(call, quirks.refuses) if quirks.refuses else ()
         for name in dropped:
             del body[name]
-        if quirks.refuses:
-            body = _without_members(body, quirks.refuses)
+        if members_refused := _inside(quirks.refuses):
+            body = _without_members(body, members_refused)
         body["model"] = to_raw(target.model.name)
         if quirks.grammar_tools and endpoint is Endpoint.CHAT:
             body = with_grammar(body)
@@ -144,10 +145,15 @@ class OpenAICompatible:
         return GrammarStream(call) if uses_grammar(call) else ChatDecoder(call)
 
 
-def _without_members(body: dict[str, Raw], refuses: Set[str]) -> dict[str, Raw]:
-    """The request without what a provider refuses inside messages and tools: `messages.NAME` of `refuses`."""
+@lru_cache
+def _inside(refuses: Set[str]) -> tuple[str, ...]:
+    """What a provider refuses inside messages and tools: `messages.NAME` of `refuses`."""
+    return tuple(name[len(_INSIDE) :] for name in refuses if name.startswith(_INSIDE))
+
+
+def _without_members(body: dict[str, Raw], refused: Sequence[str]) -> dict[str, Raw]:
     changed: dict[str, Raw] = {}
-    for member in [name[len(_INSIDE) :] for name in refuses if name.startswith(_INSIDE)]:
+    for member in refused:
         for field in ("messages", "tools"):
             raw = changed.get(field) or body.get(field, NULL)
             if member.encode() in bytes(raw):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -11,7 +12,7 @@ import yaml
 from msgspec import Meta, Raw, Struct, defstruct, structs
 
 from adapters.failure import UNREADABLE
-from router.types.attempt import UNREADABLE_USAGE, Source, Usage
+from router.types.attempt import CACHED_BESIDE, THOUGHT_BESIDE, UNREADABLE_USAGE, Source, Usage
 from router.types.price import NANO_PER_USD, nano_from_usd
 
 # `read` flattens the names that providers use (usage.yaml) into a `UsageReport`; in a stream the reports are folded
@@ -120,6 +121,7 @@ def read(raw: Raw | bytes, service_tier: str | None = None) -> UsageReport | Non
     return UsageReport(**counts, cost=cost, service_tier=tier(named) if named else "")
 
 
+@lru_cache(64)
 def tier(name: str | None) -> str:
     """A service tier as prices name it: empty for the standard one."""
     served = (name or "").lower()
@@ -261,11 +263,11 @@ def _input(report: UsageReport, prompt: int, violations: list[str]) -> tuple[int
     if report.written is not None and aged > report.written:
         violations.append("more tokens written for long than written")
     if report.missed is not None and report.missed + cached != prompt:
-        violations.append("cache hits and misses are not the prompt")
+        violations.append(CACHED_BESIDE)
         prompt = max(prompt, report.missed + cached)
     uncached = prompt - cached - written
     if uncached < 0:
-        violations.append("more tokens cached than sent")
+        violations.append(CACHED_BESIDE)
         uncached = prompt
     return uncached, cached, written
 
@@ -275,7 +277,7 @@ def _output(report: UsageReport, prompt: int, completion: int, violations: list[
     reasoning, audio, image = report.reasoning or 0, report.output_audio or 0, report.output_image or 0
     beside = report.total == prompt + completion + reasoning
     if reasoning > completion and not beside:
-        violations.append("more reasoning than output")
+        violations.append(THOUGHT_BESIDE)
     output = completion + reasoning if beside or reasoning > completion else completion
     if report.total is not None and report.total != prompt + output:
         violations.append("total is not input plus output")

@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 from adapters.catalog import shipped
 from router.api.parse import parse
 from router.dispatch.meter import STEP
-from router.estimate.estimate import affordable_output, estimate, fit, worst_cost
+from router.estimate.estimate import affordable_output, estimates, fit, worst_cost
 from router.estimate.learn import EXTEND, Learned, Seen
 from router.estimate.price import charge
 from router.types.attempt import Usage
@@ -164,7 +164,7 @@ def _runs(place: Target, answers: list[Row], shuffles: int) -> Iterable[list[Hel
 
 def _one(place: Target, answer: Row, learned: Learned, density: float) -> Held:
     request = _request(answer.prompt)
-    step = Candidate(place, estimate(place, request, learned))
+    step = Candidate(place, estimates((place,), request, learned)[0])
     asked = fit(step, request, step.estimate.tight, learned)
     assert asked is not None, "what is held for a request is enough for it"
     held, extensions, cut = step.estimate.tight.usd, 0, False

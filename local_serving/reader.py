@@ -2,24 +2,39 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
-from difflib import get_close_matches
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
-from msgspec import Struct, inspect, structs
+from msgspec import inspect, structs
 
-from local_serving.spec import GPUS, NAME, PIECE, SHA256, VLLM, EngineError, EngineSpec, External, Llamacpp, Vllm
+from local_serving.spec import GPUS, PRICE, VLLM, EngineError, EngineSpec, External, Llamacpp, Vllm
+from router.types.yaml_file import (
+    Loc,
+    Problem,
+    Value,
+    YamlFile,
+    construct,
+    did_you_mean,
+    dotted,
+    in_order,
+    parse,
+    read_bytes,
+)
 
-KeyPath: TypeAlias = tuple[str | int, ...]
-"""Keys and indices that lead to a value."""
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_DEPTH = 12
 _SHIPPED = Path(__file__).parent / "engines"
+_KINDS: dict[str, type[EngineSpec]] = {"llamacpp": Llamacpp, "vllm": Vllm, "external": External}
+
+
+class SpecError(EngineError):
+    """Every mistake of a spec, a line each."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = in_order(problems)
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 def known() -> tuple[str, ...]:
@@ -42,27 +57,19 @@ def read(name_or_path: str | Path) -> EngineSpec:
         remedy = did_you_mean(name, known())
         raise EngineError(f"there is no engine '{name}': {remedy} A spec of your own is given by its path")
     path = Path(name) if is_path(name) else _SHIPPED / f"{name}.yaml"
-    file = _SpecFile(path)
-    values, spec = file.values(), None
-    try:
-        spec = msgspec.convert(values, EngineSpec) if values else None
-    except msgspec.ValidationError as error:
-        if not file.mistakes:
-            file.report(file.root, str(error).partition(" - at")[0], "correct it")
+    file = YamlFile(str(path), "spec", "name: … and engine: vllm")
+    data = read_bytes(path, file)
+    if not file.problems:
+        parse(data, file)
+    spec = None if file.root is None else _shaped(file, file.root)
+    dropped = {loc[0] for loc in file.dropped}
     for check in _CHECKS[type(spec)] if spec is not None else ():
-        if not file.dropped.intersection(check.keys):
-            for place, problem, remedy in check.findings(spec):
-                file.report(file.node(place), problem, remedy)
-    if spec is None or file.mistakes:
-        raise file.failed()
+        if dropped.isdisjoint(check.keys):
+            for loc, problem, remedy in check.findings(spec):
+                file.report(file.node(loc), problem, remedy)
+    if spec is None or file.problems:
+        raise SpecError(file.problems)
     return _beside(path.parent.absolute(), spec)
-
-
-def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """A remedy for a name that nothing bears."""
-    names = tuple(names)
-    close = get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else f"use one of {', '.join(names)}"
 
 
 def _beside(folder: Path, spec: EngineSpec) -> EngineSpec:
@@ -86,274 +93,101 @@ def _folder(beside: Path, path: str) -> str:
     return path if is_id and not folder.exists() else str(folder)
 
 
-# A YAML file as a tree in which every value knows its place, read into the shape of a spec: every departure from it is
-# a mistake at its place, and left out.
+# A tree → the shape of a spec: each departure from it is a problem at its place, and is taken out of the tree until the
+# rest is sound.
+
+_WRONG: list[tuple[str, str, str]] = yaml.load(
+    Path(__file__).with_name("wrong_values.yaml").read_text("utf-8"), yaml.CSafeLoader
+)
+_STAND_INS: dict[str, Value] = {"name": "x", "model": "x", "file": "x", "path": "x", "context": 1, "urls": ["x"]}
+"""Of required keys that are missing or wrong, so that the rest can be looked through."""
+_MOST_PROBLEMS = 100
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_FIELD = re.compile("Object (missing required|contains unknown) field `(.*)`")
 
 
-class SpecMistake(Struct, frozen=True):
-    """One mistake in a spec, with its place (1-based) and its remedy."""
-
-    file: str
-    line: int
-    column: int
-    problem: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.problem}: {self.remedy}"
-
-
-class SpecError(EngineError):
-    """Every mistake of a spec, a line each."""
-
-    def __init__(self, mistakes: Iterable[SpecMistake]) -> None:
-        self.mistakes = tuple(mistakes)
-        super().__init__("\n".join(map(str, self.mistakes)))
-
-
-class _Wrong(NamedTuple):
-    """What a value must be, and what to do about it."""
-
-    expected: str
-    remedy: str
-
-
-_MAPPING = _Wrong("a mapping", "write 'key: value' pairs")
-_PATTERNS = {
-    NAME: _Wrong("a name", "use small letters, digits and . _ - only, and start with a letter or a digit"),
-    PIECE: _Wrong("a file in a package", "write it like package_name/folder/file.part00"),
-    SHA256: _Wrong("a SHA-256", "write its 64 digits as sha256sum does, in quotes"),
-}
-
-
-class _SpecFile:
-    """One file, with the mistakes in it so far. `dropped`: top-level keys of which something was left out."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises `SpecError`, with the one reason why there is no tree."""
-        self._path = path
-        self.root: yaml.Node | None = None
-        self.mistakes: list[SpecMistake] = []
-        self.dropped: set[str] = set()
+def _shaped(file: YamlFile, root: yaml.Node) -> EngineSpec | None:
+    """None where it is not known which kind of engine it is."""
+    word = file.text(("engine",))
+    if file.node(("engine",)) is root:
+        file.report(root, "the key 'engine' is missing", f"add engine: {' | '.join(_KINDS)}")
+    elif word not in _KINDS:
+        file.report(file.node(("engine",)), f"unknown engine '{word or '…'}'", did_you_mean(word, _KINDS))
+    stand_ins: dict[str, Value] = {}
+    for _ in range(_MOST_PROBLEMS if word in _KINDS else 0):
+        values = construct(root, file)
+        assert isinstance(values, dict)  # noqa: S101  it has a key
         try:
-            text = path.read_bytes().decode("utf-8-sig")
-            if not self._too_deep(text):
-                self.root = yaml.compose(text, Loader=_LOADER)
-        except OSError as error:
-            problem = f"the engine's spec can't be read: {error.strerror}"
-            self.report(None, problem, "name a spec that this user may read")
-        except UnicodeDecodeError:
-            self.report(None, "this is not UTF-8", "save the file as UTF-8")
-        except yaml.MarkedYAMLError as error:
-            where = yaml.Node("", "", error.problem_mark or error.context_mark, None)
-            problem = f"this is not YAML ({error.problem or error.context})"
-            self.report(where, problem, "close every bracket and quote, and put a space after ':'")
-        except yaml.YAMLError:
-            self.report(None, "this is not YAML (a control character)", "delete it")
-        if not self.mistakes and not isinstance(self.root, yaml.MappingNode):
-            self.report(self.root, "a spec is a mapping", "start it with name: … and engine: vllm")
-        if self.mistakes:
-            raise self.failed()
+            return msgspec.convert(stand_ins | values, _KINDS[word])
+        except msgspec.ValidationError as error:
+            loc = _report(file, values, _KINDS[word], str(error))
+        file.drop(loc)
+        if isinstance(loc[-1], int):  # the next one of the list has its number now
+            file.dropped = {other for other in file.dropped if other[: len(loc)] != loc} | {loc[:1]}
+        stand_ins |= {name: value for name, value in _STAND_INS.items() if loc == (name,)}
+    return None
 
-    def _too_deep(self, text: str) -> bool:
-        """Composing is recursive in C, and an alias may stand for itself."""
-        depth = 0
-        for event in yaml.parse(text, Loader=_LOADER):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent):
-                self.report(event, "an alias ('*')", "write the value out")
-            elif depth > _DEPTH:
-                self.report(event, "nested too deeply", "flatten it")
-            if self.mistakes:
-                return True
-        return False
 
-    def report(self, place: yaml.Node | yaml.Event | None, problem: str, remedy: str) -> None:
-        mark = place.start_mark if place else None
-        line, column = (mark.line, mark.column) if mark else (0, 0)
-        self.mistakes.append(SpecMistake(str(self._path), line + 1, column + 1, problem, remedy))
+def _report(file: YamlFile, values: dict[str, Value], kind: type[EngineSpec], error: str) -> Loc:
+    """What msgspec says, at its place, as "Expected `int`, got `str` - at `$.n`". Returns what is to be left out."""
+    problem, _, path = error.partition(" - at `$")
+    loc: Loc = ()
+    for name, index in _STEP.findall(path.removesuffix("`")):
+        loc = (*loc, name or (_not_plain(values, loc) if index == "..." else int(index)))
+    expected, where = _type_at(kind, loc), dotted(loc)
+    if not (field := _FIELD.match(problem)):
+        must_be, remedy = _wrong_value(file.text(loc), expected, problem)
+        file.report(file.node(loc), f"{where} must be {must_be}", remedy)
+        return loc
+    place = (*loc, field[2])
+    if field[1] == "contains unknown" and isinstance(expected, inspect.StructType):
+        names = (*((expected.tag_field,) if expected.tag_field else ()), *(row.encode_name for row in expected.fields))
+        file.report(
+            file.key(place), f"unknown key '{field[2]}' in {where or 'the spec'}", did_you_mean(field[2], names)
+        )
+        return place
+    if place not in file.dropped:
+        problem = f"the key '{field[2]}' is missing{f' in {where}' if where else ''}"
+        file.report(file.node(loc), problem, f"add {field[2]}: …")
+    return loc or place
 
-    def failed(self) -> SpecError:
-        """The mistakes in the order of the file."""
-        return SpecError(sorted(self.mistakes, key=lambda mistake: (mistake.line, mistake.column)))
 
-    def node(self, place: KeyPath) -> yaml.Node | None:
-        """The deepest node on the way to `place`."""
-        node = self.root
-        for part in place:
-            child = None
-            if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-                child = node.value[part]
-            elif isinstance(node, yaml.MappingNode):
-                child = next((value for key, value in _pairs(node) if key.value == part), None)
-            if child is None:
-                return node
-            node = child
-        return node
+def _not_plain(values: dict[str, Value], loc: Loc) -> str:
+    """The key of the wrong value in a mapping of plain ones, which msgspec does not name."""
+    mapping, plain = values[str(loc[0])], str if loc == ("environment",) else str | int
+    rows = mapping.items() if isinstance(mapping, dict) else ()
+    return next(key for key, value in rows if not isinstance(value, plain))
 
-    def values(self) -> dict[str, object] | None:
-        """As msgspec converts them; None where it is not known which kind of engine it is."""
-        node = self.node(("engine",))
-        if node is self.root:
-            self.report(self.root, "the key 'engine' is missing", f"add engine: {' | '.join(_kinds())}")
-            return None
-        word = _scalar(node) if node else None
-        kind = _kinds().get(word) if isinstance(word, str) else None
-        if kind is None:
-            text = word if isinstance(word, str) else "…"
-            self.report(node, f"unknown engine '{text}'", did_you_mean(text, _kinds()))
-            return None
-        assert isinstance(self.root, yaml.MappingNode)  # noqa: S101  it has a key
-        return self._struct(self.root, kind, ())
 
-    def _struct(self, node: yaml.MappingNode, kind: inspect.StructType, place: KeyPath) -> dict[str, object]:
-        tag = {kind.tag_field: kind.tag} if kind.tag_field else {}
-        fields = {field.encode_name: field.type for field in kind.fields}
-        children = self._children(node, (*tag, *fields), place)
-        stand_ins = {field.encode_name: _stand_in(field.type) for field in kind.fields if field.required}
-        for name in [name for name in stand_ins if name not in children]:
-            where = f" in {_dotted(place)}" if place else ""
-            self.report(node, f"the key '{name}' is missing{where}", f"add {name}: …")
-            self.dropped.add(str((*place, name)[0]))
-        values = {name: (child, fields[name]) for name, child in children.items() if name in fields}
-        return stand_ins | tag | self._values(values, place)
-
-    def _values(self, children: Mapping[str, tuple[yaml.Node, inspect.Type]], place: KeyPath) -> dict[str, object]:
-        values = {name: self._value(child, kind, (*place, name)) for name, (child, kind) in children.items()}
-        return {name: value for name, value in values.items() if value is not None}
-
-    def _children(self, node: yaml.MappingNode, names: Sequence[str | None], place: KeyPath) -> dict[str, yaml.Node]:
-        """The values by their keys; unknown keys and repeated ones are mistakes."""
-        where, children = _dotted(place) or "the spec", dict[str, yaml.Node]()
-        for key, child in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                self.report(key, f"a key of {where} that is no word", "write 'key: value'")
-            elif key.value in children:
-                self.report(key, f"the key '{key.value}' stands twice in {where}", "keep one of them")
-            elif key.value in names:
-                children[key.value] = child
-            else:
-                remedy = did_you_mean(str(key.value), filter(None, names))
-                self.report(key, f"unknown key '{key.value}' in {where}", remedy)
-        return children
-
-    def _value(self, node: yaml.Node, kind: inspect.Type, place: KeyPath) -> object:
-        """None where it is not of its kind, which is a mistake."""
-        value = self._read(node, _branch(node, kind), place)
-        if not isinstance(value, _Wrong):
-            return value
-        self.dropped.add(str(place[0]))
-        self.report(node, f"{_dotted(place)} must be {value.expected}", value.remedy)
-        return None
-
-    def _read(self, node: yaml.Node, kind: inspect.Type, place: KeyPath) -> object:
-        """The value, or `_Wrong`."""
+def _type_at(spec: type[EngineSpec], loc: Loc) -> inspect.Type:
+    kind = inspect.type_info(spec)
+    for part in loc:
         match kind:
             case inspect.StructType():
-                return self._struct(node, kind, place) if isinstance(node, yaml.MappingNode) else _MAPPING
-            case inspect.DictType(value_type=of):
-                if not isinstance(node, yaml.MappingNode):
-                    return _MAPPING
-                return self._values({str(key.value): (child, of) for key, child in _pairs(node)}, place)
+                kind = next(field.type for field in kind.fields if field.encode_name == part)
             case inspect.VarTupleType():
-                if not isinstance(node, yaml.SequenceNode):
-                    return _Wrong("a list", "put it in brackets: [a, b]")
-                if len(node.value) < (kind.min_length or 0):
-                    return _Wrong(f"a list of at least {kind.min_length}", "add an entry")
-                items = (self._value(child, kind.item_type, (*place, i)) for i, child in enumerate(node.value))
-                return [item for item in items if item is not None]
-        return _plain(node, kind)
+                kind = kind.item_type
+            case inspect.DictType():
+                kind = kind.value_type
+        if isinstance(kind, inspect.UnionType) and not isinstance(kind.types[0], inspect.BoolType):
+            kind = next(member for member in kind.types if not isinstance(member, inspect.NoneType))
+    return kind
 
 
-def _pairs(node: yaml.MappingNode) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
-    yield from ((key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode))
-
-
-def _scalar(node: yaml.Node) -> object:
-    """A plain value; what is none, or not of the form that its tag asks for, is its own node: no plain value is one."""
-    if not isinstance(node, yaml.ScalarNode):
-        return node
-    try:
-        return yaml.constructor.SafeConstructor().construct_object(node)
-    except (yaml.YAMLError, ValueError):
-        return node
-
-
-def _plain(node: yaml.Node, kind: inspect.Type) -> Any:
-    """What a field takes, or `_Wrong`."""
-    value = _scalar(node)
-    match kind:
-        case inspect.BoolType():
-            return value if isinstance(value, bool) else _Wrong("true or false", "write true or false")
-        case inspect.IntType():
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            return _bounded(value, kind) if whole else _Wrong("a whole number", "write digits only, e.g. 4096")
-        case inspect.FloatType():
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            return _bounded(value, kind) if number else _Wrong("a number", "write it like 0.9")
-        case inspect.DecimalType():  # the only decimals of a spec are prices
-            try:
-                price = Decimal(str(node.value))
-            except InvalidOperation:
-                price = Decimal("NaN")
-            sound = price.is_finite() and price >= 0
-            return price if sound else _Wrong("a price in USD, at least 0", "write it like 2.50")
-        case inspect.StrType():
-            if not isinstance(value, str):
-                return _Wrong("text", "put it in quotes")
-            return value if not kind.pattern or re.search(kind.pattern, value) else _PATTERNS[kind.pattern]
+def _wrong_value(text: str, expected: inspect.Type, problem: str) -> tuple[str, str]:
+    """What a value must be, and what to do about it."""
+    match expected:
+        case inspect.Metadata(extra_json_schema={"description": str(form)}):
+            must_be, _, remedy = form.partition(": ")
+            return must_be, remedy
         case inspect.LiteralType(values=literals):
             words = [str(word) for word in literals]
+            return " or ".join(words), did_you_mean(text, words)
         case inspect.EnumType(cls=enum):
             words = [str(member.value) for member in enum]
-        case _:
-            raise TypeError(kind)
-    if value in words:
-        return value
-    return _Wrong(" or ".join(words), did_you_mean(value if isinstance(value, str) else "", words))
-
-
-def _bounded(value: Any, kind: inspect.IntType | inspect.FloatType) -> Any:
-    if kind.ge is not None and not value >= kind.ge:
-        return _Wrong(f"at least {kind.ge:g}", "write a larger number")
-    if kind.gt is not None and not value > kind.gt:
-        return _Wrong(f"above {kind.gt:g}", "write a larger number")
-    if kind.le is not None and not value <= kind.le:
-        return _Wrong(f"at most {kind.le:g}", "write a smaller number")
-    return value if abs(value) < float("inf") else _Wrong("a finite number", "write a smaller number")
-
-
-@cache
-def _kinds() -> Mapping[str, inspect.StructType]:
-    """The kinds of engines, by the word for each."""
-    union = inspect.type_info(EngineSpec)
-    types = union.types if isinstance(union, inspect.UnionType) else ()
-    return {str(kind.tag): kind for kind in types if isinstance(kind, inspect.StructType)}
-
-
-def _branch(node: yaml.Node, kind: inspect.Type) -> inspect.Type:
-    """Of a union, the member that the value is meant to be; the last, where it is none of them: text is anything."""
-    if not isinstance(kind, inspect.UnionType):
-        return kind
-    members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
-    return next((member for member in members[:-1] if not isinstance(_plain(node, member), _Wrong)), members[-1])
-
-
-def _stand_in(kind: inspect.Type) -> object:
-    """In the place of what is missing or wrong, so that the rest can be looked through."""
-    match kind:
-        case inspect.IntType() | inspect.FloatType():
-            return 1
-        case inspect.LiteralType(values=words):
-            return words[0]
-        case inspect.VarTupleType(item_type=item):
-            return [_stand_in(item)]
-    return "x"
-
-
-def _dotted(place: KeyPath) -> str:
-    """E.g. "parallelism.tensor"; list items count from 1."""
-    return ".".join(str(part + 1) if isinstance(part, int) else part for part in place)
+            return " or ".join(words), did_you_mean(text, words)
+    rows = ((re.match(pattern, problem), must_be, remedy) for pattern, must_be, remedy in _WRONG)
+    return next((must_be.format(*match.groups()), remedy) for match, must_be, remedy in rows if match)
 
 
 # What a spec of sound shape can still get wrong.
@@ -365,7 +199,7 @@ NEEDS = {
     "state": ("state_bytes",),
 }
 """What layers of each kind must say."""
-_Findings = Iterator[tuple[KeyPath, str, str]]
+_Findings = Iterator[tuple[Loc, str, str]]
 """Place, problem and remedy of each."""
 
 
@@ -383,6 +217,12 @@ def _architecture(spec: EngineSpec) -> _Findings:
         for key in [name for name in NEEDS[layers.kind] if not getattr(layers, name)]:
             problem = f"layers of kind '{layers.kind}' need {key}"
             yield ("architecture", "attention", index), problem, f"add {key}: … as the model's config.json has it"
+
+
+def _cost(spec: EngineSpec) -> _Findings:
+    for key in ("gpu_hour_usd", "host_hour_usd"):
+        if not Decimal(0) <= getattr(spec.cost, key) < Decimal("inf"):
+            yield ("cost", key), f"cost.{key} must be {PRICE.partition(': ')[0]}", PRICE.partition(": ")[2]
 
 
 def _twice(key: str, names: Sequence[str], noun: str) -> _Findings:
@@ -454,7 +294,7 @@ def _quantization(spec: Vllm) -> _Findings:
         yield ("quantization",), problem, f"add weight_bits: {bits:g}"
 
 
-def _in_vllm(place: KeyPath, noun: str, word: str, words: Sequence[str]) -> _Findings:
+def _in_vllm(place: Loc, noun: str, word: str, words: Sequence[str]) -> _Findings:
     if word not in words:
         yield place, f"vLLM 0.32 has no {noun} '{word}'", did_you_mean(word, filter(None, words))
 
@@ -473,6 +313,9 @@ def _adapters(spec: Vllm) -> _Findings:
 
 
 def _file(spec: Llamacpp) -> _Findings:
+    if spec.parts is not None and (spec.package or "/" in spec.file):
+        problem = "with parts, `file` is a plain name, and there is no package"
+        yield ("parts",), problem, "remove parts, or package and the folder before `file`"
     if spec.package and spec.file.startswith("/"):
         problem = "a file in a package, by an absolute path"
         yield ("file",), problem, "remove package, or name it in the package"
@@ -500,12 +343,12 @@ class _Check(NamedTuple):
     keys: tuple[str, ...]
 
 
-_EVERY = _Check(_architecture, ("architecture",))
+_EVERY = (_Check(_architecture, ("architecture",)), _Check(_cost, ("cost",)))
 _SERVED = _Check(lambda spec: _twice("served", spec.served, "name"), ("served",))
 _CHECKS: dict[type, tuple[_Check, ...]] = {
-    Llamacpp: (_EVERY, _Check(_file, ("context", "parallel", "file", "package"))),
+    Llamacpp: (*_EVERY, _Check(_file, ("context", "parallel", "file", "package", "parts"))),
     Vllm: (
-        _EVERY,
+        *_EVERY,
         _SERVED,
         _Check(_spread, ("parallelism", "replicas", "gpus", "architecture")),
         _Check(_heads, ("parallelism", "architecture")),
@@ -514,5 +357,5 @@ _CHECKS: dict[type, tuple[_Check, ...]] = {
         _Check(_quantization, ("quantization", "weight_bits")),
         _Check(_adapters, ("adapters", "served", "model")),
     ),
-    External: (_EVERY, _SERVED, _Check(_urls, ("urls", "replicas", "adapters"))),
+    External: (*_EVERY, _SERVED, _Check(_urls, ("urls", "replicas", "adapters"))),
 }

@@ -26,11 +26,8 @@ class Unlaunched(Mapping[str, Served]):
             try:
                 engine = served(read(name), NOWHERE)
             except SpecError as error:
-                mistakes = [
-                    (f"{mistake.file}:{mistake.line}:{mistake.column}: {mistake.problem}", mistake.remedy)
-                    for mistake in error.mistakes
-                ]
-                engine = Served(name=name, urls=NOWHERE, mistakes=tuple(mistakes))
+                rows = ((f"{row.file}:{row.line}:{row.column}: {row.what}", row.remedy) for row in error.problems)
+                engine = Served(name=name, urls=NOWHERE, mistakes=tuple(rows))
             self._read[name] = engine
         return engine
 

@@ -13,10 +13,12 @@ from router.types.target import Counted
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
-NAME = "^[a-z0-9][a-z0-9_.-]*$"
-PIECE = "^[A-Za-z0-9_]+/."
-SHA256 = "^[0-9a-f]{64}$"
-Name = Annotated[str, Meta(pattern=NAME)]
+PRICE = "a price in USD, at least 0: write it like 2.50"
+Usd = Annotated[Decimal, Meta(description=PRICE)]
+_NAME = "a name: use small letters, digits and . _ - only, and start with a letter or a digit"
+_PIECE = "a file in a package: write it like package_name/folder/file.part00"
+_Piece = Annotated[str, Meta(pattern="^[A-Za-z0-9_]+/.", description=_PIECE)]
+_SHA256 = "a SHA-256: write its 64 digits as sha256sum does, in quotes"
 VLLM: dict[str, Any] = yaml.load(Path(__file__).with_name("vllm.yaml").read_text("utf-8"), yaml.CSafeLoader)
 """Words that vLLM knows."""
 
@@ -54,8 +56,8 @@ class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class EngineCost(_Part, frozen=True, kw_only=True):
     """What running it costs. USD per hour of one replica: of each of its GPUs, and of the host they share."""
 
-    gpu_hour_usd: Decimal = Decimal(0)
-    host_hour_usd: Decimal = Decimal(0)
+    gpu_hour_usd: Usd = Decimal(0)
+    host_hour_usd: Usd = Decimal(0)
     counted: Counted = Counted.MARGINAL
     watts: Natural = 0
     """Of one GPU under load, where it can't be measured. 0: unknown."""
@@ -129,7 +131,7 @@ class LoraAdapter(_Part, frozen=True, kw_only=True):
 
 
 class _Common(_Part, frozen=True, kw_only=True):
-    name: Name
+    name: Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9_.-]*$", description=_NAME)]
     model: str
     """Id of the model's card in the catalog, or what the engine calls it."""
     replicas: Positive = 1
@@ -146,9 +148,9 @@ class _Common(_Part, frozen=True, kw_only=True):
 class Parts(_Part, frozen=True, kw_only=True):
     """A file that comes in pieces, each in a Python package; joined once, and kept where lowpass keeps its state."""
 
-    pieces: Annotated[tuple[Annotated[str, Meta(pattern=PIECE)], ...], Meta(min_length=1)]
+    pieces: Annotated[tuple[_Piece, ...], Meta(min_length=1)]
     """In their order: "package/path of the file in it"."""
-    sha256: Annotated[str, Meta(pattern=SHA256)]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description=_SHA256)]
     """Of the whole."""
 
 
@@ -172,10 +174,6 @@ class Llamacpp(_Common, frozen=True, kw_only=True, tag_field="engine", tag="llam
     """Sampling for requests that say nothing about it."""
     threads: Natural = 0
     """0: one less than the cores that this process may use."""
-
-    def __post_init__(self) -> None:
-        if self.parts is not None and (self.package or "/" in self.file):
-            raise ValueError("with parts, `file` is a plain name, and there is no package")
 
 
 class Vllm(_Common, frozen=True, kw_only=True, tag_field="engine", tag="vllm"):

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from router.budget.alerts import Alerts
 from router.budget.loop_breaker import Breaker
+from router.decide.explain import encode, explain
 from router.decide.health import SUSPENSION_S
 from router.decide.profile import SessionStates
 from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, Presence, Room, thought
@@ -15,7 +16,7 @@ from router.dispatch.stream import Opened
 from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
 from router.ledger.incident import exhausted, odd_answers
-from router.ledger.write import Outcome, birth, lose, reroute, settle
+from router.ledger.write import Outcome, birth, lose, record, reroute, settle
 from router.observe.metrics import Telemetry
 from router.observe.observer import Observed
 from router.recorder import OutcomeRecorder, ServedContext
@@ -151,10 +152,12 @@ class Settlement:
     def _birth(self, decision: Decision, held: Amount) -> None:
         """The row is there before anything is held, so that a crash in between leaves no hold without a row."""
         journal = self._accounting.journal
+        document, at_ms = encode(explain(decision)), now_ms()
         if self._decision is not None:
-            reroute(journal, self._request.id, decision, held)
+            reroute(journal, decision, held, document)
         else:
-            birth(journal, self._request, self._caller, decision, held, now_ms())
+            birth(journal, self._request, self._caller, decision, held, at_ms)
+            record(journal, decision.id, at_ms, decision.policy, document)
         self._decision = decision
         self._accounting.open[self.id] = self
         if self.observed is not None:
@@ -190,7 +193,7 @@ class Settlement:
             if self.observed is not None:
                 self.observed.step("settle")
                 self.observed.settled(status, error, budget.attempts, cost)
-            charges, overrun = budget.charges()
+            charges, overrun, held = budget.charges()
             if budget.reservation.holds:
                 accounting.store.settle(budget.reservation, charges)
                 accounting.room.wake()
@@ -207,7 +210,9 @@ class Settlement:
             if self._decision is not None and self._decision.classification.unread:
                 accounting.recorder.read_later(self._request, self._decision, budget.attempts)
             route = "" if self._decision is None else self._decision.plan.route
-            accounting.telemetry.settled(route, status, budget.attempts, outcome.overhead_us or 0, budget.held)
+            for queue in () if self._decision is None else self._decision.plan.queued:
+                accounting.telemetry.spilled[queue.target] += queue.spilled
+            accounting.telemetry.settled(route, status, budget.attempts, outcome.overhead_us or 0, held)
             if not self.internal:
                 self._remember(cost, now)
             if overrun:
@@ -259,14 +264,10 @@ class Settlement:
         return self.translation.feed(events) if self.translation is not None else events
 
     def closing(self, opened: Opened, usage: bytes) -> bytes:
-        if self.translation is not None:
-            last = (
-                self.translation.feed(finish(opened.first, opened.record.call, opened.stopped))
-                if opened.stopped
-                else b""
-            )
-            return last + self.translation.final(usage)
-        return opened.closing(usage)
+        if self.translation is None:
+            return opened.closing(usage)
+        last = finish(opened.first, opened.record.call, opened.stopped) if opened.stopped else b""
+        return self.translation.feed(last) + self.translation.final(usage)
 
     def broken(self, failure: Failure) -> bytes:
         if self.translation is not None:

@@ -105,8 +105,11 @@ class Stores:
         from router.budget.redis.connection import RedisRefused
         from router.budget.redis.store import RedisBudgets
 
+        def held_long() -> list[query.Held]:
+            return query.held_long(self._ledger, now_ms() - 2 * LEASE_MS)
+
         try:
-            self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS, held_long=self._held_long)
+            self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS, held_long=held_long)
         except RedisRefused as error:
             raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
         self._leased = Leased(self._redis, self._within, self._rows.owner)
@@ -146,9 +149,6 @@ class Stores:
         spent, held = query.booked(self._ledger)
         return Books(spent, held, hashes(query.taints(self._ledger)))
 
-    def _held_long(self) -> list[query.Held]:
-        return query.held_long(self._ledger, now_ms() - 2 * LEASE_MS)
-
     def _within(self, account: Account) -> int:
         """What this process may spend of an account while the store is gone."""
         outage = next((budget.outage for budget in self._budgets() if budget.id == account.budget), None)
@@ -181,9 +181,13 @@ class Gateway:
         self._replicas = Replicas(self._secret.reveal().encode())
         fleet = Fleet(self._replicas, lambda: crew.engines)
         dispatcher = Dispatcher(_ADAPTERS, self._egress, self._health, self._replicas)
-        opinions = Opinions(_ADAPTERS, self._egress, self._health, self._replicas, self._telemetry.opinion)
+        opinions = Opinions(dispatcher, self._telemetry.opinion)
         self._webhooks = Webhooks(self._egress)
-        self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._egress.withheld)
+
+        async def to_alert(account: str, window_start_ms: int, shares: Sequence[int]) -> Sequence[int]:
+            return await asyncio.to_thread(claim, self._ledger, account, window_start_ms, shares)
+
+        self._alerts = Alerts(self._budgets, to_alert, self._webhooks.post, self._egress.withheld)
         self._alerts.adopt(config.budgets)
         verifiers = Verifiers(self._egress, self._telemetry.verdict)
         learned = learned_from(self._ledger)
@@ -214,15 +218,11 @@ class Gateway:
             self._telemetry.loops = self._breaker.trips
             await self._stores.start()
             await self._recorder.start()
-            await self._warm()
+            if self._pipeline.rules.screen.deep:  # the first request should not wait for a model
+                await self._reader.warm()
         except BaseException:
             await self.close()
             raise
-
-    async def _warm(self) -> None:
-        """The first request should not wait for a model."""
-        if self._pipeline.rules.screen.deep:
-            await self._reader.warm()
 
     async def _judged(self, request: Request, caller: Caller) -> Served:
         self._judging.add(request.id)
@@ -289,9 +289,6 @@ class Gateway:
     @property
     def ledger_name(self) -> str:
         return self._ledger.name
-
-    async def _claim(self, account: str, window_start_ms: int, shares: Sequence[int]) -> Sequence[int]:
-        return await asyncio.to_thread(claim, self._ledger, account, window_start_ms, shares)
 
     def _rules(self) -> Rules:
         return self._pipeline.rules

@@ -16,37 +16,36 @@ from router.decide.eligibility import ANYTHING, Gate, asked
 from router.decide.in_force import InForce, in_force
 from router.decide.plan import plan, weighed_plan, weighs
 from router.decide.profile import NEW, SessionState, own_stakes, shape_of
-from router.decide.replicas import LONGEST, NO_QUEUES, conversation, queues_of
+from router.decide.replicas import LONGEST, conversation, queues_of
 from router.decide.strategies import Pinned
 from router.decide.weigh import Situation
 from router.dispatch.refusals import unknown_model
 from router.dispatch.tactics import always_the_same
 from router.errors import ClientError
 from router.estimate.caches import COLD, LEAST
-from router.estimate.estimate import estimate, per_choice
+from router.estimate.estimate import estimates, per_choice
 from router.estimate.forecast import Forecaster, delayed
-from router.estimate.learn import takes_ms, usual_ms
+from router.estimate.learn import Learned, takes_ms, usual_ms
 from router.estimate.tokens import fits_thinking, roughly
 from router.screen import Screen, Screened
 from router.types.clock import now_ms
-from router.types.decision import UNCOUNTED, Counts, Decision, Estimate, Prefix, Shape, Stakes
+from router.types.decision import UNCOUNTED, Counts, Decision, Prefix, Shape, Stakes, first_stated
 from router.types.request import UNKNOWN, Caller, Request
-from router.types.target import Asks, Secret, Target
+from router.types.target import Asks, Queues, Secret, Target
 
 _CHANCES = 1 << 62
 _KEPT = Shape()
-_UNHELD = Estimate(input_tokens=0, input_bound=0, output_tokens=0, max_output=0, cost=0, hold=0)
 
 
 class Rests(Protocol):
     """What recent attempts say about targets."""
 
-    def resting(self, target: str, *, alone: bool = False) -> float:
-        """Seconds until it may be asked again; `alone`: by a request without another target."""
+    def open_circuits(self, *targets: str, alone: bool = False) -> Mapping[str, float]:
+        """Those that rest, and seconds until they may be asked again; `alone`: by a request without another target."""
         ...
 
-    def degraded(self, target: str) -> bool:
-        """Others are asked before it."""
+    def degraded(self, *targets: str) -> frozenset[str]:
+        """Those that others are asked before."""
         ...
 
 
@@ -131,16 +130,15 @@ def choose(
     now, for_some = now_ms() if at_ms is None else at_ms, route.name in rules.specialised
     spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
     special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
-    plain = len(targets) == 1 and targets[0].engine is None
-    queues = NO_QUEUES if plain else queues_of(targets, asks, health.degraded, partial(usual_ms, learned=learned))
+    resting, queues = _state(targets, health, asks, learned)
     prefix = _prefix(request, caller, seen.template) if at_ms is None and (rough := roughly(request)) >= LEAST else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
-    known = partial(estimate, learned=learned, at_ms=now, holds=at_ms is None, cached=cached, counts=counts)
-    estimates = partial(known, task=None if seen.unread else seen.task, template=seen.template, reading=seen.reading)
+    task, by_request = None if seen.unread else seen.task, partial(estimates, request=request, learned=learned)
+    known = partial(by_request, at_ms=now, holds=at_ms is None, cached=cached, counts=counts)
+    steps = partial(known, task=task, template=seen.template, reading=seen.reading)
     guard, demands = rules.screen.guard, rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
-    stakes = own.over(demands.stakes).over(route.stakes)
-    resting = health.resting if len(targets) > 1 else partial(health.resting, alone=True)
+    stakes = first_stated(own, demands.stakes, route.stakes)
     guard_of_tools = guard.of(request.body) if guard.tools else guard
     by = (guard_of_tools, screened.redacted, now, resting, partial(fits_thinking, learned=learned))
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms, counts)
@@ -148,12 +146,10 @@ def choose(
     if weighs(route.strategy):
         cap, verified = per_choice(request, demands.thinking_cap), bool(route.verifiers)
         situation = partial(_situation, gate, forecaster, cached, stakes, cap, verified, fixed, progress, draw)
-        # Forecasts choose; the estimates are for what is held.
-        steps = estimates if at_ms is None else lambda target, request: _UNHELD
         chosen = weighed_plan(route.name, route.strategy, targets, gate, steps, situation, route.exploration, draw)
     else:
         takes = partial(takes_ms, learned=learned, choices=request.choices)
-        chosen = plan(route.name, route.strategy, targets, gate, estimates, draw, takes)
+        chosen = plan(route.name, route.strategy, targets, gate, steps, draw, takes)
     decision = Decision(
         id=request.id,
         requested=request.model,
@@ -165,6 +161,16 @@ def choose(
         prefix=prefix,
     )
     return decision, gate
+
+
+def _state(
+    targets: Sequence[Target], health: Rests, asks: Asks | None, learned: Learned
+) -> tuple[Mapping[str, float], Queues]:
+    """Which targets rest, and for how many seconds more; and the queues at their engines."""
+    names, alone = [target.id for target in targets], len(targets) == 1
+    degraded = frozenset[str]() if alone else health.degraded(*names)
+    queues = queues_of(targets, asks, degraded, partial(usual_ms, learned=learned))
+    return health.open_circuits(*names, alone=alone), queues
 
 
 def _situation(

@@ -4,19 +4,22 @@ LowpassError
 ├── ClientError          the request can't be served as it is: status, type and code for the client
 │   └── BudgetExceeded   carries the budget that refused
 ├── UpstreamFailure      one attempt failed; dispatch looks its kind up in TABLE
-├── ClientGone           the client hung up; nobody is left to answer
 └── ConfigError          a policy file is wrong; one Problem a mistake
 """
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct, ValidationError
 
 from router.types.attempt import ErrorKind, Failure
 
 if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
+
+    from router.types.yaml_file import Problem
 
 
 class LowpassError(Exception):
@@ -26,37 +29,18 @@ class LowpassError(Exception):
 class Rule(Struct, frozen=True):
     """What to do about a kind of failure, and what the client sees if it is the last one."""
 
-    retry: bool
-    """The same target may be asked again."""
-    fall_back: bool
-    """The next target may be asked."""
-    trips: bool
-    """Counts against the target's circuit breaker."""
     status: int
-    type: str
-    code: str
+    retry: bool = False
+    """The same target may be asked again."""
+    fall_back: bool = False
+    """The next target may be asked."""
+    trips: bool = False
+    """Counts against the target's circuit breaker."""
+    type: str = "api_error"
+    code: str = "upstream_error"
 
 
-_UPSTREAM = ("api_error", "upstream_error")
-TABLE: dict[ErrorKind, Rule] = {
-    ErrorKind.CONNECT: Rule(True, True, True, 502, *_UPSTREAM),
-    ErrorKind.TIMEOUT: Rule(False, True, True, 504, *_UPSTREAM),
-    ErrorKind.RATE_LIMITED: Rule(True, True, False, 429, "rate_limit_error", "rate_limit_exceeded"),
-    ErrorKind.OVERLOADED: Rule(True, True, True, 503, *_UPSTREAM),
-    ErrorKind.SATURATED: Rule(False, True, False, 503, "api_error", "saturated"),
-    ErrorKind.SERVER_ERROR: Rule(True, True, True, 502, *_UPSTREAM),
-    ErrorKind.BAD_RESPONSE: Rule(True, True, True, 502, *_UPSTREAM),
-    ErrorKind.CUT: Rule(True, True, True, 502, *_UPSTREAM),
-    ErrorKind.AUTH: Rule(False, True, True, 502, *_UPSTREAM),
-    ErrorKind.QUOTA: Rule(False, True, True, 502, *_UPSTREAM),
-    ErrorKind.MODEL_MISSING: Rule(False, True, True, 502, *_UPSTREAM),
-    ErrorKind.MISDIRECTED: Rule(False, True, True, 502, *_UPSTREAM),
-    ErrorKind.CONTEXT_LENGTH: Rule(False, True, False, 400, "invalid_request_error", "context_length_exceeded"),
-    ErrorKind.CONTENT_FILTER: Rule(False, True, False, 400, "invalid_request_error", "content_filter"),
-    ErrorKind.BAD_REQUEST: Rule(False, False, False, 400, "invalid_request_error", "invalid_request_error"),
-    ErrorKind.CIRCUIT_OPEN: Rule(False, True, False, 503, *_UPSTREAM),
-    ErrorKind.BUDGET: Rule(False, True, False, 402, "budget_exceeded", "budget_exceeded"),
-}
+TABLE = msgspec.yaml.decode(Path(__file__).with_name("errors.yaml").read_bytes(), type=dict[ErrorKind, Rule])
 
 
 class ClientError(LowpassError):
@@ -124,27 +108,10 @@ class UpstreamFailure(LowpassError):
         """Events that a stream held before the one that can't be read, where they came together."""
 
 
-class ClientGone(LowpassError):
-    """The client closed the connection before its answer was complete."""
-
-
-class Problem(Struct, frozen=True):
-    """One mistake in a policy file, with its place (1-based) and its remedy."""
-
-    file: str
-    line: int
-    column: int
-    what: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.what}: {self.remedy}"
-
-
 class ConfigError(LowpassError):
     """All problems of a policy at once."""
 
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
+    def __init__(self, problems: "tuple[Problem, ...]") -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
 

@@ -1,7 +1,7 @@
 """The nine steps of a request, in order."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -16,6 +16,7 @@ from router.decide.explain import encode, explain
 from router.decide.health import Health
 from router.decide.profile import NEW
 from router.decide.replicas import Fleet
+from router.dispatch.attempt import AttemptRecord
 from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.hold import CLIENT_GONE, Presence
 from router.dispatch.meter import said
@@ -39,7 +40,7 @@ from router.ledger.write import record
 from router.observe.observer import Observed
 from router.recorder import ServedContext
 from router.screen import Screened, Sources
-from router.types.account import Child, StoreUnavailable
+from router.types.account import SESSION_TURNS, Child, LedgerUnavailable, Refused, StoreUnavailable
 from router.types.attempt import Attempt, ErrorKind, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Count, Counts, Decision, Served, Translation
@@ -87,7 +88,9 @@ class Pipeline:
         """Decides, and keeps the decision, without having it answered."""
         decision, gate = await self._decide(self.rules, request, caller, {})
         decision = read_too(decision, request)
-        self._record(decision, gate)
+        for queue in decision.plan.queued:
+            self._accounting.telemetry.spilled[queue.target] += queue.spilled
+        record(self._accounting.journal, decision.id, gate.now_ms, decision.policy, encode(explain(decision)))
         await self._accounting.durable()
         return decision
 
@@ -139,10 +142,7 @@ class Pipeline:
             job = DispatchJob(request, plan, gate, settlement.budget, deadline, verify, readable)
             if observed is not None:
                 observed.step("dispatch")
-            answer = await self._dispatch(job, settlement)
-            if isinstance(answer, Opened):
-                return self._stream(context, job, settlement, answer, translation)
-            return await self._whole(context, job, settlement, answer)
+            return await self._respond(context, job, settlement, await self._dispatch(job, settlement), translation)
         except asyncio.CancelledError:
             settlement.abandon(CLIENT_CLOSED, CLIENT_GONE)
             raise
@@ -217,32 +217,33 @@ class Pipeline:
                 continue  # it is decided by the exact length of its prompt
             if not tried and not settlement.internal:
                 if (looped := breaker.check(request, caller, gate.now_ms)) is not None:
-                    self._record(decision, gate)
                     raise await settlement.turn_away(decision, loop_detected(looped))
                 settlement.loop = breaker.approaching(request.id)
             elif not tried:
                 decision = structs.replace(decision, plan=structs.replace(decision.plan, route=settlement.internal))
             tried.add(decision.plan.route)
             if not decision.plan.steps:
-                self._record(decision, gate)
                 raise await settlement.turn_away(decision, _unserved(request, decision, self.health))
             if observed is not None:
                 observed.step("reserve")
             cap = rules.screen.guard.demands(decision.classification.classes).thinking_cap
             bound = rules.accounts.bound(request, caller, decision, children, cap, gate.now_ms)
-            refused = await settlement.reserve(decision, bound)
+            refused = await settlement.reserve(decision, breaker.bind(bound, request.id))
             if refused is None:
-                self._record(decision, gate)
                 return decision, gate
             lower = not (refused.account.size or settlement.internal)
             if lower and not refused.passing and await self._count((), decision, gate, rules, counts):
                 continue  # no more is held for the prompt than it costs
             route = rules.accounts.downgrade(refused.account.budget) if lower else ""
             if not route or route in tried:
-                self._record(decision, gate)
-                rate = rate_limited(refused, now_ms()) if refused.account.size else None
-                raise await settlement.refuse(rate or budget_exceeded(refused, rules.config.budget_status))
+                raise await settlement.refuse(self._unpaid(refused, rules.config.budget_status))
             settlement.lowered = ("route",)
+
+    def _unpaid(self, refused: Refused, status: int) -> ClientError:
+        """`status`: of a spent budget."""
+        if refused.account.budget == SESSION_TURNS:
+            return loop_detected(self._accounting.breaker.end_session(refused, now_ms()))
+        return rate_limited(refused, now_ms()) if refused.account.size else budget_exceeded(refused, status)
 
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
         try:
@@ -273,61 +274,49 @@ class Pipeline:
             if attempt.outcome == ErrorKind.SATURATED and attempt.target.id != served:
                 self._fleet.refused(attempt.target)
 
-    def _stream(
+    async def _respond(
         self,
         context: ServedContext,
         job: DispatchJob,
         settlement: Settlement,
-        opened: Opened,
+        answer: Answered | Opened,
         translation: Translation | None,
     ) -> Served:
-        translated = job.translated(opened.step)
-        settlement.translation = translation if translated else None
-        settlement.lowered += opened.lowered
-        events = forward(opened, self.health, settlement)
-        if context.watched:
-            tell = partial(self._accounting.recorder.given, context, job)
-            events = tee(events, job, opened, tell)
-        return Served(
-            decision=context.decision,
-            step=opened.step,
-            thinking=opened.record.thinking,
-            dropped=opened.record.dropped,
-            lowered=settlement.lowered,
-            loop=settlement.loop,
-            rates=settlement.budget.reservation.rates,
-            events=events,
-            translated=translated,
-        )
-
-    async def _whole(
-        self, context: ServedContext, job: DispatchJob, settlement: Settlement, answer: Answered
-    ) -> Served:
-        settlement.budget.attempts.append(answer.attempt)
+        """A whole answer is settled here, a stream when it ends."""
+        events: AsyncGenerator[bytes] | None = None
+        body, usage, cost, recorder = None, b"", None, self._accounting.recorder
+        translated = job.translated(answer.step)
         settlement.lowered += answer.lowered
-        settlement.answer = said(answer.reply.body)
-        cost = settlement.close(200, answer.stopped or None)
-        await self._accounting.durable()
-        if context.watched:
-            self._accounting.recorder.given(context, job, unchecked(job, answer))
+        if isinstance(answer, Opened):
+            sent: AttemptRecord | Attempt = answer.record
+            settlement.translation = translation if translated else None
+            events = forward(answer, self.health, settlement)
+            if context.watched:
+                events = tee(events, job, answer, partial(recorder.given, context, job))
+        else:
+            sent, body = answer.attempt, answer.reply.body
+            settlement.budget.attempts.append(answer.attempt)
+            settlement.answer = said(body)
+            cost = settlement.close(200, answer.stopped or None)
+            with suppress(LedgerUnavailable):  # it is paid for: it is given all the same, and its rows wait
+                await self._accounting.journal.committed()
+            if context.watched:
+                recorder.given(context, job, unchecked(job, answer))
+            usage = usage_json(job.request.endpoint, answer.attempt.usage or Usage(), cost)
         return Served(
             decision=context.decision,
             step=answer.step,
-            thinking=answer.attempt.thinking,
-            dropped=answer.attempt.dropped,
+            thinking=sent.thinking,
+            dropped=sent.dropped,
             lowered=settlement.lowered,
             loop=settlement.loop,
             rates=settlement.budget.reservation.rates,
             cost=cost,
-            body=answer.reply.body,
-            usage=usage_json(job.request.endpoint, answer.attempt.usage or Usage(), cost),
-            translated=job.translated(answer.step),
+            body=body,
+            usage=usage,
+            events=events,
+            translated=translated,
         )
-
-    def _record(self, decision: Decision, gate: Gate) -> None:
-        for queue in decision.plan.queued:
-            self._accounting.telemetry.spilled[queue.target] += queue.spilled
-        record(self._accounting.journal, decision.id, gate.now_ms, decision.policy, encode(explain(decision)))
 
 
 def _unserved(request: Request, decision: Decision, health: Health) -> ClientError:

@@ -38,6 +38,8 @@ MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
 """Requests a tick whose text is read after their answers, and their bytes: under more load the others stay unread."""
 LEARNED_FROM = 4_096
 """Attempts of the ledger that a new process learns from: tens of milliseconds."""
+LEARNED_AT_ONCE = 256
+"""Requests of other processes whose attempts a tick learns from; of more it leaves the older ones out."""
 MOST_PENDING = 256
 """Answers that verifiers look at after they were given; one more is not looked at."""
 _log = logging.getLogger("lowpass")
@@ -66,26 +68,28 @@ def learned_from(ledger: Ledger) -> Learned:
     learned = Learned()
     learned.measured.publish(prices(ledger))
     for row in query.finished(ledger, LEARNED_FROM):
-        read_output = read_thinking = 0.0  # while that is not known any more
-        with suppress(ValueError):
-            read_output, read_thinking = tokens_read(Reading.unpack(row.traits))
-        learned.observe(
-            Seen(
-                target=row.target,
-                effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
-                task=Task(row.task),
-                template=row.template,
-                read_output=read_output,
-                read_thinking=read_thinking,
-                output=row.visible + (row.reasoning or 0) + row.audio,
-                thinking=row.reasoning,
-                first_ms=row.first_ms,
-                total_ms=row.total_ms,
-                ended_ms=row.started_ms + row.total_ms,
-                cut=row.outcome != "ok" or row.finish_reason == "length",
-            )
-        )
+        learned.observe(_sample(row))
     return learned
+
+
+def _sample(row: query.Finished) -> Seen:
+    read_output = read_thinking = 0.0  # while that is not known any more
+    with suppress(ValueError):
+        read_output, read_thinking = tokens_read(Reading.unpack(row.traits))
+    return Seen(
+        target=row.target,
+        effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
+        task=Task(row.task),
+        template=row.template,
+        read_output=read_output,
+        read_thinking=read_thinking,
+        output=(row.visible + (row.reasoning or 0) + row.audio) // row.choices,
+        thinking=None if row.reasoning is None else row.reasoning // row.choices,
+        first_ms=row.first_ms,
+        total_ms=row.total_ms,
+        ended_ms=row.started_ms + row.total_ms,
+        cut=row.outcome != "ok" or row.finish_reason == "length",
+    )
 
 
 async def recollect(ledger: Ledger, beliefs: PassRateModel) -> None:
@@ -160,6 +164,7 @@ class OutcomeRecorder:
         self._unread: list[Unread] = []
         self._reading = asyncio.Lock()
         log = _log_of(ledger, lambda name, position, state: save(journal, name, position, state, now_ms()))
+        self._elsewhere = query.FinishedElsewhere(ledger, journal.owner)
         self._learning = Learning(log, beliefs, self._trust, telemetry, self._watch, self._tell)
         self._judges: asyncio.Task[None] | None = None
 
@@ -177,6 +182,8 @@ class OutcomeRecorder:
     async def tick(self) -> None:
         """Raises what the ledger raises."""
         await self.read_waiting()
+        for row in await asyncio.to_thread(self._elsewhere.new, LEARNED_AT_ONCE):
+            self._learned.observe(_sample(row))
         await self._learning.tick()
         self._telemetry.consistency, self._telemetry.agreement = self._trust.consistency, self._trust.agreement
 

@@ -85,6 +85,8 @@ class Screen:
         read = await self.read(request, sources.reader) if self._names else ()
         name = request.limits.session
         if not name:
+            if self._second is None and len(request.raw) < LARGE:
+                return self.alone(request, caller, CLEAN, read)
             return await self._look(request, caller, CLEAN, read, sources)
         key = session_key(caller.id, name)
         try:

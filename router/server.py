@@ -7,16 +7,16 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 
 import msgspec
 import uvloop
 
-from local_serving.meter import Machine, machine
+from local_serving.meter import machine
 from local_serving.reader import read
 from local_serving.recipe import EngineHome
-from local_serving.spec import EngineError, EngineSpec
+from local_serving.spec import EngineError
 from local_serving.supervisor import Supervisor
 from local_serving.watch import Watch, words_of
 from router.api.auth import keyring, ledger_of
@@ -94,7 +94,9 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
         watch = Watch(lambda: supervisor.states, {spec.name: words_of(spec) for spec in specs.values()})
         workers = Workers(settings.workers, post, lambda: watch.states)
         upkeep = Upkeep(ledger_of(settings), settings.keep_rows_ms)
-        metering = Metering(ledger_of(settings), _machines(specs.values(), config), lambda: watch.states)
+        hourly = {target.engine.name: target.hourly or 0 for target in config.targets.values() if target.engine}
+        machines = [machine(spec, hourly.get(spec.name, 0)) for spec in specs.values()]  # as the policy knows
+        metering = Metering(ledger_of(settings), machines, lambda: watch.states)
         try:
             supervisor.launch()
             watch.launch()
@@ -208,12 +210,6 @@ def _policy(settings: Settings, engines: Mapping[str, Served]) -> tuple[Watcher,
     """The watcher comes first: then no edit falls between the two."""
     watcher = Watcher(settings.policy, lambda path: reload_policy(path, engines))
     return watcher, load_policy(settings.policy, engines)
-
-
-def _machines(specs: Iterable[EngineSpec], config: Config) -> list[Machine]:
-    """At the price per hour that the policy knows."""
-    hourly = {one.engine.name: one.hourly or 0 for one in config.targets.values() if one.engine is not None}
-    return [machine(spec, hourly.get(spec.name, 0)) for spec in specs]
 
 
 def _prepare(name: str, as_json: bool) -> None:

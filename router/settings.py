@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from ipaddress import ip_address
+from math import inf
 from pathlib import Path
 
 from msgspec import Struct
@@ -95,15 +96,20 @@ def read(
         ) from None
     if home.stat().st_mode & 0o007:
         _log.warning("every user of this machine may look into LOWPASS_HOME=%s: chmod 700 it", home)
+    processes = workers if workers is not None else environ.get("LOWPASS_WORKERS") or "1"
+    sent_port, days = environ.get("LOWPASS_PORT") or "4100", environ.get("LOWPASS_KEEP_ROWS_DAYS")
+    at_most = f"a number of workers: give --workers or LOWPASS_WORKERS a number from 1 to {MOST_WORKERS}"
+    whole = "a number of days: give 1 or more, or leave it out"
+    in_range = "a port: give a number from 0 to 65535"
     return Settings(
         home=home,
         host=host or environ.get("LOWPASS_HOST") or "127.0.0.1",
-        port=port if port is not None else _port(environ.get("LOWPASS_PORT") or "4100"),
+        port=port if port is not None else _number(sent_port, 0, 65_535, in_range, "LOWPASS_PORT="),
         policy=policy or Path(environ.get("LOWPASS_POLICY") or SHIPPED_POLICY),
         database_url=_secret(environ, "LOWPASS_DATABASE_URL"),
         redis_url=_secret(environ, "LOWPASS_REDIS_URL"),
-        workers=_workers(workers if workers is not None else environ.get("LOWPASS_WORKERS") or "1"),
-        keep_rows_days=_days(environ.get("LOWPASS_KEEP_ROWS_DAYS") or ""),
+        workers=_number(processes, 1, MOST_WORKERS, at_most),
+        keep_rows_days=_number(days, 1, inf, whole, "LOWPASS_KEEP_ROWS_DAYS=") if days else None,
         vllm_python=environ.get("LOWPASS_VLLM_PYTHON") or "",
         json_log=_json_log(environ.get("LOWPASS_LOG") or "text"),
     )
@@ -124,23 +130,8 @@ def _json_log(form: str) -> bool:
     return form == LOGS[1]
 
 
-def _port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65_535:
-        raise SettingError(f"LOWPASS_PORT={text} is not a port: give a number from 0 to 65535")
-    return int(text)
-
-
-def _days(text: str) -> int | None:
-    if not text:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise SettingError(f"LOWPASS_KEEP_ROWS_DAYS={text} is not a number of days: give 1 or more, or leave it out")
-    return int(text)
-
-
-def _workers(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= MOST_WORKERS:
-        raise SettingError(
-            f"{text} is not a number of workers: give --workers or LOWPASS_WORKERS a number from 1 to {MOST_WORKERS}"
-        )
+def _number(text: str, least: int, most: float, wrong: str, name: str = "") -> int:
+    """`wrong`: what it is not, and what to give."""
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise SettingError(f"{name}{text} is not {wrong}")
     return int(text)

@@ -61,6 +61,9 @@ class Report(msgspec.Struct, frozen=True):
     dependent: float
     inverted: float
     inverted_at_any_cost: float
+    gains: tuple[tuple[float, float], ...]
+    """[prices]: what is saved against the best single target, of what is expected to be paid, failures included; and
+    what would be saved if no easier request of a task ever went to a dearer target than a harder one."""
 
 
 def measure(plot: Path | None = None) -> Report:
@@ -92,6 +95,7 @@ def measure(plot: Path | None = None) -> Report:
         dependent=float(np.mean(1 - counts.max(axis=1) / len(anchors))),
         inverted=_inverted(chosen, seen, forecasts, NEAR),
         inverted_at_any_cost=_inverted(chosen, seen, forecasts, np.inf),
+        gains=tuple(_gains(seen, forecasts, price, row) for price, row in zip(PRICES, chosen, strict=True)),
     )
 
 
@@ -125,6 +129,22 @@ def _inverted(chosen: Choices, seen: Sequence[Classification], forecasts: Sequen
     one, other = one[pairs], other[pairs]
     easier, harder = np.where(hard[one] < hard[other], (one, other), (other, one))
     return float((chosen[:, easier] > chosen[:, harder]).mean())
+
+
+def _gains(
+    seen: Sequence[Classification], forecasts: Sequence[Forecast], price: float, chosen: NDArray[np.intp]
+) -> tuple[float, float]:
+    paid = np.array([forecast.cost / NANO_PER_USD + price * (1 - forecast.p) for forecast in forecasts])
+    best_single, ordered_paid = paid.sum(axis=0).min(), 0.0
+    hard = np.array([reading.difficulty if (reading := each.reading) else 0.0 for each in seen])
+    task = np.array([each.task for each in seen])
+    for name in set(task):
+        least = np.zeros(paid.shape[1])  # by the dearest target so far, over the task's requests from the easiest on
+        for row in sorted(np.flatnonzero(task == name), key=lambda at: hard[at]):
+            least = np.minimum.accumulate(least) + paid[row]
+        ordered_paid += least.min()
+    now = paid[np.arange(len(paid)), chosen].sum()
+    return float(1 - now / best_single), float(1 - ordered_paid / best_single)
 
 
 def _like_an_agent(anchor: Anchor) -> bool:
@@ -184,6 +204,10 @@ def render(report: Report) -> str:
         f"Pairs of one task whose easier request goes to a dearer target: {report.inverted:.1%} of those that cost "
         f"about the same, {report.inverted_at_any_cost:.1%} of all."
     )
+    lines += ["", "| price of a failure | saved against the best single target | the same without such pairs |"]
+    lines.append("|---|--:|--:|")
+    for price, (now, ruled) in zip(report.prices, report.gains, strict=True):
+        lines.append(f"| ${price:g} | {now:.2%} | {ruled:.2%} |")
     return "\n".join(lines)
 
 

@@ -31,20 +31,19 @@ MOST_READ_ON, READ_ON_S = 256, 120
 cancelled, and charged what they may have cost."""
 
 
-class Visit:
-    """A request in progress. `gone`: its task has been cancelled, since its client has left; `id`: once it has one."""
+class Visit(Presence):
+    """A request in progress. `cancelled`: so its task was, since its client has left."""
 
-    __slots__ = ("gone", "id", "over", "presence", "receive", "swept", "task", "watcher")
+    __slots__ = ("cancelled", "id", "over", "receive", "swept", "task", "watcher")
 
     def __init__(self, receive: Receive, task: "asyncio.Task[Any] | None") -> None:
-        self.receive, self.task, self.id = receive, task, ""
+        self.receive, self.task, self.id = receive, task, new_id()
         self.watcher: asyncio.Task[None] | None = None
-        self.presence = Presence()
-        self.swept = self.gone = self.over = False
+        self.gone = self.reads_on = self.swept = self.cancelled = self.over = False
 
     def cancel(self) -> None:
         if self.task is not None:
-            self.gone = True
+            self.cancelled = True
             self.task.cancel()
 
 
@@ -94,8 +93,8 @@ class Visits:
     async def _watch(self, visit: Visit) -> None:
         while (await visit.receive())["type"] != "http.disconnect":
             pass
-        if visit.presence.reads_on and self._read_on < MOST_READ_ON:
-            visit.presence.gone = True
+        if visit.reads_on and self._read_on < MOST_READ_ON:
+            visit.gone = True
             self._read_on += 1
             try:
                 await asyncio.sleep(READ_ON_S)
@@ -215,6 +214,7 @@ class ClientConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._turns = server_state
+        self._start_asgi_task = server_state.start  # type: ignore[method-assign]
         self.headers = []
         self._phase = Phase.IDLE
         self._begun = self._fed = self._body = 0
@@ -231,7 +231,10 @@ class ClientConnection(HttpToolsProtocol):
         self._segment = len(data)
         self._fed += self._segment
         try:
-            self._feed(data)
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as pause:
+                self._go_on(data[pause.args[0] :])
         except httptools.HttpParserError as error:
             reason = error.__context__
             self._refuse(reason if isinstance(reason, ClientError) else invalid(None, "This is not HTTP/1.1."))
@@ -239,18 +242,16 @@ class ClientConnection(HttpToolsProtocol):
         if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body or len(self.headers) > MOST_HEADERS:
             self._refuse(_too_large())
 
-    def _feed(self, data: bytes) -> None:
+    def _go_on(self, data: bytes) -> None:
         """A request that asks for another protocol is answered in HTTP/1.1 (RFC 9110 §7.8), but the parser ends it with
         its headers. So its body is read by a new parser, which is told how the body is framed."""
-        while data:
-            try:
-                self.parser.feed_data(data)
-                return
-            except httptools.HttpParserUpgrade as pause:
-                data = data[pause.args[0] :]
-            if framing := self._framing():
-                self.parser = httptools.HttpRequestParser(self)
-                self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing)
+        if framing := self._framing():
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as pause:
+            self._go_on(data[pause.args[0] :])
 
     def _framing(self) -> bytes:
         lines = (b"%b: %b\r\n" % line for line in self.scope["headers"] if line[0] in _FRAMING)
@@ -327,9 +328,6 @@ class ClientConnection(HttpToolsProtocol):
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > LARGEST_HEAD:
                 raise _too_large()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._turns.start(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)

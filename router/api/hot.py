@@ -146,7 +146,6 @@ class HotRoutes:
                 await self._other(scope, receive, send)
                 return
         visit = self._visits.enter(receive)
-        visit.id = new_id()
         observed = None if self._observer is None else self._observer.begin(visit.id, endpoint, scope["headers"])
         try:
             try:
@@ -159,9 +158,9 @@ class HotRoutes:
                 shape = envelope(refusal, visit.id) if endpoint is Endpoint.MESSAGES else None
                 await refuse(refusal, visit.id, send, shape)
         except asyncio.CancelledError:
-            if not (visit.gone or visit.presence.gone):
+            if not (visit.cancelled or visit.gone):
                 raise
-            if visit.gone and visit.task is not None:
+            if visit.cancelled and visit.task is not None:
                 visit.task.uncancel()
         finally:
             self._visits.leave(visit)
@@ -217,7 +216,7 @@ class HotRoutes:
             translation = MessagesStream(request)
         elif endpoint is Endpoint.RESPONSES:
             translation = ResponsesStream(request.body, f"resp_{request_id}")
-        served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit.presence)
+        served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit)
         if served.events is None:
             await send_json(200, whole(request, served), answer_headers(request, served), send)
         else:

@@ -1,6 +1,8 @@
 """Every other route, as one FastAPI app: models, decisions, metrics, reports, feedback."""
 
 import asyncio
+import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar
@@ -103,9 +105,18 @@ async def body_of(request: Request, kind: type[T], usual: bytes = b"") -> T:
     """Whatever type the body is said to have; `usual` stands for an empty one. Raises a 400 `ClientError`."""
     body = await read_body(dict(request.scope["headers"]), request.receive)
     try:
-        return msgspec.json.decode(body or usual, type=kind)
+        known = msgspec.json.decode(body or usual, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise unreadable(error) from None
+    json.loads(body or usual, object_pairs_hook=_check_once)
+    return known
+
+
+def _check_once(fields: list[tuple[str, object]]) -> None:
+    """Of a field that stands twice in an object, readers disagree which one counts."""
+    for name, times in Counter(name for name, _ in fields).items():
+        if times > 1:
+            raise invalid(name, f"{name} stands {times} times in one object; send it once.")
 
 
 # `GET /v1/models`: what a client may send as `model`: routes first, then targets.

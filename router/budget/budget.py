@@ -269,6 +269,13 @@ class Budget(PolicyPart):
         named = self._named
         return LIFETIME if named == "lifetime" else calendar(named, ZoneInfo(self.timezone), now_ms)
 
+    @cached_property
+    def unfiltered(self) -> bool:
+        """It binds every request."""
+        return type(self) is Budget and not (
+            self.routes or self.keys or self.teams or self.organisations or self.tags or self.targets
+        )
+
     def binds(self, charged: Charged) -> bool:
         caller = charged.caller
         return (
@@ -316,8 +323,6 @@ class Budget(PolicyPart):
 
     def values(self, charged: Charged) -> Iterable[str]:
         """Whose pots a request is charged to which it binds: names of what its scope says."""
-        if self.scope == "all":
-            return _EVERYBODY
         if self.scope == "target":
             return [target for target in charged.targets if not self.targets or target in self.targets]
         if self.scope == "tag":
@@ -371,7 +376,7 @@ class BudgetAccounts:
 
     def binding(self, charged: Charged, named: frozenset[str]) -> list[Budget]:
         """The budgets that bind a request: those whose filters match it, those that it names, and its key's limit."""
-        binds = [budget for budget in self.budgets if budget.binds(charged) or budget.id in named]
+        binds = [budget for budget in self.budgets if budget.unfiltered or budget.binds(charged) or budget.id in named]
         if charged.caller.allowance is not None and (limit := self.of_key(charged.caller)) is not None:
             binds.append(limit)
         return binds
@@ -397,9 +402,10 @@ class BudgetAccounts:
         """Of budgets that bind a request; none of one that only caps it."""
         accounts = []
         for budget in budgets:
-            if budget.caps(charged):
+            everyone = budget.scope == "all"
+            if not everyone and budget.caps(charged):
                 continue
-            for value in budget.values(charged):
+            for value in _EVERYBODY if everyone else budget.values(charged):
                 known = self._accounts.get((id(budget), value))
                 if known is not None and known[0] <= now_ms < known[1]:
                     accounts.append(known[2])
@@ -463,7 +469,7 @@ class BudgetAccounts:
         most = [limits.thinking_budget, thinking_cap]
         for budget in binds:
             most.append(budget.thinking_cap)
-            if not budget.soft and budget.caps(charged):
+            if budget.scope != "all" and not budget.soft and budget.caps(charged):
                 caps.append(_cap(budget.id, budget.limit_of(budget.id), budget.unit))
         thinking = min([tokens for tokens in most if tokens is not None], default=None)
         return Bound(accounts=tuple(accounts), caps=tuple(caps), thinking=thinking)

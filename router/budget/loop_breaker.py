@@ -4,26 +4,27 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
+from msgspec import structs
 
 from router.budget.loops import (
+    RETRIES,
     Asked,
     Chain,
     ChainRow,
     Kind,
     Latest,
+    LoopRow,
     Loops,
     Scope,
     Subject,
     SubjectRow,
     Tripped,
     Turn,
-    Words,
     ends,
-    new_ends,
     read,
     words,
 )
-from router.types.account import Journal
+from router.types.account import SESSION_TURNS, Account, Bound, Journal, Refused, Unit
 from router.types.clock import new_id
 from router.types.price import usd_text
 from router.types.request import Caller, Request
@@ -34,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 KEPT = 16_384
 """Conversations of two turns or more that are remembered; the one that was silent for longest is forgotten."""
+LOOKBACK = 16
+"""Turns of a conversation that other processes may have served in between."""
 KEPT_FIRST = 32_768
 """First turns, and the two ends of answers: most requests have no successor."""
 
@@ -52,7 +55,7 @@ class Conversations:
         chain = self.chains.get(turn.key)
         if chain is not None and chain.newest == turn.key and chain.size == turn.size:
             return chain, True
-        chain = self._quoted(turn) or self._from(turn.previous)
+        chain = self._quoted(turn) or (self._continued(turn) if turn.earlier else None)
         if chain is None:
             self._first.put(turn.key, None)
             return None, False
@@ -62,21 +65,31 @@ class Conversations:
         return chain, False
 
     def answered(self, turn: Turn, answer: str) -> None:
-        for end in new_ends(answer, turn.heard) or ():
+        for end in ends(answer, turn.heard) or ():
             self._answers.put(end, turn.key)
 
     def _quoted(self, turn: Turn) -> Chain | None:
         """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
         for end in (ends(turn.heard) or ()) if self._answers else ():
-            found = self._answers.get(end)
-            chain = None if found == turn.key else self._from(found)
-            if chain is not None and chain.newest in (0, found):
+            answered = self._answers.get(end, 0)
+            chain = None if answered == turn.key else self._from(answered)
+            if chain is not None and chain.newest in (0, answered):
                 return chain
         return None
 
-    def _from(self, key: int | None) -> Chain | None:
-        if key is None:
-            return None
+    def _continued(self, turn: Turn) -> Chain | None:
+        """The conversation of its own transcript. What other processes have served of it in between is judged now."""
+        missed: list[Turn] = []
+        while (before := turn.before()) is not None and len(missed) <= LOOKBACK:
+            chain, turn = self._from(before.key), before
+            if chain is not None:
+                for row in reversed(missed):
+                    chain.judge(row, words(row))
+                return chain
+            missed.append(before)
+        return None
+
+    def _from(self, key: int) -> Chain | None:
         chain = self.chains.get(key)
         return Chain() if chain is None and key in self._first else chain
 
@@ -95,7 +108,8 @@ class Pairs:
         self._suspects: Latest[Subject] = Latest(64)
 
     def partner(self, key: str, subject: Subject, keys: Mapping[int | str, Subject], turns: int) -> Subject | None:
-        """The key with which this one has taken `turns` turns, strictly by turns, in the same few words."""
+        """The key with which this one has taken `turns` turns, strictly by turns and in the same few words: both vary
+        them, and at least half of the one's are the other's."""
         if subject.row.stale < SUSPECT:
             subject.partner, subject.rounds = None, 0
             return None
@@ -104,26 +118,22 @@ class Pairs:
         other = keys.get(subject.partner[0]) if subject.partner else None
         if other is None or 2 * subject.rounds < turns:
             return None
-        return other if _alike(subject, other) and 2 * min(subject.row.stale, other.row.stale) >= turns else None
+        if 2 * min(subject.row.stale, other.row.stale) < turns or not (_varies(subject) and _varies(other)):
+            return None
+        mine, theirs = subject.memory.words, other.memory.words
+        return other if 2 * (mine & theirs).bit_count() >= min(mine.bit_count(), theirs.bit_count()) else None
 
     def _round(self, key: str, subject: Subject, keys: Mapping[int | str, Subject]) -> None:
         if subject.partner is not None:
-            name, seen = subject.partner
+            name, singles = subject.partner
             other = keys.get(name)
-            if other is not None and other.singles == seen + 1:
+            if other is not None and other.singles == singles + 1:
                 subject.partner = (name, other.singles)
                 subject.rounds += 1
                 return
         subject.rounds = 0
-        found = next((name for name in reversed(self._suspects) if name != key and name in keys), None)
-        subject.partner = None if found is None else (str(found), keys[found].singles)
-
-
-def _alike(one: Subject, other: Subject) -> bool:
-    """Both vary their words, and at least half of the one's words are the other's."""
-    mine, theirs = one.memory.words, other.memory.words
-    shared = 2 * (mine & theirs).bit_count() >= min(mine.bit_count(), theirs.bit_count())
-    return shared and _varies(one) and _varies(other)
+        other_key = next((name for name in reversed(self._suspects) if name != key and name in keys), None)
+        subject.partner = None if other_key is None else (str(other_key), keys[other_key].singles)
 
 
 def _varies(subject: Subject) -> bool:
@@ -134,10 +144,13 @@ def _varies(subject: Subject) -> bool:
 # A trip of the breaker: how long it lasts, and the row that shows it.
 
 LONGEST_MS = 86_400_000
-_INCIDENT = "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INCIDENT = (
+    "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT DO NOTHING"
+)
 
 
-def resting(row: ChainRow | SubjectRow, now_ms: int) -> Tripped | None:
+def resting(row: LoopRow, now_ms: int) -> Tripped | None:
     """What still holds. When it is over, half of the streak is forgiven: a loop that goes on trips again soon."""
     tripped = row.tripped
     if tripped is not None and not holds(tripped, now_ms):
@@ -146,7 +159,7 @@ def resting(row: ChainRow | SubjectRow, now_ms: int) -> Tripped | None:
     return tripped
 
 
-def stop_as(row: ChainRow | SubjectRow, other: ChainRow | SubjectRow, now_ms: int) -> None:
+def stop_as(row: LoopRow, other: LoopRow, now_ms: int) -> None:
     """What another process has stopped is stopped here too."""
     mine, theirs = row.tripped, other.tripped
     if theirs is not None and holds(theirs, now_ms) and (mine is None or theirs.at_ms > mine.at_ms):
@@ -163,8 +176,6 @@ BREAKER_KEPT = 8_192
 """Sessions, and keys, that are remembered: about 2 kB each."""
 IN_PROGRESS = 65_536
 """More requests than that are never in progress: what is older was not settled, and is forgotten."""
-SAVED_TURNS = 16
-"""A session is written down every so many turns: most never get there."""
 KEPT_MS = 30 * 86_400_000
 """How long rows of `loops` are worth restoring."""
 
@@ -174,8 +185,6 @@ _KEEP = (
 )
 ROWS = f"SELECT id, document FROM loops ORDER BY changed_ms DESC LIMIT {4 * BREAKER_KEPT}"  # noqa: S608 - a constant
 """What `restore` reads."""
-_CHAIN_ROW = msgspec.json.Decoder(ChainRow)
-_SUBJECT_ROW = msgspec.json.Decoder(SubjectRow)
 
 
 class Breaker:
@@ -191,18 +200,24 @@ class Breaker:
         self._sessions: Latest[Subject] = Latest(BREAKER_KEPT)
         self._keys: Latest[Subject] = Latest(BREAKER_KEPT)
         self._asked: Latest[Asked] = Latest(IN_PROGRESS)
-        self._changed: dict[str, ChainRow | SubjectRow] = {}
+        self._ended: Latest[None] = Latest(BREAKER_KEPT)
+        """Accounts of sessions that had all of their turns."""
+        self._changed: dict[str, LoopRow] = {}
 
     def check(self, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
         """Why this request must not be served, if so. Where it returns None, `settled` has to follow."""
         if not self.loops.enabled or caller.name in self.loops.exempt:
             return None
-        asked, tripped = self._admit(request, caller), None
-        for subject in (asked.session, asked.key):
-            if tripped is None and subject is not None and subject.row.tripped is not None:
-                tripped = resting(subject.row, now_ms)
-        if tripped is None and asked.session is not None:
-            tripped = self._worn_out(asked.session, now_ms)
+        key = self._keys.get(caller.id) or Subject(caller.name or caller.id or "anonymous", Kind.RESENT)
+        self._keys.put(caller.id, key)
+        name, session = request.limits.session, None
+        place = f"{caller.id}|{name}"
+        if name:
+            session = self._sessions.get(place) or Subject(name, Kind.REPEATS)
+            self._sessions.put(place, session)
+        subject = session or key
+        asked = Asked(key, session, place, now_ms, not key.open, not subject.open, subject.repeats)
+        tripped = (resting(session.row, now_ms) if session else None) or resting(key.row, now_ms)
         tripped = tripped or self._look(asked, request, caller, now_ms)
         if tripped is None:
             self._asked.put(request.id, asked)
@@ -223,7 +238,13 @@ class Breaker:
         if not sent:
             return
         now = self._clock()
-        self._spend(asked, caller, cost, now)
+        self._charge(asked.key, Scope.KEY, cost, now)
+        self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
+        if asked.session is not None:
+            self._charge(asked.session, Scope.SESSION, cost, now)
+            row = asked.session.row
+            if row.windows or row.tripped or asked.repeats.count:  # most sessions never get there
+                self._changed[f"session|{asked.place}"] = row
         if asked.turn is not None:
             self._judge(asked, asked.turn, request.model, caller, now)
             if answer:
@@ -233,8 +254,7 @@ class Breaker:
 
     def save(self) -> None:
         """Queues what changed since the last call; once a second is often enough."""
-        now, changed = self._clock(), self._changed
-        self._changed = {}
+        now, changed, self._changed = self._clock(), self._changed, {}
         for identifier, row in changed.items():
             self._journal.change(_KEEP, (identifier, now, msgspec.json.encode(row).decode()))
 
@@ -248,7 +268,7 @@ class Breaker:
         for identifier, document in rows:
             kind, key, name = identifier.split("|", 2)
             if kind == "chain":
-                stopped = _CHAIN_ROW.decode(document)
+                stopped = msgspec.json.decode(document, type=ChainRow)
                 chain = self._talks.chains.get(int(key))
                 if chain is not None:
                     stop_as(chain.row, stopped, now)
@@ -256,12 +276,10 @@ class Breaker:
                     self._talks.chains.put(int(key), Chain(stopped))
                 continue
             place, subjects = (f"{key}|{name}", self._sessions) if kind == "session" else (key, self._keys)
-            other, subject = _SUBJECT_ROW.decode(document), subjects.get(place)
+            other, subject = msgspec.json.decode(document, type=SubjectRow), subjects.get(place)
             if subject is None:
-                subjects.put(place, Subject(name, other))
+                subjects.put(place, Subject(name, Kind.REPEATS if kind == "session" else Kind.RESENT, other))
             else:
-                counts = subject.row.counts
-                counts |= {owner: max(count, counts.get(owner, 0)) for owner, count in other.counts.items()}
                 mine = subject.row.resent.get(self._journal.owner)
                 subject.row.resent |= other.resent | ({self._journal.owner: mine} if mine else {})
                 stop_as(subject.row, other, now)
@@ -271,43 +289,49 @@ class Breaker:
         oldest_first = list(rows)[::-1]
         for identifier, document in oldest_first:
             if identifier.startswith("chain|"):
-                self._talks.chains.put(int(identifier.split("|")[1]), Chain(_CHAIN_ROW.decode(document)))
+                self._talks.chains.put(
+                    int(identifier.split("|")[1]), Chain(msgspec.json.decode(document, type=ChainRow))
+                )
         self.merge(oldest_first)
 
-    # Before a request is served
+    # A session's whole life is counted where the budgets are, by all processes together.
 
-    def _admit(self, request: Request, caller: Caller) -> Asked:
-        key, name, session, place = self._keys.get(caller.id), request.limits.session, None, ""
-        if key is None:
-            key = Subject(caller.name or caller.id or "anonymous")
-        self._keys.put(caller.id, key)
-        if name:
-            place = f"{caller.id}|{name}"
-            session = self._sessions.get(place) or Subject(name)
-            self._sessions.put(place, session)
-        return Asked(key, session, place, session is None or not session.open, not key.open)
+    def bind(self, bound: Bound, request_id: str) -> Bound:
+        """With the account that counts a session's requests, where it may not have as many as it wants."""
+        asked, most = self._asked.get(request_id), self.loops.session_turns
+        if most is None or asked is None or asked.session is None:
+            return bound
+        turns = Account(
+            id=f"{SESSION_TURNS}|{asked.place}",
+            budget=SESSION_TURNS,
+            scope=Scope.SESSION,
+            value=asked.session.name,
+            unit=Unit.REQUESTS,
+            limit=most,
+            size=1,
+        )
+        return structs.replace(bound, accounts=(turns, *bound.accounts))
 
-    def _worn_out(self, session: Subject, now_ms: int) -> Tripped | None:
-        """The end of a session's life."""
-        most = self.loops.session_turns
-        if most is None or session.row.turns < most:
-            return None
-        row, kind = session.row, Kind.SESSION_TURNS
-        reason = f"the session has had {row.turns} turns, all that it may have"
-        tripped = Tripped(kind, Scope.SESSION, session.name, reason, row.turns, most, now_ms, None)
-        if row.ended != kind:
-            row.ended = kind
-            self._tell(tripped)
+    def end_session(self, refused: Refused, now_ms: int) -> Tripped:
+        """What a session hears that had all of its turns; an incident the first time."""
+        account, turns = refused.account, refused.spent + refused.held
+        reason = f"the session has had {turns} turns, all that it may have"
+        tripped = Tripped(Kind.SESSION_TURNS, Scope.SESSION, account.value, reason, turns, account.limit, now_ms, None)
+        if account.id not in self._ended:
+            self._ended.put(account.id, None)
+            self._tell(tripped, account.id)
         return tripped
+
+    # Before a request is served
 
     def _look(self, asked: Asked, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
         turn = read(request, caller.id)
         if turn is None:
             return None
-        asked.turn = turn
+        asked.turn, asked.single = turn, not turn.earlier
         asked.chain, asked.again = self._talks.follow(turn, caller.id)
         if asked.chain is not None:
-            asked.waited = not asked.chain.open
+            asked.waited, asked.repeats = not asked.chain.open, asked.chain.repeats
             return self._chained(asked, asked.chain, turn, caller, now_ms)
         pair, looped = asked.key.pair, asked.key.looped
         if looped is not None and looped[1] == (request.model, turn.key, turn.size) and holds(looped[0], now_ms):
@@ -319,19 +343,17 @@ class Breaker:
     def approaching(self, request_id: str) -> str:
         """What will stop the conversation if it goes on, such as `no_progress 18/24`; empty below half of a limit."""
         asked = self._asked.get(request_id)
-        if asked is None or not (asked.chain or asked.session or asked.key.resent):
-            return ""
-        loops, chain, session = self.loops, asked.chain, asked.session
-        counts = [(Kind.RESENT, asked.key.resent if asked.single else 0, loops.resent)]
-        if chain is not None:
-            counts += [
-                (Kind.NO_PROGRESS, chain.row.stale, loops.no_progress),
-                (Kind.RESENT, chain.again, loops.resent),
-            ]
-        if session is not None:
-            counts.append((Kind.REPEATS, session.row.stale, loops.repeats))
-        kind, seen, most = max(counts, key=lambda count: count[1] / count[2])
-        return f"{kind} {seen}/{most}" if 2 * seen >= most else ""
+        counts = {} if asked is None else {asked.repeats.kind: asked.repeats.count}
+        if asked is not None and asked.chain is not None:
+            counts = {Kind.NO_PROGRESS: asked.chain.row.stale, **counts}
+        for kind, count in counts.items():
+            if count and 2 * count >= self._most(kind):
+                return f"{kind} {count}/{self._most(kind)}"
+        return ""
+
+    def _most(self, kind: Kind) -> int:
+        most: int = getattr(self.loops, kind)
+        return most
 
     def _chained(self, asked: Asked, chain: Chain, turn: Turn, caller: Caller, now_ms: int) -> Tripped | None:
         row, most = chain.row, self.loops.no_progress
@@ -344,125 +366,90 @@ class Breaker:
             return tripped
         kind = Kind.PING_PONG if len(row.callers) > 1 else Kind.NO_PROGRESS
         reason = f"{row.stale} turns of one conversation brought nothing new"
-        return self._trip_chain(asked, chain, kind, reason, row.stale, most, now_ms)
+        return self._stop(asked, kind, reason, row.stale, most, now_ms)
 
     # Once it is over
 
-    def _spend(self, asked: Asked, caller: Caller, cost: int, now_ms: int) -> None:
-        self._charge(asked.key, Scope.KEY, cost, now_ms)
-        self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
-        if asked.session is not None:
-            self._charge(asked.session, Scope.SESSION, cost, now_ms)
-            row, most = asked.session.row, self.loops.session_turns
-            if row.turns % SAVED_TURNS == 0 or row.tripped or (most is not None and 2 * row.turns >= most):
-                self._changed[f"session|{asked.place}"] = row
-
     def _charge(self, subject: Subject, scope: Scope, cost: int, now_ms: int) -> None:
-        spike, row, owner = self.loops.spike, subject.row, self._journal.owner
-        row.counts[owner] = row.counts.get(owner, 0) + 1
-        limit = subject.spend(cost, spike, now_ms)
+        spike, row = self.loops.spike, subject.row
+        limit = None if spike is None else subject.spend(cost, spike, now_ms)
         if spike is None or limit is None or row.tripped is not None:
             return
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
         row.tripped = self._trip(row, Kind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
 
     def _judge(self, asked: Asked, turn: Turn, model: str, caller: Caller, now_ms: int) -> None:
-        paired = asked.single and asked.quiet
-        if asked.session is None and asked.chain is None and not paired:
-            return
-        found = words(turn)
-        if asked.chain is not None:
-            self._judge_chain(asked, asked.chain, turn, found, now_ms)
-        if asked.session is not None:
-            self._judge_session(asked.session, asked.alone, turn, found, now_ms)
-        if paired:
-            if asked.session is None and not turn.media:
-                self._judge_resent(asked.key, turn, asked.key.again(turn, model, now_ms), now_ms)
-            asked.key.hear(turn, found.heard)
+        chain = asked.chain
+        if chain is not None and not asked.again:
+            chain.judge(turn, words(turn), asked.began_ms, now_ms)
+        if not turn.media:
+            self._judge_repeat(asked, turn, model, now_ms)
+        if asked.single and asked.quiet:
+            asked.key.hear(turn, words(turn).heard)
             self._judge_pair(asked.key, caller, now_ms)
 
-    def _judge_session(self, session: Subject, alone: bool, turn: Turn, found: Words, now_ms: int) -> None:
-        """Requests that do not wait for each other are no loop."""
-        if not alone:
-            session.row.stale = 0
+    def _judge_repeat(self, asked: Asked, turn: Turn, model: str, now_ms: int) -> None:
+        chain, session, repeats = asked.chain, asked.session, asked.repeats
+        if not asked.waited:
+            repeats.clear()
             return
-        session.judge(turn, found)
-        row, most = session.row, self.loops.repeats
-        if row.stale >= most and row.tripped is None:
-            reason = f"{row.stale} requests of the session, one after another, had no new word"
-            row.tripped = self._trip(row, Kind.REPEATS, Scope.SESSION, session.name, reason, row.stale, most, now_ms)
-
-    def _judge_chain(self, asked: Asked, chain: Chain, turn: Turn, found: Words, now_ms: int) -> None:
-        if not asked.again:
-            chain.judge(turn, found)
+        repeat = repeats.add(turn, model, asked.began_ms, now_ms)
+        again = repeat.again
+        if chain is None:
+            resent = (session or asked.key).row.resent
+            resent[self._journal.owner] = turn.key, again
+            again = sum([count for request, count in resent.values() if request == turn.key]) if again else 0
+        repeats.count, kind = max(again, repeat.counted // RETRIES), repeats.kind
+        if not repeats.count or repeats.count < (most := self._most(kind)):
             return
-        chain.again += asked.waited
-        again, most = chain.again, self.loops.resent
-        if again >= most and chain.row.tripped is None:
-            reason = f"the same request of a conversation was sent again {again} times, one after another"
-            self._trip_chain(asked, chain, Kind.RESENT, reason, again, most, now_ms)
-
-    def _judge_resent(self, key: Subject, turn: Turn, again: int, now_ms: int) -> None:
-        most, resent = self.loops.resent, key.row.resent
-        resent[self._journal.owner] = turn.key, again
-        if again and len(resent) > 1:
-            again = sum(count for request, count in resent.values() if request == turn.key)
-        if again >= most and key.last is not None:
-            reason = f"the same request was sent again {again} times, one after another"
-            tripped = self._trip(key.row, Kind.RESENT, Scope.CONVERSATION, key.name, reason, again, most, now_ms)
-            key.looped, key.resent = (tripped, key.last), 0
-            resent.clear()
+        reason = f"the same request was sent again {max(again, repeat.counted)} times, one after another"
+        count, repeats.count = repeats.count, 0
+        repeats.clear()
+        tripped = self._stop(asked, kind, reason, count, most, now_ms)
+        if not (chain or session):
+            asked.key.looped = tripped, repeat.request
 
     def _judge_pair(self, key: Subject, caller: Caller, now_ms: int) -> None:
         other = self._pairs.partner(caller.id, key, self._keys, self.loops.no_progress)
         if other is None or holds(key.pair, now_ms):
             return
-        seen = key.row.stale + other.row.stale
-        reason = f"two keys took turns {2 * key.rounds} times, and {seen} of their requests brought nothing new"
+        stale = key.row.stale + other.row.stale
+        reason = f"two keys took turns {2 * key.rounds} times, and {stale} of their requests brought nothing new"
         names = ", ".join(sorted((key.name, other.name)))
         most = self.loops.no_progress
-        key.pair = other.pair = self._trip(key.row, Kind.PING_PONG, Scope.PAIR, names, reason, seen, most, now_ms)
+        key.pair = other.pair = self._trip(key.row, Kind.PING_PONG, Scope.PAIR, names, reason, stale, most, now_ms)
         key.rounds = other.rounds = 0
 
     # Tripping
 
-    def _trip_chain(
-        self, asked: Asked, chain: Chain, kind: Kind, reason: str, seen: int, limit: int, now_ms: int
-    ) -> Tripped:
+    def _stop(self, asked: Asked, kind: Kind, reason: str, count: int, most: int, now_ms: int) -> Tripped:
         """A conversation is refused whoever goes on with it, and the session that it belongs to as a whole."""
-        row, chain.again = chain.row, 0
-        if asked.session is not None:
-            scope, subject = Scope.SESSION, asked.session.name
-        else:
-            names = {key.name for name in row.callers if (key := self._keys.get(name)) is not None}
-            scope = Scope.PAIR if len(row.callers) > 1 else Scope.CONVERSATION
-            subject = ", ".join(sorted(names))
-        row.tripped = self._trip(row, kind, scope, subject, reason, seen, limit, now_ms)
-        if asked.session is not None:
-            asked.session.row.tripped = row.tripped
-            self._changed[f"session|{asked.place}"] = asked.session.row
-        return row.tripped
+        chain, session = asked.chain, asked.session
+        callers = chain.row.callers if chain else {}
+        scope = Scope.PAIR if len(callers) > 1 else Scope.CONVERSATION
+        names = {key.name for caller in callers if (key := self._keys.get(caller))} or {asked.key.name}
+        if session is not None:
+            scope, names = Scope.SESSION, {session.name}
+            self._changed[f"session|{asked.place}"] = session.row
+        row = (chain or session or asked.key).row
+        tripped = self._trip(row, kind, scope, ", ".join(sorted(names)), reason, count, most, now_ms)
+        for part in (chain, session):
+            if part is not None:
+                part.row.tripped = tripped
+        return tripped
 
     def _trip(
-        self,
-        row: ChainRow | SubjectRow,
-        kind: Kind,
-        scope: Scope,
-        subject: str,
-        reason: str,
-        seen: int,
-        limit: int,
-        now_ms: int,
+        self, row: LoopRow, kind: Kind, scope: Scope, subject: str, reason: str, count: int, most: int, now_ms: int
     ) -> Tripped:
         """Each further trip of the same row rests twice as long."""
         rest = min(self.loops.cool_down_ms << min(row.trips, 32), max(LONGEST_MS, self.loops.cool_down_ms))
         row.trips += 1
-        tripped = Tripped(kind, scope, subject, reason, seen, limit, now_ms, now_ms + rest)
-        self._tell(tripped)
+        tripped = Tripped(kind, scope, subject, reason, count, most, now_ms, now_ms + rest)
+        self._tell(tripped, new_id())
         return tripped
 
-    def _tell(self, tripped: Tripped) -> None:
+    def _tell(self, tripped: Tripped, identifier: str) -> None:
         self.trips[tripped.kind] += 1
         _log.warning("loop breaker: %s: %s; that %s is refused", tripped.kind, tripped.reason, tripped.scope)
         row = (tripped.at_ms, tripped.kind, tripped.scope, tripped.subject, tripped.reason, tripped.until_ms)
-        self._journal.add(_INCIDENT, (new_id(), *row))
+        self._journal.add(_INCIDENT, (identifier, *row))

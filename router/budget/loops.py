@@ -1,9 +1,11 @@
 """Whether a conversation goes round in circles: what is counted of it."""
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
+from operator import ne
 from typing import Annotated, Generic, TypeVar
 from zlib import crc32
 
@@ -11,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from pydantic import Field
 
-from router.budget.budget import Length, PolicyPart
+from router.budget.budget import Length, PolicyPart, Usd
 from router.types.price import nano_from_usd
 from router.types.request import Endpoint, Request, seconds
 
@@ -21,6 +23,8 @@ SLICE = 64
 """Characters looked at in the beginning, the middle and the end of a text."""
 ENDS = 6
 """Words at either end by which an answer is recognised in a later prompt."""
+LONG = 2_048
+"""Characters of a prompt that is compared without its numbers."""
 PLACES = 4096
 """Bits of a set of words: among 800 words that are known, one new word in five is missed."""
 
@@ -65,9 +69,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     """A conversation grows by turns: what the model said last, and what was answered to it."""
 
     key: int
-    """Of this turn, for its caller; the next request of the conversation has it as `previous`."""
-    previous: int | None
-    """None in the first turn."""
+    """Of this turn, for its caller: by it the next request finds the conversation that it goes on with."""
     size: int
     """Bytes of the whole conversation: tells a turn that says the same again from the same request sent again."""
     said: str
@@ -78,21 +80,24 @@ class Turn(Struct, frozen=True, kw_only=True):
     """What the user or the tools said then."""
     media: bool
     """Images, sounds or files are in it, at which nobody looks here."""
+    seed: int
+    earlier: list[_Message]
+    """The turns before; none in the first."""
+
+    def before(self) -> "Turn | None":
+        """The turn before, as it was."""
+        return _turn(self.earlier, 0, self.seed) if self.earlier else None
 
 
 def read(request: Request, caller: str) -> Turn | None:
     """None where there is nothing to compare."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return None
-    body = request.chat or request.body
-    raw, seed = body.get("messages"), crc32(caller.encode())
-    if raw is None:
-        return _single(request.text, seed)
     try:
-        messages = _MESSAGES.decode(raw)
-    except msgspec.ValidationError:
-        return _single(request.text, seed)
-    return _turn(messages, len(raw), seed)
+        messages = _MESSAGES.decode((request.chat or request.body).get("messages", b""))
+    except msgspec.DecodeError:
+        messages = [_Message("user", request.text)]
+    return _turn(messages, request.prompt_bytes, crc32(caller.encode()))
 
 
 class Words(Struct, frozen=True):
@@ -103,57 +108,51 @@ class Words(Struct, frozen=True):
     heard: int
     """Without."""
     numbers: int
-    """Those that were heard, but for clocks."""
+    """Those that were heard, but for clocks: two bits each, so that hardly a new one is missed."""
 
 
 def words(turn: Turn) -> Words:
     said = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
-    numbers = [found.encode() for found in _NUMBERS.findall(_CLOCKS.sub(" ", _shortened(turn.heard)))]
-    return Words(said, _bits(_words(turn.heard, _DIGITS), 0), _bits(numbers, 24))
+    numbers = _NUMBERS.findall(_CLOCKS.sub(" ", _shortened(turn.heard)))
+    counted = _bits(numbers, 24) | _bits(numbers, 36) if numbers else 0
+    return Words(said, _bits(_words(turn.heard, _DIGITS), 0), counted)
 
 
-def ends(text: str) -> tuple[int, int] | None:
-    """Opening and closing words of an answer, or of a prompt that may quote one; None for one too short to tell."""
-    found = _words(text, _DIGITS)
-    return _ends(found) if len(found) >= ENDS else None
+def shape(turn: Turn) -> tuple[int, tuple[int, ...]]:
+    """A prompt without its numbers, and those numbers but for clocks, all as hashes; a long one only as a whole."""
+    if len(turn.heard) > LONG:
+        return turn.key, ()
+    data = turn.heard.encode("utf-8", "replace")
+    bare = data.translate(None, _DIGITS)
+    numbers = () if len(bare) == len(data) else tuple(map(hash, _NUMBERS.findall(_CLOCKS.sub(" ", turn.heard))))
+    return crc32(bare), numbers
 
 
-def new_ends(answer: str, heard: str) -> tuple[int, int] | None:
-    """Those of an answer; None, too, for one that only repeats what was heard."""
-    found = _words(answer, _DIGITS)
-    if len(found) < ENDS or not {*found[:ENDS], *found[-ENDS:]} - set(_words(heard, _DIGITS)):
+def ends(text: str, heard: str = "") -> tuple[int, int] | None:
+    """Opening and closing words of an answer, or of a prompt that may quote one; None for one too short to tell, and
+    for an answer that only repeats what was `heard`."""
+    words = _words(text, _DIGITS)
+    first, last = words[:ENDS], words[-ENDS:]
+    if len(words) < ENDS or not {*first, *last} - set(_words(heard, _DIGITS)):
         return None
-    return _ends(found)
-
-
-def _ends(found: list[bytes]) -> tuple[int, int]:
-    return crc32(b" ".join(found[:ENDS])), crc32(b" ".join(found[-ENDS:])) << 32
+    return crc32(b" ".join(first)), crc32(b" ".join(last)) << 32
 
 
 def _turn(messages: list[_Message], size: int, seed: int) -> Turn:
-    last = before = -1
-    for place in range(len(messages) - 1, -1, -1):
-        if messages[place].role == "assistant":
-            if last >= 0:
-                before = place
-                break
-            last = place
+    last = len(messages) - 1
+    while last >= 0 and messages[last].role != "assistant":
+        last -= 1
     heard = messages[last + 1 :]
     return Turn(
         key=_key(messages[max(last, 0) :], seed),
-        previous=_key(messages[max(before, 0) : last], seed) if last >= 0 else None,
         size=size,
         said="" if last < 0 else (_arguments if messages[last].tool_calls else _content)(messages[last]),
         acts=last >= 0 and bool(messages[last].tool_calls),
         heard="\n".join([_content(message) for message in heard if message.role not in _RULES]),
         media=any(part.type != "text" for row in heard if isinstance(row.content, list) for part in row.content),
+        seed=seed,
+        earlier=messages[: max(last, 0)],
     )
-
-
-def _single(text: str, seed: int) -> Turn:
-    data = text.encode("utf-8", "replace")
-    key = crc32(data, seed) << 32 | len(data)
-    return Turn(key=key, previous=None, size=len(data), said="", acts=False, heard=text, media=False)
 
 
 def _key(block: list[_Message], seed: int) -> int:
@@ -182,24 +181,22 @@ def _shortened(text: str) -> str:
 def _words(text: str, without: bytes) -> list[bytes]:
     text = _shortened(text)
     data = text.encode("utf-8", "replace").translate(_FOLDED, without)
-    found = data.split()
-    if len(data) < _UNSPACED * (len(found) + 1):
-        return found
+    words = data.split()
+    if len(data) < _UNSPACED * (len(words) + 1):
+        return words
     # Neighbouring characters, of a text in a script without blanks.
     places = range(0, len(text) - 1, max(1, len(text) // 60))
     return [text[place : place + 2].encode("utf-8", "replace") for place in places]
 
 
-def _bits(found: list[bytes], shift: int) -> int:
+def _bits(words: Iterable[bytes | str], shift: int) -> int:
     bits = 0
-    for number in map(hash, found):
+    for number in map(hash, words):
         bits |= _BIT[number >> shift & _LAST]
     return bits
 
 
 # What the loop breaker watches for, as the policy declares it, and what it says when it trips.
-
-Usd = Annotated[Decimal, Field(gt=0, le=1_000_000_000, decimal_places=9)]
 
 
 class Spike(PolicyPart):
@@ -219,19 +216,18 @@ class Spike(PolicyPart):
         return seconds(self.window) * 1000
 
 
+Count = Annotated[int, Field(ge=8)]
+
+
 class Loops(PolicyPart):
     """Limits that normal use never meets; each count is of requests, so a slow loop trips like a fast one."""
 
     enabled: bool = True
-    no_progress: Annotated[int, Field(ge=8)] = Field(
-        24, description="Turns of a conversation, one after another, that bring nothing new."
-    )
-    repeats: Annotated[int, Field(ge=8)] = Field(
-        80, description="Requests of a session, one after another, without a new word."
-    )
-    session_turns: Annotated[int, Field(gt=0)] | None = Field(50_000, description="In a session's whole life.")
-    resent: Annotated[int, Field(ge=8)] = Field(
-        120, description="The same request of a key, one after another, without a pause of half a minute."
+    no_progress: Count = Field(24, description="Turns of a conversation, one after another, that bring nothing new.")
+    repeats: Count = Field(120, description="The same request of a session; other ones may come in turns with it.")
+    session_turns: Annotated[int, Field(gt=0)] | None = Field(None, description="Requests in a session's whole life.")
+    resent: Count = Field(
+        120, description="The same request of a key or conversation, without a pause of half a minute."
     )
     session_usd: Usd | None = Field(None, description="In a session's whole life; a budget.")
     spike: Spike | None = Spike()
@@ -287,12 +283,16 @@ class Tripped(Struct, frozen=True):
 Held = TypeVar("Held")
 GAIN = 3
 """A turn that brings something new outweighs so many that bring nothing."""
-COUNTERS = 5
+COUNTERS = 25
 """So many turns in which nothing is new but a number count as one that brings nothing: a poll gets on slowly."""
+RETRIES = 5
+"""So many requests of a session that are the same but for one number count as one that was sent again."""
 READINGS = 2
-"""A request without a transcript that has so many new numbers is a row of a batch."""
+"""A request that has so many other numbers than the last is a row of a batch."""
+AMONG = 16
+"""A session's request is compared with so many that are not the same: samples may be taken in turns."""
 PAUSE_MS = 30_000
-"""After such a pause the same request is not one of a loop: a monitor sends it every minute."""
+"""After such a pause the same request, or tool call, is not one of a loop: a monitor sends it every minute."""
 SHARE = 8
 """A turn of a conversation is new if one word in so many is; what is new to a half ends every streak."""
 KEPT_BITS = 800
@@ -311,12 +311,12 @@ class Latest(dict[int | str, Held], Generic[Held]):
 
     def __init__(self, most: int) -> None:
         super().__init__()
-        self._most = most
+        self.most = most
 
     def put(self, key: int | str, value: Held) -> None:
         self.pop(key, None)
         self[key] = value
-        if len(self) > self._most:
+        if len(self) > self.most:
             del self[next(iter(self))]
 
 
@@ -350,60 +350,97 @@ class Memory:
         return self.recent | self.older
 
 
-class ChainRow(Struct, omit_defaults=True):
-    """What outlives a restart of a conversation."""
+class Repeat(Struct):
+    """A request, and how often it was sent again, each time after the answer to the last."""
 
-    turns: int = 0
+    request: tuple[str, int, int]
+    """Model, key and size."""
+    numbers: tuple[int, ...]
+    ended_ms: int
+    again: int = 0
+    """Just the same."""
+    counted: int = 0
+    """The same but for one number at most."""
+
+
+class Repeats(Latest[Repeat]):
+    """The latest request of a conversation or a key; of a session several, by what they are without their numbers."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(AMONG if kind is Kind.REPEATS else 1)
+        self.kind, self.count = kind, 0
+        """How often the latest one was sent again, by all processes, and what that is called if it is too often."""
+
+    def add(self, turn: Turn, model: str, began_ms: int, ended_ms: int) -> Repeat:
+        bare, numbers = shape(turn) if self.most > 1 else (0, ())
+        repeat, last = Repeat((model, turn.key, turn.size), numbers, ended_ms), self.get(bare)
+        if last is not None and began_ms - last.ended_ms < PAUSE_MS:
+            if last.request == repeat.request:
+                repeat.again = last.again + 1
+            same = len(numbers) == len(last.numbers) and sum(map(ne, numbers, last.numbers)) < READINGS
+            if numbers and same:
+                repeat.counted = last.counted + 1
+        self.put(bare, repeat)
+        return repeat
+
+
+class LoopRow(Struct, omit_defaults=True):
+    """What outlives a restart."""
+
     stale: int = 0
     trips: int = 0
     tripped: Tripped | None = None
+
+
+class ChainRow(LoopRow, omit_defaults=True):
+    """Of a conversation."""
+
     callers: dict[str, int] = {}
 
 
 class Chain:
     """One conversation, whoever leads it: each request builds on the one before."""
 
-    __slots__ = ("again", "counters", "heads", "learning", "memory", "newest", "numbers", "open", "row", "size")
+    __slots__ = (
+        *("ended_ms", "heads", "learning", "memory", "newest", "numbers", "open", "polls", "repeats", "row", "size"),
+    )
 
     def __init__(self, row: ChainRow | None = None) -> None:
         self.row, self.learning = row or ChainRow(), LEARNING if row else 0
-        self.memory, self.numbers, self.counters = Memory(), Memory(), 0
-        """`counters`: turns in which nothing was new but a number."""
+        self.memory, self.numbers, self.polls = Memory(), Memory(), 0
+        """`polls`: turns in which nothing was new but a number, or that came after a pause."""
+        self.repeats, self.open = Repeats(Kind.RESENT), 0
+        self.ended_ms: int | None = None
         self.size = self.newest = 0
         """Bytes and key of its newest turn."""
         self.heads: dict[str, int] = {}
         """The newest turn of each caller: where it can go on."""
-        self.again = self.open = 0
-        """How often its last request was sent again, one after another; and how many of them are in progress."""
 
     def move(self, turn: Turn, caller: str) -> None:
-        row = self.row
-        row.turns += 1
-        row.callers[caller] = row.callers.get(caller, 0) + 1
-        self.newest, self.size, self.again = turn.key, turn.size, 0
+        self.row.callers[caller] = self.row.callers.get(caller, 0) + 1
+        self.newest, self.size = turn.key, turn.size
         self.heads[caller] = turn.key
 
-    def judge(self, turn: Turn, found: Words) -> None:
-        """A turn that was sent: does it bring anything new?"""
-        news = max(self.memory.share(found.heard), self.memory.share(found.said), float(turn.media))
+    def judge(self, turn: Turn, words: Words, began_ms: int = 0, ended_ms: int | None = None) -> None:
+        """A turn that was sent: does it bring anything new? When another process did, it is not known here."""
+        paused = self.ended_ms is not None and began_ms - self.ended_ms >= PAUSE_MS
+        self.ended_ms = ended_ms
+        news = max(self.memory.share(words.heard), self.memory.share(words.said), float(turn.media))
         news = news if news * SHARE >= 1 else 0
-        if self.numbers.new(found.numbers) and not news:
-            self.counters += 1
-            if self.counters % COUNTERS:
-                return
+        polled = self.numbers.new(words.numbers) or (paused and turn.acts)
         self.learning = _count(self.row, news, self.learning)
+        if news:
+            self.polls = 0
+        elif polled:
+            self.polls += 1
+            self.row.stale = self.polls // COUNTERS
 
 
-class SubjectRow(Struct, omit_defaults=True):
-    """What outlives a restart of a session or key; money in nano-USD."""
+class SubjectRow(LoopRow, omit_defaults=True):
+    """Of a session or key; money in nano-USD."""
 
-    counts: dict[str, int] = {}
-    """Requests, by the process that counted them."""
     resent: dict[str, tuple[int, int]] = {}
-    """Key of the latest request without a transcript, and how often it was sent before, by process."""
-    stale: int = 0
-    trips: int = 0
-    tripped: Tripped | None = None
+    """Key of the latest request that continues no conversation, and how often it was sent before, by process."""
     window: int = 0
     """Number of the window in which it spent last, counted from the epoch."""
     spending: int = 0
@@ -411,31 +448,22 @@ class SubjectRow(Struct, omit_defaults=True):
     peak: int = 0
     """The most in any window, fading to nothing within a month."""
     windows: int = 0
-    ended: str = ""
-    """The kind of end that the session has come to."""
-
-    @property
-    def turns(self) -> int:
-        return sum(self.counts.values())
 
 
 class Subject:
     """A session or a key."""
 
     __slots__ = (
-        *("counters", "last", "last_ms", "learning", "looped", "memory", "name", "numbers", "open", "pair"),
-        *("partner", "resent", "rounds", "row", "singles", "wordings"),
+        *("learning", "looped", "memory", "name", "open", "pair", "partner", "repeats", "rounds", "row", "singles"),
+        "wordings",
     )
 
-    def __init__(self, name: str, row: SubjectRow | None = None) -> None:
+    def __init__(self, name: str, kind: Kind, row: SubjectRow | None = None) -> None:
+        """`kind`: of its repeated requests."""
         self.name, self.row, self.learning = name, row or SubjectRow(), 2 * LEARNING if row else 0
-        self.memory, self.numbers, self.counters, self.open = Memory(), Memory(), 0, 0
-        self.last: tuple[str, int, int] | None = None
-        """Model, key and size of its latest request without a transcript …"""
-        self.last_ms = self.resent = 0
-        """… when that was over, and how often it was sent before, one after another."""
+        self.memory, self.repeats, self.open = Memory(), Repeats(kind), 0
         self.looped: tuple[Tripped, tuple[str, int, int]] | None = None
-        """The request that was sent too often, as `last` has it: only that is refused."""
+        """The request that was sent too often, as a `Repeat` has it: only that is refused."""
         self.pair: Tripped | None = None
         self.partner: tuple[str, int] | None = None
         """Id of the key with which this one takes turns, and how many requests it had sent by then."""
@@ -444,26 +472,6 @@ class Subject:
         self.wordings: tuple[tuple[int, int], ...] = ()
         """How its latest prompts without news begin and end."""
 
-    def judge(self, turn: Turn, words: Words) -> None:
-        """One new word counts, several end the streak: requests of a session need not belong together."""
-        news = max(self.memory.share(words.heard | words.said), float(turn.media))
-        numbers = self.numbers.new(words.numbers)
-        if numbers and not news:
-            if turn.previous is None and numbers >= READINGS:
-                news = 1 / SHARE
-            else:
-                self.counters += 1
-                if self.counters % COUNTERS:
-                    return
-        self.learning = _count(self.row, 1 if news * SHARE >= 1 else news, self.learning)
-
-    def again(self, turn: Turn, model: str, now_ms: int) -> int:
-        """How often the same request without a transcript was sent again, as the last before this one was over."""
-        asked = model, turn.key, turn.size
-        self.resent = self.resent + 1 if self.last == asked and now_ms - self.last_ms < PAUSE_MS else 0
-        self.last, self.last_ms = asked, now_ms
-        return self.resent
-
     def hear(self, turn: Turn, words: int) -> None:
         """A single prompt of a key: news is what it is in a conversation."""
         news = max(self.memory.share(words), float(turn.media))
@@ -471,24 +479,17 @@ class Subject:
         if self.row.stale:
             self.wordings = (*self.wordings[1 - LOOKED_AT :], ends(turn.heard) or (words, words))
 
-    def spend(self, cost: int, spike: Spike | None, now_ms: int) -> int | None:
+    def spend(self, cost: int, spike: Spike, now_ms: int) -> int | None:
         """The limit that this makes it exceed, if so: only where what is usual is known."""
-        row = self.row
-        if spike is None:
-            return None
-        self._turn_window(now_ms // spike.window_ms, spike.window_ms)
+        row, window = self.row, now_ms // spike.window_ms
+        if window != row.window:
+            faded = max(0, MONTH_MS - abs(window - row.window) * spike.window_ms)
+            row.peak = max(row.spending, row.peak * faded // MONTH_MS)
+            row.windows += row.spending > 0
+            row.window, row.spending = window, 0
         row.spending += cost
         limit = max(spike.floor, spike.factor * row.peak)
         return limit if row.windows >= SEASONED and row.spending > limit else None
-
-    def _turn_window(self, window: int, length_ms: int) -> None:
-        row = self.row
-        if window == row.window:
-            return
-        faded = max(0, MONTH_MS - abs(window - row.window) * length_ms)
-        row.peak = max(row.spending, row.peak * faded // MONTH_MS)
-        row.windows += row.spending > 0
-        row.window, row.spending = window, 0
 
 
 class Asked(Struct):
@@ -498,24 +499,22 @@ class Asked(Struct):
     session: Subject | None
     place: str
     """Of the session among the sessions."""
-    alone: bool
-    """Nothing else of its session is in progress: only what waits for an answer before it goes on can be a loop."""
+    began_ms: int
     quiet: bool
-    """Nor anything else of its key."""
+    """Nothing else of its key was in progress."""
+    waited: bool
+    """Nor of its conversation, or else its session: only what waits for an answer before it goes on can be a loop."""
+    repeats: Repeats
+    """Of its conversation, or else its session or key."""
     turn: Turn | None = None
+    single: bool = False
+    """Without a transcript."""
     chain: Chain | None = None
     again: bool = False
     """Its conversation's newest request, sent again."""
-    waited: bool = False
-    """Until that was answered."""
-
-    @property
-    def single(self) -> bool:
-        """Without a transcript."""
-        return self.turn is not None and self.turn.previous is None
 
 
-def _count(row: ChainRow | SubjectRow, news: float, learning: int) -> int:
+def _count(row: LoopRow, news: float, learning: int) -> int:
     """Lengthens or shortens the streak by the share of news; returns what is left to learn before it may."""
     if not learning:
         row.stale = 0 if news >= 0.5 else max(0, row.stale - GAIN) if news else row.stale + 1

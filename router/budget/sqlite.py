@@ -57,16 +57,17 @@ class SqliteBudgets:
             raise ValueError(f"request {request_id} would be charged to one account twice")
         step = self._journal.call(lambda connection: _reserve(connection, request_id, accounts, ask, now_ms))
         try:
-            granted = await step
-        except asyncio.CancelledError:
-            # Perhaps after its hold was made, and before it heard of it.
-            made = None if step.cancelled() or step.exception() else step.result()
-            if isinstance(made, Reservation):
-                self.settle(made, [0] * len(made.holds))
+            granted = await asyncio.shield(step)
+        except asyncio.CancelledError:  # its hold may be made already, or still be
+            step.add_done_callback(self._give_back)
             raise
         if granted is None:
             raise ValueError(f"request {request_id} has reserved before: an id is for one request only")
         return granted
+
+    def _give_back(self, step: "asyncio.Future[Reservation | Refused | None]") -> None:
+        if step.exception() is None and isinstance(made := step.result(), Reservation):
+            self.settle(made, [0] * len(made.holds))
 
     async def extend(
         self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
@@ -133,7 +134,12 @@ class SqliteBudgets:
         )
 
     async def close(self, identifier: str, now_ms: int) -> Child | None:
-        return await self._journal.call(lambda connection: _close(connection, identifier, now_ms))
+        def step(connection: sqlite3.Connection) -> Child | None:
+            for (below,) in connection.execute(_SQL["below"], (identifier,)).fetchall():
+                _end(connection, below, now_ms)
+            return _find(connection, identifier)
+
+        return await self._journal.call(step)
 
 
 def _recover(
@@ -267,12 +273,6 @@ def _split(connection: sqlite3.Connection, parent: Account, child: Child, now_ms
 def _find(connection: sqlite3.Connection, identifier: str) -> Child | None:
     row = connection.execute(_SQL["child"], (identifier,)).fetchone()
     return None if row is None else _child(row)
-
-
-def _close(connection: sqlite3.Connection, identifier: str, now_ms: int) -> Child | None:
-    for (below,) in connection.execute(_SQL["below"], (identifier,)).fetchall():
-        _end(connection, below, now_ms)
-    return _find(connection, identifier)
 
 
 def _close_expired(connection: sqlite3.Connection, now_ms: int) -> None:

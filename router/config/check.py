@@ -11,22 +11,22 @@ from router.classify.sensitivity.patterns import Keywords, Patterns
 from router.config.policy import Catalog, Config, Policy, Route, RouteRow, Sensitivity
 from router.config.sensitivity import Found, check_sensitivity, check_served
 from router.config.shape import check_twice, read_policy, report_unknown
-from router.config.source import Loc, Source, construct, pairs, parse, read_bytes
 from router.config.targets import TargetBuilder
 from router.decide.plan import weighs
 from router.decide.strategies import Cascade, Plan
-from router.errors import ConfigError, Problem
+from router.errors import ConfigError
 from router.outcomes.checks import mistakes
-from router.types.account import Unit
+from router.types.account import SESSION_TURNS, Unit
 from router.types.request import KeyTerms
 from router.types.target import Served, Target
+from router.types.yaml_file import Loc, Problem, YamlFile, construct, in_order, pairs, parse, read_bytes
 
 # Second opinions: one detector asks at most, somebody of this machine, and only where there is something to ask.
 
 _AT: Loc = ("sensitivity", "detectors")
 
 
-def check_opinion(source: Source, sensitivity: Sensitivity, names: Sequence[str]) -> None:
+def check_opinion(source: YamlFile, sensitivity: Sensitivity, names: Sequence[str]) -> None:
     """`names` are those of all targets that the file declares, those with mistakes included."""
     asking = tuple(_asking(sensitivity))
     for index, second in asking:
@@ -43,7 +43,7 @@ def check_opinion(source: Source, sensitivity: Sensitivity, names: Sequence[str]
             source.report(source.key((*_AT, index, "ask")), what, remedy)
 
 
-def check_asked(source: Source, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
+def check_asked(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
     """`targets`: all that could be built."""
     for index, second in _asking(sensitivity):
         target = targets.get(second.target)
@@ -66,7 +66,7 @@ _FORECAST_ONLY = ("failure_cost_usd", "min_pass_rate", "exploration")
 """Keys that only strategies heed which go by forecasts."""
 
 
-def check_outcomes(source: Source, policy: Policy, targets: Iterable[str]) -> None:
+def check_outcomes(source: YamlFile, policy: Policy, targets: Iterable[str]) -> None:
     """Verifiers and judges. `targets`: all that the file declares."""
     for name, row in policy.routes.items():
         loc, known = ("routes", name), tuple(targets)
@@ -79,7 +79,7 @@ def check_outcomes(source: Source, policy: Policy, targets: Iterable[str]) -> No
             source.report(source.node((*loc, "strategy", "kind")), what, "add verifiers to the route")
 
 
-def check_stakes(source: Source, policy: Policy) -> None:
+def check_stakes(source: YamlFile, policy: Policy) -> None:
     for name, row in policy.routes.items():
         if weighs(row.strategy):
             _check_weighing(source, name, row)
@@ -91,7 +91,7 @@ def check_stakes(source: Source, policy: Policy) -> None:
                 source.report(source.key(("routes", name, key)), what, remedy)
 
 
-def _check_weighing(source: Source, name: str, row: RouteRow) -> None:
+def _check_weighing(source: YamlFile, name: str, row: RouteRow) -> None:
     strategy, loc = row.strategy, ("routes", name, "strategy", "kind")
     if isinstance(strategy, Plan):
         if _absent(source, name, row, ("max_cost_usd", "deadline_ms")) and strategy.session is None:
@@ -103,18 +103,18 @@ def _check_weighing(source: Source, name: str, row: RouteRow) -> None:
         source.report(source.node(loc), what, remedy)
 
 
-def _absent(source: Source, name: str, row: RouteRow, keys: tuple[str, ...]) -> bool:
+def _absent(source: YamlFile, name: str, row: RouteRow, keys: tuple[str, ...]) -> bool:
     """None of them is there, not even as a mistake."""
     return all(getattr(row, key) is None and ("routes", name, key) not in source.dropped for key in keys)
 
 
 # What the keys of a budget mean together: one limit, a window that can be, nothing that can never take effect.
 
-_OURS = ("key.limit", "key.rpm", "key.tpm", "key.parallel", "loops.session_usd")
+_OURS = ("key.limit", "key.rpm", "key.tpm", "key.parallel", "loops.session_usd", SESSION_TURNS)
 _FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
 
 
-def check_budgets(source: Source, policy: Policy, routes: Sequence[str], targets: Sequence[str]) -> None:
+def check_budgets(source: YamlFile, policy: Policy, routes: Sequence[str], targets: Sequence[str]) -> None:
     """`routes` and `targets` are all that the file declares, those with mistakes included."""
     ids = [budget.id for budget in policy.budgets]
     serves = {name: row.strategy.names() for name, row in policy.routes.items()}
@@ -135,7 +135,7 @@ def check_budgets(source: Source, policy: Policy, routes: Sequence[str], targets
         _check_circles(source, policy.budgets, routes)
 
 
-def _check_limit(source: Source, at: Loc, budget: Budget) -> None:
+def _check_limit(source: YamlFile, at: Loc, budget: Budget) -> None:
     limits = [key for key in ("limit_usd", "limit_thinking_tokens") if getattr(budget, key) is not None]
     if len(limits) == 2:
         what = "a budget counts USD or thinking tokens, not both"
@@ -145,7 +145,7 @@ def _check_limit(source: Source, at: Loc, budget: Budget) -> None:
         source.report(source.node(at), what, "add limit_usd: … or limit_thinking_tokens: …")
 
 
-def _check_lists(source: Source, at: Loc, budget: Budget) -> None:
+def _check_lists(source: YamlFile, at: Loc, budget: Budget) -> None:
     for key in _FILTERS:
         if source.walk((*at, key))[0] == (*at, key) and not getattr(budget, key):
             what = f"an empty list of {key} binds nothing"
@@ -155,7 +155,7 @@ def _check_lists(source: Source, at: Loc, budget: Budget) -> None:
         source.report(source.node((*at, "alerts")), "a share is listed twice", "list it once")
 
 
-def _check_names(source: Source, at: Loc, budget: Budget, routes: Sequence[str], targets: Sequence[str]) -> None:
+def _check_names(source: YamlFile, at: Loc, budget: Budget, routes: Sequence[str], targets: Sequence[str]) -> None:
     for name in budget.routes:
         if name not in routes:
             report_unknown(source, (*at, "routes"), "route", name, routes)
@@ -203,7 +203,7 @@ def _idle_in_each_request(budget: Budget) -> Iterator[Found]:
         yield "outage", "a budget of each request is kept in no store", "remove outage"
 
 
-def _check_circles(source: Source, budgets: Sequence[Budget], routes: Iterable[str]) -> None:
+def _check_circles(source: YamlFile, budgets: Sequence[Budget], routes: Iterable[str]) -> None:
     """A request that fits nowhere must not be sent around for ever."""
     ways = [(index, *way) for index, budget in enumerate(budgets) for way in _ways(budget, routes)]
     for index, origin, goal in ways:
@@ -237,19 +237,19 @@ def _reachable(origin: str, ways: Sequence[tuple[str, str]]) -> set[str]:
 class Names:
     """What the file declares, its broken parts included: a mistake in a target must not make its routes wrong."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: YamlFile) -> None:
         self.targets = _keys(source, ("targets",))
         self.routes = _keys(source, ("routes",))
         self.classes = _keys(source, ("sensitivity", "classes")) or ("internal",)
         self.sections = _keys(source, ())
 
 
-def _keys(source: Source, loc: Loc) -> tuple[str, ...]:
+def _keys(source: YamlFile, loc: Loc) -> tuple[str, ...]:
     found, node = source.walk(loc)
     return tuple(key.value for key, _ in pairs(node)) if found == loc else ()
 
 
-def check_meaning(source: Source, policy: Policy, catalog: Catalog, names: Names) -> None:
+def check_meaning(source: YamlFile, policy: Policy, catalog: Catalog, names: Names) -> None:
     _check_sections(source, names)
     for name in sorted(set(names.targets) & set(names.routes)):
         what = f"'{name}' is both a route and a target: a request could mean either"
@@ -263,7 +263,7 @@ def check_meaning(source: Source, policy: Policy, catalog: Catalog, names: Names
     check_budgets(source, policy, names.routes, names.targets)
 
 
-def _check_sections(source: Source, names: Names) -> None:
+def _check_sections(source: YamlFile, names: Names) -> None:
     if "version" not in names.sections:
         source.report(source.root, "the key 'version' is missing", "add version: 1 as the first line")
     for section, example in (
@@ -274,7 +274,7 @@ def _check_sections(source: Source, names: Names) -> None:
             source.report(source.key((section,)), f"the policy has no {section}", f"add {section}: {{{example}}}")
 
 
-def _check_routes(source: Source, policy: Policy, names: Names) -> None:
+def _check_routes(source: YamlFile, policy: Policy, names: Names) -> None:
     for route, row in policy.routes.items():
         loc = ("routes", route, "strategy")
         wanted = row.strategy.names()
@@ -284,7 +284,7 @@ def _check_routes(source: Source, policy: Policy, names: Names) -> None:
         check_twice(source, loc, "target", wanted)
 
 
-def _check_aliases(source: Source, policy: Policy, names: Names) -> None:
+def _check_aliases(source: YamlFile, policy: Policy, names: Names) -> None:
     known = (*names.routes, *names.targets)
     for alias, name in policy.aliases.items():
         if known and name not in known:
@@ -302,58 +302,52 @@ def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapp
 
     `engines`: those that targets may name.
     """
-    source = Source(str(path))
-    return _sound(_examine(read_bytes(path, source), source, catalog, environ, engines), source)
+    source = YamlFile(str(path), environ=environ)
+    return _sound(_examine(read_bytes(path, source), source, catalog, engines), source)
 
 
 def load_text(
     name: str, data: bytes, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, Served]
 ) -> Config:
     """`load` of what is no file: `name` stands for it where its mistakes are told."""
-    source = Source(name)
-    return _sound(_examine(data, source, catalog, environ, engines), source)
+    source = YamlFile(name, environ=environ)
+    return _sound(_examine(data, source, catalog, engines), source)
 
 
 def problems(
     path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, Served]
 ) -> tuple[Problem, ...]:
     """All problems of a policy file in its order. Where `load` succeeds, only those that time has made."""
-    source = Source(str(path))
-    _examine(read_bytes(path, source), source, catalog, environ, engines)
-    return _in_order([*source.problems, *source.passed])
+    source = YamlFile(str(path), environ=environ)
+    _examine(read_bytes(path, source), source, catalog, engines)
+    return in_order([*source.problems, *source.passed])
 
 
 def engines_needed(path: Path) -> tuple[str, ...]:
     """Names of the engines that the targets name, in the file's order; of a broken file, those that can be seen."""
-    source = Source(str(path))
+    source = YamlFile(str(path), environ={})
     parse(read_bytes(path, source), source)
-    values = construct(source.root, source, {}) if source.root else None
+    values = construct(source.root, source) if source.root else None
     rows = values.get("targets") if isinstance(values, dict) else None
     targets = rows.values() if isinstance(rows, dict) else ()
     named = (row.get("engine") for row in targets if isinstance(row, dict))
     return tuple(dict.fromkeys(name for name in named if isinstance(name, str)))
 
 
-def _sound(config: Config | None, source: Source) -> Config:
+def _sound(config: Config | None, source: YamlFile) -> Config:
     if source.problems or config is None:
-        raise ConfigError(_in_order(source.problems))
+        raise ConfigError(in_order(source.problems))
     return config
 
 
-def _in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    return tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
-
-
-def _examine(
-    data: bytes, source: Source, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, Served]
-) -> Config | None:
+def _examine(data: bytes, source: YamlFile, catalog: Catalog, engines: Mapping[str, Served]) -> Config | None:
     """None, and why, in `source`."""
     if not source.problems:
         parse(data, source)
     if source.root is None:
         return None
     names = Names(source)
-    policy = read_policy(source.root, source, environ)
+    policy = read_policy(source.root, source)
     digest = hashlib.sha256(data).hexdigest()[:16]
     check_meaning(source, policy, catalog, names)
     version = f"policy {digest}"

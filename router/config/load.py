@@ -10,9 +10,10 @@ from adapters import catalog
 from local_serving.served import NOWHERE, Unlaunched
 from router.config.check import engines_needed, load, load_text, problems
 from router.config.policy import Config
-from router.errors import ConfigError, Problem
+from router.errors import ConfigError
 from router.types.price import Rule
 from router.types.target import Served
+from router.types.yaml_file import Problem
 
 shipped = catalog.shipped
 """The models and providers that come with lowpass."""

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from router.classify.second_opinion import SecondOpinion
 from router.config.policy import Catalog, Policy, Sensitivity
 from router.config.shape import report_unknown
-from router.config.source import Loc, Source, word
 from router.decide.eligibility import ClassGuard, Redact, Requirements
 from router.types.target import Target
+from router.types.yaml_file import Loc, YamlFile, word
 
 _AT: Loc = ("sensitivity",)
 _PLACE = ("providers", "jurisdictions_not", "regions", "training", "retention_days_max", "baa")
@@ -18,7 +18,7 @@ Found = tuple[str, str, str]
 """The key at fault, what is wrong, the remedy."""
 
 
-def check_sensitivity(source: Source, policy: Policy, catalog: Catalog, names: Sequence[str]) -> None:
+def check_sensitivity(source: YamlFile, policy: Policy, catalog: Catalog, names: Sequence[str]) -> None:
     """`names` are those of all classes that the file declares, those with mistakes included."""
     sensitivity = policy.sensitivity
     if sensitivity.default not in names:
@@ -36,7 +36,7 @@ def check_sensitivity(source: Source, policy: Policy, catalog: Catalog, names: S
             source.report(source.key(_at(name, key)), what, remedy)
 
 
-def check_served(source: Source, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
+def check_served(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
     """Only once every target could be built: a class that no target may serve is refused wholesale."""
     if sensitivity.default not in sensitivity.classes:
         return
@@ -84,7 +84,7 @@ def _references(sensitivity: Sensitivity) -> Iterator[tuple[Loc, str]]:
             yield _at(name, "redacted_to"), row.redacted_to
 
 
-def _report_default(source: Source, default: str, names: Sequence[str]) -> None:
+def _report_default(source: YamlFile, default: str, names: Sequence[str]) -> None:
     loc: Loc = (*_AT, "default")
     if source.walk(loc)[0] == loc:
         report_unknown(source, loc, "class", default, names)
@@ -93,7 +93,7 @@ def _report_default(source: Source, default: str, names: Sequence[str]) -> None:
         source.report(source.key((*_AT, "classes")), what, f"add it, or set default: {names[0]}")
 
 
-def _check_ranks(source: Source, sensitivity: Sensitivity) -> None:
+def _check_ranks(source: YamlFile, sensitivity: Sensitivity) -> None:
     without = [name for name, row in sensitivity.classes.items() if row.rank is None]
     if len(without) == len(sensitivity.classes):
         return
@@ -103,7 +103,7 @@ def _check_ranks(source: Source, sensitivity: Sensitivity) -> None:
             source.report(source.key(_at(name)), what, "give each class a rank, or none: then the file's order counts")
 
 
-def _check_regions(source: Source, loc: Loc, row: Requirements, stated: set[str]) -> None:
+def _check_regions(source: YamlFile, loc: Loc, row: Requirements, stated: set[str]) -> None:
     """Any word may be a region, also one that no target has yet; but not one that only its capitals keep apart."""
     for region in row.regions:
         meant = {other for other in stated if other.casefold() == region.casefold()}
@@ -114,7 +114,7 @@ def _check_regions(source: Source, loc: Loc, row: Requirements, stated: set[str]
 
 
 def _mistakes(
-    source: Source, sensitivity: Sensitivity, name: str, row: Requirements, catalog: Catalog
+    source: YamlFile, sensitivity: Sensitivity, name: str, row: Requirements, catalog: Catalog
 ) -> Iterator[Found]:
     for key in ("regions", "jurisdictions_not", "providers", "tools"):
         if key in row.model_fields_set and getattr(row, key) == ():
@@ -146,7 +146,7 @@ def _excluded(row: Requirements, catalog: Catalog) -> Iterator[Found]:
         yield "jurisdictions_not", what, "list a provider under another law, or write local_only: true"
 
 
-def _wrong_redaction(source: Source, sensitivity: Sensitivity, name: str, row: Requirements) -> Iterator[Found]:
+def _wrong_redaction(source: YamlFile, sensitivity: Sensitivity, name: str, row: Requirements) -> Iterator[Found]:
     left = row.redacted_to
     if name == sensitivity.default and row.redact is not Redact.NEVER and not row.block:
         what = "the default class is left whatever is replaced: redaction can't take it away"

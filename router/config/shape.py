@@ -1,8 +1,7 @@
 """A YAML tree becomes a `Policy`: every departure from the shape is a problem with a place."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,9 +11,9 @@ from pydantic_core import ErrorDetails
 
 from router.budget.budget import WEBHOOK
 from router.config.policy import HEADER_NAME, HEADER_VALUE, LANGUAGE, NAME, URL, VERIFY, Policy
-from router.config.source import Loc, Source, construct, word
 from router.types.price import DATE, HOURS
 from router.types.tables import table
+from router.types.yaml_file import Loc, YamlFile, construct, did_you_mean, dotted, word
 
 # Tree → Policy: every departure from the shape becomes a problem, and the sound parts are kept.
 
@@ -37,11 +36,11 @@ _FORMS = {"window": "{rolling: 36h}", "exhausted": "{downgrade: ROUTE}", "outage
 """What may stand in the place of a word."""
 
 
-def read_policy(root: yaml.Node, source: Source, environ: Mapping[str, str]) -> Policy:
+def read_policy(root: yaml.Node, source: YamlFile) -> Policy:
     """Drops each part with a mistake from `root` until the rest is sound."""
     while True:
         try:
-            return Policy.model_validate(construct(root, source, environ))
+            return Policy.model_validate(construct(root, source))
         except ValidationError as error:
             # A list whose every entry is wrong is reported as too short besides.
             details = [
@@ -56,22 +55,13 @@ def read_policy(root: yaml.Node, source: Source, environ: Mapping[str, str]) -> 
             source.drop(part)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A remedy for a name that nothing bears."""
-    names = tuple(known)
-    close = get_close_matches(word, names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean '{close[0]}'?"
-    return f"use one of {', '.join(names[:12])}" + (", …" if len(names) > 12 else "") if names else "declare one first"
-
-
-def _smallest(source: Source, detail: ErrorDetails) -> Loc:
+def _smallest(source: YamlFile, detail: ErrorDetails) -> Loc:
     """The smallest part whose loss leaves the rest valid: an unknown or optional key, else the named part around it."""
-    found, _ = source.walk(detail["loc"])
+    trail, _ = source.walk(detail["loc"])
     least = _NAMED_PARTS.get(str(detail["loc"][0]), 2)
     if detail["type"] == "extra_forbidden":
-        return found
-    return next((found[:n] for n in range(len(found), least, -1) if _optional(found[:n])), found[:least])
+        return trail
+    return next((trail[:n] for n in range(len(trail), least, -1) if _optional(trail[:n])), trail[:least])
 
 
 def _optional(loc: Loc) -> bool:
@@ -83,7 +73,7 @@ def _in_order(loc: Loc) -> tuple[tuple[bool, int, str], ...]:
     return tuple((isinstance(part, int), part if isinstance(part, int) else 0, str(part)) for part in loc)
 
 
-def _report(source: Source, detail: ErrorDetails) -> None:
+def _report(source: YamlFile, detail: ErrorDetails) -> None:
     loc, kind = detail["loc"], detail["type"]
     if kind == "extra_forbidden":
         known = tuple(_resolve(_schema_at(loc[:-1])).get("properties", ()))
@@ -105,7 +95,7 @@ def _report(source: Source, detail: ErrorDetails) -> None:
         source.report(source.node(loc), f"{_dotted(source, loc)} must be {what}", remedy)
 
 
-def _wrong_value(source: Source, detail: ErrorDetails) -> tuple[str, str]:
+def _wrong_value(source: YamlFile, detail: ErrorDetails) -> tuple[str, str]:
     kind, context = detail["type"], detail.get("ctx", {})
     if detail["loc"] == ("version",):
         return "1", "write version: 1, the only one that this lowpass reads"
@@ -122,13 +112,13 @@ def _wrong_value(source: Source, detail: ErrorDetails) -> tuple[str, str]:
     return what.format_map(context), remedy
 
 
-def _words(source: Source, loc: Loc, expected: str) -> tuple[str, str]:
+def _words(source: YamlFile, loc: Loc, expected: str) -> tuple[str, str]:
     remedy = did_you_mean(source.text(loc), [option.strip(" '") for option in expected.replace(" or ", ",").split(",")])
     form = _FORMS.get(str(source.walk(loc)[0][-1])) if loc[-1] == "word" else None
     return expected, remedy if form is None else f"{remedy}{' Or' if remedy.endswith('?') else ', or'} write {form}"
 
 
-def _report_kind(source: Source, detail: ErrorDetails) -> None:
+def _report_kind(source: YamlFile, detail: ErrorDetails) -> None:
     loc = detail["loc"]
     kinds = list(_branches(_schema_at(loc)))
     word = source.text((*loc, "kind"))
@@ -139,10 +129,9 @@ def _report_kind(source: Source, detail: ErrorDetails) -> None:
         source.report(source.node(loc), what, f"add kind: {' | '.join(kinds)}")
 
 
-def _dotted(source: Source, loc: Loc) -> str:
+def _dotted(source: YamlFile, loc: Loc) -> str:
     """The part of `loc` that the file has, e.g. "routes.auto.strategy"; list items count from 1."""
-    found, _ = source.walk(loc)
-    return ".".join(str(part + 1) if isinstance(part, int) else part for part in found) or "the policy"
+    return dotted(source.walk(loc)[0]) or "the policy"
 
 
 @cache
@@ -182,14 +171,14 @@ def _schema_at(loc: Loc) -> dict[str, Any]:
 # Names in a policy that refer to something: told where nothing bears them, or where they stand twice.
 
 
-def check_twice(source: Source, loc: Loc, noun: str, wanted: Sequence[str]) -> None:
+def check_twice(source: YamlFile, loc: Loc, noun: str, wanted: Sequence[str]) -> None:
     for name, times in Counter(wanted).items():
         if times > 1:
             node = source.find(loc, name, last=True)
             source.report(node, f"the {noun} '{word(node)}' is listed {times} times", "list it once")
 
 
-def report_unknown(source: Source, loc: Loc, noun: str, name: str, known: Iterable[str]) -> None:
+def report_unknown(source: YamlFile, loc: Loc, noun: str, name: str, known: Iterable[str]) -> None:
     node = source.find(loc, name)
     text = word(node) or "${…}"
     source.report(node, f"unknown {noun} '{text}'", did_you_mean(text, known))

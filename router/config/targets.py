@@ -13,8 +13,6 @@ from pydantic import SecretStr
 
 from router.classify.language import KNOWN, NAMES, english
 from router.config.policy import Catalog, ModelRow, PromptRow, TargetRow, TermsRow
-from router.config.shape import did_you_mean
-from router.config.source import Loc, Source
 from router.estimate.tokens import SCALE
 from router.types.clock import now_ms
 from router.types.price import Price, nano_from_usd
@@ -35,6 +33,7 @@ from router.types.target import (
     Timeouts,
     Wire,
 )
+from router.types.yaml_file import Loc, YamlFile, did_you_mean
 
 # What a model's thinking contract becomes at an engine that lowpass launches or watches.
 
@@ -67,7 +66,7 @@ def _with_words(thinking: Thinking) -> Thinking:
 # What a provider promises one target: the catalog's terms, and what a contract of the operator's adds.
 
 
-def terms(source: Source, loc: Loc, row: TermsRow, provider: Provider) -> Terms:
+def terms(source: YamlFile, loc: Loc, row: TermsRow, provider: Provider) -> Terms:
     """`loc` is that of the row. Reports claims without evidence, evidence that has expired, and terms of nobody."""
     given = row.model_dump(exclude_none=True)
     until = provider.terms.expires_ms
@@ -85,7 +84,7 @@ def terms(source: Source, loc: Loc, row: TermsRow, provider: Provider) -> Terms:
         source.report(source.key((*loc, key)), what, f'remove {key}, or add evidence: "the contract that says so"')
     if row.expires and until is not None and until <= now_ms():
         what = f"the evidence expired on {row.expires}: nobody would be served there"
-        source.report_passed(source.node((*loc, "expires")), what, "renew it, or remove what it vouches for")
+        source.report(source.node((*loc, "expires")), what, "renew it, or remove what it vouches for", passed=True)
     return promised
 
 
@@ -110,7 +109,7 @@ _NOBODY = ("", "")
 _KEPT = frozenset({Capability.COMPLETIONS, Capability.EMBEDDINGS})
 
 
-def check_special(source: Source, loc: Loc, row: TargetRow, model: Model) -> None:
+def check_special(source: YamlFile, loc: Loc, row: TargetRow, model: Model) -> None:
     for place, code in enumerate(row.languages):
         if code not in KNOWN:
             remedy = f"use some of {', '.join(sorted(KNOWN))}"
@@ -123,7 +122,7 @@ def check_special(source: Source, loc: Loc, row: TargetRow, model: Model) -> Non
 
 
 def prompted(
-    source: Source, loc: Loc, row: PromptRow, languages: Sequence[str], model: Model, provider: Provider
+    source: YamlFile, loc: Loc, row: PromptRow, languages: Sequence[str], model: Model, provider: Provider
 ) -> tuple[Model, Provider, Prompt]:
     """What the target is, asked by a template: it chats, and can do nothing else of what only chats can."""
     place = source.key((*loc, "prompt"))
@@ -137,7 +136,7 @@ def prompted(
     return chats, plain, _prompt(source, (*loc, "prompt", "template"), row, languages)
 
 
-def _prompt(source: Source, loc: Loc, row: PromptRow, languages: Sequence[str]) -> Prompt:
+def _prompt(source: YamlFile, loc: Loc, row: PromptRow, languages: Sequence[str]) -> Prompt:
     """With its sizes, where it is sound."""
     bare = Prompt(template=row.template, stop=row.stop)
     node = source.node(loc)
@@ -232,7 +231,7 @@ def _line(error: Exception) -> int:
     return line
 
 
-def _report(source: Source, node: yaml.Node | None, line: int, what: str, remedy: str) -> None:
+def _report(source: YamlFile, node: yaml.Node | None, line: int, what: str, remedy: str) -> None:
     """`line` counts from 1 within the template; the text of a block begins in the line after its mark."""
     if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
         source.report_at(node.start_mark.line + line, 0, what, remedy)
@@ -253,7 +252,7 @@ class TargetBuilder:
 
     def __init__(
         self,
-        source: Source,
+        source: YamlFile,
         catalog: Catalog,
         engines: Mapping[str, Served],
         *,

@@ -1,11 +1,11 @@
 """Which targets a request may go to, and the reason for each that it may not."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property, reduce
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -19,8 +19,7 @@ from router.types.target import Capability, Guard, Queues, Status, Target, Task
 # What a sensitivity class demands of the place that its requests go to, and of what may be sent there.
 
 T = TypeVar("T")
-N = TypeVar("N", int, Decimal)
-M = TypeVar("M", float, Decimal)
+N = TypeVar("N", int, float, Decimal)
 Word = Annotated[str, Field(min_length=1)]
 
 
@@ -60,8 +59,7 @@ class LicenceDemands(BaseModel):
     users: Annotated[int, Field(gt=0)] | None = Field(None, description="Monthly active users of the product.")
 
     def joined(self, other: "LicenceDemands") -> "LicenceDemands":
-        users = max((count for count in (self.users, other.users) if count is not None), default=None)
-        return LicenceDemands(uses=_all(self.uses, other.uses), users=users)
+        return LicenceDemands(uses=_all(self.uses, other.uses), users=_of(max, self.users, other.users))
 
 
 class Requirements(BaseModel):
@@ -98,15 +96,15 @@ class Requirements(BaseModel):
             jurisdictions_not=_all(self.jurisdictions_not, other.jurisdictions_not),
             providers=_both(self.providers, other.providers),
             training=self.training or other.training,
-            retention_days_max=_least(self.retention_days_max, other.retention_days_max),
+            retention_days_max=_of(min, self.retention_days_max, other.retention_days_max),
             baa=self.baa or other.baa,
             licence=self.licence.joined(other.licence),
             redact=max(self.redact, other.redact, key=tuple(Redact).index),
-            thinking_cap=_least(self.thinking_cap, other.thinking_cap),
-            failure_cost_usd=_most(self.failure_cost_usd, other.failure_cost_usd),
-            min_pass_rate=_most(self.min_pass_rate, other.min_pass_rate),
-            max_cost_usd=_least(self.max_cost_usd, other.max_cost_usd),
-            deadline_ms=_least(self.deadline_ms, other.deadline_ms),
+            thinking_cap=_of(min, self.thinking_cap, other.thinking_cap),
+            failure_cost_usd=_of(max, self.failure_cost_usd, other.failure_cost_usd),
+            min_pass_rate=_of(max, self.min_pass_rate, other.min_pass_rate),
+            max_cost_usd=_of(min, self.max_cost_usd, other.max_cost_usd),
+            deadline_ms=_of(min, self.deadline_ms, other.deadline_ms),
         )
 
     @cached_property
@@ -132,12 +130,10 @@ def _apart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return bool(one and other) and not set(one) & set(other)
 
 
-def _least(one: N | None, other: N | None) -> N | None:
-    return min((value for value in (one, other) if value is not None), default=None)
-
-
-def _most(one: M | None, other: M | None) -> M | None:
-    return max((value for value in (one, other) if value is not None), default=None)
+def _of(pick: Callable[..., Any], one: N | None, other: N | None) -> N | None:
+    """`pick`: `min` or `max`, of those that are given."""
+    given: N | None = pick((value for value in (one, other) if value is not None), default=None)
+    return given
 
 
 def _all(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
@@ -145,8 +141,6 @@ def _all(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
 
 
 # What keeps a target from seeing a class: one function a demand. What isn't known is never good enough.
-
-_PERMITTED = {Use.COMMERCIAL: "commercial use", Use.TRAIN_ON_OUTPUTS: "training on outputs"}
 
 
 class Objection(NamedTuple):
@@ -167,12 +161,10 @@ def objection(demands: Requirements, target: Target, *, redacted: bool) -> Objec
     A local target meets all demands on the place. A licence binds wherever a model runs. What is to be redacted and
     still has its class was not: it hid, could not be read, or was only said to be there.
     """
-    found = next(filter(None, (check(demands, target) for check in _ANYWHERE)), None)
-    if found or target.local:
-        return found
-    found = next(filter(None, (check(demands, target) for check in _ELSEWHERE)), None)
-    if found or demands.redact is not Redact.REMOTE:
-        return found
+    checks = _ANYWHERE if target.local else _ANYWHERE + _ELSEWHERE
+    first = next(filter(None, (check(demands, target) for check in checks)), None)
+    if first or target.local or demands.redact is not Redact.REMOTE:
+        return first
     return Objection("it is not local", "could not be redacted in full" if redacted else "must be redacted first")
 
 
@@ -195,7 +187,8 @@ def _licensed_use(demands: Requirements, target: Target) -> Objection | None:
         permitted = licence.commercial if use is Use.COMMERCIAL else licence.train_on_outputs
         if not permitted:
             lacks = "is not known to permit" if permitted is None else "does not permit"
-            fact = f"its licence ({licence.id}) {lacks} {_PERMITTED[use]}"
+            wanted = "commercial use" if use is Use.COMMERCIAL else "training on outputs"
+            fact = f"its licence ({licence.id}) {lacks} {wanted}"
             return Objection(fact, "may go only where it is permitted")
     return None
 
@@ -262,16 +255,9 @@ def _days(number: int) -> str:
     return f"{number:,} day{'' if number == 1 else 's'}"
 
 
-_ANYWHERE: tuple[Callable[[Requirements, Target], Objection | None], ...] = (_blocked, _licensed_use, _licensed_users)
-_ELSEWHERE: tuple[Callable[[Requirements, Target], Objection | None], ...] = (
-    _local,
-    _provider,
-    _jurisdiction,
-    _region,
-    _training,
-    _retention,
-    _baa,
-)
+_Checks = tuple[Callable[[Requirements, Target], Objection | None], ...]
+_ANYWHERE: _Checks = (_blocked, _licensed_use, _licensed_users)
+_ELSEWHERE: _Checks = (_local, _provider, _jurisdiction, _region, _training, _retention, _baa)
 
 
 # Specialists: targets for requests of some tasks, or for texts in some languages, and for nothing else.
@@ -319,9 +305,13 @@ def _task(target: Target, asked: Asked) -> str:
     if not target.tasks or (asked.route and not asked.stated):
         return ""
     if asked.task in target.tasks:
-        return "" if asked.sure else f"is for {_list(target.tasks)}, and it is not clear that this is {asked.task}"
+        return (
+            ""
+            if asked.sure
+            else f"is for {', '.join(sorted(target.tasks))}, and it is not clear that this is {asked.task}"
+        )
     taken = "is" if asked.stated else "looks like"
-    return f"is for {_list(target.tasks)}, and this {taken} {asked.task}"
+    return f"is for {', '.join(sorted(target.tasks))}, and this {taken} {asked.task}"
 
 
 def _language(target: Target, asked: Asked) -> str:
@@ -329,14 +319,10 @@ def _language(target: Target, asked: Asked) -> str:
     into = known.target if Task.TRANSLATION in (asked.route or {asked.task}) else ""
     for code, word in ((known.source, "in"), (into, "to be put into")):
         if code and code not in target.languages:
-            return f"is for texts in {_list(target.languages)}, and this is {word} {code}"
+            return f"is for texts in {', '.join(sorted(target.languages))}, and this is {word} {code}"
     if not known.source and not asked.route:
-        return f"is for texts in {_list(target.languages)}, and it is not clear what this is in"
+        return f"is for texts in {', '.join(sorted(target.languages))}, and it is not clear what this is in"
     return ""
-
-
-def _list(words: frozenset[Task] | frozenset[str]) -> str:
-    return ", ".join(sorted(words))
 
 
 def _sure(seen: Classification) -> bool:
@@ -361,8 +347,8 @@ class Gate(Struct, frozen=True):
     redacted: Redacted | None
     """The request with placeholders, where the policy lets a class of it be redacted."""
     now_ms: int
-    resting: Callable[[str], float]
-    """Seconds for which a target's circuit stays open."""
+    resting: Mapping[str, float]
+    """Seconds for which circuits stay open, by target."""
     thinks_within: Callable[[Target, int], bool]
     """Whether a target can be held to so many thinking tokens."""
     asked: Asked = ANYTHING
@@ -374,16 +360,42 @@ class Gate(Struct, frozen=True):
     """Exact ones, where sizes alone do not say whether the prompt fits."""
 
 
-def sift(targets: Iterable[Target], gate: Gate) -> tuple[list[Target], list[Dropped]]:
+def sift(targets: Sequence[Target], gate: Gate) -> tuple[list[Target], list[Dropped]]:
     """Targets that may be asked, and the first reason why each of the others must not."""
+    request, counts, unavailable = gate.request, gate.counts, gate.resting or gate.queues
+    clear = _clear(targets, gate)
     eligible, dropped = list[Target](), list[Dropped]()
     for target in targets:
-        objection = _forbidden(target, gate) or _unsuited(target, gate) or _unavailable(target, gate)
+        # Only what no text but long blanks could fit is dropped unless it is counted: see `_unsuited`.
+        fits = not counts and request.prompt_bytes // 8 <= target.model.context
+        objection = None if fits and target.id in clear else _forbidden(target, gate) or _unsuited(target, gate)
+        if unavailable and objection is None:
+            objection = _unavailable(target, gate)
         if objection is None:
             eligible.append(target)
         else:
             dropped.append(Dropped(target.id, *objection))
     return eligible, dropped
+
+
+def _clear(targets: Sequence[Target], gate: Gate) -> frozenset[str]:
+    """Ids of those that may and can serve every request of these classes, needs and callers that fits: judged once."""
+    request, guard, redacted = gate.request, gate.guard, gate.redacted
+    limits = request.limits
+    if not isinstance(guard, ClassGuard) or gate.asked is not ANYTHING or limits.thinking_budget is not None:
+        return frozenset()
+    classes = gate.classification.classes, None if redacted is None else redacted.classes
+    key = (id(targets), *classes, request.needs, gate.caller.targets, limits.region)
+    known = guard.clear.get(key)
+    if known is None:
+        _bound(guard.clear)
+        clear = [
+            target.id
+            for target in targets
+            if target.terms.expires_ms is None and not (_forbidden(target, gate) or _unsuited(target, gate))
+        ]
+        known = guard.clear[key] = targets, frozenset(clear)
+    return known[1]
 
 
 def must_redact(target: Target, gate: Gate) -> bool:
@@ -443,8 +455,8 @@ def _unsuited(target: Target, gate: Gate) -> tuple[Reason, str] | None:
 
 def _unavailable(target: Target, gate: Gate) -> tuple[Reason, str] | None:
     """The target is not there now."""
-    seconds, queue = gate.resting(target.id), gate.queues.get(target.id)
-    if seconds > 0:
+    seconds, queue = gate.resting.get(target.id), gate.queues.get(target.id)
+    if seconds:
         return "circuit_open", f"its circuit is open for {seconds:.0f} s more"
     if queue is not None and queue.down:
         return "engine_down", _FAILED if queue.down == Status.FAILED else f"its engine is {queue.down}"
@@ -475,6 +487,8 @@ class ClassGuard:
         """By class that limits them: the beginnings of names of what a provider may do beside answering."""
         self._joined: dict[frozenset[str], Requirements] = {}
         self._judged: dict[frozenset[str], _Verdicts] = {}
+        self.clear: dict[tuple[Hashable, ...], tuple[Sequence[Target], frozenset[str]]] = {}
+        """By a list's identity, which stays alive here, and all else that `_clear` goes by."""
 
     def demands(self, classes: frozenset[str]) -> Requirements:
         """What all of these classes together require."""
@@ -545,22 +559,19 @@ class StricterGuard(Struct, frozen=True):
         return self.guard.private(classes)
 
 
-_RUN_BY_CLIENTS = {"function", "custom", "namespace", "local_shell", "apply_patch", "computer", "computer_use_preview"}
-_ASIDE = {"web_search_options": "web_search", "plugins": "plugins", "models": "models", "mcp_servers": "mcp"}
-"""Fields of a body that make a provider reach further: a search of OpenAI's, plugins and other models of OpenRouter's,
-servers of Anthropic's."""
+_TOOLS = table("decide/hosted_tools.yaml")
 
 
 def hosted_tools(body: Mapping[str, Raw]) -> frozenset[str]:
     """Names of what a provider would do with a request beside answering it, as its API calls them."""
-    names = {name for field, name in _ASIDE.items() if field in body}
+    names = {name for field, name in _TOOLS["aside"].items() if field in body}
     tools = msgspec.json.decode(body["tools"]) if "tools" in body else None
     for tool in tools if isinstance(tools, list) else ():
         kinds = [tool["type"]] if isinstance(tool, dict) and "type" in tool else list(tool or ("unknown",))
         names.update(str(kind) for kind in kinds)
-    return frozenset(names - _RUN_BY_CLIENTS)
+    return frozenset(names.difference(_TOOLS["run_by_clients"]))
 
 
-def _bound(kept: dict[frozenset[str], _Verdicts] | dict[frozenset[str], Requirements]) -> None:
+def _bound(kept: dict[Any, Any]) -> None:
     if len(kept) >= _MOST_SETS:
         kept.clear()

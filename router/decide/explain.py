@@ -20,20 +20,12 @@ from router.types.decision import (
 )
 from router.types.price import usd_about, usd_json
 from router.types.request import Cause, Finding, Path
+from router.types.tables import table
 from router.types.target import Task
 
 # Why a request went where it did, in one sentence, from its decision document alone.
 
-DEGREES = ((0.02, "trivial"), (0.1, "easy"), (0.35, "middling"), (0.7, "hard"), (1.0, "very hard"))
-"""Words for difficulty, each up to that share of usual targets that fail such a request."""
-_OUT = frozenset({"queued", "below_floor", "over_cost", "too_slow", "unknown"})
-_STRATEGIES = {
-    "pinned": "the only target of what was asked for",
-    "ordered": "the first in the route's order that may serve it",
-    "cheapest": "the least expected cost among those that may serve it",
-    "weighted": "drawn by the route's weights",
-}
-_CHOSEN = {"kept": "kept for its session", "nearest": "all break a limit, this one by the least"}
+_WORDS = table("decide/words.yaml")
 MOST_DROPPED = 3
 """Targets named that may not serve a request."""
 
@@ -64,6 +56,7 @@ class Document(Struct, frozen=True):
     stakes: Stakes = NO_STAKES
     tactic: Tactic | None = None
     explored: str = ""
+    alike: int | None = None
 
 
 def with_reason(document: bytes) -> bytes:
@@ -74,7 +67,7 @@ def with_reason(document: bytes) -> bytes:
 
 
 def reason(document: bytes) -> str:
-    """Such as: easy chat, about 30 tokens of output: small is expected to pass .97 for $0.0001; mid would cost twice …
+    """Such as: easy chat, about 30 tokens of output, 412 answers like it: small passes .97 for $0.0001; mid would …
 
     Empty for a document that lacks what it takes, which another version of lowpass may have written.
     """
@@ -87,20 +80,20 @@ def reason(document: bytes) -> str:
     chosen = next((row for row in decision.weighed if row.target == decision.chosen), None)
     if chosen is None:
         dropped = f"; not asked: {_dropped(decision.dropped)}" if decision.dropped else ""
-        return f"{decision.chosen}: {_STRATEGIES.get(decision.strategy, decision.strategy)}{dropped}"
+        return f"{decision.chosen}: {_WORDS['strategies'].get(decision.strategy, decision.strategy)}{dropped}"
     clauses = [
-        f"{chosen.target} is expected to pass {_rate(chosen.p)} for ${usd_about(chosen.cost_nano, 2)}",
+        f"{chosen.target} passes {_rate(chosen.p)} for ${usd_about(chosen.cost_nano, 2)}",
         *_limits(decision, chosen),
         *_alternatives(decision, chosen),
         *_special(decision, chosen),
     ]
-    return f"{_request(decision)}: {'; '.join(clauses)}"
+    return f"{_request(decision)}{_evidence(decision.alike)}: {'; '.join(clauses)}"
 
 
 def _request(decision: Document) -> str:
     """ "easy chat, about 30 tokens of output": of the choice, its thoughts included."""
     seen = decision.classification
-    degree = next(word for most, word in DEGREES if seen.difficulty <= most)
+    degree = next(word for word, most in _WORDS["degrees"].items() if seen.difficulty <= most)
     tokens = next((row.output_tokens for row in decision.considered if row.target == decision.chosen), 0)
     if not tokens:
         return f"{degree} {seen.task}"
@@ -108,9 +101,16 @@ def _request(decision: Document) -> str:
     return f"{degree} {seen.task}, about {round(tokens / unit) * unit} tokens of output"
 
 
+def _evidence(alike: int | None) -> str:
+    """What pass rates rest on; empty where an older version did not keep that."""
+    if not alike:
+        return "" if alike is None else ", no answers like it yet, by the model cards"
+    return f", {alike:,} answer{'' if alike == 1 else 's'} like it"
+
+
 def _alternatives(decision: Document, chosen: Weighed) -> list[str]:
     """Of those that pass more often the best and the likeliest, and the best of those that cost less."""
-    others = [row for row in decision.weighed if row.target != chosen.target and row.why not in _OUT]
+    others = [row for row in decision.weighed if row.target != chosen.target and row.why not in _WORDS["out"]]
     better = [row for row in others if row.p >= chosen.p + 0.005]
     cheaper = [row for row in others if row.cost_nano < chosen.cost_nano and row not in better]
     clauses = []
@@ -157,7 +157,7 @@ def _limits(decision: Document, chosen: Weighed) -> list[str]:
 
 def _special(decision: Document, chosen: Weighed) -> list[str]:
     """What else than the forecast had a part in it."""
-    clauses = [_CHOSEN[chosen.why]] if chosen.why in _CHOSEN else []
+    clauses = [_WORDS["chosen"][chosen.why]] if chosen.why in _WORDS["chosen"] else []
     if chosen.cached_tokens:
         clauses.append(f"about {chosen.cached_tokens:,} tokens of the prompt are in its cache")
     if isinstance(decision.tactic, Cascade):
@@ -189,13 +189,7 @@ encode = msgspec.json.encode
 
 OTHER = "*"
 """Stands in a path for a name that is not one of the API's own: what clients name things may be what was found."""
-_WORDS = (
-    "arguments audio content data description detail developer file file_data file_id filename format function"
-    " functions grammar id image_url input input_audio instructions items json_schema messages metadata model name"
-    " parameters parts prediction prompt properties reasoning reasoning_content refusal response_format role schema"
-    " stop suffix text thinking title tool_call_id tool_calls tool_choice tools type url user value"
-)
-_NAMES = frozenset(_WORDS.split())
+_NAMES = frozenset(_WORDS["path"].split())
 
 
 class Seen(Struct, frozen=True, kw_only=True):
@@ -248,6 +242,8 @@ class Explained(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tactic: Tactic | None = None
     explored: str = ""
     propensity: float = 1.0
+    alike: int | None = None
+    """Outcomes of the request's template, else of its task, that `weighed` rests on."""
     shape: Shape = Shape()
     """By which `lowpass replay` decides the request again, without its text."""
 
@@ -303,6 +299,7 @@ def explain(decision: Decision) -> Explained:
         tactic=plan.tactic,
         explored=plan.explored,
         propensity=plan.propensity,
+        alike=plan.alike,
         shape=decision.shape,
     )
 

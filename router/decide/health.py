@@ -59,8 +59,6 @@ _log = logging.getLogger(__name__)
 class _Latency:
     """Logarithms of ms: of the last few answers, and of usual ones."""
 
-    __slots__ = ("answers", "latest", "slow", "slow_since", "usual")
-
     def __init__(self) -> None:
         self.answers, self.latest, self.usual, self.slow, self.slow_since = 0, 0.0, 0.0, False, 0.0
 
@@ -82,11 +80,6 @@ class _Latency:
 
 
 class _Circuit:
-    __slots__ = (
-        *("alone_at", "credit", "failures", "first", "limited", "probing", "rate", "rest_s", "resting_until"),
-        *("run_limit", "well_at", "whole"),
-    )
-
     def __init__(self) -> None:
         self.rate, self.credit, self.well_at, self.limited = AT_FIRST, 0.0, -WELL_S, False
         """… when it last succeeded, and whether it rests because of its rate limit."""
@@ -140,15 +133,20 @@ class Health:
         circuit = self._circuits.get(target)
         return circuit is not None and circuit.limited and circuit.resting_until > self._clock()
 
-    def degraded(self, target: str) -> bool:
-        """Whether the next request should ask other targets before `target`, if it has any.
+    def open_circuits(self, *targets: str, alone: bool = False) -> dict[str, float]:
+        """Those of the targets that rest, and for how many seconds more; `alone`: see `resting`."""
+        known, suspended = self._circuits, self._suspended
+        rest = [name for name in targets if name in suspended or (name in known and known[name].resting_until)]
+        return {name: seconds for name in rest if (seconds := self.resting(name, alone=alone)) > 0} if rest else {}
 
-        The answer follows the share of the target: asked ten times, it is False for three at a success rate of 0.3.
+    def degraded(self, *targets: str) -> frozenset[str]:
+        """Those of the targets that the next request should ask after others, if it has any.
+
+        The answer follows the share of a target: of ten requests three ask it first at a success rate of 0.3.
         """
-        circuit = self._circuits.get(target)
-        if circuit is None or (share := circuit.share) >= 1:
-            return False
-        return not circuit.is_of(share)
+        circuits = [(name, self._circuits[name]) for name in targets if name in self._circuits]
+        poor = [(name, circuit) for name, circuit in circuits if circuit.share < 1]
+        return frozenset([name for name, circuit in poor if not circuit.is_of(circuit.share)])
 
     def admit(self, target: str, *, last: bool = False) -> bool:
         """Claims the right to ask `target`; after an outage only one caller at a time gets it, until one succeeds.
@@ -156,7 +154,7 @@ class Health:
         if self.resting(target, alone=last) > 0:
             return False
         circuit = self._circuits.get(target)
-        if circuit is not None and circuit.outage:
+        if circuit is not None and circuit.failures and circuit.outage:
             if circuit.probing and not (last and circuit.is_of(circuit.rate)):
                 return False
             circuit.probing = True
@@ -166,7 +164,7 @@ class Health:
         circuit = self._circuits[target]
         circuit.rate += (1 - circuit.rate) * STEP
         circuit.well_at, circuit.limited = self._clock(), False
-        if circuit.outage:
+        if circuit.failures and circuit.outage:
             _log.warning("target '%s' answers again after %d failures", target, circuit.failures)
         circuit.failures, circuit.rest_s, circuit.resting_until, circuit.probing = 0, FIRST_REST_S, 0.0, False
 

@@ -1,22 +1,26 @@
 """Eligible targets and their estimates → the order in which they are tried."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Protocol
 
-import numpy as np
-from msgspec import structs
 from typing_extensions import TypeIs
 
 from router.decide.eligibility import Gate, must_redact, sift
 from router.decide.weigh import Exploration, Ranks, Situation, Takes, explore, hopeless, noted, overtaken, spilled
-from router.types.decision import Candidate, Dropped, Estimate, Forecast, Plan
-from router.types.request import Request
+from router.types.decision import Candidate, Dropped, Estimate, Forecast, Foretold, Plan
 from router.types.target import Target
 
 MOST_STEPS = 4
 """Targets that are tried, of those that were weighed: a request that fails so often is not helped by one more."""
-Estimates = Callable[[Target, Request], Estimate]
+
+
+class Estimates(Protocol):
+    def __call__(self, targets: Sequence[Target], *, forecast: Sequence[Foretold | None] = ()) -> Sequence[Estimate]:
+        """Of a request at each of the targets; `forecast`: what they were chosen by, where that has a number."""
+        ...
+
+
 Situations = Callable[[tuple[Target, ...]], Situation]
 
 
@@ -37,7 +41,7 @@ def weighs(strategy: Orders | Ranks) -> TypeIs[Ranks]:
 def plan(
     route: str,
     strategy: Orders,
-    targets: Iterable[Target],
+    targets: Sequence[Target],
     gate: Gate,
     estimate: Estimates,
     draw: float,
@@ -45,7 +49,7 @@ def plan(
 ) -> Plan:
     """Pure: `draw`, uniform in [0, 1), is the only chance in it."""
     eligible, dropped = _in_time(targets, gate)
-    steps = strategy.order(_candidates(eligible, gate, estimate), draw)
+    steps = strategy.order(_candidates(eligible, gate, estimate(eligible)), draw)
     if not gate.queues:
         return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
     after = spilled(steps, gate.queues, gate.deadline_ms, takes)
@@ -56,7 +60,7 @@ def plan(
 def weighed_plan(
     route: str,
     strategy: Ranks,
-    targets: Iterable[Target],
+    targets: Sequence[Target],
     gate: Gate,
     estimate: Estimates,
     situation: Situations,
@@ -72,7 +76,8 @@ def weighed_plan(
     seen = situation(eligible)
     ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw, strategy.caution)
     order = ranked.order[:MOST_STEPS]
-    steps = _as_forecast(_candidates([eligible[at] for at in order], gate, estimate), order, seen.forecast)
+    asked = [eligible[at] for at in order]
+    steps = _candidates(asked, gate, estimate(asked, forecast=_foretold(seen.forecast, order)))
     return Plan(
         route=route,
         strategy=strategy.kind,
@@ -87,32 +92,32 @@ def weighed_plan(
         tactic=ranked.tactic,
         explored=arm,
         propensity=likely,
+        alike=seen.forecast.alike,
     )
 
 
-def _in_time(targets: Iterable[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
+def _in_time(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
     """Targets that may and can serve before the deadline, and why the others may not or can't."""
     eligible, dropped = sift(targets, gate)
     late = hopeless(eligible, gate.queues, gate.deadline_ms) if gate.queues else ()
     return ((), (*dropped, *late)) if late else (tuple(eligible), tuple(dropped))
 
 
-def _as_forecast(steps: Sequence[Candidate], order: Sequence[int], forecast: Forecast) -> tuple[Candidate, ...]:
-    """What is shown of steps is what they were chosen by; what has no number there stays as it was estimated."""
-    rows = np.stack([forecast.cost, forecast.output, forecast.thinking])[:, order].T.tolist()
-    shown = list(steps)
-    for at, (step, row) in enumerate(zip(steps, rows, strict=True)):
-        if isfinite(sum(row)):
-            cost, output, thinking = map(round, row)
-            known = structs.replace(step.estimate, cost=cost, output_tokens=output, thinking_tokens=thinking)
-            shown[at] = structs.replace(step, estimate=known)
-    return tuple(shown)
+def _foretold(forecast: Forecast, order: Sequence[int]) -> list[Foretold | None]:
+    """What is shown of steps is what they were chosen by; None where that is no number."""
+    columns = forecast.cost.tolist(), forecast.output.tolist(), forecast.thinking.tolist()
+    rows: list[Foretold | None] = []
+    for at in order:
+        cost, output, thinking = columns[0][at], columns[1][at], columns[2][at]
+        known = isfinite(cost + output + thinking)
+        rows.append((round(cost), round(output), round(thinking)) if known else None)
+    return rows
 
 
-def _candidates(targets: Sequence[Target], gate: Gate, estimate: Estimates) -> tuple[Candidate, ...]:
+def _candidates(targets: Sequence[Target], gate: Gate, estimates: Sequence[Estimate]) -> tuple[Candidate, ...]:
     steps = []
-    for target in targets:
+    for target, estimate in zip(targets, estimates, strict=True):
         redacted = gate.redacted is not None and must_redact(target, gate)
         wait_ms = gate.queues[target.id].wait_ms if target.id in gate.queues else 0
-        steps.append(Candidate(target, estimate(target, gate.request), redacted, wait_ms))
+        steps.append(Candidate(target, estimate, redacted, wait_ms))
     return tuple(steps)

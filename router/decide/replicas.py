@@ -271,24 +271,19 @@ class Backlog:
 
 # The queues that one request would find.
 
-NO_QUEUES: Queues = {}
-
 
 def queues_of(
-    targets: Sequence[Target],
-    asks: Asks | None,
-    degraded: Callable[[str], bool],
-    usual_ms: Callable[[Target], float],
+    targets: Sequence[Target], asks: Asks | None, degraded: Collection[str], usual_ms: Callable[[Target], float]
 ) -> Queues:
     """At the engines of those targets that have one; a degraded target is as one with too long a queue."""
     queues = {}
     for target in targets:
-        queue = asks.queue(target, usual_ms) if asks is not None and target.engine is not None else None
-        if len(targets) > 1 and degraded(target.id):
+        queue = asks.queue(target, usual_ms) if target.engine is not None and asks is not None else None
+        if target.id in degraded:
             queue = structs.replace(queue or Queue(), degraded=True)
         if queue is not None:
             queues[target.id] = queue
-    return queues or NO_QUEUES
+    return queues
 
 
 # What one process knows of all replicas: what they said of themselves, and what it has sent them since.

@@ -31,27 +31,34 @@ from router.types.decision import Cascade as PlanCascade
 from router.types.price import nano_from_usd
 from router.types.target import Task
 
+
+class _Listed(BaseModel):
+    """A strategy that chooses among a list of targets, in the order of the policy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    targets: tuple[str, ...] = Field(min_length=1)
+
+    def names(self) -> tuple[str, ...]:
+        return self.targets
+
+
 # A cheap answer first, checked by the route's verifiers; another target only where the check says no.
 
 Chance = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-class Cascade(BaseModel):
+class Cascade(_Listed):
     """Every ordered pair is valued; the best one wins only if it beats the best single target, also where the pass
     rates are `caution` standard deviations lower. Source of the value: Cost-of-Pass (arXiv 2504.13359), sequential
     attempts with a verifier.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     reads: ClassVar[bool] = True
     kind: Literal["cascade"]
     targets: tuple[str, ...] = Field(min_length=2)
     caution: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
     accepts_right: Chance = Field(0.98, description="Share of right answers that the verifiers accept.")
     accepts_wrong: Chance = Field(0.05, description="Share of wrong answers that the verifiers accept.")
-
-    def names(self) -> tuple[str, ...]:
-        return self.targets
 
     def rank(self, situation: Situation) -> Ranked:
         alone = singles(situation, self.caution)
@@ -70,14 +77,9 @@ class Cascade(BaseModel):
 # By the expected cost of this request, thinking included; ties keep the order of the policy.
 
 
-class Cheapest(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Cheapest(_Listed):
     reads: ClassVar[bool] = True
     kind: Literal["cheapest"]
-    targets: tuple[str, ...] = Field(min_length=1)
-
-    def names(self) -> tuple[str, ...]:
-        return self.targets
 
     def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]:
         return tuple(sorted(candidates, key=lambda candidate: candidate.estimate.cost))
@@ -88,7 +90,7 @@ class Cheapest(BaseModel):
 Caution = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
 
-class CostOfPass(BaseModel):
+class CostOfPass(_Listed):
     """Minimises cost + failure cost × (1 − p); without a price of failure, cost ÷ p above the floor.
 
     The baseline, the best single target for all traffic, stays unless another gains more than `caution` times the
@@ -97,15 +99,10 @@ class CostOfPass(BaseModel):
     Source of the ratio: Cost-of-Pass (arXiv 2504.13359); of the price of failure: its correction for one-shot traffic.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     reads: ClassVar[bool] = True
     kind: Literal["cost_of_pass"]
-    targets: tuple[str, ...] = Field(min_length=1)
     caution: Caution = 0.3
     sticky: Annotated[float, Field(ge=0, le=1)] = 0.05
-
-    def names(self) -> tuple[str, ...]:
-        return self.targets
 
     def rank(self, situation: Situation) -> Ranked:
         out = excluded(situation, self.caution)
@@ -127,14 +124,9 @@ class CostOfPass(BaseModel):
 # In the order of the policy: the first that can serve does, the rest are fallbacks.
 
 
-class Ordered(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Ordered(_Listed):
     reads: ClassVar[bool] = False
     kind: Literal["ordered"]
-    targets: tuple[str, ...] = Field(min_length=1)
-
-    def names(self) -> tuple[str, ...]:
-        return self.targets
 
     def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]:
         """`candidates` come in the order of `names()`."""
@@ -169,23 +161,18 @@ class Errands(BaseModel):
     deadline_s: Annotated[int, Field(gt=0)] | None = None
 
 
-class Plan(BaseModel):
+class Plan(_Listed):
     """Draws costs and times from the forecasts `draws` times, for every target alone, checked pairs where the route
     has verifiers, and hedged pairs. Among courses as likely to succeed the cheapest is taken. A session is planned
     anew with every request, from what its last ones cost and took. Source: Monte-Carlo portfolio planning
     (arXiv 2605.06110).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     reads: ClassVar[bool] = True
     caution: ClassVar[float] = 0.0
     kind: Literal["plan"]
-    targets: tuple[str, ...] = Field(min_length=1)
     draws: Annotated[int, Field(ge=50, le=2_000)] = 300
     session: Errands | None = None
-
-    def names(self) -> tuple[str, ...]:
-        return self.targets
 
     def rank(self, situation: Situation) -> Ranked:
         found = worth(situation, excluded(situation, 0.0), 0.0)
@@ -229,20 +216,16 @@ COMPARABLE = frozenset({Task.MATHS, Task.REASONING, Task.CLASSIFICATION, Task.EX
 """Tasks whose right answers are the same once they are normalised."""
 
 
-class SelfConsistency(BaseModel):
+class SelfConsistency(_Listed):
     """The number of samples, up to `samples`, and the pair of targets are those of the highest value; they win only
     if they beat the best single target. Source: self-consistency cascade (arXiv 2512.02543).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     reads: ClassVar[bool] = True
     kind: Literal["self_consistency"]
     targets: tuple[str, ...] = Field(min_length=2)
     samples: Annotated[int, Field(ge=2, le=8)] = 3
     caution: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
-
-    def names(self) -> tuple[str, ...]:
-        return self.targets
 
     def rank(self, situation: Situation) -> Ranked:
         alone = singles(situation, self.caution)

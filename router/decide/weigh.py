@@ -110,28 +110,17 @@ def overtaken(before: Sequence[Candidate], after: Sequence[Candidate]) -> frozen
 
 def noted(queues: Queues, spilled: Set[str]) -> tuple[Queued, ...]:
     """What is kept of queues; an engine that is down is told of as the reason for which its target was dropped."""
+    fields = "wait_ms", "waiting", "full", "degraded"
+    up = [(name, queue) for name, queue in queues.items() if not queue.down]
     return tuple(
-        Queued(
-            target=name,
-            wait_ms=queue.wait_ms,
-            waiting=queue.waiting,
-            full=queue.full,
-            degraded=queue.degraded,
-            spilled=name in spilled,
-        )
-        for name, queue in queues.items()
-        if not queue.down
+        Queued(target=name, spilled=name in spilled, **{field: getattr(queue, field) for field in fields})
+        for name, queue in up
     )
 
 
 def queued(situation: Situation) -> NDArray[np.bool_]:
     """Whose queue is too long, whatever the deadline."""
-    found = (_too_long(one, situation.queues.get(one.id, _NONE)) for one in situation.targets)
-    return np.fromiter(found, dtype=np.bool_, count=len(situation.targets))
-
-
-def waits_ms(situation: Situation) -> Vector:
-    return np.array([situation.queues.get(one.id, _NONE).wait_ms for one in situation.targets], dtype=np.float64)
+    return np.array([_too_long(target, situation.queues.get(target.id, _NONE)) for target in situation.targets])
 
 
 def timely(situation: Situation) -> Vector:
@@ -187,6 +176,8 @@ REASONS: tuple[Why | None, ...] = (None, "queued", "below_floor", "over_cost", "
 _MOST = 1e30
 """In the place of what has no end."""
 _MOST_Z = 30.0
+_DECIMALS = 1e4
+"""Pass rates are kept with four digits."""
 _ROOT_2_PI = sqrt(2 * pi)
 HOPELESS = 0.02
 """A target that passes less often is asked only where all others do, too: an answer that can't be right is worth
@@ -216,11 +207,14 @@ def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
     usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
     baseline = int(usual.argmin())
     margin = value[baseline] - value - caution * _regret(forecast, stakes, baseline, late)
-    better = among & (margin > 0)
-    best = int(np.where(better, value, np.inf).argmin()) if better.any() else baseline
-    dominating = among & (cost < cost[best]) & (p > p[best])
-    best = int(np.where(dominating, value, np.inf).argmin()) if dominating.any() else best
+    best = _least(value, among & (margin > 0), baseline)
+    best = _least(value, among & (cost < cost[best]) & (p > p[best]), best)
     return Worth(value, out, margin, baseline, best)
+
+
+def _least(value: Vector, among: Flags, otherwise: int) -> int:
+    """Index of the least of some values; `otherwise` where there are none."""
+    return int(np.where(among, value, np.inf).argmin()) if np.count_nonzero(among) else otherwise
 
 
 def price(cost: Vector, p: Vector, stakes: Stakes) -> Vector:
@@ -238,7 +232,7 @@ def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
     if situation.queues:
         out[queued(situation)] = QUEUED
     hopeless = forecast.p < HOPELESS
-    if not hopeless.all():
+    if 0 < np.count_nonzero(hopeless) < len(out):
         out[hopeless] = BELOW_FLOOR
     if stakes.min_pass_rate is not None:
         out[~(forecast.p - caution * forecast.p_sd >= stakes.min_pass_rate)] = BELOW_FLOOR
@@ -252,14 +246,16 @@ def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
     return out
 
 
-def weighed(situation: Situation, found: Worth, why: list[Why]) -> tuple[Weighed, ...]:
+def weighed(situation: Situation, worth: Worth, why: list[Why]) -> tuple[Weighed, ...]:
     """What is kept of all this, in the order of the targets."""
     forecast = situation.forecast
-    rates = (forecast.p, forecast.p_sd)
-    whole = (forecast.cost, forecast.cost_p10, forecast.cost_p90, forecast.first_ms, forecast.total_ms, found.value)
-    columns = (*_numbers(rates).round(4).tolist(), *_numbers(whole).astype(np.int64).tolist())
-    names, cached = [target.id for target in situation.targets], forecast.cached.astype(np.int64).tolist()
-    return tuple(map(Weighed, names, *columns, why, cached))
+    whole = (forecast.cost, forecast.cost_p10, forecast.cost_p90, forecast.first_ms, forecast.total_ms, worth.value)
+    numbers = np.array((forecast.p, forecast.p_sd, *whole, forecast.cached))
+    if not _finite(numbers):  # what is none, or has no end, can't be kept
+        numbers = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
+    p, sd = (np.rint(numbers[:2] * _DECIMALS) / _DECIMALS).tolist()
+    *columns, cached = numbers[2:].astype(np.int64).tolist()
+    return tuple(map(Weighed, [target.id for target in situation.targets], p, sd, *columns, why, cached))
 
 
 def reasons(found: Worth, chosen: int, word: Why = "chosen") -> list[Why]:
@@ -288,7 +284,8 @@ def _among(situation: Situation, out: NDArray[np.intp]) -> Flags:
     if least in (IN, UNKNOWN):
         return among
     dear, slow = forecast.cost, forecast.total_p90_ms
-    far = {QUEUED: waits_ms(situation), BELOW_FLOOR: -forecast.p, OVER_COST: dear, TOO_SLOW: slow}[least]
+    waits = np.array([situation.queues.get(target.id, _NONE).wait_ms for target in situation.targets])
+    far = {QUEUED: waits, BELOW_FLOOR: -forecast.p, OVER_COST: dear, TOO_SLOW: slow}[least]
     nearest: Flags = np.arange(len(out)) == np.where(among, far, np.inf).argmin()
     return nearest
 
@@ -299,10 +296,10 @@ def _regret(forecast: Forecast, stakes: Stakes, baseline: int, late: Vector | fl
     How hard the request is counts once for all targets (`p_nodes`); what is not known of each alone is normal.
     """
     gain, spread = _gains(forecast, stakes, baseline, late)
-    z = np.clip(gain / spread, -_MOST_Z, _MOST_Z)
+    z = np.minimum(np.maximum(gain / spread, -_MOST_Z), _MOST_Z)
     # E[max(0, −x)] of a normal x.
     loss = np.maximum(spread * np.exp(-0.5 * z * z) / _ROOT_2_PI - gain * _below(z), 0.0)
-    regret: Vector = NODE_WEIGHTS @ loss
+    regret: Vector = NODE_WEIGHTS.dot(loss)
     regret[baseline] = 0.0
     return regret
 
@@ -318,24 +315,26 @@ def chance_of_better(situation: Situation, choice: int) -> Vector:
 def _gains(forecast: Forecast, stakes: Stakes, choice: int, late: Vector | float) -> tuple[Vector, Vector]:
     """[3, T]: what each target's value is better than that of `choice` at each node; [T]: its standard deviation."""
     values = price(forecast.cost, forecast.p_nodes * late, stakes)
-    gain = np.nan_to_num(values[:, [choice]] - values, posinf=_MOST, neginf=-_MOST)
+    gain = values[:, choice, None] - values
+    if not _finite(gain):
+        gain = np.nan_to_num(gain, posinf=_MOST, neginf=-_MOST)
     if stakes.failure_nano is not None:
         own = stakes.failure_nano * forecast.p_own_sd
     else:
         own = forecast.cost / np.maximum(forecast.p, _LEAST_P) ** 2 * forecast.p_own_sd
-    return gain, np.clip(np.hypot(own, own[choice]), _TINY, _MOST)
+    return gain, np.minimum(np.maximum(np.hypot(own, own[choice]), _TINY), _MOST)
+
+
+def _finite(numbers: Vector) -> bool:
+    """All are numbers; far quicker than to ask for each."""
+    flat = numbers.ravel()
+    return isfinite(flat.dot(flat))
 
 
 def _below(z: Vector) -> Vector:
     """P(x < 0) of a normal x whose mean is z standard deviations: the logistic approximation."""
     share: Vector = 1 / (1 + np.exp(1.702 * z))
     return share
-
-
-def _numbers(rows: tuple[Vector, ...]) -> Vector:
-    """What is none, or has no end, can't be kept."""
-    numbers = np.array(rows)
-    return numbers if isfinite(numbers.sum()) else np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
 
 
 # Two targets one after the other, against the best single one: the pair wins only if it pays.

@@ -11,13 +11,9 @@ from numpy.typing import ArrayLike
 from router.types.decision import Vector
 
 RHO = 0.5
-"""How far failures on one request go together beyond what the pass rates tell, where nobody has measured it.
-
-`measure_rho` of public sets, given linear predictions: short facts 0.62, code and maths 0.60, MMLU-Pro 0.47, tool calls
-0.40, easy questions 0.30. 0: independent; 1: who has the lower chance passes only with the other.
-"""
-TRIALS = (1, 4, 16, 64)
-"""Numbers of trials that `worth_trying` weighs."""
+"""How far failures on one request go together beyond what the pass rates say, where it was not measured. 0: apart;
+1: the target with the lower chance passes only with the other. Measured on public sets, given linear predictions: short
+facts 0.62, code and maths 0.60, MMLU-Pro 0.47, tool calls 0.40, easy questions 0.30."""
 
 
 class Check(NamedTuple):
@@ -60,23 +56,6 @@ def both_pass(p1: ArrayLike, p2: ArrayLike, rho: float = RHO) -> Vector:
     """Chance that both are right on one request: `rho` of the way from p1 p2 to min(p1, p2), the most there can be."""
     apart = np.asarray(p1) * np.asarray(p2)
     return np.asarray(apart + rho * (np.minimum(p1, p2) - apart), dtype=np.float64)
-
-
-def measure_rho(score: Vector, p: Vector) -> float:
-    """The `rho` that explains how often pairs of columns [n, T] pass together where `p` [n, T] was expected; 0 … 1.
-
-    NaN scores are left out. 0 where there is nothing to go by.
-    """
-    known = np.isfinite(score)
-    miss, sure = np.where(known, score - p, 0.0), np.where(known, p, 0.0)
-    room = together = 0.0
-    for target in range(score.shape[1] - 1):
-        rest, mine = slice(target + 1, None), slice(target, target + 1)
-        pairs = known[:, mine] & known[:, rest]
-        lower = np.minimum(sure[:, mine], sure[:, rest]) - sure[:, mine] * sure[:, rest]
-        room += float((lower * pairs).sum())
-        together += float((miss[:, mine] * miss[:, rest]).sum())
-    return min(1.0, max(0.0, together / room)) if room > 0 else 0.0
 
 
 def cascade_value(cost: Vector, p: Vector, failure_cost: float, check: Check = PERFECT, rho: float = RHO) -> Value:
@@ -137,25 +116,3 @@ def sample_value(
 def _share(part: Vector, whole: Vector) -> Vector:
     """part / whole; 0 where there is no whole."""
     return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)
-
-
-def worth_trying(value: Vector, sd: Vector, noise_sd: float, horizon: float) -> Vector:
-    """What asking each target [T] once more is expected to save within `horizon` requests, less what it costs now.
-
-    `value` and its `sd` in one unit, lower is better; `noise_sd`: of one outcome, in that unit. 0 for the best one: try
-    the target with the highest number above 0. Knowledge gradient (Frazier et al. 2008) of the best number of trials,
-    for one trial of a pass or failure hardly ever changes a choice by itself.
-    """
-    best = int(value.argmin())
-    gap, gain = value - value[best], np.full(len(value), -np.inf)
-    for trials in TRIALS:
-        moved = np.maximum(sd**2 / np.sqrt(sd**2 + noise_sd**2 / trials), np.finfo(float).tiny)
-        gain = np.maximum(gain, horizon * moved * _expected_excess(gap / moved) / trials - gap)
-    gain[best] = 0.0
-    return gain
-
-
-def _expected_excess(gap: Vector) -> Vector:
-    """Mean of max(0, z − gap) of a standard normal z, gap ≥ 0: within 7 % up to 2.5, too high by a fifth at 5."""
-    kept = np.minimum(gap, 38.0)
-    return np.asarray(np.exp(-0.5 * kept**2) / np.sqrt(2 * np.pi) / (1 + np.sqrt(np.pi / 2) * kept + 0.65 * kept**2))

@@ -1,6 +1,7 @@
 """One attempt at a target, from its start to its charge."""
 
 from collections.abc import Callable
+from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -14,10 +15,12 @@ from router.dispatch.meter import PAST_CAP, Meter, apart
 from router.estimate import tokens as counts
 from router.estimate.estimate import Fit
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
-from router.estimate.learn import IN_FLIGHT_MS, Seen
+from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES, Seen
 from router.estimate.price import charge
 from router.redact.restore import Restorer
 from router.types.attempt import (
+    CACHED_BESIDE,
+    THOUGHT_BESIDE,
     Attempt,
     Call,
     ErrorKind,
@@ -85,8 +88,12 @@ BYTES_PER_TOKEN = 32
 """More than any tokenizer packs into a token over a whole answer, with escaped letters: English has 4."""
 FEWEST = 20
 """A prompt has no fewer than one in so many of the tokens that are expected of it."""
+LOOSE = 2
+"""An answer in another language may have so many times the bytes a token of those seen, where none are escaped."""
 SLACK_BYTES = 512
 """What few tokens may have beyond that, such as a long run of blanks."""
+MORE_PIECES, FEW_PIECES = 1.05, 8
+"""A stream has at most so many times its tokens, and so many more, in pieces: some come in two, some are empty."""
 DEAF = 1.5
 """An answer of so many times its cap, by its bytes, shows that the upstream ignored the cap."""
 ENVELOPE, PROBABLE = 1_024, 8_192
@@ -101,8 +108,8 @@ FASTEST_MS = 1.0
 UNCOUNTED = "more output than counted"
 MOST_UNITS = 100
 """Searches, pages and the like that one answer may report: the longest research of a hosted tool makes dozens."""
-DEARER = 100
-"""A provider's own figure is believed up to so many times what its tokens cost here …"""
+DEARER = CHEAPER = 100
+"""A provider's own figure is believed from that part up to so many times what its tokens cost here …"""
 BELIEVED_NANO = 10**9
 """… and this, in nano-USD, for what no token shows."""
 BYTES_PER_SOUND = 8_192
@@ -154,14 +161,14 @@ class AttemptRecord:
         # Some providers' caps do not count thoughts (DashScope's, xAI's).
         thinking = step.target.model.thinking
         thinks = thinking.contract is not Contract.NONE
-        self._most = most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
-        self.most_bytes = most * BYTES_PER_TOKEN + SLACK_BYTES
-        """Of its output: more is past the cap, however its tokens are cut."""
+        self._most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
         self._probable = PROBABLE * (1 + REPEATS) if call.body.keys() & _PROBABILITIES else 0
         """Bytes of log probabilities for each token."""
         self.received_bytes = self._sent = self._media = self._found = self._largest = self._thought = 0
         """Of the answer, as the upstream sent it, and as its stream's client gets it; of its images and sounds, and of
         what else no token stands for (`apart`); bytes of output in its stream's largest piece, and of thoughts."""
+        self._pieces = 0
+        """Events of its stream's answer, thoughts apart."""
         self.stopped = ""
         """Why the gateway ended its stream, as an error code; empty: it did not."""
         self._hides = thinks and not thinking.streamed and fit.effort != "none"
@@ -169,10 +176,12 @@ class AttemptRecord:
         self._shows = thinks and thinking.streamed
         """… or that it shows."""
 
-    def metered_by(self, meter: Meter) -> None:
-        """Where a budget is short, a stream past its cap is ended as soon as it shows."""
-        self.meter = meter
-        self.most_bytes = int(self._most * self._learned.most_output_bytes(self.step.target.id))
+    @cached_property
+    def _most_bytes(self) -> tuple[float, float]:
+        """Of a token of a stream whose tokens come one by one; and of any other, in any language."""
+        dense = self._learned.most_output_bytes(self.step.target.id)
+        short, unknown = self.meter is not None, dense == MOST_OUTPUT_BYTES
+        return dense, dense if short else BYTES_PER_TOKEN if unknown else min(BYTES_PER_TOKEN, LOOSE * dense)
 
     def first_byte(self) -> None:
         if self._first is None:
@@ -189,6 +198,8 @@ class AttemptRecord:
             self._largest = max(self._largest, seen - before)
             if not self.decoder.has_answer:
                 self._thought = seen
+            elif seen > before:
+                self._pieces += events.count(b"\n\n")
 
     def _send(self, events: bytes) -> None:
         self._sent += len(events)
@@ -198,12 +209,17 @@ class AttemptRecord:
                 self._media += media
                 self._found += found
 
-    def past_cap(self, decoder: StreamDecoder) -> bool:
-        """The stream has more bytes than all tokens of its cap, wherever in its events they stand."""
+    def past_cap(self, decoder: StreamDecoder, events: bytes) -> bool:
+        """The stream has more pieces, and bytes, than the tokens of its cap, or more bytes than all of them can have,
+        wherever in its events they stand. `events`: the last; letters that JSON escapes take up to six bytes each."""
+        size, (dense, most) = decoder.output_chars, self._most_bytes
+        if self.meter is None and b"\\u" in events:
+            most = BYTES_PER_TOKEN
         allowed = self._most * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS
         more = self.received_bytes - allowed - self.step.target.max_event_bytes
         return (
-            decoder.output_chars > self.most_bytes
+            (self._pieces > MORE_PIECES * self._cap + FEW_PIECES and size - self._thought > self._cap * dense)
+            or size > self._most * most + (SLACK_BYTES if self.meter is None else 0)
             or (self._sent > allowed and self._beyond(decoder, self._most) > 0)
             or (more > 0 and more > self._apart(self._media, self._found, self._most))
         )
@@ -258,10 +274,12 @@ class AttemptRecord:
         if usage is None:
             usage = self._estimated(reply.chars or size, left=False)
         else:
-            chars, written = max(reply.chars - self._echoed, 0), size
-            if not _plausible(usage, size):
-                written = self._written(reply.body, usage.output_total)
-            if not embeds and not _plausible(usage, written):
+            chars, written, total = max(reply.chars - self._echoed, 0), size, usage.output_total
+            plausible = embeds or _plausible(usage, size)
+            if not plausible:
+                written = self._written(reply.body, total)
+                plausible = _plausible(usage, written)
+            if not plausible:
                 usage = self._recounted(usage, written)
             elif embeds or _counts(usage, chars, reply.has_answer):
                 usage = self._bounded(usage, size)
@@ -341,37 +359,32 @@ class AttemptRecord:
         """What the provider counted of a whole answer, but its output: it can't have counted all that came. That is as
         where nothing is counted."""
         estimated = self._estimated(size, left=False)
-        names = ("output_visible", "output_reasoning", "reasoning_source")
-        changes: dict[str, Any] = {name: getattr(estimated, name) for name in names}
-        if not counted.input_total:
-            changes["input_uncached"] = estimated.input_uncached
-        violations = (*counted.violations, UNCOUNTED)
-        return structs.replace(counted, **changes, source=Source.ESTIMATED, violations=violations, provider_cost=None)
+        read = counted.input_uncached if counted.input_total else estimated.input_uncached
+        changes = {"input_uncached": read, "violations": (*counted.violations, UNCOUNTED), "provider_cost": None}
+        return structs.replace(counted, **_output(estimated), **changes)
 
     def _running(self, counted: Usage, estimated: Usage) -> Usage:
         """What the provider had counted of an answer that is not whole.
 
         Its output is as estimated, where that is more: Anthropic's count begins with 1.
         """
-        if counted.output_total >= estimated.output_total:
-            return counted
-        names = ("output_visible", "output_reasoning", "reasoning_source")
-        output = {name: getattr(estimated, name) for name in names}
-        return structs.replace(counted, **output, source=Source.ESTIMATED)
+        more = estimated.output_total > counted.output_total
+        return structs.replace(counted, **_output(estimated)) if more else counted
 
     def _bounded(self, counted: Usage, size: int) -> Usage:
-        """What can't be true is bounded: output by the cap, or by a token for each byte that came; input by what was
-        sent at most, or something at least."""
-        estimate, most, model = self.step.estimate, max(self._most, size), self.step.target.model
+        """What can't be true is bounded: output by the cap, or by a token for each byte that came; input by the
+        context, or something at least; where a report contradicts itself, by the cap that was sent, and what was."""
+        estimate, model, violations = self.step.estimate, self.step.target.model, list(counted.violations)
         read, output = counted.input_total, counted.output_total
+        most = max(self._cap, counted.output_visible) if THOUGHT_BESIDE in violations else max(self._most, size)
+        most_read = max(0 if CACHED_BESIDE in violations else model.context, estimate.input_bound)
         changes: dict[str, Any] = {}
-        violations = list(counted.violations)
         if counted.output_audio or counted.output_image or counted.output_video:
             most = max(most, self.received_bytes, model.max_output * self.call.n)
         if output > most:
             violations.append(f"{output} output tokens reported")
             changes |= dict.fromkeys(_MEDIA, 0) | self._split(most, size)
-        if read > max(model.context, estimate.input_bound):
+        if read > most_read:
             violations.append(f"{read} input tokens reported")
             changes |= {**_NO_INPUT, "input_uncached": estimate.input_bound}
         elif output and FEWEST * read < estimate.input_tokens and not estimate.script.endswith(counts.MEDIA):
@@ -456,10 +469,10 @@ class AttemptRecord:
         self.lease.leave()
         target, took = self.step.target, int(self._clock() - self._start)
         if usage is not None:
-            if usage.units or usage.provider_cost is not None:
-                usage = self._believed(usage, took, model_served)
             output = usage.output_total
             self._learned.observe(self._seen(usage, output, finish_reason, outcome, took))
+            if usage.units or usage.provider_cost is not None:
+                usage = self._believed(usage, took, model_served)
             if outcome == "ok" and target.engine is None:
                 total, first = took if self.decoder is None else self._arrived(), self._first if self.decoder else None
                 self._health.took(target.id, total, first, output // self.call.n)
@@ -530,9 +543,11 @@ class AttemptRecord:
                 violations.append(f"{number} {name} reported")
                 units[name] = MOST_UNITS
         stated = usage.provider_cost
-        if stated is not None and stated > BELIEVED_NANO:
+        if stated is not None:
             own = self._cost(structs.replace(usage, units=units, provider_cost=None), took, served)
-            if stated > DEARER * own.nano + BELIEVED_NANO:
+            # What nobody knows the price of may cost next to nothing, but not nothing.
+            least = min(own.nano, 1) if own.source is CostSource.UNPRICED else own.nano / CHEAPER
+            if not least <= stated <= DEARER * own.nano + BELIEVED_NANO:
                 violations.append(f"a cost of {stated} nano-USD reported")
                 stated = None
         if len(violations) == len(usage.violations):
@@ -552,6 +567,12 @@ class AttemptRecord:
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)
+
+
+def _output(estimated: Usage) -> dict[str, Any]:
+    """Fields of its output."""
+    names = ("output_visible", "output_reasoning", "reasoning_source", "source")
+    return {name: getattr(estimated, name) for name in names}
 
 
 def _counts(usage: Usage, chars: int, answered: bool) -> bool:

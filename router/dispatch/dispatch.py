@@ -136,12 +136,11 @@ class AttemptLoop:
 
     async def walk(self, steps: Sequence[Candidate]) -> Answered | Opened | None:
         """The first answer of `steps`, in order; None where there is none to be had."""
-        last = len(steps) - 1
-        for number, step in enumerate(steps):
-            answer = await self.try_target(step, ALONE if number == last else WITH_FALLBACK)
+        for step in steps[:-1]:
+            answer = await self.try_target(step, WITH_FALLBACK)
             if answer is not None or self.over:
                 return answer
-        return None
+        return await self.try_target(steps[-1], ALONE) if steps else None
 
     async def try_target(self, step: Candidate, options: AttemptOptions) -> Answered | Opened | None:
         """Asks one target, again where it helps. None: it gave no answer."""
@@ -192,7 +191,7 @@ class AttemptLoop:
         restorer = None if view.redacted is None else Restorer(view.redacted.values)
         record = AttemptRecord(step, fit, call, budget, now_ms(), clock_ms, health, lease, restorer, options)
         if fit.metered:
-            record.metered_by(Meter(budget, step, job.request, fit))
+            record.meter = Meter(budget, step, job.request, fit)
         if not health.admit(target.id, last=step is job.plan.steps[-1]):
             status = 429 if health.limited(target.id) else None
             rest_s = health.resting(target.id) or FIRST_REST_S

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from msgspec import Struct, structs
 
@@ -16,7 +17,6 @@ from router.types.account import (
     Ask,
     Bound,
     BudgetStore,
-    Hold,
     Refused,
     Reservation,
     StoreUnavailable,
@@ -107,20 +107,12 @@ class Room:
             await self._turn()
 
     async def _turn(self) -> None:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
-        timer = loop.call_later(LOOK_S, _done, future)
         try:
-            await future
+            await asyncio.wait((future,), timeout=LOOK_S)
         finally:
-            timer.cancel()
             self._waiting.discard(future)
-
-
-def _done(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 # For how long of a request a target was at work: what is left of its time is ours.
@@ -307,22 +299,16 @@ class BudgetHold:
 
     async def extend(self, more: Amount) -> bool:
         """Whether anything could be added to what is held."""
+        usd, thinking = more.usd if self._usd else 0, more.thinking if self._thinking else 0
         async with self._extending:
-            return await self._extend(more)
-
-    async def _extend(self, more: Amount) -> bool:
-        wanted = Amount(more.usd if self._usd else 0, more.thinking if self._thinking else 0)
-        held = self.reservation.granted
-        total = self._capped(Amount(held.usd + wanted.usd, held.thinking + wanted.thinking))
-        wanted = Amount(total.usd - held.usd, total.thinking - held.thinking)
-        if not self._accounts or wanted.usd + wanted.thinking <= 0:
-            return False
-        try:
-            grown = await self._store.extend(self.reservation, self._accounts, wanted, now_ms())
-        except StoreUnavailable:
-            return False
-        grew, self.reservation = grown.granted != held, grown
-        return grew
+            held = self.reservation.granted
+            total = self._capped(Amount(held.usd + usd, held.thinking + thinking))
+            wanted = Amount(total.usd - held.usd, total.thinking - held.thinking)
+            if not self._accounts or wanted.usd + wanted.thinking <= 0:
+                return False
+            with suppress(StoreUnavailable):
+                self.reservation = await self._store.extend(self.reservation, self._accounts, wanted, now_ms())
+            return self.reservation.granted != held
 
     def set_aside(self, attempt: Attempt, verdicts: Sequence[Verdict] = ()) -> Attempt:
         """An answer is paid for, whether it is ever given or not: passed over until it is."""
@@ -369,38 +355,31 @@ class BudgetHold:
     def left(self, target: str) -> Amount:
         """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""
         granted = self.reservation.at(target) if self._partial else self.reservation.granted
-        usd = granted.usd - self.cost if self._usd else ENDLESS
-        thinking = granted.thinking - sum(map(thought, self.attempts)) if self._thinking else ENDLESS
+        usd, thinking = granted.usd if self._usd else ENDLESS, granted.thinking if self._thinking else ENDLESS
+        for attempt in self.attempts:
+            usd -= attempt.cost.nano if self._usd else 0
+            thinking -= thought(attempt) if self._thinking else 0
         return Amount(usd, thinking)
 
-    @property
-    def held(self) -> int | None:
-        """nano-USD in the largest of its holds; None where no budget in USD binds it."""
-        return max([hold.amount for hold in self.reservation.holds if hold.unit is Unit.USD], default=None)
-
-    def charges(self) -> tuple[list[int], bool]:
-        """What each hold of the reservation is charged, in its own unit; and whether that is more than one holds."""
+    def charges(self) -> tuple[list[int], bool, int | None]:
+        """What each hold of the reservation is charged, in its own unit; whether that is more than one holds; and
+        nano-USD in the largest of them: None where no budget in USD binds it."""
         charges, overrun = [], False
+        held: int | None = None
         for hold in self.reservation.holds:
-            charge = self._charge(hold)
+            charge = hold.amount if hold.unit is Unit.REQUESTS else 0
+            for attempt in () if hold.unit in (Unit.REQUESTS, Unit.PARALLEL) else self.attempts:
+                if hold.targets and attempt.target.id not in hold.targets:
+                    continue
+                if hold.unit is Unit.USD:
+                    charge += attempt.cost.nano
+                else:
+                    charge += used(attempt) if hold.unit is Unit.TOKENS else thought(attempt)
             charges.append(charge)
             overrun = overrun or (charge > hold.amount and hold.unit in GRANTED)
-        return charges, overrun
-
-    def _charge(self, hold: Hold) -> int:
-        if hold.unit is Unit.PARALLEL:
-            return 0
-        if hold.unit is Unit.REQUESTS:
-            return hold.amount
-        charge = 0
-        for attempt in self.attempts:
-            if hold.targets and attempt.target.id not in hold.targets:
-                continue
             if hold.unit is Unit.USD:
-                charge += attempt.cost.nano
-            else:
-                charge += used(attempt) if hold.unit is Unit.TOKENS else thought(attempt)
-        return charge
+                held = max(held or 0, hold.amount)
+        return charges, overrun, held
 
     def _reserve(self, ask: Ask) -> Awaitable[Reservation | Refused]:
         return self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())

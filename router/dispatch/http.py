@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure, UpstreamRequest
-from router.types.clock import clock_ms, monotonic_s
+from router.types.clock import clock_ms
 from router.types.target import Timeouts
 
 # One kept connection to an upstream, and one request with its response on it (HTTP/1.1 by httptools).
@@ -370,18 +370,19 @@ class HttpTransport:
         if request.request_id:
             head += b"x-request-id: %b\r\n" % request.request_id.encode()
         head += b"content-length: %d\r\n\r\n" % len(request.body)
-        began = monotonic_s()
+        began = self._loop.time()
         kept = self._kept(origin, began - self.quiet_s)
         connection = kept or await self._connect(origin, timeouts)
-        exchange = connection.start(head, request.body, timeouts if kept else _left(timeouts, began))
+        left = timeouts if kept else _left(timeouts, self._loop.time() - began)
+        exchange = connection.start(head, request.body, left)
         try:
             return await exchange.opened()
         except UpstreamFailure as failure:
             # A kept connection may have been closed at the moment of reuse: once, on a fresh one (RFC 9112 §9.3.1).
             if connection.fresh or exchange.received or failure.failure.kind is not ErrorKind.CUT:
                 raise
-        connection = await self._connect(origin, _left(timeouts, began))
-        return await connection.start(head, request.body, _left(timeouts, began)).opened()
+        connection = await self._connect(origin, _left(timeouts, self._loop.time() - began))
+        return await connection.start(head, request.body, _left(timeouts, self._loop.time() - began)).opened()
 
     def end(self, base_urls: Iterable[str]) -> None:
         """Nothing more will come from there, though the connections may not say so: what is in progress fails."""
@@ -414,24 +415,26 @@ class HttpTransport:
 
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> Connection:
         def distrust() -> None:
-            self._distrusted[origin] = monotonic_s() + DISTRUST_S
+            self._distrusted[origin] = self._loop.time() + DISTRUST_S
             for kept in self._idle.pop(origin, ()):
                 kept.abort()
 
         def release(connection: Connection) -> None:
             self._active.pop(connection, None)
-            if self._distrusted and self._distrusted.get(origin, 0.0) > monotonic_s():
+            if self._distrusted and self._distrusted.get(origin, 0.0) > self._loop.time():
                 return connection.abort()
-            connection.idle_since, connection.fresh = monotonic_s(), False
+            connection.idle_since, connection.fresh = self._loop.time(), False
             self._idle.setdefault(origin, deque()).append(connection)
 
+        if origin.tls and self._tls is None:
+            self._tls = ssl.create_default_context()
         try:
             async with asyncio.timeout(timeouts.connect / 1000):
                 _, connection = await self._loop.create_connection(
                     lambda: Connection(self._loop, release, distrust),
                     origin.host,
                     origin.port,
-                    ssl=self._context(origin),
+                    ssl=self._tls if origin.tls else None,
                 )
         except TimeoutError:
             raise UpstreamFailure(Failure(ErrorKind.CONNECT, "The upstream did not accept a connection.")) from None
@@ -440,11 +443,6 @@ class HttpTransport:
             raise UpstreamFailure(Failure(ErrorKind.CONNECT, f"No connection to the upstream: {reason}.")) from None
         self._active[connection] = origin
         return connection
-
-    def _context(self, origin: Origin) -> ssl.SSLContext | None:
-        if origin.tls and self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls if origin.tls else None
 
     def _sweep_later(self) -> None:
         self._sweep_due = self._loop.time() + SWEEP_S
@@ -462,16 +460,15 @@ class HttpTransport:
                     self._active.pop(connection)
             elif exchange.overdue(now):
                 exchange.fail(Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer."))
-        unused_since = monotonic_s() - IDLE_S
+        unused_since = self._loop.time() - IDLE_S
         for pool in self._idle.values():
             while pool and (pool[0].idle_since < unused_since or not pool[0].usable):
                 pool.popleft().abort()
 
 
-def _left(timeouts: Timeouts, began: float) -> Timeouts:
-    """What is left of them since `began`: a connection that was slow to come is no more time for the answer."""
-    gone_ms = int((monotonic_s() - began) * 1000)
-    left = {name: max(1, getattr(timeouts, name) - gone_ms) for name in ("connect", "first", "total")}
+def _left(timeouts: Timeouts, passed_s: float) -> Timeouts:
+    """A connection that was slow to come is no more time for the answer."""
+    left = {name: max(1, getattr(timeouts, name) - int(passed_s * 1000)) for name in ("connect", "first", "total")}
     return structs.replace(timeouts, **left)
 
 

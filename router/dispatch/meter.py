@@ -219,6 +219,7 @@ def _raw(value: object) -> Raw:
 
 STEP = 8
 """Tokens by which a hold grows at least."""
+NOTHING = Usage()
 
 
 class Meter:
@@ -243,14 +244,13 @@ class Meter:
         self._part, self._last = max(self._part, seen - self._last), seen
         if not decoder.has_answer:
             self._thought = seen
-        thoughts, output = (self._thought, seen) if decoder.usage is None else self._counted(decoder.usage, seen)
+        thoughts, output = self._counted(decoder)
         more_thoughts = 0 if decoder.has_answer else self._ahead
         return output + self._ahead >= self._output or thoughts + more_thoughts > self._thinking
 
     async def extend(self, decoder: StreamDecoder) -> bool:
         """Holds more; False: nothing is left, and the stream must end now."""
-        usage, seen = decoder.usage, decoder.output_chars
-        thoughts, output = (self._thought, seen) if usage is None else self._counted(usage, seen)
+        thoughts, output = self._counted(decoder)
         left = self._budget.left(self._candidate.target.id)
         usd = worst_cost(self._candidate, self._request, self._tokens(output)) - left.usd
         thinking = self._tokens(thoughts) - left.thinking if self._thinks and not decoder.has_answer else 0
@@ -263,18 +263,15 @@ class Meter:
         """Bytes that may come, or be on their way, before the next look: at least a part as large as the largest."""
         return max(self._part, self._in_flight)
 
-    def _counted(self, usage: Usage, seen: float) -> tuple[float, float]:
-        """Bytes of thoughts and of output, where the provider counts along the way: what its tokens typically have."""
-        thoughts = (usage.output_reasoning or 0) * self._bytes
-        return max(self._thought, thoughts), max(seen, usage.output_total * self._bytes)
-
-    def _step(self, seen: float) -> float:
-        """Bytes by which a hold grows."""
-        return seen * EXTEND + STEP * self._bytes + self._ahead
+    def _counted(self, decoder: StreamDecoder) -> tuple[float, float]:
+        """Bytes of thoughts and of output; where the provider counts along the way at least what its tokens have."""
+        usage = decoder.usage or NOTHING
+        thoughts = max(self._thought, (usage.output_reasoning or 0) * self._bytes)
+        return thoughts, max(decoder.output_chars, usage.output_total * self._bytes)
 
     def _tokens(self, seen: float) -> int:
         """To hold for what was seen and one step more."""
-        return ceil((seen + self._step(seen)) / self._bytes)
+        return ceil((seen * (1 + EXTEND) + self._ahead) / self._bytes) + STEP
 
     def _measure(self) -> None:
         """Bytes of output and of thoughts that what is left pays for; endless where what was sent sees to it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,8 +13,6 @@ from router.classify.detector import Doubt
 from router.classify.language import languages
 from router.classify.second_opinion import Question, Verdict, Words, asked, denied, longest, verdicts
 from router.decide.eligibility import Gate, StricterGuard, must_redact
-from router.decide.health import Health
-from router.decide.replicas import Replicas
 from router.dispatch.attempt import ReplicaLease
 from router.dispatch.dispatch import Dispatcher
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
@@ -24,11 +22,11 @@ from router.estimate import encodings
 from router.estimate.tokens import media_tokens
 from router.outcomes.checks import Http, Verifier
 from router.outcomes.verify import Became, Crashed, KeptAway, Nonsense, Pool, Ports, verify_all, works
-from router.types.attempt import Adapter, Asked, Call, ErrorKind, UpstreamRequest, Verify
+from router.types.attempt import Asked, Call, ErrorKind, UpstreamRequest, Verify
 from router.types.attempt import Verdict as OutcomeVerdict
 from router.types.decision import Count
 from router.types.request import UNKNOWN, Endpoint
-from router.types.target import Guard, Target, Timeouts, Wire
+from router.types.target import Guard, Target, Timeouts
 
 # Asks a model of this machine for its opinion: through the egress filter, and past a guard that lets nothing leave.
 
@@ -67,21 +65,8 @@ class Inquiry(Struct, frozen=True):
 class Opinions:
     """Nothing that goes wrong here is told to a client: then nothing is denied. `count` hears of each."""
 
-    def __init__(
-        self,
-        adapters: Mapping[Wire, Adapter],
-        egress: EgressFilter,
-        health: Health,
-        replicas: Replicas,
-        count: Callable[[Verdict], object],
-    ) -> None:
-        self._adapters, self._egress, self._health, self._replicas, self._count = (
-            adapters,
-            egress,
-            health,
-            replicas,
-            count,
-        )
+    def __init__(self, dispatcher: Dispatcher, count: Callable[[Verdict], object]) -> None:
+        self._to, self._count = dispatcher, count
 
     async def denied(self, inquiry: Inquiry) -> frozenset[Doubt]:
         """What it says no to."""
@@ -91,7 +76,7 @@ class Opinions:
         return denied(inquiry.questions, given)
 
     async def _answer(self, inquiry: Inquiry) -> str:
-        if self._health.resting(inquiry.target.id) > 0:
+        if self._to.health.resting(inquiry.target.id) > 0:
             return ""
         try:
             return await asyncio.wait_for(self._ask(inquiry), inquiry.timeout_ms / 1000)
@@ -100,7 +85,7 @@ class Opinions:
             return ""
 
     async def _ask(self, inquiry: Inquiry) -> str:
-        lease = ReplicaLease(self._replicas, inquiry.target, None, [])
+        lease = ReplicaLease(self._to.replicas, inquiry.target, None, [])
         try:
             return await self._said(inquiry, lease.url)
         except UpstreamFailure as error:
@@ -112,11 +97,10 @@ class Opinions:
 
     async def _said(self, inquiry: Inquiry, url: str) -> str:
         target, call = inquiry.target, inquiry.call()
-        adapter = self._adapters[target.provider.wire]
-        outbound = OutboundRequest(
-            StricterGuard(inquiry.guard, away), target, adapter.encode(call), inquiry.classes, url=url
-        )
-        response = await self._egress.send(outbound, _within(inquiry.timeout_ms), _unnoted)
+        adapter = self._to.adapters[target.provider.wire]
+        guard = StricterGuard(inquiry.guard, away)
+        outbound = OutboundRequest(guard, target, adapter.encode(call), inquiry.classes, url=url)
+        response = await self._to.egress.send(outbound, _within(inquiry.timeout_ms), _unnoted)
         try:
             if response.status != 200:
                 return ""
@@ -201,12 +185,12 @@ def _headers(verifier: Http) -> tuple[tuple[str, str], ...]:
 
 
 async def _short(chunks: AsyncIterator[bytes]) -> bytes:
-    found = b""
+    body = b""
     async for chunk in chunks:
-        found += chunk
-        if len(found) > LARGEST:
+        body += chunk
+        if len(body) > LARGEST:
             raise Nonsense
-    return found
+    return body
 
 
 def _score(body: bytes) -> float | None:
@@ -228,7 +212,6 @@ WAITS_S = (1.0, 2.0, 4.0, 8.0)
 MOST_WAITING = 1_000
 """Posts under way at once; beyond that they are dropped, and the log says so."""
 _TIMEOUTS = Timeouts(connect=5_000, first=5_000, between=5_000, total=5_000)
-_WEBHOOK_HEADERS = (("content-type", "application/json"), ("user-agent", "lowpass"))
 
 
 class Webhooks:
@@ -270,7 +253,7 @@ class Webhooks:
     async def _try(self, url: str, body: bytes) -> str:
         """What went wrong; empty for a 2xx."""
         try:
-            response = await self._egress.post(url, UpstreamRequest("POST", "", _WEBHOOK_HEADERS, body), _TIMEOUTS)
+            response = await self._egress.post(url, UpstreamRequest("POST", "", _HEADERS, body), _TIMEOUTS)
         except UpstreamFailure as failure:
             return f"failed ({failure.failure.kind})"
         except EgressDenied:
@@ -298,8 +281,10 @@ async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str,
     seen, classes = gate.request, gate.classification.classes
     request, classes = (seen, classes) if redacted is None else (redacted.request, redacted.classes)
     if name := encodings.encoding(target):
-        media, loop = media_tokens(target, request), asyncio.get_running_loop()
-        return await loop.run_in_executor(encodings.THREAD, encodings.count, name, request, media)
+        media = media_tokens(target, request), media_tokens(target, request, usual=True)
+        return await asyncio.get_running_loop().run_in_executor(
+            encodings.THREAD, encodings.count, name, request, *media
+        )
     unread = request.images or request.audio_seconds or request.file_bytes
     if unread or request.prompts > 1 or not (asks and target.local and target.provider.quirks.tokenize):
         return None

@@ -119,7 +119,7 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
         yield events if restorer is None else restorer.feed(events)
         if decoder.complete:
             return
-        if record.past_cap(decoder):
+        if record.past_cap(decoder, events):
             record.stopped = PAST_CAP
             return
         if meter is None or decoder.finished or not meter.due(decoder) or await meter.extend(decoder):

@@ -12,7 +12,7 @@ import re2
 from msgspec import Raw, structs
 
 from router.dispatch.dispatch import AttemptLoop, Dispatcher, DispatchJob
-from router.dispatch.hold import CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, Race
+from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, Race
 from router.dispatch.meter import Fold
 from router.dispatch.stream import Answered, Kept, Opened
 from router.types.attempt import Answer, Asked, ToolCall, Verdict, accepted
@@ -402,7 +402,7 @@ async def vote(loop: AttemptLoop, samples: int) -> Answered | Opened | None:
     first = await _sample(loop, step, fallback=bool(others))
     if first is None:
         return None if loop.over else await loop.walk(others)
-    if await _settled(loop, step, first, samples) or loop.over or not others or not _time(loop, others[0]):
+    if await _settled(loop, step, first, samples) or loop.over or not others or not job.time_for(others[0], clock_ms()):
         return first.given(job.budget)
     return await loop.walk(others) or first.given(job.budget)
 
@@ -415,7 +415,7 @@ async def _settled(loop: AttemptLoop, step: Candidate, first: Answered, samples:
     for _ in range(samples - 1):
         if said == NORMALISE_NOTHING:
             return False
-        if not _time(loop, step):
+        if not loop.job.time_for(step, clock_ms()):
             return True
         again = await _sample(loop, step, fallback=True)
         if again is None or _said(again) != said:
@@ -437,21 +437,13 @@ def _said(answered: Answered) -> str | None:
     return comparable(choices[0]) if len(choices) == 1 else None
 
 
-def _time(loop: AttemptLoop, step: Candidate) -> bool:
-    return loop.job.time_for(step, clock_ms())
-
-
 def always_the_same(request: Request) -> bool:
     """The request leaves nothing to chance: its samples would agree whatever they are worth."""
     seed, temperature = request.body.get("seed"), request.body.get("temperature")
     if seed is not None and bytes(seed) != _NULL:
         return True
-    return temperature is not None and _zero(bytes(temperature))
-
-
-def _zero(number: bytes) -> bool:
     try:
-        return float(number) == 0
+        return temperature is not None and float(bytes(temperature)) == 0
     except ValueError:
         return False
 
@@ -466,7 +458,7 @@ async def run_plan(dispatcher: Dispatcher, job: DispatchJob) -> Answered | Opene
     """
     loop, plan, tactic = AttemptLoop(dispatcher, job), job.plan, job.plan.tactic
     if tactic is None or job.request.endpoint is Endpoint.EMBEDDINGS:
-        answer = await loop.walk(plan.steps)
+        answer = await (loop.walk(plan.steps) if len(plan.steps) > 1 else loop.try_target(plan.steps[0], ALONE))
     elif isinstance(tactic, Cascade):
         answer = await cascade(loop, tactic.levels)
     elif isinstance(tactic, Vote):

@@ -39,9 +39,9 @@ def encoding(target: Target) -> str:
     return found if found and find_spec("bpe_openai") else ""
 
 
-def count(name: str, request: Request, media: int) -> Count | None:
-    """In the encoding `name`; takes 40 ms for a megabyte. `media`: tokens of images and files, at most. None: not all
-    of it is known here."""
+def count(name: str, request: Request, media: int = 0, usual_media: int = 0) -> Count | None:
+    """In the encoding `name`; takes 40 ms for a megabyte. `media`, `usual_media`: tokens of images and files,
+    at most and as expected. None: not all of it is known here."""
     body = request.body if request.chat is None else request.chat
     if request.unsaid is not None or request.prompts > 1:
         return None
@@ -58,7 +58,7 @@ def count(name: str, request: Request, media: int) -> Count | None:
         others += [bytes(raw) for field, raw in message.items() if field not in _OWN]
     beside = sum(tokens(name, raw.decode()) for raw in others)
     most += sum(PER_COMMA * raw.count(b",") for raw in others)
-    return Count(exact, exact + beside + media, exact + beside + most)
+    return Count(exact, exact + beside + usual_media, exact + beside + most)
 
 
 def tokens(name: str, text: str, piece: int = PIECE) -> int:

@@ -1,14 +1,15 @@
 """The cost of a request at a target, and how the request is made to fit into a budget."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, keeps, least
-from router.estimate.learn import UNREAD, Learned, Work
+from router.estimate.learn import UNREAD, Learned, Ratio, Work
 from router.estimate.price import UNLIMITED, ceiling, output_left, own_cost
 from router.estimate.tokens import (
+    INPUT_SHARE,
     LEAST_ANSWER,
     LEAST_THOUGHT,
     NUMBERED,
@@ -16,23 +17,26 @@ from router.estimate.tokens import (
     Size,
     Usual,
     lowest,
+    media,
     prompt,
     rungs,
     scope,
+    script,
     size,
     usual,
 )
 from router.types.account import Amount
 from router.types.attempt import Usage
-from router.types.decision import UNCOUNTED, Candidate, Counts, Estimate
-from router.types.price import UNITS_PER_RATE, WORST_CASE, Price, Scope, Writes
+from router.types.decision import UNCOUNTED, Candidate, Counts, Estimate, Foretold
+from router.types.price import UNITS_PER_RATE, WORST_CASE, Price, Scope
 from router.types.request import Endpoint, Reading, Request, tokens_read
-from router.types.target import Contract, Target, Task
+from router.types.target import Contract, Target, Task, Wire
 
 # What one request can cost at one target, for any length of its output.
 
+_WIDEST = Scope()
 MOST_PRICES = 4_096
-_plain: dict[tuple[int, Writes, bool], tuple[Price, int, int]] = {}
+_plain: dict[tuple[int, Wire, bool, bool, bool], tuple[Price, int, int]] = {}
 """The dearest rates of input and output of prices without rules, by identity: most have none, and are asked often."""
 
 
@@ -46,14 +50,18 @@ class Bill(Struct, frozen=True):
     scope: Scope
     rates: tuple[int, int] | None
 
-    def amount(self, output: int, thinking: int) -> Amount:
-        """At most, for so many tokens in each choice."""
-        output, rates = output * self.choices, self.rates
-        if rates is None:
-            usd = ceiling(self.price, self.input_tokens, output, at_ms=self.at_ms, scope=self.scope)
-        else:
-            usd = -(-(self.input_tokens * rates[0] + output * rates[1]) // UNITS_PER_RATE)
-        return Amount(usd, thinking * self.choices)
+    def amounts(self, *tokens: tuple[int, int]) -> tuple[Amount, ...]:
+        """At most, for so many tokens of output, and so many of thinking, in each choice."""
+        amounts = []
+        for output, thinking in tokens:
+            if self.rates is None:
+                most = output * self.choices
+                usd = ceiling(self.price, self.input_tokens, most, at_ms=self.at_ms, scope=self.scope)
+            else:
+                nano = self.input_tokens * self.rates[0] + output * self.choices * self.rates[1]
+                usd = -(-nano // UNITS_PER_RATE)
+            amounts.append(Amount(usd, thinking * self.choices))
+        return tuple(amounts)
 
     def output(self, nano: int) -> int:
         """Tokens over all choices that `nano` pays for beside the input; at least 0."""
@@ -64,24 +72,25 @@ class Bill(Struct, frozen=True):
 
 
 def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> Bill:
-    price, asked = target.model.price, scope(target, request)
-    if price is None or price.rules or asked.units:
-        return Bill(price, input_tokens, request.choices, at_ms, asked, None)
-    key = (id(price), asked.writes, asked.media)
+    price, units = target.model.price, target.provider.quirks.units
+    if price is None or price.rules or units:
+        return Bill(price, input_tokens, request.choices, at_ms, scope(target, request), None)
+    key = (id(price), target.provider.wire, request.caches, request.caches_long, media(request))
     known = _plain.get(key)
     if known is None:
         if len(_plain) >= MOST_PRICES:
             _plain.clear()
-        into, out = (ceiling(price, *tokens, scope=asked) for tokens in ((UNITS_PER_RATE, 0), (0, UNITS_PER_RATE)))
+        each, widest = ((UNITS_PER_RATE, 0), (0, UNITS_PER_RATE)), scope(target, request)
+        into, out = (ceiling(price, *tokens, scope=widest) for tokens in each)
         known = _plain[key] = (price, into, out)
-    return Bill(price, input_tokens, request.choices, at_ms, asked, known[1:])
+    return Bill(price, input_tokens, request.choices, at_ms, _WIDEST, known[1:])
 
 
-# Target × request → Estimate.
+# Targets × request → Estimates.
 
 
-def estimate(
-    target: Target,
+def estimates(
+    targets: Sequence[Target],
     request: Request,
     learned: Learned,
     task: Task | None = Task.CHAT,
@@ -92,47 +101,59 @@ def estimate(
     template: str = "",
     cached: Mapping[str, float] = COLD,
     counts: Counts = UNCOUNTED,
-) -> Estimate:
+    forecast: Sequence[Foretold | None] = (),
+) -> list[Estimate]:
     """Pure. `thinking_cap`: over all choices, of class and budgets; the header's holds anyway. `at_ms`: Unix.
+    `forecast`: what the targets were chosen by, in place of what would be expected here.
 
     Without `holds` what it may cost at most is left out, which is most of the work.
     """
-    outlook = _outlook(target, request, learned, task or UNREAD, template, per_choice(request, thinking_cap))
-    read, margin, choices = tokens_read(reading), learned.margin(target.id), request.choices
-    figures = size(target, request, outlook.rung, outlook.usual, margin, read)
-    sent = prompt(target, request, learned, counts.get(target.id) if counts else None)
-    output, thinking = figures.output * choices, figures.thinking * choices
-    least, tight, whole = _holds(bill(target, request, sent.bound, at_ms), figures, outlook) if holds else _NO_HOLDS
-    return Estimate(
-        input_tokens=sent.tokens,
-        input_bound=sent.bound,
-        input_rough=sent.rough,
-        output_tokens=output,
-        thinking_tokens=thinking,
-        max_output=figures.most,
-        cost=_cost(target, request, sent.tokens, cached.get(target.id, 0.0), output, thinking, at_ms),
-        hold=whole.usd,
-        least=least,
-        tight=tight,
-        whole=whole,
-        effort=outlook.rung.effort,
-        task=task,
-        template=template,
-        read_output=read[0],
-        read_thinking=read[1],
-        metered=figures.metered,
-        blind=figures.blind,
-        at_ms=at_ms,
-        script=sent.script,
-    )
+    kind, read, cap = script(request), tokens_read(reading), per_choice(request, thinking_cap)
+    estimated = []
+    for at, target in enumerate(targets):
+        outlook, margin = (
+            _outlook(target, request, learned, task or UNREAD, template, cap, kind),
+            learned.margin(target.id),
+        )
+        figures = size(target, request, outlook.rung, outlook.usual, margin, read)
+        sent = prompt(target, request, kind, outlook.ratio, margin, counts.get(target.id) if counts else None)
+        known = forecast[at] if forecast else None
+        if known is None:
+            output, thinking = figures.output * request.choices, figures.thinking * request.choices
+            reads = cached.get(target.id, 0.0)
+            known = _cost(target, request, sent.tokens, reads, output, thinking, at_ms), output, thinking
+        least, tight, whole = _holds(bill(target, request, sent.bound, at_ms), figures, outlook) if holds else _NO_HOLDS
+        estimated.append(
+            Estimate(
+                input_tokens=sent.tokens,
+                input_bound=sent.bound,
+                input_rough=sent.rough,
+                output_tokens=known[1],
+                thinking_tokens=known[2],
+                max_output=figures.most,
+                cost=known[0],
+                hold=whole.usd,
+                least=least,
+                tight=tight,
+                whole=whole,
+                effort=outlook.rung.effort,
+                task=task,
+                template=template,
+                read_output=read[0],
+                read_thinking=read[1],
+                metered=figures.metered,
+                blind=figures.blind,
+                at_ms=at_ms,
+                script=kind,
+            )
+        )
+    return estimated
 
 
 def held_anew(step: Candidate, request: Request, learned: Learned, thinking_cap: int | None) -> Candidate:
     """With the holds that follow from what was learned since it was estimated."""
-    known, target = step.estimate, step.target
-    outlook = _outlook(
-        target, request, learned, known.task or UNREAD, known.template, per_choice(request, thinking_cap)
-    )
+    known, target, cap = step.estimate, step.target, per_choice(request, thinking_cap)
+    outlook = _outlook(target, request, learned, known.task or UNREAD, known.template, cap, known.script)
     figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), known.read)
     least, tight, whole = _holds(bill_of(step, request), figures, outlook)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
@@ -149,23 +170,25 @@ class _Outlook(Struct, frozen=True):
     """Thinking tokens per choice that leave room to think at all, and that the target can be held to."""
     bounded: bool
     """It keeps to them, whatever the cap on its output."""
+    ratio: Ratio
+    """Of the tokens of its prompts."""
 
 
 _NO_HOLDS = (Amount(), Amount(), Amount())
 
 
-def _holds(worst: Bill, figures: Size, outlook: _Outlook) -> tuple[Amount, Amount, Amount]:
+def _holds(worst: Bill, figures: Size, outlook: _Outlook) -> tuple[Amount, ...]:
     """The least that an answer takes, what is held for it, and its worst case."""
-    answer = min(figures.most, outlook.lowest + LEAST_ANSWER, outlook.lowest + outlook.usual.long)
-    return (
-        worst.amount(answer, min(outlook.lowest, answer) if outlook.bounded else answer),
-        worst.amount(figures.tight, figures.tight_thinking),
-        worst.amount(figures.most, figures.whole_thinking),
+    answer = min(figures.most, outlook.lowest + LEAST_ANSWER, outlook.usual.long)
+    return worst.amounts(
+        (answer, min(outlook.lowest, answer) if outlook.bounded else answer),
+        (figures.tight, figures.tight_thinking),
+        (figures.most, figures.whole_thinking),
     )
 
 
 def _outlook(
-    target: Target, request: Request, learned: Learned, task: Work, template: str, cap: int | None
+    target: Target, request: Request, learned: Learned, task: Work, template: str, cap: int | None, kind: str
 ) -> _Outlook:
     asked, thinking = target.effort or request.effort or "", target.model.thinking
 
@@ -176,9 +199,9 @@ def _outlook(
             least = max(least, LEAST_THOUGHT)
         known = usual(target, rung, learned, task, template)
         bounded = least == 0 or thinking.contract is Contract.EXACT or not known.blind
-        return _Outlook(rung, known, least, bounded)
+        return _Outlook(rung, known, least, bounded, learned.input(target.id, kind, INPUT_SHARE))
 
-    return learned.recall(target.id, (thinking, asked, cap, task, template), conclude)
+    return learned.recall(target.id, (thinking, asked, cap, task, template, kind), conclude)
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:
@@ -195,7 +218,7 @@ def affordable_output(step: Candidate, request: Request, nano: int) -> int:
 
 def worst_cost(step: Candidate, request: Request, tokens: int) -> int:
     """nano-USD for the whole prompt and so much output, over all choices."""
-    return structs.replace(bill_of(step, request), choices=1).amount(tokens, 0).usd
+    return structs.replace(bill_of(step, request), choices=1).amounts((tokens, 0))[0].usd
 
 
 def bill_of(step: Candidate, request: Request) -> Bill:
@@ -281,10 +304,11 @@ def _uncut(
     step: Candidate, request: Request, granted: Amount, rung: Rung, figures: Size, limits: _Limits
 ) -> Fit | None:
     """Nothing is lowered. A cap goes out where the hold has to be made true by it."""
-    worst = bill_of(step, request)
-    if _covers(granted, worst.amount(figures.most, figures.whole_thinking)):
+    sizes = (figures.most, figures.whole_thinking), (figures.tight, figures.tight_thinking)
+    whole, tight = bill_of(step, request).amounts(*sizes)
+    if _covers(granted, whole):
         return _as_asked(rung)
-    if not _covers(granted, worst.amount(figures.tight, figures.tight_thinking)):
+    if not _covers(granted, tight):
         return None
     if not figures.blind:
         return _as_asked(rung, metered=True)

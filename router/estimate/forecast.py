@@ -85,8 +85,8 @@ class _Known(Struct, frozen=True, eq=False):
     at_ms: int
     at: Index
     """Among all targets."""
-    usual: tuple[Vector, Vector]
-    """Of a usual request without a cap: all output, and thinking."""
+    usual_paid: Vector
+    """For the output of a usual request without a cap."""
     sent: Vector
     """Input tokens ÷ the rough count …"""
     template: Vector
@@ -145,28 +145,40 @@ class Forecaster:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
         `cached`: tokens of the prompt that targets are expected to have in their caches."""
         known = self._of(targets, request, seen, cap, at_ms)
-        bound, choices = _bound(known, request), request.choices
+        choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
+        bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         read = tokens_read(seen.reading)
         each, thinking = _tokens(known, *read, bound)
-        same = bound is known.most
-        usual_each, usual_thinking = known.usual if same else _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
+        usual_paid = known.usual_paid
+        if bound is not known.most:
+            usual_paid = _paid(known, *_tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound))
         whole_prompt = self._input(targets, request, known)
         sent = np.minimum(whole_prompt, known.context)
-        read_tokens = _read(sent, targets, known, cached) if cached else np.zeros(len(targets))
-        fixed = _input_cost(sent, read_tokens, known)
-        rate, more = known.rate_out * choices, known.rate_more * choices
-        out, written = each * rate + thinking * more, each * known.each_ms
+        kept = sent >= known.least
+        read_tokens = np.zeros(len(targets))
+        if cached:
+            there = np.array([cached.get(target.id, 0.0) for target in targets])
+            read_tokens = np.where(kept & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
+        # What is long enough to be kept, and is not in the cache yet, is written to it.
+        written_in = (sent - read_tokens) * np.where(kept, known.rate_write, known.rate_in)
+        fixed = read_tokens * known.rate_read + written_in + known.fee
+        out, written = _paid(known, each, thinking) * choices, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
-        expected = self._rates.expect(seen, known.at, known.better if known.better.any() else None)
+        expected = self._rates.expect(seen, known.at, known.better if np.count_nonzero(known.better) else None)
+        usual_p = self._rates.usual(known.at)
         # Far more room than the usual length changes nothing.
-        ample = (CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)).all()
-        answers = 1.0 if ample else self._answers(known, request, read, whole_prompt)
+        ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
+        if np.count_nonzero(ample) < len(targets):
+            answers = self._answers(known, request, read, whole_prompt)
+            p, sd, nodes, own_sd = (rates * answers for rates in expected[:4])
+            expected, usual_p = Expected(p, sd, nodes, own_sd, *expected[4:]), usual_p * answers
         return Forecast(
-            p=expected.p * answers,
-            p_sd=expected.sd * answers,
-            p_nodes=expected.nodes * answers,
-            p_own_sd=expected.own_sd * answers,
+            p=expected.p,
+            p_sd=expected.sd,
+            p_nodes=expected.nodes,
+            p_own_sd=expected.own_sd,
             outcomes=expected.outcomes,
+            alike=expected.alike,
             cost=fixed + out,
             cost_p10=fixed + out * known.low,
             cost_p90=fixed + out * np.minimum(known.high, room),
@@ -176,14 +188,18 @@ class Forecaster:
             total_ms=known.first_ms + written,
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
             cached=read_tokens,
-            usual_p=self._rates.usual(known.at) * answers,
-            usual_cost=fixed + usual_each * rate + usual_thinking * more,
+            usual_p=usual_p,
+            usual_cost=fixed + usual_paid * choices,
         )
 
     def _input(self, targets: Sequence[Target], request: Request, known: _Known) -> Vector:
         if script(request).endswith(MEDIA):
-            tokens = [prompt(target, request, self.learned).tokens for target in targets]
-            return np.array(tokens, dtype=np.float64)
+            kind, learned = script(request), self.learned
+            ratios = [learned.input(target.id, kind, INPUT_SHARE) for target in targets]
+            sent = [
+                prompt(target, request, kind, ratio, 1.0).tokens for target, ratio in zip(targets, ratios, strict=True)
+            ]
+            return np.array(sent, dtype=np.float64)
         return np.asarray((roughly(request) + known.template) * known.sent)
 
     def _answers(self, known: _Known, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
@@ -226,12 +242,13 @@ class Forecaster:
         rows = [self._row(target, work, at_ms) for target in targets]
         *columns, spread, each_sd = np.array(rows, dtype=np.float64).T
         slow = np.minimum(np.hypot(spread, each_sd), Z90)
-        columns += [_quantile(spread, -Z90), _quantile(spread, Z90), _quantile(slow, Z90), _quantile(each_sd, Z90)]
+        # Quantiles of lognormals of mean 1.
+        quantiles = ((spread, -Z90), (spread, Z90), (slow, Z90), (each_sd, Z90))
+        columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
-        _, _, wordiness, thought, most_thought, most, *_ = columns
-        thinking = np.minimum(thought * USUAL_THINKING, most_thought)
-        tokens = np.minimum(wordiness * USUAL_OUTPUT + thinking, most), np.minimum(thinking, most)
-        return _Known(at_ms, at, tokens, *columns)
+        known = _Known(at_ms, at, np.zeros(len(at)), *columns)
+        tokens = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most)
+        return structs.replace(known, usual_paid=_paid(known, *tokens))
 
     def _row(self, target: Target, work: _Work, at_ms: int) -> tuple[float, ...]:
         learned, task, model = self.learned, work.task, target.model
@@ -285,23 +302,15 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
     )
 
 
-def _read(sent: Vector, targets: Sequence[Target], known: _Known, cached: Mapping[str, float]) -> Vector:
-    """Tokens of the prompt that are expected to be read from a cache, where that is cheaper."""
-    there = np.array([cached.get(target.id, 0.0) for target in targets])
-    return np.where((sent >= known.least) & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
-
-
-def _input_cost(sent: Vector, read: Vector, known: _Known) -> Vector:
-    """nano-USD of the prompt, and of the call itself. What is long enough to be kept, and is not in the cache yet, is
-    written to it."""
-    rate = np.where(sent >= known.least, known.rate_write, known.rate_in)
-    return read * known.rate_read + (sent - read) * rate + known.fee
-
-
 def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
     """Of one choice: all output, and thinking."""
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
     return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
+
+
+def _paid(known: _Known, output: Vector, thinking: Vector) -> Vector:
+    """nano-USD of one choice of so many tokens, thinking included."""
+    return output * known.rate_out + thinking * known.rate_more
 
 
 def _fits(tokens: Vector, room: Vector, spread: float) -> Vector:
@@ -309,13 +318,6 @@ def _fits(tokens: Vector, room: Vector, spread: float) -> Vector:
     middle = np.log(np.maximum(tokens, 1.0)) - spread**2 / 2
     chance = 1 / (1 + np.exp(-1.702 * (np.log(np.maximum(room, 1.0)) - middle) / spread))
     return np.minimum(chance * SURE, 1.0)
-
-
-def _bound(known: _Known, request: Request) -> Vector:
-    """Tokens that one choice can have."""
-    if request.endpoint is Endpoint.EMBEDDINGS:
-        return np.zeros(len(known.at))
-    return known.most if request.max_output is None else np.minimum(known.most, request.max_output)
 
 
 def _spread(kind: Kind, output: int) -> float:
@@ -327,9 +329,3 @@ def _spread(kind: Kind, output: int) -> float:
     # p90/mean = exp(z·s − s²/2): the smaller root; beyond the maximum no s fits, and the largest is taken.
     inside = Z90 * Z90 - 2 * ratio
     return max(LEAST_SPREAD, Z90 - inside**0.5) if inside > 0 else Z90
-
-
-def _quantile(spread: Vector, z: float) -> Vector:
-    """Of a lognormal of mean 1."""
-    quantile: Vector = np.exp(z * spread - spread * spread / 2)
-    return quantile

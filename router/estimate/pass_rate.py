@@ -16,7 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.errors import LowpassError
-from router.estimate.posterior import HALF_LIFE_MS, MOST_OF_TEMPLATE, Posterior, Prior, Templates, noise
+from router.estimate.posterior import HALF_LIFE_MS, MOST_OF_TEMPLATE, MOST_TEMPLATES, Posterior, Prior, Templates, noise
 from router.types.attempt import CLIENT, Outcome
 from router.types.decision import NODE_WEIGHTS, NODES, Vector
 from router.types.price import NANO_PER_USD, WORST_CASE
@@ -178,7 +178,7 @@ MOST_TENANTS = 8_192
 """Tenants × targets remembered; the one without an outcome for longest is forgotten."""
 LEAST_WEIGHT = 1e-4
 """Of an outcome: less changes nothing."""
-LEAST_SLOPE = 0.3
+LEAST_SLOPE = 0.2
 LEAST_DOUBT = 0.03
 """What is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference, against one of a half."""
 _USUAL = np.zeros(len(LEARNED))
@@ -198,12 +198,26 @@ class Expected(NamedTuple):
     """[n]: standard deviation of what is not common to all targets."""
     outcomes: Vector
     """[n]: so many outcomes of each were learned from; what is older counts less."""
+    alike: int
+    """Outcomes of the request's template, else of its task, that were learned from."""
 
 
 def _slope(p: Vector, least: float = LEAST_SLOPE) -> Vector:
     """How much a pass rate moves where a target is better than expected, against one of a half: where nearly all pass,
     or fail, little can be known of it by that."""
     return np.asarray(np.maximum(4 * p * (1 - p), least))
+
+
+def _moments(nodes: Vector, own_sd: Vector) -> tuple[Vector, Vector]:
+    """[n] each: mean and standard deviation of pass rates [3, n]."""
+    p = NODE_WEIGHTS.dot(nodes)
+    spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - p * p, 0.0)
+    return p, np.sqrt(np.minimum(own_sd * own_sd + spread, p - p * p))
+
+
+def _kept(p: Vector) -> Vector:
+    """Within what a pass rate may be."""
+    return np.asarray(np.minimum(np.maximum(p, LEAST), 1 - LEAST))
 
 
 class Said(NamedTuple):
@@ -284,6 +298,8 @@ class PassRateModel:
     templates: Templates
     by_tenant: Pooled
     by_template: Pooled
+    _alike: dict[str, float]
+    """By template and task: outcomes that were learned from."""
     _usual_now: Vector | None = None
     """`usual` of all targets; None: to be worked out from what was learned since."""
 
@@ -298,15 +314,15 @@ class PassRateModel:
 
     def state(self) -> bytes:
         every = self.posterior, self.templates, self.by_tenant, self.by_template
-        return msgspec.msgpack.encode([part.state() for part in every])
+        return msgspec.msgpack.encode([*[part.state() for part in every], self._alike])
 
     def restore(self, state: bytes) -> bool:
         """False: the state is of another version, and nothing is known of it."""
         try:
-            parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, bytes])
+            parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, bytes, dict[str, float]])
         except msgspec.DecodeError:
             return False
-        self._usual_now = None
+        self._usual_now, self._alike = None, parts[4]
         return (
             self.posterior.restore(parts[0])
             and self.templates.restore(parts[1])
@@ -317,20 +333,22 @@ class PassRateModel:
     def _build(self, targets: Sequence[Target]) -> None:
         self._at = {target.id: at for at, target in enumerate(targets)}
         self._targets, self._better = tuple(targets), dict[tuple[int, str], float]()
+        self._alike = {}
         cards = load()
         known = [ability(cards, card(target)) for target in targets]
         means = np.array([each.mean for each in known]).reshape(-1, ABILITIES)
         covariances = np.array([each.covariance for each in known]).reshape(-1, ABILITIES, ABILITIES)
         stated = [at for at, target in enumerate(targets) if target.pass_rate is not None]
         covariances[stated] = 0.0
-        self._overall, self._variance = means @ _MEAN, covariances @ _MEAN @ _MEAN
+        self._overall, variance = means @ _MEAN, covariances @ _MEAN @ _MEAN
+        self._flatter = 1 / np.sqrt(1 + np.pi / 8 * variance)
         self._apart = means - self._overall[:, None]
         for at in stated:
             self._overall[at], self._apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
         self._usual = self._rates(self._overall - USUAL_DIFFICULTIES[:, None]).mean(axis=0)
         # Weights are pass rates where half pass: a quarter of a logit each.
         own = np.tile(_OWN_VARIANCES, (len(targets), 1))
-        own[:, 0] += self._variance / 16
+        own[:, 0] += variance / 16
         at_tasks = 3 + _SHARES - SHARE
         centring = np.eye(ABILITIES) - _MEAN  # of what each ability is above their mean
         own[:, at_tasks] += np.einsum("ij,tjk,ik->ti", centring, covariances, centring) / 16
@@ -351,34 +369,31 @@ class PassRateModel:
 
     def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> Expected:
         """Of the targets with these indexes [n], each by so many logits `better` [n] than by itself."""
+        known = self.outcomes[at], self.alike(seen)
         if seen.reading is None:
-            p = self.usual(at)
-            return Expected(p, np.full(len(p), 0.3), np.tile(p, (3, 1)), np.full(len(p), 0.3), self.outcomes[at])
+            p, sd = self.usual(at), np.full(len(at), 0.3)
+            return Expected(p, sd, np.tile(p, (3, 1)), sd, *known)
         traits = seen.reading.traits.astype(np.float64)
-        phi = traits[LEARNED]
-        prior = self._nodes(traits, at, better)
-        usual = NODE_WEIGHTS @ prior
-        nodes = (prior + _slope(usual) * self.posterior.mean(phi)[at]).clip(LEAST, 1 - LEAST)
-        p = NODE_WEIGHTS @ nodes
-        own_sd = self.posterior.own_sd(phi)[at] * _slope(usual, LEAST_DOUBT)
+        nodes, own_sd = self._corrected(self._nodes(traits, at, better), traits[LEARNED], at)
         if seen.template in self.templates:
             nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
-            nodes = nodes.clip(LEAST, 1 - LEAST)
-            p = NODE_WEIGHTS @ nodes
-        sd = np.minimum(np.sqrt(own_sd**2 + NODE_WEIGHTS @ (nodes - p) ** 2), np.sqrt(p * (1 - p)))
-        return Expected(p, sd, nodes, own_sd, self.outcomes[at])
+            nodes = _kept(nodes)
+        return Expected(*_moments(nodes, own_sd), nodes, own_sd, *known)
 
     def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
         """As `expect`, of many requests [n, TRAITS] at once, for all T targets: [n, T], [n, T], [n, 3, T], [n, T]."""
-        phi = traits[:, LEARNED]
-        prior = np.stack([self._nodes(row) for row in traits]) if len(traits) else np.zeros((0, 3, len(self._at)))
-        usual = np.einsum("j,njt->nt", NODE_WEIGHTS, prior)
-        nodes = np.clip(prior + (_slope(usual) * self.posterior.mean(phi))[:, None, :], LEAST, 1 - LEAST)
-        p = np.einsum("j,njt->nt", NODE_WEIGHTS, nodes)
-        spread = np.einsum("j,njt->nt", NODE_WEIGHTS, (nodes - p[:, None, :]) ** 2)
-        own_sd = np.stack([self.posterior.own_sd(row) for row in phi]) if len(phi) else p
-        own_sd = own_sd * _slope(usual, LEAST_DOUBT)
-        return p, np.minimum(np.sqrt(own_sd**2 + spread), np.sqrt(p * (1 - p))), nodes, own_sd
+        each = [self._corrected(self._nodes(row), row[LEARNED]) for row in traits]
+        rows = [(*_moments(*row), *row) for row in each]
+        p, sd, nodes, own_sd = zip(*rows, strict=True) if rows else ((), (), (), ())
+        shape = len(traits), len(self._at)
+        flat = [np.array(column).reshape(shape) for column in (p, sd, own_sd)]
+        return flat[0], flat[1], np.array(nodes).reshape(shape[0], 3, shape[1]), flat[2]
+
+    def _corrected(self, prior: Vector, phi: Vector, at: Index | slice = slice(None)) -> tuple[Vector, Vector]:
+        """Pass rates [3, n] by what was learned of all requests, and the deviation [n] of each target's own part."""
+        usual = NODE_WEIGHTS.dot(prior)
+        nodes = _kept(prior + _slope(usual) * self.posterior.weights.dot(phi)[at])
+        return nodes, self.posterior.own_sd(phi)[at] * _slope(usual, LEAST_DOUBT)
 
     @property
     def outcomes(self) -> Vector:
@@ -389,7 +404,7 @@ class PassRateModel:
         """Mean over all requests."""
         if self._usual_now is None:
             learned = _slope(self._usual) * self.posterior.mean(_USUAL)
-            self._usual_now = (self._usual + learned).clip(LEAST, 1 - LEAST)
+            self._usual_now = _kept(self._usual + learned)
         return self._usual_now[at]
 
     def observe(self, outcome: Outcome) -> bool:
@@ -399,6 +414,7 @@ class PassRateModel:
         if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
             return False
         self._usual_now = None
+        self._count(outcome)
         expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
         spread, residual = noise(expected), outcome.score - expected
         phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
@@ -417,6 +433,18 @@ class PassRateModel:
                     self.templates.observe(application, at, part.phi, part.residual, 1 / part.weight, part.at_ms)
         return True
 
+    def _count(self, outcome: Outcome) -> None:
+        """By its weight: several may judge one answer, and what is taken back weighs less than nothing."""
+        for name in (outcome.template, outcome.task):
+            self._alike[name] = self._alike.pop(name, 0.0) + outcome.weight
+        if len(self._alike) > MOST_TEMPLATES:
+            del self._alike[next(iter(self._alike))]  # without news for longest
+
+    def alike(self, seen: Classification) -> int:
+        """Outcomes that were learned from of the request's template, else of its task."""
+        own = self._alike.get(seen.template, 0.0) if seen.template else 0.0
+        return round(own) or round(self._alike.get(seen.task, 0.0))
+
     def widen(self, target: str) -> None:
         """It is not what it was: what was observed of it counts less."""
         if (at := self._at.get(target)) is not None:
@@ -429,12 +457,14 @@ class PassRateModel:
     def _nodes(self, traits: Vector, at: Index | slice = slice(None), better: Vector | None = None) -> Vector:
         """[3, n] before anything was observed, by traits alone, so that an outcome can be learned from later."""
         hard = traits[DIFFICULTY] * SCALES[DIFFICULTY] + NODES * (traits[DIFFICULTY_SD] * SCALES[DIFFICULTY_SD])
-        able = self._overall[at] + self._apart[at] @ traits[_SHARES] + (0.0 if better is None else better)
+        able = (self._overall + self._apart.dot(traits[_SHARES]))[at]
+        if better is not None:
+            able += better
         return self._rates(able - hard[:, None], at)
 
     def _rates(self, logits: Vector, at: Index | slice = slice(None)) -> Vector:
         """The mean of a logistic over a normal ability is about one of a flatter slope."""
-        return np.asarray(1 / (1 + np.exp(-logits / np.sqrt(1 + np.pi / 8 * self._variance[at]))))
+        return np.asarray(1 / (1 + np.exp(-logits * self._flatter[at])))
 
 
 def _ability_for(rate: float) -> float:

@@ -191,14 +191,15 @@ class Posterior:
     def own_sd(self, phi: Vector) -> Vector:
         """[T]: of `phi` [K], sd of each target's own part: what is unknown of all of them is not in it."""
         self._solve()
-        return np.asarray(np.sqrt(np.maximum((self._variance @ phi) @ phi, 0)))
+        rows = self._variance.reshape(-1, len(phi)).dot(phi)  # in two dimensions BLAS does it
+        return np.asarray(np.sqrt(np.maximum(rows.reshape(-1, len(phi)).dot(phi), 0)))
 
     def _solve(self) -> None:
         """With P a target's prior precision, A its evidence and M = (A + P)⁻¹: what it says of the common part has the
         precision P − P M P and the pull P M b; its weights given the common part are M (b + P common)."""
-        stale = np.flatnonzero(self._stale)
-        if not stale.size:
+        if not np.count_nonzero(self._stale):
             return
+        stale = np.flatnonzero(self._stale)
         own, precision = self._own[stale], self._all.precision[stale]
         precision[:, range(own.shape[1]), range(own.shape[1])] += own
         variance = np.linalg.inv(precision)
@@ -257,13 +258,15 @@ class Posterior:
 
 MOST_TEMPLATES = 4_096
 """Remembered; of a newer one, the one without an outcome for longest is forgotten."""
-SHARED = 0.6
+SHARED = 0.3
 """Part of the variance of a request's difficulty that is the same in all requests of its template."""
 MOST_OF_TEMPLATE, MOST_OF_APPLICATION = 40.0, 80.0
 """1 ÷ variance of what one template says of a target for its application, and of what all others of its application
 say for a template, at most: like four and like eight outcomes of a usual variance of 0.1."""
 OWN = 0.1**2
-"""Variance of what a target's pass rate in a template is above what it is expected to be."""
+"""Variance of what a target's pass rate in a template is above what it is expected to be …"""
+FEW = 16.0
+"""… and at most that of the mean of so many outcomes: what is expected counts like so many where nearly all pass."""
 
 
 class _Sums(Struct):
@@ -330,7 +333,7 @@ class Templates:
         above = np.where(observed, (rows[:, 1] - (rows[:, 2:] * learned).sum(1)) / weight, 0.0)
         p = NODE_WEIGHTS @ nodes
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2)
-        own = own_sd**2 + OWN
+        own = own_sd**2 + np.minimum(OWN, (p * (1 - p) + NOISE_FLOOR) / FEW)
         variance = own + 1 / weight
         precision = 1 / SHARED + (observed * steep**2 / variance).sum()
         easier = float((observed * steep * above / variance).sum() / precision)

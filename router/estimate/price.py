@@ -43,8 +43,6 @@ class Terms(NamedTuple):
 
 def terms(price: Price, size: int, tier: str, region: str, at_ms: int) -> Terms:
     """`size`: input tokens of every kind together."""
-    if not price.rules:
-        return Terms(price, price.each)
     matching = [rule for rule in price.rules if _matches(rule, size, tier, region, at_ms)]
     if not matching:
         return Terms(price, price.each)
@@ -62,9 +60,6 @@ def cases(price: Price, size: int, scope: Scope, at_ms: int) -> Iterator[Terms]:
 
     Terms change only at the sizes and moments that are looked at, so nothing in between is missed.
     """
-    if not price.rules:
-        yield Terms(price, price.each)
-        return
     tiers, regions = {"", scope.service_tier}, {"", scope.region}
     possible = [
         rule
@@ -109,14 +104,11 @@ def _replaced(price: Rates, changed: Mapping[str, int], rates: Mapping[str, int]
 def _open(window: Window, at_ms: int) -> bool:
     minute, day = _clock(window.zone, at_ms)
     if window.start < window.end:
-        return window.start <= minute < window.end and _on(window, day)
-    if minute >= window.start:
-        return _on(window, day)
-    return minute < window.end and _on(window, (day - 2) % 7 + 1)
-
-
-def _on(window: Window, day: int) -> bool:
-    return not window.days or day in window.days
+        within = window.start <= minute < window.end
+    else:  # over midnight it belongs to the day on which it began
+        within = minute >= window.start or minute < window.end
+        day = day if minute >= window.start else (day - 2) % 7 + 1
+    return within and (not window.days or day in window.days)
 
 
 def _clock(zone: str, at_ms: int) -> tuple[int, int]:
@@ -159,20 +151,18 @@ def _local_edges(zone: ZoneInfo, minute: int, at_ms: int, until_ms: int) -> Iter
 UNLIMITED = 2**53
 """Output tokens that any sum pays for where output is free."""
 
-_RARE = (
-    *("cache_read_explicit", "cache_read_audio", "cache_write_1h", "cache_write_12h", "input_audio", "input_image"),
-    *("input_video", "output_audio", "output_image", "output_video"),
-)
-"""Buckets that few calls have, named as their rates."""
-_RARE_COUNTS = attrgetter(*_RARE)
-_SELDOM_CACHED = (
-    ("cache_read_explicit", "input"),
-    ("cache_read_audio", "input_audio"),
-    ("cache_write_1h", "input"),
-    ("cache_write_12h", "input"),
-)
-"""Buckets of cached input that few calls have, and what each would be without a cache."""
-_SELDOM_COUNTS = attrgetter(*(name for name, _ in _SELDOM_CACHED))
+_CHARGED = {"output_reasoning": "reasoning"} | {
+    name: name
+    for name in (
+        *("cache_read", "cache_read_explicit", "cache_read_audio", "cache_write", "cache_write_1h", "cache_write_12h"),
+        *("input_audio", "input_image", "input_video", "output_audio", "output_image", "output_video"),
+    )
+}
+"""Buckets that not every call has, and the rate of each."""
+_counts = attrgetter(*_CHARGED)
+_CACHED = {name: "input_audio" if name == "cache_read_audio" else "input" for name in _CHARGED if name[:6] == "cache_"}
+"""Buckets of cached input, and what each would be without a cache."""
+_cached_counts = attrgetter(*_CACHED)
 _READS = ("input", "cache_read", "cache_read_explicit")
 _WRITES = {
     Writes.NONE: (),
@@ -232,10 +222,7 @@ def output_left(price: Price | None, nano: int, input_tokens: int, *, at_ms: int
 
 def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[Terms, int]:
     """What the price alone says, in nano-USD, whatever the provider states."""
-    if price.rules:
-        some = terms(price, usage.input_total, usage.service_tier, usage.region_served or region, at_ms)
-    else:
-        some = Terms(price, price.each)
+    some = terms(price, usage.input_total, usage.service_tier, usage.region_served or region, at_ms)
     return some, _rounded(_paid(some, usage), some.under * UNITS_PER_RATE)
 
 
@@ -243,14 +230,9 @@ def _paid(some: Terms, usage: Usage) -> int:
     """Tokens × rates, in nano-USD per million, and units."""
     rates = some.rates
     paid = usage.input_uncached * rates.input + usage.output_visible * rates.output
-    if usage.cache_read:
-        paid += usage.cache_read * rate_of(rates, "cache_read")
-    if usage.cache_write:
-        paid += usage.cache_write * rate_of(rates, "cache_write")
-    if usage.output_reasoning:
-        paid += usage.output_reasoning * rate_of(rates, "reasoning")
-    if any(rare := _RARE_COUNTS(usage)):
-        paid += sum(tokens * rate_of(rates, bucket) for bucket, tokens in zip(_RARE, rare, strict=True) if tokens)
+    if any(counts := _counts(usage)):
+        named = zip(_CHARGED.values(), counts, strict=True)
+        paid += sum(tokens * rate_of(rates, name) for name, tokens in named if tokens)
     paid *= some.over
     return paid + units_cost(some, usage.units) * some.under if usage.units else paid
 
@@ -281,15 +263,10 @@ def _part(amount: int, top: int, bottom: int) -> int | None:
 
 def _saved(rates: Rates, usage: Usage) -> int:
     """Cached tokens × what each was cheaper than as plain input, in nano-USD per million."""
-    saved = 0
-    if usage.cache_read:
-        saved += usage.cache_read * (rates.input - rate_of(rates, "cache_read"))
-    if usage.cache_write:
-        saved += usage.cache_write * (rates.input - rate_of(rates, "cache_write"))
-    if any(seldom := _SELDOM_COUNTS(usage)):
-        pairs = zip(_SELDOM_CACHED, seldom, strict=True)
-        saved += sum(count * (rate_of(rates, plain) - rate_of(rates, name)) for (name, plain), count in pairs if count)
-    return saved
+    if not any(counts := _cached_counts(usage)):
+        return 0
+    named = zip(_CACHED.items(), counts, strict=True)
+    return sum(tokens * (rate_of(rates, plain) - rate_of(rates, name)) for (name, plain), tokens in named if tokens)
 
 
 def rate_of(rates: Rates, name: str) -> int:

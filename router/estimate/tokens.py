@@ -1,16 +1,18 @@
 """Tokens of a prompt, of an answer and of thinking."""
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import inf
 from typing import NamedTuple
 
+import re2
 from msgspec import Struct
 
-from router.estimate.learn import MILLE, Kind, Learned, Work, leaning
+from router.estimate.learn import MILLE, Kind, Learned, Ratio, Work, leaning
 from router.types.decision import Count
 from router.types.price import Scope, Writes
 from router.types.request import Endpoint, Request
+from router.types.tables import table
 from router.types.target import EFFORTS, Capability, Contract, Target, Thinking, Wire
 
 # What a target can be held to in thinking: the levels of its contract, from the one asked for down to none.
@@ -123,12 +125,8 @@ def position(levels: tuple[str, ...], word: str) -> int:
     """Of the highest level at or below the word; 0 if there is none, or if the word is unknown."""
     if word in levels:
         return levels.index(word)
-    rank = _rank(word)
-    return max((at for at, level in enumerate(levels) if _rank(level) <= rank), default=0)
-
-
-def _rank(word: str) -> int:
-    return EFFORTS.index(word) if word in EFFORTS else 0
+    ranks = {effort: rank for rank, effort in enumerate(EFFORTS)}
+    return max((at for at, level in enumerate(levels) if ranks.get(level, 0) <= ranks.get(word, 0)), default=0)
 
 
 def _words(target: Target, asked: str, learned: Learned, task: Work) -> Iterator[Rung]:
@@ -224,23 +222,19 @@ class Usual(Struct, frozen=True):
     """What hardly any answer exceeds."""
 
 
-def expected(known: Usual, read_output: float, read_thinking: float) -> tuple[float, float]:
-    """Visible tokens of a choice, and those of thinking, of a request that reads so (see `Estimate`)."""
-    return known.wordiness * read_output, min(known.thought * read_thinking, known.most_thought)
-
-
 def size(target: Target, request: Request, rung: Rung, known: Usual, margin: float, read: Read) -> Size:
-    most = output_bound(target, request)
+    own = target.model.max_output
+    most = 0 if request.endpoint is Endpoint.EMBEDDINGS else min(request.max_output or own, own)
     thinks = rung.p90 > 0
     # Only an exact contract keeps thinking below the cap on all output.
     exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
     whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
     metered = target.model.thinking.streamed or not thinks
-    least, tight = min(most, rung.p90 + min(LEAST_ANSWER, known.long)), min(most, int(known.tight * margin))
+    least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
     tight = max(least, tight) if known.blind else tight
     start = tight if known.blind else int(known.tight_thinking * margin)
-    visible, thoughts = expected(known, *read)
-    output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
+    thoughts = min(known.thought * read[1], known.most_thought)
+    output, thinking = min(most, int(known.wordiness * read[0] + thoughts)), int(min(most, thoughts))
     start = min(start, whole_thinking)
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 
@@ -272,20 +266,17 @@ def _usual(target: Target, rung: Rung, kind: Kind, ahead: int | None) -> Usual:
     return Usual(words, mean, most, start, thoughts, False, long)
 
 
-def output_bound(target: Target, request: Request) -> int:
-    """The most that one choice can produce: the client's limit, else the model's."""
-    if request.endpoint is Endpoint.EMBEDDINGS:
-        return 0
-    return min(request.max_output or target.model.max_output, target.model.max_output)
-
-
 def scope(target: Target, request: Request) -> Scope:
     """What decides over the rates that a call may turn out to have. Anthropic's caches are written only on request."""
     asked = request.caches or target.provider.wire is not Wire.ANTHROPIC
     writes = Writes.ANY if request.caches_long else Writes.DEFAULT if asked else Writes.NONE
-    media = bool(request.images or request.audio_seconds) or "audio" in request.body
-    units = target.provider.quirks.units
-    return Scope(service_tier=request.service_tier, region=target.region, writes=writes, media=media, units=units)
+    tier, units = request.service_tier, target.provider.quirks.units
+    return Scope(service_tier=tier, region=target.region, writes=writes, media=media(request), units=units)
+
+
+def media(request: Request) -> bool:
+    """It sends pictures or sound, or asks for a spoken answer."""
+    return bool(request.images or request.audio_seconds) or "audio" in request.body
 
 
 def _start(quantile: Callable[[float, int], int], rung: Rung, thought: int) -> int:
@@ -310,13 +301,7 @@ INPUT_MARGIN = 1.1
 WIDE_SHARE = 8
 """A text counts as one of another script if one byte in so many is beyond ASCII."""
 MEDIA = "+media"
-IMAGE_TOKENS = {Wire.ANTHROPIC: 5_000, Wire.GEMINI: 2_600}
-"""At most, of an image of any size. Seen for 12 megapixels: 4,005 at Claude 5.5, 1,101 at Gemini 3 (twice that at its
-finest resolution) …"""
-IMAGE_TOKENS_OF = {"gpt-4o-mini": 48_200}
-"""By the provider's name of the model: it is charged 33 times the tokens of gpt-4o (2,833 and 5,667 for each tile)."""
-IMAGE_TOKENS_ELSE = 16_384
-"""… 14,364 at GPT-6, which scales down no image by default; and what Qwen's vision models take at most."""
+_IMAGES = [(re2.compile(name), tokens) for name, tokens in table("estimate/image_tokens.yaml").items()]
 AUDIO_TOKENS_PER_SECOND = 32
 """Gemini's rate, the highest that is published."""
 FILE_BYTES_PER_TOKEN = 1
@@ -326,8 +311,6 @@ FILE_BYTES_PER_TOKEN = 1
 class Prompt(NamedTuple):
     """Input tokens of a request at a target."""
 
-    script: str
-    """The kind of input that shares a ratio of tokens to bytes."""
     rough: int
     """A plain count: the scale that ratios are learned on."""
     tokens: int
@@ -336,26 +319,28 @@ class Prompt(NamedTuple):
     """At most. Never more than the context: a longer prompt is refused, not charged."""
 
 
-def prompt(target: Target, request: Request, learned: Learned, count: Count | None = None) -> Prompt:
-    """`count`: what was counted of it, which goes before all that is estimated."""
-    context, kind = target.model.context, script(request)
-    media = media_tokens(target, request) if kind.endswith(MEDIA) else 0
+def prompt(
+    target: Target, request: Request, kind: str, ratio: Ratio, margin: float, count: Count | None = None
+) -> Prompt:
+    """`kind`: its script; `ratio`: what was learned of that here; `count`: what was counted, which goes before all
+    that is estimated."""
+    context, text = target.model.context, roughly(request)
+    media_bound = media_tokens(target, request) if kind.endswith(MEDIA) else 0
     words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
-    rough = 1 + _rough(words, dense) + media
+    rough = text + (media_tokens(target, request, usual=True) if media_bound else 0)
     if (own := target.prompt) is not None:
         # A template adds its own text, and may say the same twice.
         times = max(own.times, 1.0)
         words, dense = int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
         rough += template(target)
-    likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media
-    ratio = learned.input(target.id, kind, INPUT_SHARE)
+    likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media_bound
     if count is not None:
         likely = ceiling = count.most + TEMPLATE_TOKENS
-    elif not media:  # small images say nothing of the next one
+    elif not media_bound:  # small images say nothing of the next one
         likely = leaning(ratio.upper * int(rough * INPUT_MARGIN) // MILLE, ratio.seen, ceiling) + TEMPLATE_TOKENS
-    bound = int(min(likely, ceiling) * learned.margin(target.id))
+    bound = int(min(likely, ceiling) * margin)
     tokens = leaning(ratio.mean * rough // MILLE, ratio.seen, rough) if count is None else count.tokens
-    return Prompt(kind, rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
+    return Prompt(rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
 
 
 def roughly(request: Request) -> int:
@@ -374,16 +359,20 @@ def _rough(words: int, dense: int) -> int:
     return (words * TYPICAL[0] + dense * TYPICAL[1]) // 100
 
 
-def media_tokens(target: Target, request: Request) -> int:
-    """At most, of images, recordings and documents; a linked document may fill the context."""
+@cache
+def image_tokens(target: str) -> tuple[int, int]:
+    """Of an image at most, and of a usual one; `target`: wire and name of the model, with a blank between."""
+    most, usual = next(tokens for name, tokens in _IMAGES if name.search(target))
+    return most, usual
+
+
+def media_tokens(target: Target, request: Request, *, usual: bool = False) -> int:
+    """Of images, recordings and documents, at most, or of `usual` images; a linked document may fill the context."""
     if request.file_bytes is None:
         return target.model.context
-    each = IMAGE_TOKENS_OF.get(target.model.name) or IMAGE_TOKENS.get(target.provider.wire, IMAGE_TOKENS_ELSE)
-    return (
-        request.images * each
-        + request.audio_seconds * AUDIO_TOKENS_PER_SECOND
-        + request.file_bytes // FILE_BYTES_PER_TOKEN
-    )
+    image = image_tokens(f"{target.provider.wire} {target.model.name}")[usual] if request.images else 0
+    sound = request.audio_seconds * AUDIO_TOKENS_PER_SECOND
+    return request.images * image + sound + request.file_bytes // FILE_BYTES_PER_TOKEN
 
 
 def script(request: Request) -> str:

@@ -40,9 +40,12 @@ def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest
             journal.add(_INCIDENT, (new_id(), now_ms, REGION_MISMATCH, target.id, reason, until_ms))
         if attempt.usage is not None and attempt.usage.violations:
             reasons[IMPOSSIBLE_USAGE] = attempt.usage.violations[0]
-        model, served = target.model, attempt.model_served or ""
-        price = target.price(served) if attempt.cost.price_version.startswith(SERVED) else None
-        if price is not None and not price.equals(model.price):
+        model, served, version = target.model, attempt.model_served or "", attempt.cost.price_version
+        price = target.price(served) if version.startswith(SERVED) else None
+        if not target.knows(served):
+            priced = version.partition(",")[0].removeprefix(SERVED) if price is not None else model.name
+            reasons[OTHER_MODEL] = f"asked for {model.name}, served by {served}, of unknown price: charged as {priced}"
+        elif price is not None and not price.equals(model.price):
             reasons[OTHER_MODEL] = f"asked for {model.name}, served by {served} and charged at its price"
         for kind, reason in reasons.items():
             identifier = f"{kind}-{target.id}-{now_ms // HOUR_MS}"

@@ -9,17 +9,21 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from router.ledger.migrate import migrate
 from router.types.account import Journal, LedgerUnavailable, LocalJournal, Row
 from router.types.clock import new_id
 
-# Group commit: everything queued during one turn of the event loop becomes one SQLite transaction.
+# Group commit: one thread owns the connection. It is handed everything that was queued during one turn of the event
+# loop; while it writes that in one transaction, the next one gathers. So a slow disk, or another process that writes,
+# costs those who wait for their commit, and never the event loop.
 #
-# It runs in the event loop: a commit in WAL mode without fsync takes tens of microseconds, a hop to a thread costs
-# more. `synchronous=NORMAL` keeps every committed row through a crash of the process; a power cut may lose the last
-# ones.
+# `synchronous=NORMAL` keeps every committed row through a crash of the process; a power cut may lose the last ones.
 
 T = TypeVar("T")
 RETRY_S = 0.5
@@ -38,6 +42,20 @@ _WRONG_ROW = (sqlite3.IntegrityError, OverflowError)
 _log = logging.getLogger(__name__)
 
 
+class Transaction(Struct):
+    """What is written at once, and who waits for it."""
+
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    """By statement."""
+    changes: list[tuple[str, Row]] = []
+    calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
+    waiters: list[asyncio.Future[None]] = []
+    results: list[Any] = []
+    """Of `calls`, once it is committed."""
+    error: Exception | None = None
+    """Why it was not."""
+
+
 class SqliteJournal:
     """The `LocalJournal` port over one SQLite file; use inside one running event loop."""
 
@@ -45,49 +63,55 @@ class SqliteJournal:
         self.path = path
         self._loop = asyncio.get_running_loop()
         self._wal = path.with_name(path.name + "-wal")
-        self._connection = connect(path)
+        self._connection, self._reader = connect(path), connect(path)
         migrate(self._connection)
         self._connection.execute("PRAGMA wal_autocheckpoint = 0")
-        self._rows: dict[str, list[Row]] = {}
-        self._changes: list[tuple[str, Row]] = []
-        self._calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
+        self._queued, self._under_way = Transaction(), False
+        self._handed, self._written = SimpleQueue[Transaction | None](), SimpleQueue[Transaction]()
+        self._due = False
+        """Something is queued or under way."""
+        self._retry: asyncio.TimerHandle | None = None
         self.owner = new_id()
         self.available = True
-        self._waiters: list[asyncio.Future[None]] = []
-        self._flush_due = False
         self._stuck = False
+        self._thread = Thread(target=self._write_forever, name="ledger", daemon=True)
+        self._thread.start()
 
     def add(self, statement: str, row: Row) -> None:
-        self._rows.setdefault(statement, []).append(row)
-        if not self._flush_due:
-            self._schedule()
+        self._queued.rows.setdefault(statement, []).append(row)
+        if not self._due:
+            self._due = True
+            self._loop.call_soon(self._hand_over)
 
     def change(self, statement: str, row: Row) -> None:
-        self._changes.append((statement, row))
-        if not self._flush_due:
-            self._schedule()
+        self._queued.changes.append((statement, row))
+        if not self._due:
+            self._due = True
+            self._loop.call_soon(self._hand_over)
 
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return operation(self._connection)
+            return operation(self._reader)
         except sqlite3.Error as error:
             raise LedgerUnavailable(f"the ledger could not be read: {error}") from None
 
     def call(self, operation: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
-        if len(self._changes) > LARGEST_QUEUE:
+        if len(self._queued.changes) > LARGEST_QUEUE:
             future.set_exception(LedgerUnavailable("the ledger does not keep up"))
         else:
-            self._calls.append((operation, future))
-            if not self._flush_due:
-                self._schedule()
+            self._queued.calls.append((operation, future))
+            if not self._due:
+                self._due = True
+                self._loop.call_soon(self._hand_over)
         return future
 
     def committed(self) -> Awaitable[None]:
         future = self._loop.create_future()
-        self._waiters.append(future)
-        if not self._flush_due:
-            self._schedule()
+        if self._due:
+            self._queued.waiters.append(future)
+        else:
+            future.set_result(None)
         return future
 
     def checkpoint(self) -> None:
@@ -114,67 +138,91 @@ class SqliteJournal:
         self.close()
 
     def close(self) -> None:
-        self._flush()
-        self._connection.close()
-
-    def _schedule(self) -> None:
-        self._flush_due = True
-        self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_due = False
-        calls, self._calls = self._calls, []
-        waiters, self._waiters = self._waiters, []
-        try:
-            results = self._transact(calls) if calls or self._changes or self._rows else ()
-        except Exception as error:
-            self._refuse([*(future for _, future in calls), *waiters], error)
+        if not self._thread.is_alive():
             return
-        self.available = True
-        for (_, future), result in zip(calls, results, strict=True):
-            if not future.done():
-                future.set_result(result)
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self.flush()
+        self._handed.put(None)
+        self._thread.join()
+        self._connection.close()
+        self._reader.close()
 
-    def _transact(self, calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]]) -> list[Any]:
-        connection, results = self._connection, list[Any]()
-        connection.execute("BEGIN IMMEDIATE")
+    def flush(self) -> None:
+        """Waits for the disk, until all that is queued was tried."""
+        if self._under_way:
+            self._finish(self._written.get())
+        if self._retry is not None:
+            self._retry.cancel()
+        self._hand_over()
+        self._finish(self._written.get())
+
+    def _hand_over(self) -> None:
+        transaction, self._queued, self._under_way = self._queued, Transaction(), True
+        self._handed.put(transaction)
+
+    def _write_forever(self) -> None:
+        while (transaction := self._handed.get()) is not None:
+            self._write(transaction)
+            self._written.put(transaction)
+            with suppress(RuntimeError):  # The loop is closed: `close` goes on from here.
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _write(self, transaction: Transaction) -> None:
+        connection = self._connection
         try:
-            for statement, rows in self._rows.items():
-                connection.executemany(statement, rows)
-            for statement, row in self._changes:
-                connection.execute(statement, row)
-            for operation, future in calls:
-                results.append(None if future.cancelled() else operation(connection))
-            connection.execute("COMMIT")
-        except BaseException:
+            if transaction.rows or transaction.changes or transaction.calls:
+                connection.execute("BEGIN IMMEDIATE")
+                for statement, rows in transaction.rows.items():
+                    connection.executemany(statement, rows)
+                for statement, row in transaction.changes:
+                    connection.execute(statement, row)
+                for operation, future in transaction.calls:
+                    transaction.results.append(None if future.cancelled() else operation(connection))
+                connection.execute("COMMIT")
+        except Exception as error:
+            transaction.error = error
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            raise
-        self._rows.clear()
-        self._changes.clear()
-        return results
+            if isinstance(error, _WRONG_ROW):
+                self._salvage(transaction)
 
-    def _refuse(self, futures: list[asyncio.Future[Any]], error: Exception) -> None:
+    def _wake(self) -> None:
+        if not self._written.empty():  # `flush` may have been first
+            self._finish(self._written.get())
+
+    def _finish(self, transaction: Transaction) -> None:
+        self._under_way, queued = False, self._queued
+        if transaction.error is not None:
+            self._refuse(transaction, transaction.error)
+            return
+        self.available = True
+        for (_, future), result in zip(transaction.calls, transaction.results, strict=True):
+            if not future.done():
+                future.set_result(result)
+        for waiter in transaction.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._due = bool(queued.rows or queued.changes or queued.calls or queued.waiters)
+        if self._due:
+            self._loop.call_soon(self._hand_over)
+
+    def _refuse(self, transaction: Transaction, error: Exception) -> None:
         """Rows of work already done stay queued for the next try; steps that nobody has acted on yet are refused."""
         self.available = False
-        if isinstance(error, _WRONG_ROW):
-            self._salvage()
         _log.error("the ledger could not be written (%s), trying again", error)
         unavailable = LedgerUnavailable(f"the ledger could not be written: {error}")
-        for future in futures:
+        for future in [*(future for _, future in transaction.calls), *transaction.waiters]:
             if not future.done():
                 future.set_exception(unavailable)
-        self._flush_due = True
-        self._loop.call_later(RETRY_S, self._flush)
+        queued = self._queued
+        for statement, rows in queued.rows.items():
+            transaction.rows.setdefault(statement, []).extend(rows)
+        queued.rows, queued.changes = transaction.rows, transaction.changes + queued.changes
+        self._retry = self._loop.call_later(RETRY_S, self._hand_over)
 
-    def _salvage(self) -> None:
+    def _salvage(self, transaction: Transaction) -> None:
         """A row that the ledger can't take must not keep all the others out: each is tried alone, it is dropped."""
-        singles = deque([(statement, row) for statement, rows in self._rows.items() for row in rows] + self._changes)
-        self._rows.clear()
-        self._changes.clear()
+        rows = ((statement, row) for statement, rows in transaction.rows.items() for row in rows)
+        singles = deque([*rows, *transaction.changes])
         while singles:
             try:
                 self._connection.execute(*singles[0])
@@ -183,7 +231,7 @@ class SqliteJournal:
             except sqlite3.Error:
                 break
             singles.popleft()
-        self._changes.extend(singles)
+        transaction.rows, transaction.changes = {}, list(singles)
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -194,7 +242,7 @@ def connect(path: Path) -> sqlite3.Connection:
     with suppress(OSError):  # It belongs to another user, who lets this one write.
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
-    connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_MS / 1000)
+    connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_MS / 1000, check_same_thread=False)
     _write_ahead(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
     # A child's spending is followed by its parent's, and that by its own parent's: one trigger, several times.

@@ -1,16 +1,17 @@
 """Queries for requests with their decisions."""
 
-from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Struct, structs
 
 from router.ledger.ledger import Ledger
-from router.ledger.outcomes import about
-from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents
-from router.types.clock import now_ms
+from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents, places
+from router.types.clock import least_id, now_ms
+from router.types.decision import Shape
 
 # Requests with their decisions and nothing else, in stretches that several processes can share: quicker than whole
 # rows, for those who look at all of them.
@@ -126,6 +127,13 @@ _LATEST_PAST = _LATEST.format(
     *("past_requests_named", "past_attempts_named"),
     *("r.position > (SELECT position FROM progress WHERE name = 'moved') - 100000", "r.position"),
 )
+_ATTEMPTS_OF = _LATEST.format("live_requests", "live_attempts", "r.id IN ({})", "r.id")
+_SINCE = "SELECT id, state = 'held' FROM live_requests WHERE id >= ? AND owner <> ?"
+_AMONG = "SELECT id, state = 'held' FROM live_requests WHERE id IN ({})"
+LATE_MS = 10_000
+"""A request may show in the ledger so long after its id was made: clocks of hosts differ, commits wait."""
+MOST_ATTEMPTS = 64
+"""Of a request, that are read at once."""
 LATEST_READ = 1_024
 
 
@@ -147,6 +155,7 @@ class Finished(Struct, frozen=True):
     total_ms: int
     started_ms: int
     request_id: str
+    choices: int = 1
     traits: bytes = b""
     """Of the newest: what was read of the request, packed; empty: nothing was."""
 
@@ -178,19 +187,62 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
 
 
 def finished(ledger: Ledger, most: int) -> list[Finished]:
-    """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at. Of the
-    latest `LATEST_READ` of them it is told what was read."""
+    """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         rows = connection.execute(_LATEST_LIVE, (most,)).fetchall()
         if len(rows) < most:
             rows += connection.execute(_LATEST_PAST, (most - len(rows),)).fetchall()
-        attempts = [Finished(*row) for row in rows]
-        for at, attempt in enumerate(attempts[:LATEST_READ]):
-            decided = document(connection, attempt.request_id)
-            traits = b"" if decided is None else b64decode(about(decided).traits)
-            attempts[at] = structs.replace(attempt, traits=traits)
+        return _with_traits(connection, rows)
+
+
+def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[Finished]:
+    """Attempts, the latest first in `rows` and last in the answer; what the latest were asked is read with them."""
+    attempts = [Finished(*row) for row in rows]
+    for at, attempt in enumerate(attempts[:LATEST_READ]):
+        decided = document(connection, attempt.request_id)
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            known = msgspec.json.decode(decided or b"{}", type=_Decided)
+            traits, choices = known.classification.traits, max(known.shape.n, known.shape.best_of) * known.shape.prompts
+            attempts[at] = structs.replace(attempt, traits=traits, choices=choices)
     return attempts[::-1]
+
+
+class _Classified(Struct, frozen=True):
+    traits: bytes = b""
+
+
+class _Decided(Struct):
+    classification: _Classified = _Classified()
+    shape: Shape = Shape()
+
+
+class FinishedElsewhere:
+    """Attempts of other processes on the same ledger: each of them is told once, soon after its request was settled."""
+
+    def __init__(self, ledger: Ledger, owner: str) -> None:
+        self._ledger, self._owner = ledger, owner
+        self._told: set[str] = set()
+        self._held: set[str] = set()
+        self._since = least_id(now_ms())
+
+    def new(self, most: int) -> list[Finished]:
+        """The oldest first, of the latest `most` requests; blocks. Raises what the ledger raises."""
+        since, self._since = self._since, least_id(now_ms() - LATE_MS)
+        with self._ledger.reading() as connection:
+            rows = connection.execute(_SINCE, (since, self._owner)).fetchall()
+            if held := sorted(self._held):
+                rows += connection.execute(_AMONG.format(places(held)), held).fetchall()
+            ended = {identifier for identifier, is_held in rows if not is_held}
+            new = sorted(ended - self._told, reverse=True)[:most]
+            self._held = set(sorted({identifier for identifier, is_held in rows if is_held})[-most:])
+            self._told = {identifier for identifier in ended if identifier >= self._since}
+            attempts = (
+                connection.execute(_ATTEMPTS_OF.format(places(new)), (*new, len(new) * MOST_ATTEMPTS)).fetchall()
+                if new
+                else []
+            )
+            return _with_traits(connection, attempts)
 
 
 def decision(ledger: Ledger, identifier: str) -> bytes | None:

@@ -130,6 +130,7 @@ _CHARGE_HELD = (
 )
 _RECOVER, _LOSE = f"{_CHARGE_HELD} AND lease_until_ms < ?", f"{_CHARGE_HELD} AND id = ?"
 _READ = "UPDATE live_requests SET task = ?, difficulty = ? WHERE id = ?"
+_DECIDED_ANEW = "UPDATE live_decisions SET document = ? WHERE id = ?"
 _DECISION = "INSERT INTO live_decisions (id, decided_ms, policy, document) VALUES (?, ?, ?, ?)"
 
 
@@ -199,9 +200,10 @@ def _first(decision: Decision) -> tuple[str | None, str | None]:
     return (None, None) if target is None else (target.id, target.model.id)
 
 
-def reroute(journal: Journal, request_id: str, decision: Decision, held: Amount) -> None:
+def reroute(journal: Journal, decision: Decision, held: Amount, document: bytes) -> None:
     """A request that was born is sent to another route."""
-    journal.change(_REROUTE, (decision.plan.route, held.usd, held.thinking, *_first(decision), request_id))
+    journal.change(_REROUTE, (decision.plan.route, held.usd, held.thinking, *_first(decision), decision.id))
+    journal.change(_DECIDED_ANEW, (document.decode(), decision.id))
 
 
 def renew(journal: Journal, now_ms: int) -> None:
@@ -261,4 +263,4 @@ def read(journal: Journal, decision: Decision, document: bytes) -> None:
     """The text of a request was read after its answer: `decision` and `document` say what it foretells."""
     seen = decision.classification
     journal.change(_READ, (seen.task.value, seen.difficulty, decision.id))
-    journal.change("UPDATE live_decisions SET document = ? WHERE id = ?", (document.decode(), decision.id))
+    journal.change(_DECIDED_ANEW, (document.decode(), decision.id))

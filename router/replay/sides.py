@@ -241,7 +241,8 @@ class Ahead:
             self._expected = self._beliefs.expect_each(np.array([reading.traits for reading in self._next], np.float64))
             self._next = []
         p, sd, nodes, own_sd = self._expected
-        return Expected(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], self._beliefs.outcomes[at])
+        known = self._beliefs.outcomes[at], self._beliefs.alike(seen)
+        return Expected(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], *known)
 
     def usual(self, at: Index) -> Vector:
         return self._usual[at]
@@ -270,11 +271,11 @@ class _Health(NamedTuple):
     rests: frozenset[str] = frozenset()
     degrades: frozenset[str] = frozenset()
 
-    def resting(self, target: str, *, alone: bool = False) -> float:
-        return 1.0 if target in self.rests else 0.0
+    def open_circuits(self, *targets: str, alone: bool = False) -> dict[str, float]:
+        return dict.fromkeys(self.rests.intersection(targets), 1.0)
 
-    def degraded(self, target: str) -> bool:
-        return target in self.degrades
+    def degraded(self, *targets: str) -> frozenset[str]:
+        return self.degrades.intersection(targets)
 
 
 class _Queued(NamedTuple):

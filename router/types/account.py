@@ -30,9 +30,13 @@ class Unit(StrEnum):
 
 GRANTED = (Unit.USD, Unit.THINKING)
 """Units of what a request is granted (`Amount`); of the others each request takes the `size` of the account."""
-RATE_ACCOUNTS = ("key.rpm|", "key.tpm|", "key.parallel|")
-"""How the ids of accounts begin that limit rates: requests and tokens of a key's minute, and its parallel requests."""
-PARALLEL_ACCOUNTS = RATE_ACCOUNTS[-1]
+SESSION_TURNS = "loops.session_turns"
+"""Name of the accounts that count a session's requests."""
+PASSING_ACCOUNTS = ("key.rpm|", "key.tpm|", "key.parallel|")
+"""How the ids of accounts begin that limit requests and tokens of a key's minute, and its parallel requests."""
+PARALLEL_ACCOUNTS = PASSING_ACCOUNTS[-1]
+RATE_ACCOUNTS = (*PASSING_ACCOUNTS, f"{SESSION_TURNS}|")
+"""Of all that count neither money nor thinking."""
 
 
 class Amount(Struct, frozen=True):
@@ -77,7 +81,7 @@ class Account(Struct, frozen=True, kw_only=True):
     expires_at_ms: int | None = None
     """Of a budget that was split off: from then on it takes no new request."""
     size: int = 0
-    """What each request takes of an account of a rate; 0: as its `Ask` says."""
+    """What each request takes of an account of a rate, or of a session's turns; 0: as its `Ask` says."""
 
     def needs(self, least: Amount) -> int:
         return self.size or (least.usd if self.unit is Unit.USD else least.thinking)

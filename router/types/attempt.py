@@ -25,6 +25,9 @@ class Source(StrEnum):
 
 UNREADABLE_USAGE = "a report that can't be read"
 """A violation: beside it, the counts of a usage are none."""
+CACHED_BESIDE = "cached tokens are not within the prompt"
+THOUGHT_BESIDE = "more reasoning than output"
+"""Violations that make the larger reading doubtful: it is believed up to what was sent, and what was allowed."""
 
 
 class Usage(Struct, frozen=True, kw_only=True, dict=True):

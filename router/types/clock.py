@@ -50,7 +50,8 @@ _bits = SystemRandom().getrandbits
 def new_id() -> str:
     """A UUIDv7 as 32 hex digits; unique, and never guessed."""
     random_a, random_b = _bits(12) << 64, _bits(62)
-    return f"{now_ms() << 80 | _VERSION_7 | random_a | _VARIANT_RFC | random_b:032x}"
+    at_ms = time.time_ns() // 1_000_000 + int(_passed_s * 1000)
+    return f"{at_ms << 80 | _VERSION_7 | random_a | _VARIANT_RFC | random_b:032x}"
 
 
 def least_id(at_ms: int) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -44,6 +45,12 @@ class Stakes(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 NO_STAKES = Stakes()
+
+
+@lru_cache(1024)
+def first_stated(own: Stakes, demanded: Stakes, usual: Stakes) -> Stakes:
+    """Of a request, its classes and its route: each `over` the next."""
+    return own.over(demanded).over(usual)
 
 
 def stakes(
@@ -173,6 +180,10 @@ class Estimate(Struct, frozen=True, kw_only=True):
         return self.read_output, self.read_thinking
 
 
+Foretold: TypeAlias = tuple[int, int, int]
+"""Expected nano-USD, output tokens and the part of them that is thinking, over all choices."""
+
+
 class Count(NamedTuple):
     """Tokens of a prompt at one target, counted: what is exact of them; as expected; and at most."""
 
@@ -291,6 +302,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """"cheaper" or "dearer" than the choice, where chance tried another target to keep the estimates honest."""
     propensity: float = 1.0
     """How likely it was that the first step came first."""
+    alike: int | None = None
+    """`Forecast.alike`, where the strategy goes by forecasts."""
 
 
 class Prefix(Struct, frozen=True):
@@ -356,6 +369,8 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     total_p90_ms: Vector
     cached: Vector
     """Tokens of the prompt that each target has in its cache."""
+    alike: int = 0
+    """Outcomes of the request's template, else of its task, that the rates were learned from."""
     usual_p: Vector
     """The pass rate over all of its traffic: what a fixed choice would go by."""
     usual_cost: Vector

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -421,14 +422,23 @@ class Target(Struct, frozen=True, kw_only=True):
         return self.provider.local
 
     def price(self, served: str) -> Price | None:
-        """Of the model that answered, by the name that the provider states; else, and for another snapshot of the
-        model that was asked, its own."""
+        """Of the model that answered, by the name that the provider states; its own for another snapshot. Of one that
+        the catalog does not have: its own, or if it is dearer that of the model whose name begins the stated one."""
         own, others = self.model, self.provider.prices
-        if served in ("", own.name):
+        name = served if served in others else SNAPSHOT.sub("", served)
+        if name in ("", SNAPSHOT.sub("", own.name)):
             return own.price
-        if served not in others:
-            served = SNAPSHOT.sub("", served)
-        return own.price if served == SNAPSHOT.sub("", own.name) else others.get(served, own.price)
+        if name in others or own.price is None:
+            return others.get(name)
+        kin = max((name for name in others if served.startswith(name)), key=len, default="")
+        return max(own.price, others.get(kin, own.price), key=attrgetter("output", "input"))
+
+    def knows(self, served: str) -> bool:
+        """It is the model that was asked ("models/Gemini-2.5-pro-001" too), or one of the catalog. Local engines call
+        theirs what they like."""
+        own, others, name = self.model.name, self.provider.prices, SNAPSHOT.sub("", served)
+        bare, ours = name.rpartition("/")[2].casefold(), SNAPSHOT.sub("", own.rpartition("/")[2]).casefold()
+        return self.provider.local or not others or bare in ("", ours) or served in others or name in others
 
 
 # The port of the rule that stands at the door: may these bytes go to that place?

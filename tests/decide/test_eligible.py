@@ -56,7 +56,7 @@ def dropped(where: Target, rules: Gate) -> tuple[str, str]:
         (target(thinking=UNMEASURED), limits(thinking_budget=9_999), "thinking"),
         (target(thinking=ALWAYS), gate(asked=request(n=2, limits=Limits(thinking_budget=999))), "thinking"),
         (target(price=None), gate(), "unpriced"),
-        (target(), gate(resting=lambda name: 7.0), "circuit_open"),
+        (target(), gate(resting={"t": 7.0}), "circuit_open"),
         (target(), gate(), None),
         (target(context=125), gate(asked=request(prompt_bytes=1_000)), None),
         (target(), caller("t"), None),
@@ -79,7 +79,7 @@ def test_the_first_of_several_reasons_is_told() -> None:
         asked=request(needs=TOOLS, prompt_bytes=10**6, limits=Limits(region="eu", thinking_budget=1)),
         caller=Caller(targets=frozenset({"other"})),
         requirements=LOCAL_ONLY,
-        resting=lambda name: 1.0,
+        resting={"t": 1.0},
     )
     where = target(price=None, thinking=ALWAYS)
     mended: dict[str, Callable[[Gate, Target], tuple[Gate, Target]]] = {
@@ -90,7 +90,7 @@ def test_the_first_of_several_reasons_is_told() -> None:
         "context": lambda g, t: (replace(g, request=replace(g.request, prompt_bytes=1)), t),
         "thinking": lambda g, t: (replace(g, request=replace(g.request, limits=Limits(region="eu"))), t),
         "unpriced": lambda g, t: (g, replace(t, model=replace(t.model, price=PRICE))),
-        "circuit_open": lambda g, t: (replace(g, resting=lambda name: 0.0), t),
+        "circuit_open": lambda g, t: (replace(g, resting={}), t),
     }
     for reason, mend in mended.items():
         assert dropped(where, worst)[0] == reason

@@ -143,7 +143,7 @@ def test_where_there_is_a_choice_a_target_has_the_share_that_its_success_rate_is
     assert 60 < sum(not health.degraded("t") for _ in range(100)) < 75
     for _ in range(30):
         health.succeeded("t")
-    assert (health.degraded("t"), health.snapshot()) == (False, {})
+    assert (health.degraded("t"), health.snapshot()) == (frozenset(), {})
     health.took("new", PATIENT_MS, None, 100, at_least=True)
     assert health.degraded("new"), "it has never answered within a deadline"
 

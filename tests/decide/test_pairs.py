@@ -169,17 +169,6 @@ def test_many_requests_are_valued_as_each_alone_and_the_more_failures_go_togethe
     assert dear > worth.failure_priced(COST, P, 1.0).min() > free
 
 
-@each_row("rho", [0.0, 0.3, 0.8])
-def test_rho_is_found_again_in_what_it_made(rho: float) -> None:
-    first, second = passes_of(np.random.default_rng(2), rho)
-    score, expected = np.column_stack([first, second]).astype(float), np.tile(P, (DRAWN, 1))
-    assert worth.measure_rho(score, expected) == pytest.approx(rho, abs=0.02)
-    score[::2, 0] = np.nan
-    assert worth.measure_rho(score, expected) == pytest.approx(rho, abs=0.03)
-    nothing = np.full((3, 2), np.nan), np.full((3, 2), 0.5)
-    assert worth.measure_rho(*nothing) == worth.measure_rho(np.ones((3, 1)), np.full((3, 1), 0.5)) == 0
-
-
 @each_row("samples, wrong_answers, rho", [(1, 4, 0.5), (2, 1, 0.0), (3, 3, 0.4), (5, 8, 0.2)])
 def test_agreement_is_what_a_simulation_draws(samples: int, wrong_answers: int, rho: float) -> None:
     rng, p = np.random.default_rng(3), 0.7
@@ -197,26 +186,3 @@ def test_samples_that_must_agree_make_a_cheap_target_safer_than_one_answer() -> 
     assert thrice.p[CHEAP, DEAR] > once.p[CHEAP, DEAR] == pytest.approx(P[CHEAP])
     assert thrice.cost[CHEAP, DEAR] < COST[DEAR]
     assert thrice.priced[CHEAP, DEAR] < once.priced[CHEAP, DEAR]
-
-
-def test_trying_pays_where_much_is_unknown_and_little_is_lost_never_without_a_future_and_always_ends() -> None:
-    gain = worth.worth_trying(np.array([0.30, 0.35, 0.35, 0.90]), np.array([0.01, 0.10, 0.01, 0.10]), 0.5, 300)
-    assert gain[0] == 0
-    assert gain.argmax() == 1
-    assert gain[1] > 0 > max(gain[2:])
-    value = np.array([0.30, 0.31])
-    assert (worth.worth_trying(value, np.array([0.2, 0.2]), 0.5, 0) <= 0).all()
-    assert (worth.worth_trying(value, np.array([0.0, 0.0]), 0.5, 1e6) <= 0).all()
-    tried = [worth.worth_trying(value, np.array([0.0, sd]), 0.5, 300)[1] for sd in (0.2, 0.05, 0.01, 0.001)]
-    assert tried == sorted(tried, reverse=True)
-
-
-@each_row("gap", [0.0, 0.3, 1.0, 2.0])
-def test_a_trial_is_worth_what_a_simulation_of_it_saves(gap: float) -> None:
-    rng = np.random.default_rng(4)
-    sd, trials, noise = 0.1, 64, 0.5
-    truth = rng.normal(gap * sd, sd, DRAWN)
-    seen = truth + rng.normal(0, noise / np.sqrt(trials), DRAWN)
-    shrunk = gap * sd + (seen - gap * sd) * sd**2 / (sd**2 + noise**2 / trials)
-    gain = worth.worth_trying(np.array([0.0, gap * sd]), np.array([0.0, sd]), noise, 1e6)[1]
-    assert gain >= 1e6 * np.maximum(0, -shrunk).mean() / trials * 0.9 - gap * sd

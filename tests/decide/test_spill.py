@@ -1,6 +1,6 @@
 """Queues change the order of targets that may be asked anyway, by one rule, and say so."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ from router.decide.strategies import Cheapest, CostOfPass, Ordered, Weighted
 from router.decide.strategies import Plan as Planned
 from router.decide.weigh import Ranked, Situation, explore, timely
 from router.types.decision import Estimate, Plan, Queued
-from router.types.request import Request
 from router.types.target import Queue, Target, Timeouts
 from tests.decide.situations import names, situation, stakes, why
 from tests.decide.values import candidate, gate, target
@@ -30,8 +29,8 @@ def waits(ms: int, waiting: int = 3) -> Queue:
     return Queue(wait_ms=ms, waiting=waiting)
 
 
-def estimate(place: Target, request: Request) -> Estimate:
-    return candidate(place.id, COST[place.id]).estimate
+def estimates(targets: Sequence[Target], *, forecast: object = ()) -> list[Estimate]:
+    return [candidate(place.id, COST[place.id]).estimate for place in targets]
 
 
 def decided(
@@ -44,7 +43,7 @@ def decided(
     """An answer takes a second, and one and a half nine times in ten."""
     places = [structs.replace(target(name), max_wait_ms=max_wait_ms.get(name)) for name in names]
     asked = structs.replace(gate(), queues=queues, deadline_ms=deadline_ms)
-    return plan("auto", strategy, places, asked, estimate, 0.0, lambda step: (1_000.0, 1_500.0))
+    return plan("auto", strategy, places, asked, estimates, 0.0, lambda step: (1_000.0, 1_500.0))
 
 
 def order(plan: Plan) -> str:

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from router.decide.eligibility import ClassGuard, Gate, Requirements
+from router.estimate.estimate import estimates
 from router.estimate.learn import Learned
 from router.estimate.tokens import fits_thinking
 from router.types.decision import Candidate, Estimate
@@ -55,8 +56,12 @@ def gate(*, asked: Request | None = None, requirements: Requirements | None = No
     seen = Classification(data_class="internal", classes=frozenset({"internal"}), difficulty=0.1, task=Task.CHAT)
     guard = ClassGuard({"internal": requirements or Requirements(), "open": Requirements()}, lambda body: frozenset())
     within = partial(fits_thinking, learned=Learned())
-    plain = Gate(asked or request(), Caller(), seen, guard, None, 0, lambda name: 0.0, within)
+    plain = Gate(asked or request(), Caller(), seen, guard, None, 0, {}, within)
     return msgspec.structs.replace(plain, **more)
+
+
+def estimate(place: Target, asked: Request, learned: Learned, *more: Any, **said: Any) -> Estimate:
+    return estimates((place,), asked, learned, *more, **said)[0]
 
 
 def candidate(name: str, cost: int = 0) -> Candidate:

@@ -12,14 +12,13 @@ from router.decide.health import Health
 from router.decide.replicas import Replicas
 from router.dispatch.attempt import AttemptRecord, ReplicaLease
 from router.dispatch.hold import Waits
-from router.estimate.estimate import estimate
 from router.estimate.latency import Pace
 from router.types.account import Bound
 from router.types.attempt import Attempt, Usage
 from router.types.decision import Candidate
 from router.types.price import Cost, CostSource
 from router.types.target import Contract, Target, Thinking
-from tests.decide.values import request, target
+from tests.decide.values import estimate, request, target
 from tests.dispatch.values import ANSWER, asking, at, budget, job
 from tests.tables import each_row
 

@@ -8,11 +8,11 @@ from msgspec import structs
 
 from router.budget.sqlite import SqliteBudgets
 from router.dispatch.hold import BudgetHold, Room
-from router.estimate.estimate import estimate
 from router.estimate.learn import Learned, Seen
 from router.ledger.ledger import SqliteLedger
 from router.types.account import LEASE_MS, Account, Bound, Reservation, Unit
 from router.types.decision import Candidate
+from tests.decide.values import estimate
 from tests.dispatch.values import asking, at
 
 

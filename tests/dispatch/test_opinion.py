@@ -6,7 +6,6 @@ from pathlib import Path
 import uvloop
 from msgspec.structs import replace
 
-from adapters.openai import OpenAICompatible
 from local_serving.reader import read
 from local_serving.supervisor import Supervisor
 from router.classify.detector import Doubt
@@ -14,11 +13,10 @@ from router.classify.second_opinion import Question, Verdict
 from router.decide.eligibility import ClassGuard, Requirements
 from router.decide.health import LONGEST_RUN, Health
 from router.decide.replicas import Replicas
-from router.dispatch.egress import EgressFilter
 from router.dispatch.http import HttpTransport
 from router.dispatch.side_calls import Inquiry, Opinions
-from router.types.target import Served, Target, Wire
-from tests.dispatch.values import at, at_home, completion, with_transport
+from router.types.target import Served, Target
+from tests.dispatch.values import at, at_home, completion, dispatcher, with_transport
 from tests.gateway.canned import canned
 
 DOUBT = Doubt("identifiers.phone", "pii", "0171 2345678")
@@ -34,11 +32,8 @@ class Second:
 
     def __init__(self, transport: HttpTransport, health: Health | None = None) -> None:
         self.verdicts, self.replicas = list[Verdict](), Replicas()
-        adapters, egress = (
-            {Wire.OPENAI_COMPATIBLE: OpenAICompatible()},
-            EgressFilter({Wire.OPENAI_COMPATIBLE: transport}),
-        )
-        self._opinions = Opinions(adapters, egress, health or Health(lambda: 0.0), self.replicas, self.verdicts.append)
+        to = dispatcher(transport, health or Health(lambda: 0.0), replicas=self.replicas)
+        self._opinions = Opinions(to, self.verdicts.append)
 
     async def denied(self, place: Target, count: int = 1) -> frozenset[Doubt]:
         classes = frozenset({"internal", "pii"})

@@ -20,14 +20,13 @@ from router.dispatch.hold import BudgetHold, Room
 from router.dispatch.http import HttpTransport
 from router.dispatch.refusals import stream_error
 from router.dispatch.stream import Opened
-from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
 from router.types.account import Bound, BudgetStore
 from router.types.attempt import Adapter, Attempt, Failure, Verify
 from router.types.decision import Candidate, Plan
 from router.types.request import Request
 from router.types.target import Target, Wire
-from tests.decide.values import LOCAL, REMOTE, gate, request, target
+from tests.decide.values import LOCAL, REMOTE, estimate, gate, request, target
 
 T = TypeVar("T")
 Test = Callable[..., None]
@@ -133,11 +132,8 @@ def dispatcher(
     transport: HttpTransport, health: Health, adapter: Adapter | None = None, replicas: Replicas | None = None
 ) -> Dispatcher:
     wires = (Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC)
-    adapters, egress = (
-        dict.fromkeys(wires, adapter or OpenAICompatible()),
-        EgressFilter(dict.fromkeys(wires, transport)),
-    )
-    return Dispatcher(adapters, egress, health, replicas or Replicas())
+    adapters, egress = dict.fromkeys(wires, adapter or OpenAICompatible()), dict.fromkeys(wires, transport)
+    return Dispatcher(adapters, EgressFilter(egress), health, replicas or Replicas())
 
 
 class End:

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.estimate.estimate import Fit, affordable_output, estimate, fit, worst_cost
+from router.estimate.estimate import Fit, affordable_output, fit, worst_cost
 from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
 from router.estimate.tokens import LEAST_ANSWER, SCALE, fits_thinking, p90
@@ -16,7 +16,7 @@ from router.types.decision import Candidate, Estimate
 from router.types.price import Price, Rule
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Endpoint, Limits, Request
 from router.types.target import Contract, Provider, Target, Task, Thinking, Wire
-from tests.decide.values import PRICE, REMOTE, request, target
+from tests.decide.values import PRICE, REMOTE, estimate, request, target
 from tests.tables import data, each_row
 
 NEW = Learned()

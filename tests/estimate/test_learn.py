@@ -8,7 +8,6 @@ from msgspec import structs
 from router.classify.template import template
 from router.estimate import caches
 from router.estimate.caches import LIFETIME_MS, LONG_LIFETIME_MS, SIZE, Caches, Window
-from router.estimate.estimate import estimate
 from router.estimate.forecast import Forecaster
 from router.estimate.latency import PRIOR_FIRST_MS, Pace
 from router.estimate.learn import MOST_CELLS, MOST_MARGIN, Learned, Seen
@@ -18,7 +17,7 @@ from router.types.attempt import Usage
 from router.types.decision import Estimate, Prefix
 from router.types.request import Classification, Request
 from router.types.target import Contract, Target, Task, Thinking, Wire
-from tests.decide.values import PRICE, REMOTE, reading, request, target
+from tests.decide.values import PRICE, REMOTE, estimate, reading, request, target
 from tests.tables import each_row
 
 PLACE = target(max_output=100_000)
@@ -145,7 +144,7 @@ def test_counted_prompts_tighten_the_bound_dearer_ones_widen_it_and_small_images
     assert few.input_tokens == pytest.approx(9_000, rel=0.02)
     assert 15_000 < learned.count(asked, 15_000).input_bound < 15_000 * 1.2
     picture = request(images=1)
-    unseen, small = estimate(LARGE, picture, NEW), Pupil().count(picture, 100)
+    unseen, small = estimate(LARGE, picture, NEW), Pupil().count(picture, 60)
     assert small.input_bound == unseen.input_bound
     assert small.input_tokens < unseen.input_tokens / 10
 

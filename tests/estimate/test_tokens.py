@@ -15,10 +15,10 @@ from router.estimate import encodings
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
 from router.estimate.pass_rate import PassRateModel
-from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, IMAGE_TOKENS, TEMPLATE_TOKENS, prompt
+from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, TEMPLATE_TOKENS
 from router.types.request import Classification, Endpoint, Request
 from router.types.target import Prompt, Target, Task, Wire
-from tests.decide.values import REMOTE, target
+from tests.decide.values import REMOTE, estimate, target
 from tests.tables import data, each_row
 
 NEW = Learned()
@@ -59,7 +59,7 @@ def asking(endpoint: Endpoint, **fields: Any) -> Request:
 
 
 def bound(asked: Request, wire: Wire = Wire.OPENAI_COMPATIBLE, context: int = 10**6) -> int:
-    return prompt(target(context=context, provider=structs.replace(REMOTE, wire=wire)), asked, NEW).bound
+    return estimate(target(context=context, provider=structs.replace(REMOTE, wire=wire)), asked, NEW).input_bound
 
 
 @given(st.text() | st.text("aB's \n\t,.12_的。é"), st.integers(0, 9))
@@ -100,12 +100,26 @@ def image(url: str = PICTURE) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-@each_row("wire", [Wire.ANTHROPIC, Wire.GEMINI])
-def test_images_are_counted_not_their_bytes(wire: Wire) -> None:
-    each, plain = IMAGE_TOKENS[wire], bound(parts(), wire)
-    for count in (1, 3):
-        assert count * each <= bound(parts(*[image()] * count), wire) <= plain + count * each
-    assert bound(parts(image("https://example.com/a.png")), wire) >= each
+@each_row(
+    "wire, model, most, usual",
+    [
+        (Wire.ANTHROPIC, "claude-opus-5-5", 5_000, 1_400),
+        (Wire.GEMINI, "gemini-3-pro", 2_600, 1_120),
+        (Wire.OPENAI_COMPATIBLE, "gpt-4o-2024-11-20", 1_445, 765),
+        (Wire.OPENAI_COMPATIBLE, "gpt-4o-mini", 48_200, 25_501),
+        (Wire.LITELLM, "openai/gpt-5-mini", 2_489, 1_659),
+        (Wire.OPENAI_COMPATIBLE, "gpt-5.4-mini", 16_384, 1_100),
+    ],
+)
+def test_images_are_counted_by_their_models_rule_not_their_bytes(wire: Wire, model: str, most: int, usual: int) -> None:
+    """A model of which no rule is known, such as a newer one, has the highest bound."""
+    place = target(context=10**6, provider=structs.replace(REMOTE, wire=wire))
+    place = structs.replace(place, model=structs.replace(place.model, name=model))
+    plain, *some = (estimate(place, parts(*[image()] * count), NEW) for count in (0, 1, 3))
+    for count, known in zip((1, 3), some, strict=True):
+        assert count * most <= known.input_bound <= plain.input_bound + count * most
+        assert 0 < known.input_tokens - count * usual <= plain.input_tokens
+    assert estimate(place, parts(image("https://example.com/a.png")), NEW).input_bound >= most
     assert parts({"type": "thinking", "thinking": "Hm.", "signature": "x"}, image(), image()).images == 2
 
 
@@ -139,11 +153,11 @@ def test_the_examples_of_a_template_are_counted_and_what_it_says_twice() -> None
         return structs.replace(target(name), prompt=template)
 
     places = (prompted("bare", 0), prompted("once", size), prompted("twice", size, 2.0))
-    usual, bare, once, twice = (prompt(place, asked, NEW) for place in (target(), *places))
-    assert (bare.tokens, bare.bound) == (usual.tokens, usual.bound)
-    assert once.tokens - bare.tokens > size / 6
-    assert once.bound - bare.bound > size / 2
-    assert twice.bound > once.bound
+    usual, bare, once, twice = (estimate(place, asked, NEW) for place in (target(), *places))
+    assert (bare.input_tokens, bare.input_bound) == (usual.input_tokens, usual.input_bound)
+    assert once.input_tokens - bare.input_tokens > size / 6
+    assert once.input_bound - bare.input_bound > size / 2
+    assert twice.input_bound > once.input_bound
     seen = Classification(data_class="internal", difficulty=0.5, task=Task.TRANSLATION)
     cost = Forecaster(places, NEW, PassRateModel(places)).forecast(places[:2], asked, seen, 0).cost
     assert cost[1] > cost[0]

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
 from router.estimate.tokens import TEMPLATE_TOKENS
 from router.testing.upstream import Upstream
+from tests.decide.values import estimate
 from tests.decide.values import target as remote
 from tests.estimate.test_tokens import NASTY, bound, chat
 from tests.gateway.running import CHAT, ROOT, Gateway, ordered, processing, serving, target, until, user

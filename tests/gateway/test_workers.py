@@ -20,7 +20,7 @@ from router.ledger.ledger import SqliteLedger
 from router.testing.upstream import Behaviour, Tokens, Upstream
 from router.types.clock import now_ms
 from router.types.price import EnginePrice, version_of
-from tests.gateway.running import CHAT, MESSAGES, Process, local, ordered, processing, target, until, usd
+from tests.gateway.running import CHAT, MESSAGES, Process, Reply, local, ordered, processing, target, until, usd
 from tests.gateway.school import metric
 from tests.tables import each_row
 
@@ -151,6 +151,26 @@ def test_an_edit_of_the_policy_reaches_every_process(three: Process, upstream: U
         until(lambda line=line: three.log.read_text().count(line) == 3)  # type: ignore[misc]
         assert {three.chat("new").status for _ in range(6)} == {200}
     assert {metric(three, "lowpass_policy_errors_total") for _ in range(6)} == {1}
+
+
+def test_a_session_has_its_turns_in_all_processes_together(tmp_path: Path, upstream: Upstream) -> None:
+    with processing(tmp_path, {**policy(upstream.url), "loops": {"session_turns": 10}}, TWO) as gateway:
+        until(lambda: crowd(gateway, 40) == {200} and len(owners(gateway)) == 2)
+
+        def ask(session: str) -> Reply:
+            return gateway.chat("auto", headers={"x-lowpass-session": session})
+
+        with ThreadPoolExecutor(40) as pool:
+            replies = list(pool.map(ask, ["task"] * 40))
+        assert sorted(reply.status for reply in replies) == [200] * 10 + [429] * 30
+        refused = ask("task")
+        assert (refused.error["code"], refused.headers["x-should-retry"]) == ("turn_limit", "false")
+        loop = refused.error["loop"]
+        assert [loop[name] for name in ("kind", "subject", "seen", "until")] == ["session_turns", "task", 10, None]
+        assert ask("another").status == 200
+        incidents = gateway.rows("SELECT kind, subject FROM incidents")
+        assert incidents == [{"kind": "session_turns", "subject": "task"}]
+        gateway.check_books()
 
 
 def expire(gateway: Process, request_id: str) -> None:

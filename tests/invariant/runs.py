@@ -23,7 +23,6 @@ from router.dispatch.dispatch import DispatchJob
 from router.dispatch.egress import OutboundRequest
 from router.dispatch.stream import Answered, Opened
 from router.errors import ClientError, UpstreamFailure
-from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
 from router.observe.metrics import Telemetry
 from router.pipeline import Pipeline
@@ -34,6 +33,7 @@ from router.types.clock import new_id, now_ms
 from router.types.decision import Candidate, Cascade, Decision, Hedge, Vote
 from router.types.request import Caller, Endpoint, Redacted, Request
 from router.types.target import Timeouts, Wire
+from tests.decide.values import estimate
 from tests.invariant.oracle import Asked, Judge
 from tests.invariant.recorder import Recorder
 from tests.invariant.requests import Written, write

@@ -119,7 +119,7 @@ def test_check_and_serve_name_a_broken_spec_where_the_policy_does(tmp_path: Path
     assert done.status == 1
     assert "own.yaml:5:1: unknown key 'contxt' in the spec: did you mean 'context'?" in done.error
     missing = [str(problem) for problem in inspect_policy(policy(tmp_path, engine=str(tmp_path / "none.yaml")))]
-    assert "none.yaml:1:1: the engine's spec can't be read: No such file or directory" in missing[0]
+    assert "none.yaml:1:1: no such file: create it, or name another spec file" in missing[0]
 
 
 def test_two_specs_of_one_name_would_be_one_engine(tmp_path: Path) -> None:

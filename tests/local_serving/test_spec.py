@@ -34,7 +34,7 @@ def told(folder: Path, text: str) -> list[str]:
     """The mistakes, each from the line on."""
     with pytest.raises(SpecError) as error:
         read(written(folder, text))
-    assert str(error.value).splitlines() == list(map(str, error.value.mistakes))
+    assert str(error.value).splitlines() == list(map(str, error.value.problems))
     return [line.partition("mine.yaml:")[2] for line in str(error.value).splitlines()]
 
 
@@ -69,16 +69,16 @@ def test_paths_of_vllm_lie_beside_the_spec_and_ids_of_a_hub_do_not(tmp_path: Pat
 def test_an_unknown_engine_is_named_with_its_nearest_and_a_missing_file_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"there is no engine 'smolm2': did you mean 'smollm2'\?"):
         read("smolm2")
-    with pytest.raises(EngineError, match=r"none\.yaml:1:1: the engine's spec can't be read: No such file"):
+    with pytest.raises(EngineError, match=r"none\.yaml:1:1: no such file: create it, or name another spec"):
         read(tmp_path / "none.yaml")
 
 
 UNREADABLE = [
-    ("name: [\n", "2:1: this is not YAML"),
-    ("name: \x01", "1:1: this is not YAML"),
-    ("name: &a x\nmodel: *a\n", "2:8: an alias ('*'): write the value out"),
-    ("name: " + "[" * 40, "1:18: nested too deeply"),
-    ("", "1:1: a spec is a mapping: start it with name"),
+    ("name: [\n", "2:1: not valid YAML ("),
+    ("name: \x01", "1:7: a control character: delete it"),
+    ("name: &a x\nmodel: *a\n", "1:7: an alias ('*') stands for this value: write the value out"),
+    ("name: " + "[" * 40, "1:38: nested too deeply"),
+    ("", "1:1: the file is empty: start it with name"),
     ("- name: x", "1:1: a spec is a mapping"),
 ]
 
@@ -135,7 +135,7 @@ def test_any_text_is_refused_in_lines_or_read(tmp_path_factory: pytest.TempPathF
     try:
         assert read(path)
     except SpecError as error:
-        places = [(mistake.line, mistake.column) for mistake in error.mistakes]
+        places = [(mistake.line, mistake.column) for mistake in error.problems]
         assert places == sorted(places) != []
 
 

@@ -36,6 +36,7 @@ THINKERS: Mapping[str, dict[str, Any]] = {
 
 THINKS = {"contract": "always_on", "levels": ["high"], "tokens": [400], "streamed": True}
 EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "minimum": 1, "streamed": True}
+THOUGHTFUL = 20 * IN + 320 * OUT
 SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
 SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
 
@@ -46,7 +47,7 @@ def policy(url: str) -> dict[str, Any]:
     spoken = {"chatty": "say-400-ms-2", "left": "say-400-ms-2@left", "known": "say-400-ms-2@known"}
     longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-40-ms-1"}
     targets = {f"at-{name}": target(url, "say-40-ms-2", price=PRICE) for name in KINDS}
-    targets |= {"plain": target(url, "say-40", price=PRICE), "paced": target(url, "say-40-ms-5", price=PRICE)}
+    targets |= {"paced": target(url, "say-40-ms-5", price=PRICE)}
     targets |= {name: target(url, model, **wide) for name, model in spoken.items()}
     for name, thinking in THINKERS.items():
         place = local if thinking.get("streamed") else target
@@ -58,15 +59,13 @@ def policy(url: str) -> dict[str, Any]:
     targets["calm-thinker"] = local(url, "say-1500-think-100-ms-1", thinking=THINKS, **wide)
     routes = {f"{kind}{name}": f"at-{name}" for kind in ("", "warm-up/") for name in KINDS}
     routes |= {f"mind/{name}": f"thinks-{name}" for name in THINKERS}
-    routes |= {"fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known", "fresh": "plain"}
+    routes |= {"last": "thinks-hidden", "fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known"}
     limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3}
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
-    newcomers = budgets({"fresh": small}, scope="session")
-    newcomers += [{**budgets({"fresh": small}, scope="key")[0], "id": "each-key"}]
-    limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15}
+    limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 100, "window": "day", "routes": ["rich", "short"]}
     minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS} | {"exactly": 1_500, "mind": 1_500, "calm": 1_200})
-    return rules(targets, {**routes, **SPOKEN, "kills": "paced"}, [*budgets(limits), rich, *newcomers, *minds])
+    return rules(targets, {**routes, **SPOKEN, "kills": "paced"}, [*budgets(limits), rich, *minds])
 
 
 def served_and_refused(replies: list[Reply]) -> tuple[int, int]:
@@ -95,8 +94,9 @@ def test_streams_that_grow_share_what_is_there(gateway: Gateway, stream: bool) -
     assert {row_of(gateway, reply)["overrun"] for reply in replies} == {0}
 
 
-@each_row("contract", [name for name in THINKERS if name != "unasked"])
+@each_row("contract", THINKERS)
 def test_thinking_tokens_are_never_overspent(gateway: Gateway, contract: str) -> None:
+    """A model that is told nothing, as its levels are none and high, may think all the same."""
     wishes = [Wish(f"mind/{contract}", {"stream": number % 4 != 0}) for number in range(100)]
     replies = crowd(gateway, wishes)
     served, _ = served_and_refused(replies)
@@ -105,10 +105,13 @@ def test_thinking_tokens_are_never_overspent(gateway: Gateway, contract: str) ->
     assert thought == [{"spent": within(gateway, f"mind/{contract}")}]
 
 
-def test_a_model_that_is_told_nothing_may_think_all_the_same(gateway: Gateway) -> None:
-    """Its levels are none and high; nobody asks for either, and it thinks, before anything was learned of it."""
-    crowd(gateway, [Wish("mind/unasked", {"stream": True})] * 20)
-    within(gateway, "mind/unasked")
+def test_a_budget_of_hidden_thoughts_is_used_to_its_last_answer(gateway: Gateway) -> None:
+    """What answers are known to need is asked for, and no more."""
+    crowd(gateway, [Wish("thinks-hidden")] * 40)
+    replies = [gateway.chat("last") for _ in range(13)]
+    assert [reply.status for reply in replies] == [200] * 12 + [402]
+    assert {row_of(gateway, reply)["overrun"] for reply in replies} == {0}
+    assert account(gateway, "last") == (12 * THOUGHTFUL, 0)
 
 
 def test_a_waiting_request_is_woken_when_another_settles(
@@ -143,17 +146,6 @@ def test_nobody_is_refused_who_would_have_fitted(tmp_path: Path, upstream: Upstr
         assert served_and_refused(replies) == (24, 0)
         within(gateway, "fits")
         gateway.check_books()
-
-
-def test_the_first_requests_of_someone_new_find_their_pot(gateway: Gateway) -> None:
-    """Five pots that nobody has used before, sixty requests each, all at once."""
-    names = [f"newcomer {number}" for number in range(5)]
-    wishes = [Wish("fresh", CAP, {"x-lowpass-session": name}) for name in names * 60]
-    replies = crowd(gateway, wishes)
-    served_and_refused(replies)
-    rows = gateway.rows("SELECT session, count(*) AS n FROM requests WHERE route = 'fresh' AND status = 200 GROUP BY 1")
-    assert sum(row["n"] for row in rows) <= ROOM
-    within(gateway, "each-key")
 
 
 def test_clients_that_leave_spend_no_more_than_is_there(gateway: Gateway) -> None:

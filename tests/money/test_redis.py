@@ -12,6 +12,7 @@ from tests.budget.redis_process import RedisProcess
 from tests.gateway.running import Gateway, Reply, serving, target, until
 from tests.money.books import IN, NANO, OUT, PRICE, account, budgets, rules
 
+TURNS = 5
 ANSWER = 100 * OUT + 20 * IN
 
 
@@ -20,7 +21,8 @@ def policy(url: str) -> dict[str, Any]:
     targets = {"short": target(url, "say-100", **priced), "slow": target(url, "say-300-ms-1", **priced)}
     limits = budgets({"race": 0.1, "closed": 10}) + budgets({"open": 10}, outage={"fail_open_within_usd": 0.2})
     limits += [{**budgets({"open": 0.001}, soft=True)[0], "id": "watched"}]
-    return rules(targets, {"race": "slow", "closed": "short", "open": "short"}, limits)
+    loops = {"session_turns": TURNS}
+    return rules(targets, {"race": "slow", "closed": "short", "open": "short"}, limits, loops=loops)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,14 @@ def test_two_gateways_never_spend_more_than_the_one_limit(pair: tuple[Gateway, G
     charged, booked = (sum(sum(row.values()) for gateway in pair for row in gateway.rows(query)) for query in queries)
     assert [account(gateway, "race") for gateway in pair] == [(charged, 0)] * 2
     assert booked == charged <= 0.1 * NANO
+
+
+def test_a_session_has_its_turns_at_both_gateways_together(pair: tuple[Gateway, Gateway]) -> None:
+    def ask(number: int) -> int:
+        return pair[number % 2].chat("closed", headers={"x-lowpass-session": "task"}).status
+
+    with ThreadPoolExecutor(20) as crowd:
+        assert sorted(crowd.map(ask, range(20))) == [200] * TURNS + [429] * (20 - TURNS)
 
 
 def test_gateways_that_share_budgets_under_different_policies_say_so(

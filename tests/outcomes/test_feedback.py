@@ -36,8 +36,8 @@ class Desk:
         sent = {"model": model, "messages": MESSAGES, **body}
         return self.gateway.post(CHAT, sent, authorization=self._key(who)).headers["x-request-id"]
 
-    def judge(self, who: str, **said: Any) -> Reply:
-        return self.gateway.post("/v1/feedback", said, authorization=self._key(who))
+    def judge(self, who: str, raw: bytes = b"", **said: Any) -> Reply:
+        return self.gateway.post("/v1/feedback", raw or said, authorization=self._key(who))
 
     def rows(self, identifier: str) -> list[dict[str, Any]]:
         return found(self.ledger, LATEST, identifier)
@@ -180,6 +180,7 @@ def test_unknown_requests_are_named_and_nothing_is_kept(desk: Desk) -> None:
         ("score", {"id": "a", "score": 1, "passed": True}),
         *(("score", {"id": "a", "score": score}) for score in (1.5, "1", True)),
         ("passed", {"id": "a", "passed": "yes"}),
+        *(("score", {"raw": b'{"id": "a", "score": %b, "score": 0}' % score}) for score in (b"0", b"1")),
         ("comment", {"id": "a", "score": 1, "comment": CANARY}),
         *(("source", {"id": "a", "score": 1, "source": source}) for source in ("two words", "")),
     ],

@@ -17,10 +17,11 @@ from router.api.dashboard.pages import Pages, Site
 from router.config.load import inspect_policy, try_policy
 from router.config.policy import Config
 from router.decide.in_force import in_force
-from router.errors import ClientError, Problem
+from router.errors import ClientError
 from router.replay.report import Replayed, as_report
 from router.report.report import Report
 from router.types.request import DAY_MS
+from router.types.yaml_file import Problem
 
 # Replays of pasted policies: in a process of their own, one at a time, and none for ever.
 

@@ -12,7 +12,7 @@ from router.budget.redis.connection import Argument
 from router.budget.redis.server import Keys, RedisServer, Reply, number, strings
 from router.types.account import (
     PARALLEL_ACCOUNTS,
-    RATE_ACCOUNTS,
+    PASSING_ACCOUNTS,
     SPLIT,
     Account,
     Amount,
@@ -42,7 +42,7 @@ class Rows:
 
     def held(self, reservation: Reservation, ask: Ask) -> None:
         for hold in reservation.holds:
-            if hold.account.startswith(RATE_ACCOUNTS):
+            if hold.account.startswith(PASSING_ACCOUNTS):
                 continue
             self.hold(reservation.request_id, hold.account, hold.window_start_ms, hold.amount)
         if reservation.granted != (ask.born or ask.whole):
@@ -58,7 +58,7 @@ class Rows:
 
     def settled(self, request_id: str, holds: Sequence[Hold], charges: Sequence[int]) -> None:
         for hold, charge in zip(holds, charges, strict=True):
-            if hold.account.startswith(RATE_ACCOUNTS):
+            if hold.account.startswith(PASSING_ACCOUNTS):
                 continue
             row = (request_id, hold.account, hold.window_start_ms, hold.amount, charge)
             self._journal.change(_SQL["settled"], (*row, request_id, hold.account))
@@ -66,7 +66,7 @@ class Rows:
     def recovered(self, request_id: str, holds: Iterable[tuple[str, int, int]], granted: Amount | None) -> None:
         """`holds`: account, window start, amount. `granted`: None where the ledger knows it best."""
         for account, start, amount in holds:
-            if account.startswith(RATE_ACCOUNTS):
+            if account.startswith(PASSING_ACCOUNTS):
                 continue
             self._journal.change(_SQL["recovered"], (request_id, account, start, amount, amount))
         usd, thinking = (None, None) if granted is None else (granted.usd, granted.thinking)

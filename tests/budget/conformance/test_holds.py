@@ -146,8 +146,9 @@ async def test_a_request_that_is_cancelled_while_it_reserves_holds_nothing(desk:
 
     assert any([await cancelled(turns) for turns in range(6)])
     async with asyncio.timeout(60):
+        await desk.store.settled()  # what was cancelled on its way is given back after that
         while await desk.balance(pot) != (0, 0):
-            await desk.store.settled()  # what was cancelled on its way to a server is given back after that
+            await desk.store.settled()
 
 
 @each_row("case, accounts, more, extra, held", [tuple(row.values()) for row in HOLDS["grown"]])

@@ -1,92 +1,55 @@
-"""Traffic that must pass, however much or long it is alike: batches, samples, monitors, bursts, conversations."""
+"""Traffic that must pass, beside the table's, however much or long it is alike: samples, bursts, conversations."""
 
+from collections.abc import Callable
 from functools import partial
 
-from router.types.request import Endpoint
 from tests.budget.loops.messages import DAY, MINUTE, SECOND, Message, assistant, call, exchange, system, user
-from tests.budget.loops.world import Case, World, asks, cases, talk
+from tests.budget.loops.world import Case, Pause, World, cases, sequences, spends
 
-REVIEW = (
-    "You are a careful annotator. Read the product review below and decide whether its author was pleased. Answer with"
-    " one word, positive or negative, and with nothing else. Do not explain your choice.\n\nReview: {}\n\nSentiment:"
-)
+More = Callable[[World, int], list[Message]]
 HEALTH = "Health check. Reply with the single word OK."
-FOX = "the quick brown fox jumps over the lazy dog"
-THREE_PROBES = ("What is the capital of France?", "Spell the word cat.", "Say yes.")
 TASK = [system("You help people with what they do."), user("Look after the job that Ann began on Monday, please.")]
-HOSTS = [system("You check hosts."), user("Check all hosts: " + " ".join(f"host-{number}" for number in range(200)))]
-REGIONS = ("east", "west")
-GO_ON = ("yes", "go on", "ok", "continue please")
 
 
 # Single requests
 
 
-def _review(world: World, number: int, frame: str = REVIEW, least: int = 4, most: int = 40) -> str:
-    return frame.format(world.prose(least, most))
-
-
-def _reading(world: World, number: int) -> str:
-    room, state = world.random.choice(("kitchen", "bath", "hall")), world.random.choice(("ok", "warm", "cold"))
-    return f"Sensor {world.random.randint(1, 40)} in the {room} reads {world.random.random():.2f}: {state}."
-
-
-def _row_of_numbers(world: World, number: int) -> str:
-    """Of a CSV file, one a request."""
-    return "Is this row plausible? " + ",".join(f"{world.random.uniform(0, 1000):.2f}" for _ in range(6))
-
-
-def _image(world: World, number: int) -> list[Message]:
+def images(world: World) -> None:
     """The same words to another image."""
-    shown = {"type": "image_url", "image_url": {"url": f"data:{number}"}}
-    return [{"role": "user", "content": [{"type": "text", "text": "Describe this image."}, shown]}]
+    for number in range(1_000):
+        shown = {"type": "image_url", "image_url": {"url": f"data:{number}"}}
+        content = [{"type": "text", "text": "Describe this image."}, shown]
+        world.ask("vision", [{"role": "user", "content": content}], session="photos")
 
 
-def _samples(world: World, times: int, each: int, session: str = "", every: int = 0, start: str = "") -> None:
-    """Many answers to a prompt: a text, one with an example, or a transcript of which the start was sent before."""
-    for _ in range(times):
+def samples_of_a_transcript(world: World) -> None:
+    """Its start was sent before."""
+    for _ in range(20):
         prompt = [user(world.prose(80))]
-        if start == "sent before":
-            world.ask("evaluation", prompt)
-        if start:
-            prompt += exchange(world.prose(5, 60), world.prose(25))
-        asks(each, prompt, "evaluation", every=every, session=session, answer=lambda world, _: world.prose(40))(world)
-
-
-def _spends(world: World, times: int, every: int, nano_usd: int) -> None:
-    asks(times, lambda world, _: world.prose(20), "team", every=every, cost=nano_usd)(world)
-
-
-def with_examples(world: World, session: str = "") -> None:
-    shots = [system("Classify.")]
-    for _ in range(12):
-        shots += [user(world.prose(15)), assistant(world.random.choice(("positive", "negative")))]
-    asks(1_500, lambda world, _: [*shots, user(world.prose(4, 30))], "batch", session=session)(world)
-
-
-def five_hundred_at_once(world: World) -> None:
-    for _ in range(6):
-        world.together("burst", [HEALTH] * 500, session="s")
+        world.ask("evaluation", prompt)
+        prompt += exchange(world.prose(5, 60), world.prose(25))
+        for _ in range(64):
+            world.ask("evaluation", prompt, answer=world.prose(40))
 
 
 def load_test(world: World) -> None:
-    """32 connections, one prompt, a session each and a session for all."""
-    for _ in range(40):
-        world.together("load", [HEALTH] * 32, session="all")
-        world.together("load", [HEALTH] * 32)
+    """Many connections, one prompt, a session each and a session for all."""
+    for connections in [32] * 40 + [500] * 3:
+        world.together("load", [HEALTH] * connections, session="all")
+        world.together("load", [HEALTH] * connections)
 
 
 def dear_batch(world: World) -> None:
     """A key that spends little all week, and then 40 USD in a few minutes."""
-    _spends(world, 7 * DAY // (10 * MINUTE), 10 * MINUTE, 5_000_000)
-    _spends(world, 400, SECOND, 100_000_000)
+    spends(world, 7 * DAY // (10 * MINUTE), 10 * MINUTE, 5_000_000)
+    spends(world, 400, SECOND, 100_000_000)
 
 
 def every_night(world: World) -> None:
     """60 USD in ten minutes every night, a few cents a day else."""
     for _ in range(21):
-        _spends(world, 60, 20 * MINUTE, 20_000_000)
-        _spends(world, 60, SECOND, 700_000_000)
+        spends(world, 60, 20 * MINUTE, 20_000_000)
+        spends(world, 60, SECOND, 700_000_000)
 
 
 # Conversations
@@ -99,23 +62,11 @@ def _coding(world: World, number: int) -> list[Message]:
     return call("run_tests", "{}", number, "FAILED " + world.prose(60))
 
 
-def _search(world: World, number: int) -> list[Message]:
-    name = f"drawer {number // 2 + 1}"
-    seen = f"You open the {name}. The {name} is open. In it, you see nothing."
-    return exchange(f"open {name}", seen) if number % 2 else exchange(f"go to {name}", f"The {name} is closed.")
-
-
-def _look(world: World, number: int) -> list[Message]:
-    return call("status", '{"job": 7}', number, f"running, {number} % done")
-
-
-def _look_and_work(world: World, number: int) -> list[Message]:
+def _patient(world: World, number: int) -> list[Message]:
     """20 looks at a job between two pieces of work."""
-    return _look(world, number) if number % 25 < 20 else call("bash", world.prose(20), number, world.prose(50))
-
-
-def _long_talk(world: World, number: int) -> list[Message]:
-    return exchange(world.prose(20, 150), world.prose(3, 40))
+    if number % 25 < 20:
+        return call("status", '{"job": 7}', number, f"running, {number} % done")
+    return call("bash", world.prose(20), number, world.prose(50))
 
 
 def _polite(world: World, number: int) -> list[Message]:
@@ -124,11 +75,21 @@ def _polite(world: World, number: int) -> list[Message]:
     return exchange(*[world.small_talk() if idle else world.prose(words) for words in (80, 40)])
 
 
+def _talk(world: World, turns: int, more: More, every: Pause = 0, session: str = "", window: int = 10_000) -> None:
+    messages: list[Message] = []
+    for turn in range(turns):
+        world.wait(every)
+        world.ask("agent", [*TASK, *messages[-window:]], session=session)
+        messages += more(world, turn)
+
+
 def many_users_of_one_key(world: World) -> None:
     """A product: everybody asks something, each in a session."""
     for number in range(300):
-        start = [system("You are the assistant of a shop. Be brief and polite."), user(world.prose(2, 20))]
-        talk(world.random.randint(1, 8), "shop", start, _long_talk, session=f"visitor-{number}")(world)
+        messages = [system("You are the assistant of a shop. Be brief and polite."), user(world.prose(2, 20))]
+        for _ in range(world.random.randint(1, 8)):
+            world.ask("shop", messages, session=f"visitor-{number}")
+            messages += exchange(world.prose(20, 150), world.prose(3, 40))
 
 
 def writer_and_critic(world: World) -> None:
@@ -141,11 +102,6 @@ def writer_and_critic(world: World) -> None:
             for place in range(0, len(draft), 7):
                 draft[place] = world.prose(1)[:-1]
             world.ask("writer", [system("Improve."), user(critique)], answer=" ".join(draft))
-
-
-def _summary(world: World, number: int) -> str:
-    """Of a book: it grows by a chapter each time, and every prompt quotes the one before."""
-    return " ".join([*world.last.split()[:40], world.prose(20)])
 
 
 def there_and_back(world: World) -> None:
@@ -184,7 +140,8 @@ def debate(world: World) -> None:
 def every_turn_eight_times(world: World) -> None:
     messages: list[Message] = [user(world.prose(40))]
     for _ in range(60):
-        asks(8, messages, "sampler", session="samples")(world)
+        for _ in range(8):
+            world.ask("sampler", messages, session="samples")
         messages = messages + exchange(world.prose(40), world.prose(20))
 
 
@@ -209,46 +166,12 @@ def parallel_rollouts(world: World) -> None:
             messages += exchange(answer, world.prose(10) if turn else "I want a refund")
 
 
+_CODING = partial(_talk, turns=200, more=_coding, every=[5 * SECOND, 40 * SECOND])
 SOUND: dict[str, Case] = cases(__name__) | {
-    "reviews": asks(1_500, _review, "batch"),
-    "reviews_in_a_session": asks(1_500, _review, "batch", session="reviews-1"),
-    "reviews_of_known_answers": asks(1_500, _review, "batch", answer=lambda world, _: world.prose(12)),
-    "two_keys_in_turn": asks(1_500, _review, *REGIONS),
-    "a_few_words_of_two_keys": asks(1_500, partial(_review, frame="{}", least=3, most=9), *REGIONS),
-    "short_frames_of_two_keys": asks(1_500, partial(_review, frame="Review: {} Was the author pleased?"), *REGIONS),
-    "with_examples_in_a_session": partial(with_examples, session="shots"),
-    "readings": asks(1_500, _reading, "sensors"),
-    "rows_of_numbers": asks(1_000, _row_of_numbers, "batch"),
-    "rows_of_numbers_in_a_session": asks(1_000, _row_of_numbers, "batch", session="table"),
-    "images": asks(1_000, _image, "vision", session="photos"),
-    "embeddings": asks(1_000, "the same text", "index", session="s", endpoint=Endpoint.EMBEDDINGS),
-    "same_prompt_64_times": partial(_samples, times=20, each=64),
-    "same_prompt_64_times_in_a_session": partial(_samples, times=20, each=64, session="evaluation-1"),
-    "same_transcript_64_times": partial(_samples, times=20, each=64, start="sent before"),
-    "samples_of_few_shots": partial(_samples, times=4, each=100, start="examples", every=2 * SECOND),
-    "refused_as_its_budget_is_spent": asks(500, HEALTH, "poor", session="s", sent=False, cost=0),
-    "monitor": asks(2_880, HEALTH, "monitor", every=MINUTE, answer="OK"),
-    "monitor_that_counts": asks(
-        2_880, lambda world, n: f"Probe {n} at {world.now}: reply with the single word OK.", "monitor", every=MINUTE
-    ),
-    "monitor_of_an_echo": asks(2_880, f"Repeat after me: {FOX}", "monitor", every=MINUTE, answer=FOX),
-    "two_monitors": asks(2_880, HEALTH, *REGIONS, every=30 * SECOND, answer="OK"),
-    "three_probes": asks(2_880, lambda _, number: THREE_PROBES[number // 2 % 3], *REGIONS, every=30 * SECOND),
-    "two_agents_at_work": asks(
-        400, lambda world, _: world.last, "planner", "doer", every=MINUTE, answer=lambda world, _: world.prose(20, 60)
-    ),
-    "book": asks(200, lambda world, _: f"{world.last}\n\nNext chapter: {world.prose(300)}", "reader", answer=_summary),
-    "coding_agent": talk(200, "coder", TASK, _coding, every=(5 * SECOND, 40 * SECOND)),
-    "coding_agent_in_a_session": talk(200, "coder", TASK, _coding, every=(5 * SECOND, 40 * SECOND), session="task-1"),
-    "coding_agent_with_a_window": talk(200, "coder", TASK, _coding, every=(5 * SECOND, 40 * SECOND), window=20),
-    # Every result says the same; the calls get on.
-    "scan_of_hosts": talk(200, "ops", HOSTS, lambda _, n: call("ping", f'{{"host": "{n}"}}', n, "timeout after 5 s")),
-    "search_of_drawers": talk(80, "player", [user("Find the key in one of the drawers 1 to 40.")], _search),
-    "patient_poll": talk(150, "ops", TASK, _look_and_work, every=30 * SECOND),
-    "steady_poll": talk(100, "ops", TASK, _look, every=10 * SECOND),
-    "long_talk": talk(250, "person", TASK, _long_talk),
-    "long_talk_in_a_session": talk(250, "person", TASK, _long_talk, session="talk"),
-    "yes_go_on": talk(150, "reader", TASK, lambda world, n: exchange(world.prose(120), GO_ON[n % 4]), session="story"),
-    "chinese_talk": talk(120, "person", [user("你好。")], lambda world, _: exchange(world.hanzi(90), world.hanzi(25))),
-    "polite_talk": talk(120, "person", TASK, _polite),
+    "coding_agent": _CODING,
+    "coding_agent_in_a_session": partial(_CODING, session="task-1"),
+    "coding_agent_with_a_window": partial(_CODING, window=20),
+    "patient_poll": partial(_talk, turns=150, more=_patient, every=30 * SECOND),
+    "polite_talk": partial(_talk, turns=120, more=_polite),
+    **sequences("sound"),
 }

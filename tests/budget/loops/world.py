@@ -1,9 +1,11 @@
 """A clock, keys and a breaker, to which traffic is played as the gateway would; and the texts of seeded chance for it:
 prose with a natural spread of words, and the small talk of agents with nothing to say."""
 
+import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import cache, partial
 from itertools import accumulate
 from random import Random
 from typing import Any
@@ -16,15 +18,17 @@ from router.budget.loops import Loops, Tripped
 from router.types.account import Journal
 from router.types.clock import new_id
 from router.types.request import Caller, Endpoint, Limits, Request
-from tests.budget.loops.messages import Message, Prompt, user
+from tests.budget.loops.messages import Message, Prompt, call, exchange, user
 from tests.tables import data
 
-Pause = int | tuple[int, int]
+Pause = int | list[int]
 """Of so many ms, or between two numbers of them."""
 Case = Callable[["World"], None]
 COST = 200_000
 """nano-USD of an ordinary request."""
 PHRASES = data(__file__, "phrases.yaml")
+SEQUENCES = data(__file__, "sequences.yaml")
+_FIELD = re.compile(r"\$(\w+)(?:\(([^)]*)\))?")
 
 
 @cache
@@ -52,12 +56,14 @@ class World:
         self.requests, self.last = 0, "Hello! Are you there? I have finished my part of the work."
         """`last`: what was answered."""
         self.warnings: list[str] = []
+        self.before: Callable[[], None] = lambda: None
+        """Done before each request."""
 
     def clock(self) -> int:
         return self.now
 
     def wait(self, pause: Pause) -> None:
-        self.now += self.random.randint(*pause) if isinstance(pause, tuple) else pause
+        self.now += self.random.randint(*pause) if isinstance(pause, list) else pause
 
     def prose(self, least: int, most: int = 0) -> str:
         """So many words, by Zipf's law, as in a natural text."""
@@ -81,10 +87,37 @@ class World:
     def hanzi_small_talk(self) -> str:
         return "，".join(self.random.sample(PHRASES["chinese"], 3)) + "。"
 
+    def text(self, template: str, number: int) -> str:
+        """Of the table: what its fields stand for in the request of this number."""
+
+        def field(match: re.Match[str]) -> str:
+            name, value = match[1], match[2] or ""
+            low, _, high = value.partition("-")
+            options, length, random = value.split("|"), int(value) if value.isdigit() else None, self.random
+            texts: dict[str, Callable[[], str]] = {
+                "n": lambda: str(number // (length or 1)),
+                "mod": lambda: str(number % (length or 1)),
+                "last": lambda: " ".join(self.last.split(" ")[:length]),
+                "prose": lambda: self.prose(int(low), int(high or 0)),
+                "small_talk": lambda: self.small_talk(0 if value else 0.02),
+                "hanzi": lambda: self.hanzi(length or 0),
+                "hanzi_small_talk": self.hanzi_small_talk,
+                "int": lambda: str(random.randint(int(low), int(high))),
+                "float": lambda: f"{random.uniform(float(low), float(high)):.2f}",
+                "pick": lambda: random.choice(options),
+                "turns": lambda: options[number % len(options)],
+                "now": lambda: str(self.now),
+                "clock": lambda: datetime.fromtimestamp(self.now / 1000, UTC).isoformat(),
+            }
+            return texts[name]()
+
+        return _FIELD.sub(field, template)
+
     def ask(
         self, key: str, prompt: Prompt, *, answer: str | None = None, cost: int = COST, sent: bool = True, **fields: Any
     ) -> None:
         """One request and its end. Raises `Stopped`."""
+        self.before()
         self.begin(key, prompt, **fields)(cost, sent, answer)
         self.last = answer or ""
 
@@ -118,45 +151,49 @@ class World:
         return True
 
 
-def asks(
-    times: int,
-    prompt: Prompt | Callable[[World, int], Prompt],
-    *keys: str,
-    every: Pause = 0,
-    answer: str | Callable[[World, int], str] | None = None,
-    **fields: Any,
-) -> Case:
+def _prompt(world: World, number: int, prompt: str | list[str]) -> Prompt:
+    """A text, or messages: each its role, and its text."""
+    if isinstance(prompt, str):
+        return world.text(prompt, number)
+    return [{"role": line.split()[0], "content": world.text(line.partition(" ")[2], number)} for line in prompt]
+
+
+def asks(world: World, row: Mapping[str, Any]) -> None:
     """So many requests, by these keys in turn, each after a while."""
-
-    def case(world: World) -> None:
-        for number in range(times):
-            world.wait(every)
-            text = answer(world, number) if callable(answer) else answer
-            asked = prompt(world, number) if callable(prompt) else prompt
-            world.ask(keys[number % len(keys)], asked, answer=text, **fields)
-
-    return case
+    fields = {name: row[name] for name in ("session", "sent", "cost") if name in row}
+    endpoint = Endpoint(row.get("endpoint", Endpoint.CHAT))
+    for number in range(row["asks"]):
+        world.wait(row.get("every", 0))
+        answer = world.text(row["answer"], number) if "answer" in row else None
+        key = row["keys"][number % len(row["keys"])]
+        world.ask(key, _prompt(world, number, row["prompt"]), answer=answer, endpoint=endpoint, **fields)
 
 
-def talk(
-    turns: int,
-    key: str,
-    start: Sequence[Message],
-    more: Callable[[World, int], list[Message]],
-    window: int = 10_000,
-    every: Pause = 0,
-    session: str = "",
-) -> Case:
-    """A transcript that is sent at each turn, and then goes on with `more`; a long one is cut to a `window`."""
+def talk(world: World, row: Mapping[str, Any]) -> None:
+    """A transcript that is sent at each turn, and then goes on; a long one is cut to its window."""
+    messages: list[Message] = []
+    for number in range(row["talk"]):
+        world.wait(row.get("every", 0))
+        start, window = _prompt(world, number, row["start"]), messages[-row.get("window", 10_000) :]
+        world.ask("agent", [*start, *window], session=row.get("session", ""))
+        if "call" in row:
+            name, arguments, result = (world.text(text, number) for text in (*row["call"], row["returns"]))
+            messages += call(name, arguments, number, result)
+        else:
+            messages += exchange(world.text(row["says"], number), world.text(row["hears"], number))
 
-    def case(world: World) -> None:
-        messages: list[Message] = []
-        for turn in range(turns):
-            world.wait(every)
-            world.ask(key, [*start, *messages[-window:]], session=session)
-            messages += more(world, turn)
 
-    return case
+def play(world: World, row: Mapping[str, Any]) -> None:
+    (asks if "asks" in row else talk)(world, row)
+
+
+def spends(world: World, times: int, every: int, nano_usd: int) -> None:
+    asks(world, {"asks": times, "keys": ["team"], "prompt": "$prose(20)", "every": every, "cost": nano_usd})
+
+
+def sequences(kind: str) -> dict[str, Case]:
+    """`sound` or `loops`, of the table."""
+    return {name: partial(play, row=row) for name, row in SEQUENCES[kind].items()}
 
 
 def cases(module: str) -> dict[str, Case]:
