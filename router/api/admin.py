@@ -395,7 +395,7 @@ class Desk:
     def _binding(self, caller: Caller, said: Limits) -> dict[str, Pot]:
         """By account id: the pots that a request of this key may be charged to, whichever model it names."""
         rules, now = self._rules(), self._clock()
-        found: dict[str, Pot] = {}
+        pots: dict[str, Pot] = {}
         for name, (_, targets) in rules.routes.items():
             if may_name(rules, caller, name):
                 charged = Charged(
@@ -408,8 +408,8 @@ class Desk:
                 )
                 for budget in rules.accounts.binding(charged, frozenset({caller.budget})):
                     for account in rules.accounts.accounts(charged, [budget], now):
-                        found.setdefault(account.id, Pot(account=account, budget=budget))
-        return found
+                        pots.setdefault(account.id, Pot(account=account, budget=budget))
+        return pots
 
     async def _own(self, identifier: str, caller: Caller, said: Limits) -> Pot | None:
         """By the id of the pot, or of its budget where that has one pot for this key."""

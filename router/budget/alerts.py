@@ -95,12 +95,12 @@ class Alerts:
 
     async def _every(self, now_ms: int) -> list[Account]:
         """Every pot of a budget with alerts that has something in it."""
-        found = []
+        pots = []
         for budget in self._watched.values():
             span = budget.span(now_ms)
             values = await self._store.values(budget.id, span.since) if budget.divided else [""]
-            found += [budget.pot(value, now_ms) for value in values]
-        return found
+            pots += [budget.pot(value, now_ms) for value in values]
+        return pots
 
     async def _compare(self, budget: Budget, account: Account, spent: int, now_ms: int) -> None:
         window = account.window_start_ms

@@ -210,9 +210,9 @@ def tables(version: int) -> tuple[Table, ...]:
     """Out of the migrations themselves, in the order in which they are made."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, to=version)
-        found = []
+        made = []
         for (name,) in connection.execute(_TABLES).fetchall():
             columns, kinds, places = zip(*connection.execute(_COLUMNS, (name,)).fetchall(), strict=True)
             key = [column for place, column in sorted(zip(places, columns, strict=True)) if place]
-            found.append(Table(name, columns, tuple(key), "BLOB" in kinds))
-        return tuple(found)
+            made.append(Table(name, columns, tuple(key), "BLOB" in kinds))
+        return tuple(made)

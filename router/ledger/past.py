@@ -298,9 +298,9 @@ def lock(connection: Connection) -> None:
 
 def due(connection: Connection, now_ms: int, *, all_of_them: bool = False) -> list[str]:
     """Ids of requests that are to be moved now."""
-    found = connection.execute(_DUE, (now_ms - CAME_BACK_MS, TOGETHER)).fetchall()
-    wait = not all_of_them and len(found) < ENOUGH and all(began > now_ms - PATIENCE_MS for _, began in found)
-    return [] if wait else [identifier for identifier, _ in found]
+    rows = connection.execute(_DUE, (now_ms - CAME_BACK_MS, TOGETHER)).fetchall()
+    wait = not all_of_them and len(rows) < ENOUGH and all(began > now_ms - PATIENCE_MS for _, began in rows)
+    return [] if wait else [identifier for identifier, _ in rows]
 
 
 def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:

@@ -85,13 +85,13 @@ def decided(
 
 def _every(connection: Connection, stretch: Stretch) -> Iterator[list[Any]]:
     beyond: int | str = stretch.first
-    while found := connection.execute(_PAST, (beyond, stretch.last, stretch.last)).fetchall():
-        beyond = found[-1][0]
-        yield from (row[1:] for row in found)
+    while rows := connection.execute(_PAST, (beyond, stretch.last, stretch.last)).fetchall():
+        beyond = rows[-1][0]
+        yield from (row[1:] for row in rows)
     beyond = ""
-    while not stretch.last and (found := connection.execute(_LIVE, (beyond,)).fetchall()):
-        beyond = found[-1][0]
-        yield from (row[1:] for row in found)
+    while not stretch.last and (rows := connection.execute(_LIVE, (beyond,)).fetchall()):
+        beyond = rows[-1][0]
+        yield from (row[1:] for row in rows)
 
 
 # Single look-ups by id. Each opens its own connection, so that it can run on any thread.

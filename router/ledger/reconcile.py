@@ -165,8 +165,8 @@ def words(model: str) -> Counter[str]:
 def model_of(line: Billed, models: Mapping[str, str]) -> str | None:
     """Which of the ledger's models a line is about. `models`: names that the ledger has → model."""
     if line.contains:
-        said = words(line.item)
-        inside = [name for name in models if words(name) <= said]
+        stated = words(line.item)
+        inside = [name for name in models if words(name) <= stated]
         longest = max(inside, key=lambda name: words(name).total(), default=None)
         return None if longest is None else models[longest]
     same = (model for name, model in models.items() if line.model and words(name) == words(line.model))
@@ -249,8 +249,8 @@ class Reconciliation:
         self._billed, self._rounding = self._matched(statement)
 
     def compare(self) -> Comparison:
-        found = [self._difference(*place) for place in sorted({*self._kept, *self._billed})]
-        differences = tuple(difference for difference in found if difference is not None)
+        places = sorted({*self._kept, *self._billed})
+        differences = tuple(difference for place in places if (difference := self._difference(*place)) is not None)
         billed, ledger = sum(self._billed.values()), sum(kept.cost for kept in self._kept.values())
         return Comparison(differences, len(self._days), billed, ledger, self._factors())
 
@@ -412,12 +412,12 @@ class Reconciliation:
 
 def _estimated(kept: Kept, added: int) -> tuple[str, str]:
     count, estimated = len(kept.uncertain), sum(kept.uncertain.values())
-    told = f"{count} of {kept.attempts} calls were charged by estimates ({estimated / 1e9:.6f} USD)"
+    counted = f"{count} of {kept.attempts} calls were charged by estimates ({estimated / 1e9:.6f} USD)"
     if kept.crashed and added < 0:
-        return "crashed", f"{told}: {kept.crashed} at their hold, as their gateway died"
+        return "crashed", f"{counted}: {kept.crashed} at their hold, as their gateway died"
     if kept.left:
-        return "cancelled", f"{told}: {kept.left} were left by their clients"
-    return "cut", f"{told}: their answers were cut before the usage came"
+        return "cancelled", f"{counted}: {kept.left} were left by their clients"
+    return "cut", f"{counted}: their answers were cut before the usage came"
 
 
 def _shares(total: int, weights: Mapping[K, int]) -> Iterator[tuple[K, int]]:

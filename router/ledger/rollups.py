@@ -73,23 +73,23 @@ def sums(connection: Connection, query: Query) -> Sums:
     facts = _TABLES[query.table]
     query.check(facts.DIMENSIONS, facts.MEASURES)
     grouping = _smallest(connection, query)
-    found: Sums = {}
+    totals: Sums = {}
     for window in _windows(query):
         beyond = 0
         if grouping is not None and all(
             edge is None or edge % HOUR_MS == 0 for edge in (window.since_ms, window.until_ms)
         ):
             beyond = progress(connection, grouping.name)
-            _add_hours(connection, grouping, window, found)
+            _add_hours(connection, grouping, window, totals)
         else:
             expired_ms = progress(connection, EXPIRED)
             if expired_ms > (window.since_ms or 0):
                 raise Expired(expired_ms, window.dimensions)
         of_rows = _attempts if query.table == attempts.TABLE else _offers
-        of_rows(connection, window, _LIVE, (NOT_MOVED, []), found)
+        of_rows(connection, window, _LIVE, (NOT_MOVED, []), totals)
         if beyond < progress(connection, MOVED):
-            of_rows(connection, window, _PAST, ("r.position > ?", [beyond]), found)
-    return found
+            of_rows(connection, window, _PAST, ("r.position > ?", [beyond]), totals)
+    return totals
 
 
 def _smallest(connection: Connection, query: Query) -> Grouping | None:
@@ -120,7 +120,7 @@ def _windows(query: Query) -> list[Query]:
     return [structs.replace(query, since_ms=begin, until_ms=end) for begin, end in cuts]
 
 
-def _add_hours(connection: Connection, grouping: Grouping, query: Query, found: Sums) -> None:
+def _add_hours(connection: Connection, grouping: Grouping, query: Query, totals: Sums) -> None:
     groups = _groups(connection, grouping, query)
     named = connection.execute("SELECT id FROM names WHERE name = ?", (grouping.name,)).fetchone()
     if not groups or named is None:
@@ -140,7 +140,7 @@ def _add_hours(connection: Connection, grouping: Grouping, query: Query, found: 
         if labels is None or not all(where.holds(row[1]) for where in hours):
             continue
         key = tuple(row[1] if place is None else labels[place] for place in at)
-        add(found, key, tuple(_whole(row[len(columns) :], query.measures)))
+        add(totals, key, tuple(_whole(row[len(columns) :], query.measures)))
 
 
 def _summed(value: str, measure: str) -> str:
@@ -169,7 +169,7 @@ _Arm = tuple[str, str]
 """Tables of requests and attempts."""
 
 
-def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition, found: Sums) -> None:
+def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition, totals: Sums) -> None:
     by = [attempts.DIMENSIONS[name] for name in query.by]
     amounts = [_summed(f"({_measure(name, arm)})", name) for name in query.measures]
     conditions = [which, _window(query), *map(_where, query.where)]
@@ -183,19 +183,19 @@ def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition,
         if row[-1]:
             # Nothing and an empty text are the same.
             key = tuple(None if label == "" else label for label in row[: len(by)])
-            add(found, key, tuple(_whole(row[len(by) : -1], query.measures)))
+            add(totals, key, tuple(_whole(row[len(by) : -1], query.measures)))
 
 
 def _measure(name: str, arm: _Arm) -> str:
     return attempts.MEASURES[name].replace("FROM attempts AS", f"FROM {arm[1]} AS")
 
 
-def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, found: Sums) -> None:
+def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, totals: Sums) -> None:
     window, edges = _window(query)
     text, values = f"{which[0]} AND {window}", [*which[1], *edges]
     decided = connection.execute((_DECIDED_LIVE if arm == _LIVE else _DECIDED_PAST).format(text), values)
     facts = ((labels, amounts) for _, labels, amounts in _offered(decided, Documents(connection)))
-    query.collect(facts, offers.DIMENSIONS, offers.MEASURES, found)
+    query.collect(facts, offers.DIMENSIONS, offers.MEASURES, totals)
 
 
 def _where(where: Where) -> Condition:

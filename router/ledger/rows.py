@@ -204,9 +204,9 @@ def every(connection: Connection, since_ms: int | None = None, until_ms: int | N
             return
         # By id, and not by the index of times (a plus keeps from it), which would be sorted anew for every page.
         which, values = "id >= ? AND id <= ? AND +started_ms >= ? AND +started_ms < ?", [first, last, *window]
-    while found := _read(connection, which, tuple(values), documents, CHUNK):
-        yield from found
-        which, values[0] = which.replace("id >= ?", "id > ?"), found[-1].id
+    while page := _read(connection, which, tuple(values), documents, CHUNK):
+        yield from page
+        which, values[0] = which.replace("id >= ?", "id > ?"), page[-1].id
 
 
 def newest(connection: Connection, most: int) -> list[Kept]:

@@ -138,10 +138,10 @@ def _alike(hour: int, kept: dict[Grouping, Sums]) -> Iterator[Finding]:
         yield from _differ(grouping, hour, first.setdefault(grouping.table, whole), whole, "other sums")
 
 
-def _differ(grouping: Grouping, hour: int, right: Sums, found: Sums, whose: str) -> Iterator[Finding]:
+def _differ(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str) -> Iterator[Finding]:
     """The first difference of each measure."""
     nothing = (0,) * len(grouping.measures)
-    both = ((key, right.get(key, nothing), found.get(key, nothing)) for key in right.keys() | found.keys())
+    both = ((key, right.get(key, nothing), summed.get(key, nothing)) for key in right.keys() | summed.keys())
     wrong = sorted((line for line in both if line[1] != line[2]), key=str)
     for at, measure in enumerate(grouping.measures):
         differing = next((line for line in wrong if line[1][at] != line[2][at]), None)

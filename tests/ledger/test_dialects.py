@@ -23,6 +23,7 @@ from router.ledger.postgres_connection import Place, StatementRefused, numbered
 from router.ledger.verify import rules
 from router.settings import SettingError
 from router.types.account import LedgerUnavailable
+from router.types.tables import patterns
 from router.types.target import Secret
 from tests.ledger.books import found
 from tests.postgres import Server
@@ -51,9 +52,8 @@ _POSTGRES = """
 Column = tuple[str, bool, object, bool]
 LOCAL = {"journal", "migrate", "postgres", "postgres_connection", "segments", "sqlite"}
 """Modules and packages that speak to one database, or one version, only."""
-PARTS = {f"rollups.{name}" for name in ("_DECIDED", "_DECIDED_LIVE", "_DECIDED_PAST")} | {"past._SETTLED_LIVE"}
-PARTS |= {"query._ROWS", "backup._COUNT", "query._LATEST", "rows._REQUESTS", "rows._ATTEMPTS", "verify._KEPT"}
-PARTS = {f"router.ledger.{name}" for name in PARTS} | {"router.budget.redis.bookings._BOOKINGS"}
+PARTS = {"rollups._DECIDED", "rollups._DECIDED_LIVE", "rollups._DECIDED_PAST", "past._SETTLED_LIVE", "query._ROWS"}
+PARTS |= {"backup._COUNT", "query._LATEST", "rows._REQUESTS", "rows._ATTEMPTS", "verify._KEPT"}
 """Of statements, and none themselves."""
 VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")
 
@@ -102,13 +102,14 @@ def test_gateways_that_start_at_once_make_the_tables_once(postgres: Server) -> N
 
 def statements() -> Iterator[tuple[str, str]]:
     """By their place in the modules; where they have gaps, with something in them."""
-    parts = ("rows", "belonging", "outcomes", "budgets", "moved")
-    yield from ((f"{part} {rule.table}", rule.sql) for part in parts for rule in rules(part))
+    for part in ("rows", "belonging", "outcomes", "budgets", "moved"):
+        yield from ((f"{part} {rule.table}", rule.sql) for rule in rules(part))
+    yield from list(patterns("budget/data/redis.yaml").items())[1:]
     for package in (router.budget, router.ledger, router.report):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not LOCAL & set(module.name.split(".")):
                 for name, value in vars(import_module(module.name)).items():
-                    place = f"{module.name}.{name}"
+                    place = f"{module.name}.{name}".removeprefix("router.ledger.")
                     if isinstance(value, str) and value.lstrip().startswith(VERBS) and place not in PARTS:
                         yield place, value.replace("({})", "(?)").replace("{}", "=")
                 yield from used_in_functions(module.name)

@@ -203,8 +203,8 @@ class RedisBudgets:
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         arguments = [at for account in accounts for at in (account.window_start_ms, account.since_ms)]
         keys = [self._keys.accounts + account.id for account in accounts]
-        found = [number(value) for value in await self.server.run("balances", keys, *arguments)]
-        return [Balance(spent, held) for spent, held in zip(found[::2], found[1::2], strict=True)]
+        amounts = [number(value) for value in await self.server.run("balances", keys, *arguments)]
+        return [Balance(spent, held) for spent, held in zip(amounts[::2], amounts[1::2], strict=True)]
 
     async def values(self, budget: str, since_ms: int) -> list[str]:
         return strings(await self.server.ask("ZRANGEBYSCORE", self._keys.values + budget, since_ms, "+inf"))
