@@ -142,15 +142,19 @@ def _turn(messages: list[_Message], size: int, seed: int) -> Turn:
                 before = place
                 break
             last = place
-    heard = messages[last + 1 :]
+    heard, texts, media = messages[last + 1 :], list[str](), False
+    for message in heard:
+        if message.role not in _RULES:
+            texts.append(message.content if isinstance(message.content, str) else _content(message))
+        media |= isinstance(message.content, list) and any([part.type != "text" for part in message.content])
     return Turn(
         key=_key(messages[max(last, 0) :], seed),
         previous=_key(messages[max(before, 0) : last], seed) if last >= 0 else None,
         size=size,
         said="" if last < 0 else (_arguments if messages[last].tool_calls else _content)(messages[last]),
         acts=last >= 0 and bool(messages[last].tool_calls),
-        heard="\n".join([_content(message) for message in heard if message.role not in _RULES]),
-        media=any(part.type != "text" for row in heard if isinstance(row.content, list) for part in row.content),
+        heard="\n".join(texts),
+        media=media,
     )
 
 
