@@ -90,12 +90,13 @@ class _Message(Struct):
 
     @property
     def chars(self) -> int:
-        written = len(self.text) + len(self.refusal or "")
+        plain = self.content is None or isinstance(self.content, str)
+        written = len(self.content or "" if plain else self.text) + len(self.refusal or "")
         functions = [call.function for call in self.tool_calls] if self.tool_calls else []
         for function in (*functions, self.function_call):
             if function is not None:
                 written += len(function.name or "") + len(function.arguments or "")
-        shown = len(self.thoughts)
+        shown = 0 if plain and not (self.reasoning_content or self.reasoning) else len(self.thoughts)
         traces = self.reasoning_details or self.thinking_blocks
         if traces:  # the same thoughts once more, where both are there
             values = (row.get(name) for row in traces for name in ("text", "summary", "thinking"))
@@ -166,7 +167,7 @@ class ChatAnswer(Struct):
     @property
     def report(self) -> UsageReport | None:
         """Usage, wherever the provider puts it."""
-        report = None if self.usage is NULL else read(self.usage, self.service_tier)
+        report = None if self.usage == NULL else read(self.usage, self.service_tier)
         if self.x_groq is not None:
             report = merge(report, read(self.x_groq.usage, self.service_tier))
         for choice in self.choices or ():

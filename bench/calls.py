@@ -63,10 +63,10 @@ class Hook:
         if event == "call":
             if frame.f_code.co_filename.startswith(OURS):
                 self.functions[frame.f_code] += 1
-        elif event == "c_call" and argument.__name__ in ("encode", "decode", "encode_into"):
+        elif event == "c_call" and (name := argument.__name__.removeprefix("json_")) in ("encode", "decode"):
             owner = getattr(argument, "__self__", None)
             if "msgspec" in str(getattr(argument, "__module__", "") or type(owner).__module__):
-                self.json[argument.__name__[:6]] += 1
+                self.json[name] += 1
 
     def take(self) -> Counts:
         functions = {code: n for code, n in self.functions.items() if "/router/testing/" not in code.co_filename}

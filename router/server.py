@@ -112,7 +112,9 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
                 workers.drain(at_once)
 
             on_drain(drain)
-            opened = _open(_Engines(supervisor, config), workers, lambda: on_open(settings, gateway, _url(listener)))
+            host, port = listener.getsockname()[:2]
+            url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            opened = _open(_Engines(supervisor, config), workers, lambda: on_open(settings, gateway, url))
             await _run(gateway, server, listener, opened, tick_s)
         finally:
             await metering.stop()
@@ -242,11 +244,6 @@ def _listen(settings: Settings) -> socket.socket:
         where = f"{settings.host}:{settings.port}"
         raise StartError(f"{where} can't be used ({error.strerror}): stop what listens there, or pass --port") from None
     return listener
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _greet(settings: Settings, gateway: Gateway, url: str) -> None:

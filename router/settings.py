@@ -100,6 +100,8 @@ def read(
     sent_port, days = environ.get("LOWPASS_PORT") or "4100", environ.get("LOWPASS_KEEP_ROWS_DAYS")
     at_most = f"a number of workers: give --workers or LOWPASS_WORKERS a number from 1 to {MOST_WORKERS}"
     whole = "a number of days: give 1 or more, or leave it out"
+    if (logs := environ.get("LOWPASS_LOG") or "text") not in LOGS:
+        raise SettingError(f"LOWPASS_LOG={logs} is no form of logs: say {' or '.join(LOGS)}")
     in_range = "a port: give a number from 0 to 65535"
     return Settings(
         home=home,
@@ -111,7 +113,7 @@ def read(
         workers=_number(processes, 1, MOST_WORKERS, at_most),
         keep_rows_days=_number(days, 1, inf, whole, "LOWPASS_KEEP_ROWS_DAYS=") if days else None,
         vllm_python=environ.get("LOWPASS_VLLM_PYTHON") or "",
-        json_log=_json_log(environ.get("LOWPASS_LOG") or "text"),
+        json_log=logs == LOGS[1],
     )
 
 
@@ -122,12 +124,6 @@ def unread(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _secret(environ: Mapping[str, str], name: str) -> Secret | None:
     return Secret(environ[name]) if environ.get(name) else None
-
-
-def _json_log(form: str) -> bool:
-    if form not in LOGS:
-        raise SettingError(f"LOWPASS_LOG={form} is no form of logs: say {' or '.join(LOGS)}")
-    return form == LOGS[1]
 
 
 def _number(text: str, least: int, most: float, wrong: str, name: str = "") -> int:

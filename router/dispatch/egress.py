@@ -71,25 +71,18 @@ class EgressFilter:
         Raises `EgressDenied`, and `UpstreamFailure` for everything that goes wrong on the way.
         """
         # Classes that only the bytes have shown. The last look is at the moment of sending: a scan takes time.
-        body, classes = outbound.request.body, outbound.classes
-        if len(body) < LARGE:
-            unseen = outbound.guard.unseen(body, classes)
-        else:
-            unseen = await asyncio.to_thread(outbound.guard.unseen, body, classes)
-        classes |= unseen  # whatever was replaced in the bytes, that was not
+        unseen = await self._unseen(outbound)
+        reason = self._refusal(outbound, unseen)
         target, url = outbound.target, outbound.url or outbound.target.base_url
-        reason = outbound.guard.refusal(target, classes, now_ms(), redacted=outbound.redacted)
-        if not reason and outbound.region:
-            reason = narrowed(target, outbound.region)
         if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):
             reason = "none of its replicas is at the address that was picked"
         if outbound.beside:
             reason, url = reason or ("" if target.local else "it is not local"), url.removesuffix("/v1")
         if reason:
             # Not the reason, which may quote the caller's own region.
-            _log.warning("stopped by the egress filter: %s for %s", sorted(classes), target.id)
+            _log.warning("stopped by the egress filter: %s for %s", sorted(outbound.classes | unseen), target.id)
             raise EgressDenied(target.id, reason)
-        leaves(classes)
+        leaves(outbound.classes | unseen if unseen else outbound.classes)
         return await self._transports[target.provider.wire].send(url, outbound.request, timeouts)
 
     async def post(self, url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse:
@@ -108,6 +101,18 @@ class EgressFilter:
         guard, now = self._guard, now_ms()
         found = guard.unseen(text, _NOTHING)
         return frozenset(name for name in found if guard.refusal(_HOOK, frozenset({name}), now, redacted=False))
+
+    def _refusal(self, outbound: OutboundRequest, unseen: frozenset[str]) -> str:
+        """`unseen` was found in the bytes themselves: whatever was replaced in them, that was not."""
+        target, classes = outbound.target, outbound.classes | unseen
+        refusal = outbound.guard.refusal(target, classes, now_ms(), redacted=outbound.redacted)
+        return refusal or (narrowed(target, outbound.region) if outbound.region else "")
+
+    async def _unseen(self, outbound: OutboundRequest) -> frozenset[str]:
+        body = outbound.request.body
+        if len(body) < LARGE:
+            return outbound.guard.unseen(body, outbound.classes)
+        return await asyncio.to_thread(outbound.guard.unseen, body, outbound.classes)
 
 
 _HOOK = Target(

@@ -155,12 +155,6 @@ class Outcome(Struct, frozen=True, kw_only=True):
     What several targets were asked for at once counts once. So it has what we compute, and what else the client waits
     for because of us: room in a budget, a pause before a retry, a verifier. It has not the write of this row."""
 
-    @property
-    def served(self) -> Attempt | None:
-        """The attempt whose answer the client got."""
-        last = self.attempts[-1] if self.attempts else None
-        return last if last is not None and last.outcome == "ok" and not last.passed_over else None
-
 
 def birth(journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int) -> None:
     """`held`: what the request asks its budgets to keep."""
@@ -222,7 +216,9 @@ def lose(journal: Journal, request_id: str) -> None:
 
 
 def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
-    served, attempts = outcome.served, outcome.attempts
+    attempts, target = outcome.attempts, None
+    if attempts and attempts[-1].outcome == "ok" and not attempts[-1].passed_over:
+        target = attempts[-1].target  # whose answer the client got
     tokens_in = tokens_out = 0
     reasoning: int | None = None
     for number, attempt in enumerate(attempts, 1):
@@ -236,8 +232,8 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
         _SETTLE,
         (
             "settled" if attempts else "released",
-            served.target.id if served else None,
-            served.target.model.id if served else None,
+            target.id if target else None,
+            target.model.id if target else None,
             outcome.status,
             outcome.error,
             outcome.cost,
