@@ -14,7 +14,7 @@ from router.decide.health import FIRST_REST_S, LATE, Health
 from router.decide.replicas import Replicas
 from router.dispatch.attempt import AttemptRecord, ReplicaLease
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
-from router.dispatch.hold import AGAIN, ALONE, CLIENT_GONE, OUTRUN, READ_ON_S, WITH_FALLBACK, AttemptOptions, BudgetHold
+from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, READ_ON_S, WITH_FALLBACK, AttemptOptions, BudgetHold
 from router.dispatch.meter import Fold, Meter
 from router.dispatch.stream import CUT, Answered, Opened, metered, unreadable, without_key
 from router.errors import TABLE, LowpassError, UpstreamFailure
@@ -242,7 +242,7 @@ class AttemptLoop:
         outbound = OutboundRequest(job.gate.guard, target, sent, view.classes, redacted, region, record.lease.url)
         timeouts = target.timeouts if job.deadline is None else self._timeouts(record, job.deadline)
         if job.budget.presence.reads_on:
-            timeouts = structs.replace(timeouts, read_on=min(READ_ON_S * 1000, AGAIN * timeouts.first))
+            timeouts = structs.replace(timeouts, read_on=READ_ON_S * 1000)
         response = await self._to.egress.send(outbound, timeouts, record.leaves)
         record.opened(response)
         try:

@@ -39,10 +39,8 @@ OUTRUN = "outrun"
 
 
 MOST_READ_ON, READ_ON_S = 256, 120
-"""Answers that nobody waits for any more and that are read on at once, and seconds for which they are: then they are
-cancelled, and charged what they may have cost …"""
-AGAIN = 10
-"""… but a late one for so many times as long at most as it was waited for."""
+"""Answers whose clients left or were told of a timeout and that are read on at once, and seconds for which they are:
+then they are cancelled, and charged what they may have cost."""
 
 
 class Presence:

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure, UpstreamRequest
-from router.types.clock import clock_ms
+from router.types.clock import clock_ms, monotonic_s
 from router.types.target import Timeouts
 
 # One kept connection to an upstream, and one request with its response on it (HTTP/1.1 by httptools).
@@ -30,6 +30,8 @@ LARGEST_HEAD = 65_536
 FRAMING_PER_BYTE = 16
 """Such bytes that each byte of the body may bring along: a chunk of one byte needs five."""
 
+AGAIN = 10
+"""A late answer that is read on may take so many times as long again as it was waited for."""
 _LATE = Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer.")
 _CLOSED = Failure(ErrorKind.CUT, "The upstream closed the connection before its answer was complete.")
 _NOT_HTTP = Failure(ErrorKind.BAD_RESPONSE, "The upstream's answer is not HTTP.")
@@ -49,7 +51,8 @@ class Exchange:
         self._connection: Connection | None = connection
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._loop = connection.loop
-        self._between, self._read_on = timeouts.between / 1000, timeouts.read_on / 1000
+        self._first, self._between = timeouts.first / 1000, timeouts.between / 1000
+        self._read_on = timeouts.read_on / 1000
         self._last = now + timeouts.total / 1000
         self._deadline = min(now + timeouts.first / 1000, self._last)
         self._progress = self._paused = self._held_up = self._waited = False
@@ -124,11 +127,12 @@ class Exchange:
         return now > self._deadline
 
     def late(self, now: float) -> None:
-        """It is overdue: it fails, but where it is read on it may still come, once."""
+        """It is overdue: it fails, but where it is read on it may still come, once, in `AGAIN` times as long."""
         read_on, self._read_on = self._read_on, 0.0
         if not read_on or self._waiter is None or self._waiter.done():
             return self.fail(_LATE)
-        self._deadline = self._last = now + read_on
+        waited = self._between if self._headers_done else self._first
+        self._deadline = self._last = now + min(read_on, AGAIN * waited)
         return self._waiter.set_exception(UpstreamFailure(_LATE, late=self))
 
     def close(self, *, complete: bool = False) -> None:
@@ -379,10 +383,10 @@ class HttpTransport:
         if request.request_id:
             head += b"x-request-id: %b\r\n" % request.request_id.encode()
         head += b"content-length: %d\r\n\r\n" % len(request.body)
-        began = self._loop.time()
+        began = monotonic_s()
         kept = self._kept(origin, began - self.quiet_s)
         connection = kept or await self._connect(origin, timeouts)
-        left = timeouts if kept else _left(timeouts, self._loop.time() - began)
+        left = timeouts if kept else _left(timeouts, monotonic_s() - began)
         exchange = connection.start(head, request.body, left)
         try:
             return await exchange.opened()
@@ -390,8 +394,8 @@ class HttpTransport:
             # A kept connection may have been closed at the moment of reuse: once, on a fresh one (RFC 9112 §9.3.1).
             if connection.fresh or exchange.received or failure.failure.kind is not ErrorKind.CUT:
                 raise
-        connection = await self._connect(origin, _left(timeouts, self._loop.time() - began))
-        return await connection.start(head, request.body, _left(timeouts, self._loop.time() - began)).opened()
+        connection = await self._connect(origin, _left(timeouts, monotonic_s() - began))
+        return await connection.start(head, request.body, _left(timeouts, monotonic_s() - began)).opened()
 
     def end(self, base_urls: Iterable[str]) -> None:
         """Nothing more will come from there, though the connections may not say so: what is in progress fails."""
@@ -424,15 +428,15 @@ class HttpTransport:
 
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> Connection:
         def distrust() -> None:
-            self._distrusted[origin] = self._loop.time() + DISTRUST_S
+            self._distrusted[origin] = monotonic_s() + DISTRUST_S
             for kept in self._idle.pop(origin, ()):
                 kept.abort()
 
         def release(connection: Connection) -> None:
             self._active.pop(connection, None)
-            if self._distrusted and self._distrusted.get(origin, 0.0) > self._loop.time():
+            if self._distrusted and self._distrusted.get(origin, 0.0) > monotonic_s():
                 return connection.abort()
-            connection.idle_since, connection.fresh = self._loop.time(), False
+            connection.idle_since, connection.fresh = monotonic_s(), False
             self._idle.setdefault(origin, deque()).append(connection)
 
         if origin.tls and self._tls is None:
@@ -465,7 +469,7 @@ class HttpTransport:
                     self._active.pop(connection)
             elif exchange.overdue(now):
                 exchange.late(now)
-        unused_since = self._loop.time() - IDLE_S
+        unused_since = monotonic_s() - IDLE_S
         for pool in self._idle.values():
             while pool and (pool[0].idle_since < unused_since or not pool[0].usable):
                 pool.popleft().abort()

@@ -218,16 +218,21 @@ def sources(case: Case) -> tuple[str, str, str]:
     """(usage_source, reasoning_source, cost_source) of the attempt that produced output."""
     told = tokens(case)
     guessed = told is None or (case.wire == "llamacpp" and case.n > 1)
-    cost = "provider" if told is not None and case.wire == "openrouter" else "estimated" if guessed else "priced"
+    cost = "provider" if states_cost(case) else "estimated" if guessed else "priced"
     derived = case.wire == "gemini" and told is not None and not told.reasoning
     known = told is not None and told.reasoning is not None
     reasoning = "estimated" if case.wire == "llamacpp" else "derived" if derived else "reported"
     return "estimated" if guessed else "reported", reasoning if known else "unknown", cost
 
 
+def states_cost(case: Case) -> bool:
+    """The provider's own figure counts: for a huge answer it is less than a hundredth of what its tokens cost."""
+    return case.wire == "openrouter" and tokens(case) is not None and case.behaviour != "huge"
+
+
 def cost_nano(case: Case, counted: Tokens) -> int:
     """By hand: one USD per million tokens is 1000 nano-USD a token. OpenRouter says itself what it charges."""
-    if case.wire == "openrouter" and tokens(case) is not None:
+    if states_cost(case):
         return OPENROUTER_COST_NANO
     prompt = counted.uncached * 3_000 + counted.cache_read * 500
     written = counted.cache_write * 5_000 + counted.cache_write_1h * 7_000
