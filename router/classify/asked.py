@@ -139,6 +139,8 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], str, s
     for passage in request.passages:
         path, text, role = passage.path, passage.text, passage.role
         place = path[1] if len(path) > 1 else 0
+        if path and path[-1] in _ADDRESSES:
+            continue
         if role == "user" or (not role and path and path[0] in ("prompt", "input")):
             if place == at and users and last_role == "user":
                 users[-1] += "\n" + text
@@ -158,6 +160,10 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], str, s
         elif path and path[0] in ("tools", "functions") and isinstance(place, int):
             tools = max(tools, place + 1)
     return users, answers, system, last_role, result, tools
+
+
+_ADDRESSES = frozenset(("url", "image_url", "input_audio", "file", "filename", "file_id"))
+"""Of pictures, sounds and documents: nothing is asked in them."""
 
 
 def instruction(message: str) -> str:
@@ -312,6 +318,7 @@ def _stated_amount(ask: bytes, *, writes: bool) -> int:
         wanted = made and start >= made.end() and not limit and not _elsewhere.search(ask[made.end() : start])
         if not each and (wanted or (per <= PER_WORD and (writes or _within.search(ask[:start])))):
             tokens = _number(number) * per
+            tokens = min(tokens, MOST_STATED) if per <= PER_WORD else tokens  # of words all are to be written
             most = tokens if most < tokens <= MOST_STATED else most
     if not most and (listed := _enumerate.search(ask)):
         most = min(_number(listed[1]) * PER_ITEM, MOST_STATED)

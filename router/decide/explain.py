@@ -104,7 +104,7 @@ def _request(decision: Document) -> str:
 def _evidence(alike: int | None) -> str:
     """What pass rates rest on; empty where an older version did not keep that."""
     if not alike:
-        return "" if alike is None else ", no answers like it yet, by the model cards"
+        return "" if alike is None else ", no answers like it yet"
     return f", {alike:,} answer{'' if alike == 1 else 's'} like it"
 
 
@@ -145,8 +145,14 @@ def _limits(decision: Document, chosen: Weighed) -> list[str]:
     stakes, out = decision.stakes, {row.why for row in decision.weighed}
     clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
     if "below_floor" in out and (floor := stakes.min_pass_rate) is not None:
-        whose = "none is" if chosen.why == "nearest" or chosen.p < floor else "no other is"
-        clauses.append(f"{whose} surely above the floor of {_rate(floor)}")
+        below = [row.target for row in decision.weighed if row.why == "below_floor"]
+        words = (
+            "no other is surely above"
+            if len(below) + 1 >= len(decision.weighed)
+            else f"{', '.join(below)} may be below"
+        )
+        words = "none is surely above" if chosen.why == "nearest" or chosen.p < floor else words
+        clauses.append(f"{words} the floor of {_rate(floor)}")
     clauses += [
         f"{', '.join(row.target for row in decision.weighed if row.why == why)} {words}"
         for why, words in (("over_cost", "may cost too much"), ("too_slow", "may take too long"), ("queued", "queue"))

@@ -174,6 +174,8 @@ _MEAN = np.full(ABILITIES, 1 / ABILITIES)
 _SHARES = SHARE + np.array([TASKS.index(task) for task in KNOWN])
 MOST_SAID = 4.0
 """Outcomes: more of one tenant's would let it alone turn everybody's choices."""
+SURPRISE = 0.25
+"""A tenant's mean counts for others at most so far beyond what was expected: what fails there alone is its own."""
 MOST_TENANTS = 8_192
 """Tenants × targets remembered; the one without an outcome for longest is forgotten."""
 LEAST_WEIGHT = 1e-4
@@ -238,8 +240,9 @@ class Pooled:
     wrong; where no keys are, of a template's. Of a template's for its application. In which order they came, and what
     was replaced, does not matter."""
 
-    def __init__(self, most: float) -> None:
-        self._most = most
+    def __init__(self, most: float, surprise: float = 1.0) -> None:
+        """`surprise`: how far beyond what was expected a group's mean counts."""
+        self._most, self._surprise = most, surprise
         self._said: dict[tuple[str, str], Said] = {}
 
     def parts(self, group: str, target: str, new: Said) -> tuple[Said, ...]:
@@ -265,7 +268,8 @@ class Pooled:
 
     def _counted(self, said: Said, sign: float) -> Said:
         weight = said.weight * self._most / (said.weight + self._most)
-        return said._replace(weight=sign * weight, outcomes=sign * said.weight)
+        residual = min(max(said.residual, -self._surprise), self._surprise)
+        return said._replace(weight=sign * weight, outcomes=sign * said.weight, residual=residual)
 
     def state(self) -> bytes:
         rows = [(*key, *said[:4], said.phi.tolist()) for key, said in self._said.items()]
@@ -354,7 +358,7 @@ class PassRateModel:
         own[:, at_tasks] += np.einsum("ij,tjk,ik->ti", centring, covariances, centring) / 16
         self.posterior = Posterior(tuple(self._at), Prior(_COMMON_VARIANCES, own), basis=cards.version)
         self.templates = Templates(tuple(self._at), len(LEARNED))
-        self.by_tenant, self.by_template = Pooled(MOST_SAID), Pooled(MOST_OF_TEMPLATE)
+        self.by_tenant, self.by_template = Pooled(MOST_SAID, SURPRISE), Pooled(MOST_OF_TEMPLATE)
         self._usual_now = None
 
     def better(self, at: int, effort: str) -> float:

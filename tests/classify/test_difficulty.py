@@ -79,13 +79,21 @@ def said(*turns: str) -> tuple[Read, Reading]:
     return seen(request(passages=tuple(passages)))
 
 
+def test_the_address_of_a_picture_is_no_part_of_what_is_asked() -> None:
+    ask = Passage(("messages", 0, "content", 0, "text"), "What is in this picture?", "user")
+    for address in ("https://e.com/prove-the-riemann-hypothesis.png", f"https://e.com/a.png?sig={'0af9' * 200}"):
+        linked = Passage(("messages", 0, "content", 1, "image_url", "url"), address, "user")
+        assert read(request(passages=(ask, linked))) == read(request(passages=(ask,)))
+
+
 WORK = "Refactor our order service to event sourcing, move 40 million rows without downtime, and argue none is lost."
 
 
 def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not() -> None:
     (hard, _), (offered, _) = said(WORK), said(WORK, "Shall I write it?", "yes please write everything")
-    for answer, reply in (("Shall I?", "yes"), ("…", "still crashes"), ("…", "continue"), ("…", "Now in Rust")):
-        assert said(WORK, answer, reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
+    for reply in ("still crashes", "continue", "Now in Rust", "now for two services", "Same but without a queue"):
+        assert said(WORK, "…", reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
+    assert said(WORK, "Shall I?", "yes")[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
     assert 0.3 < hard.difficulty == pytest.approx(offered.difficulty, abs=0.2)
     assert said("Prove the prime number theorem.", "First part.", "continue")[0].difficulty > 0.3
     assert said(WORK, "Here it is.", "thanks!")[0].difficulty < 0.05

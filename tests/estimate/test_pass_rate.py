@@ -270,7 +270,7 @@ def test_what_one_tenant_says_moves_others_by_little_in_any_order_however_often_
 ) -> None:
     before, worst = (rates(taught(*[(POISONED, "strong", 0.0)] * times), OTHER)[1] for times in (0, 300))
     model, other = (taught(*[(POISONED, "strong", score) for score in scores]) for scores in (said, sorted(said)))
-    assert 0.5 * before < worst <= rates(model, OTHER)[1] == pytest.approx(rates(other, OTHER)[1])
+    assert 0.8 * before < worst <= rates(model, OTHER)[1] == pytest.approx(rates(other, OTHER)[1])
     for _ in range(2):  # each time all that was said is taken back, and said again
         for score, weight in [pair for each in said for pair in ((each, -1.0), (each, 1.0))]:
             model.observe(structs.replace(outcome("strong", score, READ), template=POISONED, weight=weight))

@@ -415,7 +415,7 @@ def test_a_template_is_learned_by_itself_and_reported(tmp_path: Path) -> None:
             assert like_it in document["reason"]
             return sum(float(row["p"]) for row in document["weighed"])
 
-        like_it = "no answers like it yet, by the model cards: "
+        like_it = "no answers like it yet: "
         assert rates("desk") == pytest.approx(rates("news"))
         for at in range(FEW):
             reply = gateway.chat("told", school.product(11 + at, 23), {"x-lowpass-app": "desk"}, max_tokens=MOST)

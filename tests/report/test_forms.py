@@ -265,7 +265,7 @@ def test_a_decision_tells_what_is_at_stake_and_what_was_expected() -> None:
         ({"tactic": Hedge(2_500)}, "asked as well after 2.5 s"),
         ({"explored": "cheaper"}, f"tried in place of {NAME}, to keep the estimates honest"),
         ({}, f"hard maths: {NAME} passes .85 for $0.018; a wrong answer costs $0.25; no other is surely"),
-        ({"alike": 0}, f"hard maths, no answers like it yet, by the model cards: {NAME} passes .85"),
+        ({"alike": 0}, f"hard maths, no answers like it yet: {NAME} passes .85"),
         ({"alike": 1}, f"hard maths, 1 answer like it: {NAME} passes .85"),
         ({"alike": 1_412}, f"hard maths, 1,412 answers like it: {NAME} passes .85"),
         ({"weighed": (WEIGHED, CHEAPER)}, "local would save $0.013 and pass .35 less often"),
