@@ -26,6 +26,7 @@ from router.classify.embedding import DIMENSIONS, Single
 from router.errors import LowpassError
 from router.types.decision import Decision
 from router.types.request import (
+    DIFFICULTY_SD,
     SCALES,
     SHARE,
     STEPS,
@@ -198,7 +199,7 @@ class Reader(Struct, frozen=True, eq=False):
         at = min(max(2 * (values[TIER_OUT] - TIERS[0]), 0.0), len(TIERS) - 1.001)
         levels: list[tuple[float, float]] = self.levels[:, int(at) : int(at) + 2].tolist()
         difficulty, hard_sd, output_sd = (below + (above - below) * (at % 1) for below, above in levels)
-        hard_sd += strange * NOTHING_SD
+        hard_sd = min(hard_sd + strange * NOTHING_SD, SCALES[DIFFICULTY_SD])
         output = min(max(values[OUTPUT_OUT], OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
         if tokens >= LEAST_STATED:
             output, output_sd = min(log(tokens), OUTPUT_RANGE[1]), STATED_SD
