@@ -273,12 +273,9 @@ class AttemptRecord:
         if usage is None:
             usage = self._estimated(reply.chars or size, left=False)
         else:
-            chars, written, total = max(reply.chars - self._echoed, 0), size, usage.output_total
-            plausible = embeds or _plausible(usage, size)
-            if not plausible:
-                written = self._written(reply.body, total)
-                plausible = _plausible(usage, written)
-            if not plausible:
+            chars, total = max(reply.chars - self._echoed, 0), usage.output_total
+            credible = embeds or _plausible(usage, size)
+            if not (credible or _plausible(usage, written := self._written(reply.body, total))):
                 usage = self._recounted(usage, written)
             elif embeds or _counts(usage, chars, reply.has_answer):
                 usage = self._bounded(usage, size)

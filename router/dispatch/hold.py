@@ -1,12 +1,14 @@
 """The budget hold of one request: what it may spend, and how it waits for room."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, structs
 
+from router.errors import UpstreamFailure
 from router.estimate.estimate import Fit, affordable_output, fit, held_anew
 from router.estimate.learn import Learned
 from router.types.account import (
@@ -32,6 +34,7 @@ from router.types.target import Contract
 
 # How one target is asked, where that is not as plainly as can be.
 
+_log = logging.getLogger(__name__)
 CLIENT_GONE = "client_gone"
 """Outcome of an attempt whose client left."""
 OUTRUN = "outrun"
@@ -321,8 +324,12 @@ class BudgetHold:
         estimate, reading = self.attempts[-1], self._room.reading
 
         async def read() -> None:
-            with suppress(Exception):
+            try:
                 attempt = await late
+            except Exception as error:  # the estimate stands
+                if not isinstance(error, UpstreamFailure):
+                    _log.error("a late answer of %s can't be read (%s)", estimate.target.id, type(error).__name__)
+            else:
                 self.attempts[:] = [attempt if row is estimate else row for row in self.attempts]
 
         if len(reading) >= MOST_READ_ON:

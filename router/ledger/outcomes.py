@@ -11,6 +11,7 @@ from router.ledger import rows
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Connection
 from router.types.account import Journal
+from router.types.decision import Shape
 from router.types.logged import Logged, Said
 from router.types.request import Classification
 
@@ -108,6 +109,7 @@ class _Decision(Struct):
     """What is read of a decision's document."""
 
     classification: About = About()
+    shape: Shape = Shape()
     strategy: str = ""
     chosen: str | None = None
     explored: str = ""

@@ -1,5 +1,6 @@
 """Queries for requests with their decisions."""
 
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -8,10 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
+from router.ledger import outcomes
 from router.ledger.ledger import Ledger
 from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents, places
 from router.types.clock import least_id, now_ms
-from router.types.decision import Shape
 
 # Requests with their decisions and nothing else, in stretches that several processes can share: quicker than whole
 # rows, for those who look at all of them.
@@ -200,21 +201,11 @@ def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[
     """Attempts, the latest first in `rows` and last in the answer; what the latest were asked is read with them."""
     attempts = [Finished(*row) for row in rows]
     for at, attempt in enumerate(attempts[:LATEST_READ]):
-        decided = document(connection, attempt.request_id)
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            known = msgspec.json.decode(decided or b"{}", type=_Decided)
-            traits, choices = known.classification.traits, max(known.shape.n, known.shape.best_of) * known.shape.prompts
-            attempts[at] = structs.replace(attempt, traits=traits, choices=choices)
+        with suppress(msgspec.DecodeError, ValueError):
+            known = outcomes.decided.decode(document(connection, attempt.request_id) or b"{}")
+            choices = max(known.shape.n, known.shape.best_of) * known.shape.prompts
+            attempts[at] = structs.replace(attempt, traits=b64decode(known.classification.traits), choices=choices)
     return attempts[::-1]
-
-
-class _Classified(Struct, frozen=True):
-    traits: bytes = b""
-
-
-class _Decided(Struct):
-    classification: _Classified = _Classified()
-    shape: Shape = Shape()
 
 
 class FinishedElsewhere:
