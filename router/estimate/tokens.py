@@ -239,13 +239,13 @@ def size(target: Target, request: Request, rung: Rung, known: Usual, margin: flo
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 
 
-def usual(target: Target, rung: Rung, learned: Learned, task: Work, template: str) -> Usual:
-    template = learned.known(template)
-    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, template)
+def usual(target: Target, rung: Rung, learned: Learned, task: Work, known: tuple[str, int]) -> Usual:
+    """`known`: see `Learned.known`."""
+    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, known)
     return learned.recall(
         target.id,
         key,
-        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, template), learned.ahead(target.id)),
+        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, known[0]), learned.ahead(target.id)),
     )
 
 
