@@ -99,7 +99,7 @@ class OpenAICompatible:
             headers[name.lower()] = value
         sent = msgspec.json.encode(body)
         return UpstreamRequest(
-            "POST", PATHS[endpoint], tuple(headers.items()), sent, thinking, call.request_id, dropped
+            "POST", PATHS[endpoint], tuple(headers.items()), sent, thinking, call.request_id, dropped, body
         )
 
     def decode(self, call: Call, body: bytes) -> Reply:

@@ -465,8 +465,8 @@ def _unavailable(target: Target, gate: Gate) -> tuple[Reason, str] | None:
 
 # The policy's rule over its classes, asked when targets are chosen and again at the door. Implements `Guard`.
 
-Scan = Callable[[bytes], frozenset[str]]
-"""Classes of everything that is found in the bytes of a body."""
+Scan = Callable[[bytes, Mapping[str, Raw]], frozenset[str]]
+"""Classes of everything that is found in the bytes of a body, and the fields that it is made of, where known."""
 _MOST_SETS = 4_096
 """Sets of classes whose verdicts are kept: callers can combine them at will."""
 _Verdicts = dict[tuple[str, bool], tuple[Target, str]]
@@ -524,9 +524,9 @@ class ClassGuard:
 
         return StricterGuard(self, objects)
 
-    def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
+    def unseen(self, body: bytes, classes: frozenset[str], fields: Mapping[str, Raw]) -> frozenset[str]:
         try:
-            return self._scan(body) - classes
+            return self._scan(body, fields) - classes
         except Exception:  # whatever breaks a detector, nothing may leave because of it
             return frozenset(self._classes) - classes
 
@@ -552,8 +552,8 @@ class StricterGuard(Struct, frozen=True):
     def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
         return self.objects(target, classes) or self.guard.refusal(target, classes, now_ms, redacted=redacted)
 
-    def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
-        return self.guard.unseen(body, classes)
+    def unseen(self, body: bytes, classes: frozenset[str], fields: Mapping[str, Raw]) -> frozenset[str]:
+        return self.guard.unseen(body, classes, fields)
 
     def private(self, classes: frozenset[str]) -> bool:
         return self.guard.private(classes)

@@ -94,5 +94,5 @@ def _target(name: str, place: _Place) -> Target:
     return Target(id=name, model=model, provider=provider, base_url="", region=place.region, terms=place.terms)
 
 
-def _blind(_: bytes) -> frozenset[str]:
+def _blind(*_: object) -> frozenset[str]:
     raise ValueError("what was sent is not kept")

@@ -319,6 +319,8 @@ class UpstreamRequest(Struct, frozen=True):
     """Sent as x-request-id, apart from `headers`, which are the same for every request to a target."""
     dropped: tuple[str, ...] = ()
     """Fields of the client's that the provider does not have."""
+    fields: Mapping[str, Raw] = {}
+    """What `body` is the encoding of, where the client's own fields go out: such text is not scanned again."""
 
 
 class UpstreamResponse(Protocol):

@@ -103,7 +103,7 @@ def place(provider: Provider = REMOTE, licence: Licence = UNKNOWN, region: str =
 
 
 def guarding(**classes: Requirements) -> ClassGuard:
-    return ClassGuard(classes, lambda body: frozenset())
+    return ClassGuard(classes, lambda *body: frozenset())
 
 
 def told(required: dict[str, Any], where: Target, *, now_ms: int = 0, redacted: bool = False) -> str:
