@@ -171,9 +171,12 @@ def _prose(text: str, cut: int) -> str:
     """Without the lines of a log or a table, which begin alike. `cut`: 0 or -1, the line that may be a part of one."""
     if text.count("\n") < _figures.alike - 1:
         return text
-    # Any word is an a, any number a 0.
-    begins = [shape[: _figures.alike_to] for shape in _number_runs("0", _word_runs("a", text)).split("\n")]
-    alike = {shape for shape, count in Counter(begins).items() if count >= _figures.alike and not _plain(shape)}
+    shapes = text.encode(errors="replace").translate(_SHAPE)
+    for run, letter in _RUNS:
+        shapes = shapes.replace(run, letter)
+    begins = [shape[: _figures.alike_to] for shape in shapes.split(b"\n")]
+    counts = Counter(begins).items()
+    alike = {shape for shape, count in counts if count >= _figures.alike and shape.translate(None, _PLAIN)}
     if not alike:
         return text
     material = [shape in alike for shape in begins]
@@ -181,8 +184,11 @@ def _prose(text: str, cut: int) -> str:
     return "\n".join(line for line, drop in zip(text.split("\n"), material, strict=True) if not drop)
 
 
-_word_runs, _number_runs = re.compile(r"[^\W\d_]+").sub, re.compile(r"\d+").sub
-_plain = re.compile(r"[a '\".!?-]*").fullmatch
+_PLAIN = b"a '\".!?-"
+_SHAPE = bytes(97 if byte > 127 or chr(byte).isalpha() else 48 if chr(byte).isdigit() else byte for byte in range(256))
+"""Any letter is an a, any digit a 0 …"""
+_RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run in (b"a", b"a", b"0", b"0")]
+"""… and a word or a number is one of them."""
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations = re.compile(_PATTERNS["quotations"]).sub
