@@ -254,8 +254,8 @@ def load() -> Reader:
 
 def warm() -> None:
     """Read the data files now and not with the first request. Raises `EmbeddingError`, `ReaderError`."""
-    asks = of_text('Say "hello, dear people of this town" in 3 words.\n- no 1: why?\n' * 20)
-    load().reading(asks, None)
+    for text in ('Say "hello, dear people of this town" in 3 words.\n- no 1: why?\n' * 20, "γεια"):
+        load().reading(of_text(text), None)
 
 
 _T = TypeVar("_T")
