@@ -360,19 +360,20 @@ def _rough(words: int, dense: int) -> int:
 
 
 @cache
-def image_tokens(target: str) -> tuple[int, int]:
-    """Of an image at most, and of a usual one; `target`: wire and name of the model, with a blank between."""
-    most, usual = next(tokens for name, tokens in _IMAGES if name.search(target))
-    return most, usual
+def image_tokens(target: str) -> dict[str, int]:
+    """Of an image at most, of a usual one, and of one at low detail where it has fewer; `target`: wire and name of the
+    model, with a blank between."""
+    return next(tokens for name, tokens in _IMAGES if name.search(target))
 
 
 def media_tokens(target: Target, request: Request, *, usual: bool = False) -> int:
     """Of images, recordings and documents, at most, or of `usual` images; a linked document may fill the context."""
     if request.file_bytes is None:
         return target.model.context
-    image = image_tokens(f"{target.provider.wire} {target.model.name}")[usual] if request.images else 0
-    sound = request.audio_seconds * AUDIO_TOKENS_PER_SECOND
-    return request.images * image + sound + request.file_bytes // FILE_BYTES_PER_TOKEN
+    tokens = image_tokens(f"{target.provider.wire} {target.model.name}")
+    image = tokens["usual" if usual else "most"]
+    images = request.images * image + request.low_images * (tokens.get("low", image) - image)
+    return images + request.audio_seconds * AUDIO_TOKENS_PER_SECOND + request.file_bytes // FILE_BYTES_PER_TOKEN
 
 
 def script(request: Request) -> str:
