@@ -31,7 +31,7 @@ from router.screen import Screen, Screened
 from router.types.clock import now_ms
 from router.types.decision import UNCOUNTED, Counts, Decision, Prefix, Shape, Stakes, first_stated
 from router.types.request import UNKNOWN, Caller, Request
-from router.types.target import Asks, Queues, Secret, Target
+from router.types.target import Asks, Queue, Queues, Secret, Target
 
 _CHANCES = 1 << 62
 _KEPT = Shape()
@@ -167,9 +167,14 @@ def _state(
     targets: Sequence[Target], health: Rests, asks: Asks | None, learned: Learned
 ) -> tuple[Mapping[str, float], Queues]:
     """Which targets rest, and for how many seconds more; and the queues at their engines."""
-    names, alone = [target.id for target in targets], len(targets) == 1
+    names, local = list[str](), False
+    for target in targets:
+        names.append(target.id)
+        local = local or target.engine is not None
+    alone, queues = len(names) == 1, dict[str, Queue]()
     degraded = frozenset[str]() if alone else health.degraded(*names)
-    queues = queues_of(targets, asks, degraded, partial(usual_ms, learned=learned))
+    if degraded or local:
+        queues = queues_of(targets, asks, degraded, partial(usual_ms, learned=learned))
     return health.open_circuits(*names, alone=alone), queues
 
 

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from router.types.clock import clock_ms
 from router.types.request import Endpoint, Request
-from router.types.target import SERVING, Asks, EngineState, Load, Queue, Queues, Served, Status, Target
+from router.types.target import SERVING, Asks, EngineState, Load, Queue, Served, Status, Target
 
 # Which requests belong together: a replica's prefix cache knows the beginnings of what it has served.
 #
@@ -274,7 +274,7 @@ class Backlog:
 
 def queues_of(
     targets: Sequence[Target], asks: Asks | None, degraded: Collection[str], usual_ms: Callable[[Target], float]
-) -> Queues:
+) -> dict[str, Queue]:
     """At the engines of those targets that have one; a degraded target is as one with too long a queue."""
     queues = {}
     for target in targets:

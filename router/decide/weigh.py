@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence, Set
 from math import erf, hypot, isfinite, pi, sqrt
+from operator import attrgetter
 from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
@@ -173,6 +174,7 @@ IN, QUEUED, BELOW_FLOOR, OVER_COST, TOO_SLOW, UNKNOWN = range(6)
 REASONS: tuple[Why | None, ...] = (None, "queued", "below_floor", "over_cost", "too_slow", "unknown")
 """Why a target is out, in the order of how bad that is."""
 
+_ID = attrgetter("id")
 _MOST = 1e30
 """In the place of what has no end."""
 _MOST_Z = 30.0
@@ -207,14 +209,13 @@ def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
     usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
     baseline = int(usual.argmin())
     margin = value[baseline] - value - caution * _regret(forecast, stakes, baseline, late)
-    best = _least(value, among & (margin > 0), baseline)
-    best = _least(value, among & (cost < cost[best]) & (p > p[best]), best)
+    evident, best = among & (margin > 0), baseline
+    if np.count_nonzero(evident):
+        best = int(np.where(evident, value, np.inf).argmin())
+    surely = among & (cost < cost[best]) & (p > p[best])
+    if np.count_nonzero(surely):
+        best = int(np.where(surely, value, np.inf).argmin())
     return Worth(value, out, margin, baseline, best)
-
-
-def _least(value: Vector, among: Flags, otherwise: int) -> int:
-    """Index of the least of some values; `otherwise` where there are none."""
-    return int(np.where(among, value, np.inf).argmin()) if np.count_nonzero(among) else otherwise
 
 
 def price(cost: Vector, p: Vector, stakes: Stakes) -> Vector:
@@ -255,7 +256,7 @@ def weighed(situation: Situation, worth: Worth, why: list[Why]) -> tuple[Weighed
         numbers = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
     p, sd = (np.rint(numbers[:2] * _DECIMALS) / _DECIMALS).tolist()
     *columns, cached = numbers[2:].astype(np.int64).tolist()
-    return tuple(map(Weighed, [target.id for target in situation.targets], p, sd, *columns, why, cached))
+    return tuple(map(Weighed, map(_ID, situation.targets), p, sd, *columns, why, cached))
 
 
 def reasons(found: Worth, chosen: int, word: Why = "chosen") -> list[Why]:
@@ -396,7 +397,7 @@ def ranked(situation: Situation, alone: Alone, pair: tuple[int, int] | None, tac
     first, second = pair
     why = reasons(found, first, "first")
     why[second] = "second"
-    return Ranked([first, second, *(at for at in order if at not in pair)], weighed(situation, found, why), tactic)
+    return Ranked([first, second, *[at for at in order if at not in pair]], weighed(situation, found, why), tactic)
 
 
 def winner(situation: Situation, alone: Alone, pairs: Pairs) -> tuple[int, int] | None:

@@ -43,7 +43,7 @@ class Terms(NamedTuple):
 
 def terms(price: Price, size: int, tier: str, region: str, at_ms: int) -> Terms:
     """`size`: input tokens of every kind together."""
-    matching = [rule for rule in price.rules if _matches(rule, size, tier, region, at_ms)]
+    matching = [rule for rule in price.rules if _matches(rule, size, tier, region, at_ms)] if price.rules else ()
     if not matching:
         return Terms(price, price.each)
     changed: dict[str, Any] = {}
