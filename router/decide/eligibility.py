@@ -461,22 +461,22 @@ class ClassGuard:
 
     def demands(self, classes: frozenset[str]) -> Requirements:
         """What all of these classes together require."""
-        found = self._joined.get(classes)
-        if found is None:
+        joined = self._joined.get(classes)
+        if joined is None:
             _bound(self._joined)
             required = (self._classes[name] for name in classes or self._classes)
-            found = self._joined[classes] = reduce(Requirements.joined, required)
-        return found
+            joined = self._joined[classes] = reduce(Requirements.joined, required)
+        return joined
 
     def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
         verdicts = self._judged.get(classes)
         if verdicts is None:
             _bound(self._judged)
             verdicts = self._judged[classes] = {}
-        found = verdicts.get((target.id, redacted))
-        if found is None or found[0] is not target:
-            found = verdicts[target.id, redacted] = (target, self._judge(target, classes, redacted=redacted))
-        return (expired(target, now_ms) if target.terms.expires_ms is not None else "") or found[1]
+        verdict = verdicts.get((target.id, redacted))
+        if verdict is None or verdict[0] is not target:
+            verdict = verdicts[target.id, redacted] = (target, self._judge(target, classes, redacted=redacted))
+        return (expired(target, now_ms) if target.terms.expires_ms is not None else "") or verdict[1]
 
     def of(self, body: Mapping[str, Raw]) -> Guard:
         """For a request with this body: what a provider would do beside answering it is a place that it goes to."""
@@ -506,10 +506,10 @@ class ClassGuard:
         """Every class binds. Told is what the most sensitive of them objects to, and who else does."""
         objections: dict[Objection, list[str]] = {}
         for name in sorted(classes or self._classes, key=tuple(self._classes).index, reverse=True):
-            found = objection(self._classes[name], target, redacted=redacted)
-            if found is not None:
-                objections.setdefault(found, []).append(name)
-        return next((found.told(names) for found, names in objections.items()), "")
+            obstacle = objection(self._classes[name], target, redacted=redacted)
+            if obstacle is not None:
+                objections.setdefault(obstacle, []).append(name)
+        return next((obstacle.told(names) for obstacle, names in objections.items()), "")
 
 
 class StricterGuard(Struct, frozen=True):
@@ -541,6 +541,6 @@ def hosted_tools(body: Mapping[str, Raw]) -> frozenset[str]:
     return frozenset(names.difference(_TOOLS["run_by_clients"]))
 
 
-def _bound(kept: dict[Any, Any]) -> None:
-    if len(kept) >= _MOST_SETS:
-        kept.clear()
+def _bound(memory: dict[Any, Any]) -> None:
+    if len(memory) >= _MOST_SETS:
+        memory.clear()

@@ -109,10 +109,10 @@ class CostOfPass(_Listed):
 
     def rank(self, situation: Situation) -> Ranked:
         out = excluded(situation, self.caution)
-        found = worth(situation, out, self.caution)
-        chosen = self._kept(situation, found)
-        why = reasons(found, chosen, "chosen" if chosen == found.best else "kept")
-        return Ranked(by_value(found, chosen), weighed(situation, found, why))
+        worths = worth(situation, out, self.caution)
+        chosen = self._kept(situation, worths)
+        why = reasons(worths, chosen, "chosen" if chosen == worths.best else "kept")
+        return Ranked(by_value(worths, chosen), weighed(situation, worths, why))
 
     def _kept(self, situation: Situation, worth: Worth) -> int:
         """What served the session before, while no other is better by more than a trifle, and the evidence for it
@@ -203,11 +203,11 @@ class Plan(_Listed):
         return Rest(funds, time, left, budget - situation.spent, deadline - situation.elapsed_ms)
 
 
-def _why(found: Worth, first: list[int]) -> list[Why]:
+def _why(worths: Worth, first: list[int]) -> list[Why]:
     """Played through, the others were less likely to end well, or as likely and dearer."""
     words: list[Why] = ["chosen"] if len(first) == 1 else ["first", "second"]
-    told = dict(zip(first, words, strict=True))
-    return [told.get(at) or REASONS[out] or "less_likely" for at, out in enumerate(found.out.tolist())]
+    chosen = dict(zip(first, words, strict=True))
+    return [chosen.get(at) or REASONS[out] or "less_likely" for at, out in enumerate(worths.out.tolist())]
 
 
 def _or_endless(limit: int | None) -> float:

@@ -272,9 +272,9 @@ def fit(
         known, margin = usual(target, rung, learned, task, template), learned.margin(target.id)
         figures = size(target, request, rung, known, margin, step.estimate.read)
         limits = _limits(step, request, granted, rung, figures)
-        found = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)
-        if found is not None:
-            return found if rung.effort == effort else structs.replace(found, lowered=("effort", *found.lowered))
+        fitted = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)
+        if fitted is not None:
+            return fitted if rung.effort == effort else structs.replace(fitted, lowered=("effort", *fitted.lowered))
     return None
 
 

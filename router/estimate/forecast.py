@@ -158,13 +158,13 @@ class Forecaster:
         media = kind.endswith(MEDIA)
         whole_prompt = self._media_tokens(targets, request, kind) if media else (rough + known.template) * known.sent
         sent = np.minimum(whole_prompt, known.context)
-        kept = sent >= known.least
+        cacheable = sent >= known.least
         read_tokens = np.zeros(len(targets))
         if cached:
             there = np.array([cached.get(target.id, 0.0) for target in targets])
-            read_tokens = np.where(kept & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
+            read_tokens = np.where(cacheable & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
         # What is long enough to be kept, and is not in the cache yet, is written to it.
-        written_in = (sent - read_tokens) * np.where(kept, known.rate_write, known.rate_in)
+        written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
         fixed = read_tokens * known.rate_read + written_in + known.fee
         out, written = _paid(known, each, thinking) * choices, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
@@ -173,10 +173,8 @@ class Forecaster:
         # Far more room than the usual length changes nothing.
         ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
         if np.count_nonzero(ample) < len(targets):
-            whole = self._answers(known, request, read, whole_prompt)
-            p, sd, nodes, own_sd, outcomes, alike = expected
-            expected = Expected(p * whole, sd * whole, nodes * whole, own_sd * whole, outcomes, alike)
-            usual_p = usual_p * whole
+            whole = self._whole(known, request, read, whole_prompt)
+            expected, usual_p = _scaled(expected, whole), usual_p * whole
         return Forecast(
             p=expected.p,
             p_sd=expected.sd,
@@ -203,7 +201,7 @@ class Forecaster:
         tokens = [prompt(target, request, kind, roughly(request), ratio, 1.0).tokens for target, ratio in ratios]
         return np.array(tokens, dtype=np.float64)
 
-    def _answers(self, known: _Known, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
+    def _whole(self, known: _Known, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
         """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
         thoughts with a part of it that is worth something below the client's own cap."""
         if request.endpoint is Endpoint.EMBEDDINGS:
@@ -297,14 +295,20 @@ class Forecaster:
 def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Forecast:
     """With the time that a request waits at each target. A queue of n takes about so long as n draws of an exponential
     distribution: its deviation is its mean ÷ √n."""
-    found = [queues.get(target.id, _EMPTY) for target in targets]
-    wait_ms = np.array([queue.wait_ms for queue in found], dtype=np.float64)
-    ahead = np.array([queue.waiting + 1 for queue in found], dtype=np.float64)
+    queue_of = [queues.get(target.id, _EMPTY) for target in targets]
+    wait_ms = np.array([queue.wait_ms for queue in queue_of], dtype=np.float64)
+    ahead = np.array([queue.waiting + 1 for queue in queue_of], dtype=np.float64)
     total_ms = forecast.total_ms + wait_ms
     slow = np.hypot(forecast.total_p90_ms - forecast.total_ms, Z90 * wait_ms / np.sqrt(ahead))
     return structs.replace(
         forecast, first_ms=forecast.first_ms + wait_ms, total_ms=total_ms, total_p90_ms=total_ms + slow
     )
+
+
+def _scaled(expected: Expected, whole: Vector) -> Expected:
+    """Of answers that are whole by these chances [T]."""
+    p, sd, nodes, own_sd, outcomes, alike = expected
+    return Expected(p * whole, sd * whole, nodes * whole, own_sd * whole, outcomes, alike)
 
 
 def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:

@@ -276,8 +276,8 @@ def scope(target: Target, request: Request) -> Scope:
 
 def _start(quantile: Callable[[float, int], int], rung: Rung, thought: int) -> int:
     """Of a metered stream."""
-    found = quantile(START, START_ANSWER + thought // START_THOUGHT)
-    return found if rung.number is None else min(found, rung.number + START_ANSWER)
+    tokens = quantile(START, START_ANSWER + thought // START_THOUGHT)
+    return tokens if rung.number is None else min(tokens, rung.number + START_ANSWER)
 
 
 # How many tokens a prompt may take, before anyone has counted them: first by rule, then by learned ratios.
