@@ -174,6 +174,11 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
         """Answers that are generated and charged."""
         return max(self.n, self.best_of) * self.prompts
 
+    @cached_property
+    def media(self) -> bool:
+        """It sends pictures or sound, or asks for a spoken answer."""
+        return bool(self.images or self.audio_seconds) or "audio" in self.body
+
 
 class Allowance(Struct, frozen=True):
     """How much a key may do: what it may spend in a window (nano-USD), requests and tokens a minute, and requests in
