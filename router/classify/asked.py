@@ -145,7 +145,7 @@ def instruction(message: str) -> str:
     """The words that ask: without code and quotations, and of a long message only its first and its last lines."""
     beginning = message[: _figures.head]
     before, colon, _ = beginning.replace("：", ":").partition(":")
-    upon = _upon(beginning) if colon and _ENDS.isdisjoint(before) else None
+    upon = _upon(beginning) if colon and {"?", "\n", "。"}.isdisjoint(before) else None  # no sentence ends before it
     if upon and len(message) > upon.end() + _figures.beginning:
         return str(upon[0])
     bare = "```".join(message.split("```")[::2])
@@ -176,7 +176,7 @@ def _prose(text: str, cut: int) -> str:
         shapes = shapes.replace(run, letter)
     begins = [shape[: _figures.alike_to] for shape in shapes.split(b"\n")]
     counts = Counter(begins).items()
-    alike = {shape for shape, count in counts if count >= _figures.alike and shape.translate(None, _PLAIN)}
+    alike = {shape for shape, count in counts if count >= _figures.alike and shape.translate(None, b"a '\".!?-")}
     if not alike:
         return text
     material = [shape in alike for shape in begins]
@@ -184,7 +184,6 @@ def _prose(text: str, cut: int) -> str:
     return "\n".join(line for line, drop in zip(text.split("\n"), material, strict=True) if not drop)
 
 
-_PLAIN = b"a '\".!?-"
 _SHAPE = bytes(97 if byte > 127 or chr(byte).isalpha() else 48 if chr(byte).isdigit() else byte for byte in range(256))
 """Any letter is an a, any digit a 0 …"""
 _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run in (b"a", b"a", b"0", b"0")]
@@ -193,14 +192,10 @@ _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations = re.compile(_PATTERNS["quotations"]).sub
 _upon = re2.compile(_PATTERNS["upon"]).search
-_ENDS = frozenset("?\n。")
-"""Of a sentence: none of them stands before the colon of an instruction."""
 
 
 def width(text: str) -> int:
     """Characters, as if it were in English."""
-    if text.isascii():
-        return len(text)
     return len(text) + int(_figures.wide - 1) * len(text.encode(errors="replace").translate(None, _NARROW))
 
 

@@ -74,6 +74,8 @@ class Classifier:
         self._detectors, self._ranks, self._doubts = detectors, ranks, doubts
         self._scanner = Scanner(detectors)
         self._cache = ScanCache()
+        self._known: dict[tuple[Cause, ...], tuple[str, frozenset[str]]] = {}
+        """The highest class, and all of them, by their causes."""
         difficulty.warm()
 
     def classify(
@@ -84,10 +86,15 @@ class Classifier:
         `read`: findings of the deep tier. `denied`: what a second opinion has said no to.
         """
         findings, possible, causes = self._judge(request, floor, read, denied)
-        classes = frozenset({cause.data_class for cause in causes})
+        known = self._known.get(causes)
+        if known is None:
+            classes = frozenset({cause.data_class for cause in causes})
+            if len(self._known) >= MOST:
+                self._known.clear()
+            known = self._known[causes] = max(classes, key=self._ranks.__getitem__), classes
         return Classification(
-            data_class=max(classes, key=self._ranks.__getitem__),
-            classes=classes,
+            data_class=known[0],
+            classes=known[1],
             causes=causes,
             task=Task.EMBEDDING if request.endpoint is Endpoint.EMBEDDINGS else request.limits.task or Task.CHAT,
             findings=findings,

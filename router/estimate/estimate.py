@@ -17,8 +17,8 @@ from router.estimate.tokens import (
     Size,
     Usual,
     lowest,
-    media,
     prompt,
+    roughly,
     rungs,
     scope,
     script,
@@ -75,7 +75,7 @@ def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> Bil
     price, units = target.model.price, target.provider.quirks.units
     if price is None or price.rules or units:
         return Bill(price, input_tokens, request.choices, at_ms, scope(target, request), None)
-    key = (id(price), target.provider.wire, request.caches, request.caches_long, media(request))
+    key = (id(price), target.provider.wire, request.caches, request.caches_long, request.media)
     known = _plain.get(key)
     if known is None:
         if len(_plain) >= MOST_PRICES:
@@ -108,15 +108,13 @@ def estimates(
 
     Without `holds` what it may cost at most is left out, which is most of the work.
     """
-    kind, read, cap = script(request), tokens_read(reading), per_choice(request, thinking_cap)
-    work, estimated = learned.known(template), []
+    kind, rough, read, cap = script(request), roughly(request), tokens_read(reading), per_choice(request, thinking_cap)
+    work, known_work, estimated = task or UNREAD, learned.known(template), []
     for at, target in enumerate(targets):
-        outlook, margin = (
-            _outlook(target, request, learned, task or UNREAD, work, cap, kind),
-            learned.margin(target.id),
-        )
+        outlook = _outlook(target, request, learned, work, known_work, cap, kind)
+        margin, count = learned.margin(target.id), counts.get(target.id) if counts else None
         figures = size(target, request, outlook.rung, outlook.usual, margin, read)
-        sent = prompt(target, request, kind, outlook.ratio, margin, counts.get(target.id) if counts else None)
+        sent = prompt(target, request, kind, rough, outlook.ratio, margin, count)
         known = forecast[at] if forecast else None
         if known is None:
             output, thinking = figures.output * request.choices, figures.thinking * request.choices
@@ -276,9 +274,9 @@ def fit(
         known, margin = usual(target, rung, learned, task, work), learned.margin(target.id)
         figures = size(target, request, rung, known, margin, step.estimate.read)
         limits = _limits(step, request, granted, rung, figures)
-        found = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)
-        if found is not None:
-            return found if rung.effort == effort else structs.replace(found, lowered=("effort", *found.lowered))
+        fitted = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)
+        if fitted is not None:
+            return fitted if rung.effort == effort else structs.replace(fitted, lowered=("effort", *fitted.lowered))
     return None
 
 

@@ -210,7 +210,8 @@ class _Pool:
                 beside = _leaning(self._beside(scale, level, row), beside, PRIOR_WEIGHT, least)
         ratio: float | None = (self._plainly(scale, asked, row, prior) or 0.0) * (beside or 0.0)
         if known is not None and (own := known.sums.get(asked)) is not None:
-            ratio = _leaning(own.sums[min(row, _ROWS[UNREAD]), scale.part], ratio, PRIOR_WEIGHT, least)
+            of_all = row if row == _ROWS[UNREAD] else _ROWS[ALL]
+            ratio = _leaning(own.sums[of_all, scale.part], ratio, PRIOR_WEIGHT, least)
         return ratio or 0.0
 
     def _beside(self, scale: _Scale, known: _Template, row: int) -> Vector:
@@ -305,8 +306,8 @@ class Learned:
 
     def observe(self, seen: Seen) -> None:
         target, output = seen.target, seen.output
-        if self._margins:
-            self._calm(target)
+        if (margin := self._margins.get(target)) is not None:
+            self._margins[target] = 1 + (margin - 1) * CALM
         self._measure(seen)
         self._count[target] += 1
         if (count := self._count[target]) <= NEWS or count % EACH == 0:
@@ -424,11 +425,6 @@ class Learned:
     def _ratio(self, key: tuple[str, str], share: float) -> Ratio:
         window = self._inputs.get(key)
         return _UNSEEN if window is None else Ratio(window.upper(share), _mean(window), window.count)
-
-    def _calm(self, target: str) -> None:
-        margin = self._margins.get(target)
-        if margin is not None:
-            self._margins[target] = 1 + (margin - 1) * CALM
 
 
 def _mean(window: Window) -> int:

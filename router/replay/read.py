@@ -80,9 +80,9 @@ def expected(side: Side, record: Stored, choice: Choice, weighed: Sequence[Weigh
 
 def _pair(choice: Choice, strategy: Strategy, cost: Vector, p: Vector) -> Value:
     if isinstance(choice.tactic, Vote):
-        return sample_value(cost, p, 0.0, choice.tactic.samples)
+        return sample_value(cost, p, choice.tactic.samples)
     check = Check(strategy.accepts_right, strategy.accepts_wrong) if isinstance(strategy, Cascade) else PERFECT
-    return cascade_value(cost, p, 0.0, check, RHO)
+    return cascade_value(cost, p, check, RHO)
 
 
 # Why a decision changes, in the words that decisions have anyway.

@@ -139,7 +139,6 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     """Those beyond ASCII."""
     images: int = 0
     low_images: int = 0
-    """Those of them that are asked for at low detail."""
     audio_seconds: int = 0
     """At most: by the size of the recordings."""
     file_bytes: int | None = 0
@@ -173,6 +172,11 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     def choices(self) -> int:
         """Answers that are generated and charged."""
         return max(self.n, self.best_of) * self.prompts
+
+    @cached_property
+    def media(self) -> bool:
+        """It sends pictures or sound, or asks for a spoken answer."""
+        return bool(self.images or self.audio_seconds) or "audio" in self.body
 
 
 class Allowance(Struct, frozen=True):

@@ -95,7 +95,7 @@ def test_the_first_of_several_reasons_is_told() -> None:
     for reason, mend in mended.items():
         assert dropped(where, worst)[0] == reason
         worst, where = mend(worst, where)
-    assert sift([where], worst)[0] == [where]
+    assert sift([where], worst)[0] == (where,)
 
 
 def place(provider: Provider = REMOTE, licence: Licence = UNKNOWN, region: str = "", **terms: Any) -> Target:

@@ -126,6 +126,7 @@ def test_each_of_the_first_answers_of_a_template_is_news_however_much_its_target
         outputs.append(float(forecaster.forecast((PLACE,), request(), template, 0).output[0]))
     assert outputs == sorted(outputs, reverse=True)
     assert outputs[0] > 1_000 > 2 * outputs[-1]
+    assert estimate(PLACE, request(), learned.see(*[50] * 40, template="7" * 24), template="7" * 24).output_tokens < 150
 
 
 def test_a_kind_of_work_that_was_not_seen_leans_on_the_target_s_others() -> None:

@@ -37,10 +37,6 @@ def biased(told: dict[str, Any], reverse: bool) -> dict[str, str]:
     return {"verdict": "yes"}
 
 
-def contrary(told: dict[str, Any], reverse: bool) -> dict[str, str]:
-    return consistent(told, not reverse)
-
-
 def failing(told: dict[str, Any], reverse: bool) -> dict[str, str]:
     raise ConnectionError(CANARY)
 
@@ -119,7 +115,7 @@ def test_a_judge_is_asked_in_reverse_too_and_one_that_says_yes_to_everything_say
 
 def test_it_is_believed_once_it_has_agreed_with_itself_often_enough_until_clients_contradict_it(court: Court) -> None:
     """Half, while it is not known how often it is right. What was found of it is kept."""
-    court.judgement = contrary
+    court.judgement = lambda told, reverse: consistent(told, not reverse)
     said = court.hear_often(LEAST_PAIRS + 2, RIGHT)
     assert [row.weight for row in said] == [0.0] * LEAST_PAIRS + [UNKNOWN_WEIGHT] * 2
     assert court.trust.agreement == {}
