@@ -208,7 +208,10 @@ def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
     value, among = price(cost, p, stakes), _among(situation, out)
     usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
     baseline = int(usual.argmin())
-    margin = value[baseline] - value - caution * _regret(forecast, stakes, baseline, late)
+    margin = value[baseline] - value
+    # Where none seems better, none is: how wrong that may be is only asked of what a session would stay with.
+    if situation.last or not (margin <= 0).all():
+        margin = margin - caution * _regret(forecast, stakes, baseline, late)
     evident, best = among & (margin > 0), baseline
     if np.count_nonzero(evident):
         best = int(np.where(evident, value, np.inf).argmin())
