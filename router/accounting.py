@@ -1,11 +1,13 @@
 """Steps 6 and 9 of one request: money is held before a byte leaves, and settled exactly once whatever ends it."""
 
 import asyncio
-from collections.abc import Awaitable, Set
+import logging
+from collections.abc import Awaitable, Iterable, Set
 from contextlib import suppress
 from functools import partial
 
 from router.budget.alerts import Alerts
+from router.budget.budget import Budget
 from router.budget.loop_breaker import Breaker
 from router.decide.explain import encode, explain
 from router.decide.health import SUSPENSION_S
@@ -16,20 +18,25 @@ from router.dispatch.refusals import ledger_down, store_down, stream_error
 from router.dispatch.stream import Opened
 from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
+from router.ledger.adjust import AccountOf, make_equal, unequal
 from router.ledger.incident import exhausted, odd_answers
+from router.ledger.ledger import Ledger
 from router.ledger.write import Outcome, birth, lose, record, reroute, settle
 from router.observe.metrics import Telemetry
 from router.observe.observer import Observed
 from router.recorder import OutcomeRecorder, ServedContext
 from router.types.account import (
     UNBOUND,
+    Account,
     Amount,
     Bound,
     BudgetStore,
+    Child,
     Journal,
     Lease,
     LedgerUnavailable,
     Refused,
+    Reservation,
     StoreUnavailable,
     Unit,
 )
@@ -38,6 +45,7 @@ from router.types.clock import clock_ms, now_ms
 from router.types.decision import Decision, Translation
 from router.types.request import Caller, Request, session_key
 
+_log = logging.getLogger(__name__)
 CLIENT_CLOSED = 499
 """Status of a request whose client left, as nginx logs it; it is not sent."""
 
@@ -282,3 +290,31 @@ class Settlement:
         if self.translation is not None:
             return self.translation.error_event(failure.message, TABLE[failure.kind].code)
         return stream_error(failure)
+
+
+# Rows and budgets in different stores: what a process that died left unequal.
+
+
+def account_of(budgets: Iterable[Budget], children: Iterable[Child]) -> AccountOf:
+    """Of the budgets in force and those that were split off."""
+    by_name, split = {budget.id: budget for budget in budgets}, {child.id: child.account() for child in children}
+
+    def account(identifier: str) -> Account | None:
+        name, _, value = identifier.partition("|")
+        return by_name[name].pot(value, now_ms()) if name in by_name else split.get(name)
+
+    return account
+
+
+async def reconcile(
+    store: BudgetStore, journal: Journal, ledger: Ledger, books: Ledger, budgets: Iterable[Budget]
+) -> None:
+    """After recovery: what one of the stores knows better the other learns, as an incident. `books`: what has the
+    bookings. Raises `StoreUnavailable`, of which `LedgerUnavailable` is one."""
+    await journal.committed()
+    account = account_of(budgets, await store.children())
+    for row in await asyncio.to_thread(unequal, ledger, books, account):
+        _log.error("request %s: %s; corrected", row.request_id, row.says)
+        make_equal(journal, row)
+        if row.holds:
+            store.settle(Reservation(row.request_id, Amount(), row.holds), row.charges)

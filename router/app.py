@@ -13,7 +13,7 @@ from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai import OpenAICompatible
-from router.accounting import Accounting
+from router.accounting import Accounting, reconcile
 from router.api.asgi import App
 from router.api.auth import Keyring, ledger_of, refresh
 from router.api.edge import Visits
@@ -40,7 +40,7 @@ from router.estimate.pass_rate import PassRateModel
 from router.ledger import query
 from router.ledger.journal import Doubled, SqliteJournal
 from router.ledger.keys import used
-from router.ledger.ledger import Ledger, claim, instance_secret
+from router.ledger.ledger import Ledger, SqliteLedger, claim, instance_secret
 from router.ledger.write import recover, renew
 from router.observe.observer import observer
 from router.pipeline import JUDGED, Pipeline
@@ -72,6 +72,8 @@ TICK_S = 1.0
 """How often the policy file and the keys are looked at."""
 RECOVER_EVERY = 10
 """Ticks between two looks at leases: ours are renewed, those of processes that died are charged."""
+RECONCILE_EVERY = 6
+"""Of so many looks at leases one compares rows and bookings, where they are in different stores."""
 LOOPS_OVERLAP_MS = 3_000
 """Of two readings of what other processes stopped: they write it a second later at most."""
 FORGET_EVERY = 86_400
@@ -175,7 +177,7 @@ class Gateway:
         self._visits = Visits()
         self._judging: set[str] = set()
         """Requests that the gateway sends to itself."""
-        self._policy_error, self._steady, self._ticking = "", True, asyncio.Lock()
+        self._policy_error, self._steady, self._ticking, self._recoveries = "", True, asyncio.Lock(), 0
         self._egress = EgressFilter(self._transports())
         self._secret = instance_secret(self._ledger)
         self._replicas = Replicas(self._secret.reveal().encode())
@@ -401,9 +403,19 @@ class Gateway:
             return
         if recovered:
             _log.warning("%d requests of a gateway that died were charged at their hold", recovered)
+        await self._reconcile()
         self._telemetry.policies = policies = self._stores.policies(own)
         if len(policies) > 1 and policies != before:
             _log.warning("gateways with different policies share these budgets: %s", ", ".join(sorted(policies)))
+
+    async def _reconcile(self) -> None:
+        """Rows and bookings, where they are not in one file: at the start, and every minute."""
+        beside = self._rows is not self._local and self._settings.redis_url is None
+        if (beside or self._settings.redis_url is not None) and self._recoveries % RECONCILE_EVERY == 0:
+            books = SqliteLedger(self._settings.sqlite) if beside else self._ledger
+            with suppress(LedgerUnavailable, StoreUnavailable):
+                await reconcile(self._budgets, self._journal, self._ledger, books, self._declared())
+        self._recoveries += 1
 
     def _recover_rows(self) -> None:
         """Of a ledger apart from the budgets. After an outage every gateway first has time to renew its leases."""

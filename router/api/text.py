@@ -328,9 +328,10 @@ _HOLDS_TEXT = b'"[{'
 
 
 class Media(Struct, frozen=True):
-    """`seconds` of sound at most; size of `files`, or None where one is linked."""
+    """`low_images`: those at low detail; `seconds` of sound at most; size of `files`, or None where one is linked."""
 
     images: int = 0
+    low_images: int = 0
     seconds: int = 0
     files: int | None = 0
 
@@ -448,7 +449,7 @@ def _link(path: Path, link: str, role: str, modality: Modality, read: Readable) 
 def _media(parts: list[Part]) -> Media:
     sounds = [part.input_audio for part in parts if part.input_audio is not None]
     files = [part.file for part in parts if part.file is not None]
-    images = sum(part.image_url is not None for part in parts)
+    images = [part.image_url for part in parts if part.image_url is not None]
     if not (images or sounds or files):
         return NO_MEDIA
     sizes = [_decoded(file.file_data) for file in files]
@@ -456,7 +457,8 @@ def _media(parts: list[Part]) -> Media:
         1 + _decoded(sound.data) // AUDIO_BYTES_PER_SECOND.get(sound.format, AUDIO_BYTES_PER_SECOND_ELSE)
         for sound in sounds
     )
-    return Media(images, seconds, sum(sizes) if all(sizes) else None)
+    low_images = sum(isinstance(image, Source) and image.detail == "low" for image in images)
+    return Media(len(images), low_images, seconds, sum(sizes) if all(sizes) else None)
 
 
 def _loose_media(passages: list[Passage], parts: list[LoosePart]) -> Media:
@@ -467,7 +469,7 @@ def _loose_media(passages: list[Passage], parts: list[LoosePart]) -> Media:
     images = sum("image" in kind for kind in kinds)
     linked = not inline and any(kind.rpartition("_")[0] in _LINKED_KINDS or kind in _LINKED_KINDS for kind in kinds)
     size = None if linked else sum(map(_decoded, inline))
-    return Media(images, 0, size) if images or size != 0 else NO_MEDIA
+    return Media(images, files=size) if images or size != 0 else NO_MEDIA
 
 
 _SOURCES = (("image_url", Modality.IMAGE), ("input_audio", Modality.AUDIO), ("file", Modality.FILE))

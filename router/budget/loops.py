@@ -16,6 +16,7 @@ from pydantic import Field
 from router.budget.budget import Length, PolicyPart, Usd
 from router.types.price import nano_from_usd
 from router.types.request import Endpoint, Request, seconds
+from router.types.tables import table
 
 # What a request adds to its conversation, as numbers: nothing of its text is kept.
 
@@ -25,6 +26,8 @@ ENDS = 6
 """Words at either end by which an answer is recognised in a later prompt."""
 LONG = 2_048
 """Characters of a prompt that is compared without its numbers."""
+STATE = 256
+"""Characters of a result at most that only says how far something has come."""
 PLACES = 4096
 """Bits of a set of words: among 800 words that are known, one new word in five is missed."""
 
@@ -34,6 +37,7 @@ _FOLDED = bytes.maketrans(
 _DIGITS = b"0123456789"
 _NUMBERS = re.compile(r"\d+(?:[-:/.T]\d+){2,}\S*|\d\d?:\d\d\S*|\d{9,}|(\d+(?:[.,]\d+)?)")
 """What is in a group; dates, times of day and counts of seconds since 1970 are not."""
+_WAITING, _FAILED = (re.compile(pattern, re.IGNORECASE) for pattern in table("budget/data/polls.yaml").values())
 _BIT = [1 << place for place in range(PLACES)]
 _UNSPACED = 20
 """Bytes a word from which a text is taken to be in a script that puts no blanks between words."""
@@ -107,13 +111,18 @@ class Words(Struct, frozen=True):
     """Without."""
     numbers: int
     """Those that were heard, but for clocks: two bits each, so that hardly a new one is missed."""
+    waits: bool
+    """A tool says that something is not over."""
 
 
 def words(turn: Turn) -> Words:
     said = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
-    numbers = [*filter(None, _NUMBERS.findall(_shortened(turn.heard)))]
+    heard = _shortened(turn.heard)
+    numbers = [*filter(None, _NUMBERS.findall(heard))]
     counted = _bits(numbers, 24) | _bits(numbers, 36) if numbers else 0
-    return Words(said, _bits(_words(turn.heard, _DIGITS), 0), counted)
+    state = turn.acts and len(turn.heard) <= STATE and _WAITING.search(turn.heard)
+    waits = bool(state) and _FAILED.search(turn.heard) is None
+    return Words(said, _bits(_words(turn.heard, _DIGITS), 0), counted, waits)
 
 
 def shape(turn: Turn) -> tuple[int, tuple[int, ...]]:
@@ -282,7 +291,7 @@ Held = TypeVar("Held")
 GAIN = 3
 """A turn that brings something new outweighs so many that bring nothing."""
 COUNTERS = 25
-"""So many turns in which nothing is new but a number count as one that brings nothing: a poll gets on slowly."""
+"""So many polls count as one turn that brings nothing: what is waited for gets on slowly."""
 RETRIES = 5
 """So many requests of a session that are the same but for one number count as one that was sent again."""
 READINGS = 2
@@ -406,7 +415,7 @@ class Chain:
     def __init__(self, row: ChainRow | None = None) -> None:
         self.row, self.learning = row or ChainRow(), LEARNING if row else 0
         self.memory, self.numbers, self.polls = Memory(), Memory(), 0
-        """`polls`: turns in which nothing was new but a number, or that came after a pause."""
+        """`polls`: turns in which nothing was new but a number, or that waited: after a pause, or for what goes on."""
         self.repeats, self.open = Repeats(Kind.RESENT), 0
         self.ended_ms: int | None = None
         self.size = self.newest = 0
@@ -425,7 +434,7 @@ class Chain:
         self.ended_ms = ended_ms
         news = max(self.memory.share(words.heard), self.memory.share(words.said), float(turn.media))
         news = news if news * SHARE >= 1 else 0
-        polled = self.numbers.new(words.numbers) or (paused and turn.acts)
+        polled = self.numbers.new(words.numbers) or (paused and turn.acts) or words.waits
         self.learning = _count(self.row, news, self.learning)
         if news:
             self.polls = 0

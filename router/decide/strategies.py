@@ -256,7 +256,7 @@ def _apart(cost: Vector) -> Vector:
 
 # A share of the traffic for each target; the others follow as fallbacks, heaviest first.
 
-Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Weighted(BaseModel):

@@ -71,7 +71,8 @@ class _Work(NamedTuple):
     """What tokens and rates hang on, besides the target. `size`: rough input tokens, where rates hang on them."""
 
     task: Task
-    template: str
+    template: tuple[str, int]
+    """See `Learned.known`."""
     effort: str
     cap: int | None
     script: str
@@ -234,7 +235,7 @@ class Forecaster:
         work = _Work(seen.task, self.learned.known(seen.template), *asked)
         key = (work, tuple(map(_ID, targets)))
         known = self._known.get(key)
-        fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.template else 1)
+        fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.template[0] else 1)
         if known is None or at_ms // fresh_ms != known.at_ms // fresh_ms:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
@@ -264,7 +265,7 @@ class Forecaster:
         tokens = (sent, template(target), *expected, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
         mean = known.wordiness * USUAL_OUTPUT + min(known.thought * USUAL_THINKING, known.most_thought)
-        spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
+        spread = _spread(learned.kind(target.id, rung.effort, task, work.template[0]), int(mean))
         better = self._rates.better(self._at[target.id], rung.effort)
         return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
 

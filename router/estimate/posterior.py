@@ -1,7 +1,9 @@
 """The posterior of pass rates: evidence that fades, the regression over it, and what templates add."""
 
 import math
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Container, Hashable, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -248,6 +250,119 @@ class Posterior:
         return True
 
 
+# Sums that fade, and how much of a group's they count for all others: of pass rates and of lengths alike.
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+MOST_GROUPS = 8_192
+"""Groups × targets remembered; the one without an outcome for longest is forgotten."""
+LEAST_WEIGHT = 1e-4
+"""Of an outcome: less changes nothing."""
+
+
+class Recent(OrderedDict[K, V]):
+    """What is missing is made, and of a full memory the oldest forgotten (`router.types.request.oldest`). Who uses a
+    value moves it to the end."""
+
+    def __init__(self, most: int, make: Callable[[], V], template: Callable[[K], str] = lambda _: "") -> None:
+        """`template`: which one a key is of, where a tenant may forget its own only."""
+        super().__init__()
+        self._most, self._make, self._template = most, make, template
+
+    def __missing__(self, key: K) -> V:
+        value = self[key] = self._make()
+        if len(self) > self._most:
+            del self[oldest(self, key, self._template)]
+        return value
+
+
+class Fading:
+    """Sums that count half as much after each half-life, so that the order in which they come does not matter."""
+
+    __slots__ = ("_half_life_ms", "at_ms", "sums")
+
+    def __init__(self, shape: int | tuple[int, ...], half_life_ms: float = HALF_LIFE_MS) -> None:
+        self.sums, self.at_ms, self._half_life_ms = np.zeros(shape), 0, half_life_ms
+
+    def fade(self, at_ms: int | None) -> tuple[float, float]:
+        """What is left of older sums, and the share that an outcome of `at_ms` counts. 0: no time has passed."""
+        if not at_ms:
+            return 1.0, 1.0
+        passed = (at_ms - self.at_ms) / self._half_life_ms if self.at_ms else 0.0
+        if passed < 0:
+            return 1.0, float(0.5**-passed)
+        left = 0.5**passed
+        if passed:
+            self.sums *= left
+        self.at_ms = at_ms
+        return left, 1.0
+
+    def left(self, at_ms: int) -> Vector:
+        """What is left of the sums at a later time."""
+        passed = (at_ms - self.at_ms) / self._half_life_ms if self.at_ms else 0.0
+        return np.asarray(self.sums * 0.5 ** max(passed, 0.0))
+
+
+class Turn(NamedTuple):
+    """What the outcomes of a group counted for before one more of them, and what they count for with it, both as of
+    `at_ms`: the one is to be taken back and the other learned."""
+
+    before: Vector
+    after: Vector
+    at_ms: int
+
+
+class Pooled:
+    """What is learned for all of what a group of outcomes says: it counts at most with a weight of `most`, at its mean.
+    Of a tenant's outcomes for all tenants: its requests and its standards are its own, and it may be wrong; where no
+    keys are, of a template's. Of a template's for its application. In which order they came, and what was replaced,
+    does not matter.
+
+    The first of the sums is the weight, in each row where there are several.
+    """
+
+    def __init__(self, most: float, shape: int | tuple[int, ...], half_life_ms: float = HALF_LIFE_MS) -> None:
+        self._most = most
+        self._groups = Recent[tuple[str, Hashable], Fading](
+            MOST_GROUPS, lambda: Fading(shape, half_life_ms), lambda key: key[0]
+        )
+
+    def turn(self, group: str, key: Hashable, sums: Vector, at_ms: int) -> Turn:
+        """By the sums of one more outcome, about `key`. Without a group it is learned as it is."""
+        if not group:
+            return Turn(np.zeros(sums.shape), sums, at_ms)
+        known, most = self._groups[group, key], self._most
+        self._groups.move_to_end((group, key))
+        before = known.sums * (most / (known.sums[..., :1] + most))
+        left, share = known.fade(at_ms)
+        known.sums += sums * share
+        if known.sums[..., 0].max() < LEAST_WEIGHT:
+            del self._groups[group, key]
+            known.sums[...] = 0.0
+        return Turn(before * left, known.sums * (most / (known.sums[..., :1] + most)), known.at_ms)
+
+    def state(self) -> bytes:
+        return msgspec.msgpack.encode([(*key, known.at_ms, known.sums.tolist()) for key, known in self._groups.items()])
+
+    def forget(self, key: Hashable) -> None:
+        """What was said about it is no more what is to be taken back."""
+        for known in [known for known in self._groups if known[1] == key]:
+            del self._groups[known]
+
+    def restore(self, state: bytes, keys: Container[str]) -> bool:
+        """What was said about `keys`. False: not understood, and nothing is known."""
+        self._groups.clear()
+        try:
+            rows = msgspec.msgpack.decode(state, type=list[tuple[str, str, int, list[float]]])
+        except msgspec.DecodeError:
+            return False
+        for group, key, at_ms, sums in rows:
+            if key in keys:
+                known = self._groups[group, key]
+                known.at_ms, known.sums = at_ms, np.array(sums)
+        return True
+
+
 # What is left to learn of templates, on top of what is expected of their requests one by one. What an application
 # sends in other templates counts there too, like a few outcomes: a template may be new, or differ by a name only.
 #
@@ -269,14 +384,6 @@ FEW = 16.0
 """… and at most that of the mean of so many outcomes: what is expected counts like so many where nearly all pass."""
 
 
-class _Sums(Struct):
-    """Of the outcomes of one template."""
-
-    rows: Vector
-    """[T, 2 + K]: 1 ÷ variance of an outcome; times what it is above what traits foretell; times its traits."""
-    at_ms: int = 0
-
-
 class _Kept(Struct, frozen=True, array_like=True):
     """Of one template, the rows [n, 2 + K] of those targets that have outcomes."""
 
@@ -291,23 +398,19 @@ _templates_decoder = msgspec.msgpack.Decoder(tuple[_Kept, ...])
 
 
 class Templates:
-    """Of T targets by name, in K traits. One thread."""
+    """Of T targets by name, in K traits. One thread. By template, sums [T, 2 + K] of its outcomes: 1 ÷ variance of an
+    outcome; times what it is above what traits foretell; times its traits."""
 
     def __init__(self, targets: Sequence[str], traits: int) -> None:
-        self._targets, self._traits = tuple(targets), traits
-        self._known: dict[str, _Sums] = {}
+        self._targets, shape = tuple(targets), (len(targets), 2 + traits)
+        self._known = Recent[str, Fading](MOST_TEMPLATES, lambda: Fading(shape), str)
 
-    def observe(
-        self, template: str, target: int, phi: Vector, residual: float, variance: float, at_ms: int | None
-    ) -> None:
-        """One outcome: `residual` is its score less what its traits foretold, before anything was learned. A negative
-        variance takes the same outcome back."""
-        sums = self._known.pop(template, None) or self._empty()
-        self._known[template] = sums  # the last one is the one used last
-        if len(self._known) > MOST_TEMPLATES:
-            del self._known[oldest(self._known, template)]
-        share = self._fade(sums, at_ms)
-        sums.rows[target] += np.array([1.0, residual, *phi]) * (share / variance)
+    def observe(self, template: str, target: int, sums: Vector, at_ms: int) -> None:
+        """Those of an outcome [2 + K]: its score less what its traits foretold, before anything was learned. Negative
+        ones take the same outcome back."""
+        known = self._known[template]
+        self._known.move_to_end(template)
+        known.sums[target] += sums * known.fade(at_ms)[1]
 
     def __contains__(self, template: str) -> bool:
         """Some outcome of it is remembered, or of its application."""
@@ -320,11 +423,11 @@ class Templates:
 
         `learned` [n, K]: weights of traits that are already in `nodes`."""
         known = [row for name in (template, application_of(template)) if (row := self._known.get(name))]
-        rows = known[0].rows[at]
+        rows = known[0].sums[at]
         if template not in self._known:
             rows = rows * np.minimum(MOST_OF_APPLICATION / np.maximum(rows[:, :1], 1e-9), 1.0)
         elif len(known) > 1:
-            others = known[1].rows[at] - rows * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + rows[:, :1]))
+            others = known[1].sums[at] - rows * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + rows[:, :1]))
             share = np.minimum(MOST_OF_APPLICATION / np.maximum(others[:, :1], 1e-9), 1.0)
             rows = rows + np.where(others[:, :1] > 0, others * share, 0.0)
         weight = np.maximum(rows[:, 0], 0.0)
@@ -345,45 +448,30 @@ class Templates:
 
     def widen(self, target: int, factor: float) -> None:
         """What was observed of this target counts 1/`factor`."""
-        for sums in self._known.values():
-            sums.rows[target] /= factor
+        for known in self._known.values():
+            known.sums[target] /= factor
 
     def state(self) -> bytes:
         """Everything observed, for `restore`."""
-        kept = []
-        for template, sums in self._known.items():
-            at = np.flatnonzero(sums.rows[:, 0])
+        rows = []
+        for template, known in self._known.items():
+            at = np.flatnonzero(known.sums[:, 0])
             names = tuple(self._targets[row] for row in at)
-            kept.append(_Kept(template, sums.at_ms, names, sums.rows[at].astype("<f4").tobytes()))
-        return _encoder.encode(kept)
+            rows.append(_Kept(template, known.at_ms, names, known.sums[at].astype("<f4").tobytes()))
+        return _encoder.encode(rows)
 
     def restore(self, state: bytes) -> bool:
         """In the place of what was observed here; targets go by name. False, and nothing is known: not understood."""
-        self._known = {}
+        self._known.clear()
         try:
             for kept in _templates_decoder.decode(state)[-MOST_TEMPLATES:]:
-                rows = np.frombuffer(kept.rows, "<f4").reshape(len(kept.targets), 2 + self._traits)
-                sums = self._known[kept.template] = self._empty()
-                sums.at_ms = kept.at_ms
+                known = self._known[kept.template]
+                known.at_ms = kept.at_ms
+                rows = np.frombuffer(kept.rows, "<f4").reshape(len(kept.targets), known.sums.shape[1])
                 for name, row in zip(kept.targets, rows, strict=True):
                     if name in self._targets and np.isfinite(row).all():
-                        sums.rows[self._targets.index(name)] = row
+                        known.sums[self._targets.index(name)] = row
         except (msgspec.DecodeError, ValueError):
-            self._known = {}
+            self._known.clear()
             return False
         return True
-
-    def _empty(self) -> _Sums:
-        return _Sums(np.zeros((len(self._targets), 2 + self._traits)))
-
-    def _fade(self, sums: _Sums, at_ms: int | None) -> float:
-        """Older outcomes count less; the share that one of `at_ms` counts."""
-        if not at_ms:
-            return 1.0
-        passed = (at_ms - sums.at_ms) / HALF_LIFE_MS
-        if passed < 0:
-            return float(0.5**-passed) if sums.at_ms else 1.0
-        if sums.at_ms:
-            sums.rows *= 0.5**passed
-        sums.at_ms = at_ms
-        return 1.0

@@ -239,13 +239,13 @@ def size(target: Target, request: Request, rung: Rung, known: Usual, margin: flo
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 
 
-def usual(target: Target, rung: Rung, learned: Learned, task: Work, template: str) -> Usual:
-    template = learned.known(template)
-    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, template)
+def usual(target: Target, rung: Rung, learned: Learned, task: Work, known: tuple[str, int]) -> Usual:
+    """`known`: see `Learned.known`."""
+    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, known)
     return learned.recall(
         target.id,
         key,
-        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, template), learned.ahead(target.id)),
+        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, known[0]), learned.ahead(target.id)),
     )
 
 
@@ -353,19 +353,20 @@ def template(target: Target) -> int:
 
 
 @cache
-def image_tokens(target: str) -> tuple[int, int]:
-    """Of an image at most, and of a usual one; `target`: wire and name of the model, with a blank between."""
-    most, usual = next(tokens for name, tokens in _IMAGES if name.search(target))
-    return most, usual
+def image_tokens(target: str) -> dict[str, int]:
+    """Of an image at most, of a usual one, and of one at low detail where it has fewer; `target`: wire and name of the
+    model, with a blank between."""
+    return next(tokens for name, tokens in _IMAGES if name.search(target))
 
 
 def media_tokens(target: Target, request: Request, *, usual: bool = False) -> int:
     """Of images, recordings and documents, at most, or of `usual` images; a linked document may fill the context."""
     if request.file_bytes is None:
         return target.model.context
-    image = image_tokens(f"{target.provider.wire} {target.model.name}")[usual] if request.images else 0
-    sound = request.audio_seconds * AUDIO_TOKENS_PER_SECOND
-    return request.images * image + sound + request.file_bytes // FILE_BYTES_PER_TOKEN
+    tokens = image_tokens(f"{target.provider.wire} {target.model.name}")
+    image = tokens["usual" if usual else "most"]
+    images = request.images * image + request.low_images * (tokens.get("low", image) - image)
+    return images + request.audio_seconds * AUDIO_TOKENS_PER_SECOND + request.file_bytes // FILE_BYTES_PER_TOKEN
 
 
 def script(request: Request) -> str:

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.ledger import rows
+from router.ledger.incident import lost_booking
 from router.ledger.keys import note
+from router.ledger.ledger import Ledger
 from router.ledger.past import CAME_BACK_MS, lock, seal
 from router.ledger.rows import Connection, Kept, Line, insert, transaction
 from router.ledger.write import BUCKETS
-from router.types.account import RATE_ACCOUNTS, Unit
-from router.types.clock import new_id, now_ms
+from router.types.account import GRANTED, RATE_ACCOUNTS, Account, Hold, Journal, Unit
+from router.types.clock import least_id, new_id, now_ms
 from router.types.price import CostSource, usd_text
 from router.types.tables import table
 
@@ -166,6 +168,105 @@ def counts(line: Line, kept: Kept, target: str, units: Mapping[str, Unit]) -> bo
     if budget not in units and charge == kept.request["thinking"] and charge != whole:
         return False
     return value == target or charge == whole or (charge == there != 0)
+
+
+# Where rows and budgets are in different stores, a process that dies between its two commits leaves them unequal: one
+# was charged what was held, and the other what it cost.
+
+_AT_HOLD = "SELECT id, held, held_thinking FROM live_requests WHERE state = 'recovered' AND id >= ? ORDER BY id"
+_BOOKED_AT_HOLD = "SELECT DISTINCT request_id FROM bookings WHERE state = 'recovered' AND request_id >= ? ORDER BY 1"
+_COST = (
+    "UPDATE live_requests SET held = ?, cost = ?, held_thinking = ?, thinking = ? WHERE id = ? AND state = 'recovered'"
+)
+COMPARED_MS = 43_200_000
+"""How far back rows and bookings are compared: half as long as Redis remembers what it recovered."""
+
+
+class Unequal(Struct, frozen=True):
+    """A request that one of the stores charged at its hold, or does not know."""
+
+    request_id: str
+    says: str
+    cost: tuple[int, int] | None = None
+    """What its row is to say instead, in nano-USD and thinking tokens."""
+    row: Line | None = None
+    """What the ledger lacks."""
+    holds: tuple[Hold, ...] = ()
+    charges: tuple[int, ...] = ()
+    """What its bookings are to say instead."""
+
+
+AccountOf = Callable[[str], Account | None]
+"""One that counts money or thinking, by its id; None: it is not known what it counts."""
+
+
+def unequal(ledger: Ledger, books: Ledger, account: AccountOf) -> list[Unequal]:
+    """Of the last hours. `books`: what has the bookings, which may be the ledger. Waits for both of them; raises
+    `LedgerUnavailable`."""
+    since = (least_id(now_ms() - COMPARED_MS),)
+    with ledger.reading() as there, books.reading() as here:
+        at_hold = there.execute(_AT_HOLD, since).fetchall()
+        late = [_row_at_hold(here, account, identifier, known) for identifier, *known in at_hold]
+        booked_at_hold = here.execute(_BOOKED_AT_HOLD, since).fetchall()
+        late += [_booked_at_hold(there, here, account, identifier) for (identifier,) in booked_at_hold]
+    return [row for row in late if row is not None]
+
+
+def _row_at_hold(books: Connection, account: AccountOf, identifier: str, known: Sequence[int]) -> Unequal | None:
+    """`known`: what the row says, in nano-USD and thinking tokens."""
+    lines = _counted(books, identifier, account, "settled")
+    charges = [(at.unit, int(str(line["charged"]))) for line, at in lines]
+    # An account for some targets is charged less than the others.
+    pairs = zip(GRANTED, known, strict=True)
+    usd, thinking = (max((each for unit, each in charges if unit is kind), default=at) for kind, at in pairs)
+    if [usd, thinking] == [*known]:
+        return None
+    return Unequal(identifier, "its row says what it held, and its bookings what it cost", cost=(usd, thinking))
+
+
+def _booked_at_hold(ledger: Connection, books: Connection, account: AccountOf, identifier: str) -> Unequal | None:
+    kept = rows.one(ledger, identifier)
+    if kept is None:
+        local = rows.one(books, identifier)
+        return None if local is None else Unequal(identifier, "the ledger has no row of it", row=local.request)
+    lines = _counted(books, identifier, account, "recovered")
+    if kept.request["state"] not in ("settled", "released") or not lines:
+        return None
+    holds = tuple(at.hold(int(str(line["held"]))) for line, at in lines)
+    charges = tuple(_charge(kept, hold) for hold in holds)
+    return Unequal(identifier, "its bookings say what it held, and its row what it cost", holds=holds, charges=charges)
+
+
+def _counted(books: Connection, identifier: str, account: AccountOf, state: str) -> list[tuple[Line, Account]]:
+    """Bookings of a request in this state, each with its account in the window that it is booked in."""
+    lines = rows.booked(books, identifier, identifier).get(identifier, ())
+    pairs = [(line, account(str(line["account"]))) for line in lines if line["state"] == state]
+    return [
+        (line, structs.replace(at, window_start_ms=int(str(line["window_start_ms"]))))
+        for line, at in pairs
+        if at is not None
+    ]
+
+
+def _charge(kept: Kept, hold: Hold) -> int:
+    """What a settled request is charged in an account, by its row and attempts."""
+    usd = hold.unit is Unit.USD
+    if not hold.targets:
+        return int(str(kept.request["cost" if usd else "thinking"] or 0))
+    column = "cost" if usd else "output_reasoning"
+    return sum(int(str(line[column] or 0)) for line in kept.attempts if line["target"] in hold.targets)
+
+
+def make_equal(journal: Journal, row: Unequal) -> None:
+    """The row; the store of the budgets settles the charges."""
+    if row.cost is not None:
+        usd, thinking = row.cost
+        journal.change(_COST, (usd, usd, thinking, thinking, row.request_id))
+    if row.row is not None:
+        columns, values = ", ".join(row.row), tuple(row.row.values())
+        into = f"INSERT INTO live_requests ({columns}) VALUES ({rows.places(values)})"  # noqa: S608 - names of ours
+        journal.add(f"{into} ON CONFLICT DO NOTHING", values)
+    lost_booking(journal, row.request_id, row.says, now_ms())
 
 
 _BILLING = "SELECT target, factor FROM billing"

@@ -19,6 +19,7 @@ _INCIDENT = (
 )
 _ONCE = f"{_INCIDENT} ON CONFLICT DO NOTHING"
 _EXHAUSTED = _ONCE.replace("'target'", "'budget'")
+_LOST = _ONCE.replace("'target'", "'request'")
 
 
 def drifted(journal: Journal, place: str, target: str, reason: str, now_ms: int) -> None:
@@ -65,3 +66,8 @@ def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:
     reason = f"{needed} {unit} needed, {left} {unit} left"
     row = (f"{EXHAUSTED}-{account.id}-{window}", now_ms, EXHAUSTED, account.id, reason, ends)
     journal.add(_EXHAUSTED, row)
+
+
+def lost_booking(journal: Journal, request_id: str, reason: str, now_ms: int) -> None:
+    """The ledger and the store of the budgets had different ends of a request: one row, whoever finds it first."""
+    journal.add(_LOST, (f"lost_booking-{request_id}", now_ms, "lost_booking", request_id, reason, now_ms))

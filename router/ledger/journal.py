@@ -267,10 +267,13 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 
 
 class Doubled:
-    """The `Journal` port: everything goes to `ledger`, what becomes of requests goes to `local` too."""
+    """The `Journal` port: everything goes to `ledger`, what becomes of requests goes to `local` too, and first: a
+    process that dies between the two commits leaves nothing in the ledger that the budgets know nothing of."""
 
     def __init__(self, ledger: Journal, local: LocalJournal) -> None:
         self._ledger, self._local = ledger, local
+        self._waiting, self._passed = deque[tuple[Callable[[str, Row], None], str, Row]](), 0
+        self._passing: asyncio.Task[None] | None = None
 
     @property
     def owner(self) -> str:
@@ -281,19 +284,47 @@ class Doubled:
         return self._ledger.available and self._local.available
 
     def add(self, statement: str, row: Row) -> None:
-        self._ledger.add(statement, row)
         if statement.startswith("INSERT INTO live_requests"):
             self._local.add(statement, row)
+        self._later(self._ledger.add, statement, row)
 
     def change(self, statement: str, row: Row) -> None:
-        self._ledger.change(statement, row)
         if statement.startswith("UPDATE live_requests"):
             self._local.change(statement, row)
+        self._later(self._ledger.change, statement, row)
+
+    def _later(self, write: Callable[[str, Row], None], statement: str, row: Row) -> None:
+        self._waiting.append((write, statement, row))
+        if self._passing is None:
+            self._passing = asyncio.ensure_future(self._pass_on())
+
+    async def _pass_on(self) -> None:
+        while self._waiting:
+            upto = self._passed + len(self._waiting)
+            try:
+                await self._local.committed()
+            except LedgerUnavailable:
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._pass(upto)
+        self._passing = None
+
+    def _pass(self, upto: int) -> None:
+        """To the ledger, what was queued up to a number."""
+        while self._passed < upto:
+            write, statement, row = self._waiting.popleft()
+            write(statement, row)
+            self._passed += 1
 
     async def committed(self) -> None:
+        upto = self._passed + len(self._waiting)
         await self._local.committed()
+        self._pass(upto)
         await self._ledger.committed()
 
     async def end(self) -> None:
-        await self._ledger.end()
         await self._local.end()
+        if self._passing is not None:
+            self._passing.cancel()
+        self._pass(self._passed + len(self._waiting))
+        await self._ledger.end()

@@ -170,6 +170,8 @@ class Upkeep:
             await asyncio.to_thread(seal_all, self._ledger)
 
     async def _run_forever(self) -> None:
+        with suppress(LedgerUnavailable):  # what a gateway that was killed had settled last
+            await asyncio.to_thread(seal_all, self._ledger)
         while True:
             await asyncio.sleep(self._every_s)
             try:

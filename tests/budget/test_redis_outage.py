@@ -3,12 +3,15 @@
 import asyncio
 import sqlite3
 from contextlib import closing
+from decimal import Decimal
 from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
+from router.accounting import reconcile
+from router.budget.budget import Budget
 from router.budget.redis.store import RedisBudgets
 from router.ledger.ledger import SqliteLedger
 from router.types.account import Amount, Balance, Refused, Reservation, StoreUnavailable
@@ -316,3 +319,24 @@ async def test_bookings_that_stayed_held_are_ended_as_redis_says(gateways: Gatew
     assert charged[recovered.request_id] == charged[unknown.request_id] == (5, "recovered")
     incidents = rows(gateways.ledger, "SELECT kind, subject FROM incidents")
     assert incidents == [{"kind": "lost_booking", "subject": unknown.request_id}]
+
+
+@at_redis
+async def test_rows_and_bookings_that_differ_after_a_crash_become_equal(gateways: Gateways) -> None:
+    """Of a request that cost 3 the gateway had told Redis and not the ledger; of another one the other way round."""
+    async with gateways.dying() as (dying, _):
+        told_redis, told_ledger = [await hold(dying, 5) for _ in range(2)]
+        dying.settle(told_redis, [3])
+        await dying.settled()
+    ledger, budgets = SqliteLedger(gateways.ledger), [Budget(id=POT.id, limit_usd=Decimal(1), window="lifetime")]
+    plain.put(ledger, "requests", **plain.request(told_redis.request_id, state="recovered", held=5, cost=5))
+    plain.put(ledger, "requests", **plain.request(told_ledger.request_id, cost=3))
+    async with gateways.opened() as store:
+        assert await store.recover(NOW) == 1
+        assert await balance(store) == Balance(3 + 5, 0)
+        for _ in range(2):
+            await reconcile(store, store._journal, ledger, ledger, budgets)
+            await store.settled()
+            assert await balance(store) == gateways.rows() == Balance(3 + 3, 0)
+    assert rows(gateways.ledger, "SELECT DISTINCT cost FROM live_requests") == [{"cost": 3}]
+    assert len(rows(gateways.ledger, "SELECT 1 FROM incidents WHERE kind = 'lost_booking'")) == 2

@@ -103,7 +103,7 @@ def crowd(gateway: Gateway, size: int, *routes: str) -> Iterator[list[Reply]]:
             thread.join()
 
 
-def told(gateway: Gateway, *words: str) -> Any:
+def told(gateway: Client, *words: str) -> Any:
     status, output = gateway.lowpass("ledger", *words, "--json")
     assert status == 0, output
     return json.loads(output)
@@ -156,9 +156,16 @@ def test_keys_are_there_for_every_gateway(gateway: Gateway, tmp_path: Path, upst
     assert gateway.lowpass("keys", "revoke", "root")[0] == 0
 
 
-def test_a_gateway_that_was_killed_leaves_nothing_held_for_ever(
+BETWEEN_COMMITS = (
+    "UPDATE bookings SET charged = 7 * (account = 'day'), state = 'settled' WHERE request_id = ?",
+    "UPDATE live_requests SET state = 'settled', cost = 7, thinking = 0 WHERE id = ?",
+)
+
+
+def test_a_gateway_that_was_killed_leaves_nothing_held_and_rows_that_are_as_booked(
     tmp_path: Path, upstream: Upstream, postgres: Server
 ) -> None:
+    """Of one request the settlement, and of another the birth, was committed here and not in the ledger."""
     gateway = Process(tmp_path, policy(upstream.url), {SETTING: postgres.empty()}).start()
     ledger, budgets = ledger_of(gateway), SqliteLedger(gateway.ledger)
     with ExitStack() as clients:
@@ -166,15 +173,24 @@ def test_a_gateway_that_was_killed_leaves_nothing_held_for_ever(
             clients.enter_context(gateway.raw()).sendall(STREAM)
         until(lambda: len(found(budgets, "SELECT request_id FROM bookings GROUP BY 1")) == len(states(ledger)) == 5)
         gateway.kill()
-    for place in (ledger, budgets):
-        with place.writing() as admin:
-            admin.execute("UPDATE live_requests SET lease_until_ms = 1")
+    settled, unborn, *_ = sorted(states(ledger))
+    with budgets.writing() as local, ledger.writing() as admin:
+        for statement in BETWEEN_COMMITS:
+            local.execute(statement, (settled,))
+        admin.execute("DELETE FROM live_requests WHERE id = ?", (unborn,))
+        for place in (local, admin):
+            place.execute("UPDATE live_requests SET lease_until_ms = 1")
     gateway.start()
-    until(lambda: set(states(ledger).values()) == {"recovered"})
-    rows = found(ledger, "SELECT cost, held, error FROM requests")
-    assert all(row["cost"] == row["held"] > 0 and row["error"] == "crashed" for row in rows)
+    until(lambda: set(states(ledger).values()) == {"recovered"} and len(states(ledger)) == 5)
+    until(lambda: found(ledger, "SELECT cost FROM requests WHERE id = ?", settled) == [{"cost": 7}])
+    rows = found(ledger, "SELECT cost, held, error FROM requests WHERE id <> ?", settled)
+    assert all(row["cost"] == row["held"] > 7 and row["error"] == "crashed" for row in rows)
     sums = "SELECT spent FROM budget_windows WHERE budget = 'day' AND held = 0"
-    assert until(lambda: found(budgets, sums)) == [{"spent": sum(row["cost"] for row in rows)}]
+    assert until(lambda: found(budgets, sums)) == [{"spent": 7 + sum(row["cost"] for row in rows)}]
+    until(
+        lambda: found(ledger, "SELECT subject FROM incidents ORDER BY 1") == [{"subject": settled}, {"subject": unborn}]
+    )
+    assert [known["findings"] for known in told(gateway, "verify")] == [[], []]
     gateway.stop()
 
 

@@ -3,8 +3,8 @@ one did."""
 
 from functools import partial
 
-from tests.budget.loops.messages import DAY, MINUTE, Message, assistant, exchange, system, user
-from tests.budget.loops.world import SEQUENCES, Case, World, sequences, spends
+from tests.budget.loops.messages import MINUTE, Message, assistant, exchange, system, user
+from tests.budget.loops.world import SEQUENCES, Case, World, sequences
 
 MESSAGES = 520
 """In nine days at one in 25 minutes, and 60,000 tokens with what is repeated of them."""
@@ -45,13 +45,6 @@ def _same_transcript_again(world: World) -> None:
         world.ask("agent", messages, answer="no")
 
 
-def _sudden_spending(world: World) -> None:
-    """A week at a few cents in ten minutes; then an agent at 2 USD a request, every other second."""
-    for times, every, nano_usd in ((7 * DAY // (10 * MINUTE), 10 * MINUTE, 20_000_000), (1_000, 2_000, 2_000_000_000)):
-        world.requests = 0
-        spends(world, times, every, nano_usd)
-
-
 GROUPS: dict[int, dict[str, Case]] = {
     MESSAGES: {"unknown_answers_among_others": _unknown_answers_among_others},
     MESSAGES // 4: {
@@ -66,7 +59,6 @@ GROUPS: dict[int, dict[str, Case]] = {
         "known_answers_with_a_window": partial(_agents, window=1, known=True),
         "of_three": partial(_agents, keys=("alice", "bob", "carol"), window=1, known=True),
     },
-    85: {"sudden_spending": _sudden_spending},
     125: {"same_transcript_again": _same_transcript_again},
 }
 """By the requests within which they are stopped: of the 520 of nine days a quarter, or a sixth with known answers."""

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
-from tests.budget.loops.messages import DAY, MINUTE, SECOND, Message, assistant, call, exchange, system, user
-from tests.budget.loops.world import Case, Pause, World, cases, sequences, spends
+from tests.budget.loops.messages import SECOND, Message, assistant, call, exchange, system, user
+from tests.budget.loops.world import Case, Pause, World, cases, sequences
 
 More = Callable[[World, int], list[Message]]
 HEALTH = "Health check. Reply with the single word OK."
@@ -37,19 +37,6 @@ def load_test(world: World) -> None:
     for connections in [32] * 40 + [500] * 3:
         world.together("load", [HEALTH] * connections, session="all")
         world.together("load", [HEALTH] * connections)
-
-
-def dear_batch(world: World) -> None:
-    """A key that spends little all week, and then 40 USD in a few minutes."""
-    spends(world, 7 * DAY // (10 * MINUTE), 10 * MINUTE, 5_000_000)
-    spends(world, 400, SECOND, 100_000_000)
-
-
-def every_night(world: World) -> None:
-    """60 USD in ten minutes every night, a few cents a day else."""
-    for _ in range(21):
-        spends(world, 60, 20 * MINUTE, 20_000_000)
-        spends(world, 60, SECOND, 700_000_000)
 
 
 # Conversations

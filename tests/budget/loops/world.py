@@ -184,11 +184,11 @@ def talk(world: World, row: Mapping[str, Any]) -> None:
 
 
 def play(world: World, row: Mapping[str, Any]) -> None:
-    (asks if "asks" in row else talk)(world, row)
-
-
-def spends(world: World, times: int, every: int, nano_usd: int) -> None:
-    asks(world, {"asks": times, "keys": ["team"], "prompt": "$prose(20)", "every": every, "cost": nano_usd})
+    for times, every, nano_usd in row.get("spends", ()) * row.get("nights", 1):
+        world.requests = 0
+        asks(world, {"asks": times, "keys": ["team"], "prompt": "$prose(20)", "every": every, "cost": nano_usd})
+    if "spends" not in row:
+        (asks if "asks" in row else talk)(world, row)
 
 
 def sequences(kind: str) -> dict[str, Case]:
