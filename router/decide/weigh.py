@@ -140,12 +140,12 @@ def _late(step: Candidate, queues: Queues, deadline_ms: int | None, takes: Takes
     queue = queues.get(step.target.id)
     if queue is None:
         return False
-    return _too_long(step.target, queue) or (deadline_ms is not None and _slow_ms(queue, *takes(step)) > deadline_ms)
-
-
-def _slow_ms(queue: Queue, mean: float, p90: float) -> float:
-    """Only one time in ten wait and answer take longer: each of n that end before it scatters by itself."""
-    return queue.wait_ms + mean + hypot(p90 - mean, Z90 * queue.wait_ms / sqrt(queue.waiting + 1))
+    too_long = _too_long(step.target, queue)
+    if too_long or deadline_ms is None:
+        return too_long
+    mean, p90 = takes(step)
+    # Only one time in ten wait and answer take longer: each of n that end before it scatters by itself.
+    return queue.wait_ms + mean + hypot(p90 - mean, Z90 * queue.wait_ms / sqrt(queue.waiting + 1)) > deadline_ms
 
 
 def _too_long(target: Target, queue: Queue) -> bool:
