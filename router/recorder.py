@@ -24,10 +24,10 @@ from router.ledger.outcomes import About, load, newest, save, say, since
 from router.ledger.write import read
 from router.observe.metrics import Telemetry
 from router.outcomes.judge import Ask, Judging, Trust, case, overlap
-from router.outcomes.learning import Alarm, Learning, Log
+from router.outcomes.learning import Learning, Log
 from router.outcomes.verify import said
 from router.types.account import Journal, LedgerUnavailable
-from router.types.attempt import Asked, Attempt, Outcome, Source, Verdict, Verify
+from router.types.attempt import Alarm, Asked, Attempt, Outcome, Source, Verdict, Verify
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.logged import Said

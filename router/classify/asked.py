@@ -145,7 +145,7 @@ def instruction(message: str) -> str:
     """The words that ask: without code and quotations, and of a long message only its first and its last lines."""
     beginning = message[: _figures.head]
     before, colon, _ = beginning.replace("：", ":").partition(":")
-    upon = _upon(beginning) if colon and _ENDS.isdisjoint(before) else None
+    upon = _upon(beginning) if colon and {"?", "\n", "。"}.isdisjoint(before) else None  # no sentence ends before it
     if upon and len(message) > upon.end() + _figures.beginning:
         return str(upon[0])
     bare = "```".join(message.split("```")[::2])
@@ -171,9 +171,12 @@ def _prose(text: str, cut: int) -> str:
     """Without the lines of a log or a table, which begin alike. `cut`: 0 or -1, the line that may be a part of one."""
     if text.count("\n") < _figures.alike - 1:
         return text
-    # Any word is an a, any number a 0.
-    begins = [shape[: _figures.alike_to] for shape in _number_runs("0", _word_runs("a", text)).split("\n")]
-    alike = {shape for shape, count in Counter(begins).items() if count >= _figures.alike and not _plain(shape)}
+    shapes = text.encode(errors="replace").translate(_SHAPE)
+    for run, letter in _RUNS:
+        shapes = shapes.replace(run, letter)
+    begins = [shape[: _figures.alike_to] for shape in shapes.split(b"\n")]
+    counts = Counter(begins).items()
+    alike = {shape for shape, count in counts if count >= _figures.alike and shape.translate(None, b"a '\".!?-")}
     if not alike:
         return text
     material = [shape in alike for shape in begins]
@@ -181,20 +184,18 @@ def _prose(text: str, cut: int) -> str:
     return "\n".join(line for line, drop in zip(text.split("\n"), material, strict=True) if not drop)
 
 
-_word_runs, _number_runs = re.compile(r"[^\W\d_]+").sub, re.compile(r"\d+").sub
-_plain = re.compile(r"[a '\".!?-]*").fullmatch
+_SHAPE = bytes(97 if byte > 127 or chr(byte).isalpha() else 48 if chr(byte).isdigit() else byte for byte in range(256))
+"""Any letter is an a, any digit a 0 …"""
+_RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run in (b"a", b"a", b"0", b"0")]
+"""… and a word or a number is one of them."""
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations = re.compile(_PATTERNS["quotations"]).sub
 _upon = re2.compile(_PATTERNS["upon"]).search
-_ENDS = frozenset("?\n。")
-"""Of a sentence: none of them stands before the colon of an instruction."""
 
 
 def width(text: str) -> int:
     """Characters, as if it were in English."""
-    if text.isascii():
-        return len(text)
     return len(text) + int(_figures.wide - 1) * len(text.encode(errors="replace").translate(None, _NARROW))
 
 

@@ -64,11 +64,10 @@ LEAST_STATED = 20
 STATED_SD = 0.5
 """… with such a standard deviation of their logarithm."""
 DIGITS = 4
-SHORT = 80
 NOTHING_READ = np.pad(np.array([[0.5, 3.0, 0.6], [2.0, 5.7, 0.0]], np.float32), ((0, 0), (0, OUTPUTS - 3)))
 """Outputs where an instruction can't be read: of a very short one, likelier small talk or a look-up; and of one with
 `SHORT` characters or more: the middle tier, ln 300 tokens, no word of thinking and tasks …"""
-NOTHING_SD = 2.0
+SHORT, NOTHING_SD = 80, 2.0
 """… with such a standard deviation of the difficulty."""
 
 
@@ -254,8 +253,8 @@ def load() -> Reader:
 
 def warm() -> None:
     """Read the data files now and not with the first request. Raises `EmbeddingError`, `ReaderError`."""
-    asks = of_text('Say "hello, dear people of this town" in 3 words.\n- no 1: why?\n' * 20)
-    load().reading(asks, None)
+    for text in ('Say "hello, dear people of this town" in 3 words.\n- no 1: why?\n' * 20, "γεια"):
+        load().reading(of_text(text), None)
 
 
 _T = TypeVar("_T")

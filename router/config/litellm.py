@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -13,23 +13,8 @@ from router.types.price import NANO_PER_USD, Rates
 from router.types.yaml_file import Loc, Problem, YamlFile, construct, dotted, in_order, load_data, parse, read_bytes
 
 _TABLES: dict[str, Any] = load_data(__file__, "litellm.yaml")
-_UNKNOWN_CONTEXT, _UNKNOWN_OUTPUT = 32_768, 4_096
-"""Tokens of a model of which nothing says more."""
-_PATHS = {"azure": "/openai/v1", "ollama": "/v1"}
-"""Behind the address of a server, where it names none."""
 _WORST_CASE = {"input": 20, "output": 100}
 """USD per million tokens of a target without a price."""
-_PRICES = {
-    "input": "input_cost_per_token",
-    "output": "output_cost_per_token",
-    "cache_read": "cache_read_input_token_cost",
-    "cache_write": "cache_creation_input_token_cost",
-}
-_CAPABILITIES = {
-    "tools": "supports_function_calling",
-    "vision": "supports_vision",
-    "json_schema": "supports_response_schema",
-}
 
 
 def policy_of(config: Path) -> tuple[dict[str, Any], tuple[Problem, ...]]:
@@ -40,7 +25,14 @@ def policy_of(config: Path) -> tuple[dict[str, Any], tuple[Problem, ...]]:
     settings = construct(source.root, source) if source.root is not None else None
     if not isinstance(settings, dict) or source.problems:
         raise ConfigError(tuple(source.problems))
-    return LitellmImport(source, settings).policy(), in_order(source.problems)
+    try:
+        policy = LitellmImport(source, settings).policy()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        source.report(
+            None, f"a value of another kind than LiteLLM's ({error})", "compare litellm_settings, router_settings"
+        )
+        raise ConfigError(tuple(source.problems)) from None
+    return policy, in_order(source.problems)
 
 
 class LitellmImport:
@@ -48,9 +40,16 @@ class LitellmImport:
 
     def __init__(self, source: YamlFile, settings: dict[str, Any]) -> None:
         self._source, self._rest = source, settings
-        self._litellm: dict[str, Any] = settings.get("litellm_settings") or {}
-        self._router: dict[str, Any] = settings.get("router_settings") or {}
-        self._fallbacks = {name: others for key in self._fallback_keys() for name, others in self._named(key)}
+        sections = [settings.get(name) for name in ("litellm_settings", "router_settings")]
+        self._litellm, self._router = [section if isinstance(section, dict) else {} for section in sections]
+        self._fallbacks: dict[str, list[str]] = {}
+        """By the name that failed, `*` for all: lowpass asks the next target whatever the failure was."""
+        for section in (self._litellm, self._router):
+            for kind in ("fallbacks", "context_window_fallbacks", "content_policy_fallbacks"):
+                for row in section.pop(kind, None) or ():
+                    self._fallbacks |= row
+            if others := section.pop("default_fallbacks", None):
+                self._fallbacks["*"] = others
         self._targets: dict[str, dict[str, Any]] = {}
         self._groups: dict[str, dict[str, float]] = {}
         """By the name that clients send: targets and their weights."""
@@ -73,25 +72,11 @@ class LitellmImport:
             policy["aliases"] = aliases
         if budgets := [*self._budgets()]:
             policy["budgets"] = budgets
-        if any(
-            isinstance(target["model"], dict) and not target["model"].get("price") for target in self._targets.values()
-        ):
+        models = [target["model"] for target in self._targets.values()]
+        if any(isinstance(model, dict) and "price" not in model for model in models):
             policy["unpriced"] = _WORST_CASE
         self._report((), self._rest)
         return policy
-
-    def _fallback_keys(self) -> Iterator[object]:
-        """Fallbacks of both sections: lowpass asks the next target whatever the failure was."""
-        for section in (self._litellm, self._router):
-            for kind in ("fallbacks", "context_window_fallbacks", "content_policy_fallbacks"):
-                yield section.pop(kind, None)
-        for section in (self._litellm, self._router):
-            yield [{"*": others} for others in [section.pop("default_fallbacks", None)] if others]
-
-    @staticmethod
-    def _named(rows: object) -> Iterator[tuple[str, list[str]]]:
-        for row in rows if isinstance(rows, list) else []:
-            yield from row.items() if isinstance(row, dict) else ()
 
     def _deployment(self, loc: Loc, row: object, counts: Mapping[str, int]) -> None:
         if not isinstance(row, dict) or not isinstance(params := row.get("litellm_params"), dict):
@@ -112,15 +97,12 @@ class LitellmImport:
     def _target(self, loc: Loc, sent: str, params: dict[str, Any], info: dict[str, Any]) -> dict[str, Any]:
         provider, model = self._model(loc, sent, params.pop("custom_llm_provider", None))
         target: dict[str, Any] = {"model": f"{provider}/{model}"}
-        priced = any(key in params or key in info for key in _PRICES.values())
+        priced = any(key in params or key in info for key in _TABLES["prices"].values())
         if f"{provider}/{model}" not in shipped().models or priced or provider == "azure":
             target["model"] = self._written_out(loc, provider, model, params, info)
-        base = params.pop("api_base", None) or params.pop("base_url", None)
-        if base:
+        if base := params.pop("api_base", None) or params.pop("base_url", None):
             address = _variable(str(base)).rstrip("/")
-            target["base_url"] = address + {"azure": "/openai/v1", "ollama": "/v1"}.get(provider, "") * (
-                "/v1" not in address
-            )
+            target["base_url"] = address + ("" if "/v1" in address else _TABLES["paths"].get(provider, ""))
         params.pop("api_version", None)  # the address has none
         if key := params.pop("api_key", None):
             target["api_key"] = self._key(loc, str(key), provider)
@@ -162,24 +144,26 @@ class LitellmImport:
         self, loc: Loc, provider: str, model: str, params: dict[str, Any], info: dict[str, Any]
     ) -> dict[str, Any]:
         """A model that the catalog does not have, or has at another price."""
-        known = shipped().models.get(f"{provider}/{model}") or shipped().models.get(
-            f"openai/{info.pop('base_model', model)}"
-        )
-        context = info.pop("max_input_tokens", None) or (known and known[0].context)
-        output = info.pop("max_output_tokens", None) or info.pop("max_tokens", None) or (known and known[0].max_output)
-        if not context or not output:
+        cards = shipped().models
+        card, _ = cards.get(f"{provider}/{model}") or cards.get(f"openai/{info.pop('base_model', model)}") or (None, "")
+        sizes = {
+            "context": info.pop("max_input_tokens", None) or (card and card.context),
+            "max_output": info.pop("max_output_tokens", None)
+            or info.pop("max_tokens", None)
+            or (card and card.max_output),
+        }
+        if not all(sizes.values()):
             remedy = "write its context, max_output and capabilities; until then they are guessed"
             self._source.report((*loc, "model"), f"nothing says how much '{model}' can read and write", remedy)
-        mode = info.pop("mode", "chat")
-        kind = {"embedding": "embeddings", "completion": "completions"}.get(mode, "chat")
-        capabilities = [
-            kind,
-            *(name for name, key in _CAPABILITIES.items() if info.pop(key, name == "tools") and kind == "chat"),
+        kind = {"embedding": "embeddings", "completion": "completions"}.get(info.pop("mode", "chat"), "chat")
+        more = [
+            name for name, key in _TABLES["capabilities"].items() if info.pop(key, name == "tools") and kind == "chat"
         ]
-        written = {"name": model, "provider": provider, "context": int(context or _UNKNOWN_CONTEXT)}
-        written |= {"max_output": int(output or _UNKNOWN_OUTPUT), "capabilities": capabilities}
+        written: dict[str, Any] = {"name": model, "provider": provider}
+        written |= {key: int(size or _TABLES["unknown"][key]) for key, size in sizes.items()}
+        written["capabilities"] = sorted(map(str, card.capabilities)) if card else [kind, *more]
         price = {}
-        for name, key in _PRICES.items():
+        for name, key in _TABLES["prices"].items():
             rate = params.pop(key, None)
             if (rate := info.pop(key, None) if rate is None else rate) is not None:
                 price[name] = round(float(rate) * 1_000_000, 6)
@@ -187,12 +171,12 @@ class LitellmImport:
             written["price"] = price
         elif shipped().providers[provider].local:
             written["price"] = {"input": 0, "output": 0}
-        elif not known:
+        elif card and card.price:
+            rates = {name: getattr(card.price, name) for name in Rates.__struct_fields__}
+            written["price"] = {name: rate / NANO_PER_USD for name, rate in rates.items() if rate is not None}
+        else:
             remedy = "write its `price`; until then it is charged at `unpriced`, the worst case"
             self._source.report((*loc, "model"), f"nothing says what '{model}' costs", remedy)
-        else:
-            rates = {name: getattr(known[0].price, name, None) for name in Rates.__struct_fields__}
-            written["price"] = {name: rate / NANO_PER_USD for name, rate in rates.items() if rate is not None}
         return written
 
     def _key(self, loc: Loc, key: str, provider: str) -> str:
@@ -205,8 +189,8 @@ class LitellmImport:
 
     def _others(self, name: str) -> list[str]:
         """Names that are asked when this one fails."""
-        others = [other for other in self._fallbacks.get(name, self._fallbacks.get("*", [])) if other != name]
-        return [other for other in others if isinstance(other, str)]
+        others = self._fallbacks.get(name, self._fallbacks.get("*", []))
+        return [other for other in others if isinstance(other, str) and other != name]
 
     def _routes(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """A route for each name that stands for several targets, and `auto`, which goes by cost of pass."""
@@ -224,7 +208,13 @@ class LitellmImport:
                 yield _slug(name), {"strategy": {"kind": "weighted", "weights": weights}}
             elif _slug(name) not in self._targets:
                 yield _slug(name), {"strategy": {"kind": "ordered", "targets": targets}}
-        chats = [name for name, target in self._targets.items() if "chat" in _capabilities(target["model"])]
+        written = {name: target["model"] for name, target in self._targets.items()}
+        known = {name: shipped().models[model][0] for name, model in written.items() if isinstance(model, str)}
+        can = {
+            name: known[name].capabilities if name in known else model["capabilities"]
+            for name, model in written.items()
+        }
+        chats = [name for name, capabilities in can.items() if "chat" in capabilities]
         if chats and "auto" not in map(_slug, self._groups):
             yield "auto", {"strategy": {"kind": "cost_of_pass", "targets": chats}, "failure_cost_usd": 0.01}
 
@@ -235,7 +225,12 @@ class LitellmImport:
             yield {"id": "all", "limit_usd": float(limit)} | _window(window)
         for provider, row in (self._router.pop("provider_budget_config", None) or {}).items():
             place = _TABLES["providers"].get(provider, provider)
-            targets = [name for name, target in self._targets.items() if _provider_of(target) == place]
+            models = {name: target["model"] for name, target in self._targets.items()}
+            places = {
+                name: model["provider"] if isinstance(model, dict) else model.split("/")[0]
+                for name, model in models.items()
+            }
+            targets = [name for name in places if places[name] == place]
             if targets:
                 size = float(row.get("budget_limit") or row["max_budget"])
                 period = row.get("time_period") or row.get("budget_duration")
@@ -243,26 +238,15 @@ class LitellmImport:
 
     def _report(self, loc: Loc, value: object) -> None:
         """What was not understood, each key with what to do about it."""
-        understood = {"timeout", "request_timeout", "num_retries", "stream_timeout", "drop_params", "set_verbose", "id"}
         if isinstance(value, dict | list) and len(loc) < (4 if loc[:1] == ("model_list",) else 2):
             for key, child in value.items() if isinstance(value, dict) else enumerate(value):
-                if key not in understood:
+                if key not in _TABLES["understood"]:
                     self._report((*loc, key), child)
         elif value is not None and value != {}:
             key = dotted(loc)
-            remedy = next(
-                (remedy for pattern, remedy in _TABLES["remedies"] if fnmatch(key, pattern)), "it is left out"
-            )
+            remedies = (remedy for pattern, remedy in _TABLES["remedies"] if fnmatch(key, pattern))
+            remedy = next(remedies, "it is left out")
             self._source.report(self._source.key(loc), f"'{key}' has no counterpart", remedy)
-
-
-def _provider_of(target: Mapping[str, Any]) -> str:
-    model = target["model"]
-    return model["provider"] if isinstance(model, dict) else str(model).split("/")[0]
-
-
-def _capabilities(model: str | Mapping[str, Any]) -> Collection[str]:
-    return shipped().models[model][0].capabilities if isinstance(model, str) else model["capabilities"]
 
 
 def _slug(name: str) -> str:
@@ -275,7 +259,4 @@ def _variable(text: str) -> str:
 
 
 def _window(duration: object) -> dict[str, Any]:
-    if duration is None:
-        return {"window": "lifetime"}
-    window = _TABLES["windows"].get(str(duration))
-    return {"window": window or {"rolling": str(duration)}}
+    return {"window": _TABLES["windows"].get(str(duration), {"rolling": str(duration)}) if duration else "lifetime"}

@@ -139,7 +139,6 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     """Those beyond ASCII."""
     images: int = 0
     low_images: int = 0
-    """Those of them that are asked for at low detail."""
     audio_seconds: int = 0
     """At most: by the size of the recordings."""
     file_bytes: int | None = 0

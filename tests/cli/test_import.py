@@ -50,6 +50,8 @@ def test_what_is_no_configuration_is_refused_with_its_place(tmp_path: Path) -> N
         ("- 1", ":1:1: a LiteLLM configuration is a mapping"),
         ("a: [", ":2:1: not valid YAML"),
         ("", ":1:1: the file is empty"),
+        ("router_settings: {fallbacks: [a]}", ":1:1: a value of another kind"),
+        ("litellm_settings: {max_budget: much}", ":1:1: a value of another kind"),
     ):
         config.write_text(text)
         status, output = home.lowpass("import", "litellm", str(config))

@@ -27,21 +27,11 @@ from router.estimate.pass_rate import (
     load,
 )
 from router.estimate.posterior import HALF_LIFE_MS
+from router.types import request as requests
 from router.types.attempt import Outcome
 from router.types.decision import NODE_WEIGHTS
 from router.types.price import WORST_CASE
-from router.types.request import (
-    DIFFICULTY,
-    DIFFICULTY_SD,
-    SCALES,
-    SHARE,
-    STEPS,
-    TASKS,
-    TRAITS,
-    UNFAMILIARITY,
-    Classification,
-    Reading,
-)
+from router.types.request import TASKS, TRAITS, Classification, Reading
 from router.types.target import Benchmark, Capability, Contract, Target, Task, Thinking
 from tests.decide.values import LOCAL, PRICE, target
 from tests.tables import each_row
@@ -56,10 +46,10 @@ SEEN = Classification(data_class="internal", difficulty=0.5, task=Task.FACTUAL)
 
 def reading(failing: float = MIDDLING, sd: float = 0.5, task: Task = Task.FACTUAL) -> Reading:
     """Of a request that such a share of usual targets fails."""
-    traits = np.zeros(TRAITS, np.float32)
-    traits[[0, SHARE + TASKS.index(task), UNFAMILIARITY]] = 1, 1, 0.5
-    traits[[DIFFICULTY, DIFFICULTY_SD]] = log(failing / (1 - failing)) / SCALES[DIFFICULTY], sd / SCALES[DIFFICULTY_SD]
-    return Reading(np.round(traits * STEPS) / np.float32(STEPS))
+    traits, hard, unsure = np.zeros(TRAITS, np.float32), requests.DIFFICULTY, requests.DIFFICULTY_SD
+    traits[[0, requests.SHARE + TASKS.index(task), requests.UNFAMILIARITY]] = 1, 1, 0.5
+    traits[[hard, unsure]] = log(failing / (1 - failing)) / requests.SCALES[hard], sd / requests.SCALES[unsure]
+    return Reading(np.round(traits * requests.STEPS) / np.float32(requests.STEPS))
 
 
 def outcome(name: str, score: float, of: Reading | None = None, **fields: Any) -> Outcome:
@@ -133,9 +123,15 @@ def test_outcomes_move_the_target_that_they_are_of_and_make_it_surer_until_it_dr
     assert own > 0.15
     assert own > other > 0, "others by what they have in common: that it was easier than it looked"
     assert after.own_sd[0] < 0.7 * before.own_sd[0]
-    for name in ("weak", "nobody"):
-        known.widen(name)
+    known.widen("nobody")
+    known.widen("weak")
     assert after.own_sd[0] < known.of().own_sd[0] < before.own_sd[0]
+
+
+def test_what_others_taught_makes_less_sure_of_a_target_that_was_never_asked(known: Model) -> None:
+    before = known.of(failing=0.01)
+    after = known.see(300, "weak", 0.0, reading(0.01)).see(300, "strong", 0.0, reading(0.01)).of(failing=0.01)
+    assert after.own_sd[2] > before.own_sd[2] + (before.p[2] - after.p[2]) / 5 > before.own_sd[2] + 0.01
 
 
 def test_what_is_learned_of_one_task_says_less_of_another(known: Model) -> None:
@@ -220,6 +216,14 @@ def test_what_all_fail_is_hard_for_all_in_this_template_alone() -> None:
     (weak, strong), (weak_there, strong_there) = rates(model, "a"), rates(model, "b")
     assert strong < strong_there - 0.05
     assert weak < weak_there
+
+
+def test_after_failures_a_harder_request_of_the_template_is_less_likely_right_and_not_impossible() -> None:
+    model, easy = PassRateModel((WEAK, STRONG)), structs.replace(outcome("strong", 0.0, reading(EASY)), template="a")
+    assert all(model.observe(easy) for _ in range(8))
+    asked = [structs.replace(SEEN, reading=reading(hard), template="a") for hard in (EASY, MIDDLING, HARD)]
+    first, middling, last = (float(model.expect(each, EVERY).p[1]) for each in asked)
+    assert 0.6 > first > 2 * middling > 4 * last > 0.04
 
 
 def test_a_target_that_is_better_at_a_template_than_elsewhere_is_told_from_the_others() -> None:

@@ -100,9 +100,8 @@ def logged(said: Said, position: int = 0) -> Logged:
 
 def test_a_judge_is_asked_in_reverse_too_and_one_that_says_yes_to_everything_says_nothing(court: Court) -> None:
     rows = court.hear(court.case(1, RIGHT), court.case(2, WRONG))
-    assert [(row.score, row.attempt, row.target, row.source) for row in rows] == [
-        (score, 1, "t", "judge.judge") for score in (1.0, 0.0)
-    ]
+    assert [row.score for row in rows] == [1.0, 0.0]
+    assert {(row.attempt, row.target, row.source) for row in rows} == {(1, "t", "judge.judge")}
     assert court.counted == ["agreed"] * 2
     court = Court()
     court.judgement = biased
