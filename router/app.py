@@ -334,7 +334,10 @@ class Gateway:
                     await asyncio.to_thread(self._tariff.read)
                 await self._recorder.tick()
             self._adopt(await asyncio.to_thread(self._watcher.poll))
-            await self._share_loops()
+            self._breaker.save()
+            since, self._loops_ms = self._loops_ms, now_ms() - LOOPS_OVERLAP_MS
+            with suppress(LedgerUnavailable):  # what each process counts and stops, all know a second later
+                self._breaker.merge(await asyncio.to_thread(query.loops, self._ledger, since))
             used(self._journal, self._accounting.used_keys - {""}, now_ms())
             self._accounting.used_keys.clear()
             if forget:
@@ -353,13 +356,6 @@ class Gateway:
         )
         if self._pipeline.limit(limits):
             self._alerts.adopt(self._rules().accounts.budgets)
-
-    async def _share_loops(self) -> None:
-        """What each process counts and stops, all of them know a second later."""
-        self._breaker.save()
-        since, self._loops_ms = self._loops_ms, now_ms() - LOOPS_OVERLAP_MS
-        with suppress(LedgerUnavailable):
-            self._breaker.merge(await asyncio.to_thread(query.loops, self._ledger, since))
 
     async def close(self) -> None:
         await self._visits.end()

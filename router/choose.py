@@ -29,8 +29,8 @@ from router.estimate.learn import Learned, takes_ms, usual_ms
 from router.estimate.tokens import fits_thinking, roughly
 from router.screen import Screen, Screened
 from router.types.clock import now_ms
-from router.types.decision import UNCOUNTED, Counts, Decision, Prefix, Shape, Stakes, first_stated
-from router.types.request import UNKNOWN, Caller, Request
+from router.types.decision import NO_STAKES, UNCOUNTED, Counts, Decision, Prefix, Shape, Stakes, first_stated
+from router.types.request import NO_LIMITS, UNKNOWN, Caller, Request
 from router.types.target import Asks, Queue, Queues, Secret, Target
 
 _CHANCES = 1 << 62
@@ -137,7 +137,8 @@ def choose(
     known = partial(by_request, at_ms=now, holds=at_ms is None, cached=cached, counts=counts)
     steps = partial(known, task=task, template=seen.template, reading=seen.reading)
     guard, demands = rules.screen.guard, rules.screen.guard.demands(seen.classes)
-    own, fixed = own_stakes(request), always_the_same(request)
+    own = NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
+    fixed = ("seed" in request.body or "temperature" in request.body) and always_the_same(request)
     stakes = first_stated(own, demands.stakes, route.stakes)
     guard_of_tools = guard.of(request.body) if guard.tools else guard
     by = (guard_of_tools, screened.redacted, now, resting, partial(fits_thinking, learned=learned))

@@ -116,10 +116,6 @@ class Message(Struct, frozen=True):
     def worded(self) -> str:
         return self.reasoning_content or self.reasoning or ""
 
-    @property
-    def traced(self) -> bool:
-        return bool(self.thinking_blocks or self.reasoning_details)
-
 
 class _Token(Struct, frozen=True):
     token: str

@@ -387,6 +387,11 @@ def folds(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
             yield *match.span(), match.group().translate(_TABLE), False
 
 
+_USUAL = "".join([f"\\x{code:02x}" for code in _ASCII])
+SUSPECT = Pattern(rf"{_WRITTEN['run']}|{_WRITTEN['apart']}|[%&\\=+]|[^{_USUAL}]")
+"""Whether a text, but for `BETWEEN`, has anything that may be written otherwise than it is read: most have not."""
+
+
 def _set(codes: Iterable[int]) -> str:
     """The inside of a class of characters: ranges."""
     parts: list[str] = []

@@ -13,6 +13,7 @@ from router.classify.decoders import (
     BETWEEN,
     LEAST_BARE,
     MOST_DECODED,
+    SUSPECT,
     Piece,
     amid,
     blobs,
@@ -400,6 +401,8 @@ def body_views(body: bytes) -> Iterator[View]:
 
 def _pieces(text: str, dull: set[bytes], *, wrapped: bool) -> list[Piece]:
     encoded = text.encode("utf-8", "replace")
+    if SUSPECT.search(encoded.replace(BETWEEN.encode(), b"\n\n"))[0] < 0:
+        return []
     place = Characters(text, encoded)
     pieces = [*escapes(text), *folds(text, encoded, place), *blobs(encoded, place, dull)]
     if APART.search(encoded)[0] >= 0:

@@ -11,7 +11,6 @@ from local_serving.served import NOWHERE, Unlaunched
 from router.config.check import engines_needed, load, load_text, problems
 from router.config.policy import Config
 from router.errors import ConfigError
-from router.types.price import Rule
 from router.types.target import Served
 from router.types.yaml_file import Problem
 
@@ -50,16 +49,12 @@ def region_notes(path: Path) -> tuple[str, ...]:
     """Where the regions of a sound policy have prices of their own."""
     targets = load_policy(path, unlaunched(path)).targets.values()
     return tuple(
-        f"{target.id}: in region {target.region} {target.model.id} costs {_regional(rule)}"
+        f"{target.id}: in region {target.region} {target.model.id} costs "
+        f"{'other rates than' if rule.rates else f'{rule.times[0] / rule.times[1]:g} times'} its list price"
         for target in targets
         for rule in (target.model.price.rules if target.model.price else ())
         if rule.region and not rule.service_tier and rule.covers(target.region)
     )
-
-
-def _regional(rule: Rule) -> str:
-    over, under = rule.times
-    return f"{over / under:g} times its list price" if not rule.rates else "other rates than its list price"
 
 
 def unconfirmed_prices(days: int) -> tuple[str, ...]:

@@ -91,7 +91,10 @@ class Requirements(BaseModel):
         """What both demand. Names that one list leaves to choose from are those that both have."""
         return Requirements(
             block=self.block or other.block,
-            local_only=self.local_only or other.local_only or self._excludes(other),
+            local_only=self.local_only
+            or other.local_only
+            or _apart(self.regions, other.regions)
+            or _apart(self.providers, other.providers),
             regions=_both(self.regions, other.regions),
             jurisdictions_not=_all(self.jurisdictions_not, other.jurisdictions_not),
             providers=_both(self.providers, other.providers),
@@ -111,10 +114,6 @@ class Requirements(BaseModel):
     def stakes(self) -> Stakes:
         return stakes(self.failure_cost_usd, self.min_pass_rate, self.max_cost_usd, self.deadline_ms)
 
-    def _excludes(self, other: "Requirements") -> bool:
-        """No place but a local one is on both lists."""
-        return _apart(self.regions, other.regions) or _apart(self.providers, other.providers)
-
     @cached_property
     def private(self) -> bool:
         """The provider must neither keep nor train on it."""
@@ -127,6 +126,7 @@ def _both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _apart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """No place but a local one is on both lists."""
     return bool(one and other) and not set(one) & set(other)
 
 
@@ -259,7 +259,11 @@ def asked(request: Request, seen: Classification, targets: Sequence[Target], lan
     return Asked(
         task=stated or seen.task,
         stated=stated is not None,
-        sure=stated is not None or _sure(seen),
+        # By the traits, which are kept: decided again, it is as sure.
+        sure=stated is not None
+        or seen.reading is None
+        or seen.task is Task.TOOL_USE
+        or seen.reading.share(seen.task) >= SURE,
         route=targets[0].tasks.intersection(*[target.tasks for target in targets]),
         languages=languages,
     )
@@ -292,13 +296,6 @@ def _language(target: Target, asked: Asked) -> str:
     if not known.source and not asked.route:
         return f"is for texts in {', '.join(sorted(target.languages))}, and it is not clear what this is in"
     return ""
-
-
-def _sure(seen: Classification) -> bool:
-    """By the traits, which are kept: decided again, it is as sure."""
-    if seen.reading is None or seen.task is Task.TOOL_USE:
-        return True
-    return seen.reading.share(seen.task) >= SURE
 
 
 # The hard filter: which targets may and can serve a request. Runs before any scoring.

@@ -133,8 +133,6 @@ def request_of(
 def own_stakes(request: Request) -> Stakes:
     """What the request itself says."""
     limits = request.limits
-    if limits is NO_LIMITS:
-        return NO_STAKES
     return Stakes(
         failure_nano=limits.failure_cost_nano,
         min_pass_rate=limits.min_pass_rate,

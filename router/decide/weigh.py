@@ -140,12 +140,12 @@ def _late(step: Candidate, queues: Queues, deadline_ms: int | None, takes: Takes
     queue = queues.get(step.target.id)
     if queue is None:
         return False
-    return _too_long(step.target, queue) or (deadline_ms is not None and _slow_ms(queue, *takes(step)) > deadline_ms)
-
-
-def _slow_ms(queue: Queue, mean: float, p90: float) -> float:
-    """Only one time in ten wait and answer take longer: each of n that end before it scatters by itself."""
-    return queue.wait_ms + mean + hypot(p90 - mean, Z90 * queue.wait_ms / sqrt(queue.waiting + 1))
+    too_long = _too_long(step.target, queue)
+    if too_long or deadline_ms is None:
+        return too_long
+    mean, p90 = takes(step)
+    # Only one time in ten wait and answer take longer: each of n that end before it scatters by itself.
+    return queue.wait_ms + mean + hypot(p90 - mean, Z90 * queue.wait_ms / sqrt(queue.waiting + 1)) > deadline_ms
 
 
 def _too_long(target: Target, queue: Queue) -> bool:
@@ -208,7 +208,10 @@ def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
     value, among = price(cost, p, stakes), _among(situation, out)
     usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
     baseline = int(usual.argmin())
-    margin = value[baseline] - value - caution * _regret(forecast, stakes, baseline, late)
+    margin = value[baseline] - value
+    # Where none seems better, none is: how wrong that may be is only asked of what a session would stay with.
+    if situation.last or not (margin <= 0).all():
+        margin = margin - caution * _regret(forecast, stakes, baseline, late)
     evident, best = among & (margin > 0), baseline
     if np.count_nonzero(evident):
         best = int(np.where(evident, value, np.inf).argmin())

@@ -82,7 +82,7 @@ def test_leaving_the_baseline_takes_evidence(sds: tuple[float, float], caution: 
 @given(st.floats(-0.5, 0.5), st.floats(0.01, 0.5), st.floats(0, 3))
 def test_the_baseline_is_left_for_more_than_caution_times_the_regret(gain: float, sd: float, caution: float) -> None:
     """Which is what would be lost on average where a better pass rate was only believed in."""
-    state = situation([0.5, 0.5 + gain], [0.01, 0.01], [0.0, sd], usual_p=[0.9, 0.5])
+    state = situation([0.5, 0.5 + gain], [0.01, 0.01], [0.0, sd], usual_p=[0.9, 0.5], last="gone")
     worse = math.erfc(gain / sd / math.sqrt(2)) / 2
     regret = sd * math.exp(-((gain / sd) ** 2) / 2) / math.sqrt(2 * math.pi) - gain * worse
     margin = usd(gain - caution * regret)

@@ -269,7 +269,7 @@ class ResponsesStream(ChatReader):
 
     def delta(self, choice: Choice) -> None:
         delta = choice.delta or Message()
-        if delta.worded or delta.traced:
+        if delta.worded or delta.thinking_blocks or delta.reasoning_details:
             self._think(delta)
         if delta.content or (choice.tokens and self._speech is not None and self._speech.status == "in_progress"):
             self._speak(TEXT, delta.content or "", choice.tokens)
