@@ -26,6 +26,8 @@ ADJUSTED = CostSource.ADJUSTED.value
 _GIVEN = "SELECT COALESCE(SUM(cost), 0) FROM adjustments WHERE request_id = ?"
 _MODEL = "SELECT model, provider FROM attempts WHERE target = ? LIMIT 1"
 _ROWS: Mapping[str, Mapping[str, Any]] = table("ledger/data/adjustment.yaml")
+PRICE = "price of "
+"""In `billing` before the id of a model whose price statements corrected; other names are targets."""
 LEAST_FACTOR, MOST_FACTOR = 0.1, 10.0
 """Bounds of what statements may teach of estimates."""
 
@@ -277,14 +279,45 @@ _LEARNED = (
 
 
 def billing(connection: Connection) -> dict[str, float]:
-    """By target: what was billed ÷ what had been estimated for attempts whose usage never came."""
+    """By target: what was billed ÷ what had been estimated for attempts whose usage never came; by `PRICE` and model:
+    ÷ what its price makes of the usage."""
     return {str(target): float(factor) for target, factor in connection.execute(_BILLING).fetchall()}
 
 
-def learn_billing(connection: Connection, factors: Mapping[str, float], source: str) -> None:
-    """A factor says how much the estimates of that time were off, which the factor before was part of."""
+def learn_billing(
+    connection: Connection,
+    factors: Mapping[str, float],
+    ratios: Mapping[str, tuple[float, str]],
+    source: str,
+    actor: str,
+) -> None:
+    """A factor says how much the estimates, or prices, of that time were off, which the factor before was part of.
+
+    `ratios`: of models' prices, with the evidence.
+    """
     before = billing(connection)
+    every = {name: (factor, "") for name, factor in factors.items()}
+    every |= {f"{PRICE}{model}": ratio for model, ratio in ratios.items()}
     with transaction(connection):
-        for target, factor in factors.items():
-            product = max(LEAST_FACTOR, min(MOST_FACTOR, factor * before.get(target, 1.0)))
-            connection.execute(_LEARNED, (target, product, now_ms(), source))
+        for name, (factor, evidence) in every.items():
+            product = max(LEAST_FACTOR, min(MOST_FACTOR, factor * before.get(name, 1.0)))
+            text = f"{source}: {evidence}" if evidence else source
+            connection.execute(_LEARNED, (name, product, now_ms(), text))
+            if evidence:
+                note(
+                    connection, actor, "price corrected", name.removeprefix(PRICE), {"factor": product, "source": text}
+                )
+
+
+def corrected_ratios(connection: Connection) -> list[tuple[str, float, int, str]]:
+    """Model, factor, when it was learned (Unix ms), and the evidence."""
+    rows = connection.execute("SELECT target, factor, at_ms, source FROM billing ORDER BY target").fetchall()
+    return [(name.removeprefix(PRICE), *rest) for name, *rest in rows if name.startswith(PRICE)]
+
+
+def revoke_price(connection: Connection, model: str, actor: str) -> None:
+    """The price of the policy or the catalog counts again. Raises LookupError where none stands in its place."""
+    with transaction(connection):
+        if not connection.execute("DELETE FROM billing WHERE target = ?", (f"{PRICE}{model}",)).rowcount:
+            raise LookupError(f"no statement has corrected the price of '{model}': `lowpass ledger prices` lists them")
+        note(connection, actor, "price correction revoked", model, {})

@@ -175,6 +175,42 @@ def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
         return spent, connection.execute(_HELD).fetchall()
 
 
+_ELSEWHERE = """
+    SELECT account, SUM(charged), MAX(request_id) FROM (
+        SELECT account, window_start_ms, charged, request_id FROM bookings
+        WHERE request_id >= :first AND request_id < 'g' AND charged IS NOT NULL
+        UNION ALL SELECT n.name, p.window_start_ms, p.charged, p.request_id FROM past_bookings AS p
+        JOIN names AS n ON n.id = p.account WHERE p.request_id >= :first
+    ) AS b
+    WHERE (account = :budget OR (account > :low AND account < :high)) AND window_start_ms <> :start
+        AND NOT EXISTS (SELECT 1 FROM requests AS r WHERE r.id = b.request_id AND r.endpoint = 'adjustment')
+    GROUP BY account
+"""
+_WINDOWS = (
+    "SELECT MAX(window_start_ms), MAX(CASE WHEN window_start_ms = ? THEN 1 ELSE 0 END) FROM bookings"
+    " WHERE (account = ? OR (account > ? AND account < ?)) AND request_id NOT LIKE 'lease:%'"
+)
+_OPENED = (
+    "SELECT account, SUM(charged) FROM bookings WHERE request_id LIKE 'opening-%' AND window_start_ms = ?"
+    " GROUP BY account"
+)
+
+
+def booked_elsewhere(ledger: Ledger, budget: str, start_ms: int) -> list[tuple[str, int, str]]:
+    """What requests since the start of a budget's window were charged in other windows of it, less what was carried
+    over: account, amount, and the last such request. There are some where the budget had another window."""
+    low, high = f"{budget}|", f"{budget}}}"  # "}" follows "|"
+    with ledger.reading() as connection:
+        newest, used = connection.execute(_WINDOWS, (start_ms, budget, low, high)).fetchone()
+        if newest is None or (used and newest <= start_ms):
+            return []
+        values = {"first": least_id(start_ms), "budget": budget, "low": low, "high": high, "start": start_ms}
+        strays = connection.execute(_ELSEWHERE, values).fetchall()
+        opened = dict(connection.execute(_OPENED, (start_ms,)).fetchall())
+        amounts = [(account, int(amount) - opened.get(account, 0), last) for account, amount, last in strays]
+        return [row for row in amounts if row[1] > 0]
+
+
 def held_long(ledger: Ledger, before_ms: int) -> list[Held]:
     """Bookings that are held of requests that began before then and that no process holds a lease of."""
     with ledger.reading() as connection:

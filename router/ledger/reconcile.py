@@ -186,6 +186,8 @@ _RECOVERED = (
 )
 _TARGETS = "SELECT DISTINCT target, model FROM attempts WHERE provider = ?"
 _LEFT = "client_gone"
+DAYS, CALLS, SAME = 3, 50, 0.01
+"""A price is wrong where so many days, and calls, were billed by one factor of it, within so much, that is not 1."""
 K = TypeVar("K")
 
 
@@ -234,6 +236,9 @@ class Comparison(Struct, frozen=True):
     billed: int
     ledger: int
     factors: Mapping[str, float]
+    ratios: Mapping[str, tuple[float, str]]
+    """By model: what was billed ÷ what its price made of the usage, where that was the same day after day; and the
+    evidence."""
 
 
 class Reconciliation:
@@ -247,12 +252,13 @@ class Reconciliation:
         self._names: dict[str, str] = {model: model for model in self._targets.values()}
         self._read()
         self._billed, self._rounding = self._matched(statement)
+        self._ratios = self._constant()
 
     def compare(self) -> Comparison:
         places = sorted({*self._kept, *self._billed})
         differences = tuple(difference for place in places if (difference := self._difference(*place)) is not None)
         billed, ledger = sum(self._billed.values()), sum(kept.cost for kept in self._kept.values())
-        return Comparison(differences, len(self._days), billed, ledger, self._factors())
+        return Comparison(differences, len(self._days), billed, ledger, self._factors(), self._ratios)
 
     def book(
         self, writer: Connection, books: Connection, difference: Difference, actor: str, units: Mapping[str, Unit]
@@ -385,6 +391,8 @@ class Reconciliation:
         uncertain = sum(kept.uncertain.values())
         if kept.uncertain and (added > 0 or -added <= uncertain):
             return _estimated(kept, added)
+        if model in self._ratios:
+            return "price", self._ratios[model][1]
         if len(kept.served) > 1:
             return "served_model", f"{len(kept.served)} models served: {', '.join(sorted(kept.served))}"
         if kept.cached and added > 0:
@@ -392,6 +400,22 @@ class Reconciliation:
         if kept.cost:
             return "unknown", f"{added / kept.cost:+.1%} of what {kept.attempts} calls were charged: compare the prices"
         return "unknown", f"{kept.attempts} calls were charged nothing"
+
+    def _constant(self) -> dict[str, tuple[float, str]]:
+        """See `Comparison.ratios`; of days on which nothing was estimated."""
+        days: dict[str, list[tuple[int, Kept]]] = defaultdict(list)
+        for (day, model), kept in self._kept.items():
+            if not kept.uncertain and kept.exact > 0 and (day, model) in self._billed:
+                days[model].append((self._billed[day, model], kept))
+        ratios = {}
+        for model, pairs in days.items():
+            billed, exact = sum(amount for amount, _ in pairs), sum(kept.exact for _, kept in pairs)
+            calls, ratio = sum(kept.attempts for _, kept in pairs), billed / exact
+            same = all(abs(amount / kept.exact - ratio) <= SAME * ratio for amount, kept in pairs)
+            if len(pairs) >= DAYS and calls >= CALLS and same and abs(ratio - 1) > SAME:
+                evidence = f"billed {ratio:.4f} times what {calls} calls on {len(pairs)} days cost by their price"
+                ratios[model] = (ratio, evidence)
+        return ratios
 
     def _factors(self) -> dict[str, float]:
         """By target: what was billed beyond the exact rows ÷ what was estimated for the others."""
