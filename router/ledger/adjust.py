@@ -18,7 +18,9 @@ from router.ledger.write import BUCKETS
 from router.types.account import GRANTED, RATE_ACCOUNTS, Account, Hold, Journal, Unit
 from router.types.clock import least_id, new_id, now_ms
 from router.types.price import CostSource, usd_text
-from router.types.tables import table
+from router.types.tables import patterns, table
+
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["adjust"]
 
 ADJUSTMENT = "adjustment"
 """The endpoint of rows that correct others."""
@@ -177,9 +179,6 @@ def counts(line: Line, kept: Kept, target: str, units: Mapping[str, Unit]) -> bo
 
 _AT_HOLD = "SELECT id, held, held_thinking FROM live_requests WHERE state = 'recovered' AND id >= ? ORDER BY id"
 _BOOKED_AT_HOLD = "SELECT DISTINCT request_id FROM bookings WHERE state = 'recovered' AND request_id >= ? ORDER BY 1"
-_COST = (
-    "UPDATE live_requests SET held = ?, cost = ?, held_thinking = ?, thinking = ? WHERE id = ? AND state = 'recovered'"
-)
 COMPARED_MS = 43_200_000
 """How far back rows and bookings are compared: half as long as Redis remembers what it recovered."""
 
@@ -263,7 +262,7 @@ def make_equal(journal: Journal, row: Unequal) -> None:
     """The row; the store of the budgets settles the charges."""
     if row.cost is not None:
         usd, thinking = row.cost
-        journal.change(_COST, (usd, usd, thinking, thinking, row.request_id))
+        journal.change(_SQL["cost"], (usd, usd, thinking, thinking, row.request_id))
     if row.row is not None:
         columns, values = ", ".join(row.row), tuple(row.row.values())
         into = f"INSERT INTO live_requests ({columns}) VALUES ({rows.places(values)})"  # noqa: S608 - names of ours
@@ -272,10 +271,6 @@ def make_equal(journal: Journal, row: Unequal) -> None:
 
 
 _BILLING = "SELECT target, factor FROM billing"
-_LEARNED = (
-    "INSERT INTO billing (target, factor, at_ms, source) VALUES (?, ?, ?, ?) ON CONFLICT (target)"
-    " DO UPDATE SET factor = excluded.factor, at_ms = excluded.at_ms, source = excluded.source"
-)
 
 
 def billing(connection: Connection) -> dict[str, float]:
@@ -302,7 +297,7 @@ def learn_billing(
         for name, (factor, evidence) in every.items():
             product = max(LEAST_FACTOR, min(MOST_FACTOR, factor * before.get(name, 1.0)))
             text = f"{source}: {evidence}" if evidence else source
-            connection.execute(_LEARNED, (name, product, now_ms(), text))
+            connection.execute(_SQL["learned"], (name, product, now_ms(), text))
             if evidence:
                 note(
                     connection, actor, "price corrected", name.removeprefix(PRICE), {"factor": product, "source": text}

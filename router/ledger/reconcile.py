@@ -31,7 +31,9 @@ from router.ledger.rows import Connection, transaction
 from router.types.account import Unit
 from router.types.price import NANO_PER_USD, usd_text
 from router.types.request import DAY_MS
-from router.types.tables import table
+from router.types.tables import patterns, table
+
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["reconcile"]
 
 # What a provider billed, by day and model: the files that customers can download, as `Billed` lines.
 
@@ -175,15 +177,6 @@ def model_of(line: Billed, models: Mapping[str, str]) -> str | None:
 
 # A provider's statement against the ledger, by day and model: differences, what they come from, and their bookings.
 
-_ATTEMPTS = """
-    SELECT a.started_ms, a.model, a.model_served, a.target, a.request_id, a.cost, a.cost_source, a.cache_read,
-        r.key_id, r.tags, r.route, r.session, r.error
-    FROM attempts AS a JOIN requests AS r ON r.id = a.request_id
-    WHERE a.provider = ? AND a.started_ms >= ? AND a.started_ms < ?
-"""
-_RECOVERED = (
-    "SELECT id, started_ms, cost FROM requests WHERE state = 'recovered' AND started_ms >= ? AND started_ms < ?"
-)
 _TARGETS = "SELECT DISTINCT target, model FROM attempts WHERE provider = ?"
 _LEFT = "client_gone"
 DAYS, CALLS, SAME = 3, 50, 0.01
@@ -331,7 +324,7 @@ class Reconciliation:
             cached,
             *group,
             error,
-        ) in self._connection.execute(_ATTEMPTS, (self._provider, first, last)):
+        ) in self._connection.execute(_SQL["attempts"], (self._provider, first, last)):
             if started_ms // DAY_MS not in self._days:
                 continue
             kept = self._kept[started_ms // DAY_MS, model]
@@ -348,7 +341,7 @@ class Reconciliation:
             if source != ADJUSTED:
                 costs = kept.groups.setdefault((target, *group), {})
                 costs[request_id] = costs.get(request_id, 0) + cost
-        for identifier, started_ms, cost in self._connection.execute(_RECOVERED, (first, last)).fetchall():
+        for identifier, started_ms, cost in self._connection.execute(_SQL["recovered"], (first, last)).fetchall():
             text = document(self._connection, identifier)
             chosen = "" if text is None else str(msgspec.json.decode(text).get("chosen") or "")
             place = started_ms // DAY_MS, self._targets.get(chosen, "")
