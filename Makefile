@@ -23,7 +23,7 @@ LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no
 # Files of tests run side by side: one process for each core, and one more, since some wait for servers.
 SIDE_BY_SIDE = -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help serve test test-nightly test-vllm demo check bench priors lock lock-vllm litellm-test node-test clean
+.PHONY: help serve test test-nightly test-vllm demo docs check bench priors lock lock-vllm litellm-test node-test clean
 
 help: ## print these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -51,6 +51,9 @@ node-test: .venv/.dev $(NODE)/node_modules/.installed ## run the official Node c
 
 demo: .venv/.dev ## send about thirty prompts through a running gateway with the official client
 	@$(BIN)/python -m bench.demo $(ARGS)
+
+docs: .venv/.dev ## build the documentation as a site in site/, all links checked
+	$(BIN)/zensical build --strict
 
 check: .venv/.dev ## format, lint, types, imports, size limits
 	$(BIN)/ruff format --check .

@@ -61,6 +61,8 @@ _BEYOND = (b"(?=", b"(?!", b"(?<")
 _INSIDE = "messages."
 _FALSE, _TRUE = Raw(b"false"), Raw(b"true")
 _LIST = msgspec.json.Decoder(list[Raw])
+_quoted = lru_cache(1_024)(to_raw)
+"""Names of models: of targets, and as clients call them."""
 
 
 class OpenAICompatible:
@@ -73,12 +75,13 @@ class OpenAICompatible:
         if call.target.prompt is not None:
             call = completion(call)
         endpoint, target, quirks = call.endpoint, call.target, call.target.provider.quirks
-        body, dropped = dict(call.body), left_out(call, quirks.refuses) if quirks.refuses else ()
+        body, refuses = dict(call.body), quirks.refuses
+        dropped = () if refuses.isdisjoint(body) else left_out(call, refuses)
         for name in dropped:
             del body[name]
-        if members_refused := _inside(quirks.refuses):
+        if members_refused := _inside(refuses):
             body = _without_members(body, members_refused)
-        body["model"] = to_raw(target.model.name)
+        body["model"] = _quoted(target.model.name)
         if quirks.grammar_tools and endpoint is Endpoint.CHAT:
             body = with_grammar(body)
         if quirks.strict_tools:
@@ -99,7 +102,7 @@ class OpenAICompatible:
             headers[name.lower()] = value
         sent = msgspec.json.encode(body)
         return UpstreamRequest(
-            "POST", PATHS[endpoint], tuple(headers.items()), sent, thinking, call.request_id, dropped
+            "POST", PATHS[endpoint], tuple(headers.items()), sent, thinking, call.request_id, dropped, body
         )
 
     def decode(self, call: Call, body: bytes) -> Reply:
@@ -243,7 +246,7 @@ def _think(call: Call, body: dict[str, Raw]) -> str:
 
 def _identify(call: Call, fields: dict[str, Raw]) -> None:
     """The client's name for the model, and what a client expects but the provider left out."""
-    fields["model"] = to_raw(call.model)
+    fields["model"] = _quoted(call.model)
     if bytes(fields.get("object", NULL)) in BLANK:
         fields["object"] = to_raw(_OBJECTS[call.endpoint])
     if call.endpoint is not Endpoint.EMBEDDINGS:

@@ -207,7 +207,7 @@ def canonical(report: UsageReport) -> Usage:
         output_reasoning=report.reasoning,
         output_audio=output_audio,
         output_image=output_image,
-        units={unit: count for unit, count in units if count},
+        units={unit: count for unit, count in units if count} if report.searches or report.sources else {},
         source=source,
         service_tier=report.service_tier,
         reasoning_source=Source.UNKNOWN if report.reasoning is None else Source.REPORTED,

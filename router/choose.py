@@ -31,7 +31,7 @@ from router.screen import Screen, Screened
 from router.types.clock import now_ms
 from router.types.decision import UNCOUNTED, Counts, Decision, Prefix, Shape, Stakes, first_stated
 from router.types.request import UNKNOWN, Caller, Request
-from router.types.target import Asks, Queues, Secret, Target
+from router.types.target import Asks, Queue, Queues, Secret, Target
 
 _CHANCES = 1 << 62
 _KEPT = Shape()
@@ -142,7 +142,7 @@ def choose(
     guard_of_tools = guard.of(request.body) if guard.tools else guard
     by = (guard_of_tools, screened.redacted, now, resting, partial(fits_thinking, learned=learned))
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms, counts)
-    kept = (request, own, progress, fixed, screened.redacted, rules.regions, rules.budgets, spoken, now)
+    profile = (request, own, progress, fixed, screened.redacted, rules.regions, rules.budgets, spoken, now)
     if weighs(route.strategy):
         cap, verified = per_choice(request, demands.thinking_cap), bool(route.verifiers)
         situation = partial(_situation, gate, forecaster, cached, stakes, cap, verified, fixed, progress, draw)
@@ -157,7 +157,7 @@ def choose(
         classification=seen,
         plan=chosen,
         stakes=stakes,
-        shape=shape_of(*kept) if at_ms is None else _KEPT,
+        shape=shape_of(*profile) if at_ms is None else _KEPT,
         prefix=prefix,
     )
     return decision, gate
@@ -167,9 +167,14 @@ def _state(
     targets: Sequence[Target], health: Rests, asks: Asks | None, learned: Learned
 ) -> tuple[Mapping[str, float], Queues]:
     """Which targets rest, and for how many seconds more; and the queues at their engines."""
-    names, alone = [target.id for target in targets], len(targets) == 1
+    names, local = list[str](), False
+    for target in targets:
+        names.append(target.id)
+        local = local or target.engine is not None
+    alone, queues = len(names) == 1, dict[str, Queue]()
     degraded = frozenset[str]() if alone else health.degraded(*names)
-    queues = queues_of(targets, asks, degraded, partial(usual_ms, learned=learned))
+    if degraded or local:
+        queues = queues_of(targets, asks, degraded, partial(usual_ms, learned=learned))
     return health.open_circuits(*names, alone=alone), queues
 
 
@@ -219,10 +224,10 @@ def _route(rules: Rules, model: str, caller: Caller) -> tuple[Route, tuple[Targe
         if model in rules.routes
         else next((name for pattern, name in rules.config.aliases.items() if fnmatchcase(model, pattern)), model)
     )
-    found = rules.routes.get(name)
-    if found is None or ((caller.routes or caller.targets) and not may_name(rules, caller, name)):
+    route = rules.routes.get(name)
+    if route is None or ((caller.routes or caller.targets) and not may_name(rules, caller, name)):
         raise unknown_model(model, [name for name in rules.routes if may_name(rules, caller, name)])
-    return found
+    return route
 
 
 def may_name(rules: Rules, caller: Caller, name: str) -> bool:

@@ -23,11 +23,11 @@ from router.ledger.ledger import Ledger
 from router.ledger.outcomes import About, load, newest, save, say, since
 from router.ledger.write import read
 from router.observe.metrics import Telemetry
-from router.outcomes.judge import Ask, Given, Judging, Trust, case, overlap
-from router.outcomes.learning import Alarm, Learning, Log
+from router.outcomes.judge import Ask, Judging, Trust, case, overlap
+from router.outcomes.learning import Learning, Log
 from router.outcomes.verify import said
 from router.types.account import Journal, LedgerUnavailable
-from router.types.attempt import Asked, Attempt, Outcome, Source, Verdict, Verify
+from router.types.attempt import Alarm, Asked, Attempt, Outcome, Source, Verdict, Verify
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.logged import Said
@@ -138,6 +138,7 @@ def _samples(decision: Decision, attempts: Sequence[Attempt]) -> Iterator[Seen]:
             read_thinking=read_thinking,
             output=usage.output_total,
             thinking=usage.output_reasoning,
+            ended_ms=attempt.started_ms + attempt.total_ms,
             cut=attempt.outcome != "ok" or attempt.finish_reason == "length",
         )
 
@@ -262,9 +263,8 @@ class OutcomeRecorder:
         def tell(row: Said) -> None:
             self._say(about, (row,))
 
-        given = (Given(number, asked.target.id, asked.answers[0]),)
         priority = overlap(context.decision.plan.weighed)
-        make = partial(case, judge, asked.request, context.caller, given, priority, tell)
+        make = partial(case, judge, asked, context.caller, number, priority, tell)
         self._judging.consider(judge, priority, make)
 
     def _watch(self, outcome: Outcome) -> Alarm | None:

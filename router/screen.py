@@ -106,19 +106,19 @@ class Screen:
 
     async def read(self, request: Request, reader: Reader) -> Sequence[Finding] | None:
         """What the deep tier finds; None where it could not look."""
-        passages, found = request.passages, list[Finding]()
+        passages, findings = request.passages, list[Finding]()
         try:
             for names in self._names:
                 unread = names.unread(passages)
                 if unread is None:
                     named = await reader.read([passage.text for passage in passages], names.timeout_ms)
-                    found += names.findings(passages, named)
+                    findings += names.findings(passages, named)
                 else:
-                    found.append(unread)
+                    findings.append(unread)
         except Unread as error:
             _log.error("%s: the request is given every class", error)
             return None
-        return found
+        return findings
 
     async def _look(
         self, request: Request, caller: Caller, before: SessionClasses, read: Sequence[Finding] | None, sources: Sources
@@ -161,26 +161,26 @@ class Screen:
         names = seen.classes & self._redactable
         if not names:
             return Screened(seen)
-        kept = [finding for finding in read or () if finding.data_class not in names or not finding.exact]
+        left = [finding for finding in read or () if finding.data_class not in names or not finding.exact]
         # Health is seen beside a person only: it must not be lost with the person where it may not be redacted away.
         stays = (Cause(name, "kept") for name in sorted(seen.classes - names))
         floor = (*floor, *self._remembered(before.found - names), *self._left(names), *stays)
-        return Screened(seen, self._redacted(request, caller, seen.findings, names, floor, kept, denied))
+        return Screened(seen, self._redacted(request, caller, seen.findings, names, floor, left, denied))
 
     def _redacted(
         self,
         request: Request,
         caller: Caller,
-        found: Sequence[Finding],
+        findings: Sequence[Finding],
         names: frozenset[str],
         floor: Iterable[Cause],
-        kept: Sequence[Finding],
+        left: Sequence[Finding],
         denied: Set[Doubt],
     ) -> Redacted:
         """Looked at again as it then is: what could not be replaced keeps its class."""
         key = self._key(request, caller)
-        bare, values = redact(request, [finding for finding in found if finding.data_class in names], key)
-        return Redacted(bare, self.classifier.classes(bare, floor, kept, denied), values)
+        bare, values = redact(request, [finding for finding in findings if finding.data_class in names], key)
+        return Redacted(bare, self.classifier.classes(bare, floor, left, denied), values)
 
     def _left(self, names: Iterable[str]) -> Iterable[Cause]:
         return (Cause(self._sensitivity.redacted_to(name), "redacted") for name in sorted(names))

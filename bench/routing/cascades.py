@@ -14,7 +14,7 @@ from bench.routing.data import Data
 from bench.routing.learner import Learner, read
 from bench.routing.metrics import Floats, Ints, Truth, best_single
 from bench.routing.online import ORDERS, Estimated, estimated
-from router.decide.worth import RHO, both_pass, cascade_value, failure_priced
+from router.decide.worth import RHO, both_pass, cascade_value
 from router.types.attempt import PASSED
 from router.types.price import NANO_PER_USD
 from router.types.request import Classification
@@ -69,7 +69,7 @@ def choose(p: Floats, cost: Floats, price: float, rho: float = RHO) -> Pairs:
 
 def _choose(p: Floats, hoped: Floats, cost: Floats, price: float, rho: float) -> tuple[int, int]:
     """`hoped`: chances that count for a first target, whose failure is seen and costs no more than its price."""
-    alone = failure_priced(cost, p, price)
+    alone = cost + price * (1 - p)
     pairs = _pairs(p, hoped, cost, price, rho)
     flat = pairs.reshape(*pairs.shape[:-2], -1).argmin(axis=-1)
     row, column = np.unravel_index(flat, pairs.shape[-2:])
@@ -79,7 +79,8 @@ def _choose(p: Floats, hoped: Floats, cost: Floats, price: float, rho: float) ->
 
 def _pairs(p: Floats, hoped: Floats, cost: Floats, price: float, rho: float) -> Floats:
     if hoped is p:
-        return cascade_value(cost, p, price, rho=rho).priced
+        value = cascade_value(cost, p, rho=rho)
+        return value.cost + price * (1 - value.p)
     rescued = p[None, :] - both_pass(hoped[:, None], p[None, :], rho)
     right, wrong = hoped[:, None] + rescued, 1 - hoped[:, None]
     found: Floats = cost[:, None] + wrong * cost[None, :] + price * (1 - right)

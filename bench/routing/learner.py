@@ -11,7 +11,7 @@ from router.decide.strategies import CostOfPass
 from router.decide.weigh import Situation, worth
 from router.estimate import estimator
 from router.estimate.pass_rate import LEARNED, PassRateModel
-from router.estimate.posterior import Posterior, Prior, noise
+from router.estimate.posterior import Posterior, noise
 from router.types.attempt import Outcome
 from router.types.decision import Forecast, Stakes
 from router.types.price import NANO_PER_USD, Price
@@ -92,7 +92,7 @@ class Learner:
         level, slope, own_level, own_slope = (sd**2 for sd in COST_SD)
         common, own = np.full(len(LEARNED), slope), np.full((len(targets), len(LEARNED)), own_slope)
         common[0], own[:, 0] = level, own_level
-        self._costs = Posterior(targets, Prior(common, own))
+        self._costs = Posterior(targets, common, own)
         self._log_cost = np.array([math.log(_list_cost(each)) for each in self.targets])
         self._real = self._expected = NOTHING
         self._traits, self._seen = np.zeros(len(LEARNED)), 0

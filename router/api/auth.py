@@ -35,12 +35,12 @@ class Keyring:
             _check_local(headers)
             return OPEN
         secret = _secret(headers)
-        found = self.callers.get(digest(secret))
-        if found is None:
+        caller = self.callers.get(digest(secret))
+        if caller is None:
             what = "The API key is not valid here." if secret else "No API key was sent."
             message = f"{what} Send `Authorization: Bearer lp-…`; `lowpass keys create NAME` makes a key."
             raise ClientError(401, "invalid_api_key", message, type="authentication_error", headers=_CHALLENGE)
-        return found
+        return caller
 
     def reader(self, headers: Mapping[bytes, bytes]) -> Caller:
         """A caller that may see reports; 403 for any other."""

@@ -75,8 +75,8 @@ def answer_headers(request: Request, served: Served) -> Headers:
     if served.dropped:
         headers.append((b"x-lowpass-dropped", ", ".join(sorted(served.dropped)).encode()))
     if served.decision.plan.queued:
-        told = ", ".join(queue.told() for queue in served.decision.plan.queued if queue.spilled)
-        headers += [(b"x-lowpass-spilled", told.encode())] if told else []
+        spilled = ", ".join(queue.told() for queue in served.decision.plan.queued if queue.spilled)
+        headers += [(b"x-lowpass-spilled", spilled.encode())] if spilled else []
     if served.loop:
         headers.append((b"x-lowpass-loop", served.loop.encode()))
     if served.rates:

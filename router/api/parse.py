@@ -187,6 +187,7 @@ def _request(
         dense_bytes=dense(prompt),
         wide_bytes=0 if prompt.isascii() else len(prompt.translate(None, _ASCII)),
         images=media.images,
+        low_images=media.low_images,
         audio_seconds=media.seconds,
         file_bytes=media.files,
         caches=caches,
@@ -210,7 +211,7 @@ def _native_media(body: dict[str, Raw]) -> Media:
     sent = bytes(body.get("input", b""))
     stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
     data = sent.count(b'"input_file"') and len(sent)
-    return Media(sent.count(b'"input_image"'), 0, None if stored else data)
+    return Media(sent.count(b'"input_image"'), files=None if stored else data)
 
 
 def _tokens(value: int | None, param: str) -> int | None:

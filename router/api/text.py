@@ -155,13 +155,13 @@ def limits(headers: Iterable[tuple[bytes, bytes]], metadata: Metadata | None) ->
         for twin, header, value in (*twins, ("tags", b"tags", tags)):
             if value:
                 values[_HEADERS[header][0]] = _limit(f"metadata.{twin}", header, value)
-    said = set[bytes]()
+    stated = set[bytes]()
     for header, sent in given:
         name = header.decode("latin-1")
-        if header in said:
+        if header in stated:
             # Whichever counted, the other would be lost: a class that a proxy in front has set, say.
             raise wrong(name, "send it once.")
-        said.add(header)
+        stated.add(header)
         if (known := header[len(PREFIX) :]) not in _HEADERS:
             names = ", ".join(sorted((PREFIX + header).decode() for header in _HEADERS))
             raise wrong(name, f"lowpass knows no such header. Known: {names}.")
@@ -262,9 +262,9 @@ class Readable:
         return True
 
 
-def of_messages(found: Sequence[Passage], readable: Readable) -> None:
+def of_messages(passages: Sequence[Passage], readable: Readable) -> None:
     """Strings of messages or items whose form is not known in full."""
-    for passage in found:
+    for passage in passages:
         path, text, role = passage.path, passage.text, passage.role
         name, holder = path[-1], path[-2] if len(path) > 1 else ""
         modality = _LINKED.get(str(holder), Modality.FILE)
@@ -282,14 +282,14 @@ def of_messages(found: Sequence[Passage], readable: Readable) -> None:
             readable.unscannable.add(_LINKS[str(name)])
         elif holder in _LINKED and (name in ("url", "uri") or (holder == "audio" and name == "id")):
             readable.unscannable.add(modality)
-    readable.unscannable |= _of_kinds(found)
+    readable.unscannable |= _of_kinds(passages)
 
 
-def _of_kinds(found: Sequence[Passage]) -> set[Modality]:
+def _of_kinds(passages: Sequence[Passage]) -> set[Modality]:
     """By what the parts call themselves. One of an unknown kind is text only where it has nothing else."""
     unscannable: set[Modality] = set()
     unknown: set[Path] = set()
-    for passage in found:
+    for passage in passages:
         if passage.text == "item_reference":
             unscannable.add(Modality.FILE)
         path = passage.path
@@ -301,7 +301,9 @@ def _of_kinds(found: Sequence[Passage]) -> set[Modality]:
             unknown.add(path[:-1])
         else:
             unscannable.add(modality)
-    beside = ((path[:depth], path[depth]) for path in (passage.path for passage in found) for depth in range(len(path)))
+    beside = (
+        (path[:depth], path[depth]) for path in (passage.path for passage in passages) for depth in range(len(path))
+    )
     if unknown and any(part in unknown and name not in ("type", "text") for part, name in beside):
         unscannable.add(Modality.FILE)
     return unscannable
@@ -326,9 +328,10 @@ _HOLDS_TEXT = b'"[{'
 
 
 class Media(Struct, frozen=True):
-    """`seconds` of sound at most; size of `files`, or None where one is linked."""
+    """`low_images`: those at low detail; `seconds` of sound at most; size of `files`, or None where one is linked."""
 
     images: int = 0
+    low_images: int = 0
     seconds: int = 0
     files: int | None = 0
 
@@ -446,7 +449,7 @@ def _link(path: Path, link: str, role: str, modality: Modality, read: Readable) 
 def _media(parts: list[Part]) -> Media:
     sounds = [part.input_audio for part in parts if part.input_audio is not None]
     files = [part.file for part in parts if part.file is not None]
-    images = sum(part.image_url is not None for part in parts)
+    images = [part.image_url for part in parts if part.image_url is not None]
     if not (images or sounds or files):
         return NO_MEDIA
     sizes = [_decoded(file.file_data) for file in files]
@@ -454,18 +457,19 @@ def _media(parts: list[Part]) -> Media:
         1 + _decoded(sound.data) // AUDIO_BYTES_PER_SECOND.get(sound.format, AUDIO_BYTES_PER_SECOND_ELSE)
         for sound in sounds
     )
-    return Media(images, seconds, sum(sizes) if all(sizes) else None)
+    low_images = sum(isinstance(image, Source) and image.detail == "low" for image in images)
+    return Media(len(images), low_images, seconds, sum(sizes) if all(sizes) else None)
 
 
-def _loose_media(found: list[Passage], parts: list[LoosePart]) -> Media:
+def _loose_media(passages: list[Passage], parts: list[LoosePart]) -> Media:
     """Of parts whose form is not known: images by their kind, all else that is inline by its size."""
     kinds = [part.type for part in parts]
-    texts = [passage.text for passage in found]
+    texts = [passage.text for passage in passages]
     inline = [text for text in texts if text.startswith("data:") and not text.startswith("data:image")]
     images = sum("image" in kind for kind in kinds)
     linked = not inline and any(kind.rpartition("_")[0] in _LINKED_KINDS or kind in _LINKED_KINDS for kind in kinds)
     size = None if linked else sum(map(_decoded, inline))
-    return Media(images, 0, size) if images or size != 0 else NO_MEDIA
+    return Media(images, files=size) if images or size != 0 else NO_MEDIA
 
 
 _SOURCES = (("image_url", Modality.IMAGE), ("input_audio", Modality.AUDIO), ("file", Modality.FILE))

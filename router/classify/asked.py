@@ -7,46 +7,22 @@ read for what is asked, and of all else how much of it there is.
 import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
 from collections import Counter, defaultdict
 from functools import cache
-from string import ascii_letters, digits
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import re2
 from numpy.typing import NDArray
 
-from router.classify.embedding import zeroed
+from router.classify.embedding import LONGEST, WORDS, zeroed
+from router.classify.language import in_english
 from router.types.request import Request
 from router.types.tables import patterns, table
 from router.types.target import Capability
 
-HEAD, TAIL = 160, 240
-"""Characters at either end of a long message in which people say what they want."""
-BEFORE = 400
-"""Characters that are read of the user's words before a short message, and of a tool's result."""
-SYSTEM = 300
-"""Characters at either end of a system prompt that say what an application is for."""
-ANSWERS, ANSWER = 3, 150
-"""The last answers before, and the characters at the beginning of each: they show what is wanted."""
-SHORT = 160
-"""A message of fewer characters is read with the user's words before it."""
-BEGINNING = 20
-"""A message of more letters, all of them capitals, is read as if they were none."""
-MATERIAL = 640
-"""A message of more characters has material in it."""
-LEAST = 40
-"""Characters that are read of either end, whatever whole sentences there are."""
-QUOTED = 2
-"""Times `HEAD` and `TAIL`: characters of a long message in which quotations are looked for."""
-ALIKE_TO, ALIKE = 10, 3
-"""Characters that lines of a log or a table have in common, with words and numbers as one letter and one digit; and how
-many of them make one."""
-PAGE = 4_000
-"""Characters at either end of a message that are looked at."""
-WIDE = 3
-"""Characters of English that say as much as one of Chinese, Japanese or Korean."""
-KEPT, LONGEST = 32_768, 48
-"""Words whose kinds are kept, and the characters of the longest of them."""
 _PATTERNS = patterns("classify/data/asked.yaml")
+_AMOUNTS = table("classify/data/amounts.yaml")
+_figures = SimpleNamespace(**_PATTERNS["figures"], **_AMOUNTS["figures"])
 
 
 AROUND = 4
@@ -54,7 +30,7 @@ AROUND = 4
 
 class Asked(NamedTuple):
     ask: str
-    """The instruction: the user's last message, or both ends of it."""
+    """The instruction: the user's last message, or both ends of it. Of a script without known words: in English."""
     around: tuple[str, ...]
     """[AROUND], "" where there is none: what the user said before it, where that is needed to understand it; the end of
     a tool's result, where that came last; the beginnings of the last answers; both ends of the system prompt."""
@@ -65,7 +41,7 @@ class Asked(NamedTuple):
     tokens: int
     """Visible ones of an answer that is as long as the request says; 0 where it does not say."""
     strange: float
-    """Share of the instruction that is in no script the reader knows; 1 where there is a picture and no instruction."""
+    """Share of the instruction that can't be read; 1 where there is a picture and no instruction."""
 
 
 FLAGS = (
@@ -83,51 +59,52 @@ def asked(request: Request) -> Asked:
     """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
     users, answers, system_parts, last_role, result, tools = _messages(request)
     whole = users[-1].strip() if users else ""
-    if whole.isupper() and len(whole) > BEGINNING:
+    if whole.isupper() and len(whole) > _figures.beginning:
         whole = whole.lower()
-    replies = len(whole) <= REPLY and len(users) > 1 and bool(answers)
-    reply = whole.lower().encode(errors="replace").decode() if replies else ""
+    replies = len(whole) <= _figures.reply and len(users) > 1 and bool(answers)
+    reply = in_english(whole)[0].lower().encode(errors="replace").decode() if replies else ""
     # Yes to what the answer offers, that it was wrong, and that it shall go on ask for what was asked before.
     in_short = replies and _in_short(reply)
-    offered = replies and _assent(reply) and "?" in answers[-1][-REPLY:]
+    offered = replies and _assent(reply) and "?" in answers[-1][-_figures.reply :]
     if in_short or offered or (replies and (_retry(reply) or _goes_on(reply))):
         longer = (message for message in reversed(users[:-1]) if len(message) > len(whole))
         whole = next((f"{message}\n{whole}" if in_short else message for message in longer), whole)
-    ends = whole if len(whole) <= 2 * PAGE else f"{whole[:PAGE]}\n{whole[-PAGE:]}"
+    ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
     message = ends.encode(errors="replace").decode()
-    ask = instruction(message)
-    lower, size = ask.lower(), width(ask)
+    instructing = instruction(message)
+    ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
+    lower, size = ask.lower(), width(instructing)
     kinds = cues().of(lower)
     long = width(message) + len(whole) - len(message)
-    follows = len(users) > 1 and size < SHORT
+    follows = len(users) > 1 and size < _figures.short
     from_tool = last_role in ("tool", "function")
     last_answer = width(answers[-1]) if answers else 0
-    stated = IN_SHORT if in_short else _stated_tokens(lower, kinds, long, last_answer)
-    tokens = 0 if from_tool else stated
+    tokens = 0 if from_tool else _figures.in_short if in_short else _stated_tokens(lower, kinds, long, last_answer)
     system, answered = sum(map(len, system_parts)), sum(map(len, answers))
     shares, counts = _form(ask, message)
     numbers = (
         *(*shares, system > 0, tools > 0, Capability.JSON_SCHEMA in request.needs, "response_format" in request.body),
         *(from_tool, request.max_output is not None, size <= 12, size <= 40, size <= 100, follows),
         *(len(answers) >= 2 and answered < 300 * len(answers), tokens > 0),
-        *(from_tool and bool(_failed(result[:PAGE].lower().encode(errors="replace"))), '""' in ask),
-        *(size, long, len(whole) - len(ask), system, len(users), len(answers), last_answer),
+        *(from_tool and bool(_failed(result[: _figures.page].lower().encode(errors="replace"))), '""' in ask),
+        *(size, long, len(whole) - len(instructing), system, len(users), len(answers), last_answer),
         *(tools, len(result), max(request.max_output or 0, 0), request.images),
         *(width(users[0][:2_000]) if len(users) > 1 else 0, answered / max(len(answers), 1), tokens, *counts),
     )
     about = "\n".join(system_parts)
+    around = (
+        "\n".join(users[:-1])[-_figures.before :] if follows else "",
+        result[-_figures.before :] if from_tool else "",
+        " ".join(answer[: _figures.answer] for answer in answers[-_figures.answers :]),
+        about if len(about) <= 2 * _figures.system else f"{about[: _figures.system]} {about[-_figures.system :]}",
+    )
     return Asked(
         ask=ask,
-        around=(
-            "\n".join(users[:-1])[-BEFORE:] if follows else "",
-            result[-BEFORE:] if from_tool else "",
-            " ".join(answer[:ANSWER] for answer in answers[-ANSWERS:]),
-            about if len(about) <= 2 * SYSTEM else f"{about[:SYSTEM]} {about[-SYSTEM:]}",
-        ),
+        around=around if all(map(str.isascii, around)) else tuple(in_english(text)[0] for text in around),
         kinds=kinds,
         numbers=numbers,
         tokens=tokens,
-        strange=len(_unknown(ask)) / len(ask) if ask.strip() else float(request.images > 0),
+        strange=strange if whole else float(request.images > 0),
     )
 
 
@@ -154,52 +131,52 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], str, s
         elif role in ("system", "developer"):
             system.append(text)
         elif role in ("tool", "function"):
-            if path[-1] != "tool_call_id":
-                result = text
-            last_role = role
+            result, last_role = text, role
         elif path and path[0] in ("tools", "functions") and isinstance(place, int):
             tools = max(tools, place + 1)
     return users, answers, system, last_role, result, tools
 
 
-_ADDRESSES = frozenset(("url", "image_url", "input_audio", "file", "filename", "file_id"))
-"""Of pictures, sounds and documents: nothing is asked in them."""
+_ADDRESSES = frozenset(("url", "image_url", "input_audio", "file", "filename", "file_id", "tool_call_id"))
+"""Of pictures, sounds, documents and calls: nothing is asked in them."""
 
 
 def instruction(message: str) -> str:
     """The words that ask: without code and quotations, and of a long message only its first and its last lines."""
-    before, colon, _ = message[:HEAD].replace("：", ":").partition(":")
-    if colon and _ENDS.isdisjoint(before) and (upon := _upon(message[:HEAD])) and len(message) > upon.end() + BEGINNING:
+    beginning = message[: _figures.head]
+    before, colon, _ = beginning.replace("：", ":").partition(":")
+    upon = _upon(beginning) if colon and {"?", "\n", "。"}.isdisjoint(before) else None  # no sentence ends before it
+    if upon and len(message) > upon.end() + _figures.beginning:
         return str(upon[0])
-    bare = message
-    if "```" in bare:
-        bare = "```".join(bare.split("```")[::2])
-    if len(bare) <= QUOTED * (HEAD + TAIL):
+    bare = "```".join(message.split("```")[::2])
+    if len(bare) <= _figures.quoted * (_figures.head + _figures.tail):
         bare = _quotations('""', bare)
         bare = bare if len(bare.strip()) >= 4 else message
-    if len(bare) <= MATERIAL:
+    if len(bare) <= _figures.material:
         return bare
-    head, tail = _quotations('""', bare[: QUOTED * HEAD]), _quotations('""', bare[-QUOTED * TAIL :])
-    first, last = _prose(head, cut=-1)[:HEAD], _prose(tail, cut=0)[-TAIL:]
+    head = _quotations('""', bare[: _figures.quoted * _figures.head])
+    tail = _quotations('""', bare[-_figures.quoted * _figures.tail :])
+    first, last = _prose(head, cut=-1)[: _figures.head], _prose(tail, cut=0)[-_figures.tail :]
     if not first.strip() and not last.strip():
-        first, last = head[:HEAD], tail[-TAIL:]
+        first, last = head[: _figures.head], tail[-_figures.tail :]
     # Whole sentences at either end; all of it where there is none.
-    if len(first) == HEAD and (stop := _last_stop(first, LEAST - 1)):
+    if len(first) == _figures.head and (stop := _last_stop(first, _figures.least - 1)):
         first = first[: stop.end()]
-    if len(last) == TAIL and (start := _stop(last)) and start.end() <= TAIL - LEAST:
+    if len(last) == _figures.tail and (start := _stop(last)) and start.end() <= _figures.tail - _figures.least:
         last = last[start.end() :]
     return f"{first}\n{last}"
 
 
 def _prose(text: str, cut: int) -> str:
     """Without the lines of a log or a table, which begin alike. `cut`: 0 or -1, the line that may be a part of one."""
-    if text.count("\n") < ALIKE - 1:
+    if text.count("\n") < _figures.alike - 1:
         return text
     shapes = text.encode(errors="replace").translate(_SHAPE)
     for run, letter in _RUNS:
         shapes = shapes.replace(run, letter)
-    begins = [shape[:ALIKE_TO] for shape in shapes.split(b"\n")]
-    alike = {shape for shape, count in Counter(begins).items() if count >= ALIKE and shape.translate(None, _PLAIN)}
+    begins = [shape[: _figures.alike_to] for shape in shapes.split(b"\n")]
+    counts = Counter(begins).items()
+    alike = {shape for shape, count in counts if count >= _figures.alike and shape.translate(None, b"a '\".!?-")}
     if not alike:
         return text
     material = [shape in alike for shape in begins]
@@ -207,26 +184,19 @@ def _prose(text: str, cut: int) -> str:
     return "\n".join(line for line, drop in zip(text.split("\n"), material, strict=True) if not drop)
 
 
-_PLAIN = b"a '\".!?-"
-_WORDS = ascii_letters.encode() + bytes(range(0x80, 0x100))
-_SHAPE = bytes.maketrans(digits.encode() + _WORDS, b"0" * len(digits) + b"a" * len(_WORDS))
+_SHAPE = bytes(97 if byte > 127 or chr(byte).isalpha() else 48 if chr(byte).isdigit() else byte for byte in range(256))
 """Any letter is an a, any digit a 0 …"""
 _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run in (b"a", b"a", b"0", b"0")]
 """… and a word or a number is one of them."""
-_unknown = re.compile("[\u0370-\u03ff\u0530-\u10ff\u1200-\u1cff]").findall
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations = re.compile(_PATTERNS["quotations"]).sub
 _upon = re2.compile(_PATTERNS["upon"]).search
-_ENDS = frozenset("?\n。")
-"""Of a sentence: none of them stands before the colon of an instruction."""
 
 
 def width(text: str) -> int:
     """Characters, as if it were in English."""
-    if text.isascii():
-        return len(text)
-    return len(text) + (WIDE - 1) * len(text.encode(errors="replace").translate(None, _NARROW))
+    return len(text) + int(_figures.wide - 1) * len(text.encode(errors="replace").translate(None, _NARROW))
 
 
 _NARROW = bytes(range(0xE3))
@@ -252,59 +222,44 @@ _failed = re2.compile(rb"error|fail|exception|traceback|denied|not found|timeout
 
 # How long an answer gets where the request says so.
 
-_AMOUNTS = table("classify/data/amounts.yaml")
 _KINDS: dict[str, float] = {stem: tokens for tokens, stems in _AMOUNTS["tokens"].items() for stem in stems}
 _LENGTHS = patterns(
     "classify/data/amounts.yaml",
     number="|".join(sorted(_AMOUNTS["numbers"], key=len, reverse=True)),
     kind="|".join(sorted(_KINDS, key=len, reverse=True)),
 )
-_range, _program, _amount, _make, _enumerate, _elsewhere, _within = (
+_range, _program, _amount, _make, _enumerate, _elsewhere, _within, _mentioned, _times = (
     re2.compile(_LENGTHS[name].encode())
-    for name in ("range", "program", "amount", "make", "enumerate", "elsewhere", "within")
+    for name in ("range", "program", "amount", "make", "enumerate", "elsewhere", "within", "mentioned", "times")
 )
 _returned, _shorter, _longer = (re2.compile(_LENGTHS[name]).search for name in ("returned", "shorter", "longer"))
 _goes_on, _redone = (re2.compile(_LENGTHS[name]).search for name in ("goes_on", "redone"))
 _assent, _retry, _in_short = (re2.compile(_LENGTHS[name]).search for name in ("assent", "retry", "in_short"))
 _sentence = re.compile(r"[.:!?\n。：！？]").split
 _digit = re.compile(r"\d").search
-PER_WORD = 1.4
-"""Tokens; kinds of things with no more are counted wherever a text is to be written: "a 500-word essay"."""
-PER_ITEM, PER_NUMBER = 6, 2.5
-"""Tokens of each thing of any kind, and of each number that is counted, with what stands between two of them."""
-MOST_STATED = 30_000
-"""Tokens: a larger number says how many there are, not how many are to be written."""
-CHARACTERS = 4
-"""Of a token of material."""
-INSTRUCTION, LEAST_MATERIAL = 40, 400
-"""Characters of a message that are no material, and of material that is told from an instruction."""
-BEGIN = 28
-"""Characters of a sentence within which it says that all of its material comes back changed."""
-IN_SHORT = 20
-"""Tokens, at most, of an answer in a word or a sentence."""
-REPLY = 60
-"""Characters of a message that only says yes, no or go on."""
 
 
 def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
     """`message`, `last_answer`: widths. 0: it is not said."""
-    if last_answer and message < SHORT:
+    if last_answer and message < _figures.short:
         if _goes_on(ask):
-            return last_answer // CHARACTERS
+            return int(last_answer // _figures.characters)
         if _redone(ask) or _returned(ask) or _longer(ask):
-            return 0 if _shorter(ask) else last_answer * (2 if _longer(ask) else 1) // CHARACTERS
-    if message >= LEAST_MATERIAL + INSTRUCTION:
+            return 0 if _shorter(ask) else int(last_answer * (2 if _longer(ask) else 1) // _figures.characters)
+    if message >= _figures.least_material + _figures.instruction:
         # The instruction stands before the material or behind it, and is a sentence or a line.
         sentences = [sentence for sentence in _sentence(ask) if not sentence.isspace() and sentence]
-        if any(_returned(end[:BEGIN]) and not _shorter(end) for end in {*sentences[:1], *sentences[-1:]}):
-            return min((message - INSTRUCTION) // CHARACTERS, MOST_STATED)
-    beginning = ask[:SHORT]
+        if any(_returned(end[: _figures.begin]) and not _shorter(end) for end in {*sentences[:1], *sentences[-1:]}):
+            return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
+    beginning = ask[: _figures.short]
     if not (_digit(beginning) or kinds & cues().counts):
         return 0
     writes, beginning_bytes = cues().writes(kinds, ask), beginning.encode(errors="replace")
-    if (counted := _range.search(beginning_bytes)) and not _program.search(beginning_bytes):
-        first, last = ([b"1"] + [number for number in counted.groups() if number])[-2:]
-        return int(min(abs(_number(last) - _number(first)) * PER_NUMBER, MOST_STATED))
+    counted, repeated = _range.search(beginning_bytes), _times.search(beginning_bytes)
+    if (counted or repeated) and not _program.search(beginning_bytes):
+        numbers = [_number(number) for number in (counted or repeated).groups() if number]
+        each = _figures.per_number if counted else _figures.per_word
+        return int(min(abs(numbers[-1] - sum(numbers[-2:-1])) * each, _figures.most_stated))
     return _stated_amount(beginning_bytes, writes=writes)
 
 
@@ -315,13 +270,15 @@ def _stated_amount(ask: bytes, *, writes: bool) -> int:
     for amount in amounts:
         limit, number, kind, each = amount.groups()
         per, start = _KINDS[kind.decode()], amount.start()
+        each = each or _mentioned.search(ask[: amount.start(2)])
         wanted = made and start >= made.end() and not limit and not _elsewhere.search(ask[made.end() : start])
-        if not each and (wanted or (per <= PER_WORD and (writes or _within.search(ask[:start])))):
+        words = per <= _figures.per_word  # of which all are to be written
+        if not each and (wanted or (words and (writes or _within.search(ask[:start])))):
             tokens = _number(number) * per
-            tokens = min(tokens, MOST_STATED) if per <= PER_WORD else tokens  # of words all are to be written
-            most = tokens if most < tokens <= MOST_STATED else most
+            tokens = min(tokens, _figures.most_stated) if words else tokens
+            most = tokens if most < tokens <= _figures.most_stated else most
     if not most and (listed := _enumerate.search(ask)):
-        most = min(_number(listed[1]) * PER_ITEM, MOST_STATED)
+        most = min(_number(listed[1]) * _figures.per_item, _figures.most_stated)
     return int(most)
 
 
@@ -389,7 +346,7 @@ class Cues(dict[str, int]):
             for stem, kind in self._anywhere[letter]:
                 kinds |= kind if stem in word else 0
         if len(word) <= LONGEST:
-            if len(self) >= KEPT:
+            if len(self) >= WORDS:
                 self.clear()
                 self._starting.clear()
             if phrases := [phrase for at in begins for phrase in self._phrases.get(word[at:], ())]:

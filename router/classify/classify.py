@@ -4,7 +4,6 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from hashlib import sha256
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,21 +15,14 @@ from router.types.target import Task
 
 # Classes of fields that have just been scanned, so that the same text is not scanned twice.
 
+Fields = Mapping[str, msgspec.Raw]
 LEAST = 256
 """Bytes of a field that are worth it."""
 MOST_REST = 4_096
 """Bytes of all other fields."""
 MOST = 1_024
 """Texts whose classes are kept: of requests that are about to be sent."""
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_encode = msgspec.json.encode
-
-
-class SplitFields(NamedTuple):
-    """A body's long fields, with their names and in their order, and an object of all others: both as JSON."""
-
-    long: bytes
-    rest: bytes
+_NO_FIELDS: Fields = {}
 
 
 class ScanCache:
@@ -38,33 +30,31 @@ class ScanCache:
 
     def __init__(self) -> None:
         self._classes: OrderedDict[bytes, frozenset[str]] = OrderedDict()
+        self.get = self._classes.get
 
-    def keep(self, text: bytes, classes: frozenset[str]) -> None:
+    def keep(self, digest: bytes, classes: frozenset[str]) -> None:
         """`classes`: of all findings in it, by a scan of the whole of which it is a part."""
-        self._classes[sha256(text).digest()] = classes
+        self._classes[digest] = classes
         if len(self._classes) > MOST:
             self._classes.popitem(last=False)
 
-    def known(self, text: bytes) -> frozenset[str] | None:
-        return self._classes.get(sha256(text).digest())
 
-
-def split_fields(body: bytes, *, whole: bool) -> SplitFields | None:
-    """None: it is no JSON object, has no long field, or too much else.
-
-    With `whole` also where anything in it is in no part: a field that stands there twice, blanks.
-    """
-    try:
-        fields = _fields(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    if whole and _encode(fields) != body:
-        return None
-    long, short = dict[str, msgspec.Raw](), dict[str, msgspec.Raw]()
+def _digests(fields: Fields) -> tuple[bytes, bytes] | None:
+    """Of the long fields, with their names and in their order, and of all others. None: there is no long one, or too
+    much else."""
+    long, rest, size, known = sha256(), sha256(), 0, False
     for name, value in fields.items():
-        (short if len(bytes(value)) < LEAST else long)[name] = value
-    rest = _encode(short)
-    return SplitFields(_encode(long), rest) if long and len(rest) <= MOST_REST else None
+        key, held = name.encode("utf-8", "surrogatepass"), memoryview(value)
+        head = b"%d %d %b" % (len(key), len(held), key)
+        if len(held) >= LEAST:
+            known = True
+            long.update(head)
+            long.update(held)
+        else:
+            size += len(head) + len(held)
+            rest.update(head)
+            rest.update(held)
+    return (long.digest(), rest.digest()) if known and size <= MOST_REST else None
 
 
 # Request → Classification: the join of everything that was seen, and every class there is when a detector fails.
@@ -84,6 +74,8 @@ class Classifier:
         self._detectors, self._ranks, self._doubts = detectors, ranks, doubts
         self._scanner = Scanner(detectors)
         self._cache = ScanCache()
+        self._known: dict[tuple[Cause, ...], tuple[str, frozenset[str]]] = {}
+        """The highest class, and all of them, by their causes."""
         difficulty.warm()
 
     def classify(
@@ -94,10 +86,15 @@ class Classifier:
         `read`: findings of the deep tier. `denied`: what a second opinion has said no to.
         """
         findings, possible, causes = self._judge(request, floor, read, denied)
-        classes = frozenset({cause.data_class for cause in causes})
+        known = self._known.get(causes)
+        if known is None:
+            classes = frozenset({cause.data_class for cause in causes})
+            if len(self._known) >= MOST:
+                self._known.clear()
+            known = self._known[causes] = max(classes, key=self._ranks.__getitem__), classes
         return Classification(
-            data_class=max(classes, key=self._ranks.__getitem__),
-            classes=classes,
+            data_class=known[0],
+            classes=known[1],
             causes=causes,
             task=Task.EMBEDDING if request.endpoint is Endpoint.EMBEDDINGS else request.limits.task or Task.CHAT,
             findings=findings,
@@ -110,30 +107,31 @@ class Classifier:
         """Only them, as `classify` gives them: what is asked for is not read."""
         return frozenset(cause.data_class for cause in self._judge(request, floor, read, denied)[2])
 
-    def scan(self, body: bytes) -> frozenset[str]:
+    def scan(self, body: bytes, fields: Fields = _NO_FIELDS) -> frozenset[str]:
         """Classes of what is surely found in the bytes of a body. May raise.
 
-        Its long fields are not looked at again where a whole request with the very same has been.
+        `fields`: what `body` is the encoding of, where that is known. The long ones are not looked at again where a
+        whole request with the very same has been.
         """
-        sent = split_fields(body, whole=True)
-        known = self._cache.known(sent.long) if sent is not None else None
-        if sent is not None and known is not None and self._is_harmless(sent.rest):
+        digests = _digests(fields) if fields else None
+        known = None if digests is None else self._cache.get(digests[0])
+        if digests is not None and known is not None and self._is_harmless(fields, digests[1]):
             return known
-        sure, _ = self._find(body_views(body), doubts=False)
-        return _classes(self._conclude(sure))
+        return _classes(self._conclude(self._find(body_views(body))[0]))
 
-    def _is_harmless(self, rest: bytes) -> bool:
-        """It has no findings, and none of its fields goes on in another: what little is found may mean more beside what
-        stands in the long fields."""
-        if self._cache.known(rest) is not None:
+    def _is_harmless(self, fields: Fields, digest: bytes) -> bool:
+        """The short ones (with that digest) have no findings, and none goes on in another: what little is found may
+        mean more beside what stands in the long fields."""
+        if self._cache.get(digest) is not None:
             return True
+        rest = msgspec.json.encode({name: raw for name, raw in fields.items() if len(memoryview(raw)) < LEAST})
         try:
-            joined = any(map(may_go_on, strings(msgspec.json.decode(rest), keys=False)))
+            harmless = not any(map(may_go_on, strings(msgspec.json.decode(rest), keys=False)))
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
-        harmless = not joined and not self._find(body_views(rest), doubts=False)[0]
+        harmless = harmless and not self._find(body_views(rest))[0]
         if harmless:
-            self._cache.keep(rest, frozenset())
+            self._cache.keep(digest, frozenset())
         return harmless
 
     def _judge(
@@ -142,12 +140,13 @@ class Classifier:
         """Findings; those of them that are only possible, of classes that nothing else gives; what follows."""
         floor = tuple(floor)
         try:
-            sure, doubted = self._find(views(request.passages, request.raw), doubts=self._doubts)
+            sure, doubted = self._find(views(request.passages, request.raw), self._doubts)
             # Without names that the model found, and what is only possible: the egress filter asks for neither.
-            body = split_fields(request.raw, whole=False)
             certain = self._conclude(sure) if sure else []
-            if body is not None and (not sure or self._is_harmless(body.rest)):
-                self._cache.keep(body.long, _classes(certain) if certain else frozenset())
+            for fields in (request.body, request.chat) if request.raw else ():
+                digests = _digests(fields) if fields else None
+                if fields and digests is not None and (not sure or self._is_harmless(fields, digests[1])):
+                    self._cache.keep(digests[0], _classes(certain) if certain else frozenset())
             if not (sure or doubted or read):
                 return (), (), floor
             known = {cause.data_class for cause in floor}
@@ -164,16 +163,15 @@ class Classifier:
         possible = tuple([finding for finding in left if finding.data_class not in known]) if left else ()
         return tuple(findings), possible, (*floor, *causes)
 
-    def _find(self, texts: Iterable[View], *, doubts: bool) -> tuple[list[Finding], dict[Finding, Doubt]]:
+    def _find(self, texts: Iterable[View], doubts: bool = False) -> tuple[list[Finding], dict[Finding, Doubt]]:
         """What is there, and what is only possible."""
-        sure, possible = _Places(), _Places()
+        places: _Places | None = None
         for view in texts:
             for hit in self._scanner.scan(view.text):
-                if hit.score >= SURE:
-                    sure.add(hit, view)
-                elif doubts:
-                    possible.add(hit, view)
-        return list(sure.findings), possible.findings
+                if doubts or hit.score >= SURE:
+                    places = places or _Places()
+                    places.add(hit, view)
+        return ([], {}) if places is None else (list(places.sure), places.possible)
 
     def _conclude(self, findings: list[Finding]) -> list[Finding]:
         """Several detectors may be of one kind."""
@@ -192,16 +190,18 @@ class _Places:
     """Of hits: each once, however many views show it."""
 
     def __init__(self) -> None:
-        self.findings: dict[Finding, Doubt] = {}
-        self._values: dict[str, set[str]] = {}
+        self.sure: dict[Finding, Doubt] = {}
+        self.possible: dict[Finding, Doubt] = {}
+        self._values: dict[tuple[str, bool], set[str]] = {}
 
     def add(self, hit: Hit, view: View) -> None:
-        place = view.locate(hit.start, hit.end)
+        place, sure = view.locate(hit.start, hit.end), hit.score >= SURE
         if place is None:
             return
-        value, known = view.text[hit.start : hit.end], self._values.setdefault(hit.form, set())
+        value, known = view.text[hit.start : hit.end], self._values.setdefault((hit.form, sure), set())
         # Nothing new, as with what was joined to it ("mail to" + "a@b.io"). Where too many are known, all is new.
         among = value in known or (len(known) <= _MOST_COMPARED and any(shorter in value for shorter in known))
         if place.exact or not among:
-            self.findings[Finding(hit.form, hit.data_class, *place)] = Doubt(hit.form, hit.data_class, value)
+            findings = self.sure if sure else self.possible
+            findings[Finding(hit.form, hit.data_class, *place)] = Doubt(hit.form, hit.data_class, value)
         known.add(value)

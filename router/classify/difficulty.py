@@ -42,7 +42,7 @@ from router.types.target import Capability, Task
 
 FOLDER = Path(__file__).parent / "data"
 ARRAYS, MANIFEST = "reader.npz", "reader.json"
-FORMAT = 5
+FORMAT = 6
 GROUPS = 256
 """Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
 BUCKETS, FIRST = 1 << 15, 6
@@ -64,24 +64,15 @@ LEAST_STATED = 20
 STATED_SD = 0.5
 """… with such a standard deviation of their logarithm."""
 DIGITS = 4
-STRANGE = (0.25, 0.5)
-"""Share of an instruction in unknown scripts from which on the reading means less, and nothing."""
-NOTHING_READ = np.array([2.0, 5.7, *[0.0] * (OUTPUTS - 2)], np.float32)
-"""In the place of the outputs then: the middle tier, ln 300 tokens, and nothing of thinking and tasks …"""
-NOTHING_SD = 2.0
+NOTHING_READ = np.pad(np.array([[0.5, 3.0, 0.6], [2.0, 5.7, 0.0]], np.float32), ((0, 0), (0, OUTPUTS - 3)))
+"""Outputs where an instruction can't be read: of a very short one, likelier small talk or a look-up; and of one with
+`SHORT` characters or more: the middle tier, ln 300 tokens, no word of thinking and tasks …"""
+SHORT, NOTHING_SD = 80, 2.0
 """… with such a standard deviation of the difficulty."""
 
 
 class ReaderError(LowpassError):
     """The reader's data is missing, damaged or of another version; says which file and what to do."""
-
-
-class Read(NamedTuple):
-    task: Task
-    difficulty: float
-    """Share of usual targets that fail such a request."""
-    unfamiliarity: float
-    reading: Reading | None
 
 
 class Part(NamedTuple):
@@ -99,11 +90,6 @@ class Part(NamedTuple):
 def sizes() -> list[int]:
     """Lengths of the rows: of what is asked, and of the texts of `Asked.around`."""
     return [DIMENSIONS + len(cues().names) + len(NUMBERS) + GROUPS, *[DIMENSIONS + len(cues().names)] * AROUND]
-
-
-def numbers(asks: Asked, groups: NDArray[np.uint8]) -> list[Part]:
-    """`groups` [32,000]: the group of each piece of the vocabulary."""
-    return [of_ask(asks, groups), *(of_text_around(kind, text) for kind, text in enumerate(asks.around) if text)]
 
 
 def of_ask(asks: Asked, groups: NDArray[np.uint8]) -> Part:
@@ -153,7 +139,8 @@ class Reader(Struct, frozen=True, eq=False):
     grams: Single
     """[BUCKETS, OUTPUTS]: what a bucket of hashed pieces adds."""
     levels: Single
-    """[3, len(TIERS)]: difficulty, and standard deviations of it and of the logarithm of output, by the tier."""
+    """[4, len(TIERS)], by the tier: difficulty, standard deviations of it and of the logarithm of output, and twice the
+    mean thinking."""
     sharpness: float
     """A task's share grows with e to so many times its output."""
     near: float
@@ -191,20 +178,22 @@ class Reader(Struct, frozen=True, eq=False):
     def reading(self, asks: Asked, stated: Task | None, *, tools: bool = False) -> Reading:
         """`stated`: the task that its caller says it is. `tools`: some are offered, which is half of what the task is
         told by."""
-        tokens, strange = asks.tokens, min(max((asks.strange - STRANGE[0]) / (STRANGE[1] - STRANGE[0]), 0.0), 1.0)
+        tokens, strange = asks.tokens, asks.strange
         outputs, nearest = self.outputs(self.places(asks))
         if strange:
-            outputs, nearest = outputs + strange * (NOTHING_READ - outputs), nearest * (1 - strange)
+            length = min(asks.numbers[NUMBERS.index("ask")] / SHORT, 1.0) or 1.0  # a mere picture may mean anything
+            nothing = NOTHING_READ[0] + length * (NOTHING_READ[1] - NOTHING_READ[0])
+            outputs, nearest = outputs + strange * (nothing - outputs), nearest * (1 - strange)
         values: list[float] = outputs.tolist()
         at = min(max(2 * (values[TIER_OUT] - TIERS[0]), 0.0), len(TIERS) - 1.001)
         levels: list[tuple[float, float]] = self.levels[:, int(at) : int(at) + 2].tolist()
-        difficulty, hard_sd, output_sd = (below + (above - below) * (at % 1) for below, above in levels)
+        difficulty, hard_sd, output_sd, most_thinking = (below + (above - below) * (at % 1) for below, above in levels)
         hard_sd = min(hard_sd + strange * NOTHING_SD, SCALES[DIFFICULTY_SD])
         output = min(max(values[OUTPUT_OUT], OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
         if tokens >= LEAST_STATED:
             output, output_sd = min(log(tokens), OUTPUT_RANGE[1]), STATED_SD
         helps = _shares(values[NO_THINKING:TASK_OUT], self.sharpness)
-        thinking = sum(map(mul, helps, THINKING_FACTORS))
+        thinking = min(sum(map(mul, helps, THINKING_FACTORS)), most_thinking)
         traits = [1.0, difficulty, hard_sd, 0.5 ** (nearest / self.near), output, output_sd, thinking]
         for at, scale in SCALES.items():
             traits[at] /= scale
@@ -264,8 +253,8 @@ def load() -> Reader:
 
 def warm() -> None:
     """Read the data files now and not with the first request. Raises `EmbeddingError`, `ReaderError`."""
-    asks = of_text('Say "hello, dear people of this town" in 3 words.\n- no 1: why?\n' * 20)
-    load().reading(asks, None)
+    for text in ('Say "hello, dear people of this town" in 3 words.\n- no 1: why?\n' * 20, "γεια"):
+        load().reading(of_text(text), None)
 
 
 _T = TypeVar("_T")
@@ -281,21 +270,25 @@ def _remembered(values: OrderedDict[int, _T], key: int, make: Callable[[], _T]) 
     return value
 
 
-def read(request: Request) -> Read:
-    """Never raises on odd text. Embeddings are not read: there is no answer that could be wrong."""
+def with_reading(known: Classification, request: Request) -> Classification:
+    """With difficulty and task. Never raises on odd text. Embeddings are not read: there is no answer that could be
+    wrong."""
     if request.endpoint is Endpoint.EMBEDDINGS:
-        return Read(Task.EMBEDDING, 0.0, 0.0, None)
+        return structs.replace(known, task=Task.EMBEDDING, unfamiliarity=0.0)
     asks, stated = asked(request), request.limits.task
     tools = Capability.TOOLS in request.needs
     reading = _remembered(_readings, hash((asks, stated)), partial(load().reading, asks, stated, tools=tools))
-    share = round(1 / (1 + exp(-reading.difficulty)), DIGITS)
-    likeliest = TASKS[int(reading.traits[SHARE:].argmax())]
-    return Read(stated or likeliest, share, round(float(reading.traits[UNFAMILIARITY]), DIGITS), reading)
+    return structs.replace(
+        known,
+        task=stated or TASKS[int(reading.traits[SHARE:].argmax())],
+        difficulty=round(1 / (1 + exp(-reading.difficulty)), DIGITS),
+        unfamiliarity=round(float(reading.traits[UNFAMILIARITY]), DIGITS),
+        reading=reading,
+    )
 
 
-def with_reading(classification: Classification, request: Request) -> Classification:
-    """With difficulty and task, as `read` has them."""
-    return structs.replace(classification, **read(request)._asdict())
+read = partial(with_reading, Classification(data_class=""))
+"""Of a request of which nothing else is known."""
 
 
 def read_too(decision: Decision, request: Request) -> Decision:

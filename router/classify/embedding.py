@@ -28,15 +28,13 @@ _ROWS = 1_000
 Single = NDArray[np.float32]
 _DIGITS = b"0123456789"
 _ZEROS = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
-BYTES = 259
-"""Pieces up to this number are marks and single bytes."""
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 SPACE = "▁"
 """How the vocabulary writes a space; every word but the first of a line begins with one."""
-_WORDS = 32_768
+WORDS = 32_768
 """Words that are kept: some 5 MB, and more than the words of most languages' everyday use."""
-_LONGEST = 48
+LONGEST = 48
 """Characters of the longest word that is kept; beyond it are addresses, data, and scripts without spaces."""
 _DATA = 1_024
 """Characters that are looked at of a longer word in ASCII."""
@@ -46,7 +44,7 @@ _CHARACTERS = 65_536
 """Pieces and other characters that are kept: all of the vocabulary, and more than any one script."""
 _FIRST_BYTE = 3
 """The piece that stands for byte 0; characters outside the vocabulary are written as their UTF-8 bytes."""
-_CONTROL = _FIRST_BYTE + 256
+CONTROL = _FIRST_BYTE + 256
 """Pieces below are marks and bytes, which no text spells out."""
 _NEVER = b"\xff\xff"
 """The rank of a pair that is no piece: after all others."""
@@ -68,7 +66,12 @@ class Embedding:
 
     def __init__(self) -> None:
         """Reads the package's files. Raises `EmbeddingError`."""
-        folder = _folder()
+        spec = find_spec("wordllama")
+        if spec is None or not spec.submodule_search_locations:
+            raise EmbeddingError(
+                "the package wordllama is not installed: install requirements/runtime.txt, with --no-deps"
+            )
+        folder = Path(spec.submodule_search_locations[0])
         try:
             vocabulary: dict[str, int] = msgspec.json.decode((folder / _TOKENIZER).read_bytes())["model"]["vocab"]
             self.vectors = _vectors(folder / _WEIGHTS)
@@ -98,13 +101,6 @@ def zeroed(text: str) -> str:
     return text.encode(errors="surrogatepass").translate(_ZEROS).decode(errors="surrogatepass")
 
 
-def _folder() -> Path:
-    spec = find_spec("wordllama")
-    if spec is None or not spec.submodule_search_locations:
-        raise EmbeddingError("the package wordllama is not installed: install requirements/runtime.txt, with --no-deps")
-    return Path(spec.submodule_search_locations[0])
-
-
 def _vectors(path: Path) -> NDArray[np.int8]:
     """The table of a safetensors file: the size of its header, the header in JSON, the rows."""
     with path.open("rb") as file:
@@ -126,7 +122,7 @@ class Words(dict[str, bytes]):
     """Word → its pieces' numbers, two bytes each, big-endian. Filled as words come, emptied when it is full."""
 
     def __init__(self, vocabulary: dict[str, int]) -> None:
-        self._pieces = _Pieces((key, number.to_bytes(2)) for key, number in vocabulary.items() if number >= _CONTROL)
+        self._pieces = _Pieces((key, number.to_bytes(2)) for key, number in vocabulary.items() if number >= CONTROL)
         self._pieces[_LINE] = _byte(ord("\n"))
 
     def __repr__(self) -> str:
@@ -142,14 +138,14 @@ class Words(dict[str, bytes]):
         return b"".join(map(self.__getitem__, text.split()))
 
     def __missing__(self, word: str) -> bytes:
-        if len(word) > _LONGEST:
+        if len(word) > LONGEST:
             return self._long(word)
         parts = _parts(word) if word.isascii() else _stem(word)
         if len(parts) > 1:
             cut = self[parts[0]] + b"".join(map(self._pieces.__getitem__, parts[1:]))
         else:
             cut = self._pieces[word if word[0] == _LINE else SPACE + word]
-        if len(self) >= _WORDS:
+        if len(self) >= WORDS:
             self.clear()
         self[word] = cut
         return cut

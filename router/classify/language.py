@@ -1,9 +1,13 @@
 """The languages of a text, and what it asks to be translated into."""
 
+import re  # one class of characters, which can match in one way: RE2's calls cost more
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from operator import itemgetter
 from typing import Any
+
+import re2
 
 from router.types.request import UNKNOWN, Languages, Passage, Path, Request
 from router.types.tables import table
@@ -30,7 +34,6 @@ _ASKING, _INTO, _FROM, _ARTICLES = (
     frozenset(TABLES["asking"][kind].split()) for kind in ("parts", "into", "from", "articles")
 )
 _TEXTS = (("messages",), ("prompt",), ("input",))
-_BLANKS = " \n\t"
 _QUOTES = (('"', '"'), ("“", "”"), ("„", "“"), ("«", "»"), (" '", "'"), ("‘", "’"))
 
 
@@ -120,7 +123,7 @@ def _parted(message: str) -> tuple[str, str]:
     for mark in ("\n", ":"):
         head, cut, text = message.partition(mark)
         if cut and len(head) <= HEAD and text.strip() and _asks(head):
-            return head, text.strip().lstrip(":").strip(_BLANKS)
+            return head, text.strip().lstrip(":").strip()
     if len(message) > HEAD or not _asks(message):
         return "", message
     for opening, closing in _QUOTES:
@@ -153,3 +156,40 @@ def _named(head: str, *, bare: bool = True) -> tuple[str, str]:
             alone.append(code)
     target = target or (alone.pop() if alone else "")
     return source or (alone[0] if alone else ""), target
+
+
+_FOREIGN = re.compile("[\u0370-\u03ff\u0530-\u10ff\u1200-\u1cff\uab70-\uabbf]+")
+"""Letters of scripts of which the reader's vocabulary has no words …"""
+MOSTLY = 0.15
+"""… and the share of a text from which on its words are in such a script: a single letter is a variable's name."""
+WORTH = 4
+"""Letters for which one of a known stem stands: the word that it begins, and words between that say little."""
+
+
+def in_english(text: str) -> tuple[str, float]:
+    """The known words, in English, of a text in a script of which the reader's vocabulary has none, and the share of it
+    that stays unknown, 0 to 1. Any other text is as it was."""
+    runs = [run for run in _FOREIGN.findall(text) if len(run) > 1]
+    letters = sum(map(len, runs))
+    if letters <= MOSTLY * len(text):
+        return text, 0.0
+    plain, scripts = _dictionary()
+    words, stems = scripts.get(ord(runs[0][0]) >> 8, ({}, re2.compile("$^")))
+    marked = f"  {text.casefold().translate(plain)}  "
+    known = sum(len(stem.strip()) for stem in stems.findall(marked))
+    english = _FOREIGN.sub(" ", stems.sub(lambda match: f" {words[match[0]]} ", marked))
+    return " ".join(filter(None, english.split(" "))), max(1 - WORTH * known / letters, 0.0)
+
+
+@cache
+def _dictionary() -> tuple[dict[int, Any], dict[int, tuple[dict[str, str], Any]]]:
+    """How letters and marks are written in it, with two blanks between words; and by script: stem → English, and what
+    finds stems, the longest that fits."""
+    written = table("classify/data/english.yaml")
+    letters = {**str.maketrans(written["stops"]), **str.maketrans(written["letters"], written["as"], written["marks"])}
+    scripts = {}
+    for script, languages in written["words"].items():
+        entries = [(english, stem) for words in languages for english, stems in words.items() for stem in stems.split()]
+        words = {stem.replace("~", " ").translate(letters).replace("_", " "): english for english, stem in entries}
+        scripts[script] = words, re2.compile("|".join(sorted(words, key=len, reverse=True)))
+    return letters, scripts

@@ -277,24 +277,18 @@ def _occurrences(raw: bytes, passages: Sequence[Passage]) -> Iterator[tuple[int,
             sent = encode_basestring_ascii(passage.text).encode()
         root = passage.path[0] if passage.path else ""
         start = ends.get(root, 0)
-        at = _find(raw, sent, start)
+        at = raw.find(sent[:_HEAD], start)
+        for _ in range(_TRIES - 1):  # some texts begin alike
+            if at < 0 or raw.startswith(sent, at):
+                break
+            at = raw.find(sent[:_HEAD], at + 1)
+        at = at if at >= 0 and raw.startswith(sent, at) else -1
         left -= (len(raw) if at < 0 else at) - start
         if left < 0:
             return
         if at >= 0:
             ends[root] = at + len(sent)
             yield at, ends[root]
-
-
-def _find(raw: bytes, sent: bytes, start: int) -> int:
-    """Some texts begin alike."""
-    head = sent[:_HEAD]
-    for _ in range(_TRIES):
-        start = raw.find(head, start)
-        if start < 0 or raw.startswith(sent, start):
-            return start
-        start += 1
-    return -1
 
 
 # Texts that were taken apart: the end of one passage beside the beginning of the next.

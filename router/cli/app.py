@@ -13,12 +13,14 @@ ledger = typer.Typer(no_args_is_help=True, help="The ledger itself: whether it i
 app.add_typer(ledger, name="ledger")
 local = typer.Typer(no_args_is_help=True, help="Engines of one's own: what fits, and what runs.")
 app.add_typer(local, name="local")
+imports = typer.Typer(no_args_is_help=True, help="Policies made of other gateways' configurations.")
+app.add_typer(imports, name="import")
 bench = typer.Typer(no_args_is_help=True, help="Measurements on this machine; they need a checkout.")
 app.add_typer(bench, name="bench")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from importlib import metadata
 
         typer.echo(f"lowpass {metadata.version('lowpass-gateway')}")

@@ -265,8 +265,8 @@ def _tell(books: "Ledger", known: "Verified") -> None:
     typer.echo(f"{books.name}: {looked_at}{head}: {errors(known.found)}")
 
 
-def _progress(what: str) -> Callable[[int], object]:
+def _progress(noun: str) -> Callable[[int], object]:
     """For those who wait at a terminal."""
     if not sys.stderr.isatty():
         return lambda _: None
-    return lambda count: typer.echo(f"{count:,} {what}\r", nl=False, err=True)
+    return lambda count: typer.echo(f"{count:,} {noun}\r", nl=False, err=True)

@@ -95,9 +95,9 @@ _COLUMNS = (
 
 def _row(plan: "EnginePlan") -> tuple[str, ...]:
     """Sizes are GiB of one GPU, or of one replica on a CPU; prices at best to at worst."""
-    kept = min(plan.kv_cache, max(plan.available - plan.weights - plan.overhead, 0)) + plan.prompt_cache
-    left = plan.available - plan.weights - plan.overhead - kept
-    sizes = (f"{size / 2**30:.2f}" for size in (plan.available, plan.weights, plan.overhead, kept, left))
+    cache_bytes = min(plan.kv_cache, max(plan.available - plan.weights - plan.overhead, 0)) + plan.prompt_cache
+    left = plan.available - plan.weights - plan.overhead - cache_bytes
+    sizes = (f"{size / 2**30:.2f}" for size in (plan.available, plan.weights, plan.overhead, cache_bytes, left))
     fits = "yes" if plan.ample else "tight" if plan.fits else "no"
     guesses = () if plan.usd is None else (plan.usd.input, plan.usd.output)
     usd = [f"{guess.best:.2g} to {guess.worst:.2g}" for guess in guesses] or ["-", "-"]

@@ -69,7 +69,7 @@ def policy_read(settings: Settings, ledger: Ledger) -> tuple[Mapping[str, Target
         newest = rows.newest(connection, 1)
     demands = config.sensitivity
     here = in_force(config.hash, demands.default, demands.classes, config.targets).hash
-    if any(kept.request["policy"] not in ("", here) for kept in newest):
+    if any(record.request["policy"] not in ("", here) for record in newest):
         remedy = "name that one with --policy or LOWPASS_POLICY"
         return config.targets, f"By {path}, which is not the policy of the newest request: {remedy}."
     return config.targets, f"By {path}."

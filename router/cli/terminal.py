@@ -50,12 +50,12 @@ def failing(*kinds: type[Exception], about: str = "") -> Iterator[None]:
     except ConfigError as error:
         tell_problems(error)
     except known as error:
-        said: object = error
+        message: object = error
         if isinstance(error, ClientError):
-            said = error.message
+            message = error.message
         elif isinstance(error, OSError | LookupError):
-            said = error.strerror if isinstance(error, OSError) else error.args[0]
-        fail(f"{about if isinstance(error, kinds) else ''}{said}")
+            message = error.strerror if isinstance(error, OSError) else error.args[0]
+        fail(f"{about if isinstance(error, kinds) else ''}{message}")
 
 
 @contextmanager

@@ -35,8 +35,10 @@ def reload_policy(path: Path, running: Mapping[str, Served]) -> Config:
 
 
 def _late(name: str) -> Served:
-    what = f"the engine '{name}' is not one of those that this gateway started"
-    return Served(name=name, urls=NOWHERE, mistakes=((what, "restart the gateway: it starts what its policy names"),))
+    problem = f"the engine '{name}' is not one of those that this gateway started"
+    return Served(
+        name=name, urls=NOWHERE, mistakes=((problem, "restart the gateway: it starts what its policy names"),)
+    )
 
 
 def inspect_policy(path: Path) -> tuple[Problem, ...]:

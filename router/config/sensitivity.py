@@ -40,7 +40,7 @@ def check_served(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[st
     """Only once every target could be built: a class that no target may serve is refused wholesale."""
     if sensitivity.default not in sensitivity.classes:
         return
-    guard = ClassGuard(sensitivity.classes, lambda body: frozenset())
+    guard = ClassGuard(sensitivity.classes, lambda *body: frozenset())
     default_refused = _refusals(guard, sensitivity, sensitivity.default, sensitivity.default, targets)
     for name, row in sensitivity.classes.items():
         beside = name if default_refused else sensitivity.default

@@ -204,7 +204,7 @@ def _sized(prompt: Prompt, template: Any, pairs: Iterator[tuple[str, str]]) -> P
 
 def _rendered(template: Any, pair: tuple[str, str], text: str) -> str:
     source, target = pair
-    told = {
+    variables = {
         "messages": [{"role": "user", "content": text}],
         "system": "",
         "input": text,
@@ -215,7 +215,7 @@ def _rendered(template: Any, pair: tuple[str, str], text: str) -> str:
         "target_code": target,
     }
     try:
-        return str(template.render(told))
+        return str(template.render(variables))
     except Exception as error:
         # Whatever a template may raise, it has to be told.
         raise _Fails(pair, error) from error

@@ -1,6 +1,6 @@
 """Which targets a request may go to, and the reason for each that it may not."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -140,7 +140,7 @@ def _all(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(dict.fromkeys((*one, *other)))
 
 
-# What keeps a target from seeing a class: one function a demand. What isn't known is never good enough.
+# What keeps a target from seeing a class: in their order. What isn't known is never good enough.
 
 
 class Objection(NamedTuple):
@@ -161,9 +161,11 @@ def objection(demands: Requirements, target: Target, *, redacted: bool) -> Objec
     A local target meets all demands on the place. A licence binds wherever a model runs. What is to be redacted and
     still has its class was not: it hid, could not be read, or was only said to be there.
     """
-    checks = _ANYWHERE if target.local else _ANYWHERE + _ELSEWHERE
-    first = next(filter(None, (check(demands, target) for check in checks)), None)
-    if first or target.local or demands.redact is not Redact.REMOTE:
+    first = next(_anywhere(demands, target), None)
+    if first or target.local:
+        return first
+    first = next(_elsewhere(demands, target), None)
+    if first or demands.redact is not Redact.REMOTE:
         return first
     return Objection("it is not local", "could not be redacted in full" if redacted else "must be redacted first")
 
@@ -177,74 +179,46 @@ def expired(target: Target, now_ms: int) -> str:
     return f"the evidence for its terms ({target.terms.evidence or 'not named'}) expired on {day}"
 
 
-def _blocked(demands: Requirements, target: Target) -> Objection | None:
-    return Objection("", "may not be sent anywhere") if demands.block else None
-
-
-def _licensed_use(demands: Requirements, target: Target) -> Objection | None:
-    licence = target.model.licence
+def _anywhere(demands: Requirements, target: Target) -> Iterator[Objection]:
+    """Of what binds wherever a model runs."""
+    users, licence = demands.licence.users, target.model.licence
+    if demands.block:
+        yield Objection("", "may not be sent anywhere")
     for use in demands.licence.uses:
         permitted = licence.commercial if use is Use.COMMERCIAL else licence.train_on_outputs
         if not permitted:
             lacks = "is not known to permit" if permitted is None else "does not permit"
             wanted = "commercial use" if use is Use.COMMERCIAL else "training on outputs"
-            fact = f"its licence ({licence.id}) {lacks} {wanted}"
-            return Objection(fact, "may go only where it is permitted")
-    return None
+            yield Objection(f"its licence ({licence.id}) {lacks} {wanted}", "may go only where it is permitted")
+    most = licence.users_max
+    if users is not None and (licence.commercial is None or (most is not None and users > most)):
+        holds = "is not known to hold for any" if licence.commercial is None else f"holds for up to {most:,}"
+        fact = f"its licence ({licence.id}) {holds} monthly users"
+        yield Objection(fact, f"may go only where it holds for {users:,}")
 
 
-def _licensed_users(demands: Requirements, target: Target) -> Objection | None:
-    users, licence = demands.licence.users, target.model.licence
-    if users is None or (licence.commercial is not None and (licence.users_max is None or users <= licence.users_max)):
-        return None
-    holds = "is not known to hold for any" if licence.commercial is None else f"holds for up to {licence.users_max:,}"
-    return Objection(f"its licence ({licence.id}) {holds} monthly users", f"may go only where it holds for {users:,}")
-
-
-def _local(demands: Requirements, target: Target) -> Objection | None:
-    return Objection("it is not local", "may not leave") if demands.local_only else None
-
-
-def _provider(demands: Requirements, target: Target) -> Objection | None:
-    if not demands.providers or target.provider.id in demands.providers:
-        return None
-    return Objection(f"its provider is {target.provider.id}", f"may go to {_either(demands.providers)} only")
-
-
-def _jurisdiction(demands: Requirements, target: Target) -> Objection | None:
-    excluded, law = demands.jurisdictions_not, target.provider.jurisdiction
-    if not excluded or (law and law not in excluded):
-        return None
-    fact = f"its provider is under the law of {law}" if law else "its provider's jurisdiction is not stated"
-    return Objection(fact, f"may not go to {_either(excluded)}")
-
-
-def _region(demands: Requirements, target: Target) -> Objection | None:
-    if not demands.regions or (target.region and target.region in demands.regions):
-        return None
-    fact = f"its region is {target.region}" if target.region else "its region is not stated"
-    return Objection(fact, f"may go to {_either(demands.regions)} only")
-
-
-def _training(demands: Requirements, target: Target) -> Objection | None:
-    if demands.training is None or target.terms.training is False:
-        return None
-    fact = "may train on inputs" if target.terms.training else "does not state that it never trains on inputs"
-    return Objection(f"its provider {fact}", "may not be trained on")
-
-
-def _retention(demands: Requirements, target: Target) -> Objection | None:
-    most, days = demands.retention_days_max, target.terms.retention_days
-    if most is None or (days is not None and days <= most):
-        return None
-    fact = "does not state how long it keeps inputs" if days is None else f"keeps inputs for {_days(days)}"
-    return Objection(f"its provider {fact}", f"may be kept for {_days(most)}" if most else "may not be kept")
-
-
-def _baa(demands: Requirements, target: Target) -> Objection | None:
-    if not demands.baa or target.terms.baa:
-        return None
-    return Objection("no business associate agreement covers it", "may not go without one")
+def _elsewhere(demands: Requirements, target: Target) -> Iterator[Objection]:
+    """Of what a local target meets by being local."""
+    provider, terms, law = target.provider.id, target.terms, target.provider.jurisdiction
+    if demands.local_only:
+        yield Objection("it is not local", "may not leave")
+    if demands.providers and provider not in demands.providers:
+        yield Objection(f"its provider is {provider}", f"may go to {_either(demands.providers)} only")
+    if demands.jurisdictions_not and (not law or law in demands.jurisdictions_not):
+        fact = f"its provider is under the law of {law}" if law else "its provider's jurisdiction is not stated"
+        yield Objection(fact, f"may not go to {_either(demands.jurisdictions_not)}")
+    if demands.regions and target.region not in demands.regions:
+        fact = f"its region is {target.region}" if target.region else "its region is not stated"
+        yield Objection(fact, f"may go to {_either(demands.regions)} only")
+    if demands.training is not None and terms.training is not False:
+        fact = "may train on inputs" if terms.training else "does not state that it never trains on inputs"
+        yield Objection(f"its provider {fact}", "may not be trained on")
+    most, days = demands.retention_days_max, terms.retention_days
+    if most is not None and (days is None or days > most):
+        fact = "does not state how long it keeps inputs" if days is None else f"keeps inputs for {_days(days)}"
+        yield Objection(f"its provider {fact}", f"may be kept for {_days(most)}" if most else "may not be kept")
+    if demands.baa and not terms.baa:
+        yield Objection("no business associate agreement covers it", "may not go without one")
 
 
 def _either(names: tuple[str, ...]) -> str:
@@ -253,11 +227,6 @@ def _either(names: tuple[str, ...]) -> str:
 
 def _days(number: int) -> str:
     return f"{number:,} day{'' if number == 1 else 's'}"
-
-
-_Checks = tuple[Callable[[Requirements, Target], Objection | None], ...]
-_ANYWHERE: _Checks = (_blocked, _licensed_use, _licensed_users)
-_ELSEWHERE: _Checks = (_local, _provider, _jurisdiction, _region, _training, _retention, _baa)
 
 
 # Specialists: targets for requests of some tasks, or for texts in some languages, and for nothing else.
@@ -360,7 +329,7 @@ class Gate(Struct, frozen=True):
     """Exact ones, where sizes alone do not say whether the prompt fits."""
 
 
-def sift(targets: Sequence[Target], gate: Gate) -> tuple[list[Target], list[Dropped]]:
+def sift(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
     """Targets that may be asked, and the first reason why each of the others must not."""
     request, counts, unavailable = gate.request, gate.counts, gate.resting or gate.queues
     clear = _clear(targets, gate)
@@ -375,7 +344,7 @@ def sift(targets: Sequence[Target], gate: Gate) -> tuple[list[Target], list[Drop
             eligible.append(target)
         else:
             dropped.append(Dropped(target.id, *objection))
-    return eligible, dropped
+    return tuple(eligible), tuple(dropped)
 
 
 def _clear(targets: Sequence[Target], gate: Gate) -> frozenset[str]:
@@ -465,8 +434,8 @@ def _unavailable(target: Target, gate: Gate) -> tuple[Reason, str] | None:
 
 # The policy's rule over its classes, asked when targets are chosen and again at the door. Implements `Guard`.
 
-Scan = Callable[[bytes], frozenset[str]]
-"""Classes of everything that is found in the bytes of a body."""
+Scan = Callable[[bytes, Mapping[str, Raw]], frozenset[str]]
+"""Classes of everything that is found in the bytes of a body, and the fields that it is made of, where known."""
 _MOST_SETS = 4_096
 """Sets of classes whose verdicts are kept: callers can combine them at will."""
 _Verdicts = dict[tuple[str, bool], tuple[Target, str]]
@@ -492,22 +461,22 @@ class ClassGuard:
 
     def demands(self, classes: frozenset[str]) -> Requirements:
         """What all of these classes together require."""
-        found = self._joined.get(classes)
-        if found is None:
+        joined = self._joined.get(classes)
+        if joined is None:
             _bound(self._joined)
             required = (self._classes[name] for name in classes or self._classes)
-            found = self._joined[classes] = reduce(Requirements.joined, required)
-        return found
+            joined = self._joined[classes] = reduce(Requirements.joined, required)
+        return joined
 
     def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
         verdicts = self._judged.get(classes)
         if verdicts is None:
             _bound(self._judged)
             verdicts = self._judged[classes] = {}
-        found = verdicts.get((target.id, redacted))
-        if found is None or found[0] is not target:
-            found = verdicts[target.id, redacted] = (target, self._judge(target, classes, redacted=redacted))
-        return (expired(target, now_ms) if target.terms.expires_ms is not None else "") or found[1]
+        verdict = verdicts.get((target.id, redacted))
+        if verdict is None or verdict[0] is not target:
+            verdict = verdicts[target.id, redacted] = (target, self._judge(target, classes, redacted=redacted))
+        return (expired(target, now_ms) if target.terms.expires_ms is not None else "") or verdict[1]
 
     def of(self, body: Mapping[str, Raw]) -> Guard:
         """For a request with this body: what a provider would do beside answering it is a place that it goes to."""
@@ -524,9 +493,9 @@ class ClassGuard:
 
         return StricterGuard(self, objects)
 
-    def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
+    def unseen(self, body: bytes, classes: frozenset[str], fields: Mapping[str, Raw]) -> frozenset[str]:
         try:
-            return self._scan(body) - classes
+            return self._scan(body, fields) - classes
         except Exception:  # whatever breaks a detector, nothing may leave because of it
             return frozenset(self._classes) - classes
 
@@ -537,10 +506,10 @@ class ClassGuard:
         """Every class binds. Told is what the most sensitive of them objects to, and who else does."""
         objections: dict[Objection, list[str]] = {}
         for name in sorted(classes or self._classes, key=tuple(self._classes).index, reverse=True):
-            found = objection(self._classes[name], target, redacted=redacted)
-            if found is not None:
-                objections.setdefault(found, []).append(name)
-        return next((found.told(names) for found, names in objections.items()), "")
+            obstacle = objection(self._classes[name], target, redacted=redacted)
+            if obstacle is not None:
+                objections.setdefault(obstacle, []).append(name)
+        return next((obstacle.told(names) for obstacle, names in objections.items()), "")
 
 
 class StricterGuard(Struct, frozen=True):
@@ -552,8 +521,8 @@ class StricterGuard(Struct, frozen=True):
     def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
         return self.objects(target, classes) or self.guard.refusal(target, classes, now_ms, redacted=redacted)
 
-    def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
-        return self.guard.unseen(body, classes)
+    def unseen(self, body: bytes, classes: frozenset[str], fields: Mapping[str, Raw]) -> frozenset[str]:
+        return self.guard.unseen(body, classes, fields)
 
     def private(self, classes: frozenset[str]) -> bool:
         return self.guard.private(classes)
@@ -572,6 +541,6 @@ def hosted_tools(body: Mapping[str, Raw]) -> frozenset[str]:
     return frozenset(names.difference(_TOOLS["run_by_clients"]))
 
 
-def _bound(kept: dict[Any, Any]) -> None:
-    if len(kept) >= _MOST_SETS:
-        kept.clear()
+def _bound(memory: dict[Any, Any]) -> None:
+    if len(memory) >= _MOST_SETS:
+        memory.clear()

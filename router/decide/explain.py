@@ -316,7 +316,7 @@ def examine(decision: Decision) -> Examined:
 
 
 def _told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(structs.replace(one, path=_known(one.path)) for one in findings)
+    return tuple(structs.replace(finding, path=_known(finding.path)) for finding in findings)
 
 
 def _known(path: Path) -> Path:

@@ -135,18 +135,26 @@ class Health:
 
     def open_circuits(self, *targets: str, alone: bool = False) -> dict[str, float]:
         """Those of the targets that rest, and for how many seconds more; `alone`: see `resting`."""
-        known, suspended = self._circuits, self._suspended
-        rest = [name for name in targets if name in suspended or (name in known and known[name].resting_until)]
-        return {name: seconds for name in rest if (seconds := self.resting(name, alone=alone)) > 0} if rest else {}
+        rests = dict[str, float]()
+        for name in targets:
+            circuit = self._circuits.get(name)
+            if name in self._suspended or (circuit is not None and circuit.resting_until):
+                seconds = self.resting(name, alone=alone)
+                if seconds > 0:
+                    rests[name] = seconds
+        return rests
 
     def degraded(self, *targets: str) -> frozenset[str]:
         """Those of the targets that the next request should ask after others, if it has any.
 
         The answer follows the share of a target: of ten requests three ask it first at a success rate of 0.3.
         """
-        circuits = [(name, self._circuits[name]) for name in targets if name in self._circuits]
-        poor = [(name, circuit) for name, circuit in circuits if circuit.share < 1]
-        return frozenset([name for name, circuit in poor if not circuit.is_of(circuit.share)])
+        degraded = set[str]()
+        for name in targets:
+            circuit = self._circuits.get(name)
+            if circuit is not None and (share := circuit.share) < 1 and not circuit.is_of(share):
+                degraded.add(name)
+        return frozenset(degraded)
 
     def admit(self, target: str, *, last: bool = False) -> bool:
         """Claims the right to ask `target`; after an outage only one caller at a time gets it, until one succeeds.

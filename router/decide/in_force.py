@@ -54,7 +54,7 @@ def in_force(file: str, default: str, classes: Mapping[str, Requirements], targe
 
     Holds no key, no header, no URL. The same policy gives the same document in every process.
     """
-    demands = {name: one.model_dump(mode="json", exclude_defaults=True) for name, one in classes.items()}
+    demands = {name: row.model_dump(mode="json", exclude_defaults=True) for name, row in classes.items()}
     places = {name: _place(target) for name, target in targets.items()}
     document = msgspec.json.encode(_Document(file, default, demands, places))
     return InForce(sha256(document).hexdigest()[:DIGITS], document)
@@ -62,10 +62,10 @@ def in_force(file: str, default: str, classes: Mapping[str, Requirements], targe
 
 def read(document: bytes) -> Past:
     """Raises ValueError for a document that this lowpass can't read."""
-    found = msgspec.json.decode(document, type=_Document)
-    classes = {name: Requirements.model_validate(one, strict=False) for name, one in found.classes.items()}
-    targets = {name: _target(name, place) for name, place in found.targets.items()}
-    return Past(found.default, classes, targets, ClassGuard(classes, _blind))
+    past = msgspec.json.decode(document, type=_Document)
+    classes = {name: Requirements.model_validate(demands, strict=False) for name, demands in past.classes.items()}
+    targets = {name: _target(name, place) for name, place in past.targets.items()}
+    return Past(past.default, classes, targets, ClassGuard(classes, _blind))
 
 
 def _place(target: Target) -> _Place:
@@ -94,5 +94,5 @@ def _target(name: str, place: _Place) -> Target:
     return Target(id=name, model=model, provider=provider, base_url="", region=place.region, terms=place.terms)
 
 
-def _blind(_: bytes) -> frozenset[str]:
+def _blind(*_: object) -> frozenset[str]:
     raise ValueError("what was sent is not kept")

@@ -48,7 +48,7 @@ def plan(
     takes: Takes,
 ) -> Plan:
     """Pure: `draw`, uniform in [0, 1), is the only chance in it."""
-    eligible, dropped = _in_time(targets, gate)
+    eligible, dropped = _in_time(targets, gate) if gate.queues else sift(targets, gate)
     steps = strategy.order(_candidates(eligible, gate, estimate(eligible)), draw)
     if not gate.queues:
         return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
@@ -68,7 +68,7 @@ def weighed_plan(
     draw: float,
 ) -> Plan:
     """Pure. The tokens and holds of the steps alone are worked out: the forecast covers the others."""
-    eligible, dropped = _in_time(targets, gate)
+    eligible, dropped = _in_time(targets, gate) if gate.queues else sift(targets, gate)
     if not eligible:
         return Plan(
             route=route, strategy=strategy.kind, steps=(), dropped=dropped, queued=noted(gate.queues, frozenset())
@@ -97,10 +97,10 @@ def weighed_plan(
 
 
 def _in_time(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
-    """Targets that may and can serve before the deadline, and why the others may not or can't."""
+    """Targets that may and can serve, in spite of queues before the deadline, and why the others may not or can't."""
     eligible, dropped = sift(targets, gate)
-    late = hopeless(eligible, gate.queues, gate.deadline_ms) if gate.queues else ()
-    return ((), (*dropped, *late)) if late else (tuple(eligible), tuple(dropped))
+    late = hopeless(eligible, gate.queues, gate.deadline_ms)
+    return ((), (*dropped, *late)) if late else (eligible, dropped)
 
 
 def _foretold(forecast: Forecast, order: Sequence[int]) -> list[Foretold | None]:

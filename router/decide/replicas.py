@@ -8,7 +8,7 @@ from msgspec import structs
 
 from router.types.clock import clock_ms
 from router.types.request import Endpoint, Request
-from router.types.target import SERVING, Asks, EngineState, Load, Queue, Queues, Served, Status, Target
+from router.types.target import SERVING, Asks, EngineState, Load, Queue, Served, Status, Target
 
 # Which requests belong together: a replica's prefix cache knows the beginnings of what it has served.
 #
@@ -232,9 +232,9 @@ class Backlog:
                 # Time that requests spent in it, and how many ended. Its counter starts anew when it does; 0: none.
                 passed, finished = load.at_ms - self._said.at_ms, load.finished - self._said.finished
                 if load.finished and finished >= 0 and 0 < passed <= LONGEST_MS:
-                    kept = 0.5 ** (passed / HALF_LIFE_MS)
-                    self._busy_ms = self._busy_ms * kept + passed * (self._said.running + load.running) / 2
-                    self._finished = self._finished * kept + finished
+                    remains = 0.5 ** (passed / HALF_LIFE_MS)
+                    self._busy_ms = self._busy_ms * remains + passed * (self._said.running + load.running) / 2
+                    self._finished = self._finished * remains + finished
             self._before, self._said, self._sent, self._full_until = self._said, load, sent, 0.0
 
     def refuse(self) -> None:
@@ -274,7 +274,7 @@ class Backlog:
 
 def queues_of(
     targets: Sequence[Target], asks: Asks | None, degraded: Collection[str], usual_ms: Callable[[Target], float]
-) -> Queues:
+) -> dict[str, Queue]:
     """At the engines of those targets that have one; a degraded target is as one with too long a queue."""
     queues = {}
     for target in targets:

@@ -68,9 +68,12 @@ class Cascade(_Listed):
 
     def _pairs(self, situation: Situation) -> Pairs:
         forecast, check = situation.forecast, Check(self.accepts_right, self.accepts_wrong)
-        expected = cascade_value(forecast.cost, forecast.p, 0.0, check, RHO)
-        worse = cascade_value(forecast.cost, lower(situation, self.caution), 0.0, check, RHO)
-        most, slow = (np.add.outer(each, each) for each in (forecast.cost, forecast.total_p90_ms))
+        expected = cascade_value(forecast.cost, forecast.p, check, RHO)
+        worse = cascade_value(forecast.cost, lower(situation, self.caution), check, RHO)
+        most, slow = (
+            np.add.outer(forecast.cost, forecast.cost),
+            np.add.outer(forecast.total_p90_ms, forecast.total_p90_ms),
+        )
         return Pairs(expected.cost, expected.p, worse.cost, worse.p, most, slow)
 
 
@@ -106,19 +109,20 @@ class CostOfPass(_Listed):
 
     def rank(self, situation: Situation) -> Ranked:
         out = excluded(situation, self.caution)
-        found = worth(situation, out, self.caution)
-        chosen = self._kept(situation, found)
-        why = reasons(found, chosen, "chosen" if chosen == found.best else "kept")
-        return Ranked(by_value(found, chosen), weighed(situation, found, why))
+        worths = worth(situation, out, self.caution)
+        chosen = self._kept(situation, worths)
+        why = reasons(worths, chosen, "chosen" if chosen == worths.best else "kept")
+        return Ranked(by_value(worths, chosen), weighed(situation, worths, why))
 
-    def _kept(self, situation: Situation, found: Worth) -> int:
+    def _kept(self, situation: Situation, worth: Worth) -> int:
         """What served the session before, while no other is better by more than a trifle, and the evidence for it
         does not lack more."""
-        last = next((at for at, one in enumerate(situation.targets) if one.id == situation.last), None)
-        if last is None or found.out[last]:
-            return found.best
-        trifle, value = self.sticky * found.value[last], found.value
-        return last if value[last] - value[found.best] <= trifle and -found.margin[last] <= trifle else found.best
+        for at, target in enumerate(situation.targets) if situation.last else ():
+            if target.id == situation.last and not worth.out[at]:
+                trifle, value = self.sticky * worth.value[at], worth.value
+                if value[at] - value[worth.best] <= trifle and -worth.margin[at] <= trifle:
+                    return at
+        return worth.best
 
 
 # In the order of the policy: the first that can serve does, the rest are fallbacks.
@@ -199,11 +203,11 @@ class Plan(_Listed):
         return Rest(funds, time, left, budget - situation.spent, deadline - situation.elapsed_ms)
 
 
-def _why(found: Worth, first: list[int]) -> list[Why]:
+def _why(worths: Worth, first: list[int]) -> list[Why]:
     """Played through, the others were less likely to end well, or as likely and dearer."""
     words: list[Why] = ["chosen"] if len(first) == 1 else ["first", "second"]
-    told = dict(zip(first, words, strict=True))
-    return [told.get(at) or REASONS[out] or "less_likely" for at, out in enumerate(found.out.tolist())]
+    chosen = dict(zip(first, words, strict=True))
+    return [chosen.get(at) or REASONS[out] or "less_likely" for at, out in enumerate(worths.out.tolist())]
 
 
 def _or_endless(limit: int | None) -> float:
@@ -239,8 +243,8 @@ class SelfConsistency(_Listed):
 
     def _pairs(self, situation: Situation, samples: int) -> Pairs:
         forecast = situation.forecast
-        expected = sample_value(forecast.cost, forecast.p, 0.0, samples)
-        worse = sample_value(forecast.cost, lower(situation, self.caution), 0.0, samples)
+        expected = sample_value(forecast.cost, forecast.p, samples)
+        worse = sample_value(forecast.cost, lower(situation, self.caution), samples)
         most, slow = (np.add.outer(samples * each, each) for each in (forecast.cost, forecast.total_p90_ms))
         return Pairs(_apart(expected.cost), expected.p, _apart(worse.cost), worse.p, most, slow)
 
@@ -252,7 +256,7 @@ def _apart(cost: Vector) -> Vector:
 
 # A share of the traffic for each target; the others follow as fallbacks, heaviest first.
 
-Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Weighted(BaseModel):

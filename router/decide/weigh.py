@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence, Set
 from math import erf, hypot, isfinite, pi, sqrt
+from operator import attrgetter
 from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
@@ -173,6 +174,7 @@ IN, QUEUED, BELOW_FLOOR, OVER_COST, TOO_SLOW, UNKNOWN = range(6)
 REASONS: tuple[Why | None, ...] = (None, "queued", "below_floor", "over_cost", "too_slow", "unknown")
 """Why a target is out, in the order of how bad that is."""
 
+_ID = attrgetter("id")
 _MOST = 1e30
 """In the place of what has no end."""
 _MOST_Z = 30.0
@@ -207,14 +209,13 @@ def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
     usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
     baseline = int(usual.argmin())
     margin = value[baseline] - value - caution * _regret(forecast, stakes, baseline, late)
-    best = _least(value, among & (margin > 0), baseline)
-    best = _least(value, among & (cost < cost[best]) & (p > p[best]), best)
+    evident, best = among & (margin > 0), baseline
+    if np.count_nonzero(evident):
+        best = int(np.where(evident, value, np.inf).argmin())
+    surely = among & (cost < cost[best]) & (p > p[best])
+    if np.count_nonzero(surely):
+        best = int(np.where(surely, value, np.inf).argmin())
     return Worth(value, out, margin, baseline, best)
-
-
-def _least(value: Vector, among: Flags, otherwise: int) -> int:
-    """Index of the least of some values; `otherwise` where there are none."""
-    return int(np.where(among, value, np.inf).argmin()) if np.count_nonzero(among) else otherwise
 
 
 def price(cost: Vector, p: Vector, stakes: Stakes) -> Vector:
@@ -255,25 +256,25 @@ def weighed(situation: Situation, worth: Worth, why: list[Why]) -> tuple[Weighed
         numbers = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
     p, sd = (np.rint(numbers[:2] * _DECIMALS) / _DECIMALS).tolist()
     *columns, cached = numbers[2:].astype(np.int64).tolist()
-    return tuple(map(Weighed, [target.id for target in situation.targets], p, sd, *columns, why, cached))
+    return tuple(map(Weighed, map(_ID, situation.targets), p, sd, *columns, why, cached))
 
 
-def reasons(found: Worth, chosen: int, word: Why = "chosen") -> list[Why]:
+def reasons(worth: Worth, chosen: int, word: Why = "chosen") -> list[Why]:
     """Why each target is or is not the one that is asked; `word` for the one that is."""
-    least = float(found.value[found.best])
+    least = float(worth.value[worth.best])
     why: list[Why] = [
         REASONS[out] or ("not_evident" if value < least and not margin > 0 else "dearer")
-        for out, value, margin in zip(found.out.tolist(), found.value.tolist(), found.margin.tolist(), strict=True)
+        for out, value, margin in zip(worth.out.tolist(), worth.value.tolist(), worth.margin.tolist(), strict=True)
     ]
-    if not found.out[found.baseline]:
-        why[found.baseline] = "baseline"
-    why[chosen] = "nearest" if found.out[chosen] else word
+    if not worth.out[worth.baseline]:
+        why[worth.baseline] = "baseline"
+    why[chosen] = "nearest" if worth.out[chosen] else word
     return why
 
 
-def by_value(found: Worth, first: int) -> list[int]:
+def by_value(worth: Worth, first: int) -> list[int]:
     """Indexes of targets: `first`, then by value; what is out last of all, for when no other answers."""
-    order: list[int] = np.lexsort((found.value, found.out, np.arange(len(found.value)) != first)).tolist()
+    order: list[int] = np.lexsort((worth.value, worth.out, np.arange(len(worth.value)) != first)).tolist()
     return order
 
 
@@ -362,8 +363,8 @@ class Alone(Struct, frozen=True, eq=False):
 
 def singles(situation: Situation, caution: float) -> Alone:
     forecast = situation.forecast
-    found = worth(situation, excluded(situation, caution), caution)
-    return Alone(found, float(price(forecast.cost, lower(situation, caution), situation.stakes)[found.best]))
+    single = worth(situation, excluded(situation, caution), caution)
+    return Alone(single, float(price(forecast.cost, lower(situation, caution), situation.stakes)[single.best]))
 
 
 def lower(situation: Situation, caution: float) -> Vector:
@@ -389,26 +390,26 @@ def values(situation: Situation, alone: Alone, pairs: Pairs) -> Vector:
 
 def ranked(situation: Situation, alone: Alone, pair: tuple[int, int] | None, tactic: Tactic | None = None) -> Ranked:
     """The pair's two first and how they are asked, or the single targets by their value."""
-    found = alone.worth
-    order = by_value(found, found.best)
+    single = alone.worth
+    order = by_value(single, single.best)
     if pair is None:
-        return Ranked(order, weighed(situation, found, reasons(found, found.best)))
+        return Ranked(order, weighed(situation, single, reasons(single, single.best)))
     first, second = pair
-    why = reasons(found, first, "first")
+    why = reasons(single, first, "first")
     why[second] = "second"
-    return Ranked([first, second, *(at for at in order if at not in pair)], weighed(situation, found, why), tactic)
+    return Ranked([first, second, *[at for at in order if at not in pair]], weighed(situation, single, why), tactic)
 
 
 def winner(situation: Situation, alone: Alone, pairs: Pairs) -> tuple[int, int] | None:
     """Better than the best single target, as expected and where pass rates are worse; or the only one within limits."""
-    value, found = values(situation, alone, pairs), alone.worth
+    value, single = values(situation, alone, pairs), alone.worth
     first, second = divmod(int(value.argmin()), len(value))
     if value[first, second] == np.inf:
         return None
-    if found.out[found.best]:
+    if single.out[single.best]:
         return first, second
     low = price(pairs.low_cost[first, second], pairs.low_p[first, second], situation.stakes)
-    return (first, second) if value[first, second] < found.value[found.best] and low < alone.low else None
+    return (first, second) if value[first, second] < single.value[single.best] and low < alone.low else None
 
 
 # A small share of the traffic for targets that may turn out to be better: it keeps the estimates honest.

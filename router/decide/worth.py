@@ -1,4 +1,4 @@
-"""What a choice is worth at the user's own price of a failure: one answer, a cheap one checked, several compared.
+"""What several answers cost and how likely the last one is right: a cheap one checked, several compared.
 
 Formulas only: arrays of costs (USD) and chances in, arrays out. They broadcast: one request [T], or many [n, T].
 """
@@ -34,8 +34,6 @@ class Value(NamedTuple):
     """Expected, of all attempts and checks (USD)."""
     p: Vector
     """Chance that the answer given in the end is right."""
-    priced: Vector
-    """Failure-priced cost (USD): what to minimise."""
 
 
 class Agreement(NamedTuple):
@@ -47,18 +45,13 @@ class Agreement(NamedTuple):
     """Chance that all agree and are wrong."""
 
 
-def failure_priced(cost: ArrayLike, p: ArrayLike, failure_cost: float) -> Vector:
-    """cost + failure_cost · (1 − p), in USD."""
-    return np.asarray(np.asarray(cost) + failure_cost * (1 - np.asarray(p)), dtype=np.float64)
-
-
 def both_pass(p1: ArrayLike, p2: ArrayLike, rho: float = RHO) -> Vector:
     """Chance that both are right on one request: `rho` of the way from p1 p2 to min(p1, p2), the most there can be."""
     apart = np.asarray(p1) * np.asarray(p2)
     return np.asarray(apart + rho * (np.minimum(p1, p2) - apart), dtype=np.float64)
 
 
-def cascade_value(cost: Vector, p: Vector, failure_cost: float, check: Check = PERFECT, rho: float = RHO) -> Value:
+def cascade_value(cost: Vector, p: Vector, check: Check = PERFECT, rho: float = RHO) -> Value:
     """Every ordered pair [..., first, second] of targets [..., T]: the second is asked where the first's check says no.
 
     The second's answer is given unchecked. A target does not follow itself: infinite cost on the diagonal.
@@ -69,7 +62,7 @@ def cascade_value(cost: Vector, p: Vector, failure_cost: float, check: Check = P
     right = first * check.right + both * (1 - check.right) + (second - both) * (1 - check.wrong)
     total = cost[..., :, None] + check.cost_usd + turned_down * cost[..., None, :]
     total = np.where(np.eye(p.shape[-1], dtype=bool), np.inf, total)
-    return Value(total, right, failure_priced(total, right, failure_cost))
+    return Value(total, right)
 
 
 def agreement(p: Vector, samples: int, wrong_answers: float = 4.0, rho: float = 0.5) -> Agreement:
@@ -90,7 +83,6 @@ def agreement(p: Vector, samples: int, wrong_answers: float = 4.0, rho: float = 
 def sample_value(
     cost: Vector,
     p: Vector,
-    failure_cost: float,
     samples: int,
     *,
     wrong_answers: float = 4.0,
@@ -110,7 +102,7 @@ def sample_value(
     apart = (1 - agreed.right - agreed.wrong)[..., :, None]
     total = (agreed.draws * cost)[..., :, None] + apart * cost[..., None, :]
     right = agreed.right[..., :, None] + rescued
-    return Value(total, right, failure_priced(total, right, failure_cost))
+    return Value(total, right)
 
 
 def _share(part: Vector, whole: Vector) -> Vector:

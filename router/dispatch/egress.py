@@ -71,7 +71,7 @@ class EgressFilter:
         Raises `EgressDenied`, and `UpstreamFailure` for everything that goes wrong on the way.
         """
         # Classes that only the bytes have shown. The last look is at the moment of sending: a scan takes time.
-        unseen = await self._unseen(outbound)
+        unseen = _unseen(outbound) if len(outbound.request.body) < LARGE else await asyncio.to_thread(_unseen, outbound)
         reason = self._refusal(outbound, unseen)
         target, url = outbound.target, outbound.url or outbound.target.base_url
         if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):
@@ -99,8 +99,8 @@ class EgressFilter:
         if self._guard is None:
             return frozenset({"unknown"})
         guard, now = self._guard, now_ms()
-        found = guard.unseen(text, _NOTHING)
-        return frozenset(name for name in found if guard.refusal(_HOOK, frozenset({name}), now, redacted=False))
+        classes = guard.unseen(text, _NOTHING, {})
+        return frozenset(name for name in classes if guard.refusal(_HOOK, frozenset({name}), now, redacted=False))
 
     def _refusal(self, outbound: OutboundRequest, unseen: frozenset[str]) -> str:
         """`unseen` was found in the bytes themselves: whatever was replaced in them, that was not."""
@@ -108,11 +108,9 @@ class EgressFilter:
         refusal = outbound.guard.refusal(target, classes, now_ms(), redacted=outbound.redacted)
         return refusal or (narrowed(target, outbound.region) if outbound.region else "")
 
-    async def _unseen(self, outbound: OutboundRequest) -> frozenset[str]:
-        body = outbound.request.body
-        if len(body) < LARGE:
-            return outbound.guard.unseen(body, outbound.classes)
-        return await asyncio.to_thread(outbound.guard.unseen, body, outbound.classes)
+
+def _unseen(outbound: OutboundRequest) -> frozenset[str]:
+    return outbound.guard.unseen(outbound.request.body, outbound.classes, outbound.request.fields)
 
 
 _HOOK = Target(

@@ -55,34 +55,6 @@ class Window:
         return self._sorted[max(self.count - 1 - int(share * (self.count + 1)), 0)]
 
 
-class RunningRatio:
-    """Sum ÷ sum of the last pairs of whole numbers of that size, so that means are kept."""
-
-    __slots__ = ("_next", "_overs", "_unders", "count", "over", "under")
-
-    def __init__(self) -> None:
-        self._overs, self._unders = array("q"), array("q")
-        self._next = self.over = self.under = self.count = 0
-
-    def add(self, over: int, under: int) -> None:
-        at = self._next
-        if len(self._overs) < SIZE:
-            self._overs.append(over)
-            self._unders.append(under)
-            self.count += 1
-        else:
-            self.over, self.under = self.over - self._overs[at], self.under - self._unders[at]
-            self._overs[at], self._unders[at] = over, under
-            self._next = (at + 1) % SIZE
-        self.over, self.under = self.over + over, self.under + under
-
-    def leaning(self, prior: float, weight: int, least: float = 0.0) -> float:
-        """The ratio, with `weight` pairs of the prior. These are as large as the usual pair, and at least as `least`:
-        what small pairs say hardly changes what is expected of large ones."""
-        each = weight * max(self.under / max(self.count, 1), least, 1.0)
-        return (self.over + prior * each) / (self.under + each)
-
-
 # How much of a prompt targets have in their caches: of what this process sent there a short while ago.
 #
 # A provider that keeps prompts has the beginning of a conversation's next turn, and the instructions of a template's

@@ -17,8 +17,8 @@ from router.estimate.tokens import (
     Size,
     Usual,
     lowest,
-    media,
     prompt,
+    roughly,
     rungs,
     scope,
     script,
@@ -75,7 +75,7 @@ def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> Bil
     price, units = target.model.price, target.provider.quirks.units
     if price is None or price.rules or units:
         return Bill(price, input_tokens, request.choices, at_ms, scope(target, request), None)
-    key = (id(price), target.provider.wire, request.caches, request.caches_long, media(request))
+    key = (id(price), target.provider.wire, request.caches, request.caches_long, request.media)
     known = _plain.get(key)
     if known is None:
         if len(_plain) >= MOST_PRICES:
@@ -108,15 +108,13 @@ def estimates(
 
     Without `holds` what it may cost at most is left out, which is most of the work.
     """
-    kind, read, cap = script(request), tokens_read(reading), per_choice(request, thinking_cap)
-    estimated = []
+    kind, rough, read, cap = script(request), roughly(request), tokens_read(reading), per_choice(request, thinking_cap)
+    work, known_work, estimated = task or UNREAD, learned.known(template), []
     for at, target in enumerate(targets):
-        outlook, margin = (
-            _outlook(target, request, learned, task or UNREAD, template, cap, kind),
-            learned.margin(target.id),
-        )
+        outlook = _outlook(target, request, learned, work, known_work, cap, kind)
+        margin, count = learned.margin(target.id), counts.get(target.id) if counts else None
         figures = size(target, request, outlook.rung, outlook.usual, margin, read)
-        sent = prompt(target, request, kind, outlook.ratio, margin, counts.get(target.id) if counts else None)
+        sent = prompt(target, request, kind, rough, outlook.ratio, margin, count)
         known = forecast[at] if forecast else None
         if known is None:
             output, thinking = figures.output * request.choices, figures.thinking * request.choices
@@ -153,7 +151,8 @@ def estimates(
 def held_anew(step: Candidate, request: Request, learned: Learned, thinking_cap: int | None) -> Candidate:
     """With the holds that follow from what was learned since it was estimated."""
     known, target, cap = step.estimate, step.target, per_choice(request, thinking_cap)
-    outlook = _outlook(target, request, learned, known.task or UNREAD, known.template, cap, known.script)
+    work = learned.known(known.template)
+    outlook = _outlook(target, request, learned, known.task or UNREAD, work, cap, known.script)
     figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), known.read)
     least, tight, whole = _holds(bill_of(step, request), figures, outlook)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
@@ -188,8 +187,9 @@ def _holds(worst: Bill, figures: Size, outlook: _Outlook) -> tuple[Amount, ...]:
 
 
 def _outlook(
-    target: Target, request: Request, learned: Learned, task: Work, template: str, cap: int | None, kind: str
+    target: Target, request: Request, learned: Learned, task: Work, work: tuple[str, int], cap: int | None, kind: str
 ) -> _Outlook:
+    """`work`: see `Learned.known`."""
     asked, thinking = target.effort or request.effort or "", target.model.thinking
 
     def conclude() -> _Outlook:
@@ -197,11 +197,11 @@ def _outlook(
         rung = next(rungs(target, asked, cap, learned, task), None) or Rung(asked, least)
         if not thinking.can_stop and thinking.contract in NUMBERED:
             least = max(least, LEAST_THOUGHT)
-        known = usual(target, rung, learned, task, template)
+        known = usual(target, rung, learned, task, work)
         bounded = least == 0 or thinking.contract is Contract.EXACT or not known.blind
         return _Outlook(rung, known, least, bounded, learned.input(target.id, kind, INPUT_SHARE))
 
-    return learned.recall(target.id, (thinking, asked, cap, task, template, kind), conclude)
+    return learned.recall(target.id, (thinking, asked, cap, task, work, kind), conclude)
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:
@@ -267,16 +267,16 @@ def fit(
     """None: not even a short answer fits, or the thinking can't be kept within the cap (tokens over all choices)."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return Fit() if step.estimate.tight.usd <= granted.usd else None
-    target, task, template = step.target, step.estimate.task or UNREAD, step.estimate.template
+    target, task, work = step.target, step.estimate.task or UNREAD, learned.known(step.estimate.template)
     effort = step.estimate.effort
     cap = per_choice(request, thinking_cap)
     for rung in rungs(target, target.effort or request.effort or "", cap, learned, task):
-        known, margin = usual(target, rung, learned, task, template), learned.margin(target.id)
+        known, margin = usual(target, rung, learned, task, work), learned.margin(target.id)
         figures = size(target, request, rung, known, margin, step.estimate.read)
         limits = _limits(step, request, granted, rung, figures)
-        found = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)
-        if found is not None:
-            return found if rung.effort == effort else structs.replace(found, lowered=("effort", *found.lowered))
+        fitted = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)
+        if fitted is not None:
+            return fitted if rung.effort == effort else structs.replace(fitted, lowered=("effort", *fitted.lowered))
     return None
 
 

@@ -45,6 +45,8 @@ MOST_KNOWN = 1_024
 _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 """90 % quantile ÷ mean."""
 _LEAST = 1e-9
+_SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
+"""Of a prompt, of an answer, and of what of it is worth something."""
 _ID = attrgetter("id")
 _EMPTY = Queue()
 
@@ -69,7 +71,8 @@ class _Work(NamedTuple):
     """What tokens and rates hang on, besides the target. `size`: rough input tokens, where rates hang on them."""
 
     task: Task
-    template: str
+    template: tuple[str, int]
+    """See `Learned.known`."""
     effort: str
     cap: int | None
     script: str
@@ -144,7 +147,8 @@ class Forecaster:
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
         `cached`: tokens of the prompt that targets are expected to have in their caches."""
-        known = self._of(targets, request, seen, cap, at_ms)
+        rough, kind = roughly(request), script(request)
+        known = self._of(targets, request, seen, cap, at_ms, rough, kind)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         read = tokens_read(seen.reading)
@@ -152,15 +156,16 @@ class Forecaster:
         usual_paid = known.usual_paid
         if bound is not known.most:
             usual_paid = _paid(known, *_tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound))
-        whole_prompt = self._input(targets, request, known)
+        media = kind.endswith(MEDIA)
+        whole_prompt = self._media_tokens(targets, request, kind) if media else (rough + known.template) * known.sent
         sent = np.minimum(whole_prompt, known.context)
-        kept = sent >= known.least
+        cacheable = sent >= known.least
         read_tokens = np.zeros(len(targets))
         if cached:
             there = np.array([cached.get(target.id, 0.0) for target in targets])
-            read_tokens = np.where(kept & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
+            read_tokens = np.where(cacheable & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
         # What is long enough to be kept, and is not in the cache yet, is written to it.
-        written_in = (sent - read_tokens) * np.where(kept, known.rate_write, known.rate_in)
+        written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
         fixed = read_tokens * known.rate_read + written_in + known.fee
         out, written = _paid(known, each, thinking) * choices, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
@@ -169,9 +174,8 @@ class Forecaster:
         # Far more room than the usual length changes nothing.
         ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
         if np.count_nonzero(ample) < len(targets):
-            answers = self._answers(known, request, read, whole_prompt)
-            p, sd, nodes, own_sd = (rates * answers for rates in expected[:4])
-            expected, usual_p = Expected(p, sd, nodes, own_sd, *expected[4:]), usual_p * answers
+            whole = self._whole(known, request, read, whole_prompt)
+            expected, usual_p = _scaled(expected, whole), usual_p * whole
         return Forecast(
             p=expected.p,
             p_sd=expected.sd,
@@ -192,51 +196,51 @@ class Forecaster:
             usual_cost=fixed + usual_paid * choices,
         )
 
-    def _input(self, targets: Sequence[Target], request: Request, known: _Known) -> Vector:
-        if script(request).endswith(MEDIA):
-            kind, learned = script(request), self.learned
-            ratios = [learned.input(target.id, kind, INPUT_SHARE) for target in targets]
-            sent = [
-                prompt(target, request, kind, ratio, 1.0).tokens for target, ratio in zip(targets, ratios, strict=True)
-            ]
-            return np.array(sent, dtype=np.float64)
-        return np.asarray((roughly(request) + known.template) * known.sent)
+    def _media_tokens(self, targets: Sequence[Target], request: Request, kind: str) -> Vector:
+        """Tokens of a prompt with pictures, sound or documents."""
+        ratios = [(target, self.learned.input(target.id, kind, INPUT_SHARE)) for target in targets]
+        tokens = [prompt(target, request, kind, roughly(request), ratio, 1.0).tokens for target, ratio in ratios]
+        return np.array(tokens, dtype=np.float64)
 
-    def _answers(self, known: _Known, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
+    def _whole(self, known: _Known, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
         """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
         thoughts with a part of it that is worth something below the client's own cap."""
-        prompt_fits = _fits(sent, known.context, PROMPT_SPREAD)
         if request.endpoint is Endpoint.EMBEDDINGS:
-            return prompt_fits
-        written, thinking = _tokens(known, *read, np.full(len(sent), np.inf))
+            return _fits(np.array((sent,)), known.context, _SPREADS[:1])
+        thinking = np.minimum(known.thought * read[1], known.most_thought)
+        written = known.wordiness * read[0] + thinking
         room = np.minimum(known.most, np.maximum(known.context - sent, 1.0))
-        fits = prompt_fits * _fits(written, room, PRIOR_SPREAD)
         if request.max_output is None:
-            return fits
+            return _fits(np.array((sent, written)), np.array((known.context, room)), _SPREADS[:2])
         least = thinking + (written - thinking) * LEAST_PART
-        return fits * _fits(least, np.minimum(known.most, request.max_output), PRIOR_SPREAD)
+        rooms = np.array((known.context, room, np.minimum(known.most, request.max_output)))
+        return _fits(np.array((sent, written, least)), rooms, _SPREADS)
 
     def _of(
-        self, targets: Sequence[Target], request: Request, seen: Classification, cap: int | None, at_ms: int
+        self,
+        targets: Sequence[Target],
+        request: Request,
+        seen: Classification,
+        cap: int | None,
+        at_ms: int,
+        rough: int,
+        kind: str,
     ) -> _Known:
         asks = int(request.caches) + int(request.caches_long)
-        asked = request.effort or "", cap, script(request), request.service_tier, self._size(request), asks
+        # Rounded; 0 where the prompt is too short for any rate to change. Without pictures and sound.
+        steps, size = self._steps, 0
+        if steps and rough * NEAR > steps[0]:
+            size = round(SIZE_STEP ** round(log(min(rough, steps[-1] * NEAR), SIZE_STEP)))
+        asked = request.effort or "", cap, kind, request.service_tier, size, asks
         work = _Work(seen.task, self.learned.known(seen.template), *asked)
         key = (work, tuple(map(_ID, targets)))
         known = self._known.get(key)
-        fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.template else 1)
+        fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.template[0] else 1)
         if known is None or at_ms // fresh_ms != known.at_ms // fresh_ms:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             known = self._known[key] = self._look(targets, work, at_ms)
         return known
-
-    def _size(self, request: Request) -> int:
-        """Rounded; 0 where the prompt is too short for any rate to change. Without pictures and sound."""
-        rough = roughly(request)
-        if not self._steps or rough * NEAR <= self._steps[0]:
-            return 0
-        return round(SIZE_STEP ** round(log(min(rough, self._steps[-1] * NEAR), SIZE_STEP)))
 
     def _look(self, targets: Sequence[Target], work: _Work, at_ms: int) -> _Known:
         rows = [self._row(target, work, at_ms) for target in targets]
@@ -261,7 +265,7 @@ class Forecaster:
         tokens = (sent, template(target), *expected, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
         mean = known.wordiness * USUAL_OUTPUT + min(known.thought * USUAL_THINKING, known.most_thought)
-        spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
+        spread = _spread(learned.kind(target.id, rung.effort, task, work.template[0]), int(mean))
         better = self._rates.better(self._at[target.id], rung.effort)
         return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
 
@@ -292,14 +296,20 @@ class Forecaster:
 def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Forecast:
     """With the time that a request waits at each target. A queue of n takes about so long as n draws of an exponential
     distribution: its deviation is its mean ÷ √n."""
-    found = [queues.get(target.id, _EMPTY) for target in targets]
-    wait_ms = np.array([queue.wait_ms for queue in found], dtype=np.float64)
-    ahead = np.array([queue.waiting + 1 for queue in found], dtype=np.float64)
+    queue_of = [queues.get(target.id, _EMPTY) for target in targets]
+    wait_ms = np.array([queue.wait_ms for queue in queue_of], dtype=np.float64)
+    ahead = np.array([queue.waiting + 1 for queue in queue_of], dtype=np.float64)
     total_ms = forecast.total_ms + wait_ms
     slow = np.hypot(forecast.total_p90_ms - forecast.total_ms, Z90 * wait_ms / np.sqrt(ahead))
     return structs.replace(
         forecast, first_ms=forecast.first_ms + wait_ms, total_ms=total_ms, total_p90_ms=total_ms + slow
     )
+
+
+def _scaled(expected: Expected, whole: Vector) -> Expected:
+    """Of answers that are whole by these chances [T]."""
+    p, sd, nodes, own_sd, outcomes, alike = expected
+    return Expected(p * whole, sd * whole, nodes * whole, own_sd * whole, outcomes, alike)
 
 
 def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
@@ -313,11 +323,13 @@ def _paid(known: _Known, output: Vector, thinking: Vector) -> Vector:
     return output * known.rate_out + thinking * known.rate_more
 
 
-def _fits(tokens: Vector, room: Vector, spread: float) -> Vector:
-    """Chance that a lognormal number of this mean is not above `room`; the logistic curve stands for the normal one."""
-    middle = np.log(np.maximum(tokens, 1.0)) - spread**2 / 2
-    chance = 1 / (1 + np.exp(-1.702 * (np.log(np.maximum(room, 1.0)) - middle) / spread))
-    return np.minimum(chance * SURE, 1.0)
+def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:
+    """[T]: chance that no lognormal number of these means [n, T] is above its room; the logistic curve stands for the
+    normal one."""
+    far = np.log(np.maximum(rooms, 1.0) / np.maximum(tokens, 1.0)) + spreads * spreads / 2
+    chances = SURE / (1 + np.exp(far * (-1.702 / spreads)))
+    whole: Vector = np.minimum(chances, 1.0).prod(axis=0)
+    return whole
 
 
 def _spread(kind: Kind, output: int) -> float:

@@ -1,16 +1,19 @@
-"""What attempts taught of targets: quantiles of tokens, margins, paces, service times."""
+"""What attempts taught of targets: quantiles of tokens, lengths against what was read, margins, paces, times."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from math import ceil, exp
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
 from msgspec import Struct
 
-from router.estimate.caches import Caches, RunningRatio, Window
+from router.estimate.caches import Caches, Window
 from router.estimate.latency import Z90, Measured, Pace
-from router.types.decision import Candidate
-from router.types.request import USUAL_OUTPUT, USUAL_THINKING, application_of, instructed, oldest, tenant_of
+from router.estimate.posterior import LEAST_WEIGHT, MOST_TEMPLATES, Fading, Pooled, Recent
+from router.types.decision import Candidate, Vector
+from router.types.request import USUAL_OUTPUT, USUAL_THINKING, application_of, instructed, tenant_of
 from router.types.target import Target, Task
 
 # What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun.
@@ -39,11 +42,18 @@ PLAIN_WEIGHT = 4
 """Likewise of what is learned for all templates, where an answer counts as at most …"""
 MOST_RATIO = 16
 """… so many times what was read, and at least as that part of it."""
-MOST_TAUGHT = 4
-"""So many more answers of one tenant, or where no keys are of one template, than of all others teach what is expected
-of others' answers."""
-NEWS = 32
-"""What follows from the observations is worked out again once one in so many of them is new."""
+MOST_TAUGHT = 4.0
+"""Answers that those of one tenant, or where no keys are of one template, count for at most in what is expected of all
+others', at their mean; and those of one template for its application."""
+LENGTHS_HALF_LIFE_MS = 3 * 86_400_000
+"""Of lengths against what was read: a target that changes is followed within days. Holds forget within 128 answers."""
+LONG_CUT = 2
+"""An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less."""
+MOST_ASKED = 64
+"""Targets × efforts remembered of a template."""
+NEWS, EACH = 32, 4
+"""Each of the first so many observations of a target, and of a template, is news, then one in four: what follows from
+them is worked out again."""
 MOST_RECALLED = 1_024
 """Remembered conclusions of a target: they hang on the client's words and templates too."""
 MEAN_OUTPUT_BYTES = 3.5
@@ -115,55 +125,135 @@ _UNSEEN = Ratio()
 
 
 class _Cell:
-    """What was seen of one kind of work. `written`: visible tokens ÷ those that had been read from the text; `thought`:
-    thinking tokens ÷ the need to think that had been read, in mille."""
+    """Tokens of one kind of work."""
 
-    __slots__ = ("output", "thinking", "thought", "written")
+    __slots__ = ("output", "thinking")
 
     def __init__(self) -> None:
         self.output, self.thinking = Window(), Window()
-        self.written, self.thought = RunningRatio(), RunningRatio()
 
-    def add(self, seen: Seen, *, lengths: bool, ratios: bool, plain: bool = False) -> None:
-        """Of an answer that was cut only a length that is long even so says something. `plain`: of all templates."""
-        output, thinking, cut = seen.output, seen.thinking, seen.cut
-        if output is not None and not (cut and self.output.count and output < self.output.upper(LONG)):
-            if lengths:
-                self.output.add(output)
-            if ratios:
-                read, visible = max(int(seen.read_output), 1), max(output - (thinking or 0), 0)
-                bounded = min(max(visible, read // MOST_RATIO), read * MOST_RATIO) if plain else visible
-                self.written.add(bounded, read)
-        if thinking is not None and not (cut and self.thinking.count and thinking < self.thinking.upper(LONG)):
-            if lengths:
-                self.thinking.add(thinking)
-            if ratios:
-                self.thought.add(thinking, max(int(seen.read_thinking * MILLE), 1))
+
+_ROWS: Mapping[str, int] = {ALL: 0, UNREAD: 1, **{task: at for at, task in enumerate(Task, 2)}}
+"""Of sums of lengths: all that were read, all that were not, and those of each task."""
+_sums = partial(Fading, (len(_ROWS), 6), LENGTHS_HALF_LIFE_MS)
+
+
+class _Scale(NamedTuple):
+    """Of sums [rows, 6], which three: answers, their tokens, and what was read of their requests. The prior, if any,
+    and how many usual answers it counts like."""
+
+    part: slice
+    prior: float | None
+    weight: float
+    usual: float
+
+
+_VISIBLE = _Scale(slice(0, 3), 1.0, PLAIN_WEIGHT, USUAL_OUTPUT)
+"""Visible tokens ÷ those that are read from the text …"""
+_THINKING = _Scale(slice(3, 6), None, PRIOR_WEIGHT, USUAL_THINKING)
+"""… and thinking tokens ÷ the need to think."""
+Asked = tuple[str, str]
+"""A target and the effort that was asked for."""
+
+
+class _Template:
+    """How long answers to the requests of a template are."""
+
+    def __init__(self) -> None:
+        self.sums = Recent[Asked, Fading](MOST_ASKED, _sums)
+        self.at_ms = self.count = 0
+
+
+class _Pool:
+    """How long answers are against what was read of their requests: of each target for all templates, and of each
+    template for all targets. Sums, so that all who read the same answers come to the same in whatever order."""
+
+    def __init__(self) -> None:
+        pooled = partial(Pooled, MOST_TAUGHT, (len(_ROWS), 6), LENGTHS_HALF_LIFE_MS)
+        self._plain, self._groups, self._applications = Recent[Asked, Fading](MOST_CELLS, _sums), pooled(), pooled()
+        self.templates = Recent[str, _Template](MOST_TEMPLATES, _Template, str)
+
+    def add(self, seen: Seen) -> None:
+        """An answer that was cut says how long answers are only if it is long even so."""
+        output, read, thinking = seen.output, seen.read_output, seen.thinking
+        if output is None or not read or (seen.cut and output < LONG_CUT * read):
+            return
+        template, at_ms, asked = seen.template, seen.ended_ms, (seen.target, seen.effort)
+        sums, rows = np.zeros((len(_ROWS), 6)), [_ROWS[UNREAD]] if seen.task is None else [_ROWS[ALL], _ROWS[seen.task]]
+        sums[rows, :3] = 1.0, max(output - (thinking or 0), 0), max(read, 1.0)
+        if thinking is not None:
+            sums[rows, 3:] = 1.0, thinking, max(seen.read_thinking, 1 / MILLE)
+        bounded = sums.copy()
+        bounded[:, 1] = np.minimum(np.maximum(sums[:, 1], sums[:, 2] / MOST_RATIO), sums[:, 2] * MOST_RATIO)
+        turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
+        plain = self._plain[asked]
+        self._plain.move_to_end(asked)
+        plain.sums += (turn.after - turn.before) * plain.fade(turn.at_ms)[1]
+        more = [(template, sums, at_ms)] if template else []
+        if application := application_of(template):
+            turn = self._applications.turn(template, asked, sums, at_ms)
+            more.append((application, turn.after - turn.before, turn.at_ms))
+        for name, new, when_ms in more:
+            known = self.templates[name]
+            self.templates.move_to_end(name)
+            of_target = known.sums[asked]
+            of_target.sums += new * of_target.fade(when_ms)[1]
+            known.at_ms, known.count = max(known.at_ms, when_ms), known.count + 1
+
+    def ratio(self, scale: _Scale, asked: Asked, row: int, template: str, prior: float) -> float:
+        """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
+        answers: else the one that was asked would alone seem dearer, or cheaper, by it."""
+        least, known = 0.0 if instructed(template) else scale.usual, self.templates.get(template)
+        beside: float | None = 1.0
+        for level in (self.templates.get(application_of(template)), known):
+            if level is not None:
+                beside = _leaning(self._beside(scale, level, row), beside, PRIOR_WEIGHT, least)
+        ratio: float | None = (self._plainly(scale, asked, row, prior) or 0.0) * (beside or 0.0)
+        if known is not None and (own := known.sums.get(asked)) is not None:
+            of_all = row if row == _ROWS[UNREAD] else _ROWS[ALL]
+            ratio = _leaning(own.sums[of_all, scale.part], ratio, PRIOR_WEIGHT, least)
+        return ratio or 0.0
+
+    def _beside(self, scale: _Scale, known: _Template, row: int) -> Vector:
+        """[3]: answers of a template, their tokens, and what was to be expected of such answers of their targets."""
+        total, unread = np.zeros(3), _ROWS[UNREAD]
+        for asked, sums in known.sums.items():
+            rows = sums.left(known.at_ms)[:, scale.part]
+            for at in [unread] if row == unread else (np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1).tolist():
+                if plain := self._plainly(scale, asked, at, scale.prior):
+                    total += rows[at] * (1.0, 1.0, plain)
+        return total
+
+    def _plainly(self, scale: _Scale, asked: Asked, row: int, prior: float | None) -> float | None:
+        """Whatever the template. None: nothing is known of it, nor expected."""
+        if (known := self._plain.get(asked)) is not None:
+            for at in sorted({_ROWS[ALL], row}):
+                prior = _leaning(known.sums[at, scale.part], prior, scale.weight, scale.usual)
+        return prior
+
+
+def _leaning(sums: Vector, prior: float | None, weight: float, least: float) -> float | None:
+    """Tokens ÷ what was read, of sums [3], with so many answers of the prior. These are as large as the usual one, and
+    at least as `least`: what small answers say hardly changes what is expected of large ones."""
+    count, tokens, read = sums.tolist()
+    if count < LEAST_WEIGHT:
+        return prior
+    each = 0.0 if prior is None else weight * max(read / count, least)
+    return float((tokens + (prior or 0.0) * each) / (read + each))
 
 
 class Kind:
     """What is known of one kind of work: few observations of it lean on all work of the target, and few of those on
     the prior. Tokens per choice; `share` of an upper quantile.
 
-    `cells`: from the widest to the narrowest. `own` is the target's in a template, which leans on what the template
-    makes of all targets' answers (`shared`): else the one that was asked would alone seem dearer, or cheaper, by it.
-    `instructed`: the template has instructions or tools, so that its answers are alike; else short ones say nothing of
-    long ones.
+    `cells`: from the widest to the narrowest.
     """
 
-    __slots__ = ("_cells", "_outputs", "_own", "_shared", "_thoughts", "_usual")
+    __slots__ = ("_asked", "_outputs", "_pool", "_row", "_template", "_thoughts")
 
-    def __init__(
-        self,
-        cells: Iterable[_Cell | None],
-        shared: _Cell | None = None,
-        own: _Cell | None = None,
-        *,
-        instructed: bool = True,
-    ) -> None:
-        self._cells, self._shared, self._own = [cell for cell in cells if cell is not None], shared, own
-        self._usual = (0.0, 0.0) if instructed else (USUAL_OUTPUT, MILLE * USUAL_THINKING)
-        known = self._cells + ([] if own is None else [own])
+    def __init__(self, cells: Iterable[_Cell | None], pool: _Pool, asked: Asked, row: int, template: str) -> None:
+        known = [cell for cell in cells if cell is not None]
+        self._pool, self._asked, self._row, self._template = pool, asked, row, template
         self._outputs = [cell.output for cell in known if cell.output.count]
         self._thoughts = [cell.thinking for cell in known if cell.thinking.count]
 
@@ -183,31 +273,22 @@ class Kind:
 
     def wordiness(self) -> float:
         """Visible tokens ÷ those that are read from requests' texts."""
-        ratio, least = 1.0, self._usual[0]
-        for cell in self._cells:
-            ratio = cell.written.leaning(ratio, PLAIN_WEIGHT, USUAL_OUTPUT)
-        if self._shared is not None:
-            ratio *= self._shared.written.leaning(1.0, PRIOR_WEIGHT, least)
-        return ratio if self._own is None else self._own.written.leaning(ratio, PRIOR_WEIGHT, least)
+        return self._pool.ratio(_VISIBLE, self._asked, self._row, self._template, 1.0)
 
     def thought(self, prior: float) -> float:
         """Thinking tokens of a request that needs all of the usual thinking; 0 where answers never tell them apart from
         visible ones, as all tokens count as visible then."""
         if self._outputs and not self._thoughts:
             return 0.0
-        ratio, least = prior / MILLE, self._usual[1]
-        for cell in self._cells:
-            ratio = cell.thought.leaning(ratio, PRIOR_WEIGHT, MILLE * USUAL_THINKING)
-        if self._shared is not None:
-            ratio *= self._shared.thought.leaning(1.0, PRIOR_WEIGHT, least)
-        return MILLE * (ratio if self._own is None else self._own.thought.leaning(ratio, PRIOR_WEIGHT, least))
+        return self._pool.ratio(_THINKING, self._asked, self._row, self._template, prior)
 
 
 class Learned:
     """In memory; `observe` every settled attempt, and at the start the last ones of the ledger, oldest first."""
 
     def __init__(self) -> None:
-        self._cells: dict[tuple[str, str, str], _Cell] = {}
+        self._cells = Recent[tuple[str, str, str], _Cell](MOST_CELLS, _Cell, lambda key: key[2].removeprefix(UNREAD))
+        self._pool = _Pool()
         self._inputs = defaultdict[tuple[str, str], Window](Window)
         self._bytes = defaultdict[str, Window](Window)
         self._pieces = defaultdict[str, Window](Window)
@@ -218,29 +299,19 @@ class Learned:
         self.billed: Mapping[str, float] = {}
         """By target: what its provider billed ÷ what was estimated where usage never came, as statements taught."""
         self._recalled: dict[str, dict[Hashable, Any]] = {}
-        self._taught = Counter[tuple[str, str]]()
-        """By (target, tenant): answers that taught what is expected of others', of all tenants by `ALL`."""
-        self._news: dict[str, int] = {}
+        self._count = Counter[str]()
         self.caches = Caches()
         self.measured = Measured()
         """What local engines cost."""
 
     def observe(self, seen: Seen) -> None:
-        target, output, template = seen.target, seen.output, seen.template
-        if self._margins:
-            self._calm(target)
-        if template and not seen.cut and seen.task is not None and seen.read_output:
-            self._share(seen)
-        teaches = self._teaches(seen)
-        for kind in self._kinds(seen):
-            cell, plain = self._cell((target, seen.effort, kind)), kind in (ALL, seen.task)
-            known = seen.read_output > 0 and (seen.task is not None or kind is not ALL)
-            cell.add(seen, lengths=True, ratios=known and (teaches or not plain), plain=plain)
-        news = self._news.get(target, 0) + 1
-        if news * NEWS >= cell.output.count:
+        target, output = seen.target, seen.output
+        if (margin := self._margins.get(target)) is not None:
+            self._margins[target] = 1 + (margin - 1) * CALM
+        self._measure(seen)
+        self._count[target] += 1
+        if (count := self._count[target]) <= NEWS or count % EACH == 0:
             self._recalled.pop(target, None)
-            news = 0
-        self._news[target] = news
         if seen.input is not None and seen.expected_input > 0:
             self._inputs[target, seen.script].add(seen.input * MILLE // seen.expected_input)
         if seen.output_bytes and output:
@@ -257,54 +328,23 @@ class Learned:
 
     def reread(self, seen: Seen) -> None:
         """What an attempt teaches that was observed unread, once its text is read: how its answer follows from that."""
-        if seen.cut or seen.task is None:
-            return
-        if seen.template:
-            self._share(seen)
-        teaches = self._teaches(seen)
-        for kind in self._kinds(seen):
-            plain = kind in (ALL, seen.task)
-            cell = self._cell((seen.target, seen.effort, kind))
-            cell.add(seen, lengths=kind is not ALL, ratios=teaches or not plain, plain=plain)
-        self._recalled.pop(seen.target, None)
+        if not seen.cut and seen.task is not None:
+            self._measure(seen, widest=1)
+            self._recalled.pop(seen.target, None)
 
-    def _kinds(self, seen: Seen) -> tuple[str, ...]:
-        """Of work, from the widest to the narrowest; what is read and what is not are kinds of their own."""
-        task, template = seen.task or UNREAD, seen.template
-        if not template:
-            return ALL, task
-        return ALL, task, template if seen.task is not None else UNREAD + template
-
-    def _teaches(self, seen: Seen) -> bool:
-        """It counts for what is expected of others' answers: no tenant alone decides that."""
-        tenant = tenant_of(seen.template) or instructed(seen.template)
-        if not tenant:
-            return True
-        mine, every = self._taught[seen.target, tenant], self._taught[seen.target, ALL]
-        if 2 * mine > every + MOST_TAUGHT:
-            return False
-        self._taught[seen.target, tenant] += 1
-        self._taught[seen.target, ALL] += 1
-        return True
-
-    def _share(self, seen: Seen) -> None:
-        """What its template and its application make of an answer, beside what was to be expected of the target."""
-        application = application_of(seen.template)
-        for name in (seen.template, application) if application else (seen.template,):
-            cell = self._cell((ALL, ALL, name))
-            if (cell.written.count + 1).bit_count() == 1:  # at first each answer tells much of all targets
-                self._recalled.clear()
-            wordiness, thought = self.recall(seen.target, (seen.effort, seen.task), lambda: self._plainly(seen))
-            if seen.output is not None:
-                cell.written.add(max(seen.output - (seen.thinking or 0), 0), max(int(wordiness * seen.read_output), 1))
-            expected = int(thought * seen.read_thinking)
-            if seen.thinking is not None and expected:
-                cell.thought.add(seen.thinking, expected)
-
-    def _plainly(self, seen: Seen) -> tuple[float, float]:
-        """`Kind.wordiness` and `Kind.thought` of such work, whatever its template."""
-        kind = self.kind(seen.target, seen.effort, seen.task)
-        return kind.wordiness(), kind.thought(0.0)
+    def _measure(self, seen: Seen, widest: int = 0) -> None:
+        """Of work, from the widest kind to the narrowest; what is read and what is not are kinds of their own. Of an
+        answer that was cut only a length that is long even so says something."""
+        template, output, thinking = seen.template, seen.output, seen.thinking
+        kinds = (ALL, seen.task, template) if seen.task is not None else (ALL, UNREAD, UNREAD + template)
+        for kind in kinds[widest : 3 if template else 2]:
+            cell = self._cells[seen.target, seen.effort, kind]
+            self._cells.move_to_end((seen.target, seen.effort, kind))
+            if output is not None and not (seen.cut and cell.output.count and output < cell.output.upper(LONG)):
+                cell.output.add(output)
+            if thinking is not None and not (seen.cut and cell.thinking.count and thinking < cell.thinking.upper(LONG)):
+                cell.thinking.add(thinking)
+        self._pool.add(seen)
 
     def overrun(self, target: str) -> None:
         """An attempt cost more than was held: its target's bounds are widened for a while."""
@@ -320,22 +360,17 @@ class Learned:
 
     def kind(self, target: str, effort: str, task: Work | None, template: str = "") -> Kind:
         """Work of a template leans on all work of its task, and that on all of the target."""
-        cells = self._cells
-        widest = cells.get((target, effort, ALL))
-        known = (widest,) if task is None else (widest, cells.get((target, effort, task)))
-        if not template:
-            return Kind(known)
-        if task == UNREAD:
-            return Kind(known, None, cells.get((target, effort, UNREAD + template)))
-        shared, own = cells.get((ALL, ALL, template)), cells.get((target, effort, template))
-        return Kind(known, shared, own, instructed=bool(instructed(template)))
+        name = UNREAD + template if template and task == UNREAD else template
+        cells = [self._cells.get((target, effort, kind)) for kind in dict.fromkeys((ALL, task or ALL, name))]
+        return Kind(cells, self._pool, (target, effort), _ROWS[task or ALL], template)
 
-    def known(self, template: str) -> str:
-        """The template, if something was seen of it; else its application; else none."""
-        if not template or (ALL, ALL, template) in self._cells:
-            return template
-        application = application_of(template)
-        return application if (ALL, ALL, application) in self._cells else ""
+    def known(self, template: str) -> tuple[str, int]:
+        """The template, if something was seen of it; else its application; else none. And how often there was news."""
+        known = self._pool.templates.get(template)
+        if known is None:
+            template = application_of(template)
+            known = self._pool.templates.get(template)
+        return ("", 0) if known is None else (template, min(known.count, NEWS) + known.count // EACH)
 
     def recall(self, target: str, key: Hashable, conclude: Callable[[], T]) -> T:
         """What `conclude` makes of all that is known of the target, until enough is new to conclude it again."""
@@ -390,18 +425,6 @@ class Learned:
     def _ratio(self, key: tuple[str, str], share: float) -> Ratio:
         window = self._inputs.get(key)
         return _UNSEEN if window is None else Ratio(window.upper(share), _mean(window), window.count)
-
-    def _cell(self, key: tuple[str, str, str]) -> _Cell:
-        cell = self._cells.pop(key, None) or _Cell()
-        self._cells[key] = cell  # the last one is the one used last
-        if len(self._cells) > MOST_CELLS:
-            del self._cells[oldest(self._cells, key, lambda known: known[2].removeprefix(UNREAD))]
-        return cell
-
-    def _calm(self, target: str) -> None:
-        margin = self._margins.get(target)
-        if margin is not None:
-            self._margins[target] = 1 + (margin - 1) * CALM
 
 
 def _mean(window: Window) -> int:

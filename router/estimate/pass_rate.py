@@ -1,7 +1,7 @@
 """Pass rates: the prior of a model card, the posterior over it, and alarms when a target drifts."""
 
 import zlib
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
@@ -12,12 +12,22 @@ from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.errors import LowpassError
-from router.estimate.posterior import HALF_LIFE_MS, MOST_OF_TEMPLATE, MOST_TEMPLATES, Posterior, Prior, Templates, noise
-from router.types.attempt import CLIENT, Outcome
+from router.estimate.posterior import (
+    CARRIED,
+    LEAST_WEIGHT,
+    MOST_OF_TEMPLATE,
+    MOST_TEMPLATES,
+    Pooled,
+    Posterior,
+    Templates,
+    doubt,
+    kept,
+    noise,
+)
+from router.types.attempt import CLIENT, Alarm, Outcome
 from router.types.decision import NODE_WEIGHTS, NODES, Vector
 from router.types.price import NANO_PER_USD, WORST_CASE
 from router.types.request import (
@@ -169,20 +179,13 @@ LEARNED = np.array([0, DIFFICULTY, UNFAMILIARITY, *range(SHARE, TRAITS)])
 _COMMON_VARIANCES = np.array([0.0049, 0.0225, 0.0225, *[0.0225] * len(TASKS)])
 _OWN_VARIANCES = np.array([0.0001, 0.0016, 0.0225, *[0.0004] * len(TASKS)])
 """Of what own outcomes will have to correct, in all targets and in each: by the likelihood of public sets left out."""
-LEAST = 0.001
 _MEAN = np.full(ABILITIES, 1 / ABILITIES)
 _SHARES = SHARE + np.array([TASKS.index(task) for task in KNOWN])
 MOST_SAID = 4.0
 """Outcomes: more of one tenant's would let it alone turn everybody's choices."""
 SURPRISE = 0.25
 """A tenant's mean counts for others at most so far beyond what was expected: what fails there alone is its own."""
-MOST_TENANTS = 8_192
-"""Tenants × targets remembered; the one without an outcome for longest is forgotten."""
-LEAST_WEIGHT = 1e-4
-"""Of an outcome: less changes nothing."""
 LEAST_SLOPE = 0.2
-LEAST_DOUBT = 0.03
-"""What is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference, against one of a half."""
 _USUAL = np.zeros(len(LEARNED))
 _USUAL[0] = 1
 
@@ -204,10 +207,10 @@ class Expected(NamedTuple):
     """Outcomes of the request's template, else of its task, that were learned from."""
 
 
-def _slope(p: Vector, least: float = LEAST_SLOPE) -> Vector:
+def _slope(p: Vector) -> Vector:
     """How much a pass rate moves where a target is better than expected, against one of a half: where nearly all pass,
     or fail, little can be known of it by that."""
-    return np.asarray(np.maximum(4 * p * (1 - p), least))
+    return np.asarray(np.maximum(4 * p * (1 - p), LEAST_SLOPE))
 
 
 def _moments(nodes: Vector, own_sd: Vector) -> tuple[Vector, Vector]:
@@ -215,81 +218,6 @@ def _moments(nodes: Vector, own_sd: Vector) -> tuple[Vector, Vector]:
     p = NODE_WEIGHTS.dot(nodes)
     spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - p * p, 0.0)
     return p, np.sqrt(np.minimum(own_sd * own_sd + spread, p - p * p))
-
-
-def _kept(p: Vector) -> Vector:
-    """Within what a pass rate may be."""
-    return np.asarray(np.minimum(np.maximum(p, LEAST), 1 - LEAST))
-
-
-class Said(NamedTuple):
-    """Outcomes together: their weight, when (Unix ms), and means of variance, residual and traits [K]."""
-
-    weight: float
-    at_ms: int
-    spread: float
-    residual: float
-    phi: Vector
-    outcomes: float = 0.0
-    """Their number, whatever weight they have; below 0: taken back."""
-
-
-class Pooled:
-    """What is learned for all of what a group of outcomes says of a target: it counts at most with a weight of `most`,
-    at its mean. Of a tenant's outcomes for all tenants: its requests and its standards are its own, and it may be
-    wrong; where no keys are, of a template's. Of a template's for its application. In which order they came, and what
-    was replaced, does not matter."""
-
-    def __init__(self, most: float, surprise: float = 1.0) -> None:
-        """`surprise`: how far beyond what was expected a group's mean counts."""
-        self._most, self._surprise = most, surprise
-        self._said: dict[tuple[str, str], Said] = {}
-
-    def parts(self, group: str, target: str, new: Said) -> tuple[Said, ...]:
-        """What is to be learned in the place of an outcome: what its group said so far is taken back. Without a group
-        it is learned as it is."""
-        if not group:
-            return (new._replace(outcomes=new.weight),)
-        key = group, target
-        before = self._said.pop(key, None) or new._replace(weight=0.0)
-        at_ms = max(before.at_ms, new.at_ms)
-        old = before.weight * float(0.5 ** ((at_ms - before.at_ms) / HALF_LIFE_MS))
-        more = new.weight * float(0.5 ** ((at_ms - new.at_ms) / HALF_LIFE_MS))
-        weight = old + more
-        if weight < LEAST_WEIGHT:
-            return (self._counted(before, -1.0),)
-        spread = (old * before.spread + more * new.spread) / weight
-        residual = (old * before.residual + more * new.residual) / weight
-        after = Said(weight, at_ms, spread, residual, (old * before.phi + more * new.phi) / weight)
-        self._said[key] = after  # the last one is the one used last
-        if len(self._said) > MOST_TENANTS:
-            del self._said[next(iter(self._said))]
-        return self._counted(before, -1.0), self._counted(after, 1.0)
-
-    def _counted(self, said: Said, sign: float) -> Said:
-        weight = said.weight * self._most / (said.weight + self._most)
-        residual = min(max(said.residual, -self._surprise), self._surprise)
-        return said._replace(weight=sign * weight, outcomes=sign * said.weight, residual=residual)
-
-    def state(self) -> bytes:
-        rows = [(*key, *said[:4], said.phi.tolist()) for key, said in self._said.items()]
-        return msgspec.msgpack.encode(rows)
-
-    def forget(self, target: str) -> None:
-        """What was said of it is no more what is to be taken back."""
-        self._said = {key: said for key, said in self._said.items() if key[1] != target}
-
-    def restore(self, state: bytes, targets: Container[str]) -> bool:
-        """What was said of `targets`. False: not understood, and nothing is known."""
-        self._said = {}
-        try:
-            rows = msgspec.msgpack.decode(state, type=list[tuple[str, str, float, int, float, float, list[float]]])
-        except msgspec.DecodeError:
-            return False
-        for group, target, weight, at_ms, spread, residual, phi in rows:
-            if target in targets and len(phi) == len(LEARNED):
-                self._said[group, target] = Said(weight, at_ms, spread, residual, np.array(phi))
-        return True
 
 
 class PassRateModel:
@@ -356,9 +284,10 @@ class PassRateModel:
         at_tasks = 3 + _SHARES - SHARE
         centring = np.eye(ABILITIES) - _MEAN  # of what each ability is above their mean
         own[:, at_tasks] += np.einsum("ij,tjk,ik->ti", centring, covariances, centring) / 16
-        self.posterior = Posterior(tuple(self._at), Prior(_COMMON_VARIANCES, own), basis=cards.version)
+        self.posterior = Posterior(tuple(self._at), _COMMON_VARIANCES, own, basis=cards.version)
         self.templates = Templates(tuple(self._at), len(LEARNED))
-        self.by_tenant, self.by_template = Pooled(MOST_SAID, SURPRISE), Pooled(MOST_OF_TEMPLATE)
+        self.by_tenant = Pooled(MOST_SAID, 4 + len(LEARNED))
+        self.by_template = Pooled(MOST_OF_TEMPLATE, 3 + len(LEARNED))
         self._usual_now = None
 
     def better(self, at: int, effort: str) -> float:
@@ -381,7 +310,7 @@ class PassRateModel:
         nodes, own_sd = self._corrected(self._nodes(traits, at, better), traits[LEARNED], at)
         if seen.template in self.templates:
             nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
-            nodes = _kept(nodes)
+            nodes = kept(nodes)
         return Expected(*_moments(nodes, own_sd), nodes, own_sd, *known)
 
     def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
@@ -394,10 +323,13 @@ class PassRateModel:
         return flat[0], flat[1], np.array(nodes).reshape(shape[0], 3, shape[1]), flat[2]
 
     def _corrected(self, prior: Vector, phi: Vector, at: Index | slice = slice(None)) -> tuple[Vector, Vector]:
-        """Pass rates [3, n] by what was learned of all requests, and the deviation [n] of each target's own part."""
+        """Pass rates [3, n] by what was learned of all requests, and the deviation [n] of each target's own part, and
+        of how far what was learned of other targets carries over."""
         usual = NODE_WEIGHTS.dot(prior)
-        nodes = _kept(prior + _slope(usual) * self.posterior.weights.dot(phi)[at])
-        return nodes, self.posterior.own_sd(phi)[at] * _slope(usual, LEAST_DOUBT)
+        slope = _slope(usual)
+        carried = CARRIED * slope * self.posterior.carried(phi)[at]
+        own_sd = np.hypot(self.posterior.own_sd(phi)[at] * doubt(usual), carried)
+        return kept(prior + slope * self.posterior.weights.dot(phi)[at]), own_sd
 
     @property
     def outcomes(self) -> Vector:
@@ -408,7 +340,7 @@ class PassRateModel:
         """Mean over all requests."""
         if self._usual_now is None:
             learned = _slope(self._usual) * self.posterior.mean(_USUAL)
-            self._usual_now = _kept(self._usual + learned)
+            self._usual_now = kept(self._usual + learned)
         return self._usual_now[at]
 
     def observe(self, outcome: Outcome) -> bool:
@@ -422,19 +354,23 @@ class PassRateModel:
         expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
         spread, residual = noise(expected), outcome.score - expected
         phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
-        new = Said(outcome.weight, outcome.given_ms, spread, residual, phi)
-        template, target = outcome.template, outcome.target
+        template, target, at_ms = outcome.template, outcome.target, outcome.given_ms
+        row = np.array([1.0, residual, expected, *phi])
         said_by = tenant_of(template) or instructed(template) if outcome.source.startswith(CLIENT) else ""
-        for part in self.by_tenant.parts(said_by, target, new):
-            if abs(part.weight) >= LEAST_WEIGHT:
-                noise_of_all = part.spread / part.weight
-                self.posterior.update(at, part.phi, part.residual, noise_of_all, part.at_ms, part.outcomes)
+        turn = self.by_tenant.turn(said_by, target, outcome.weight * np.append(row, spread), at_ms)
+        count, most = outcome.weight, SURPRISE if said_by else 1.0
+        for sign, sums in ((-1.0, turn.before), (1.0, turn.after)):
+            if abs(sums[0]) >= LEAST_WEIGHT:
+                above, _, *means, spread_of_all = (sums[1:] / sums[0]).tolist()
+                above, noise_of_all = min(max(above, -most), most), sign * spread_of_all / sums[0]
+                self.posterior.update(at, np.array(means), above, noise_of_all, turn.at_ms, count)
+                count = 0.0
         if template:
-            self.templates.observe(template, at, phi, residual, spread / new.weight, new.at_ms)
-            application, precise = application_of(template), new._replace(weight=new.weight / spread)
-            for part in self.by_template.parts(template, target, precise) if application else ():
-                if abs(part.weight) >= LEAST_WEIGHT:
-                    self.templates.observe(application, at, part.phi, part.residual, 1 / part.weight, part.at_ms)
+            precise = row * (outcome.weight / spread)
+            self.templates.observe(template, at, precise, at_ms)
+            if application := application_of(template):
+                turn = self.by_template.turn(template, target, precise, at_ms)
+                self.templates.observe(application, at, turn.after - turn.before, turn.at_ms)
         return True
 
     def _count(self, outcome: Outcome) -> None:
@@ -504,18 +440,6 @@ SAME_NAME = 50
 """Answers without a new name before a new one means anything: a target may have several machines."""
 MOST_NAMES = 64
 """Remembered of each target; the one unseen for longest is forgotten."""
-
-
-class Alarm(Struct, frozen=True):
-    """A target is not what it was: widen what is known of it."""
-
-    target: str
-    kind: str
-    """"pass_rate", "fingerprint" or "model"."""
-    before: float | str
-    """The pass rate, or the name seen last."""
-    after: float | str
-    at_ms: int
 
 
 class _Side:

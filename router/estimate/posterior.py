@@ -1,7 +1,9 @@
 """The posterior of pass rates: evidence that fades, the regression over it, and what templates add."""
 
 import math
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Container, Hashable, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,32 +17,6 @@ from router.types.request import application_of, oldest
 
 VERSION = 2
 """Of the bytes; evidence of another version is not understood."""
-
-
-class Evidence:
-    """Sums over the observations of each of T targets, in K features.
-
-    `precision` [T, K, K]: of phi phi' / noise. `pull` [T, K]: of phi residual / noise. `count` [T]: of observations.
-    """
-
-    __slots__ = ("count", "precision", "pull")
-
-    def __init__(self, targets: int, features: int) -> None:
-        self.count: Vector = np.zeros(targets)
-        self.precision: Vector = np.zeros((targets, features, features))
-        self.pull: Vector = np.zeros((targets, features))
-
-    def observe(self, target: int, phi: Vector, residual: float, noise: float, count: float = 1.0) -> None:
-        """With `noise` and `count` below 0 the same observation is taken back."""
-        self.count[target] += count
-        self.precision[target] += np.outer(phi / noise, phi)
-        self.pull[target] += phi * (residual / noise)
-
-    def scale(self, share: float, target: int | slice = slice(None)) -> None:
-        """Only `share` of what was observed counts from now on, of one target or of all."""
-        self.count[target] *= share
-        self.precision[target] *= share
-        self.pull[target] *= share
 
 
 class _State(Struct, frozen=True, array_like=True):
@@ -76,15 +52,6 @@ NOISE_FLOOR = 0.03
 """Added to p(1 − p): so that one surprise can't overturn what is known of a target."""
 
 
-class Prior(Struct, frozen=True, eq=False):
-    """Variances of the weights, before anything was observed."""
-
-    common: Vector
-    """[K]. Of the part that all targets share: how wrong the difficulty can be."""
-    own: Vector
-    """[T, K]. Of each target's own part; larger for a target that nothing is known of."""
-
-
 def noise(p: float) -> float:
     """Variance of one score where `p` (0 … 1) is expected."""
     return p * (1 - p) + NOISE_FLOOR
@@ -94,24 +61,31 @@ class Posterior:
     """Of T targets by name, in K features; `basis` says what the features mean (a version, a digest). One thread."""
 
     def __init__(
-        self, targets: Sequence[str], prior: Prior, *, basis: str = "", half_life_ms: float = HALF_LIFE_MS
+        self, targets: Sequence[str], common: Vector, own: Vector, basis: str = "", half_life_ms: float = HALF_LIFE_MS
     ) -> None:
-        """ValueError: shapes that do not fit, a variance that is not a number ≥ 0, a half-life ≤ 0, a name twice."""
-        shape = (len(targets), len(prior.common))
-        if np.shape(prior.own) != shape or len(set(targets)) != len(targets) or not half_life_ms > 0:
-            raise ValueError(f"a prior of {np.shape(prior.own)} for {shape} targets × features, or no half-life")
-        if not all(np.isfinite(each).all() and (each >= 0).all() for each in (prior.common, prior.own)):
+        """Variances before anything was observed: `common` [K] of what all targets share, which is how wrong a
+        difficulty can be; `own` [T, K] of each target's part, larger where nothing is known of it.
+
+        ValueError: shapes that do not fit, a variance that is not a number ≥ 0, a half-life ≤ 0, a name twice.
+        """
+        shape = (len(targets), len(common))
+        if np.shape(own) != shape or len(set(targets)) != len(targets) or not half_life_ms > 0:
+            raise ValueError(f"a prior of {np.shape(own)} for {shape} targets × features, or no half-life")
+        if not all(np.isfinite(each).all() and (each >= 0).all() for each in (common, own)):
             raise ValueError("a variance of the prior is not a number ≥ 0")
         self.targets, self.basis, self.at_ms = tuple(targets), basis, 0
         self._index = {name: index for index, name in enumerate(self.targets)}
         self._half_life = half_life_ms
-        self._common = 1 / np.maximum(prior.common, LEAST_VARIANCE)
-        self._own = 1 / np.maximum(prior.own, LEAST_VARIANCE)
+        self._common = 1 / np.maximum(common, LEAST_VARIANCE)
+        self._own = 1 / np.maximum(own, LEAST_VARIANCE)
         self._clear()
 
     def _clear(self) -> None:
         targets, features = self._own.shape
-        self._all = Evidence(targets, features)
+        self._count: Vector = np.zeros(targets)
+        self._precision: Vector = np.zeros((targets, features, features))
+        self._pull: Vector = np.zeros((targets, features))
+        """Sums over observations: their number; of phi phi' ÷ noise; of phi residual ÷ noise."""
         self._variance = np.zeros((targets, features, features))
         self._solution, self._shared = np.zeros((targets, features)), np.zeros((targets, features, features))
         self._stale = np.ones(targets, dtype=bool)
@@ -119,7 +93,7 @@ class Posterior:
     @property
     def count(self) -> Vector:
         """[T]. Observations of each target, as far as they are remembered."""
-        return self._all.count.copy()
+        return self._count.copy()
 
     def update(
         self,
@@ -144,9 +118,9 @@ class Posterior:
         share = self._left(at_ms)
         if noise < 0 and not self._sound([target], -np.outer(phi, phi)[None] * (share / -noise)):
             raise ValueError("an outcome is taken back that never was finite evidence here")
-        self._all.observe(
-            target, phi, residual, noise / share, share * (math.copysign(1, noise) if count is None else count)
-        )
+        self._count[target] += share * (math.copysign(1, noise) if count is None else count)
+        self._precision[target] += np.outer(phi * (share / noise), phi)
+        self._pull[target] += phi * (residual * share / noise)
         self._stale[target] = True
 
     def _left(self, at_ms: int | None) -> float:
@@ -155,7 +129,7 @@ class Posterior:
 
     def _sound(self, at: Sequence[int], more: Vector) -> bool:
         """With `more` precision [len(at), K, K] nothing about these targets is known less than not at all."""
-        known = self._all.precision[at] + self._own[at][:, :, None] * np.eye(len(self._common)) + more
+        known = self._precision[at] + self._own[at][:, :, None] * np.eye(len(self._common)) + more
         return bool((np.linalg.eigvalsh(known)[:, 0] > 0).all())
 
     def advance(self, at_ms: int | None) -> None:
@@ -166,15 +140,19 @@ class Posterior:
         if self.at_ms and passed * STEPS < 1:
             return
         if self.at_ms:
-            self._all.scale(0.5**passed)
-            self._stale[:] = True
+            self._scale(0.5**passed)
         self.at_ms = at_ms
 
     def widen(self, target: int, factor: float) -> None:
         """`target` is not what it was: what was observed of it counts 1/`factor` (≥ 1) from now on."""
         if not 1 <= factor < np.inf:
             raise ValueError(f"a factor of {factor}: at least 1")
-        self._all.scale(1 / factor, target)
+        self._scale(1 / factor, target)
+
+    def _scale(self, share: float, target: int | slice = slice(None)) -> None:
+        """Only `share` of what was observed counts from now on, of one target or of all."""
+        for sums in (self._count, self._precision, self._pull):
+            sums[target] *= share
         self._stale[target] = True
 
     @property
@@ -194,30 +172,40 @@ class Posterior:
         rows = self._variance.reshape(-1, len(phi)).dot(phi)  # in two dimensions BLAS does it
         return np.asarray(np.sqrt(np.maximum(rows.reshape(-1, len(phi)).dot(phi), 0)))
 
+    def carried(self, phi: Vector) -> Vector:
+        """[T]: the part of `mean` that was learned of other targets only."""
+        self._solve()
+        return np.asarray(self._carried.dot(phi))
+
     def _solve(self) -> None:
         """With P a target's prior precision, A its evidence and M = (A + P)⁻¹: what it says of the common part has the
         precision P − P M P and the pull P M b; its weights given the common part are M (b + P common)."""
         if not np.count_nonzero(self._stale):
             return
         stale = np.flatnonzero(self._stale)
-        own, precision = self._own[stale], self._all.precision[stale]
+        own, precision = self._own[stale], self._precision[stale]
         precision[:, range(own.shape[1]), range(own.shape[1])] += own
         variance = np.linalg.inv(precision)
         variance = (variance + variance.swapaxes(1, 2)) / 2
         shared = -own[:, :, None] * variance * own[:, None, :]
         shared[:, range(own.shape[1]), range(own.shape[1])] += own
         self._variance[stale], self._shared[stale] = variance, shared
-        self._solution[stale] = (variance @ self._all.pull[stale][:, :, None])[:, :, 0]
+        self._solution[stale] = (variance @ self._pull[stale][:, :, None])[:, :, 0]
         self._stale[stale] = False
-        common = np.linalg.inv(np.diag(self._common) + self._shared.sum(axis=0))
-        mean = (common + common.T) / 2 @ (self._own * self._solution).sum(axis=0)
-        self._weights = self._solution + ((self._variance @ (self._own * mean)[:, :, None])[:, :, 0])
+        shared, pulls = self._shared, self._own * self._solution
+        common, pull = np.diag(self._common) + shared.sum(axis=0), pulls.sum(axis=0)
+        # Of all, and of all others but each.
+        every = np.concatenate([common[None], common - shared]), np.concatenate([pull[None], pull - pulls])
+        means = np.linalg.solve(every[0], every[1][:, :, None])[:, :, 0]
+        by_all, self._carried = (
+            (self._variance @ (self._own * mean)[:, :, None])[:, :, 0] for mean in (means[:1], means[1:])
+        )
+        self._weights = self._solution + by_all
 
     def state(self) -> bytes:
         """Everything observed, for `restore`: `8 (1 + K + K²)` bytes for each target that was seen, and its name."""
-        every = self._all
-        seen = np.flatnonzero(every.precision.any(axis=(1, 2)) | every.pull.any(axis=1))
-        sums = [part[seen].astype("<f8").tobytes() for part in (every.count, every.precision, every.pull)]
+        seen = np.flatnonzero(self._precision.any(axis=(1, 2)) | self._pull.any(axis=1))
+        sums = [part[seen].astype("<f8").tobytes() for part in (self._count, self._precision, self._pull)]
         names, features = tuple(self.targets[at] for at in seen), len(self._common)
         return msgspec.msgpack.encode(_State(VERSION, self.basis, self.at_ms, features, names, *sums))
 
@@ -243,8 +231,121 @@ class Posterior:
         at, (count, precision, pull) = [self._index[names[row]] for row in known], [part[known] for part in sums]
         if not self._sound(at, precision):
             return False
-        self._all.count[at], self._all.precision[at], self._all.pull[at] = count, precision, pull
+        self._count[at], self._precision[at], self._pull[at] = count, precision, pull
         self.at_ms = state.at_ms
+        return True
+
+
+# Sums that fade, and how much of a group's they count for all others: of pass rates and of lengths alike.
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+MOST_GROUPS = 8_192
+"""Groups × targets remembered; the one without an outcome for longest is forgotten."""
+LEAST_WEIGHT = 1e-4
+"""Of an outcome: less changes nothing."""
+
+
+class Recent(OrderedDict[K, V]):
+    """What is missing is made, and of a full memory the oldest forgotten (`router.types.request.oldest`). Who uses a
+    value moves it to the end."""
+
+    def __init__(self, most: int, make: Callable[[], V], template: Callable[[K], str] = lambda _: "") -> None:
+        """`template`: which one a key is of, where a tenant may forget its own only."""
+        super().__init__()
+        self._most, self._make, self._template = most, make, template
+
+    def __missing__(self, key: K) -> V:
+        value = self[key] = self._make()
+        if len(self) > self._most:
+            del self[oldest(self, key, self._template)]
+        return value
+
+
+class Fading:
+    """Sums that count half as much after each half-life, so that the order in which they come does not matter."""
+
+    __slots__ = ("_half_life_ms", "at_ms", "sums")
+
+    def __init__(self, shape: int | tuple[int, ...], half_life_ms: float = HALF_LIFE_MS) -> None:
+        self.sums, self.at_ms, self._half_life_ms = np.zeros(shape), 0, half_life_ms
+
+    def fade(self, at_ms: int | None) -> tuple[float, float]:
+        """What is left of older sums, and the share that an outcome of `at_ms` counts. 0: no time has passed."""
+        if not at_ms:
+            return 1.0, 1.0
+        passed = (at_ms - self.at_ms) / self._half_life_ms if self.at_ms else 0.0
+        if passed < 0:
+            return 1.0, float(0.5**-passed)
+        left = 0.5**passed
+        if passed:
+            self.sums *= left
+        self.at_ms = at_ms
+        return left, 1.0
+
+    def left(self, at_ms: int) -> Vector:
+        """What is left of the sums at a later time."""
+        passed = (at_ms - self.at_ms) / self._half_life_ms if self.at_ms else 0.0
+        return np.asarray(self.sums * 0.5 ** max(passed, 0.0))
+
+
+class Turn(NamedTuple):
+    """What the outcomes of a group counted for before one more of them, and what they count for with it, both as of
+    `at_ms`: the one is to be taken back and the other learned."""
+
+    before: Vector
+    after: Vector
+    at_ms: int
+
+
+class Pooled:
+    """What is learned for all of what a group of outcomes says: it counts at most with a weight of `most`, at its mean.
+    Of a tenant's outcomes for all tenants: its requests and its standards are its own, and it may be wrong; where no
+    keys are, of a template's. Of a template's for its application. In which order they came, and what was replaced,
+    does not matter.
+
+    The first of the sums is the weight, in each row where there are several.
+    """
+
+    def __init__(self, most: float, shape: int | tuple[int, ...], half_life_ms: float = HALF_LIFE_MS) -> None:
+        self._most = most
+        self._groups = Recent[tuple[str, Hashable], Fading](
+            MOST_GROUPS, lambda: Fading(shape, half_life_ms), lambda key: key[0]
+        )
+
+    def turn(self, group: str, key: Hashable, sums: Vector, at_ms: int) -> Turn:
+        """By the sums of one more outcome, about `key`. Without a group it is learned as it is."""
+        if not group:
+            return Turn(np.zeros(sums.shape), sums, at_ms)
+        known, most = self._groups[group, key], self._most
+        self._groups.move_to_end((group, key))
+        before = known.sums * (most / (known.sums[..., :1] + most))
+        left, share = known.fade(at_ms)
+        known.sums += sums * share
+        if known.sums[..., 0].max() < LEAST_WEIGHT:
+            del self._groups[group, key]
+            known.sums[...] = 0.0
+        return Turn(before * left, known.sums * (most / (known.sums[..., :1] + most)), known.at_ms)
+
+    def state(self) -> bytes:
+        return msgspec.msgpack.encode([(*key, known.at_ms, known.sums.tolist()) for key, known in self._groups.items()])
+
+    def forget(self, key: Hashable) -> None:
+        """What was said about it is no more what is to be taken back."""
+        for known in [known for known in self._groups if known[1] == key]:
+            del self._groups[known]
+
+    def restore(self, state: bytes, keys: Container[str]) -> bool:
+        """What was said about `keys`. False: not understood, and nothing is known."""
+        self._groups.clear()
+        try:
+            rows = msgspec.msgpack.decode(state, type=list[tuple[str, str, int, list[float]]])
+        except msgspec.DecodeError:
+            return False
+        for group, key, at_ms, sums in rows:
+            if key in keys:
+                known = self._groups[group, key]
+                known.at_ms, known.sums = at_ms, np.array(sums)
         return True
 
 
@@ -269,16 +370,29 @@ FEW = 16.0
 """… and at most that of the mean of so many outcomes: what is expected counts like so many where nearly all pass."""
 
 
-class _Sums(Struct):
-    """Of the outcomes of one template."""
+CARRIED = 0.5
+"""Of what others' outcomes move a pass rate by: the standard deviation of how far they carry over."""
+LEAST = 0.001
+LEAST_DOUBT = 0.03
+"""What is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference, against one of a half."""
 
-    rows: Vector
-    """[T, 2 + K]: 1 ÷ variance of an outcome; times what it is above what traits foretell; times its traits."""
-    at_ms: int = 0
+
+def kept(p: Vector) -> Vector:
+    """Within what a pass rate may be."""
+    return np.asarray(np.minimum(np.maximum(p, LEAST), 1 - LEAST))
+
+
+def doubt(p: Vector) -> Vector:
+    """How uncertain a pass rate is, against one of a half."""
+    return np.asarray(np.maximum(4 * p * (1 - p), LEAST_DOUBT))
+
+
+def _logit(p: Vector) -> Vector:
+    return np.asarray(np.log(p / (1 - p)))
 
 
 class _Kept(Struct, frozen=True, array_like=True):
-    """Of one template, the rows [n, 2 + K] of those targets that have outcomes."""
+    """Of one template, the rows [n, 3 + K] of those targets that have outcomes."""
 
     template: str
     at_ms: int
@@ -291,23 +405,19 @@ _templates_decoder = msgspec.msgpack.Decoder(tuple[_Kept, ...])
 
 
 class Templates:
-    """Of T targets by name, in K traits. One thread."""
+    """Of T targets by name, in K traits. One thread. By template, sums [T, 3 + K] of its outcomes: 1 ÷ variance of an
+    outcome; times what it is above what traits foretell; times what they foretell; times its traits."""
 
     def __init__(self, targets: Sequence[str], traits: int) -> None:
-        self._targets, self._traits = tuple(targets), traits
-        self._known: dict[str, _Sums] = {}
+        self._targets, shape = tuple(targets), (len(targets), 3 + traits)
+        self._known = Recent[str, Fading](MOST_TEMPLATES, lambda: Fading(shape), str)
 
-    def observe(
-        self, template: str, target: int, phi: Vector, residual: float, variance: float, at_ms: int | None
-    ) -> None:
-        """One outcome: `residual` is its score less what its traits foretold, before anything was learned. A negative
-        variance takes the same outcome back."""
-        sums = self._known.pop(template, None) or self._empty()
-        self._known[template] = sums  # the last one is the one used last
-        if len(self._known) > MOST_TEMPLATES:
-            del self._known[oldest(self._known, template)]
-        share = self._fade(sums, at_ms)
-        sums.rows[target] += np.array([1.0, residual, *phi]) * (share / variance)
+    def observe(self, template: str, target: int, sums: Vector, at_ms: int) -> None:
+        """Those of an outcome [3 + K]: its score less what its traits foretold, before anything was learned. Negative
+        ones take the same outcome back."""
+        known = self._known[template]
+        self._known.move_to_end(template)
+        known.sums[target] += sums * known.fade(at_ms)[1]
 
     def __contains__(self, template: str) -> bool:
         """Some outcome of it is remembered, or of its application."""
@@ -316,74 +426,67 @@ class Templates:
     def apply(
         self, template: str, nodes: Vector, own_sd: Vector, learned: Vector, at: NDArray[np.intp]
     ) -> tuple[Vector, Vector]:
-        """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of a known template.
+        """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of a known template:
+        by as much as the odds of the requests that were observed, which may be easier or harder than this one.
 
         `learned` [n, K]: weights of traits that are already in `nodes`."""
         known = [row for name in (template, application_of(template)) if (row := self._known.get(name))]
-        rows = known[0].rows[at]
+        rows = known[0].sums[at]
         if template not in self._known:
             rows = rows * np.minimum(MOST_OF_APPLICATION / np.maximum(rows[:, :1], 1e-9), 1.0)
         elif len(known) > 1:
-            others = known[1].rows[at] - rows * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + rows[:, :1]))
+            others = known[1].sums[at] - rows * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + rows[:, :1]))
             share = np.minimum(MOST_OF_APPLICATION / np.maximum(others[:, :1], 1e-9), 1.0)
             rows = rows + np.where(others[:, :1] > 0, others * share, 0.0)
         weight = np.maximum(rows[:, 0], 0.0)
         observed = weight > 0
         weight = np.where(observed, weight, 1.0)
-        above = np.where(observed, (rows[:, 1] - (rows[:, 2:] * learned).sum(1)) / weight, 0.0)
         p = NODE_WEIGHTS @ nodes
-        steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2)
-        own = own_sd**2 + np.minimum(OWN, (p * (1 - p) + NOISE_FLOOR) / FEW)
+        _, above, foretold, *traits = rows.T / weight
+        of_traits = (np.array(traits).T * learned).sum(1)
+        there = np.where(observed, kept(foretold + of_traits), p)
+        above = np.where(observed, above - of_traits, 0.0)
+        slope = there * (1 - there)
+        steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2) * slope / (p * (1 - p))
+        own_sd = own_sd * doubt(there) / doubt(p)
+        own = own_sd**2 + np.minimum(OWN, (slope + NOISE_FLOOR) / FEW)
         variance = own + 1 / weight
         precision = 1 / SHARED + (observed * steep**2 / variance).sum()
-        easier = float((observed * steep * above / variance).sum() / precision)
-        shift = steep * easier
-        left = np.sqrt(1 - SHARED + 1 / precision)
-        apart = np.where(observed, own / variance * (above - shift), 0.0)
-        own_sd = np.where(observed, np.minimum(own_sd, np.sqrt(own / weight / variance)), own_sd)
-        return p + shift + apart + (nodes - p) * left, own_sd
+        shift = steep * float((observed * steep * above / variance).sum() / precision)
+        reached = kept(there + shift + np.where(observed, own / variance * (above - shift), 0.0))
+        odds = np.where(observed, _logit(reached) - _logit(there), shift / slope)
+        moved = 1 / (1 + np.exp(-_logit(nodes) - odds))
+        mean = NODE_WEIGHTS @ moved
+        surer = np.minimum(own_sd, np.sqrt(own / weight / variance)) * doubt(mean) / doubt(reached)
+        own_sd = np.where(observed, surer, np.hypot(own_sd * doubt(mean) / doubt(p), CARRIED * (mean - p)))
+        return mean + (moved - mean) * np.sqrt(1 - SHARED + 1 / precision), own_sd
 
     def widen(self, target: int, factor: float) -> None:
         """What was observed of this target counts 1/`factor`."""
-        for sums in self._known.values():
-            sums.rows[target] /= factor
+        for known in self._known.values():
+            known.sums[target] /= factor
 
     def state(self) -> bytes:
         """Everything observed, for `restore`."""
-        kept = []
-        for template, sums in self._known.items():
-            at = np.flatnonzero(sums.rows[:, 0])
+        rows = []
+        for template, known in self._known.items():
+            at = np.flatnonzero(known.sums[:, 0])
             names = tuple(self._targets[row] for row in at)
-            kept.append(_Kept(template, sums.at_ms, names, sums.rows[at].astype("<f4").tobytes()))
-        return _encoder.encode(kept)
+            rows.append(_Kept(template, known.at_ms, names, known.sums[at].astype("<f4").tobytes()))
+        return _encoder.encode(rows)
 
     def restore(self, state: bytes) -> bool:
         """In the place of what was observed here; targets go by name. False, and nothing is known: not understood."""
-        self._known = {}
+        self._known.clear()
         try:
             for kept in _templates_decoder.decode(state)[-MOST_TEMPLATES:]:
-                rows = np.frombuffer(kept.rows, "<f4").reshape(len(kept.targets), 2 + self._traits)
-                sums = self._known[kept.template] = self._empty()
-                sums.at_ms = kept.at_ms
+                known = self._known[kept.template]
+                known.at_ms = kept.at_ms
+                rows = np.frombuffer(kept.rows, "<f4").reshape(len(kept.targets), known.sums.shape[1])
                 for name, row in zip(kept.targets, rows, strict=True):
                     if name in self._targets and np.isfinite(row).all():
-                        sums.rows[self._targets.index(name)] = row
+                        known.sums[self._targets.index(name)] = row
         except (msgspec.DecodeError, ValueError):
-            self._known = {}
+            self._known.clear()
             return False
         return True
-
-    def _empty(self) -> _Sums:
-        return _Sums(np.zeros((len(self._targets), 2 + self._traits)))
-
-    def _fade(self, sums: _Sums, at_ms: int | None) -> float:
-        """Older outcomes count less; the share that one of `at_ms` counts."""
-        if not at_ms:
-            return 1.0
-        passed = (at_ms - sums.at_ms) / HALF_LIFE_MS
-        if passed < 0:
-            return float(0.5**-passed) if sums.at_ms else 1.0
-        if sums.at_ms:
-            sums.rows *= 0.5**passed
-        sums.at_ms = at_ms
-        return 1.0

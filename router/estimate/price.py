@@ -43,7 +43,7 @@ class Terms(NamedTuple):
 
 def terms(price: Price, size: int, tier: str, region: str, at_ms: int) -> Terms:
     """`size`: input tokens of every kind together."""
-    matching = [rule for rule in price.rules if _matches(rule, size, tier, region, at_ms)]
+    matching = [rule for rule in price.rules if _matches(rule, size, tier, region, at_ms)] if price.rules else ()
     if not matching:
         return Terms(price, price.each)
     changed: dict[str, Any] = {}
@@ -121,12 +121,12 @@ def _clock(zone: str, at_ms: int) -> tuple[int, int]:
 
 def _moments(rules: Iterable[Rule], at_ms: int, until_ms: int) -> set[int]:
     """`at_ms`, and each moment up to `until_ms` at which some rule begins or ends."""
-    found = {at_ms}
+    moments = {at_ms}
     for rule in rules:
-        found |= {at for at in (rule.since_ms, rule.until_ms) if at is not None and at_ms < at <= until_ms}
+        moments |= {at for at in (rule.since_ms, rule.until_ms) if at is not None and at_ms < at <= until_ms}
         for window in rule.windows:
-            found |= {at for at in _edges(window, at_ms, until_ms) if at_ms < at <= until_ms}
-    return found
+            moments |= {at for at in _edges(window, at_ms, until_ms) if at_ms < at <= until_ms}
+    return moments
 
 
 def _edges(window: Window, at_ms: int, until_ms: int) -> Iterator[int]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import re2
 from msgspec import Struct
 
-from router.estimate.learn import MILLE, Kind, Learned, Ratio, Work, leaning
+from router.estimate.learn import MILLE, PRIOR_WEIGHT, Kind, Learned, Ratio, Work
 from router.types.decision import Count
 from router.types.price import Scope, Writes
 from router.types.request import Endpoint, Request
@@ -239,13 +239,13 @@ def size(target: Target, request: Request, rung: Rung, known: Usual, margin: flo
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 
 
-def usual(target: Target, rung: Rung, learned: Learned, task: Work, template: str) -> Usual:
-    template = learned.known(template)
-    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, template)
+def usual(target: Target, rung: Rung, learned: Learned, task: Work, known: tuple[str, int]) -> Usual:
+    """`known`: see `Learned.known`."""
+    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, known)
     return learned.recall(
         target.id,
         key,
-        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, template), learned.ahead(target.id)),
+        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, known[0]), learned.ahead(target.id)),
     )
 
 
@@ -271,18 +271,13 @@ def scope(target: Target, request: Request) -> Scope:
     asked = request.caches or target.provider.wire is not Wire.ANTHROPIC
     writes = Writes.ANY if request.caches_long else Writes.DEFAULT if asked else Writes.NONE
     tier, units = request.service_tier, target.provider.quirks.units
-    return Scope(service_tier=tier, region=target.region, writes=writes, media=media(request), units=units)
-
-
-def media(request: Request) -> bool:
-    """It sends pictures or sound, or asks for a spoken answer."""
-    return bool(request.images or request.audio_seconds) or "audio" in request.body
+    return Scope(service_tier=tier, region=target.region, writes=writes, media=request.media, units=units)
 
 
 def _start(quantile: Callable[[float, int], int], rung: Rung, thought: int) -> int:
     """Of a metered stream."""
-    found = quantile(START, START_ANSWER + thought // START_THOUGHT)
-    return found if rung.number is None else min(found, rung.number + START_ANSWER)
+    tokens = quantile(START, START_ANSWER + thought // START_THOUGHT)
+    return tokens if rung.number is None else min(tokens, rung.number + START_ANSWER)
 
 
 # How many tokens a prompt may take, before anyone has counted them: first by rule, then by learned ratios.
@@ -320,13 +315,13 @@ class Prompt(NamedTuple):
 
 
 def prompt(
-    target: Target, request: Request, kind: str, ratio: Ratio, margin: float, count: Count | None = None
+    target: Target, request: Request, kind: str, text: int, ratio: Ratio, margin: float, count: Count | None = None
 ) -> Prompt:
-    """`kind`: its script; `ratio`: what was learned of that here; `count`: what was counted, which goes before all
-    that is estimated."""
-    context, text = target.model.context, roughly(request)
-    media_bound = media_tokens(target, request) if kind.endswith(MEDIA) else 0
+    """`kind`: its script; `text`: its tokens, roughly; `ratio`: what was learned of that here; `count`: what was
+    counted, which goes before all that is estimated."""
+    context, weight = target.model.context, ratio.seen + PRIOR_WEIGHT
     words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
+    media_bound = media_tokens(target, request) if kind.endswith(MEDIA) else 0
     rough = text + (media_tokens(target, request, usual=True) if media_bound else 0)
     if (own := target.prompt) is not None:
         # A template adds its own text, and may say the same twice.
@@ -337,42 +332,41 @@ def prompt(
     if count is not None:
         likely = ceiling = count.most + TEMPLATE_TOKENS
     elif not media_bound:  # small images say nothing of the next one
-        likely = leaning(ratio.upper * int(rough * INPUT_MARGIN) // MILLE, ratio.seen, ceiling) + TEMPLATE_TOKENS
+        upper = ratio.upper * int(rough * INPUT_MARGIN) // MILLE
+        likely = (upper * ratio.seen + ceiling * PRIOR_WEIGHT) // weight + TEMPLATE_TOKENS
     bound = int(min(likely, ceiling) * margin)
-    tokens = leaning(ratio.mean * rough // MILLE, ratio.seen, rough) if count is None else count.tokens
+    mean = (ratio.mean * rough // MILLE * ratio.seen + rough * PRIOR_WEIGHT) // weight
+    tokens = mean if count is None else count.tokens
     return Prompt(rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
 
 
 def roughly(request: Request) -> int:
     """Of its text, for any target."""
-    return 1 + _rough(request.prompt_bytes - request.dense_bytes, request.dense_bytes)
+    dense = request.dense_bytes
+    return 1 + ((request.prompt_bytes - dense) * TYPICAL[0] + dense * TYPICAL[1]) // 100
 
 
 def template(target: Target) -> int:
     """Rough tokens of the text that its template adds."""
     own = target.prompt
-    return 0 if own is None else _rough(own.bytes - own.dense, own.dense)
-
-
-def _rough(words: int, dense: int) -> int:
-    """Tokens of so many bytes of words, and of all else."""
-    return (words * TYPICAL[0] + dense * TYPICAL[1]) // 100
+    return 0 if own is None else ((own.bytes - own.dense) * TYPICAL[0] + own.dense * TYPICAL[1]) // 100
 
 
 @cache
-def image_tokens(target: str) -> tuple[int, int]:
-    """Of an image at most, and of a usual one; `target`: wire and name of the model, with a blank between."""
-    most, usual = next(tokens for name, tokens in _IMAGES if name.search(target))
-    return most, usual
+def image_tokens(target: str) -> dict[str, int]:
+    """Of an image at most, of a usual one, and of one at low detail where it has fewer; `target`: wire and name of the
+    model, with a blank between."""
+    return next(tokens for name, tokens in _IMAGES if name.search(target))
 
 
 def media_tokens(target: Target, request: Request, *, usual: bool = False) -> int:
     """Of images, recordings and documents, at most, or of `usual` images; a linked document may fill the context."""
     if request.file_bytes is None:
         return target.model.context
-    image = image_tokens(f"{target.provider.wire} {target.model.name}")[usual] if request.images else 0
-    sound = request.audio_seconds * AUDIO_TOKENS_PER_SECOND
-    return request.images * image + sound + request.file_bytes // FILE_BYTES_PER_TOKEN
+    tokens = image_tokens(f"{target.provider.wire} {target.model.name}")
+    image = tokens["usual" if usual else "most"]
+    images = request.images * image + request.low_images * (tokens.get("low", image) - image)
+    return images + request.audio_seconds * AUDIO_TOKENS_PER_SECOND + request.file_bytes // FILE_BYTES_PER_TOKEN
 
 
 def script(request: Request) -> str:

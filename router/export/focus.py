@@ -200,10 +200,10 @@ _BY_US: Mapping[str, Cell] = dict.fromkeys(
 )
 
 
-def adjustment(group: Group, nano: int, what: str, place: Mapping[str, Cell], rest: Mapping[str, int]) -> Record:
+def adjustment(group: Group, nano: int, description: str, place: Mapping[str, Cell], rest: Mapping[str, int]) -> Record:
     """A charge by itself: a hold that became one, since what the requests used is not known; or what a provider billed
     otherwise than it was charged (`lowpass ledger adjust`, `lowpass ledger reconcile`)."""
-    return _record(group, nano, nano, place, {**_DECLARED["adjustment"], "ChargeDescription": what}, rest)
+    return _record(group, nano, nano, place, {**_DECLARED["adjustment"], "ChargeDescription": description}, rest)
 
 
 def _record(
@@ -319,8 +319,8 @@ def _usage(group: Group, measured: Mapping[str, int], price: Price | None) -> It
     """Whatever belongs to the group as a whole stands in its first record alone, so that columns can be summed."""
     of = group.of
     if of["cost_source"] == CostSource.ADJUSTED:
-        what = f"Corrections of charges of {group.text('model')} at {group.provider}"
-        yield adjustment(group, measured["cost"], what, _place(group), measured)
+        description = f"Corrections of charges of {group.text('model')} at {group.provider}"
+        yield adjustment(group, measured["cost"], description, _place(group), measured)
         return
     rest = measured
     for charge in charges(measured, price, str(of["cost_source"])):

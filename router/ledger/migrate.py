@@ -22,10 +22,10 @@ from router.types.tables import table
 
 FIRST = 1
 """The version that nothing goes back from."""
-_PACKED = (10, 11)
-"""Versions that packed rows, which no release did."""
+_SEGMENTS = (10, 11)
+"""Versions with packed rows."""
 _PAST = 12
-"""The version that rows of the past are narrow from."""
+"""The version that they became narrow rows with."""
 _COMPATIBLE = "SELECT version FROM compatible"
 """The oldest version that can use the ledger as it is: a migration that only adds leaves it as it was."""
 _LOSES = re.compile(r"^-- loses (.+?): (SELECT .+)$", re.MULTILINE)
@@ -79,13 +79,10 @@ def migrate(
         if to is None:
             # The version before goes on beside a newer one, and may start again.
             goal = max(goal, version)
-        if goal != version in _PACKED and connection.execute("SELECT 1 FROM segments LIMIT 1").fetchone():
-            raise LedgerUnavailable(
-                f"the ledger has version {version} and rows that only lowpass before 0.1 can read: bring it to version"
-                f" {_PAST} with the one that wrote it, or restore a backup without them"
-            )
-        for number in range(version + 1, goal + 1):
-            _run(connection, _scripts(dialect)[number])
+        if goal < version in _SEGMENTS:
+            # Only newer versions can read what is packed.
+            version = _up(connection, dialect, version, _PAST)
+        _up(connection, dialect, version, goal)
         losses = [loss for number in range(version, goal, -1) for loss in _back(connection, dialect, number)]
         if losses and not lose_data:
             raise WouldLose(goal, losses)
@@ -121,6 +118,16 @@ def readable(name: str, version: int, dialect: Dialect) -> None:
 
 def newest(dialect: Dialect) -> int:
     return max(_scripts(dialect))
+
+
+def _up(connection: Connection, dialect: Dialect, version: int, goal: int) -> int:
+    for number in range(version + 1, goal + 1):
+        _run(connection, _scripts(dialect)[number])
+        if number == _PAST:
+            from router.ledger.segments import take_over
+
+            take_over(connection)
+    return goal
 
 
 def _back(connection: Connection, dialect: Dialect, number: int) -> list[str]:

@@ -50,14 +50,14 @@ def edge_names(edges: Iterable[float]) -> tuple[str, ...]:
 
 def together(parts: Iterable[Values]) -> Values:
     """What several processes have counted, as one."""
-    found: defaultdict[str, defaultdict[tuple[str, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
+    samples: defaultdict[str, defaultdict[tuple[str, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
     for values in parts:
         for name, numbers in values.items():
             for labels, number in numbers.items():
-                found[name][labels].append(number)
+                samples[name][labels].append(number)
     return {
         name: {labels: _TOGETHER[METRICS[name].together](several) for labels, several in numbers.items()}
-        for name, numbers in found.items()
+        for name, numbers in samples.items()
     }
 
 
@@ -100,7 +100,7 @@ class Histogram:
 
 def of_engines(states: Iterable[EngineState]) -> Values:
     """As metrics; what a replica does not say is left out."""
-    found: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
+    samples: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for state in states:
         whose = state.name, str(state.replica)
         numbers: dict[str, float] = {"ready": state.status is Status.READY, "restarts": state.restarts}
@@ -109,8 +109,8 @@ def of_engines(states: Iterable[EngineState]) -> Values:
             numbers |= counts | {"rejected": load.rejected, "preempted": load.preempted}
             numbers |= {} if load.kv_cache is None else {"kv_cache_share": load.kv_cache}
         for name, number in numbers.items():
-            found[f"lowpass_engine_{name}"][whose] = number
-    return found
+            samples[f"lowpass_engine_{name}"][whose] = number
+    return samples
 
 
 def page(values: Values) -> bytes:

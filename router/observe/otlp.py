@@ -58,51 +58,51 @@ BENIGN = ("ok", "client_gone", "outrun")
 """Outcomes that are no error of the target."""
 
 
-def common(observed: Observed, one: Attempt) -> dict[str, Attribute]:
+def common_attributes(observed: Observed, attempt: Attempt) -> dict[str, Attribute]:
     """What metrics tell apart: names of the policy and of the catalog."""
-    provider = one.target.provider.id
-    found: dict[str, Attribute] = {
+    provider = attempt.target.provider.id
+    attributes: dict[str, Attribute] = {
         "gen_ai.operation.name": OPERATIONS[observed.endpoint],
         "gen_ai.provider.name": _PROVIDERS.get(provider, provider),
-        "gen_ai.request.model": one.target.model.name,
-        "lowpass.target": one.target.id,
+        "gen_ai.request.model": attempt.target.model.name,
+        "lowpass.target": attempt.target.id,
     }
-    if one.outcome not in BENIGN:
-        found["error.type"] = str(one.outcome)
-    return found
+    if attempt.outcome not in BENIGN:
+        attributes["error.type"] = str(attempt.outcome)
+    return attributes
 
 
-def attempt(observed: Observed, one: Attempt) -> dict[str, Attribute]:
+def attempt_attributes(observed: Observed, attempt: Attempt) -> dict[str, Attribute]:
     """Of a call of a target."""
-    first_s = one.first_ms / 1000 if observed.stream and one.first_ms is not None else None
-    address = urlsplit(one.target.base_url)  # without path, user or password
+    first_s = attempt.first_ms / 1000 if observed.stream and attempt.first_ms is not None else None
+    address = urlsplit(attempt.target.base_url)  # without path, user or password
     optional: Mapping[str, Attribute | None] = {
-        "gen_ai.response.model": plain(one.model_served) or None,
-        "gen_ai.response.finish_reasons": [plain(one.finish_reason)] if one.finish_reason else None,
+        "gen_ai.response.model": plain(attempt.model_served) or None,
+        "gen_ai.response.finish_reasons": [plain(attempt.finish_reason)] if attempt.finish_reason else None,
         "gen_ai.response.time_to_first_chunk": first_s,
-        "http.response.status_code": one.status,
-        "lowpass.attempt.role": one.role or None,
-        "lowpass.region": one.region or None,
-        "lowpass.thinking_cost_nano_usd": one.cost.thinking,
+        "http.response.status_code": attempt.status,
+        "lowpass.attempt.role": attempt.role or None,
+        "lowpass.region": attempt.region or None,
+        "lowpass.thinking_cost_nano_usd": attempt.cost.thinking,
         "server.address": address.hostname,
         "server.port": address.port or (443 if address.scheme == "https" else 80),
-        **_usage(one),
+        **_usage(attempt),
     }
     return {
-        **common(observed, one),
+        **common_attributes(observed, attempt),
         "gen_ai.request.stream": observed.stream,
-        "lowpass.outcome": str(one.outcome),
-        "lowpass.effort": one.thinking,
-        "lowpass.redacted": one.redacted,
-        "lowpass.cost_usd": one.cost.nano / NANO_PER_USD,
-        "lowpass.cost_nano_usd": one.cost.nano,
+        "lowpass.outcome": str(attempt.outcome),
+        "lowpass.effort": attempt.thinking,
+        "lowpass.redacted": attempt.redacted,
+        "lowpass.cost_usd": attempt.cost.nano / NANO_PER_USD,
+        "lowpass.cost_nano_usd": attempt.cost.nano,
         **{name: value for name, value in optional.items() if value is not None},
     }
 
 
-def request(observed: Observed) -> dict[str, Attribute]:
+def request_attributes(observed: Observed) -> dict[str, Attribute]:
     """Of all that a client asked for."""
-    found: dict[str, Attribute] = {
+    attributes: dict[str, Attribute] = {
         "http.request.method": "POST",
         "http.route": PATHS[observed.endpoint],
         "http.response.status_code": observed.status,
@@ -113,26 +113,26 @@ def request(observed: Observed) -> dict[str, Attribute]:
         "lowpass.cost_nano_usd": observed.cost,
     }
     if observed.error is not None:
-        found["error.type"] = str(observed.error)
-    return found | _decided(observed)
+        attributes["error.type"] = str(observed.error)
+    return attributes | _decided(observed)
 
 
 def _decided(observed: Observed) -> dict[str, Attribute]:
     decision, served = observed.decision, observed.served
     if decision is None:
         return {}
-    found: dict[str, Attribute] = {
+    attributes: dict[str, Attribute] = {
         "lowpass.route": decision.plan.route,
         "lowpass.strategy": decision.plan.strategy,
         "lowpass.class": decision.classification.data_class,
         "lowpass.task": "unread" if decision.classification.unread else decision.classification.task.value,
         "lowpass.policy": decision.policy,
     }
-    return found if served is None else found | {"lowpass.target": served.target.id}
+    return attributes if served is None else attributes | {"lowpass.target": served.target.id}
 
 
-def _usage(one: Attempt) -> dict[str, int | None]:
-    usage = one.usage
+def _usage(attempt: Attempt) -> dict[str, int | None]:
+    usage = attempt.usage
     if usage is None:
         return {}
     return {
@@ -167,8 +167,8 @@ class Measures:
         self._thinking = meter.create_counter("lowpass.thinking.tokens", "{token}", "Reasoning tokens.")
 
     def tell(self, observed: Observed) -> None:
-        for one in observed.attempts:
-            self._attempt(common(observed, one), one)
+        for attempt in observed.attempts:
+            self._attempt(common_attributes(observed, attempt), attempt)
         about: dict[str, Attribute] = {"gen_ai.operation.name": OPERATIONS[observed.endpoint]}
         if observed.decision is not None:
             about["lowpass.route"] = observed.decision.plan.route
@@ -179,13 +179,13 @@ class Measures:
             about["error.type"] = str(observed.error)
         self._requests.record((observed.ended_ns - observed.began_ns) / _NS_PER_S, about)
 
-    def _attempt(self, about: dict[str, Attribute], one: Attempt) -> None:
-        self._calls.record(one.total_ms / 1000, about)
-        self._cost.add(one.cost.nano / NANO_PER_USD, about)
-        if one.usage is not None:
-            self._tokens.record(one.usage.input_total, {**about, "gen_ai.token.type": "input"})
-            self._tokens.record(one.usage.output_total, {**about, "gen_ai.token.type": "output"})
-            self._thinking.add(one.usage.output_reasoning or 0, about)
+    def _attempt(self, about: dict[str, Attribute], attempt: Attempt) -> None:
+        self._calls.record(attempt.total_ms / 1000, about)
+        self._cost.add(attempt.cost.nano / NANO_PER_USD, about)
+        if attempt.usage is not None:
+            self._tokens.record(attempt.usage.input_total, {**about, "gen_ai.token.type": "input"})
+            self._tokens.record(attempt.usage.output_total, {**about, "gen_ai.token.type": "output"})
+            self._thinking.add(attempt.usage.output_reasoning or 0, about)
 
 
 def _first_s(observed: Observed) -> float | None:
@@ -213,7 +213,12 @@ class Spans:
         outer = _propagator.extract(sent, Context())
         name = f"POST {PATHS[observed.endpoint]}"
         root = self._tracer.start_span(
-            name, outer, SpanKind.SERVER, request(observed), start_time=observed.began_ns, record_exception=False
+            name,
+            outer,
+            SpanKind.SERVER,
+            request_attributes(observed),
+            start_time=observed.began_ns,
+            record_exception=False,
         )
         if root.is_recording():
             if observed.status >= 500:
@@ -229,18 +234,18 @@ class Spans:
             if name == "dispatch":
                 calling = set_span_in_context(step, Context())
             step.end(ended)
-        for number, one in enumerate(observed.attempts, 1):
-            self._attempt(observed, number, one, calling).end((one.started_ms + one.total_ms) * _NS_PER_MS)
+        for number, attempt in enumerate(observed.attempts, 1):
+            self._attempt(observed, number, attempt, calling).end((attempt.started_ms + attempt.total_ms) * _NS_PER_MS)
 
-    def _attempt(self, observed: Observed, number: int, one: Attempt, calling: Context) -> Span:
+    def _attempt(self, observed: Observed, number: int, attempt: Attempt, calling: Context) -> Span:
         span = self._tracer.start_span(
-            f"{OPERATIONS[observed.endpoint]} {one.target.model.name}",
+            f"{OPERATIONS[observed.endpoint]} {attempt.target.model.name}",
             calling,
             SpanKind.CLIENT,
-            {**attempt(observed, one), "lowpass.attempt.number": number},
-            start_time=one.started_ms * _NS_PER_MS,
+            {**attempt_attributes(observed, attempt), "lowpass.attempt.number": number},
+            start_time=attempt.started_ms * _NS_PER_MS,
         )
-        if one.outcome not in BENIGN:
+        if attempt.outcome not in BENIGN:
             span.set_status(Status(StatusCode.ERROR))
         return span
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from pydantic import Field
 
 from router.outcomes.verifiers import Milliseconds, Shape
-from router.types.attempt import PASSED, Answer
+from router.types.attempt import PASSED, Answer, Asked
 from router.types.clock import clock_ms
 from router.types.decision import Weighed
 from router.types.logged import Logged, Said
@@ -36,15 +36,7 @@ class Judge(Shape):
 
 MOST_CHARS = 60_000
 """Of question and answers together; longer ones are not judged, since judges lose the thread and cost too much."""
-T = TypeVar("T")
 _WORDS: Mapping[str, str] = table("outcomes/judge.yaml")
-
-
-class Graded(Struct, frozen=True):
-    """What a judge makes of two answers."""
-
-    first: Literal["right", "wrong"]
-    second: Literal["right", "wrong"]
 
 
 class _Verdict(Struct, frozen=True):
@@ -69,36 +61,14 @@ def shown(answer: Answer) -> str:
     return text if (answer.text or answer.refusal or calls) and len(text) <= MOST_CHARS else ""
 
 
-def alone(judge: Judge, asked: str, answer: str, *, reverse: bool) -> bytes:
-    """The body of a chat request: whether `answer` is right or, `reverse`, whether it is wrong."""
-    return _body(judge, f'{{"conversation": {asked}, "answer": {answer}}}', _WORDS["wrong" if reverse else "right"])
-
-
-def pair(judge: Judge, asked: str, answers: Sequence[str]) -> bytes:
-    """Likewise: what it makes of two answers, in this order."""
-    first, second = answers
-    case = f'{{"conversation": {asked}, "first answer": {first}, "second answer": {second}}}'
-    return _body(judge, case, _WORDS["both"])
-
-
-def verdict(reply: bytes) -> bool | None:
-    """Of `alone`: whether it said yes; None: it can't be understood."""
-    spoken = _object(reply, _Verdict)
-    return None if spoken is None else spoken.verdict == "yes"
-
-
-def grades(reply: bytes) -> Graded | None:
-    """Of `pair`."""
-    return _object(reply, Graded)
-
-
-def _body(judge: Judge, case: str, demand: str) -> bytes:
-    rules = _WORDS["rules"]
+def body(judge: Judge, asked: str, answer: str, *, reverse: bool) -> bytes:
+    """Of a chat request: whether `answer` is right or, `reverse`, whether it is wrong."""
+    rules, demand = _WORDS["rules"], _WORDS["wrong" if reverse else "right"]
     if judge.rubric:
         rules += f" For this kind of request, right means: {judge.rubric}"
-    messages = [{"role": "system", "content": rules}, {"role": "user", "content": f"{case}\n\n{demand}"}]
-    body = {"model": judge.target, "messages": messages, "max_completion_tokens": judge.max_output}
-    return msgspec.json.encode(body)
+    told = f'{{"conversation": {asked}, "answer": {answer}}}\n\n{demand}'
+    messages = [{"role": "system", "content": rules}, {"role": "user", "content": told}]
+    return msgspec.json.encode({"model": judge.target, "messages": messages, "max_completion_tokens": judge.max_output})
 
 
 class _Message(Struct):
@@ -113,11 +83,12 @@ class _Reply(Struct):
     choices: list[_Choice]
 
 
-def _object(reply: bytes, shape: type[T]) -> T | None:
-    """The last object in what was said: some think aloud before it."""
+def verdict(reply: bytes) -> bool | None:
+    """Whether it said yes, in the last object of its text: some think aloud before it; None: it can't be understood."""
     try:
         text = msgspec.json.decode(reply, type=_Reply).choices[0].message.content or ""
-        return msgspec.json.decode(text[text.rindex("{") : text.rindex("}") + 1], type=shape)
+        last = text[text.rindex("{") : text.rindex("}") + 1]
+        return msgspec.json.decode(last, type=_Verdict).verdict == "yes"
     except (msgspec.DecodeError, UnicodeError, ValueError, IndexError):
         return None
 
@@ -231,14 +202,6 @@ Ask = Callable[[bytes, Caller, Limits], Awaitable[bytes]]
 """A chat request's body, asked for `Caller` as any client is asked; its answer's body, or any exception."""
 
 
-class Given(Struct, frozen=True):
-    """An answer that was given, or could have been."""
-
-    attempt: int
-    target: str
-    answer: Answer
-
-
 class Case(Struct, frozen=True):
     """What it takes to have an answer judged, once the request itself is gone. Holds texts: for memory only."""
 
@@ -247,8 +210,10 @@ class Case(Struct, frozen=True):
     caller: Caller
     limits: Limits
     question: str
-    answers: tuple[tuple[int, str, str], ...]
-    """One, or two to compare: attempt, target, text."""
+    attempt: int
+    target: str
+    """Whose answer it is."""
+    answer: str
     say: Callable[[Said], object]
     priority: float
     at_ms: float
@@ -258,18 +223,12 @@ class Case(Struct, frozen=True):
 
 
 def case(
-    judge: Judge,
-    request: Request,
-    caller: Caller,
-    given: Sequence[Given],
-    priority: float,
-    say: Callable[[Said], object],
+    judge: Judge, asked: Asked, caller: Caller, attempt: int, priority: float, say: Callable[[Said], object]
 ) -> Case | None:
-    """`given`: the answer and, where another target gave one too, that one. None: it can't be judged in words, or all
-    of it is the judge's own."""
-    asked, others = question(request), [answer for answer in given[:2] if answer.target != judge.target]
-    answers = [(answer.attempt, answer.target, text) for answer in others if (text := shown(answer.answer))]
-    if not asked or not answers:
+    """None: it can't be judged in words, or the answer is the judge's own."""
+    request, target = asked.request, asked.target.id
+    told, answer = question(request), shown(asked.answers[0])
+    if not told or not answer or target == judge.target:
         return None
     limits = request.limits
     return Case(
@@ -284,8 +243,10 @@ def case(
             budget=limits.budget,
             tags=limits.tags,
         ),
-        question=asked,
-        answers=tuple(answers),
+        question=told,
+        attempt=attempt,
+        target=target,
+        answer=answer,
         say=say,
         priority=priority,
         at_ms=clock_ms(),
@@ -331,24 +292,28 @@ class Judging:
 
     async def judge(self, case: Case) -> None:
         """Never raises, but where it is cancelled."""
-        judge, name = case.judge, case.judge.target
+        name = case.judge.target
         try:
-            scores = await self._pair(case) if len(case.answers) == 2 else await self._alone(case)
+            right, wrong = await self._asked(case, reverse=False), await self._asked(case, reverse=True)
         except Exception as error:  # whatever it is, no client waits for it, nor may its text be told
             _log.info("judge %s gave no verdict (%s)", name, type(error).__name__)
-            scores = None
-        self._count(name, "failed" if scores is None else "agreed" if None not in scores else "disagreed")
-        for (attempt, target, _), score in zip(case.answers, scores or (), strict=False):
-            case.say(
-                Said(
-                    request_id=case.request_id,
-                    attempt=attempt,
-                    target=target,
-                    source=f"{JUDGE}{judge.target}",
-                    score=score,
-                    weight=0.0 if score is None else self._trust.weight(name),
-                )
+            right = wrong = None
+        if right is None or wrong is None:
+            self._count(name, "failed")
+            return
+        score = None if right == wrong else float(right)
+        self._count(name, "disagreed" if score is None else "agreed")
+        weight = 0.0 if score is None else self._trust.weight(name)
+        case.say(
+            Said(
+                request_id=case.request_id,
+                attempt=case.attempt,
+                target=case.target,
+                source=f"{JUDGE}{name}",
+                score=score,
+                weight=weight,
             )
+        )
 
     def _next(self) -> Case | None:
         """The most telling of those whose judge has credit."""
@@ -360,25 +325,8 @@ class Judging:
                 return self._waiting.pop(place)
         return None
 
-    async def _alone(self, case: Case) -> tuple[float | None] | None:
-        """Whether it is right, and whether it is wrong. None: no answer to one of them."""
-        _, _, text = case.answers[0]
-        right = verdict(await self._asked(case, alone(case.judge, case.question, text, reverse=False)))
-        wrong = verdict(await self._asked(case, alone(case.judge, case.question, text, reverse=True)))
-        if right is None or wrong is None:
-            return None
-        return (None if right == wrong else float(right),)
-
-    async def _pair(self, case: Case) -> tuple[float | None, float | None] | None:
-        """Both in both orders."""
-        texts = [text for _, _, text in case.answers]
-        forth = grades(await self._asked(case, pair(case.judge, case.question, texts)))
-        back = grades(await self._asked(case, pair(case.judge, case.question, texts[::-1])))
-        if forth is None or back is None:
-            return None
-        if (forth.first, forth.second) != (back.second, back.first):
-            return None, None
-        return float(forth.first == "right"), float(forth.second == "right")
-
-    async def _asked(self, case: Case, body: bytes) -> bytes:
-        return await asyncio.wait_for(self._ask(body, case.caller, case.limits), case.judge.timeout_ms / 1000)
+    async def _asked(self, case: Case, *, reverse: bool) -> bool | None:
+        question = body(case.judge, case.question, case.answer, reverse=reverse)
+        return verdict(
+            await asyncio.wait_for(self._ask(question, case.caller, case.limits), case.judge.timeout_ms / 1000)
+        )

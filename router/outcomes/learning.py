@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from router.outcomes.judge import Kept, Trust
-from router.types.attempt import CLIENT, PASSED, Outcome
+from router.types.attempt import CLIENT, PASSED, Alarm, Outcome
 from router.types.clock import clock_ms
 from router.types.logged import Logged
 from router.types.request import tenant_of
@@ -43,21 +43,6 @@ class Rates(Protocol):
     def widen(self, target: str) -> object:
         """`target` is not what it was."""
         ...
-
-
-class Alarm(Protocol):
-    """See `router.estimate.pass_rate`."""
-
-    @property
-    def target(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def before(self) -> float | str: ...
-    @property
-    def after(self) -> float | str: ...
-    @property
-    def at_ms(self) -> int: ...
 
 
 class Log(Struct, frozen=True):

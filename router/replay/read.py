@@ -55,9 +55,9 @@ def alone(side: Side, record: Stored, target: Target, weighed: Sequence[Weighed]
     for each in weighed:
         if each.target == target.id:
             return ExpectedValue(each.cost_nano, 0.0, each.p)
-    seen = side.seen(record)
-    cap = per_choice(record.request, side.rules.screen.guard.demands(seen.classes).thinking_cap)
-    forecast = side.forecaster.forecast((target,), record.request, seen, record.row.started_ms, cap)
+    classification = side.seen(record)
+    cap = per_choice(record.request, side.rules.screen.guard.demands(classification.classes).thinking_cap)
+    forecast = side.forecaster.forecast((target,), record.request, classification, record.row.started_ms, cap)
     return ExpectedValue(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
 
 
@@ -80,9 +80,9 @@ def expected(side: Side, record: Stored, choice: Choice, weighed: Sequence[Weigh
 
 def _pair(choice: Choice, strategy: Strategy, cost: Vector, p: Vector) -> Value:
     if isinstance(choice.tactic, Vote):
-        return sample_value(cost, p, 0.0, choice.tactic.samples)
+        return sample_value(cost, p, choice.tactic.samples)
     check = Check(strategy.accepts_right, strategy.accepts_wrong) if isinstance(strategy, Cascade) else PERFECT
-    return cascade_value(cost, p, 0.0, check, RHO)
+    return cascade_value(cost, p, check, RHO)
 
 
 # Why a decision changes, in the words that decisions have anyway.

@@ -119,7 +119,7 @@ async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[Pot
 
 def as_metrics(standings: Iterable[Standing]) -> Mapping[str, Mapping[tuple[str, ...], float]]:
     """Metric → its labels → number; all pots of a budget together. What was split off is left out: clients name it."""
-    found: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
+    measured_sums: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for standing in standings:
         budget, account, balance = standing.pot.budget, standing.pot.account, standing.balance
         if budget is None:
@@ -127,11 +127,11 @@ def as_metrics(standings: Iterable[Standing]) -> Mapping[str, Mapping[tuple[str,
         unit, scale = ("usd", NANO_PER_USD) if account.unit is Unit.USD else ("tokens", 1)
         amounts = {"limit": account.limit, "spent": balance.spent, "held": balance.held}
         for name, amount in amounts.items():
-            found[f"lowpass_budget_{name}_{unit}"][budget.id,] += amount / scale
-        shares = found["lowpass_budget_used_share"]
+            measured_sums[f"lowpass_budget_{name}_{unit}"][budget.id,] += amount / scale
+        shares = measured_sums["lowpass_budget_used_share"]
         used = (balance.spent + balance.held) / account.limit if account.limit else 1.0
         shares[budget.id,] = max(shares[budget.id,], used)
-    return found
+    return measured_sums
 
 
 # What each pot of a budget was charged, hour by hour: from the ledger's sums, by the budget's own filters.

@@ -180,8 +180,8 @@ def answer(
 def _gone(report: Definition, gone: Expired) -> str:
     # To the second, and not before: what is told here can be asked.
     date = iso(gone.before_ms + 999)
-    kept = {dimension for grouping in attempts.GROUPINGS for dimension in grouping} | {"tag", "day", "hour"}
-    alone = ", ".join(name for name in report.by if name in kept)
+    recorded = {dimension for grouping in attempts.GROUPINGS for dimension in grouping} | {"tag", "day", "hour"}
+    alone = ", ".join(name for name in report.by if name in recorded)
     less = f", or by less (of {alone} each alone is kept) and from one full hour to another" if alone else ""
     return (
         f"Rows before {date} have expired; the sums by hour that are left of them can't be told apart by"

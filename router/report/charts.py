@@ -308,7 +308,7 @@ def _points(plot: Plot, tones: Tones) -> dict[str, Any]:
 
     dots, ticks = tuple(map(dot, plot.marks)), enumerate(along.ticks)
     joined = grouped((mark.series, dot) for mark, dot in zip(plot.marks, dots, strict=True) if mark.joined)
-    lines = ((one.x, one.y, to.x, to.y) for series in joined.values() for one, to in pairwise(series))
+    lines = ((start.x, start.y, to.x, to.y) for series in joined.values() for start, to in pairwise(series))
     return {
         "height": POINTS_HEIGHT,
         "zero": floor,

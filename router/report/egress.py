@@ -341,5 +341,5 @@ def _plots(rows: list[Row]) -> tuple[Plot, ...]:
     return plots("Attempts by class and place", Shape.BARS, Kind.COUNT, marks)
 
 
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -69,8 +69,8 @@ def local_vs_api(source: Source) -> Report:
 def _compared(source: Source) -> list[_Compared]:
     """The local targets of the policy in force and of the window, also those that served nothing."""
     policies = PastPolicies(source)
-    seen = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
-    names = sorted(name for name in seen | set(source.targets) if policies.now(name).local)
+    known_targets = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
+    names = sorted(name for name in known_targets | set(source.targets) if policies.now(name).local)
     requests, by_hour = Counter[str](), {name: dict[int, int]() for name in names}
     asked = (Where("target", frozenset(names)), Where("outcome", frozenset({RESTING}), inverted=True))
     for (target, hour), (count, *tokens) in source.sums(TABLE, ("target", "hour"), _MEASURES, *asked).items():

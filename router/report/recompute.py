@@ -46,14 +46,14 @@ class Recomputed(Struct, frozen=True):
 def repriced(prices: Prices) -> Check:
     """For `router.ledger.verify`."""
 
-    def look(kept: Kept) -> Iterator[Finding]:
+    def look(record: Kept) -> Iterator[Finding]:
         try:
-            for number, recorded, computed in _again(kept, prices):
+            for number, recorded, computed in _again(record, prices):
                 if computed not in (None, recorded):
                     says = f"it cost {recorded} nano-USD at its price, which makes {computed} of its usage now"
-                    yield Finding("attempts", f"{kept.id} attempt {number}", says)
+                    yield Finding("attempts", f"{record.id} attempt {number}", says)
         except (msgspec.MsgspecError, TypeError, ValueError):
-            yield Finding("attempts", kept.id, "the usage of an attempt can't be read")
+            yield Finding("attempts", record.id, "the usage of an attempt can't be read")
 
     return look
 
@@ -64,18 +64,18 @@ def recompute(ledger: Ledger, prices: Prices) -> Recomputed:
     changed = []
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        for kept in rows.every(connection):
-            for number, recorded, computed in _again(kept, prices):
+        for record in rows.every(connection):
+            for number, recorded, computed in _again(record, prices):
                 attempts, elsewhere = attempts + 1, elsewhere + (computed is None)
                 if computed is not None and computed != recorded:
-                    changed.append(RepricedAttempt(kept.id, number, recorded, computed))
+                    changed.append(RepricedAttempt(record.id, number, recorded, computed))
     return Recomputed(attempts, elsewhere, tuple(changed))
 
 
-def _again(kept: Kept, prices: Prices) -> Iterator[tuple[int, int, int | None]]:
+def _again(record: Kept, prices: Prices) -> Iterator[tuple[int, int, int | None]]:
     """Of each attempt whose cost our price made: its number, that cost, and what the same price makes of its usage now,
     in nano-USD; None: the price is not of the catalog."""
-    for attempt in kept.attempts:
+    for attempt in record.attempts:
         recorded, row = _recorded(attempt), cast(Mapping[str, Any], attempt)
         if recorded is not None:
             price = price_then(prices, str(row["model"]), str(row["price_version"]))

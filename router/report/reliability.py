@@ -51,8 +51,8 @@ class _Seen(defaultdict[tuple[str, str], Counter[Any]]):
 
 
 def reliability(source: Source) -> Report:
-    seen, every = _seen(source)
-    ranked = sorted(seen.items(), key=lambda item: (-item[1].asked, item[0]))
+    label_counts, every = _seen(source)
+    ranked = sorted(label_counts.items(), key=lambda item: (-item[1].asked, item[0]))
     totals = _row("total", every) if ranked else None
     below = (*_outcomes(ranked), *_skipped(source))
     report = made("reliability", (_row(name, counts) for name, counts in ranked), totals=totals, below=below)
@@ -65,35 +65,35 @@ def _seen(source: Source) -> tuple[Mapping[str, _Seen], _Seen]:
     for dimension, measures, where in _COUNTED:
         for (target, label), amounts in source.sums(TABLE, ("target", dimension), measures, *where).items():
             places = () if target is None else (by_target[str(target)], every)
-            for seen, (measure, amount) in product(places, zip(measures, amounts, strict=True)):
+            for label_counts, (measure, amount) in product(places, zip(measures, amounts, strict=True)):
                 if label is not None:
-                    seen[dimension, measure][label] += amount
+                    label_counts[dimension, measure][label] += amount
     return by_target, every
 
 
-def _row(label: str, seen: _Seen) -> Row:
+def _row(label: str, label_counts: _Seen) -> Row:
     """The target is judged by attempts that it neither refused nor was given up in. An unknown outcome is a failure."""
-    outcomes, roles = seen.outcomes, seen["role", "attempts"]
+    outcomes, roles = label_counts.outcomes, label_counts["role", "attempts"]
     refused, given_up = (sum(outcomes[outcome] for outcome in some) for some in (REFUSED, GIVEN_UP))
-    judged = seen.asked - refused - given_up
+    judged = label_counts.asked - refused - given_up
     failed = judged - outcomes[OK]
     rates: tuple[Value, ...] = wilson(failed / judged, judged) if judged else (None, None, None)
-    retries = seen["outcome", "retries"].total() + roles["retry"]
-    fallbacks = seen["outcome", "fallbacks"].total() + roles["fallback"]
+    retries = label_counts["outcome", "retries"].total() + roles["retry"]
+    fallbacks = label_counts["outcome", "fallbacks"].total() + roles["fallback"]
     return (
-        *(label, seen.asked, outcomes[OK], failed, *rates, refused, given_up, outcomes[RESTING]),
+        *(label, label_counts.asked, outcomes[OK], failed, *rates, refused, given_up, outcomes[RESTING]),
         *(retries, fallbacks, *(roles[role] for role in ("hedge", "cascade", "vote"))),
-        *(percentile(seen["total_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
-        *(percentile(seen["first_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
-        *(percentile(seen["overhead_us", "requests"], EDGES_US, share) for share in (0.5, 0.99)),
+        *(percentile(label_counts["total_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
+        *(percentile(label_counts["first_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
+        *(percentile(label_counts["overhead_us", "requests"], EDGES_US, share) for share in (0.5, 0.99)),
     )
 
 
 def _outcomes(ranked: Sequence[tuple[str, _Seen]]) -> tuple[Report, ...]:
     wrong = [
-        (name, outcome, count, count / seen.asked if outcome != RESTING else None)
-        for name, seen in ranked
-        for outcome, count in sorted(seen.outcomes.items(), key=lambda item: (-item[1], item[0]))
+        (name, outcome, count, count / label_counts.asked if outcome != RESTING else None)
+        for name, label_counts in ranked
+        for outcome, count in sorted(label_counts.outcomes.items(), key=lambda item: (-item[1], item[0]))
         if outcome != OK and count
     ]
     return (made("reliability/outcomes", wrong),) if wrong else ()
@@ -122,25 +122,28 @@ class _Decided(Struct, frozen=True):
 
 def _skipped(source: Source) -> tuple[Report, ...]:
     counts, (since_ms, until_ms) = Counter[tuple[str, str]](), source.asked.bounds
-    for kept in rows.newest(source.connection, _LOOKED_AT):
-        if since_ms <= kept.started_ms < until_ms and kept.decision is not None:
-            decided = msgspec.json.decode(str(kept.decision["document"]), type=_Decided)
-            counts.update(dict.fromkeys(_passed_by(kept, decided), 1))
+    for record in rows.newest(source.connection, _LOOKED_AT):
+        if since_ms <= record.started_ms < until_ms and record.decision is not None:
+            decided = msgspec.json.decode(str(record.decision["document"]), type=_Decided)
+            counts.update(dict.fromkeys(_passed_by(record, decided), 1))
     holds = [where.holds for where in source.asked.where]
     ranked = [(*names, count) for names, count in sorted(counts.items()) if all(hold(names[0]) for hold in holds)]
     return (made("reliability/skipped", ranked),) if ranked else ()
 
 
-def _passed_by(kept: Kept, decided: _Decided) -> Iterator[tuple[str, str]]:
+def _passed_by(record: Kept, decided: _Decided) -> Iterator[tuple[str, str]]:
     """Each target with why; its attempts are told elsewhere."""
     yield from ((each.target, _LEFT_OUT[each.reason]) for each in decided.dropped if each.reason in _LEFT_OUT)
     yield from ((each.target, "queue") for each in decided.queued if each.spilled)
-    planned, asked = [each.target for each in decided.considered], {attempt["target"] for attempt in kept.attempts}
-    served, why = kept.request["target"], "budget" if decided.stakes.get("deadline_ms") is None else "deadline"
-    if kept.request["status"] == 200 and served in planned:
-        yield from ((target, why) for target in planned[: planned.index(str(served))] if target not in asked)
-    elif kept.request["error"] in _SHORT:
-        yield from ((target, "budget") for target in planned if target not in asked)
+    planned, attempted = (
+        [each.target for each in decided.considered],
+        {attempt["target"] for attempt in record.attempts},
+    )
+    served, why = record.request["target"], "budget" if decided.stakes.get("deadline_ms") is None else "deadline"
+    if record.request["status"] == 200 and served in planned:
+        yield from ((target, why) for target in planned[: planned.index(str(served))] if target not in attempted)
+    elif record.request["error"] in _SHORT:
+        yield from ((target, "budget") for target in planned if target not in attempted)
 
 
 def _plots(report: Report) -> tuple[Plot, ...]:

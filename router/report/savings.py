@@ -217,7 +217,7 @@ def lines(source: Source, spent: Outlay) -> Report:
     )
     return made(
         "outlay",
-        ((what, number, usd(nano), nano / spent.all if spent.all else None) for what, number, nano in parts),
+        ((label, number, usd(nano), nano / spent.all if spent.all else None) for label, number, nano in parts),
         totals=("all but the last line", None, usd(spent.all), 1.0 if spent.all else None),
     )
 

@@ -44,14 +44,14 @@ def wilson(share: float, trials: float) -> Estimate:
     return Estimate(share, min(share, low), max(share, high))
 
 
-def skewed(value: float, variance: float, seen: int) -> Estimate:
+def skewed(value: float, variance: float, count: int) -> Estimate:
     """A mean of something positive, of so many observations: symmetric on the scale of logarithms (delta method)."""
     if value <= 0:
         return Estimate(value, value, value)
-    if seen < _LEAST:
+    if count < _LEAST:
         return Estimate(value)
     # Two-sided 95 % of Student's distribution, to the first term beyond the normal one (Cornish and Fisher 1938).
-    student = Z_95 + (Z_95**3 + Z_95) / (4 * (seen - 1))
+    student = Z_95 + (Z_95**3 + Z_95) / (4 * (count - 1))
     factor = exp(student * sqrt(max(0.0, variance)) / value)
     return Estimate(value, value / factor, value * factor)
 
@@ -144,9 +144,9 @@ class Profile:
 
     def __init__(self, spent: Mapping[int, int], now_ms: int, zone: tzinfo) -> None:
         end = now_ms // HOUR_MS
-        seen = [hour for hour, amount in spent.items() if amount and end - LOOK_BACK_HOURS <= hour < end]
+        count = [hour for hour, amount in spent.items() if amount and end - LOOK_BACK_HOURS <= hour < end]
         self._now_ms, self._zone = now_ms, zone
-        self._hours = range(min(seen), end)
+        self._hours = range(min(count), end)
         self._spent = spent
         alike = grouped((self._slot(hour), spent.get(hour, 0)) for hour in self._hours)
         self._means = {slot: sum(amounts) / len(amounts) for slot, amounts in alike.items()}

@@ -238,6 +238,18 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """How much it counts; below 0: what was observed so before is taken back, as a later score stands in its place."""
 
 
+class Alarm(Struct, frozen=True):
+    """A target is not what it was: widen what is known of it."""
+
+    target: str
+    kind: str
+    """"pass_rate", "fingerprint" or "model"."""
+    before: float | str
+    """The pass rate, or the name seen last."""
+    after: float | str
+    at_ms: int
+
+
 def accepted(verdicts: Sequence[Verdict]) -> bool | None:
     """Whether an answer passes: nobody says no, and somebody says yes. None: nobody says anything."""
     said = [verdict for verdict in verdicts if verdict.score is not None]
@@ -319,6 +331,8 @@ class UpstreamRequest(Struct, frozen=True):
     """Sent as x-request-id, apart from `headers`, which are the same for every request to a target."""
     dropped: tuple[str, ...] = ()
     """Fields of the client's that the provider does not have."""
+    fields: Mapping[str, Raw] = {}
+    """What `body` is the encoding of, where the client's own fields go out: such text is not scanned again."""
 
 
 class UpstreamResponse(Protocol):

@@ -138,6 +138,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     wide_bytes: int = 0
     """Those beyond ASCII."""
     images: int = 0
+    low_images: int = 0
     audio_seconds: int = 0
     """At most: by the size of the recordings."""
     file_bytes: int | None = 0
@@ -171,6 +172,11 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     def choices(self) -> int:
         """Answers that are generated and charged."""
         return max(self.n, self.best_of) * self.prompts
+
+    @cached_property
+    def media(self) -> bool:
+        """It sends pictures or sound, or asks for a spoken answer."""
+        return bool(self.images or self.audio_seconds) or "audio" in self.body
 
 
 class Allowance(Struct, frozen=True):

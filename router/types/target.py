@@ -6,7 +6,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 from router.types.price import Price
 
@@ -457,8 +457,9 @@ class Guard(Protocol):
         """
         ...
 
-    def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
-        """Classes of what these very bytes hold that are not among `classes`; all there are where the look fails."""
+    def unseen(self, body: bytes, classes: frozenset[str], fields: Mapping[str, Raw]) -> frozenset[str]:
+        """Classes of what these very bytes hold that are not among `classes`; all there are where the look fails.
+        `fields`: what they are the encoding of; empty: not known."""
         ...
 
     def private(self, classes: frozenset[str]) -> bool:

@@ -8,10 +8,11 @@ from typing import Any
 from router.api.parse import parse
 from router.classify.classify import Classifier
 from router.classify.detector import Form, Scanner
+from router.classify.difficulty import read
 from router.classify.sensitivity import Secrets
 from router.classify.sensitivity.health import Health
 from router.classify.sensitivity.identifiers import Identifiers
-from router.types.request import Cause, Classification, Endpoint, Finding, Passage, Request
+from router.types.request import Cause, Classification, Endpoint, Finding, Passage, Reading, Request
 from tests.decide.values import request
 
 RANKS = {"internal": 0, "pii": 1, "secret": 2}
@@ -55,6 +56,15 @@ def conversation(*messages: tuple[str, str]) -> Request:
     """Of roles and texts."""
     passages = (Passage(("messages", at, "content"), text, role) for at, (role, text) in enumerate(messages))
     return request(passages=tuple(passages))
+
+
+Read = tuple[Classification, Reading]
+
+
+def reading_of(message: str | Request) -> Read:
+    result = read(request(text=message) if isinstance(message, str) else message)
+    assert result.reading is not None
+    return result, result.reading
 
 
 def classified(asked: Request) -> Classification:

@@ -112,11 +112,12 @@ def look(classifier: Classifier, body: Body, read: Sequence[Finding] = ()) -> Cl
     return classifier.classify(parse(Endpoint.CHAT, "r", json.dumps(body).encode(), []), DEFAULT, read)
 
 
-def compact(body: Body) -> bytes:
-    return msgspec.json.encode({name: msgspec.Raw(json.dumps(value).encode()) for name, value in body.items()})
+def compact(body: Body) -> tuple[bytes, dict[str, msgspec.Raw]]:
+    fields = {name: msgspec.Raw(json.dumps(value).encode()) for name, value in body.items()}
+    return msgspec.json.encode(fields), fields
 
 
-TWICE = b'{"messages":[{"role":"user","content":"' + KEY.encode() + b'"}],' + compact(body(LONG))[1:]
+TWICE = b'{"messages":[{"role":"user","content":"' + KEY.encode() + b'"}],' + compact(body(LONG))[0][1:]
 HIV = f"{LONG} diagnosed with HIV"
 DOOR: list[tuple[Body, bytes | Body, set[str]]] = [
     (body(LONG), body(LONG), set()),
@@ -131,25 +132,24 @@ DOOR: list[tuple[Body, bytes | Body, set[str]]] = [
     (body(HIV), body(HIV, user=MAIL), {"pii", "phi"}),
     (body(LONG), body(LONG) | {f"mail {MAIL}": 1}, {"pii"}),
     (body(LONG), TWICE, {"secret"}),
-    (body(LONG), b" " + compact(body(LONG)) + KEY.encode(), {"secret"}),
+    (body(LONG), b" " + compact(body(LONG))[0] + KEY.encode(), {"secret"}),
 ]
 
 
 @each_row("looked, sent, expected", DOOR)
 def test_what_was_looked_at_hides_nothing(looked: Body, sent: Body | bytes, expected: set[str]) -> None:
-    data = sent if isinstance(sent, bytes) else compact(sent)
+    outbound = (sent, {}) if isinstance(sent, bytes) else compact(sent)
     classifier = Classifier(DETECTORS, RANKS)
-    assert classifier.scan(data) == expected
+    assert classifier.scan(*outbound) == expected
     look(classifier, looked)
-    assert classifier.scan(data) == expected
-    assert classifier.scan(data) == expected, "nor does a scan"
+    assert [classifier.scan(*outbound) for _ in ("looked", "scanned")] == [expected] * 2
 
 
 def test_the_deep_tier_and_what_is_only_possible_are_not_asked_at_the_door() -> None:
     classifier = Classifier(DETECTORS, RANKS, doubts=True)
     read = [Finding("identifiers.email", "pii", ("messages", 0, "content"), 0, 5)]
     assert "pii" in look(classifier, body(LONG), read).classes
-    assert classifier.scan(compact(body(LONG))) == frozenset()
+    assert classifier.scan(*compact(body(LONG))) == frozenset()
 
 
 class Counting(Detector):
@@ -170,7 +170,7 @@ def test_a_text_is_looked_at_once_and_again_when_it_is_forgotten() -> None:
         for number in range(MOST * forgotten):
             look(classifier, body(f"{LONG} {number}"))
         asked = counting.asked
-        assert classifier.scan(compact(body(LONG, stream=True))) == {"secret"}
+        assert classifier.scan(*compact(body(LONG, stream=True))) == {"secret"}
         assert counting.asked == asked + forgotten
 
 

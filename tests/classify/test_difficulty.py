@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from router.classify import difficulty
-from router.classify.difficulty import ARRAYS, FOLDER, MANIFEST, Read, ReaderError, read, read_arrays
-from router.types.request import DIFFICULTY_SD, SHARE, TRAITS, Endpoint, Limits, Passage, Reading, Request, tokens_read
+from router.classify.difficulty import ARRAYS, FOLDER, MANIFEST, ReaderError, read, read_arrays
+from router.types.request import DIFFICULTY_SD, SHARE, Endpoint, Limits, Passage, Reading, Request, tokens_read
 from router.types.target import Task
-from tests.classify.looking import conversation
+from tests.classify.looking import Read, conversation, reading_of, sent
 from tests.decide.values import request
 from tests.tables import data, each_row
 
@@ -22,15 +22,9 @@ PROOF = "Prove that there are infinitely many primes congruent to 3 mod 4."
 MATERIAL = "The council met on Monday, and heard with some concern about the budget of the coming year. " * 300
 
 
-def seen(asked: str | Request) -> tuple[Read, Reading]:
-    result = read(request(text=asked) if isinstance(asked, str) else asked)
-    assert result.reading is not None
-    return result, result.reading
-
-
 @each_row("greeting, fact, proof", data(__file__, "languages.yaml"))
 def test_greetings_and_facts_are_easy_and_short_and_proofs_are_not(greeting: str, fact: str, proof: str) -> None:
-    (_, greeted), (_, asked), (proven, hard) = map(seen, (greeting, fact, proof))
+    (_, greeted), (_, asked), (proven, hard) = map(reading_of, (greeting, fact, proof))
     assert max(greeted.difficulty, asked.difficulty) < hard.difficulty - 2
     (short, little), (answer, some), (long, much) = map(tokens_read, (greeted, asked, hard))
     assert max(short, answer) < long / 3
@@ -39,13 +33,14 @@ def test_greetings_and_facts_are_easy_and_short_and_proofs_are_not(greeting: str
 
 @each_row("task, text", data(__file__, "tasks.yaml"))
 def test_what_it_is_follows_from_the_text_unless_its_caller_says(task: Task, text: str) -> None:
-    assert seen(text)[0].task == task
-    stated, reading = seen(request(text=text, limits=Limits(task=Task.SUMMARY)))
+    assert reading_of(text)[0].task == task
+    stated, reading = reading_of(request(text=text, limits=Limits(task=Task.SUMMARY)))
     assert (stated.task, reading.share(Task.SUMMARY)) == (Task.SUMMARY, 1)
 
 
 LOG = "\n".join(f"2026-11-{day} 10:00:0{day % 9} ERROR billing[{day}]: no route, retry {day}" for day in range(10, 29))
 ROWS = "\n".join(f"{name},{at},{at * 37}.50,Rue {at}" for at, name in enumerate(["Amy", "Bo", "Cleo", "Dev"] * 40))
+SYSTEMS = (MATERIAL, "x" * 12_000, "Rule 7: be brief.\n" * 600)
 BROUGHT = {
     "log before": request(text=f"{LOG * 5}\nWhich service had the first error?"),
     "log after": request(text=f"Which service had the first error?\n{LOG * 5}"),
@@ -53,14 +48,15 @@ BROUGHT = {
     "before": request(text=f"What language is this text in?\n\n{MATERIAL}"),
     "after": request(text=f"{MATERIAL}\n\nWhat language is the text above in?"),
     "after a colon": request(text=f"Count the words: {PROOF}"),
-    "system prompt": conversation(("system", MATERIAL), ("user", "hi")),
+    **{f"{text[:9]} before": conversation(("system", text), ("user", "hi")) for text in SYSTEMS},
     "earlier turns": conversation(("user", PROOF), ("assistant", MATERIAL), ("user", "thanks!")),
 }
 
 
 @each_row("asked", BROUGHT.values(), ids=[*BROUGHT])
 def test_what_a_request_brings_along_makes_an_easy_question_no_hard_one(asked: Request) -> None:
-    assert seen(asked)[0].difficulty < 0.15 < seen(PROOF)[0].difficulty - 0.3
+    easy, reading = reading_of(asked)
+    assert max(easy.difficulty, tokens_read(reading)[1]) < 0.15 < reading_of(PROOF)[0].difficulty - 0.3
 
 
 TWO_PAGES = "The house on the hill is not large, and each of its rooms was first cold. " * 40
@@ -69,60 +65,64 @@ LENGTHS = [(asked, row["tokens"]) for row in data(__file__, "lengths.yaml") for 
 
 @each_row("asked, bounds", LENGTHS)
 def test_what_asks_for_much_or_for_a_number_of_words_is_expected_to_get_it(asked: str, bounds: tuple[int, int]) -> None:
-    assert bounds[0] < tokens_read(seen(asked.replace("MATERIAL", TWO_PAGES))[1])[0] < bounds[1]
+    assert bounds[0] < tokens_read(reading_of(asked.replace("MATERIAL", TWO_PAGES))[1])[0] < bounds[1]
 
 
-def said(*turns: str) -> tuple[Read, Reading]:
+def talk(*turns: str) -> Read:
     """By the user and the assistant in turn."""
-    roles = [("user", "assistant")[at % 2] for at in range(len(turns))]
-    passages = [Passage(("messages", at, "content"), turns[at], role) for at, role in enumerate(roles)]
-    return seen(request(passages=tuple(passages)))
+    return reading_of(conversation(*((("user", "assistant")[at % 2], turn) for at, turn in enumerate(turns))))
 
 
-def test_the_address_of_a_picture_is_no_part_of_what_is_asked() -> None:
-    ask = Passage(("messages", 0, "content", 0, "text"), "What is in this picture?", "user")
-    for address in ("https://e.com/prove-the-riemann-hypothesis.png", f"https://e.com/a.png?sig={'0af9' * 200}"):
-        linked = Passage(("messages", 0, "content", 1, "image_url", "url"), address, "user")
-        assert read(request(passages=(ask, linked))) == read(request(passages=(ask,)))
+def test_a_picture_is_read_alike_however_it_comes_and_its_address_is_no_part_of_what_is_asked() -> None:
+    addresses = ("https://e.com/prove-the-riemann-hypothesis.png", "data:image/png;base64," + "iVBORw0KGgo" * 99)
+    pictures: list[Any] = [{"type": "image_url", "image_url": {"url": address}} for address in addresses]
+    pictures.append({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}})
+    ask = {"type": "text", "text": "What is in this picture?"}
+    for picture, endpoint in zip(pictures, (Endpoint.CHAT, Endpoint.CHAT, Endpoint.MESSAGES), strict=True):
+        asked = sent(endpoint, {"max_tokens": 99, "messages": [{"role": "user", "content": [ask, picture]}]})
+        linked = sent(Endpoint.CHAT, {"max_tokens": 99, "messages": [{"role": "user", "content": [pictures[0], ask]}]})
+        assert (asked.images, read(asked)) == (1, read(linked))
 
 
 WORK = "Refactor our order service to event sourcing, move 40 million rows without downtime, and argue none is lost."
 
 
 def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not() -> None:
-    (hard, _), (offered, _) = said(WORK), said(WORK, "Shall I write it?", "yes please write everything")
+    (hard, _), (offered, _) = talk(WORK), talk(WORK, "Shall I write it?", "yes please write everything")
     for reply in ("still crashes", "continue", "Now in Rust", "now for two services", "Same but without a queue"):
-        assert said(WORK, "…", reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
-    assert said(WORK, "Shall I?", "yes")[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
+        assert talk(WORK, "…", reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
+    assert talk(WORK, "Shall I?", "yes")[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
     assert 0.3 < hard.difficulty == pytest.approx(offered.difficulty, abs=0.2)
-    assert said("Prove the prime number theorem.", "First part.", "continue")[0].difficulty > 0.3
-    assert said(WORK, "Here it is.", "thanks!")[0].difficulty < 0.05
-    assert said("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
+    assert talk("Prove the prime number theorem.", "First part.", "continue")[0].difficulty > 0.3
+    assert talk(WORK, "Here it is.", "thanks!")[0].difficulty < 0.05
+    assert talk("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
 
 
 def test_the_same_question_for_a_short_answer_is_read_with_the_question_and_is_answered_in_short() -> None:
     easy = "What is the capital of France?"
     for reply in ("and in one word?", "Yes or no?", "in one sentence please", "et en un mot ?", "einem Wort bitte"):
-        (proof, of_proof), (fact, _) = said(PROOF, "Yes: suppose …", reply), said(easy, "Paris.", reply)
+        (proof, of_proof), (fact, _) = talk(PROOF, "Yes: suppose …", reply), talk(easy, "Paris.", reply)
         assert fact.difficulty < 0.05 < 0.15 < proof.difficulty, reply
         assert tokens_read(of_proof)[0] < 40, reply
-    assert said("hi", "Hello!", "in one word?")[0].difficulty < 0.05
+    assert talk("hi", "Hello!", "in one word?")[0].difficulty < 0.05
 
 
-def test_what_is_in_no_known_script_is_unfamiliar_and_taken_for_neither_trivial_nor_hard() -> None:
-    for text in "የሁለት ካሬ ሥር ኢራሽናል መሆኑን አረጋግጥ", "დაამტკიცე, ფესვი ირაციონალურია", "הוכח ששורש שתיים אינו רציונלי":
-        result, reading = seen(text)
-        assert (result.unfamiliarity > 0.9, 0.02 < result.difficulty < 0.5) == (True, True), text
-        assert reading.traits[DIFFICULTY_SD] > 1.5 * seen("Say hello.")[1].traits[DIFFICULTY_SD], text
-    assert seen("Prove that λ → μ holds for all α.")[0].unfamiliarity < 0.8
+def test_what_is_in_no_known_script_is_unfamiliar_and_very_short_it_is_likelier_small_talk() -> None:
+    for text in "གཞི་གྲངས་མཐའ་མེད་ཡོད་པ་ར་སྤྲོད་བྱེད་རོགས། " * 3, "ᎠᏂᏴᏫᏯ ᎤᎵᏌᎳᏓᏅᎯ ᎠᎦᏙᎲᏍᏗ ᏄᏍᏛ ᎨᏒᎢ " * 3:
+        (long, reading), (short, of_short) = reading_of(text), reading_of(text[:9])
+        assert min(long.unfamiliarity, short.unfamiliarity) > 0.9, text
+        assert short.difficulty < 0.02 < long.difficulty < 0.5, text
+        assert tokens_read(of_short)[1] < 0.1 < 0.3 < tokens_read(reading)[1], text
+        assert reading.traits[DIFFICULTY_SD] > 1.5 * reading_of("Say hello.")[1].traits[DIFFICULTY_SD], text
+    assert reading_of("Prove that λ → μ holds for all α.")[0].unfamiliarity < 0.8
 
 
 def test_embeddings_are_not_read_nor_traits_of_another_version_and_the_prompt_of_a_completion_is() -> None:
     assert read(request(endpoint=Endpoint.EMBEDDINGS, text="x")).reading is None
     once = request(endpoint=Endpoint.COMPLETIONS, passages=(Passage(("prompt",), PROOF),))
-    assert seen(once)[1].packed() == seen(PROOF)[1].packed()
+    assert reading_of(once)[1].packed() == reading_of(PROOF)[1].packed()
     with pytest.raises(ValueError, match="traits"):
-        Reading.unpack(bytes(TRAITS + 1))
+        Reading.unpack(bytes(99))
 
 
 ODD = ["", " ", "\ud800", "\ud800" * 999, "\x00" * 50, "字" * 9_000, "\n" * 9_000, "```", '"' * 99, "9" * 99 + " words"]
@@ -140,31 +140,30 @@ def test_no_request_breaks_it_and_its_traits_fit_into_signed_bytes(turns: list[t
     asked = conversation(*turns)
     offered = tuple(Passage(("tools", at, "function", "description"), f"tool {at}") for at in range(tools))
     asked = msgspec.structs.replace(asked, passages=(*asked.passages, *offered))
-    result, reading = seen(asked)
+    result, reading = reading_of(asked)
     assert 0 < result.difficulty < 1
     assert 0 <= result.unfamiliarity <= 1
     assert tokens_read(reading)[0] >= 1
     assert np.abs(reading.traits).max() <= 1
     assert reading.traits[SHARE:].sum() == pytest.approx(1, abs=0.05)
     assert (Reading.unpack(reading.packed()).traits == reading.traits).all()
-    assert seen(asked)[1].packed() == reading.packed()
+    assert reading_of(asked)[1].packed() == reading.packed()
 
 
 def test_what_is_remembered_of_requests_is_little_no_text_and_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(difficulty, "MOST_REMEMBERED", 3)
     monkeypatch.setattr(difficulty, "_readings", type(difficulty._readings)())
-    first, *_ = [seen(f"private {number}")[1].packed() for number in range(9)]
+    first, *_ = [reading_of(f"private {number}")[1].packed() for number in range(9)]
     assert len(difficulty._readings) == 3
     assert "private" not in repr(difficulty._readings)
-    assert seen("private 0")[1].packed() == first
+    assert reading_of("private 0")[1].packed() == first
 
 
-SHIPPED, TOLD = (FOLDER / ARRAYS).read_bytes(), msgspec.json.decode((FOLDER / MANIFEST).read_bytes())
-MIDDLE = len(SHIPPED) // 2
+SHIPPED, SHIPPED_MANIFEST = (FOLDER / ARRAYS).read_bytes(), msgspec.json.decode((FOLDER / MANIFEST).read_bytes())
 DAMAGES: dict[str, tuple[str, bytes | None]] = {
     **{"cut": (ARRAYS, SHIPPED[:1_000]), "lost": (ARRAYS, None), "spoilt": (MANIFEST, b"{")},
-    "flipped": (ARRAYS, SHIPPED[:MIDDLE] + bytes([SHIPPED[MIDDLE] ^ 1]) + SHIPPED[MIDDLE + 1 :]),
-    "old": (MANIFEST, msgspec.json.encode(TOLD | {"format": 0})),
+    "flipped": (ARRAYS, SHIPPED[:9_000] + bytes([SHIPPED[9_000] ^ 1]) + SHIPPED[9_001:]),
+    "old": (MANIFEST, msgspec.json.encode(SHIPPED_MANIFEST | {"format": 0})),
 }
 
 
@@ -181,7 +180,7 @@ def test_a_damaged_reader_is_refused_and_says_what_to_do(tmp_path: Path, file: s
 
 
 def test_it_is_small_and_of_sources_that_may_ship() -> None:
-    sources: dict[str, Any] = TOLD["sources"]
+    sources: dict[str, Any] = SHIPPED_MANIFEST["sources"]
     assert len(SHIPPED) < 5_000_000
     assert {row["licence"] for row in sources.values()} <= {"MIT", "Apache-2.0"}
-    assert {file.split(".")[0] for file in TOLD["inputs_sha256"]} == set(sources)
+    assert {file.split(".")[0] for file in SHIPPED_MANIFEST["inputs_sha256"]} == set(sources)

@@ -19,6 +19,8 @@ def measured() -> tuple[int, int, int, int, int]:
 def test_hardly_a_sentence_is_taken_for_another_language() -> None:
     _, codes, right, _, wrong = measured()
     assert (codes == len(KNOWN), right >= 70, wrong <= 1) == (True, True, True)
+    names = [name.lower() for listed in NAMES.values() for name in listed.split()]
+    assert (set(WORDS) <= KNOWN, len(names)) == (True, len(set(names)))
 
 
 NEITHER = ["3.14159", "Anna Meyer", "OK", "x = y + 1", "ACME GmbH 2024", "https://example.com/a", "Lorem ipsum dolor"]
@@ -28,12 +30,6 @@ PARAGRAPHS = [(" ".join(SENTENCES[code]) * 3, code) for code in ("de", "en", "es
 @each_row("text, code", [*PARAGRAPHS, *((text, "") for text in [*NEITHER, '{"id": 4711}'])])
 def test_whole_paragraphs_are_recognised_and_what_is_no_language_is_taken_for_none(text: str, code: str) -> None:
     assert language(text) == code
-
-
-def test_what_is_named_is_known_and_what_has_words_has_a_name() -> None:
-    assert set(WORDS) <= KNOWN
-    names = [name.lower() for listed in NAMES.values() for name in listed.split()]
-    assert len(names) == len(set(names))
 
 
 SYSTEM = ("system", "You translate all that the user says into German.")
@@ -53,7 +49,4 @@ def test_what_is_to_be_translated_into_what(asked: Request, source: str, target:
     named = languages(asked)
     assert (named.source, named.target, named.text) == (source, target, bare)
     assert (named.source_name == "English", named.target_name == "German") == (source == "en", target == "de")
-
-
-def test_nothing_of_the_text_is_printed() -> None:
-    assert "station" not in repr(languages(request(text="Where is the station?")))
+    assert (bare or "?") not in repr(named)

@@ -95,7 +95,7 @@ def test_the_first_of_several_reasons_is_told() -> None:
     for reason, mend in mended.items():
         assert dropped(where, worst)[0] == reason
         worst, where = mend(worst, where)
-    assert sift([where], worst)[0] == [where]
+    assert sift([where], worst)[0] == (where,)
 
 
 def place(provider: Provider = REMOTE, licence: Licence = UNKNOWN, region: str = "", **terms: Any) -> Target:
@@ -103,7 +103,7 @@ def place(provider: Provider = REMOTE, licence: Licence = UNKNOWN, region: str =
 
 
 def guarding(**classes: Requirements) -> ClassGuard:
-    return ClassGuard(classes, lambda body: frozenset())
+    return ClassGuard(classes, lambda *body: frozenset())
 
 
 def told(required: dict[str, Any], where: Target, *, now_ms: int = 0, redacted: bool = False) -> str:

@@ -139,34 +139,33 @@ def test_a_cascade_is_worth_what_a_simulation_of_it_costs(rho: float, check: Che
     rng = np.random.default_rng(1)
     first, second = passes_of(rng, rho)
     accepted = rng.random(DRAWN) < np.where(first, check.right, check.wrong)
-    value = worth.cascade_value(COST, P, 1.0, check, rho)
+    value = worth.cascade_value(COST, P, check, rho)
     assert value.p[CHEAP, DEAR] == pytest.approx(np.where(accepted, first, second).mean(), abs=0.004)
     expected = COST[CHEAP] + check.cost_usd + (~accepted).mean() * COST[DEAR]
     assert value.cost[CHEAP, DEAR] == pytest.approx(expected, rel=0.01)
-    assert value.priced[CHEAP, DEAR] == pytest.approx(expected + 1 - value.p[CHEAP, DEAR], abs=0.004)
 
 
 @given(CHANCE, CHANCE, CHANCE, CHANCE, CHANCE)
 def test_chances_stay_chances(one: float, two: float, right: float, wrong: float, rho: float) -> None:
     p = np.array([one, two])
-    sampled = worth.sample_value(COST, p, 1.0, 3, wrong_answers=2, repeat_rho=right, rho=rho)
-    for value in (worth.cascade_value(COST, p, 1.0, Check(right, wrong), rho), sampled):
+    sampled = worth.sample_value(COST, p, 3, wrong_answers=2, repeat_rho=right, rho=rho)
+    for value in (worth.cascade_value(COST, p, Check(right, wrong), rho), sampled):
         assert ((value.p >= -1e-12) & (value.p <= 1 + 1e-12)).all()
-        assert not np.isnan(value.priced).any()
+        assert not np.isnan(value.cost).any()
     assert max(0.0, one + two - 1) - 1e-12 <= worth.both_pass(one, two, rho) <= min(one, two) + 1e-12
 
 
 def test_many_requests_are_valued_as_each_alone_and_the_more_failures_go_together_the_less_a_second_helps() -> None:
-    assert np.isinf(worth.cascade_value(COST, P, 1.0).priced.diagonal()).all()
+    assert np.isinf(worth.cascade_value(COST, P).cost.diagonal()).all()
     cost, p = np.array([COST, 2 * COST]), np.array([P, P[::-1]])
-    many = worth.cascade_value(cost, p, 0.5)
+    many = worth.cascade_value(cost, p)
     for row in range(2):
-        assert many.priced[row] == pytest.approx(worth.cascade_value(cost[row], p[row], 0.5).priced)
-    rescued = [worth.cascade_value(COST, P, 1.0, rho=rho).p[CHEAP, DEAR] for rho in (0.0, 0.5, 1.0)]
+        assert many.cost[row] == pytest.approx(worth.cascade_value(cost[row], p[row]).cost)
+    rescued = [worth.cascade_value(COST, P, rho=rho).p[CHEAP, DEAR] for rho in (0.0, 0.5, 1.0)]
     assert rescued == sorted(rescued, reverse=True)
     assert (rescued[0], rescued[-1]) == (pytest.approx(0.6 + 0.4 * 0.9), pytest.approx(0.9))
-    dear, free = (worth.cascade_value(COST, P, 1.0, Check(cost_usd=usd)).priced.min() for usd in (0.2, 0))
-    assert dear > worth.failure_priced(COST, P, 1.0).min() > free
+    dear, free = (worth.cascade_value(COST, P, Check(cost_usd=usd)) for usd in (0.2, 0))
+    assert (dear.cost + 1 - dear.p).min() > (COST + 1 - P).min() > (free.cost + 1 - free.p).min()
 
 
 @each_row("samples, wrong_answers, rho", [(1, 4, 0.5), (2, 1, 0.0), (3, 3, 0.4), (5, 8, 0.2)])
@@ -182,7 +181,7 @@ def test_agreement_is_what_a_simulation_draws(samples: int, wrong_answers: int, 
 
 
 def test_samples_that_must_agree_make_a_cheap_target_safer_than_one_answer() -> None:
-    once, thrice = (worth.sample_value(COST, P, 1.0, n, repeat_rho=0.2) for n in (1, 3))
+    once, thrice = (worth.sample_value(COST, P, n, repeat_rho=0.2) for n in (1, 3))
     assert thrice.p[CHEAP, DEAR] > once.p[CHEAP, DEAR] == pytest.approx(P[CHEAP])
     assert thrice.cost[CHEAP, DEAR] < COST[DEAR]
-    assert thrice.priced[CHEAP, DEAR] < once.priced[CHEAP, DEAR]
+    assert (thrice.cost - thrice.p)[CHEAP, DEAR] < (once.cost - once.p)[CHEAP, DEAR]

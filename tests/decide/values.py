@@ -54,7 +54,7 @@ def reading(output: float = 500.0, thinking: float = 0.5) -> Reading:
 def gate(*, asked: Request | None = None, requirements: Requirements | None = None, **more: Any) -> Gate:
     """`more`: fields of the gate."""
     seen = Classification(data_class="internal", classes=frozenset({"internal"}), difficulty=0.1, task=Task.CHAT)
-    guard = ClassGuard({"internal": requirements or Requirements(), "open": Requirements()}, lambda body: frozenset())
+    guard = ClassGuard({"internal": requirements or Requirements(), "open": Requirements()}, lambda *body: frozenset())
     within = partial(fits_thinking, learned=Learned())
     plain = Gate(asked or request(), Caller(), seen, guard, None, 0, {}, within)
     return msgspec.structs.replace(plain, **more)

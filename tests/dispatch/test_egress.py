@@ -35,7 +35,7 @@ CLASSES = {
 WORDS = {"harmless": b"daisy", "european": b"Cologne", "hidden": b"orchid", "barred": b"nightshade"}
 
 
-def find(body: bytes) -> frozenset[str]:
+def find(body: bytes, *_: object) -> frozenset[str]:
     return frozenset(name for name, word in WORDS.items() if word in body)
 
 
@@ -106,7 +106,7 @@ def test_bytes_go_where_their_classes_and_their_caller_allow_it(
 
 
 def test_a_scan_that_fails_lets_nothing_out(server: Canned) -> None:
-    def broken(body: bytes) -> frozenset[str]:
+    def broken(body: bytes, *_: object) -> frozenset[str]:
         raise ValueError(body)
 
     assert "Hi" not in stays_in(server, plain("Hi", to=places(server, "us"), scan=broken))
@@ -159,7 +159,7 @@ def test_a_huge_body_is_scanned_beside_the_event_loop(server: Canned) -> None:
     """The loop has other clients; what is found there binds all the same."""
     scans, own = list[tuple[bool, bool]](), threading.get_ident()
 
-    def noting(body: bytes) -> frozenset[str]:
+    def noting(body: bytes, *_: object) -> frozenset[str]:
         scans.append((len(body) > LARGE, threading.get_ident() == own))
         return find(body)
 
@@ -174,7 +174,7 @@ def test_a_huge_body_is_scanned_beside_the_event_loop(server: Canned) -> None:
 def test_a_client_that_leaves_while_the_bytes_are_looked_at_pays_nothing(server: Canned) -> None:
     looking, leave = threading.Event(), threading.Event()
 
-    def slow(body: bytes) -> frozenset[str]:
+    def slow(body: bytes, *_: object) -> frozenset[str]:
         looking.set()
         leave.wait(60)
         return frozenset()

@@ -22,7 +22,7 @@ from tests.gateway.canned import canned
 DOUBT = Doubt("identifiers.phone", "pii", "0171 2345678")
 QUESTIONS = (Question(DOUBT, "close ticket ", ", please"),)
 CALLED = {("identifiers.phone", "pii"): "a telephone number"}
-ANYWHERE = ClassGuard({"internal": Requirements(), "pii": Requirements()}, lambda body: frozenset())
+ANYWHERE = ClassGuard({"internal": Requirements(), "pii": Requirements()}, lambda *body: frozenset())
 NO = completion('{"1": "no"}')
 CLOSED = "http://127.0.0.1:9/v1"
 

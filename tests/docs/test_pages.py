@@ -1,6 +1,7 @@
 """What the pages name exists; what a reader would copy is run as it stands, against a gateway of its page's own."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,17 @@ def test_files_that_a_page_names_exist(name: str) -> None:
     words = {word for word in quoted(FENCED.sub("", page(name))) if PATH.match(word)} - EXAMPLES
     paths = {word for word in words if word.split("/")[0] in OURS or ("/" not in word and FILE.search(word))}
     assert not {path for path in paths if not (ROOT / path).exists() and not ((ROOT / name).parent / path).exists()}
+
+
+def test_the_site_is_built_of_the_pages_in_its_navigation(tmp_path: Path) -> None:
+    """Its builder follows every link and anchor between pages."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    program = [str(Path(sys.executable).with_name("zensical")), "build", "--strict"]
+    subprocess.run(program, cwd=tmp_path, check=True, capture_output=True, timeout=250)
+    pages = {path.name for path in (tmp_path / "site").glob("*.html")} - {"404.html"}
+    assert pages == {path.with_suffix(".html").name for path in (ROOT / "docs").glob("*.md")}
+    assert set(re.findall(r"[\w-]+\.md", page("zensical.toml"))) == {Path(name).name for name in DOCS}
 
 
 @each_row("name", PAGES)

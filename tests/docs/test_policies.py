@@ -38,8 +38,10 @@ CODES = [code for row in rows(ROUTING, "why", "meaning") for code in row["why"].
 SPECIALISTS = rows(ROUTING, "text", "model", "header")
 SECTION = re.compile(r"^### `policies/examples/([a-z-]+)\.yaml`\n(.+?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 SECTIONS = {name: rows(text, "request") for name, text in SECTION.findall(SENSITIVITY)}
+FURTHER = ("README.md", "docs/budgets.md", "docs/tutorial.md", "docs/providers.md")
 SOUND = [*blocks(POLICY, "yaml")[:-1], *blocks(ROUTING, "yaml")]
-SOUND += [policy for name in ("README.md", "docs/budgets.md") for policy in blocks(page(name), "yaml")]
+SOUND += [policy for name in FURTHER for policy in blocks(page(name), "yaml")]
+SOUND += blocks(page("docs/from-litellm.md"), "yaml")[1:]
 
 
 def written(folder: Path, text: str) -> Path:

@@ -1,5 +1,8 @@
 """What was seen of a target: its answers tighten bounds and widen them again, its caches, its times."""
 
+from random import Random
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +26,9 @@ from tests.tables import each_row
 PLACE = target(max_output=100_000)
 LARGE = target(context=10**6)
 THINKS = Thinking(contract=Contract.LEVEL, levels=("none", "high"), tokens=(0, 5_000))
+THINKER = target("other", max_output=100_000, thinking=THINKS)
 NEW = Learned()
+SEEN = Classification(data_class="internal", difficulty=0.5, task=Task.CHAT, reading=reading())
 PLAIN = template(structs.replace(request(), body={}), "auto", "")
 """Of requests with neither instructions nor tools."""
 
@@ -79,6 +84,49 @@ def test_a_template_that_is_new_answers_as_long_as_its_application_does() -> Non
         for name in ("5" * 14 + "9" * 10, "5" * 13 + "6" + "9" * 10)
     ]
     assert tokens[0] > 1.5 * tokens[1]
+
+
+ANSWERS = st.lists(
+    st.builds(
+        lambda target, task, name, read, output, thinking, at_ms: Seen(
+            target=target, task=task, template=name, read_output=read, output=output, thinking=thinking, ended_ms=at_ms
+        ),
+        *(st.sampled_from(("t", "other")), st.sampled_from((Task.CHAT, Task.CODE))),
+        *(st.sampled_from((PLAIN, "7" * 24, "8" * 24, "5" * 24)), st.floats(1, 3_000), st.integers(1, 5_000)),
+        *(st.none() | st.integers(0, 1_000), st.integers(10**12, 10**12 + 10**9)),
+    ),
+    max_size=30,
+)
+
+
+@given(ANSWERS, st.randoms(use_true_random=False))
+def test_all_gateways_expect_the_same_of_the_same_answers_in_any_order(answers: list[Seen], chance: Random) -> None:
+    """Also where the first five of a template say other than the hundred that follow."""
+    first_long = [3_000] * 5 + [20] * 100
+    answers += [Seen(target="t", template="7" * 24, output=size, ended_ms=10**12) for size in first_long]
+    shuffled, places, costs = chance.sample(answers, len(answers)), (PLACE, THINKER), []
+    for learned, order in ((Pupil(), answers), (Pupil(), shuffled)):
+        for answer in order:
+            learned.observe(answer)
+        forecaster = Forecaster(places, learned, PassRateModel(places))
+        seen = [structs.replace(SEEN, template=name) for name in ("", PLAIN, "7" * 24, "5" * 14 + "9" * 10, "9" * 24)]
+        costs += [[forecaster.forecast(places, request(), each, 0).cost.tolist() for each in seen]]
+    assert np.array(costs[0]) == pytest.approx(np.array(costs[1]))
+
+
+def test_each_of_the_first_answers_of_a_template_is_news_however_much_its_target_was_asked_before() -> None:
+    learned = Pupil().see(*[500] * 2_000)
+    forecaster, template = (
+        Forecaster((PLACE,), learned, PassRateModel((PLACE,))),
+        structs.replace(SEEN, template="7" * 24),
+    )
+    outputs = []
+    for tokens in (3_000, *[20] * 6):
+        learned.see(tokens, template="7" * 24)
+        outputs.append(float(forecaster.forecast((PLACE,), request(), template, 0).output[0]))
+    assert outputs == sorted(outputs, reverse=True)
+    assert outputs[0] > 1_000 > 2 * outputs[-1]
+    assert estimate(PLACE, request(), learned.see(*[50] * 40, template="7" * 24), template="7" * 24).output_tokens < 150
 
 
 def test_a_kind_of_work_that_was_not_seen_leans_on_the_target_s_others() -> None:
@@ -177,12 +225,10 @@ def test_memory_is_bounded_and_keeps_what_is_in_use() -> None:
 
 # What is expected to be in a target's cache, and what that makes of its price.
 
-
 TURN = Prefix(7, "0a", 0.25)
 KEPT = structs.replace(PRICE, cache_read=PRICE.input // 10, cache_write=PRICE.input * 5 // 4)
 LONG = target(context=200_000, price=KEPT)
 ANTHROPIC = structs.replace(LONG, provider=structs.replace(REMOTE, wire=Wire.ANTHROPIC))
-SEEN = Classification(data_class="internal", difficulty=0.5, task=Task.CHAT, reading=reading())
 
 
 def told(tokens: int = 20_000, read: int = 0, prefix: Prefix = TURN, times: int = 1) -> Caches:

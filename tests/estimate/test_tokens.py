@@ -96,22 +96,22 @@ def parts(*parts: Any) -> Request:
     return chat([{"type": "text", "text": "What is this?"}, *parts])
 
 
-def image(url: str = PICTURE) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": url}}
+def image(url: str = PICTURE, **source: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url, **source}}
 
 
 @each_row(
-    "wire, model, most, usual",
+    "wire, model, most, usual, low",
     [
-        (Wire.ANTHROPIC, "claude-opus-5-5", 5_000, 1_400),
-        (Wire.GEMINI, "gemini-3-pro", 2_600, 1_120),
-        (Wire.OPENAI_COMPATIBLE, "gpt-4o-2024-11-20", 1_445, 765),
-        (Wire.OPENAI_COMPATIBLE, "gpt-4o-mini", 48_200, 25_501),
-        (Wire.LITELLM, "openai/gpt-5-mini", 2_489, 1_659),
-        (Wire.OPENAI_COMPATIBLE, "gpt-5.4-mini", 16_384, 1_100),
+        (Wire.ANTHROPIC, "claude-opus-5-5", 5_000, 1_400, 1_400),
+        (Wire.GEMINI, "gemini-3-pro", 2_600, 1_120, 1_120),
+        (Wire.OPENAI_COMPATIBLE, "gpt-4o-2024-11-20", 1_445, 765, 85),
+        (Wire.OPENAI_COMPATIBLE, "gpt-4o-mini", 48_200, 25_501, 2_833),
+        (Wire.LITELLM, "openai/gpt-5-mini", 2_489, 1_659, 1_659),
+        (Wire.OPENAI_COMPATIBLE, "gpt-5.4-mini", 16_384, 1_100, 1_100),
     ],
 )
-def test_images_are_counted_by_their_models_rule_not_their_bytes(wire: Wire, model: str, most: int, usual: int) -> None:
+def test_images_count_by_their_models_rule(wire: Wire, model: str, most: int, usual: int, low: int) -> None:
     """A model of which no rule is known, such as a newer one, has the highest bound."""
     place = target(context=10**6, provider=structs.replace(REMOTE, wire=wire))
     place = structs.replace(place, model=structs.replace(place.model, name=model))
@@ -120,6 +120,8 @@ def test_images_are_counted_by_their_models_rule_not_their_bytes(wire: Wire, mod
         assert count * most <= known.input_bound <= plain.input_bound + count * most
         assert 0 < known.input_tokens - count * usual <= plain.input_tokens
     assert estimate(place, parts(image("https://example.com/a.png")), NEW).input_bound >= most
+    cheaper = estimate(place, parts(image(), image(detail="low")), NEW)
+    assert 0 < cheaper.input_tokens - usual - low <= plain.input_tokens
     assert parts({"type": "thinking", "thinking": "Hm.", "signature": "x"}, image(), image()).images == 2
 
 

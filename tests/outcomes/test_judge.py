@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from router.api import parse
 from router.outcomes import judge as judges
-from router.outcomes.judge import LEAST_PAIRS, UNKNOWN_WEIGHT, Case, Given, Judge, Trust, case
+from router.outcomes.judge import LEAST_PAIRS, UNKNOWN_WEIGHT, Case, Judge, Trust, case
 from router.types.attempt import Answer
 from router.types.decision import Served, Weighed
 from router.types.logged import Logged, Said
 from router.types.request import Caller, Limits, Request
-from tests.decide.values import candidate
-from tests.outcomes.values import asking, saying
+from tests.decide.values import candidate, target
+from tests.outcomes.values import asked, asking, saying
 from tests.tables import each_row
 
 CANARY = "CANARY-question"
@@ -29,19 +29,12 @@ Judgement = Callable[[dict[str, Any], bool], dict[str, str]]
 
 
 def consistent(told: dict[str, Any], reverse: bool) -> dict[str, str]:
-    if "answer" in told:
-        return {"verdict": "yes" if ("right" in told["answer"]["text"]) != reverse else "no"}
-    return {name: "right" if "right" in told[f"{name} answer"]["text"] else "wrong" for name in ("first", "second")}
+    return {"verdict": "yes" if ("right" in told["answer"]["text"]) != reverse else "no"}
 
 
 def biased(told: dict[str, Any], reverse: bool) -> dict[str, str]:
-    """Says yes to everything, and prefers what comes first."""
-    return {"verdict": "yes"} if "answer" in told else {"first": "right", "second": "wrong"}
-
-
-def contrary(told: dict[str, Any], reverse: bool) -> dict[str, str]:
-    other = {"yes": "no", "no": "yes", "right": "wrong", "wrong": "right"}
-    return {name: other[word] for name, word in consistent(told, reverse).items()}
+    """Says yes to everything."""
+    return {"verdict": "yes"}
 
 
 def failing(told: dict[str, Any], reverse: bool) -> dict[str, str]:
@@ -76,22 +69,21 @@ class Court:
         asyncio.run(work())
         return self.said[before:]
 
-    def hear_often(self, times: int, *answers: Answer) -> list[Said]:
-        return self.hear(*(self.case(number, *answers) for number in range(times)))
+    def hear_often(self, times: int, answer: Answer) -> list[Said]:
+        return self.hear(*(self.case(number, answer) for number in range(times)))
 
     def say(self, said: Said) -> None:
         self.said.append(said)
         self.trust.observe(logged(said))
 
-    def case(self, number: int, *answers: Answer) -> Case:
-        given = [Given(place, f"t{place}", answer) for place, answer in enumerate(answers, 1)]
+    def case(self, number: int, answer: Answer) -> Case:
         request = replace(asking(), id=f"r{number}", limits=Limits(session="s", data_class="secret", deadline_ms=1))
-        made = case(JUDGE, request, Caller(id="k"), given, 0.5, self.say)
+        made = case(JUDGE, asked(request, answer), Caller(id="k"), 1, 0.5, self.say)
         assert made is not None
         return made
 
     def gold(self, number: int, score: float, source: str = "client", **fields: Any) -> None:
-        self.say(Said(request_id=f"r{number}", attempt=1, target="t1", source=source, score=score, **fields))
+        self.say(Said(request_id=f"r{number}", attempt=1, target="t", source=source, score=score, **fields))
 
 
 @pytest.fixture
@@ -106,37 +98,23 @@ def logged(said: Said, position: int = 0) -> Logged:
     return Logged(**fields)
 
 
-def scores(said: Sequence[Said]) -> list[float | None]:
-    return [row.score for row in said]
-
-
-def test_an_answer_alone_is_judged_in_reverse_too_and_two_are_compared_in_both_orders(court: Court) -> None:
-    """Each is graded by itself: both may be right."""
-    assert scores(court.hear(court.case(1, RIGHT), court.case(2, WRONG))) == [1.0, 0.0]
-    cases = [court.case(1, RIGHT, WRONG), court.case(2, RIGHT, saying("right too"))]
-    assert scores(court.hear(*cases)) == [1.0, 0.0, 1.0, 1.0]
-    assert court.counted == ["agreed"] * 4
-    rows = [(row.attempt, row.target, row.source) for row in court.said[2:4]]
-    assert rows == [(1, "t1", "judge.judge"), (2, "t2", "judge.judge")]
-    first, second = (json.loads(body["messages"][1]["content"].partition("\n\n")[0]) for body in court.heard[4:6])
-    assert first["first answer"] == second["second answer"] == {"text": "right"}
-
-
-@each_row("answers", [[RIGHT], [RIGHT, WRONG]])
-def test_a_judge_that_goes_by_the_order_says_nothing(answers: list[Answer]) -> None:
+def test_a_judge_is_asked_in_reverse_too_and_one_that_says_yes_to_everything_says_nothing(court: Court) -> None:
+    rows = court.hear(court.case(1, RIGHT), court.case(2, WRONG))
+    assert [row.score for row in rows] == [1.0, 0.0]
+    assert {(row.attempt, row.target, row.source) for row in rows} == {(1, "t", "judge.judge")}
+    assert court.counted == ["agreed"] * 2
     court = Court()
     court.judgement = biased
-    said = court.hear_often(LEAST_PAIRS, *answers)
-    assert {(row.score, row.weight) for row in said} == {(None, 0.0)}
+    assert {(row.score, row.weight) for row in court.hear_often(LEAST_PAIRS, RIGHT)} == {(None, 0.0)}
     assert court.counted == ["disagreed"] * LEAST_PAIRS
     assert court.trust.consistency == {"judge": 0.0}
     court.judgement = consistent
-    assert [row.weight for row in court.hear(court.case(99, *answers))] == [0.0] * len(answers)
+    assert [row.weight for row in court.hear(court.case(99, RIGHT))] == [0.0]
 
 
 def test_it_is_believed_once_it_has_agreed_with_itself_often_enough_until_clients_contradict_it(court: Court) -> None:
     """Half, while it is not known how often it is right. What was found of it is kept."""
-    court.judgement = contrary
+    court.judgement = lambda told, reverse: consistent(told, not reverse)
     said = court.hear_often(LEAST_PAIRS + 2, RIGHT)
     assert [row.weight for row in said] == [0.0] * LEAST_PAIRS + [UNKNOWN_WEIGHT] * 2
     assert court.trust.agreement == {}
@@ -185,11 +163,10 @@ IMAGE = [{"type": "image_url", "image_url": {"url": "https://x.y/z.png"}}, {"typ
 )
 def test_what_can_not_be_judged_in_words_is_not(answer: Answer, content: Any) -> None:
     """Nor does a model judge its own answers."""
-    own, request = Given(2, JUDGE.target, RIGHT), asking(messages=[{"role": "user", "content": content}])
-    assert case(JUDGE, request, Caller(), [Given(1, "t", answer), own], 0.5, print) is None
-    made = case(JUDGE, asking(), Caller(), [Given(1, "t", RIGHT), own], 0.5, print)
-    assert made is not None
-    assert [target for _, target, _ in made.answers] == ["t"]
+    request = asking(messages=[{"role": "user", "content": content}])
+    assert case(JUDGE, asked(request, answer), Caller(), 1, 0.5, print) is None
+    own = replace(asked(asking(), RIGHT), target=target(JUDGE.target))
+    assert case(JUDGE, own, Caller(), 1, 0.5, print) is None
 
 
 def test_what_is_hard_to_tell_apart_comes_first() -> None:
@@ -207,7 +184,7 @@ def test_only_a_share_is_judged_and_the_most_telling_of_it(court: Court) -> None
 
     def make(priority: float) -> Case | None:
         made.append(priority)
-        return case(judge, asking(), Caller(), [Given(1, "t", RIGHT)], priority, lambda _: judged.append(priority))
+        return case(judge, asked(asking(), RIGHT), Caller(), 1, priority, lambda _: judged.append(priority))
 
     async def work() -> None:
         judging = judges.Judging(court.ask, Trust(), lambda judge, became: None)
@@ -226,9 +203,7 @@ def test_only_a_share_is_judged_and_the_most_telling_of_it(court: Court) -> None
     assert min(judged[5:]) >= 0.8
 
 
-def test_what_the_gateway_asks_of_itself_is_read_and_bound_as_the_client_s_request_is(
-    court: Court,
-) -> None:
+def test_what_the_gateway_asks_of_itself_is_read_and_bound_as_the_client_s_request_is(court: Court) -> None:
     """All of its text is there to be scanned. The client's own deadline does not bind it: that was for its answer."""
     heard: list[tuple[Request, Caller]] = []
     body, bound = b'{"model": "judge", "messages": [{"role": "user", "content": "orchid"}]}', Limits(session="s")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from router.estimate.pass_rate import Alarm
 from router.ledger import outcomes as log
 from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
@@ -18,7 +17,7 @@ from router.outcomes import learning as module
 from router.outcomes.judge import Trust
 from router.outcomes.learning import PATIENCE_MS, Learning, Log, Tail
 from router.types.account import Journal
-from router.types.attempt import Outcome
+from router.types.attempt import Alarm, Outcome
 from router.types.logged import Said
 from router.types.target import Secret
 from tests.ledger.books import found, with_ledger
@@ -92,7 +91,7 @@ class Gateway:
     def _watch(self, outcome: Outcome) -> Alarm | None:
         return Alarm(outcome.target, "pass_rate", 0.9, 0.2, 5) if self.drifts else None
 
-    def _tell(self, alarm: module.Alarm, place: str) -> None:
+    def _tell(self, alarm: Alarm, place: str) -> None:
         self.alarms.append((alarm.target, place))
         drifted(self.journal, place, alarm.target, f"{alarm.kind} {alarm.before} -> {alarm.after}", 7)
 

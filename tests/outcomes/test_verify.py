@@ -36,7 +36,7 @@ CLASSES = {
     "unkept": Requirements(retention_days_max=0),
     "barred": Requirements(block=True),
 }
-GUARD = ClassGuard(CLASSES, lambda body: frozenset({"secret"} if b"orchid" in body else ()))
+GUARD = ClassGuard(CLASSES, lambda body, _: frozenset({"secret"} if b"orchid" in body else ()))
 
 
 @pytest.fixture(autouse=True)

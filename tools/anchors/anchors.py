@@ -3,7 +3,7 @@
 Pasted material and long system prompts are put together from `SPLIT.materials.yaml`, the same ones for the same anchor.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -19,6 +19,9 @@ THINKING = ("none", "some", "much")
 CHARACTERS_PER_TOKEN = 4
 LONG_SYSTEM = 3_000
 """Tokens of a system prompt that is given by its domain."""
+EASY = 1
+"""The highest tier that is."""
+TOOLS = ("search_flights", "get_weather", "run_sql", "read_file", "edit_file", "send_email", "web_search", "notify")
 
 
 class _Loader(yaml.CSafeLoader):
@@ -51,7 +54,7 @@ class Anchor(NamedTuple):
 
 def load(split: str) -> list[Anchor]:
     """`split`: train or test. ValueError names the file and the anchor that is not one."""
-    pool = yaml.load((FOLDER / f"{split}.materials.yaml").read_text(), Loader=_Loader)
+    pool = _pool(split)
     anchors: list[Anchor] = []
     for path in sorted((FOLDER / split).glob("*.yaml")):
         for number, row in enumerate(yaml.load(path.read_text(), Loader=_Loader)):
@@ -60,6 +63,31 @@ def load(split: str) -> list[Anchor]:
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"{path.name}, anchor {number + 1}: {type(error).__name__} {error}") from error
     return anchors
+
+
+def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Anchor]]:
+    """Some of the easy ones without a system prompt, by their place, once more with instructions of an application
+    before them and often with tools that they don't need: what is asked stays as easy as it was."""
+    pool, chance = _pool("train"), Random(0)
+    copies = list[tuple[int, Anchor]]()
+    for at, anchor in enumerate(anchors):
+        messages = anchor.body["messages"]
+        if anchor.tier > EASY or messages[0]["role"] == "system" or chance.random() >= share:
+            continue
+        texts, length = chance.sample(pool["around"], chance.choice((1, 1, 2, 4))), chance.choice((1, 2, 8, 60, 200))
+        domains = [name for name in pool["system"] if name != "common"]
+        long = chance.random() < 0.4
+        text = _system(chance.choice(domains), pool, chance) if long else chance.choice(" \n").join(texts * length)
+        body = anchor.body | {"messages": [{"role": "system", "content": text[: 4 * LONG_SYSTEM]}, *messages]}
+        if "tools" not in body and chance.random() < 0.3:
+            body["tools"] = [_tool(name) for name in chance.sample(TOOLS, chance.randrange(1, 6))]
+        copies.append((at, anchor._replace(body=body)))
+    return copies
+
+
+def _pool(split: str) -> dict[str, Any]:
+    materials: dict[str, Any] = yaml.load((FOLDER / f"{split}.materials.yaml").read_text(), Loader=_Loader)
+    return materials
 
 
 def _anchor(row: Mapping[str, Any], pool: Mapping[str, Any], chance: Random) -> Anchor:

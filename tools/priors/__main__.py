@@ -46,8 +46,12 @@ def main() -> None:
 def _reader(sets: outcomes.Sets, hard: outcomes.Vector) -> tuple[dict[str, Any], dict[str, Any]]:
     groups = reader.word_groups()
     train, test = load("train"), load("test")
-    anchors = reader.anchor_rows(train, groups)
-    rows = reader.joined(anchors, reader.label_rows(sets.labels, hard, groups), reader.phrase_rows(groups))
+    rows = reader.joined(
+        reader.anchor_rows(train, groups),
+        reader.surrounded_rows(train, groups),
+        reader.label_rows(sets.labels, hard, groups),
+        reader.phrase_rows(groups),
+    )
     held = reader.held_out(rows, groups)
     arrays = reader.fit(rows, groups)
     reader.calibrate(arrays, held)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.asked import AROUND, COUNTS, FLAGS, NUMBERS, asked, cues
+from router.classify.asked import AROUND, COUNTS, FLAGS, NUMBERS, Asked, asked, cues
 from router.classify.difficulty import (
     BUCKETS,
     GROUPS,
@@ -16,12 +16,14 @@ from router.classify.difficulty import (
     OUTPUT_OUT,
     OUTPUTS,
     TASK_OUT,
+    THINKING_FACTORS,
     TIER_OUT,
     TIERS,
     Part,
     Reader,
-    numbers,
+    of_ask,
     of_text,
+    of_text_around,
     sizes,
     widened,
 )
@@ -29,7 +31,7 @@ from router.classify.embedding import DIMENSIONS, Single
 from router.estimate.pass_rate import USUAL_DIFFICULTIES
 from router.types.request import TASKS
 from router.types.target import Task
-from tools.anchors.anchors import Anchor
+from tools.anchors.anchors import Anchor, surrounded
 from tools.priors.outcomes import Label, Vector
 from tools.priors.phrases import phrases
 
@@ -59,9 +61,11 @@ PER_LABEL = 40
 """Public questions of a kind that are fitted on, each by `PUBLIC_WEIGHT` of an anchor."""
 PUBLIC_WEIGHT = 0.1
 PHRASE_WEIGHT = 0.1
+SURROUNDED, SURROUNDED_WEIGHT = 0.3, 0.1
+"""Share of easy anchors that are fitted once more with instructions before them, and what each copy counts for."""
 FOLDS = 4
 SEED = 0
-_FIRST = embedding.BYTES + 1
+_FIRST = embedding.CONTROL + 1
 
 
 class Rows(NamedTuple):
@@ -101,10 +105,22 @@ def _nearest(points: Any, centres: Any) -> NDArray[np.intp]:
     return np.concatenate(parts)
 
 
+def numbers(asks: Asked, groups: NDArray[np.uint8]) -> list[Part]:
+    """`groups` [32,000]: the group of each piece of the vocabulary."""
+    return [of_ask(asks, groups), *(of_text_around(kind, text) for kind, text in enumerate(asks.around) if text)]
+
+
 def anchor_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Rows:
     read = [numbers(asked(anchor.request()), groups) for anchor in anchors]
     wanted = np.array([_wanted(anchor) for anchor in anchors])
     return Rows(*_columns(read), wanted, np.ones(len(read)), np.arange(len(read)))
+
+
+def surrounded_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Rows:
+    """Each is held out with the anchor that it is a copy of."""
+    sources, copies = zip(*surrounded(anchors, SURROUNDED), strict=True)
+    rows = anchor_rows(copies, groups)
+    return rows._replace(weight=np.full(len(copies), SURROUNDED_WEIGHT), source=np.array(sources))
 
 
 def _columns(read: Sequence[Sequence[Part]]) -> tuple[Vector, NDArray[Any], NDArray[Any]]:
@@ -202,7 +218,7 @@ def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
         "sizes": (points**2).sum(axis=1),
         "weights": weights,
         "grams": grams,
-        "levels": np.ones((3, len(TIERS))),
+        "levels": np.ones((4, len(TIERS))),
         "sharpness": 5.0,
         "near": 1.0,
     }
@@ -286,7 +302,7 @@ def held_out(rows: Rows, groups: NDArray[np.uint8]) -> HeldOut:
     sources = rows.source.max() + 1
     fold = np.random.default_rng(SEED).permutation(sources) % FOLDS
     values, nearest = np.zeros((sources, OUTPUTS)), np.zeros(sources)
-    place = np.flatnonzero(rows.source >= 0)
+    place = np.flatnonzero(rows.source >= 0)[:sources]  # copies stand behind all anchors
     for number in range(FOLDS):
         left = fold == number
         others = (rows.source < 0) | ~left[np.maximum(rows.source, 0)]
@@ -311,9 +327,11 @@ def calibrate(arrays: dict[str, Any], held: HeldOut) -> None:
     hard = np.array(TIER_DIFFICULTY)[held.wanted[:, TIER_OUT].astype(np.intp)]
     level = np.maximum.accumulate(weight @ hard)
     of_hard = np.sqrt(np.sum(weight * (hard - level[:, None]) ** 2, axis=1))
+    thought = held.wanted[:, NO_THINKING:TASK_OUT] @ THINKING_FACTORS
     of_output = np.sqrt(weight @ (held.values[:, OUTPUT_OUT] - held.wanted[:, OUTPUT_OUT]) ** 2)
     losses = {sharp: _log_loss(held, sharp) for sharp in (2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)}
-    arrays["near"], arrays["levels"] = np.float32(near), np.stack([level, of_hard, of_output]).astype(np.float32)
+    levels = [level, of_hard, of_output, 2 * weight @ thought]
+    arrays["near"], arrays["levels"] = np.float32(near), np.stack(levels).astype(np.float32)
     arrays["sharpness"] = np.float32(min(losses, key=losses.__getitem__))
 
 

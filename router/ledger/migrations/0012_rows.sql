@@ -1,7 +1,7 @@
 -- Rows of the past are narrow: texts that come again and again are numbers of `names`. Sums by hour are tables.
 -- `requests`, `attempts` and `decisions` are views of all that there is: live rows, and those of the past. (Where the
 -- answer to a commit was lost, rows are written a second time, perhaps after they were moved: these are left out.)
--- A ledger in which versions 10 and 11 had packed rows does not come here: their tables are empty, and go.
+-- What versions 10 and 11 had packed follows (router/ledger/segments.py), and their tables go then.
 
 ALTER TABLE requests RENAME TO live_requests;
 ALTER TABLE attempts RENAME TO live_attempts;
@@ -354,6 +354,3 @@ CREATE VIEW decisions AS
     SELECT id, decided_ms, policy FROM live_decisions AS l
     WHERE NOT EXISTS (SELECT 1 FROM past_decisions AS p WHERE p.id = l.id)
     UNION ALL SELECT p.id, p.decided_ms, (SELECT name FROM names WHERE names.id = p.policy) FROM past_decisions AS p;
-
-DROP TABLE segment_parts;
-DROP TABLE segments;
