@@ -360,8 +360,9 @@ class Gateway:
         """Keys, the limits that stand in place of the policy's, and what statements taught."""
         limits, billed = await asyncio.to_thread(refresh, self.keyring, self._ledger, self._settings)
         learned = self._accounting.learned
-        learned.billed = billed
-        learned.measured.correct({name[len(PRICE) :]: by for name, by in billed.items() if name.startswith(PRICE)})
+        if billed != learned.billed:
+            learned.billed = billed
+            learned.measured.correct({name[len(PRICE) :]: by for name, by in billed.items() if name.startswith(PRICE)})
         if self._pipeline.limit(limits):
             self._alerts.adopt(self._rules().accounts.budgets)
 

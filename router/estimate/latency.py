@@ -120,8 +120,7 @@ class Measured:
 
     def correct(self, factors: Mapping[str, float]) -> None:
         """By id of a model: what its provider bills ÷ its price."""
-        if factors != self._factors:
-            self._factors, self._lists, self._targets = factors, {}, {}
+        self._factors, self._lists, self._targets = factors, {}, {}
 
     def priced(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         """The targets, at what they were measured to cost."""
