@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Iterable, Set
 from contextlib import suppress
 from functools import partial
 
+from msgspec import structs
+
 from router.budget.alerts import Alerts
-from router.budget.budget import Budget
+from router.budget.budget import Budget, Rolling
 from router.budget.loop_breaker import Breaker
 from router.decide.explain import encode, explain
 from router.decide.health import SUSPENSION_S
@@ -21,11 +23,13 @@ from router.estimate.learn import Learned
 from router.ledger.adjust import AccountOf, make_equal, unequal
 from router.ledger.incident import exhausted, odd_answers
 from router.ledger.ledger import Ledger
+from router.ledger.query import booked_elsewhere
 from router.ledger.write import Outcome, birth, lose, record, reroute, settle
 from router.observe.metrics import Telemetry
 from router.observe.observer import Observed
 from router.recorder import OutcomeRecorder, ServedContext
 from router.types.account import (
+    NOTHING,
     UNBOUND,
     Account,
     Amount,
@@ -318,3 +322,22 @@ async def reconcile(
         make_equal(journal, row)
         if row.holds:
             store.settle(Reservation(row.request_id, Amount(), row.holds), row.charges)
+
+
+async def carry_over(store: BudgetStore, books: Ledger, budgets: Iterable[Budget]) -> None:
+    """Where the policy gave a budget another window, what was spent since that began counts in it, by whichever process
+    is first. Raises `StoreUnavailable`."""
+    now = now_ms()
+    for budget in budgets:
+        if budget.scope == "request" or isinstance(budget.window, Rolling):
+            continue
+        for name, amount, last in await asyncio.to_thread(booked_elsewhere, books, budget.id, budget.span(now).start):
+            account = structs.replace(budget.pot(name.partition("|")[2], now), hard=False, targets=frozenset())
+            with suppress(ValueError):  # another process was first
+                opening = await store.reserve(
+                    f"opening-{name}-{account.window_start_ms}-{last}", [account], NOTHING, now
+                )
+                if isinstance(opening, Reservation):
+                    store.settle(opening, [amount])
+                    _log.warning("budget %s has another window: what was spent in it before counts", name)
+    await store.settled()

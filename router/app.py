@@ -13,7 +13,7 @@ from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai import OpenAICompatible
-from router.accounting import Accounting, reconcile
+from router.accounting import Accounting, carry_over, reconcile
 from router.api.asgi import App
 from router.api.auth import Keyring, ledger_of, refresh
 from router.api.edge import Visits
@@ -38,6 +38,7 @@ from router.dispatch.side_calls import Opinions, Verifiers, Webhooks
 from router.errors import ConfigError
 from router.estimate.pass_rate import PassRateModel
 from router.ledger import query
+from router.ledger.adjust import PRICE
 from router.ledger.journal import Doubled, SqliteJournal
 from router.ledger.keys import used
 from router.ledger.ledger import Ledger, SqliteLedger, claim, instance_secret
@@ -167,6 +168,8 @@ class Gateway:
         self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite)
         apart = self._rows is not self._local and settings.redis_url is None
         self._journal = Doubled(self._rows, self._local) if apart else self._rows
+        self._books: Ledger = SqliteLedger(settings.sqlite) if apart else self._ledger
+        """What has the bookings."""
         self._stores = Stores(settings.redis_url, self._journal, self._local, self._ledger, self._declared)
         self._budgets = self._stores.store
         self._breaker, self._loops_ms = Breaker(config.loops, now_ms, self._journal), now_ms()
@@ -219,6 +222,7 @@ class Gateway:
                 self._breaker.restore(connection.execute(ROWS).fetchall())
             self._telemetry.loops = self._breaker.trips
             await self._stores.start()
+            await self._carry_over(self._config())
             await self._recorder.start()
             if self._pipeline.rules.screen.deep:  # the first request should not wait for a model
                 await self._reader.warm()
@@ -333,7 +337,10 @@ class Gateway:
                 if any(target.engine for target in self._config().targets.values()):
                     await asyncio.to_thread(self._tariff.read)
                 await self._recorder.tick()
-            self._adopt(await asyncio.to_thread(self._watcher.poll))
+            change = await asyncio.to_thread(self._watcher.poll)
+            if isinstance(change, Config):
+                await self._carry_over(change)
+            self._adopt(change)
             self._breaker.save()
             since, self._loops_ms = self._loops_ms, now_ms() - LOOPS_OVERLAP_MS
             with suppress(LedgerUnavailable):  # what each process counts and stops, all know a second later
@@ -351,9 +358,10 @@ class Gateway:
 
     async def _refresh(self) -> None:
         """Keys, the limits that stand in place of the policy's, and what statements taught."""
-        limits, self._accounting.learned.billed = await asyncio.to_thread(
-            refresh, self.keyring, self._ledger, self._settings
-        )
+        limits, billed = await asyncio.to_thread(refresh, self.keyring, self._ledger, self._settings)
+        learned = self._accounting.learned
+        learned.billed = billed
+        learned.measured.correct({name[len(PRICE) :]: by for name, by in billed.items() if name.startswith(PRICE)})
         if self._pipeline.limit(limits):
             self._alerts.adopt(self._rules().accounts.budgets)
 
@@ -406,12 +414,16 @@ class Gateway:
 
     async def _reconcile(self) -> None:
         """Rows and bookings, where they are not in one file: at the start, and every minute."""
-        beside = self._rows is not self._local and self._settings.redis_url is None
-        if (beside or self._settings.redis_url is not None) and self._recoveries % RECONCILE_EVERY == 0:
-            books = SqliteLedger(self._settings.sqlite) if beside else self._ledger
-            with suppress(LedgerUnavailable, StoreUnavailable):
-                await reconcile(self._budgets, self._journal, self._ledger, books, self._declared())
+        apart = self._books is not self._ledger or self._settings.redis_url is not None
+        if apart and self._recoveries % RECONCILE_EVERY == 0:
+            with suppress(StoreUnavailable):
+                await reconcile(self._budgets, self._journal, self._ledger, self._books, self._declared())
         self._recoveries += 1
+
+    async def _carry_over(self, config: Config) -> None:
+        """Before a policy is in force."""
+        with suppress(StoreUnavailable):
+            await carry_over(self._budgets, self._books, config.budgets)
 
     def _recover_rows(self) -> None:
         """Of a ledger apart from the budgets. After an outage every gateway first has time to renew its leases."""

@@ -27,7 +27,7 @@ from router.outcomes.judge import Ask, Judging, Trust, case, overlap
 from router.outcomes.learning import Learning, Log
 from router.outcomes.verify import said
 from router.types.account import Journal, LedgerUnavailable
-from router.types.attempt import Alarm, Asked, Attempt, Outcome, Source, Verdict, Verify
+from router.types.attempt import Alarm, Asked, Attempt, Source, Verdict, Verify
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.logged import Said
@@ -160,19 +160,19 @@ class OutcomeRecorder:
         self._journal, self._verifiers, self._telemetry = journal, verifiers, telemetry
         self._trust = Trust()
         self._judging = Judging(ask, self._trust, telemetry.judgement)
-        self._drift = Drift(())
+        self._drift = Drift()
         self._pending: set[asyncio.Task[None]] = set()
         self._unread: list[Unread] = []
         self._reading = asyncio.Lock()
         log = _log_of(ledger, lambda name, position, state: save(journal, name, position, state, now_ms()))
         self._elsewhere = query.FinishedElsewhere(ledger, journal.owner)
-        self._learning = Learning(log, beliefs, self._trust, telemetry, self._watch, self._tell)
+        self._learning = Learning(log, beliefs, self._trust, telemetry, self._drift.scored, self._tell)
         self._judges: asyncio.Task[None] | None = None
 
     def adopt(self, config: Config) -> None:
         """Another policy is in force."""
         self.beliefs.adopt(tuple(config.targets.values()))
-        self._drift = self._drift.of(tuple(config.targets))
+        self._drift.targets = frozenset(config.targets)
         self._verifiers.adopt(one for route in config.routes.values() for one in route.verifiers)
 
     async def start(self) -> None:
@@ -224,11 +224,8 @@ class OutcomeRecorder:
         for number, attempt in enumerate(attempts, 1):
             if attempt.verdicts:
                 self._write(context, attempt.verdicts, number, attempt.target.id)
-            if attempt.model_served and attempt.target.id in self._drift.targets:
-                at = self._drift.targets.index(attempt.target.id)
-                alarm = self._drift.served(at, "model", attempt.model_served, at_ms)
-                if alarm is not None:
-                    self._learning.alarm(alarm, f"{alarm.kind}-{attempt.model_served}")
+            if alarm := self._drift.served(attempt.target.id, "model", attempt.model_served, at_ms):
+                self._learning.alarm(alarm, f"{alarm.kind}-{attempt.model_served}")
 
     def given(self, context: ServedContext, job: DispatchJob, asked: Asked | None) -> None:
         """An answer that no verifier has looked at yet is on its way to its client; None: there is nothing to ask."""
@@ -266,12 +263,6 @@ class OutcomeRecorder:
         priority = overlap(context.decision.plan.weighed)
         make = partial(case, judge, asked, context.caller, number, priority, tell)
         self._judging.consider(judge, priority, make)
-
-    def _watch(self, outcome: Outcome) -> Alarm | None:
-        if outcome.expected is None or outcome.target not in self._drift.targets:
-            return None
-        at = self._drift.targets.index(outcome.target)
-        return self._drift.scored(at, outcome.expected, outcome.score, outcome.given_ms)
 
     def _tell(self, alarm: Alarm, place: str) -> None:
         was, now = (one if isinstance(one, str) else f"{one:.0%}" for one in (alarm.before, alarm.after))

@@ -77,7 +77,8 @@ def reconcile(
                 written = reconciliation.book(writer, books, difference, COMMAND_LINE, units(budgets))
                 differences.append(structs.replace(difference, booked=sum(one.added for one in written)))
                 adjusted += written
-            learn_billing(writer, comparison.factors, f"statement of {provider}")
+            source = f"statement of {provider}"
+            learn_billing(writer, comparison.factors, comparison.ratios, source, COMMAND_LINE)
     follow(settings, ledger, budgets, adjusted)
     return Reconciled(form, structs.replace(comparison, differences=tuple(differences)), len(adjusted), left_out)
 

@@ -179,6 +179,28 @@ def reconcile(
 
 
 @ledger.command()
+def prices(
+    forget: Annotated[str, typer.Option(metavar="MODEL", help="Its own price counts again.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Prices that statements of providers corrected, and by what evidence."""
+    from router.ledger.adjust import corrected_ratios, revoke_price
+    from router.ledger.keys import COMMAND_LINE
+
+    with ledger_there(settings_of(None)) as books, failing(LookupError):
+        if forget:
+            with books.writing() as connection:
+                revoke_price(connection, forget, COMMAND_LINE)
+        with books.reading() as connection:
+            known = corrected_ratios(connection)
+    names = ("model", "factor", "at_ms", "source")
+    if as_json:
+        echo_json([dict(zip(names, row, strict=True)) for row in known])
+    else:
+        show_rows("model:label factor:count evidence", ((model, f"{by:.4f}", why) for model, by, _, why in known))
+
+
+@ledger.command()
 def upkeep() -> None:
     """Move settled rows to the past, sum them up, drop those kept long enough. Gateways do the same by themselves."""
     from router.ledger.upkeep import upkeep as run
@@ -212,6 +234,8 @@ def _show_differences(reconciled: "Reconciled") -> None:
     typer.echo(f"{summary}, {reconciled.corrections} corrections written")
     for target, factor in sorted(comparison.factors.items()):
         typer.echo(f"{target}: what was estimated was billed {factor:.2f} times")
+    for model, (_, evidence) in sorted(comparison.ratios.items()):
+        typer.echo(f"{model}: {evidence}")
 
 
 def _list(fields: dict[str, object]) -> None:

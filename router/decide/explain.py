@@ -57,6 +57,8 @@ class Document(Struct, frozen=True):
     tactic: Tactic | None = None
     explored: str = ""
     alike: int | None = None
+    alike_own: int | None = None
+    outcomes: int | None = None
 
 
 def with_reason(document: bytes) -> bytes:
@@ -87,7 +89,7 @@ def reason(document: bytes) -> str:
         *_alternatives(decision, chosen),
         *_special(decision, chosen),
     ]
-    return f"{_request(decision)}{_evidence(decision.alike)}: {'; '.join(clauses)}"
+    return f"{_request(decision)}{_evidence(decision)}: {'; '.join(clauses)}"
 
 
 def _request(decision: Document) -> str:
@@ -101,11 +103,14 @@ def _request(decision: Document) -> str:
     return f"{degree} {seen.task}, about {round(tokens / unit) * unit} tokens of output"
 
 
-def _evidence(alike: int | None) -> str:
+def _evidence(decision: Document) -> str:
     """What pass rates rest on; empty where an older version did not keep that."""
+    alike, own = decision.alike, decision.alike_own
     if not alike:
-        return "" if alike is None else ", no answers like it yet"
-    return f", {alike:,} answer{'' if alike == 1 else 's'} like it"
+        unlike = f", {decision.outcomes:,} unlike it" if decision.outcomes else ""
+        return "" if alike is None else f", no answers like it yet{unlike}"
+    of_chosen = "" if own is None or own == alike else f", {own or 'none'} of {decision.chosen}"
+    return f", {alike:,} answer{'' if alike == 1 else 's'} like it{of_chosen}"
 
 
 def _alternatives(decision: Document, chosen: Weighed) -> list[str]:
@@ -249,7 +254,11 @@ class Explained(Struct, frozen=True, kw_only=True, omit_defaults=True):
     explored: str = ""
     propensity: float = 1.0
     alike: int | None = None
-    """Outcomes of the request's template, else of its task, that `weighed` rests on."""
+    """Outcomes of the request's template, else of its task, that `weighed` rests on …"""
+    alike_own: int | None = None
+    """… those of the chosen target among them …"""
+    outcomes: int | None = None
+    """… and those of all requests."""
     shape: Shape = Shape()
     """By which `lowpass replay` decides the request again, without its text."""
 
@@ -306,6 +315,8 @@ def explain(decision: Decision) -> Explained:
         explored=plan.explored,
         propensity=plan.propensity,
         alike=plan.alike,
+        alike_own=plan.alike_own,
+        outcomes=plan.outcomes,
         shape=decision.shape,
     )
 

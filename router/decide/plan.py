@@ -75,7 +75,7 @@ def weighed_plan(
         )
     seen = situation(eligible)
     ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw, strategy.caution)
-    order = ranked.order[:MOST_STEPS]
+    order, alike = ranked.order[:MOST_STEPS], seen.forecast.alike
     asked = [eligible[at] for at in order]
     steps = _candidates(asked, gate, estimate(asked, forecast=_foretold(seen.forecast, order)))
     return Plan(
@@ -92,7 +92,9 @@ def weighed_plan(
         tactic=ranked.tactic,
         explored=arm,
         propensity=likely,
-        alike=seen.forecast.alike,
+        alike=round(sum(alike.values())),
+        alike_own=round(alike.get(asked[0].id, 0.0)),
+        outcomes=round(float(seen.forecast.outcomes.sum())),
     )
 
 

@@ -168,8 +168,8 @@ class AttemptRecord:
         what else no token stands for (`apart`); bytes of output in its stream's largest piece, and of thoughts."""
         self._pieces = 0
         """Events of its stream's answer, thoughts apart."""
-        self.stopped = ""
-        """Why the gateway ended its stream, as an error code; empty: it did not."""
+        self.stopped, self.stopped_at = "", 0
+        """Why the gateway ended its stream, as an error code, and bytes of output by then; empty: it did not."""
         self._hides = thinks and not thinking.streamed and fit.effort != "none"
         """Thoughts are written that no stream shows …"""
         self._shows = thinks and thinking.streamed
@@ -293,8 +293,10 @@ class AttemptRecord:
         if self.call.endpoint is Endpoint.RESPONSES and decoder.complete:
             self._send(decoder.final(b"null"))
         tokens = self._cap if counted is None else counted.output_total
-        size = max(0, decoder.output_chars - self._echoed) + self._beyond(decoder, tokens)
-        left = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN)
+        # What waited in the socket of one that was stopped counts where the provider's own count came with it.
+        size = self.stopped_at if self.stopped and not decoder.complete else decoder.output_chars
+        size = max(0, size - self._echoed) + self._beyond(decoder, tokens)
+        left = not decoder.complete and (bool(self.stopped) or error in (CLIENT_GONE, OUTRUN))
         if counted is None:
             usage = self._estimated(size, left=left)
         elif not left and (decoder.finished or 2 * counted.output_total >= self._tokens(size)):

@@ -1,8 +1,10 @@
 """What a target gives: a whole answer, or a stream that is followed from its first events to its end."""
 
+import asyncio
 import logging
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -14,11 +16,14 @@ from router.dispatch.hold import CLIENT_GONE, BudgetHold
 from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, closing
 from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt, ErrorKind, Failure, Reply, StreamDecoder, UpstreamResponse
+from router.types.clock import clock_ms
 from router.types.decision import Candidate
 from router.types.target import Target
 
 SHORTEST_SECRET = 12
 """A key of fewer characters is a word, such as the "EMPTY" that local engines are given."""
+ARRIVED_MS = 10
+"""How long what waits in the socket of a stream that ends is read."""
 CUT = Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer.")
 _log = logging.getLogger(__name__)
 
@@ -107,7 +112,8 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
         yield opened.restored(opened.first)
     if decoder.complete:
         return
-    async for data in opened.response.chunks():
+    pieces = opened.response.chunks()
+    async for data in pieces:
         before, events = decoder.output_chars, b""
         try:
             events = decoder.feed(data)
@@ -121,13 +127,28 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
             return
         if record.past_cap(decoder, events):
             record.stopped = PAST_CAP
+        elif not (meter is None or decoder.finished or not meter.due(decoder) or await meter.extend(decoder)):
+            # What came while this process was paused was written and is billed: a hold that others charged never grows.
+            record.stopped = "" if record.recovered else STOPPED
+        if record.stopped:
+            record.stopped_at = decoder.output_chars
+            await _count_arrived(opened, pieces)
             return
-        if meter is None or decoder.finished or not meter.due(decoder) or await meter.extend(decoder):
-            continue
-        # What came while this process was paused was written and is billed: a hold that others charged never grows.
-        if not record.recovered:
-            record.stopped = STOPPED
-            return
+
+
+async def _count_arrived(opened: Opened, pieces: AsyncIterator[bytes]) -> None:
+    """Of a stream that ends here: what has come, and its client does not get, was written and is billed. Its usage may
+    be the last of it."""
+    decoder, data, until = opened.decoder, b".", clock_ms() + ARRIVED_MS
+    while data and not decoder.complete and clock_ms() < until:
+        piece = asyncio.ensure_future(anext(pieces, b""))
+        try:
+            await asyncio.wait([piece], timeout=0)
+        finally:
+            piece.cancel()
+        with suppress(asyncio.CancelledError, UpstreamFailure):
+            data = b""
+            decoder.feed(data := await piece)
 
 
 class Ending(Protocol):

@@ -8,6 +8,7 @@ from functools import cache
 import re2
 from msgspec import Struct
 
+from router.estimate.posterior import Recent
 from router.estimate.price import rate_of
 from router.types.attempt import Usage
 from router.types.decision import Prefix
@@ -107,7 +108,7 @@ class Caches:
     """In memory of one process; a restart forgets them."""
 
     def __init__(self) -> None:
-        self._sent: dict[int | str, dict[str, _Sent]] = {}
+        self._sent = Recent[int | str, dict[str, _Sent]](MOST, dict)
         self._hits: dict[str, Window] = {}
 
     def expected(self, prefix: Prefix, rough: float, at_ms: int) -> Mapping[str, float]:
@@ -133,11 +134,8 @@ class Caches:
         if kept:
             self._hits.setdefault(target, Window()).add(min(int(1_000 * read / kept), 1_000))
         for key, tokens in ((prefix.conversation, sent), (prefix.template, int(sent * prefix.shared))):
-            known = self._sent.pop(key, None) or {}
-            known[target] = _Sent(tokens, at_ms)
-            self._sent[key] = known  # the last one is the one used last
-        while len(self._sent) > MOST:
-            del self._sent[next(iter(self._sent))]
+            self._sent[key][target] = _Sent(tokens, at_ms)
+            self._sent.move_to_end(key)
 
     def _hit(self, target: str) -> float:
         window = self._hits.get(target)

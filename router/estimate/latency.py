@@ -1,11 +1,12 @@
 """Latency and load of targets, as means that forget."""
 
 from collections.abc import Mapping
+from fractions import Fraction
 from math import exp, log, sqrt
 
 from msgspec import Struct, field, structs
 
-from router.types.price import MEASURED, Price
+from router.types.price import MEASURED, Price, Rule
 from router.types.target import Target
 
 # How long targets take, and how much of them is used: means that forget, from the attempts that ended.
@@ -100,13 +101,15 @@ MOST_KNOWN = 4_096
 
 
 class Measured:
-    """Prices by engine's name, as last published; in force for requests that are decided from then on.
+    """Prices by engine's name, as last published, and what statements taught of the prices of models; in force for
+    requests that are decided from then on.
 
     The same targets are the same objects until another price is published for them.
     """
 
     def __init__(self) -> None:
         self._prices: Mapping[str, Price] = {}
+        self._factors: Mapping[str, float] = {}
         self._lists: dict[int, tuple[tuple[Target, ...], tuple[Target, ...]]] = {}
         """By identity: what was asked for, which stays alive here, and the answer."""
         self._targets: dict[int, tuple[Target, Target]] = {}
@@ -115,9 +118,14 @@ class Measured:
         """All that are known."""
         self._prices, self._lists = dict(prices), {}
 
+    def correct(self, factors: Mapping[str, float]) -> None:
+        """By id of a model: what its provider bills ÷ its price."""
+        if factors != self._factors:
+            self._factors, self._lists, self._targets = factors, {}, {}
+
     def priced(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         """The targets, at what they were measured to cost."""
-        if not self._prices:
+        if not self._prices and not self._factors:
             return targets
         known = self._lists.get(id(targets))
         if known is None:
@@ -129,6 +137,8 @@ class Measured:
     def _one(self, target: Target) -> Target:
         """Where the policy does not say what an hour costs, nothing is measured."""
         price = self._prices.get(target.engine.name) if target.engine is not None and target.hourly else None
+        if price is None and target.model.price is not None and target.model.id in self._factors:
+            price = corrected(target.model.price, self._factors[target.model.id])
         if price is None:
             return target
         _, known = self._targets.get(id(target), (None, None))
@@ -136,6 +146,13 @@ class Measured:
             known = structs.replace(target, model=structs.replace(target.model, price=price))
             self._targets[id(target)] = target, known
         return known
+
+
+def corrected(price: Price, factor: float) -> Price:
+    """Every token rate of a price times what statements taught."""
+    ratio = Fraction(factor).limit_denominator(10_000)
+    rule = Rule(times=(ratio.numerator, ratio.denominator))
+    return structs.replace(price, rules=(*price.rules, rule), version=f"{price.version}, billed {factor:.4f} times")
 
 
 def is_measured(price: Price | None) -> bool:

@@ -51,8 +51,8 @@ LONG_CUT = 2
 """An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less."""
 MOST_ASKED = 64
 """Targets × efforts remembered of a template."""
-NEWS, EACH = 32, 4
-"""Each of the first so many observations of a target, and of a template, is news, then one in four: what follows from
+NEWS, EACH = 32, 8
+"""Each of the first so many observations of a target, and of a template, is news, then one in eight: what follows from
 them is worked out again."""
 MOST_RECALLED = 1_024
 """Remembered conclusions of a target: they hang on the client's words and templates too."""

@@ -1,7 +1,8 @@
 """Pass rates: the prior of a model card, the posterior over it, and alarms when a target drifts."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
@@ -22,6 +23,7 @@ from router.estimate.posterior import (
     MOST_TEMPLATES,
     Pooled,
     Posterior,
+    Recent,
     Templates,
     doubt,
     kept,
@@ -203,8 +205,8 @@ class Expected(NamedTuple):
     """[n]: standard deviation of what is not common to all targets."""
     outcomes: Vector
     """[n]: so many outcomes of each were learned from; what is older counts less."""
-    alike: int
-    """Outcomes of the request's template, else of its task, that were learned from."""
+    alike: Mapping[str, float]
+    """By target: outcomes of the request's template, else of its task, that were learned from."""
 
 
 def _slope(p: Vector) -> Vector:
@@ -230,8 +232,8 @@ class PassRateModel:
     templates: Templates
     by_tenant: Pooled
     by_template: Pooled
-    _alike: dict[str, float]
-    """By template and task: outcomes that were learned from."""
+    _alike: Recent[str, dict[str, float]]
+    """By template or task, and target: outcomes that were learned from."""
     _usual_now: Vector | None = None
     """`usual` of all targets; None: to be worked out from what was learned since."""
 
@@ -251,10 +253,11 @@ class PassRateModel:
     def restore(self, state: bytes) -> bool:
         """False: the state is of another version, and nothing is known of it."""
         try:
-            parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, bytes, dict[str, float]])
+            parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, bytes, dict[str, dict[str, float]]])
         except msgspec.DecodeError:
             return False
-        self._usual_now, self._alike = None, parts[4]
+        self._usual_now = None
+        self._alike.update(parts[4])
         return (
             self.posterior.restore(parts[0])
             and self.templates.restore(parts[1])
@@ -265,7 +268,7 @@ class PassRateModel:
     def _build(self, targets: Sequence[Target]) -> None:
         self._at = {target.id: at for at, target in enumerate(targets)}
         self._targets, self._better = tuple(targets), dict[tuple[int, str], float]()
-        self._alike = {}
+        self._alike = Recent[str, dict[str, float]](MOST_TEMPLATES, dict)
         cards = load()
         known = [ability(cards, card(target)) for target in targets]
         means = np.array([each.mean for each in known]).reshape(-1, ABILITIES)
@@ -350,7 +353,9 @@ class PassRateModel:
         if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
             return False
         self._usual_now = None
-        self._count(outcome)
+        for name in (outcome.template, outcome.task):
+            counts = self._alike.used(name)
+            counts[outcome.target] = counts.get(outcome.target, 0.0) + outcome.weight  # what is taken back weighs < 0
         expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
         spread, residual = noise(expected), outcome.score - expected
         phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
@@ -373,17 +378,10 @@ class PassRateModel:
                 self.templates.observe(application, at, turn.after - turn.before, turn.at_ms)
         return True
 
-    def _count(self, outcome: Outcome) -> None:
-        """By its weight: several may judge one answer, and what is taken back weighs less than nothing."""
-        for name in (outcome.template, outcome.task):
-            self._alike[name] = self._alike.pop(name, 0.0) + outcome.weight
-        if len(self._alike) > MOST_TEMPLATES:
-            del self._alike[next(iter(self._alike))]  # without news for longest
-
-    def alike(self, seen: Classification) -> int:
-        """Outcomes that were learned from of the request's template, else of its task."""
-        own = self._alike.get(seen.template, 0.0) if seen.template else 0.0
-        return round(own) or round(self._alike.get(seen.task, 0.0))
+    def alike(self, seen: Classification) -> Mapping[str, float]:
+        """By target: outcomes that were learned from of the request's template, else of its task."""
+        own = self._alike.get(seen.template, {}) if seen.template else {}
+        return own if round(sum(own.values())) else self._alike.get(seen.task, {})
 
     def widen(self, target: str) -> None:
         """It is not what it was: what was observed of it counts less."""
@@ -477,26 +475,19 @@ class _Scores:
 
 
 class Drift:
-    """Watches targets by index. One thread."""
+    """Watches targets by name: those of the policy in force. One thread."""
 
-    def __init__(self, targets: Sequence[str]) -> None:
-        self.targets = tuple(targets)
-        self._scores = [_Scores() for _ in self.targets]
-        self._names: dict[tuple[int, str], dict[str, int]] = {}
-        self._same: dict[tuple[int, str], int] = {}
+    def __init__(self, targets: Iterable[str] = ()) -> None:
+        self.targets = frozenset(targets)
+        self._scores = defaultdict[str, _Scores](_Scores)
+        self._names = defaultdict[tuple[str, str], Recent[str, int]](lambda: Recent[str, int](MOST_NAMES, int))
+        self._same = Counter[tuple[str, str]]()
 
-    def of(self, targets: Sequence[str]) -> "Drift":
-        """What was seen of them goes on; targets go by name."""
-        found, at = Drift(targets), {name: place for place, name in enumerate(self.targets)}
-        for place, name in enumerate(found.targets):
-            if (before := at.get(name)) is not None:
-                found._scores[place] = self._scores[before]
-                found._names |= {(place, kind): names for (was, kind), names in self._names.items() if was == before}
-                found._same |= {(place, kind): same for (was, kind), same in self._same.items() if was == before}
-        return found
-
-    def scored(self, target: int, expected: float, score: float, at_ms: int) -> Alarm | None:
-        """`expected`: the pass rate that was estimated before. ValueError: a number that is not within 0 … 1."""
+    def scored(self, outcome: Outcome) -> Alarm | None:
+        """By the pass rate that was expected before. ValueError: a number that is not within 0 … 1."""
+        target, expected, score = outcome.target, outcome.expected, outcome.score
+        if expected is None or target not in self.targets:
+            return None
         if not (0 <= expected <= 1 and 0 <= score <= 1):
             raise ValueError("an expected or seen score is not within 0 to 1")
         surprise = (score - expected) / noise(expected) ** 0.5
@@ -504,21 +495,18 @@ class Drift:
         side = scores.add(max(-MOST_SURPRISE, min(MOST_SURPRISE, surprise)), score)
         if side is None:
             return None
-        self._scores[target] = _Scores()
+        del self._scores[target]
         before = side.total / max(1, side.seen)
         after = (scores.total - side.total) / (scores.seen - side.seen)
-        return Alarm(self.targets[target], "pass_rate", before, after, at_ms)
+        return Alarm(target, "pass_rate", before, after, outcome.given_ms)
 
-    def served(self, target: int, kind: str, name: str, at_ms: int) -> Alarm | None:
+    def served(self, target: str, kind: str, name: str, at_ms: int) -> Alarm | None:
         """`name` of what answered: its fingerprint, or the model that it says it is. Empty: it does not say."""
-        if not name:
+        if not name or target not in self.targets:
             return None
         key = target, kind
-        known, same = self._names.setdefault(key, {}), self._same.get(key, 0)
+        known, same = self._names[key], self._same[key]
         last, new = next(reversed(known), ""), name not in known
-        known.pop(name, None)
-        known[name] = at_ms
-        if len(known) > MOST_NAMES:
-            del known[next(iter(known))]
+        known.used(name)
         self._same[key] = 0 if new else same + 1
-        return Alarm(self.targets[target], kind, last, name, at_ms) if new and same >= SAME_NAME else None
+        return Alarm(target, kind, last, name, at_ms) if new and same >= SAME_NAME else None

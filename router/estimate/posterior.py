@@ -247,8 +247,8 @@ LEAST_WEIGHT = 1e-4
 
 
 class Recent(OrderedDict[K, V]):
-    """What is missing is made, and of a full memory the oldest forgotten (`router.types.request.oldest`). Who uses a
-    value moves it to the end."""
+    """What is missing is made, and of a full memory the oldest forgotten (`router.types.request.oldest`): what was
+    moved to the end least recently."""
 
     def __init__(self, most: int, make: Callable[[], V], template: Callable[[K], str] = lambda _: "") -> None:
         """`template`: which one a key is of, where a tenant may forget its own only."""
@@ -259,6 +259,11 @@ class Recent(OrderedDict[K, V]):
         value = self[key] = self._make()
         if len(self) > self._most:
             del self[oldest(self, key, self._template)]
+        return value
+
+    def used(self, key: K) -> V:
+        value = self[key]
+        self.move_to_end(key)
         return value
 
 
@@ -415,8 +420,7 @@ class Templates:
     def observe(self, template: str, target: int, sums: Vector, at_ms: int) -> None:
         """Those of an outcome [3 + K]: its score less what its traits foretold, before anything was learned. Negative
         ones take the same outcome back."""
-        known = self._known[template]
-        self._known.move_to_end(template)
+        known = self._known.used(template)
         known.sums[target] += sums * known.fade(at_ms)[1]
 
     def __contains__(self, template: str) -> bool:

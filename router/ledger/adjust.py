@@ -18,7 +18,9 @@ from router.ledger.write import BUCKETS
 from router.types.account import GRANTED, RATE_ACCOUNTS, Account, Hold, Journal, Unit
 from router.types.clock import least_id, new_id, now_ms
 from router.types.price import CostSource, usd_text
-from router.types.tables import table
+from router.types.tables import patterns, table
+
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["adjust"]
 
 ADJUSTMENT = "adjustment"
 """The endpoint of rows that correct others."""
@@ -26,6 +28,8 @@ ADJUSTED = CostSource.ADJUSTED.value
 _GIVEN = "SELECT COALESCE(SUM(cost), 0) FROM adjustments WHERE request_id = ?"
 _MODEL = "SELECT model, provider FROM attempts WHERE target = ? LIMIT 1"
 _ROWS: Mapping[str, Mapping[str, Any]] = table("ledger/data/adjustment.yaml")
+PRICE = "price of "
+"""In `billing` before the id of a model whose price statements corrected; other names are targets."""
 LEAST_FACTOR, MOST_FACTOR = 0.1, 10.0
 """Bounds of what statements may teach of estimates."""
 
@@ -175,9 +179,6 @@ def counts(line: Line, kept: Kept, target: str, units: Mapping[str, Unit]) -> bo
 
 _AT_HOLD = "SELECT id, held, held_thinking FROM live_requests WHERE state = 'recovered' AND id >= ? ORDER BY id"
 _BOOKED_AT_HOLD = "SELECT DISTINCT request_id FROM bookings WHERE state = 'recovered' AND request_id >= ? ORDER BY 1"
-_COST = (
-    "UPDATE live_requests SET held = ?, cost = ?, held_thinking = ?, thinking = ? WHERE id = ? AND state = 'recovered'"
-)
 COMPARED_MS = 43_200_000
 """How far back rows and bookings are compared: half as long as Redis remembers what it recovered."""
 
@@ -261,7 +262,7 @@ def make_equal(journal: Journal, row: Unequal) -> None:
     """The row; the store of the budgets settles the charges."""
     if row.cost is not None:
         usd, thinking = row.cost
-        journal.change(_COST, (usd, usd, thinking, thinking, row.request_id))
+        journal.change(_SQL["cost"], (usd, usd, thinking, thinking, row.request_id))
     if row.row is not None:
         columns, values = ", ".join(row.row), tuple(row.row.values())
         into = f"INSERT INTO live_requests ({columns}) VALUES ({rows.places(values)})"  # noqa: S608 - names of ours
@@ -270,21 +271,48 @@ def make_equal(journal: Journal, row: Unequal) -> None:
 
 
 _BILLING = "SELECT target, factor FROM billing"
-_LEARNED = (
-    "INSERT INTO billing (target, factor, at_ms, source) VALUES (?, ?, ?, ?) ON CONFLICT (target)"
-    " DO UPDATE SET factor = excluded.factor, at_ms = excluded.at_ms, source = excluded.source"
-)
 
 
 def billing(connection: Connection) -> dict[str, float]:
-    """By target: what was billed ÷ what had been estimated for attempts whose usage never came."""
+    """By target: what was billed ÷ what had been estimated for attempts whose usage never came; by `PRICE` and model:
+    ÷ what its price makes of the usage."""
     return {str(target): float(factor) for target, factor in connection.execute(_BILLING).fetchall()}
 
 
-def learn_billing(connection: Connection, factors: Mapping[str, float], source: str) -> None:
-    """A factor says how much the estimates of that time were off, which the factor before was part of."""
+def learn_billing(
+    connection: Connection,
+    factors: Mapping[str, float],
+    ratios: Mapping[str, tuple[float, str]],
+    source: str,
+    actor: str,
+) -> None:
+    """A factor says how much the estimates, or prices, of that time were off, which the factor before was part of.
+
+    `ratios`: of models' prices, with the evidence.
+    """
     before = billing(connection)
+    every = {name: (factor, "") for name, factor in factors.items()}
+    every |= {f"{PRICE}{model}": ratio for model, ratio in ratios.items()}
     with transaction(connection):
-        for target, factor in factors.items():
-            product = max(LEAST_FACTOR, min(MOST_FACTOR, factor * before.get(target, 1.0)))
-            connection.execute(_LEARNED, (target, product, now_ms(), source))
+        for name, (factor, evidence) in every.items():
+            product = max(LEAST_FACTOR, min(MOST_FACTOR, factor * before.get(name, 1.0)))
+            text = f"{source}: {evidence}" if evidence else source
+            connection.execute(_SQL["learned"], (name, product, now_ms(), text))
+            if evidence:
+                note(
+                    connection, actor, "price corrected", name.removeprefix(PRICE), {"factor": product, "source": text}
+                )
+
+
+def corrected_ratios(connection: Connection) -> list[tuple[str, float, int, str]]:
+    """Model, factor, when it was learned (Unix ms), and the evidence."""
+    rows = connection.execute("SELECT target, factor, at_ms, source FROM billing ORDER BY target").fetchall()
+    return [(name.removeprefix(PRICE), *rest) for name, *rest in rows if name.startswith(PRICE)]
+
+
+def revoke_price(connection: Connection, model: str, actor: str) -> None:
+    """The price of the policy or the catalog counts again. Raises LookupError where none stands in its place."""
+    with transaction(connection):
+        if not connection.execute("DELETE FROM billing WHERE target = ?", (f"{PRICE}{model}",)).rowcount:
+            raise LookupError(f"no statement has corrected the price of '{model}': `lowpass ledger prices` lists them")
+        note(connection, actor, "price correction revoked", model, {})

@@ -19,15 +19,13 @@ from router.ledger.rollups import expired
 from router.ledger.rows import Connection, insert, transaction
 from router.types.account import LedgerUnavailable
 from router.types.clock import now_ms
+from router.types.tables import patterns
+
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["backup"]
 
 # How large the ledger is, and from when on it has rows.
 
 _COUNT = "SELECT COUNT(*) FROM {}_requests"
-_OLDEST = """
-    SELECT MIN(at_ms) FROM (
-        SELECT MIN(started_ms) AS at_ms FROM past_requests UNION ALL SELECT MIN(started_ms) FROM live_requests
-    ) AS firsts
-"""
 
 
 class Info(Struct, frozen=True, kw_only=True):
@@ -69,7 +67,7 @@ def info(ledger: Ledger) -> Info:
             past=past,
             expired=gone,
             bytes=ledger.size(connection),
-            oldest_ms=connection.execute(_OLDEST).fetchone()[0],
+            oldest_ms=connection.execute(_SQL["oldest"]).fetchone()[0],
             expired_until_ms=progress(connection, EXPIRED) or None,
         )
 

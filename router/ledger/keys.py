@@ -15,6 +15,9 @@ from router.types.account import Journal, Unit
 from router.types.clock import new_id, now_ms
 from router.types.price import nano_from_usd, usd_from_nano
 from router.types.request import Allowance, Caller, KeyTerms
+from router.types.tables import patterns
+
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["keys"]
 
 # Who changed what, when: keys, limits of budgets and corrections of charges, one row a change.
 
@@ -33,11 +36,6 @@ def note(connection: Connection, actor: str, action: str, subject: str, changes:
 # Limits of budgets that were set while gateways run: they stand in place of the policy's until they are taken back.
 
 _EVERY = "SELECT id, size, set_ms, set_by, expires_ms FROM budget_limits ORDER BY id"
-_SET = (
-    "INSERT INTO budget_limits (id, size, set_ms, set_by, expires_ms) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id)"
-    " DO UPDATE SET size = excluded.size, set_ms = excluded.set_ms, set_by = excluded.set_by,"
-    " expires_ms = excluded.expires_ms"
-)
 
 
 class BudgetLimit(Struct, frozen=True):
@@ -67,7 +65,7 @@ def set_limit(
         if size is None:
             connection.execute("DELETE FROM budget_limits WHERE id = ?", (identifier,))
         else:
-            connection.execute(_SET, (identifier, size, now_ms(), actor, expires_ms))
+            connection.execute(_SQL["set"], (identifier, size, now_ms(), actor, expires_ms))
 
 
 # API keys: stored as a hash, shown once, found by hash; with what each may do, and how much of it.
@@ -78,10 +76,6 @@ _LENGTH = 43
 """54 symbols: 247 bits, so a plain SHA-256 is as good as a slow hash."""
 _LISTS = ("routes", "targets", "tags", "scopes")
 _ROTATE = "UPDATE keys SET hash = ?, previous_hash = hash, previous_until_ms = ? WHERE id = ?"
-_PREVIOUS = (
-    "INSERT INTO previous_secrets (hash, key_id, until_ms) SELECT previous_hash, id, previous_until_ms FROM keys"
-    " WHERE id = ? AND previous_until_ms > ?"
-)
 _ENDED = "DELETE FROM previous_secrets WHERE until_ms <= ? OR (key_id = ? AND ? = 0)"
 
 
@@ -163,7 +157,7 @@ def rotate(connection: Connection, name_or_id: str, grace_ms: int, actor: str) -
     with transaction(connection):
         note(connection, actor, "key rotated", name_or_id, {"grace_s": grace_ms // 1000})
         key = in_force(connection, name_or_id)
-        connection.execute(_PREVIOUS, (key.id, now))
+        connection.execute(_SQL["previous"], (key.id, now))
         connection.execute(_ENDED, (now, key.id, grace_ms))
         connection.execute(_ROTATE, (digest(secret.encode()).hex(), now + grace_ms, key.id))
         return in_force(connection, key.id), secret

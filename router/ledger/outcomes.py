@@ -14,6 +14,9 @@ from router.types.account import Journal
 from router.types.decision import Shape
 from router.types.logged import Logged, Said
 from router.types.request import Classification
+from router.types.tables import patterns
+
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["outcomes"]
 
 _NEW = (
     *("request_id", "attempt", "target", "source", "score", "weight", "decides", "task", "difficulty", "traits"),
@@ -40,11 +43,6 @@ _SINCE = (
     " ORDER BY position LIMIT ?"
 )
 _TOLD = "SELECT source, score, weight, decides, told_key FROM outcomes WHERE request_id = ? ORDER BY revision"
-_SAVE = (
-    "INSERT INTO posteriors (name, position, at_ms, state) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET"
-    " position = excluded.position, at_ms = excluded.at_ms, state = excluded.state"
-    " WHERE excluded.position >= posteriors.position"
-)
 
 
 class About(Struct, frozen=True, kw_only=True):
@@ -172,7 +170,7 @@ def load(ledger: Ledger, name: str) -> tuple[int, bytes] | None:
 
 def save(journal: Journal, name: str, position: int, state: bytes, now_ms: int) -> None:
     """In the place of what was saved there before, unless that is of a later position."""
-    journal.change(_SAVE, (name, position, now_ms, b64encode(state).decode()))
+    journal.change(_SQL["save"], (name, position, now_ms, b64encode(state).decode()))
 
 
 def _answered(connection: Connection, identifier: str) -> Answered | None:

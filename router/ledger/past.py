@@ -29,6 +29,9 @@ from router.types import tables
 from router.types.account import RATE_ACCOUNTS, Value
 from router.types.clock import least_id
 from router.types.request import DAY_MS
+from router.types.tables import patterns
+
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["past"]
 
 # Batches of rows of the past, each with a digest over its rows and the digest before: what is changed, taken out or
 # put in afterwards shows (`lowpass ledger verify`).
@@ -111,10 +114,6 @@ SUBJECTS = {
     **{name: f"SELECT r.id FROM {name} AS r WHERE {_UNSEALED.format(name, '')}" for name in ("adjustments", "audit")},  # noqa: S608
 }
 """By subject: the ids of rows without a seal."""
-_SEALS = (
-    "SELECT position, id, state, content, digest FROM seals WHERE subject = ? AND position > ? ORDER BY position"
-    " LIMIT 100"
-)
 _SEALED = ("subject", "position", "id", "state", "content", "digest")
 _LAST_SEAL = "SELECT position, digest FROM seals WHERE subject = ? ORDER BY position DESC LIMIT 1"
 _MUTABLE = frozenset({"task", "difficulty", "lease_until_ms"})
@@ -162,7 +161,7 @@ def looked_at(connection: Connection, subject: str) -> Iterator[tuple[int, str, 
     """Position of each seal, id of its row, and what is wrong with that; empty: nothing is. Inside a transaction."""
     first = progress(connection, UNSEALED) if subject == "requests" else 0
     last, before, oldest = first, "", least_id(progress(connection, EXPIRED))
-    while seals := connection.execute(_SEALS, (subject, last)).fetchall():
+    while seals := connection.execute(_SQL["seals"], (subject, last)).fetchall():
         rows = _contents(connection, subject, sorted({identifier for _, identifier, *_ in seals}))
         for position, identifier, state, content, digest in seals:
             row, says = rows.get(identifier), ""
@@ -187,7 +186,7 @@ def unseal(connection: Connection) -> None:
     # The last stays: the next is chained to it.
     connection.execute("DELETE FROM seals WHERE subject = 'requests' AND position < ?", (moved,))
     if moved:
-        connection.execute(_SET, (UNSEALED, moved - 1))
+        connection.execute(_SQL["set"], (UNSEALED, moved - 1))
 
 
 # Moves requests that nothing changes any more from the live tables into narrow rows; drops these when they are old.
@@ -211,56 +210,21 @@ MOVED, EXPIRED, SWEPT, UNSEALED = "moved", "expired", "swept", "unsealed"
 _REST = 3
 """For each second that others may have had to wait, how many follow in which they need not."""
 
-_DUE = (
-    "SELECT id, started_ms FROM live_requests WHERE state IN ('settled', 'released')"
-    " OR (state = 'recovered' AND lease_until_ms <= ?) ORDER BY id LIMIT ?"
-)
 _PAST_NAMES = "SELECT name, id FROM names WHERE name IN ({})"
-_SET = (
-    "INSERT INTO progress (name, position) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
-)
 _PAST = "SELECT id FROM past_requests WHERE id IN ({})"
 _STILL = "SELECT id FROM live_requests WHERE id IN ({})"
 _TWICE = "SELECT id FROM live_requests AS l WHERE EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = l.id)"
-_STRAY = (
-    # Their request was charged at its hold, and moved, before its process came back; or it was written twice.
-    "DELETE FROM live_attempts WHERE NOT EXISTS (SELECT 1 FROM live_requests AS r WHERE r.id = request_id) AND"
-    " (request_id < ? OR EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = request_id))"
-)
-_UNBOOKED = (
-    "DELETE FROM bookings WHERE state IN ('settled', ?) AND charged IS NOT NULL AND request_id IN ({})"
-    " RETURNING request_id, account, window_start_ms, held, charged"
-)
 _BOOKED_BEFORE = "SELECT request_id, account FROM past_bookings WHERE request_id IN ({})"
-_BOOKED = (
-    "INSERT INTO bookings (request_id, account, window_start_ms, held, charged, state)"
-    " VALUES (?, ?, ?, 0, ?, 'settled')"
-    " ON CONFLICT (request_id, account) DO UPDATE SET charged = bookings.charged + excluded.charged"
-)
 _LIVE = (("live_decisions", "id"), ("live_attempts", "request_id"), ("live_requests", "id"))
 _OLD = (("past_bookings", "request_id"), *((name.replace("live", "past"), column) for name, column in _LIVE))
 _PAST_LAST = "SELECT MAX(started_ms), MAX(position) FROM past_requests WHERE started_ms < ?"
 _EXPIRING = "SELECT id, position FROM past_requests WHERE started_ms < ? AND position <= ? ORDER BY started_ms LIMIT ?"
 _OUTCOMES = "SELECT position, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
 _OUTCOME = "DELETE FROM outcomes WHERE position IN ({}) AND position < (SELECT MAX(position) FROM outcomes)"
-_DECISIONS = (
-    # What was only decided, and asked of no target, belongs to no request.
-    "DELETE FROM live_decisions WHERE id < :id AND decided_ms < :before"
-    " AND NOT EXISTS (SELECT 1 FROM live_requests AS r WHERE r.id = live_decisions.id)"
-)
 _WINDOWS = (
     "DELETE FROM bookings WHERE request_id > 'packed-0' AND request_id < :packed AND window_start_ms > 0"
     " AND window_start_ms < :before",
     "DELETE FROM budget_windows WHERE spent = 0 AND held = 0 AND window_start_ms > 0 AND window_start_ms < :before",
-)
-_OLD_RATES = (
-    "DELETE FROM bookings WHERE request_id > ? AND request_id < ?"
-    " AND (account LIKE 'key.rpm|%' OR account LIKE 'key.tpm|%')"
-)
-_OLD_MINUTES = (
-    # "}" follows "|".
-    "DELETE FROM budget_windows WHERE budget >= ? AND budget < ? AND window_start_ms > 0 AND window_start_ms < ?"
-    " AND spent = 0 AND held = 0"
 )
 _UNSUMMED = "UPDATE bookings SET charged = charged - ? WHERE request_id = ? AND account = ?"
 BOOKING = ("request_id", "account", "window_start_ms", "held", "charged")
@@ -298,7 +262,7 @@ def lock(connection: Connection) -> None:
 
 def due(connection: Connection, now_ms: int, *, all_of_them: bool = False) -> list[str]:
     """Ids of requests that are to be moved now."""
-    rows = connection.execute(_DUE, (now_ms - CAME_BACK_MS, TOGETHER)).fetchall()
+    rows = connection.execute(_SQL["due"], (now_ms - CAME_BACK_MS, TOGETHER)).fetchall()
     wait = not all_of_them and len(rows) < ENOUGH and all(began > now_ms - PATIENCE_MS for _, began in rows)
     return [] if wait else [identifier for identifier, _ in rows]
 
@@ -317,13 +281,13 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
             with transaction(connection):
                 _move(connection, some, rows, decisions)
             time.sleep(_REST * (time.perf_counter() - began))
-        connection.execute(_STRAY, (least_id(progress(connection, EXPIRED)),))
+        connection.execute(_SQL["stray"], (least_id(progress(connection, EXPIRED)),))
         old = now_ms - HOUR_MS
         with transaction(connection):
             lock(connection)
-            connection.execute(_OLD_RATES, (f"packed-{old - DAY_MS}", f"packed-{old}"))
+            connection.execute(_SQL["old_rates"], (f"packed-{old - DAY_MS}", f"packed-{old}"))
             for prefix in RATE_ACCOUNTS:
-                connection.execute(_OLD_MINUTES, (prefix, prefix[:-1] + "}", old))
+                connection.execute(_SQL["old_minutes"], (prefix, prefix[:-1] + "}", old))
     return len(ids)
 
 
@@ -336,7 +300,7 @@ def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], deci
     still = {identifier for (identifier,) in connection.execute(_STILL.format(places(ids)), ids)}
     new = still - there
     add(connection, names, [kept for kept in rows if kept.id in new], [row for row in decisions if row[0] in new])
-    moved = connection.execute(_UNBOOKED.format(places(ids)), ("", *ids)).fetchall()
+    moved = connection.execute(_SQL["unbooked"].format(places(ids)), ("", *ids)).fetchall()
     known = set(connection.execute(_BOOKED_BEFORE.format(places(ids)), ids).fetchall()) if there else set()
     booked = [line for line in moved if not line[1].startswith(RATE_ACCOUNTS)]
     names.learn(account for _, account, *_ in booked)
@@ -358,7 +322,7 @@ def book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
     for _, account, window, _, charged in lines:
         sums[account, window] += charged
     for (account, window), charged in sorted(sums.items()):
-        connection.execute(_BOOKED, (f"packed-{window}", account, window, charged))
+        connection.execute(_SQL["booked"], (f"packed-{window}", account, window, charged))
 
 
 def add(connection: Connection, names: Names, rows: Sequence[Kept], decisions: Sequence[Compressed]) -> None:
@@ -423,9 +387,11 @@ def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str
             connection.execute(_DROPPED, (min(positions), max(positions)))
             # With the first row: reports refuse what they can't answer any more, and never answer with less.
             hours = connection.execute(_PAST_LAST, (before_ms,)).fetchone()[0] // HOUR_MS + 1
-            connection.execute(_SET, (EXPIRED, max(hours * HOUR_MS, progress(connection, EXPIRED))))
+            connection.execute(_SQL["set"], (EXPIRED, max(hours * HOUR_MS, progress(connection, EXPIRED))))
             # What was recovered before it moved.
-            book_sums(connection, connection.execute(_UNBOOKED.format(places(ids)), ("recovered", *ids)).fetchall())
+            book_sums(
+                connection, connection.execute(_SQL["unbooked"].format(places(ids)), ("recovered", *ids)).fetchall()
+            )
         for table, column in _OLD if ids else ():
             connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608
     time.sleep(_REST * (time.perf_counter() - began))
@@ -442,12 +408,12 @@ def _sweep(connection: Connection, before_ms: int, now_ms: int) -> None:
             break
         # Readers of the log know how far they have read: the newest stays, so that no later one gets its place.
         connection.execute(_OUTCOME.format(places(old)), old)
-    connection.execute(_DECISIONS, {"id": least_id(before_ms), "before": before_ms})
+    connection.execute(_SQL["decisions"], {"id": least_id(before_ms), "before": before_ms})
     connection.execute("DELETE FROM incidents WHERE at_ms < :before AND until_ms < :before", {"before": before_ms})
     windows_ms = min(before_ms, now_ms - LONGEST_WINDOW_MS)
     connection.execute(_WINDOWS[0], {"packed": f"packed-{windows_ms}", "before": windows_ms})
     connection.execute(_WINDOWS[1], {"before": windows_ms})
-    connection.execute(_SET, (SWEPT, before_ms))
+    connection.execute(_SQL["set"], (SWEPT, before_ms))
 
 
 def expiring(connection: Connection, now_ms: int, keep_ms: int) -> int:

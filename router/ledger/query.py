@@ -13,6 +13,9 @@ from router.ledger import outcomes
 from router.ledger.ledger import Ledger
 from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents, places
 from router.types.clock import least_id, now_ms
+from router.types.tables import patterns
+
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["query"]
 
 # Requests with their decisions and nothing else, in stretches that several processes can share: quicker than whole
 # rows, for those who look at all of them.
@@ -102,19 +105,9 @@ Spent = tuple[str, int, int]
 Held = tuple[str, str, int, int]
 """Request, account, start of its window, what is held and not charged yet."""
 
-_SPENT = (
-    "SELECT account, window_start_ms, CAST(SUM(charged) AS BIGINT) FROM bookings WHERE charged IS NOT NULL"
-    " AND (window_start_ms = 0 OR window_start_ms >= ?) GROUP BY account, window_start_ms"
-)
 LONGEST_WINDOW_MS = 400 * 86_400_000
 """A year and more; what counts for ever is booked at 0."""
 _HELD = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
-_HELD_LONG = (
-    "SELECT b.request_id, b.account, b.window_start_ms, b.held FROM bookings AS b LEFT JOIN live_requests AS r"
-    " ON r.id = b.request_id WHERE b.charged IS NULL AND b.request_id NOT LIKE 'lease:%'"
-    " AND COALESCE(r.started_ms, 0) < ? AND NOT EXISTS (SELECT 1 FROM children AS c WHERE c.id = b.request_id)"
-    " AND (r.id IS NULL OR r.state <> 'held' OR r.lease_until_ms < ?)"
-)
 _LOOPS = "SELECT id, document FROM loops WHERE changed_ms >= ?"
 _LATEST = (
     "SELECT a.target, a.thinking, r.task, r.template, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
@@ -171,14 +164,29 @@ def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
     """What accounts were charged in windows that may still count, and what they hold, as of one moment."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        spent = connection.execute(_SPENT, (now_ms() - LONGEST_WINDOW_MS,)).fetchall()
+        spent = connection.execute(_SQL["spent"], (now_ms() - LONGEST_WINDOW_MS,)).fetchall()
         return spent, connection.execute(_HELD).fetchall()
+
+
+def booked_elsewhere(ledger: Ledger, budget: str, start_ms: int) -> list[tuple[str, int, str]]:
+    """What requests since the start of a budget's window were charged in other windows of it, less what was carried
+    over: account, amount, and the last such request. There are some where the budget had another window."""
+    low, high = f"{budget}|", f"{budget}}}"  # "}" follows "|"
+    with ledger.reading() as connection:
+        newest, used = connection.execute(_SQL["windows"], (start_ms, budget, low, high)).fetchone()
+        if newest is None or (used and newest <= start_ms):
+            return []
+        values = {"first": least_id(start_ms), "budget": budget, "low": low, "high": high, "start": start_ms}
+        strays = connection.execute(_SQL["elsewhere"], values).fetchall()
+        opened = dict(connection.execute(_SQL["opened"], (start_ms,)).fetchall())
+        amounts = [(account, int(amount) - opened.get(account, 0), last) for account, amount, last in strays]
+        return [row for row in amounts if row[1] > 0]
 
 
 def held_long(ledger: Ledger, before_ms: int) -> list[Held]:
     """Bookings that are held of requests that began before then and that no process holds a lease of."""
     with ledger.reading() as connection:
-        return connection.execute(_HELD_LONG, (before_ms, before_ms)).fetchall()
+        return connection.execute(_SQL["held_long"], (before_ms, before_ms)).fetchall()
 
 
 def taints(ledger: Ledger) -> list[tuple[str, str, int]]:

@@ -31,7 +31,9 @@ from router.ledger.rows import Connection, transaction
 from router.types.account import Unit
 from router.types.price import NANO_PER_USD, usd_text
 from router.types.request import DAY_MS
-from router.types.tables import table
+from router.types.tables import patterns, table
+
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["reconcile"]
 
 # What a provider billed, by day and model: the files that customers can download, as `Billed` lines.
 
@@ -175,17 +177,10 @@ def model_of(line: Billed, models: Mapping[str, str]) -> str | None:
 
 # A provider's statement against the ledger, by day and model: differences, what they come from, and their bookings.
 
-_ATTEMPTS = """
-    SELECT a.started_ms, a.model, a.model_served, a.target, a.request_id, a.cost, a.cost_source, a.cache_read,
-        r.key_id, r.tags, r.route, r.session, r.error
-    FROM attempts AS a JOIN requests AS r ON r.id = a.request_id
-    WHERE a.provider = ? AND a.started_ms >= ? AND a.started_ms < ?
-"""
-_RECOVERED = (
-    "SELECT id, started_ms, cost FROM requests WHERE state = 'recovered' AND started_ms >= ? AND started_ms < ?"
-)
 _TARGETS = "SELECT DISTINCT target, model FROM attempts WHERE provider = ?"
 _LEFT = "client_gone"
+DAYS, CALLS, SAME = 3, 50, 0.01
+"""A price is wrong where so many days, and calls, were billed by one factor of it, within so much, that is not 1."""
 K = TypeVar("K")
 
 
@@ -234,6 +229,9 @@ class Comparison(Struct, frozen=True):
     billed: int
     ledger: int
     factors: Mapping[str, float]
+    ratios: Mapping[str, tuple[float, str]]
+    """By model: what was billed ÷ what its price made of the usage, where that was the same day after day; and the
+    evidence."""
 
 
 class Reconciliation:
@@ -247,12 +245,13 @@ class Reconciliation:
         self._names: dict[str, str] = {model: model for model in self._targets.values()}
         self._read()
         self._billed, self._rounding = self._matched(statement)
+        self._ratios = self._constant()
 
     def compare(self) -> Comparison:
         places = sorted({*self._kept, *self._billed})
         differences = tuple(difference for place in places if (difference := self._difference(*place)) is not None)
         billed, ledger = sum(self._billed.values()), sum(kept.cost for kept in self._kept.values())
-        return Comparison(differences, len(self._days), billed, ledger, self._factors())
+        return Comparison(differences, len(self._days), billed, ledger, self._factors(), self._ratios)
 
     def book(
         self, writer: Connection, books: Connection, difference: Difference, actor: str, units: Mapping[str, Unit]
@@ -325,7 +324,7 @@ class Reconciliation:
             cached,
             *group,
             error,
-        ) in self._connection.execute(_ATTEMPTS, (self._provider, first, last)):
+        ) in self._connection.execute(_SQL["attempts"], (self._provider, first, last)):
             if started_ms // DAY_MS not in self._days:
                 continue
             kept = self._kept[started_ms // DAY_MS, model]
@@ -342,7 +341,7 @@ class Reconciliation:
             if source != ADJUSTED:
                 costs = kept.groups.setdefault((target, *group), {})
                 costs[request_id] = costs.get(request_id, 0) + cost
-        for identifier, started_ms, cost in self._connection.execute(_RECOVERED, (first, last)).fetchall():
+        for identifier, started_ms, cost in self._connection.execute(_SQL["recovered"], (first, last)).fetchall():
             text = document(self._connection, identifier)
             chosen = "" if text is None else str(msgspec.json.decode(text).get("chosen") or "")
             place = started_ms // DAY_MS, self._targets.get(chosen, "")
@@ -385,6 +384,8 @@ class Reconciliation:
         uncertain = sum(kept.uncertain.values())
         if kept.uncertain and (added > 0 or -added <= uncertain):
             return _estimated(kept, added)
+        if model in self._ratios:
+            return "price", self._ratios[model][1]
         if len(kept.served) > 1:
             return "served_model", f"{len(kept.served)} models served: {', '.join(sorted(kept.served))}"
         if kept.cached and added > 0:
@@ -392,6 +393,22 @@ class Reconciliation:
         if kept.cost:
             return "unknown", f"{added / kept.cost:+.1%} of what {kept.attempts} calls were charged: compare the prices"
         return "unknown", f"{kept.attempts} calls were charged nothing"
+
+    def _constant(self) -> dict[str, tuple[float, str]]:
+        """See `Comparison.ratios`; of days on which nothing was estimated."""
+        days: dict[str, list[tuple[int, Kept]]] = defaultdict(list)
+        for (day, model), kept in self._kept.items():
+            if not kept.uncertain and kept.exact > 0 and (day, model) in self._billed:
+                days[model].append((self._billed[day, model], kept))
+        ratios = {}
+        for model, pairs in days.items():
+            billed, exact = sum(amount for amount, _ in pairs), sum(kept.exact for _, kept in pairs)
+            calls, ratio = sum(kept.attempts for _, kept in pairs), billed / exact
+            same = all(abs(amount / kept.exact - ratio) <= SAME * ratio for amount, kept in pairs)
+            if len(pairs) >= DAYS and calls >= CALLS and same and abs(ratio - 1) > SAME:
+                evidence = f"billed {ratio:.4f} times what {calls} calls on {len(pairs)} days cost by their price"
+                ratios[model] = (ratio, evidence)
+        return ratios
 
     def _factors(self) -> dict[str, float]:
         """By target: what was billed beyond the exact rows ÷ what was estimated for the others."""

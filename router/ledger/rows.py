@@ -10,6 +10,9 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from router.types.account import Journal, Value
+from router.types.tables import patterns
+
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["rows"]
 
 # What reports, keys and look-ups need of a database: SQLite's own connection has it, PostgreSQL's is made to.
 
@@ -144,21 +147,7 @@ Line = Mapping[str, Value]
 _REQUESTS = "SELECT * FROM {} WHERE {} ORDER BY id{}"
 _ATTEMPTS = "SELECT * FROM {} WHERE request_id BETWEEN ? AND ? ORDER BY request_id, number"
 _BOOKINGS = "SELECT * FROM bookings WHERE request_id BETWEEN ? AND ? ORDER BY request_id, account"
-_ALL_BOOKINGS = """
-    SELECT request_id, account, window_start_ms, held, charged, state FROM bookings AS b
-    WHERE b.request_id BETWEEN :first AND :last AND NOT EXISTS (
-        SELECT 1 FROM past_bookings AS p JOIN names AS n ON n.id = p.account
-        WHERE p.request_id = b.request_id AND n.name = b.account
-    )
-    UNION ALL SELECT p.request_id, (SELECT name FROM names WHERE id = p.account), p.window_start_ms, p.held, p.charged,
-        'settled' FROM past_bookings AS p WHERE p.request_id BETWEEN :first AND :last
-    ORDER BY request_id, account
-"""
 _DECISIONS = "SELECT id, decided_ms, policy, document FROM live_decisions WHERE id BETWEEN ? AND ?"
-_PAST_DECISIONS = (
-    "SELECT p.id, p.decided_ms, (SELECT name FROM names WHERE id = p.policy), p.dictionary, p.document"
-    " FROM past_decisions AS p WHERE p.id BETWEEN ? AND ?"
-)
 _NEWEST_LIVE = "SELECT id FROM live_requests ORDER BY id DESC LIMIT ?"
 _NEWEST_PAST = "SELECT id FROM past_requests ORDER BY id DESC LIMIT ?"
 _SPAN = "SELECT MIN(id), MAX(id) FROM requests WHERE started_ms >= ? AND started_ms < ?"
@@ -243,7 +232,7 @@ def _read(
     span = (str(requests[0]["id"]), str(requests[-1]["id"]))
     attempts = lines(connection, _ATTEMPTS.format("attempts"), span)
     decisions = lines(connection, _DECISIONS, span)
-    for identifier, decided_ms, policy, dictionary, data in connection.execute(_PAST_DECISIONS, span):
+    for identifier, decided_ms, policy, dictionary, data in connection.execute(_SQL["past_decisions"], span):
         text = documents.restored(dictionary, data)
         decisions.append({"id": identifier, "decided_ms": decided_ms, "policy": policy, "document": text})
     return _kept(requests, attempts, booked(connection, *span), decisions)
@@ -251,7 +240,7 @@ def _read(
 
 def booked(connection: Connection, first_id: str, last_id: str) -> dict[Value, list[Line]]:
     """What requests from one id to the other booked, by request."""
-    return _by_request(lines(connection, _ALL_BOOKINGS, {"first": first_id, "last": last_id}))
+    return _by_request(lines(connection, _SQL["all_bookings"], {"first": first_id, "last": last_id}))
 
 
 def _kept(

@@ -20,6 +20,8 @@ from router.ledger.write import BUCKETS, INPUT_TOKENS, OUTPUT_TOKENS
 from router.types.clock import least_id
 from router.types.tables import patterns
 
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["verify"]
+
 # What is wrong, and in which row.
 
 
@@ -89,10 +91,6 @@ def _of_decision(decision: Line) -> Iterator[Finding]:
 
 # Sums by hour beside the rows that they were made of, and charges of moved requests beside what is booked for them.
 
-_HOURS = """
-    SELECT hour FROM hourly_attempts UNION SELECT hour FROM hourly_offers
-    UNION SELECT DISTINCT started_ms / 3600000 FROM past_requests ORDER BY 1
-"""
 _KEPT = """
     SELECT g.labels, {} FROM hourly_{} AS h JOIN sum_groups AS g ON g.id = h.group_id
     WHERE h.hour = ? AND h.grouping_id = (SELECT id FROM names WHERE name = ?)
@@ -109,7 +107,7 @@ def sums_findings(connection: Connection) -> Iterator[Finding]:
     for one, cursor in cursors.items():
         if cursor > (moved := progress(connection, MOVED)):
             yield Finding("progress", one.name, f"its sums go up to {cursor}, and rows up to {moved}")
-    for (hour,) in connection.execute(_HOURS).fetchall():
+    for (hour,) in connection.execute(_SQL["hours"]).fetchall():
         kept = {one: _kept(connection, one, hour) for one in GROUPINGS}
         if hour * HOUR_MS < expired_ms:
             # Groupings are written one after the other: what is furthest may be ahead of the others for a moment.

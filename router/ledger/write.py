@@ -10,6 +10,9 @@ from router.types.account import LEASE_MS, Amount, Journal, Value
 from router.types.attempt import Attempt, Usage
 from router.types.decision import Decision
 from router.types.request import Caller, Request
+from router.types.tables import patterns
+
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["write"]
 
 # The row of an attempt: every count and every circumstance that its price depends on.
 
@@ -110,25 +113,9 @@ def _json(value: object) -> str:
 
 # Rows of a request: born `held` before a byte leaves, settled once, with its attempts and its decision.
 
-_BIRTH = (
-    "INSERT INTO live_requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint, requested,"
-    " route, stream, key_id, session, tags, data_class, classes, policy, task, difficulty, app, template, target,"
-    " model)"
-    " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
 _REROUTE = "UPDATE live_requests SET route = ?, held = ?, held_thinking = ?, target = ?, model = ? WHERE id = ?"
-_SETTLE = (
-    "UPDATE live_requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, thinking = ?,"
-    " overrun = ?, lowered = ?, input_tokens = ?, output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ?,"
-    " overhead_us = ?"
-    " WHERE id = ? AND state IN ('held', 'recovered')"
-)
 _RENEW = "UPDATE live_requests SET lease_until_ms = ? WHERE state = 'held' AND owner = ?"
-_CHARGE_HELD = (
-    "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
-    " WHERE state = 'held'"
-)
-_RECOVER, _LOSE = f"{_CHARGE_HELD} AND lease_until_ms < ?", f"{_CHARGE_HELD} AND id = ?"
+_RECOVER, _LOSE = f"{_SQL['charge_held']} AND lease_until_ms < ?", f"{_SQL['charge_held']} AND id = ?"
 _READ = "UPDATE live_requests SET task = ?, difficulty = ? WHERE id = ?"
 _DECIDED_ANEW = "UPDATE live_decisions SET document = ? WHERE id = ?"
 _DECISION = "INSERT INTO live_decisions (id, decided_ms, policy, document) VALUES (?, ?, ?, ?)"
@@ -161,7 +148,7 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
     limits, seen = request.limits, decision.classification
     tags = ",".join((*caller.tags, *limits.tags))
     journal.add(
-        _BIRTH,
+        _SQL["birth"],
         (
             request.id,
             now_ms,
@@ -229,7 +216,7 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
             if usage.output_reasoning is not None:
                 reasoning = (reasoning or 0) + usage.output_reasoning
     journal.change(
-        _SETTLE,
+        _SQL["settle"],
         (
             "settled" if attempts else "released",
             target.id if target else None,

@@ -303,7 +303,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     propensity: float = 1.0
     """How likely it was that the first step came first."""
     alike: int | None = None
-    """`Forecast.alike`, where the strategy goes by forecasts."""
+    """Of all targets in `Forecast.alike`, where the strategy goes by forecasts …"""
+    alike_own: int | None = None
+    """… and of the first step's …"""
+    outcomes: int | None = None
+    """… and outcomes of any requests that the rates were learned from."""
 
 
 class Prefix(Struct, frozen=True):
@@ -369,8 +373,8 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     total_p90_ms: Vector
     cached: Vector
     """Tokens of the prompt that each target has in its cache."""
-    alike: int = 0
-    """Outcomes of the request's template, else of its task, that the rates were learned from."""
+    alike: Mapping[str, float] = {}
+    """By target: outcomes of the request's template, else of its task, that the rates were learned from."""
     usual_p: Vector
     """The pass rate over all of its traffic: what a fixed choice would go by."""
     usual_cost: Vector

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from router.budget.loop_breaker import ROWS, Breaker
-from router.budget.loops import Kind, Loops, Scope, Spike, Tripped
+from router.budget.loops import Loops, Tripped
 from router.dispatch.refusals import loop_detected
 from router.ledger.journal import SqliteJournal
 from router.report.catalog import answer
@@ -23,10 +23,11 @@ from tests.budget.loops.seeds import KINDS, drawn
 from tests.budget.loops.sound import SOUND
 from tests.budget.loops.world import Case, Stopped, World, play
 from tests.ledger.books import rows, with_journal
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 STRICT = Loops(cool_down="1h")
 """A loop of which each turn takes half an hour is stopped by its first trip."""
+WATCHED = data(__file__, "watched.yaml")
 
 
 def in_world(test: Callable[..., None]) -> Callable[..., None]:
@@ -79,38 +80,15 @@ def test_of_500_requests_drawn_by_chance_none_is_stopped_but_loops(world: World,
         play(world, row)
 
 
-@each_row(
-    "case, kind, scope, subject",
-    [
-        ("known_answers", Kind.PING_PONG, Scope.PAIR, "alice, bob"),
-        ("unknown_answers", Kind.PING_PONG, Scope.PAIR, "alice, bob"),
-        ("of_three", Kind.PING_PONG, Scope.PAIR, "alice, bob, carol"),
-        ("stuck_tool", Kind.NO_PROGRESS, Scope.CONVERSATION, "agent"),
-        ("three_calls_in_a_circle", Kind.NO_PROGRESS, Scope.SESSION, "task"),
-        ("same_request_in_a_session", Kind.REPEATS, Scope.SESSION, "task"),
-        ("same_transcript_again", Kind.RESENT, Scope.CONVERSATION, "agent"),
-        ("sudden_spending", Kind.SPEND_SPIKE, Scope.KEY, "team"),
-    ],
-)
+@each_row("case, kind, scope, subject", WATCHED["called"])
 @in_world
-def test_what_it_is_called(world: World, case: str, kind: Kind, scope: Scope, subject: str) -> None:
+def test_what_it_is_called(world: World, case: str, kind: str, scope: str, subject: str) -> None:
     tripped = stop(world, case)
     assert (tripped.kind, tripped.scope, tripped.subject) == (kind, scope, subject)
     assert tripped.seen >= tripped.limit
 
 
-@each_row(
-    "case, loops",
-    [
-        ("stuck_tool", Loops(enabled=False)),
-        ("stuck_tool", Loops(exempt=("agent",))),
-        ("known_answers", Loops(no_progress=10_000)),
-        ("same_request_in_a_session", Loops(repeats=10_000)),
-        ("same_transcript_again", Loops(resent=10_000)),
-        ("sudden_spending", Loops(spike=None)),
-        ("sudden_spending", Loops(spike=Spike(factor=1_000_000))),
-    ],
-)
+@each_row("case, loops", [(case, Loops(**limits)) for case, limits in WATCHED["off"]])
 @in_world
 def test_each_kind_of_watch_can_be_off_and_each_limit_raised(world: World, case: str) -> None:
     ENDLESS[case][0](world)

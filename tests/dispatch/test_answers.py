@@ -120,11 +120,6 @@ def delta(index: int = 0, finish_reason: str | None = None, **fields: Any) -> di
     return {**HEAD, "choices": [{"index": index, "delta": fields, "logprobs": None, "finish_reason": finish_reason}]}
 
 
-def tool(index: int, **function: Any) -> dict[str, Any]:
-    identity = {"id": f"call-{index}", "type": "function"} if "name" in function else {}
-    return {"index": index, **identity, "function": function}
-
-
 def folded(endpoint: Endpoint, *chunks: dict[str, Any]) -> dict[str, Any]:
     fold = Fold(endpoint)
     for chunk in chunks:
@@ -133,36 +128,10 @@ def folded(endpoint: Endpoint, *chunks: dict[str, Any]) -> dict[str, Any]:
     return {name: json.loads(bytes(raw)) for name, raw in fold.body().items()}
 
 
-TOOLS = (
-    delta(role="assistant", tool_calls=[tool(0, name="f", arguments="")]),
-    delta(tool_calls=[tool(0, arguments='{"a"'), tool(1, name="g", arguments="{")]),
-    delta(tool_calls=[tool(0, arguments=":1}"), tool(1, arguments="}")]),
-    delta(finish_reason="tool_calls"),
-)
-TOLD_APART = [tool(0, name="f", arguments='{"a":1}'), tool(1, name="g", arguments="{}")]
-
-
-@each_row(
-    "chunks, message",
-    [
-        (
-            (delta(role="assistant", content=""), delta(content="He"), delta(content="y"), delta(finish_reason="stop")),
-            {"content": "Hey"},
-        ),
-        (
-            (delta(role="assistant", reasoning_content="I "), delta(reasoning_content="think"), delta(content="so")),
-            {"content": "so", "reasoning_content": "I think"},
-        ),
-        ((delta(refusal="I "), delta(refusal="won't")), {"content": None, "refusal": "I won't"}),
-        (
-            TOOLS,
-            {"content": None, "tool_calls": [{k: v for k, v in call.items() if k != "index"} for call in TOLD_APART]},
-        ),
-    ],
-)
-def test_a_stream_of_a_chat_is_folded(chunks: tuple[dict[str, Any], ...], message: dict[str, Any]) -> None:
+@each_row("chunks, message", data(__file__, "folded.yaml"))
+def test_a_stream_of_a_chat_is_folded(chunks: list[dict[str, Any]], message: dict[str, Any]) -> None:
     """Into the answer that the same model gives without a stream."""
-    answer = folded(Endpoint.CHAT, *chunks)
+    answer = folded(Endpoint.CHAT, *(delta(**chunk) for chunk in chunks))
     assert answer["object"] == "chat.completion"
     assert answer["choices"][0]["message"] == {"role": "assistant", **message}
     answer["choices"][0]["finish_reason"] = answer["choices"][0]["finish_reason"] or "stop"
@@ -212,16 +181,7 @@ def test_different_answers_differ() -> None:
     assert len({normal(first) for first in firsts}) == len(firsts)
 
 
-@each_row(
-    "text",
-    [
-        "Once there was a king who had a horse, and he liked it a lot.",
-        f"{LONG}Here is what to do:\n1. Mix it.\n2. Bake it for 30 minutes at 180 degrees.",
-        f"{LONG}\n3. Serve it to 4 people",
-        "The answer is that nobody knows, and that it has been so for as long as anybody can remember at all.",
-        "def f(x):\n    return x + 1",
-    ],
-)
+@each_row("text", [text.replace("LONG", LONG) for text in data(__file__, "longer_answers.yaml")])
 def test_an_answer_that_says_more_cannot_be_compared(text: str) -> None:
     assert normal(text) is None
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from router.estimate.pass_rate import MOST_NAMES, SAME_NAME, SETTLED, Drift
 from router.estimate.posterior import HALF_LIFE_MS, Posterior, noise
 from router.types.attempt import Alarm
+from tests.estimate.test_pass_rate import outcome
 from tests.tables import each_row
 
 NAMES = ("a", "b", "c")
@@ -18,7 +19,7 @@ COMMON, OWN = np.array([0.01, 0.02, 0.03, 0.01]), np.linspace(0.02, 0.2, 3 * K).
 PHI = np.array([1.0, 0.3, -1.0, 0.5])
 NAN, INF = float("nan"), float("inf")
 NOW = 10**12
-Outcome = tuple[int, list[float], float]
+Observed = tuple[int, list[float], float]
 OUTCOMES = st.lists(
     st.tuples(st.integers(0, 2), st.lists(st.floats(-3, 3), min_size=K, max_size=K), st.floats(-1, 1)), max_size=20
 )
@@ -28,19 +29,19 @@ def posterior(half_life_ms: float = HALF_LIFE_MS, basis: str = "") -> Posterior:
     return Posterior(NAMES, COMMON, OWN, half_life_ms=half_life_ms, basis=basis)
 
 
-def taught(outcomes: list[Outcome], basis: str = "") -> Posterior:
+def taught(outcomes: list[Observed], basis: str = "") -> Posterior:
     learner = posterior(basis=basis)
     for target, phi, residual in outcomes:
         learner.update(target, np.array(phi), residual, 0.2)
     return learner
 
 
-def drawn(n: int) -> list[Outcome]:
+def drawn(n: int) -> list[Observed]:
     rng = np.random.default_rng(0)
     return [(int(rng.integers(3)), rng.normal(size=K).tolist(), float(rng.uniform(-1, 1))) for _ in range(n)]
 
 
-def joint(outcomes: list[Outcome]) -> np.ndarray:
+def joint(outcomes: list[Observed]) -> np.ndarray:
     """Mean at PHI by one dense regression on (common, own of a, own of b, own of c)."""
 
     def row(target: int, phi: np.ndarray | list[float]) -> np.ndarray:
@@ -59,7 +60,7 @@ def joint(outcomes: list[Outcome]) -> np.ndarray:
 @settings(max_examples=40)
 @example([])
 @given(OUTCOMES)
-def test_it_is_the_exact_regression_with_a_common_part(outcomes: list[Outcome]) -> None:
+def test_it_is_the_exact_regression_with_a_common_part(outcomes: list[Observed]) -> None:
     mean, learner = joint(outcomes), taught(outcomes)
     assert learner.mean(PHI) == pytest.approx(mean, abs=1e-9)
     assert learner.mean(np.array([PHI, -PHI]))[1] == pytest.approx(-mean, abs=1e-9)
@@ -212,7 +213,7 @@ def test_a_million_contradictory_outcomes_end_in_a_number_that_one_surprise_does
 def scored(drift: Drift, rate: float, n: int, expected: float | None = None, seed: int = 0) -> list[tuple[int, Alarm]]:
     """Alarms with the number of observations before them."""
     rng, expected = np.random.default_rng(seed), rate if expected is None else expected
-    alarms = [drift.scored(0, expected, float(rng.random() < rate), at) for at in range(n)]
+    alarms = [drift.scored(outcome("a", float(rng.random() < rate), expected=expected, given_ms=at)) for at in range(n)]
     return [(at, alarm) for at, alarm in enumerate(alarms) if alarm is not None]
 
 
@@ -224,7 +225,7 @@ def test_a_target_that_stays_as_it_is_hardly_ever_raises_an_alarm_even_if_misjud
 
 @each_row("before, after", [(0.9, 0.6), (0.95, 0.5), (0.6, 0.9), (0.5, 0.1)])
 def test_a_change_is_found_soon_and_told_with_both_rates(before: float, after: float) -> None:
-    drift = Drift(["a"])
+    drift = Drift("a")
     assert scored(drift, before, 500) == []
     ((at, alarm),) = scored(drift, after, 150, expected=before, seed=1)
     assert at < 100
@@ -241,27 +242,27 @@ def test_a_changed_target_is_watched_anew_first_observations_are_no_news_and_say
     assert scored(Drift(["a"]), 0.0, SETTLED, expected=1.0) == []
     drift = Drift(["a", "b"])
     scored(drift, 0.9, 500)
-    assert not any(drift.scored(1, 0.9, 0.0, at) for at in range(2 * SETTLED))
+    assert not any(drift.scored(outcome("b", 0.0, expected=0.9)) for _ in range(2 * SETTLED))
 
 
 def test_what_is_no_score_is_refused() -> None:
     for expected, score in ((math.nan, 1.0), (0.5, math.nan), (0.5, 2.0), (-0.1, 0.5)):
         with pytest.raises(ValueError, match="within 0 to 1"):
-            Drift(["a"]).scored(0, expected, score, 0)
+            Drift(["a"]).scored(outcome("a", score, expected=expected))
 
 
 @each_row("kind", ["fingerprint", "model"])
 def test_a_new_name_after_many_answers_under_the_old_raises_an_alarm(kind: str) -> None:
     drift = Drift(["a"])
-    assert not any(drift.served(0, kind, "fp_1", at) for at in range(SAME_NAME + 1))
+    assert not any(drift.served("a", kind, "fp_1", at) for at in range(SAME_NAME + 1))
     names = ("", "fp_2", "fp_2", "fp_1")
-    alarms = [drift.served(0, kind, name, at) for at, name in enumerate(names, 98)]
+    alarms = [drift.served("a", kind, name, at) for at, name in enumerate(names, 98)]
     assert alarms == [None, Alarm("a", kind, "fp_1", "fp_2", 99), None, None]
 
 
 def test_several_machines_behind_one_target_are_no_alarm_nor_is_a_new_name_each_time() -> None:
     drift = Drift(["a", "b"])
-    assert not any(drift.served(0, "fingerprint", f"fp_{at % 7}", at) for at in range(1_000))
-    assert drift.served(0, "fingerprint", "fp_new", 1_000) is not None
-    assert not any(drift.served(1, "fingerprint", str(at), at) for at in range(10 * MOST_NAMES))
-    assert len(drift._names[1, "fingerprint"]) == MOST_NAMES
+    assert not any(drift.served("a", "fingerprint", f"fp_{at % 7}", at) for at in range(1_000))
+    assert drift.served("a", "fingerprint", "fp_new", 1_000) is not None
+    assert not any(drift.served("b", "fingerprint", str(at), at) for at in range(10 * MOST_NAMES))
+    assert len(drift._names["b", "fingerprint"]) == MOST_NAMES

@@ -421,7 +421,7 @@ def test_a_template_is_learned_by_itself_and_reported(tmp_path: Path) -> None:
             reply = gateway.chat("told", school.product(11 + at, 23), {"x-lowpass-app": "desk"}, max_tokens=MOST)
             assert feedback(gateway, id=reply.id, passed=False) == 200
         until(lambda: school.learned(gateway) >= FEW)
-        like_it = f"{FEW} answers like it: "  # of the other's template there are none, so those of its task
+        like_it = f"{FEW} answers like it"  # of the other's template there are none, so those of its task
         assert rates("desk") < rates("news") - 0.02
         (template,) = gateway.rows("SELECT DISTINCT template FROM requests WHERE app = 'desk'")
         assert gateway.rows("SELECT DISTINCT app, template FROM outcomes") == [{"app": "desk", **template}]
@@ -429,6 +429,8 @@ def test_a_template_is_learned_by_itself_and_reported(tmp_path: Path) -> None:
         decision = gateway.get(f"/v1/decisions/{again.id}").json
         shown = decision["classification"]
         assert (shown["app"], shown["template"], decision["alike"]) == ("desk", template["template"], FEW)
-        assert f"{like_it}{decision['chosen']} passes ." in decision["reason"]
+        own = [row["target"] for row in gateway.rows("SELECT target FROM outcomes")].count(decision["chosen"])
+        of_chosen = f", {own or 'none'} of {decision['chosen']}" if own < FEW else ""
+        assert f"{like_it}{of_chosen}: {decision['chosen']} passes ." in decision["reason"]
         report = gateway.get("/v1/reports/cost-of-pass?by=app,template&format=json").json
         assert [(row["app"], row["template"]) for row in report["rows"]] == [("desk", template["template"])]

@@ -104,7 +104,9 @@ def statements() -> Iterator[tuple[str, str]]:
     """By their place in the modules; where they have gaps, with something in them."""
     for part in ("rows", "belonging", "outcomes", "budgets", "moved"):
         yield from ((f"{part} {rule.table}", rule.sql) for rule in rules(part))
-    yield from list(patterns("budget/data/redis.yaml").items())[1:]
+    parts = [patterns("budget/data/redis.yaml"), *patterns("ledger/data/sql.yaml").values()]
+    for name, value in (item for part in parts for item in part.items() if item[0] not in ("bookings", *PARTS)):
+        yield name, value.replace("({})", "(?)").replace("{}", "=")
     for package in (router.budget, router.ledger, router.report):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not LOCAL & set(module.name.split(".")):

@@ -3,10 +3,11 @@
 import csv
 import io
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -283,6 +284,34 @@ def test_what_was_estimated_is_corrected_first_and_teaches(gateway: Gateway) -> 
     factors = {row["target"]: row["factor"] for row in gateway.rows("SELECT target, factor FROM billing")}
     gateway.tick()
     assert factors["slow"] == gateway.app._accounting.learned.billed["slow"] == pytest.approx(2)
+
+
+def test_a_price_that_is_billed_otherwise_day_after_day_is_corrected_until_that_is_revoked(gateway: Gateway) -> None:
+    ids = [asked(gateway)["id"] for _ in range(51)]
+    with closing(sqlite3.connect(gateway.ledger)) as writer, writer:
+        for number, request_id in enumerate(ids):
+            moved = (86_400_000 * (number % 3), request_id)
+            writer.execute("UPDATE live_attempts SET started_ms = started_ms - ? WHERE request_id = ?", moved)
+    days = "SELECT date(started_ms / 1000, 'unixepoch') AS day, model, SUM(cost) AS cost FROM attempts GROUP BY 1"
+    lines = [f"{row['day']},{row['model']},{dollars(row['cost']) * 5 / 4}" for row in gateway.rows(days)]
+    before, model = asked(gateway, "other"), lines[0].split(",")[1]
+    lines[-1] = f"{TODAY},{model},{Decimal(lines[-1].split(',')[2]) + dollars(before['cost']) * 5 / 4}"
+    booking = reconcile(gateway, [HEADER, *lines], "--book")
+    assert {row["cause"] for row in booking["comparison"]["differences"]} == {"price"}
+    gateway.tick()
+    after = asked(gateway, "other")
+    assert after["cost"] == pytest.approx(before["cost"] * 5 / 4, abs=1)
+    assert after["held"] == pytest.approx(before["held"] * 5 / 4, rel=0.05)
+    (shown,) = json.loads(ledger(gateway, "prices", "--json"))
+    assert (shown["model"], shown["factor"]) == ("openai/normal", pytest.approx(1.25))
+    assert "billed 1.2500 times what 52 calls on 3 days cost by their price" in shown["source"]
+    ledger(gateway, "prices", "--forget", shown["model"])
+    gateway.tick()
+    assert asked(gateway, "other")["cost"] == before["cost"]
+    assert "no statement has corrected the price of" in ledger(gateway, "prices", "--forget", model, status=1)
+    audit = gateway.lowpass("report", "audit", "--json")[1]
+    assert [audit.count(f"price correct{end}") for end in ("ed", "ion revoked")] == [1, 1]
+    sound(gateway)
 
 
 FORMS = data(__file__, "statements.yaml")

@@ -5,6 +5,7 @@ One test or more for each kind of incident; those of books that show too little 
 
 import base64
 import json
+from contextlib import ExitStack
 from decimal import Decimal
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from router.testing.upstream import Page, Upstream
-from tests.gateway.running import Gateway, Reply, local, serving, target, usd
+from tests.budget.redis_process import RedisProcess
+from tests.gateway.running import Gateway, Reply, local, serving, target, until, usd
 from tests.gateway.test_keys import bearer, create
 from tests.money import books
 from tests.money.books import CAP, COST, IN, NANO, OUT, PRICE, account, bookings, budgets, pot, row_of, rules, split
@@ -221,6 +223,31 @@ def test_the_first_calls_of_a_new_key_meet_its_budget(tmp_path: Path, upstream: 
         windows = {row["budget"]: (row["spent"], row["held"]) for row in gateway.rows("SELECT * FROM budget_windows")}
         assert windows.pop("each|newcomer") == (3 * COST, 0) == tuple(map(sum, zip(*windows.values(), strict=True)))
         assert max(windows.values()) <= (2 * COST, 0)
+
+
+@pytest.mark.parametrize("redis", [False, True])
+def test_a_budget_with_another_window_has_spent_what_was_spent_in_it(
+    tmp_path: Path, upstream: Upstream, redis: bool
+) -> None:
+    """The policy is edited while the gateway runs, and while it does not."""
+
+    def windowed(window: str) -> dict[str, Any]:
+        budgets = [{"id": "it", "limit_usd": 1, "window": window}]
+        return rules({"plain": target(upstream.url, "say-40", price=PRICE)}, {"chat": "plain"}, budgets)
+
+    with ExitStack() as stack:
+        environ = {"LOWPASS_REDIS_URL": stack.enter_context(RedisProcess()).url.reveal()} if redis else {}
+        with serving(tmp_path, windowed("day"), environ) as gateway:
+            cost = sum(row_of(gateway, gateway.chat("chat"))["cost"] for _ in range(2))
+            gateway.policy.write_text(json.dumps(windowed("month")))
+            until(lambda: gateway.get("/v1/budgets/it").json["window"] == "month")
+            assert account(gateway, "it") == (cost, 0)
+            cost += row_of(gateway, gateway.chat("chat"))["cost"]
+        for window in ("year", "month", "year"):
+            with serving(tmp_path, windowed(window), environ) as gateway:
+                assert account(gateway, "it") == (cost, 0), window
+                cost += row_of(gateway, gateway.chat("chat"))["cost"]
+                assert gateway.lowpass("ledger", "verify")[0] == 0
 
 
 def exactly(reply: Reply) -> Any:

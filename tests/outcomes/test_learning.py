@@ -73,10 +73,6 @@ class Gateway:
         self.learning = Learning(places, self.rates, self.trust, self.counts, self._watch, self._tell)
 
     @property
-    def sums(self) -> tuple[float, float]:
-        return self.rates.weight, self.rates.total
-
-    @property
     def requests(self) -> list[str]:
         """Those of which it has learned since it started."""
         return [outcome.request_id for outcome in self.rates.seen]
@@ -129,14 +125,14 @@ def test_all_gateways_learn_all_that_any_of_them_hears_and_what_is_replaced_is_t
         await other.read()
         await one.read()
         for gateway in (one, other):
-            assert gateway.sums == (2.5, 1.0)
+            assert (gateway.rates.weight, gateway.rates.total) == (2.5, 1.0)
             assert gateway.counts.outcomes == {"learned": 3, "not_learned": 0}
         first = one.rates.seen[0]
         assert (first.request_id, first.target, first.source, first.task) == ("a", "t", "client", "maths")
         assert (first.traits, first.expected, first.given_ms) == (bytes([127, 129, 0]), 0.75, 1_000)
         await one.read(saying(0.25, "b", at_ms=2_000))
         await other.read()
-        assert one.sums == other.sums == (3.0, 1.25)
+        assert all((each.rates.weight, each.rates.total) == (3.0, 1.25) for each in (one, other))
         assert [(seen.weight, seen.given_ms) for seen in one.rates.seen[-2:]] == [(-0.5, 1_000), (1.0, 2_000)]
 
     run(ledger, work)
@@ -179,7 +175,7 @@ def test_a_start_takes_up_what_was_saved_and_reads_on(ledger: Ledger) -> None:
         one.learning.save()
         await other.read(saying(0.0, "later"), saying(1.0, "r0", source="judge.j", weight=0.0))
         fresh = await start()
-        assert (fresh.sums, fresh.requests) == ((31.0, 30.0), ["later"])
+        assert (fresh.rates.weight, fresh.rates.total, fresh.requests) == (31.0, 30.0, ["later"])
         other.learning.save()
         await other.journal.committed()
         one.learning.save()
