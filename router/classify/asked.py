@@ -66,9 +66,11 @@ def asked(request: Request) -> Asked:
     # Yes to what the answer offers, that it was wrong, and that it shall go on ask for what was asked before.
     in_short = replies and _in_short(reply)
     offered = replies and _assent(reply) and "?" in answers[-1][-_figures.reply :]
-    if in_short or offered or (replies and (_retry(reply) or _goes_on(reply))):
+    # So do a few words that neither close a conversation nor ask for the same in other words.
+    terse = replies and reply.count(" ") < _figures.terse and not cues().of(reply) & cues().apart
+    if in_short or offered or terse or (replies and (_retry(reply) or _goes_on(reply))):
         longer = (message for message in reversed(users[:-1]) if len(message) > len(whole))
-        whole = next((f"{message}\n{whole}" if in_short else message for message in longer), whole)
+        whole = next((f"{message}\n{whole}" if in_short or terse else message for message in longer), whole)
     ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
     message = ends.encode(errors="replace").decode()
     instructing = instruction(message)
@@ -285,9 +287,14 @@ def _stated_amount(ask: bytes, *, writes: bool) -> int:
 def _number(written: bytes) -> int:
     digits = written.decode()
     if digits[0].isdigit():
-        thousands = 1_000 if digits.endswith("k") else 1
-        return thousands * int("".join(digit for digit in digits if digit.isdecimal() and digit.isascii())[:6] or 0)
+        groups = _digits(digits)
+        if unit := _AMOUNTS["units"].get(digits[-1]):
+            return round(unit * float(".".join(groups[:2]) if len(groups[-1]) < 3 else groups[0]))
+        return int("".join(groups)[:6])
     return int(_AMOUNTS["numbers"].get(digits, 4))
+
+
+_digits = re.compile(r"[0-9]+").findall
 
 
 class Cues(dict[str, int]):
@@ -314,9 +321,9 @@ class Cues(dict[str, int]):
                 else:
                     self._anywhere[bare[0]].append((bare, kind))
         self.counts, self._starts = 1 << len(stems), 2 << len(stems)
-        self._writing, self._working = (
-            sum(1 << self.names.index(name) for name in names)
-            for names in (("creative", "long", "letter"), ("summary", "rewrite", "translate", "classify", "extract"))
+        self._writing, self._working, self.apart = (
+            sum(1 << self.names.index(name) for name in _PATTERNS[group].split("|"))
+            for group in ("writing", "working", "apart")
         )
 
     def __repr__(self) -> str:
