@@ -66,22 +66,27 @@ def asked(request: Request) -> Asked:
     # Yes to what the answer offers, that it was wrong, and that it shall go on ask for what was asked before.
     in_short = replies and _in_short(reply)
     offered = replies and _assent(reply) and "?" in answers[-1][-_figures.reply :]
-    # So do a few words that neither close a conversation nor ask for the same in other words.
+    again = offered or (replies and (_retry(reply) or _goes_on(reply)))
+    # A few words that neither close a conversation nor want the same in other words belong to what was asked before.
     terse = replies and reply.count(" ") < _figures.terse and not cues().of(reply) & cues().apart
-    if in_short or offered or terse or (replies and (_retry(reply) or _goes_on(reply))):
+    if again or in_short or terse:
         longer = (message for message in reversed(users[:-1]) if len(message) > len(whole))
-        whole = next((f"{message}\n{whole}" if in_short or terse else message for message in longer), whole)
+        whole = next((message if again and not in_short else f"{message}\n{whole}" for message in longer), whole)
     ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
     message = ends.encode(errors="replace").decode()
     instructing = instruction(message)
     ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
-    lower, size = ask.lower(), width(instructing)
+    lower, size, most = ask.lower(), width(instructing), 0
+    if _digit(lower) and len(lower) == len(ask) and (limit := _limited(lower)):
+        ask = f"{ask[: limit.start()]} {ask[limit.end() :]}".strip()
+        lower, most = ask.lower(), _number("".join(_digits(limit[0])).encode())
     kinds = cues().of(lower)
     long = width(message) + len(whole) - len(message)
     follows = len(users) > 1 and size < _figures.short
     from_tool = last_role in ("tool", "function")
     last_answer = width(answers[-1]) if answers else 0
     tokens = 0 if from_tool else _figures.in_short if in_short else _stated_tokens(lower, kinds, long, last_answer)
+    tokens = tokens or int(most * _figures.per_word * (most <= _figures.capped or "?" not in ask))
     system, answered = sum(map(len, system_parts)), sum(map(len, answers))
     shares, counts = _form(ask, message)
     numbers = (
@@ -235,6 +240,7 @@ _range, _program, _amount, _make, _enumerate, _elsewhere, _within, _mentioned, _
     for name in ("range", "program", "amount", "make", "enumerate", "elsewhere", "within", "mentioned", "times")
 )
 _returned, _shorter, _longer = (re2.compile(_LENGTHS[name]).search for name in ("returned", "shorter", "longer"))
+_limited = re2.compile(_LENGTHS["limited"]).search
 _goes_on, _redone = (re2.compile(_LENGTHS[name]).search for name in ("goes_on", "redone"))
 _assent, _retry, _in_short = (re2.compile(_LENGTHS[name]).search for name in ("assent", "retry", "in_short"))
 _sentence = re.compile(r"[.:!?\n。：！？]").split

@@ -126,6 +126,8 @@ _SINCE = "SELECT id, state = 'held' FROM live_requests WHERE id >= ? AND owner <
 _AMONG = "SELECT id, state = 'held' FROM live_requests WHERE id IN ({})"
 LATE_MS = 10_000
 """A request may show in the ledger so long after its id was made: clocks of hosts differ, commits wait."""
+LOOKS = 3
+"""At a settled request before it is told of: by then its own process has read the text (`OutcomeRecorder.tick`)."""
 MOST_ATTEMPTS = 64
 """Of a request, that are read at once."""
 LATEST_READ = 1_024
@@ -222,7 +224,10 @@ class FinishedElsewhere:
     def __init__(self, ledger: Ledger, owner: str) -> None:
         self._ledger, self._owner = ledger, owner
         self._told: set[str] = set()
-        self._held: set[str] = set()
+        self._waiting: set[str] = set()
+        """Requests that are held, or whose texts may not have been read yet."""
+        self._looks: dict[str, int] = {}
+        """By a settled request's id: how often it was seen so."""
         self._since = least_id(now_ms())
 
     def new(self, most: int) -> list[Finished]:
@@ -230,12 +235,14 @@ class FinishedElsewhere:
         since, self._since = self._since, least_id(now_ms() - LATE_MS)
         with self._ledger.reading() as connection:
             rows = connection.execute(_SINCE, (since, self._owner)).fetchall()
-            if held := sorted(self._held):
-                rows += connection.execute(_AMONG.format(places(held)), held).fetchall()
-            ended = {identifier for identifier, is_held in rows if not is_held}
-            new = sorted(ended - self._told, reverse=True)[:most]
-            self._held = set(sorted({identifier for identifier, is_held in rows if is_held})[-most:])
-            self._told = {identifier for identifier in ended if identifier >= self._since}
+            if waiting := sorted(self._waiting):
+                rows += connection.execute(_AMONG.format(places(waiting)), waiting).fetchall()
+            ended = {identifier for identifier, is_held in rows if not is_held} - self._told
+            self._looks = {identifier: self._looks.get(identifier, 0) + 1 for identifier in ended}
+            ready = {identifier for identifier, looks in self._looks.items() if looks >= LOOKS}
+            new = sorted(ready, reverse=True)[:most]
+            self._waiting = set(sorted({identifier for identifier, _ in rows} - self._told - ready)[-most:])
+            self._told = {identifier for identifier in self._told | ready if identifier >= self._since}
             attempts = (
                 connection.execute(_ATTEMPTS_OF.format(places(new)), (*new, len(new) * MOST_ATTEMPTS)).fetchall()
                 if new

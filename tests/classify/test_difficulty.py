@@ -89,12 +89,19 @@ WORK = "Refactor our order service to event sourcing, move 40 million rows witho
 
 def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not() -> None:
     (hard, _), (offered, _) = talk(WORK), talk(WORK, "Shall I write it?", "yes please write everything")
-    for reply in ("still crashes", "continue", "Now in Rust", "now for two services", "Same but without a queue"):
+    for reply in (
+        "still crashes",
+        "continue",
+        "Now in Rust",
+        "now for two services",
+        "Same but without a queue",
+        "add tests",
+    ):
         assert talk(WORK, "…", reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
     assert talk(WORK, "Shall I?", "yes")[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
     assert 0.3 < hard.difficulty == pytest.approx(offered.difficulty, abs=0.2)
     assert talk("Prove the prime number theorem.", "First part.", "continue")[0].difficulty > 0.3
-    assert talk(WORK, "Here it is.", "thanks!")[0].difficulty < 0.05
+    assert max(talk(WORK, "Here it is.", reply)[0].difficulty for reply in ("thanks!", "lol", "too long", "ok")) < 0.05
     assert talk("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
 
 
