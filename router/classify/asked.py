@@ -295,7 +295,7 @@ def _number(written: bytes) -> int:
     if digits[0].isdigit():
         groups = _digits(digits)
         if unit := _AMOUNTS["units"].get(digits[-1]):
-            return round(unit * float(".".join(groups[:2]) if len(groups[-1]) < 3 else groups[0]))
+            return int(unit * float(".".join(groups[:2]) if len(groups[-1]) < 3 else groups[0]))
         return int("".join(groups)[:6])
     return int(_AMOUNTS["numbers"].get(digits, 4))
 
