@@ -22,10 +22,10 @@ from adapters.chat import (
 )
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.stream import Delta, TranslatedStream, answer_id, whole_chat
-from adapters.thinking import OFF, Applied, applied
+from adapters.thinking import OFF, ThinkingControl, applied
 from adapters.usage import Count, counters, larger, later, tier
 from router.errors import UpstreamFailure
-from router.types.attempt import THOUGHT_BESIDE, Call, Reply, Source, StreamDecoder, Usage
+from router.types.attempt import THOUGHT_BESIDE, Call, CountSource, StreamDecoder, TargetReply, Usage
 from router.types.target import Contract
 
 _WIRE: Json = WIRES["anthropic"]
@@ -75,7 +75,7 @@ class AnthropicAdapter(TranslatingAdapter):
         headers = {"anthropic-version": _VERSION, **key}
         return TranslatedRequest("/v1/messages", headers, {**own, **head, **filled(fields)}, _stated(control, thinking))
 
-    def decode(self, call: Call, body: bytes) -> Reply:
+    def decode(self, call: Call, body: bytes) -> TargetReply:
         """Raises `UpstreamFailure` (bad response) for anything but a message."""
         try:
             message = _MESSAGE.decode(body)
@@ -85,7 +85,7 @@ class AnthropicAdapter(TranslatingAdapter):
         used = usage(counts) if counts else None
         finish = _FINISH.get(message.stop_reason or "", "stop")
         choice = Delta(0, says, finish, stop_sequence=message.stop_sequence)
-        return Reply(
+        return TargetReply(
             body=whole_chat(call, message.id or answer_id(call), [choice]),
             usage=used,
             finish_reason=finish,
@@ -182,15 +182,15 @@ def _system(chat: ChatRequest, own: Json) -> list[Json]:
     return [*first, *(block for message in chat.messages if message.is_rule for block in _blocks(message)), *last]
 
 
-def _fitted(control: Applied, max_tokens: int, *, forced: bool) -> Applied:
+def _fitted(control: ThinkingControl, max_tokens: int, *, forced: bool) -> ThinkingControl:
     """A budget leaves room for the answer, else thinking is off; a forced tool excludes a thinking budget."""
     if control.budget is None or (control.budget < max_tokens and not forced):
         return control
     budget = 0 if forced else max_tokens // 2
-    return OFF if budget < _MINIMUM_BUDGET else Applied(f"budget={budget}", budget=budget, on=True)
+    return OFF if budget < _MINIMUM_BUDGET else ThinkingControl(f"budget={budget}", budget=budget, on=True)
 
 
-def _thinking(control: Applied) -> Json | None:
+def _thinking(control: ThinkingControl) -> Json | None:
     if control.budget is not None:
         return {"type": "enabled", "budget_tokens": control.budget}
     if control.on is None:
@@ -198,7 +198,7 @@ def _thinking(control: Applied) -> Json | None:
     return {"type": "adaptive"} if control.on else {"type": "disabled"}
 
 
-def _stated(control: Applied, thinking: Json | None) -> str:
+def _stated(control: ThinkingControl, thinking: Json | None) -> str:
     """Our control, or that of a client that used Anthropic's own field."""
     match thinking if control.on is None else None:
         case {"type": "enabled", "budget_tokens": budget}:
@@ -210,7 +210,7 @@ def _stated(control: Applied, thinking: Json | None) -> str:
     return control.text
 
 
-def _output_config(chat: ChatRequest, control: Applied, own: Json) -> Json:
+def _output_config(chat: ChatRequest, control: ThinkingControl, own: Json) -> Json:
     config: Json = native(own, "output_config") or {}
     if chat.schema is not None:
         config = {**config, "format": {"type": "json_schema", "schema": _closed(chat.schema)}}
@@ -267,7 +267,7 @@ def _tool_name(tool: Json) -> Any:
 # What the Messages API sends, as far as it is read; unknown fields, block types and events pass unnoticed.
 
 
-class _Block(Struct, frozen=True):
+class _ContentBlock(Struct, frozen=True):
     """A content block of any type; the fields of the other types are empty."""
 
     type: str
@@ -319,26 +319,26 @@ class _BlockDelta(_Stop, frozen=True):
     partial_json: str = ""
 
 
-class _Message(_Stop, frozen=True, kw_only=True):
-    content: list[_Block]
+class _StartedMessage(_Stop, frozen=True, kw_only=True):
+    content: list[_ContentBlock]
     id: str = ""
     model: str = ""
     usage: Raw = _NULL
 
 
-class _Event(Struct, frozen=True):
+class _MessageEvent(Struct, frozen=True):
     type: str
     index: int = 0
-    message: _Message | None = None
-    content_block: _Block | None = None
+    message: _StartedMessage | None = None
+    content_block: _ContentBlock | None = None
     delta: _BlockDelta = _BlockDelta()
     usage: Raw = _NULL
 
 
-_MESSAGE, _EVENT = msgspec.json.Decoder(_Message), msgspec.json.Decoder(_Event)
+_MESSAGE, _EVENT = msgspec.json.Decoder(_StartedMessage), msgspec.json.Decoder(_MessageEvent)
 
 
-def _said(message: _Message) -> Json:
+def _said(message: _StartedMessage) -> Json:
     """All that a message says, as fields of OpenAI's."""
     calls = [
         {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": block.arguments}}
@@ -357,7 +357,7 @@ def _said(message: _Message) -> Json:
 class _OpenBlock:
     """A block between its start and its stop."""
 
-    def __init__(self, begun: _Block, call: int) -> None:
+    def __init__(self, begun: _ContentBlock, call: int) -> None:
         self.begun, self.call, self.arguments = begun, call, 0
         self.thinking, self.signature = [begun.thinking], begun.signature
 
@@ -381,7 +381,7 @@ class _AnthropicStream(TranslatedStream):
         finally:
             if self._started is not None:
                 visible = max(self.output_chars // _CHARS_PER_TOKEN, self._started.output_visible)
-                self.usage = structs.replace(self._started, output_visible=visible, source=Source.ESTIMATED)
+                self.usage = structs.replace(self._started, output_visible=visible, source=CountSource.ESTIMATED)
 
     def _deltas(self, name: bytes, payload: bytes) -> Iterator[Delta]:
         try:
@@ -405,7 +405,7 @@ class _AnthropicStream(TranslatedStream):
             case "message_stop":
                 self.finished, self.complete = bool(self.finish_reason), True
 
-    def _start(self, message: _Message | None) -> None:
+    def _start(self, message: _StartedMessage | None) -> None:
         """The input is counted from here on; the output is a placeholder, the thinking unknown."""
         if message is None:
             return
@@ -415,7 +415,7 @@ class _AnthropicStream(TranslatedStream):
             self._count(counts)
             self._started = usage(structs.replace(counts, output_tokens_details=None))
 
-    def _open(self, index: int, block: _Block) -> Iterator[Delta]:
+    def _open(self, index: int, block: _ContentBlock) -> Iterator[Delta]:
         self._blocks[index] = _OpenBlock(block, self._calls)
         if block.type == "tool_use":
             function = {"name": block.name, "arguments": ""}
@@ -452,7 +452,7 @@ class _AnthropicStream(TranslatedStream):
             yield Delta(0, {"thinking_blocks": [{"index": self._thoughts, **thought}]})
             self._thoughts += 1
 
-    def _end(self, event: _Event) -> Iterator[Delta]:
+    def _end(self, event: _MessageEvent) -> Iterator[Delta]:
         if counts := counters(TOKENS, event.usage):
             self._started = None
             self._count(counts)
@@ -541,7 +541,7 @@ def usage(tokens: AnthropicTokens) -> Usage:
         output_visible=max(output - (thinking or 0), 0),
         output_reasoning=thinking,
         units={"web_search": searches} if searches else {},
-        reasoning_source=Source.UNKNOWN if thinking is None else Source.REPORTED,
+        reasoning_source=CountSource.UNKNOWN if thinking is None else CountSource.REPORTED,
         service_tier=tier(tokens.speed) or tier(tokens.service_tier),
         region_served="" if tokens.inference_geo in (None, "not_available") else tokens.inference_geo,
         violations=tuple(violations),

@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, failure
 from router.errors import ClientError, invalid
-from router.types.attempt import Call, Reply, StreamDecoder, UpstreamRequest
+from router.types.attempt import Call, StreamDecoder, TargetReply, UpstreamRequest
 from router.types.yaml_file import load_data
 
 Json = dict[str, Any]
@@ -17,13 +17,13 @@ Json = dict[str, Any]
 WIRES: Json = load_data(__file__, "wires.yaml")
 
 
-class _Function(Struct, frozen=True):
+class _ChatFunction(Struct, frozen=True):
     name: str
     arguments: str = ""
 
 
-class _ToolCall(Struct, frozen=True):
-    function: _Function
+class _ChatToolCall(Struct, frozen=True):
+    function: _ChatFunction
     id: str = ""
     extra_content: Json | None = None
 
@@ -37,7 +37,7 @@ class _ToolCall(Struct, frozen=True):
 class ChatMessage(Struct, frozen=True, kw_only=True):
     role: str
     content: str | list[Json] | None = None
-    tool_calls: list[_ToolCall] | None = None
+    tool_calls: list[_ChatToolCall] | None = None
     tool_call_id: str = ""
     thinking_blocks: list[Json] | None = None
     """Anthropic's signed thinking, as an earlier answer of ours gave it."""
@@ -247,7 +247,7 @@ class TranslatingAdapter(ABC):
         """`own`: the client's fields that are not OpenAI's."""
 
     @abstractmethod
-    def decode(self, call: Call, body: bytes) -> Reply: ...
+    def decode(self, call: Call, body: bytes) -> TargetReply: ...
 
     @abstractmethod
     def stream(self, call: Call) -> StreamDecoder: ...

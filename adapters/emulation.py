@@ -16,7 +16,7 @@ from adapters.openai_stream import parse as parse_answer
 from adapters.stream import Delta, TranslatedStream, frame
 from adapters.usage import UsageReport, canonical, merge
 from router.errors import UpstreamFailure, invalid
-from router.types.attempt import Call, ErrorKind, Failure, Reply
+from router.types.attempt import Call, ErrorKind, Failure, TargetReply
 from router.types.clock import new_id
 from router.types.request import Endpoint
 from router.types.target import Prompt
@@ -187,7 +187,7 @@ class _Written(_Made):
     answer: Raw | UnsetType = UNSET
 
 
-class _Turn(Struct):
+class _EmulatedTurn(Struct):
     """A choice of the answer in OpenAI's form."""
 
     message: Json
@@ -202,14 +202,14 @@ _WRITTEN = msgspec.json.Decoder(_Written)
 _CHOICES = msgspec.json.Decoder(list[dict[str, Any]])
 
 
-def _turn(content: str, finish_reason: str) -> _Turn:
+def _turn(content: str, finish_reason: str) -> _EmulatedTurn:
     """Calls, an answer, or, where the JSON was cut, what can be read of the answer with `finish_reason` "length"."""
     try:
         written = _WRITTEN.decode(content)
     except UNREADABLE:
         if content.lstrip().startswith("{"):
-            return _Turn({"content": _cut_answer(content)}, "length")
-        return _Turn({"content": content}, finish_reason)
+            return _EmulatedTurn({"content": _cut_answer(content)}, "length")
+        return _EmulatedTurn({"content": content}, finish_reason)
     made = written.calls or ([written] if written.name else [])
     if made:
         functions = [
@@ -217,12 +217,14 @@ def _turn(content: str, finish_reason: str) -> _Turn:
             for call in made
         ]
         calls = [{"id": f"call_{new_id()}", "type": "function", "function": function} for function in functions]
-        return _Turn({"content": None, "tool_calls": calls}, "tool_calls")
+        return _EmulatedTurn({"content": None, "tool_calls": calls}, "tool_calls")
     if written.answer is UNSET:
-        return _Turn({"content": content}, finish_reason)
+        return _EmulatedTurn({"content": content}, finish_reason)
     # JSON that the client asked for stays JSON.
     value = msgspec.json.decode(written.answer)
-    return _Turn({"content": value if isinstance(value, str) else bytes(written.answer).decode()}, finish_reason)
+    return _EmulatedTurn(
+        {"content": value if isinstance(value, str) else bytes(written.answer).decode()}, finish_reason
+    )
 
 
 def _cut_answer(content: str) -> str | None:
@@ -239,7 +241,7 @@ def _cut_answer(content: str) -> str | None:
     return None
 
 
-def as_turns(reply: Reply) -> Reply:
+def as_turns(reply: TargetReply) -> TargetReply:
     """The reply with each choice's JSON turned back into a turn."""
     choices = _CHOICES.decode(reply.body["choices"])
     turns = [_turn(_text_of(choice["message"].get("content")), choice.get("finish_reason") or "") for choice in choices]
@@ -299,7 +301,7 @@ class GrammarStream(ChatDecoder):
 _MOST_TEMPLATES = 64
 
 
-class _Message(Struct):
+class _EmulatedMessage(Struct):
     role: str
     content: str | list[dict[str, Any]] | None = None
 
@@ -310,7 +312,7 @@ class _Message(Struct):
         return self.content or ""
 
 
-_MESSAGES = msgspec.json.Decoder(list[_Message])
+_MESSAGES = msgspec.json.Decoder(list[_EmulatedMessage])
 _STOPS = msgspec.json.Decoder(str | list[str] | None)
 _JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
 _template = lru_cache(_MOST_TEMPLATES)(_JINJA.from_string)
@@ -373,7 +375,7 @@ def _rendered(call: Call, prompt: Prompt) -> str:
         ) from None
 
 
-def as_chat(reply: Reply) -> Reply:
+def as_chat(reply: TargetReply) -> TargetReply:
     """A whole completion as a chat's answer."""
     choices = [
         Delta(choice.get("index", 0), {"content": (choice.get("text") or "").lstrip()}, choice.get("finish_reason"))

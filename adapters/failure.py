@@ -33,7 +33,7 @@ class _Sign(Struct, frozen=True):
     phrases: tuple[str, ...] = ()
 
 
-class _Table(Struct, frozen=True):
+class _FailureTable(Struct, frozen=True):
     """`failures.yaml`."""
 
     signs: tuple[_Sign, ...]
@@ -42,7 +42,7 @@ class _Table(Struct, frozen=True):
     named: tuple[str, ...]
 
 
-_TABLE = msgspec.convert(load_data(__file__, "failures.yaml"), _Table)
+_TABLE = msgspec.convert(load_data(__file__, "failures.yaml"), _FailureTable)
 _STATUS = {status: kind for kind, statuses in _TABLE.statuses.items() for status in statuses}
 
 

@@ -24,10 +24,10 @@ from adapters.chat import (
 )
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.stream import Delta, TranslatedStream, answer_id, whole_chat
-from adapters.thinking import Applied, applied
+from adapters.thinking import ThinkingControl, applied
 from adapters.usage import Count, counters, later, tier
 from router.errors import UpstreamFailure
-from router.types.attempt import CACHED_BESIDE, Call, ErrorKind, Failure, Reply, Source, StreamDecoder, Usage
+from router.types.attempt import CACHED_BESIDE, Call, CountSource, ErrorKind, Failure, StreamDecoder, TargetReply, Usage
 from router.types.target import Contract
 
 _WIRE: Json = WIRES["gemini"]
@@ -47,7 +47,7 @@ class GeminiAdapter(TranslatingAdapter):
         if control.on is False and model.thinking.levels and "none" not in model.thinking.levels:
             # A model that can't stop thinking (2.5 Pro) gets its least budget, and the reply says so.
             least = model.thinking.minimum
-            control = Applied(f"budget={least}", budget=least, on=True)
+            control = ThinkingControl(f"budget={least}", budget=least, on=True)
         config = _generation(call, chat, control, own)
         system = [part for message in chat.messages if message.is_rule for part in _parts(message)]
         fields = {
@@ -67,7 +67,7 @@ class GeminiAdapter(TranslatingAdapter):
             _stated(control, config.get("thinkingConfig")),
         )
 
-    def decode(self, call: Call, body: bytes) -> Reply:
+    def decode(self, call: Call, body: bytes) -> TargetReply:
         """Raises `UpstreamFailure`: bad response without candidates, content filter for a blocked prompt."""
         answer = _response(body)
         candidates = answer.candidates or ()
@@ -80,7 +80,7 @@ class GeminiAdapter(TranslatingAdapter):
             for says in [_said(candidate, identifier)]
         ]
         counts = counters(TOKENS, answer.usage_metadata)
-        return Reply(
+        return TargetReply(
             body=whole_chat(call, identifier, choices),
             usage=usage(counts) if counts else None,
             finish_reason=choices[0].finish_reason or "",
@@ -181,7 +181,7 @@ def _media(url: str) -> Json:
     return {"fileData": {"fileUri": url, **({"mimeType": kind} if kind else {})}}
 
 
-def _generation(call: Call, chat: ChatRequest, control: Applied, own: Json) -> Json:
+def _generation(call: Call, chat: ChatRequest, control: ThinkingControl, own: Json) -> Json:
     """The client's own `generationConfig` stands wherever OpenAI's fields say nothing."""
     given = native(own, "generationConfig") or {}
     wanted = {
@@ -196,7 +196,7 @@ def _generation(call: Call, chat: ChatRequest, control: Applied, own: Json) -> J
     return {**given, **filled(wanted)}
 
 
-def _thinking(control: Applied) -> Json | None:
+def _thinking(control: ThinkingControl) -> Json | None:
     """A level or a budget, never both: together they are an error."""
     if control.on is False:
         return {"thinkingBudget": 0}
@@ -207,7 +207,7 @@ def _thinking(control: Applied) -> Json | None:
     return {"includeThoughts": True} if control.on else None
 
 
-def _stated(control: Applied, config: Json | None) -> str:
+def _stated(control: ThinkingControl, config: Json | None) -> str:
     """Our control, or that of a client that used Gemini's own field."""
     match config if control.on is None else None:
         case {"thinkingBudget": budget}:
@@ -250,24 +250,24 @@ class _Wire(Struct, frozen=True, rename="camel"):
     pass
 
 
-class _FunctionCall(_Wire, frozen=True):
+class _GeminiFunctionCall(_Wire, frozen=True):
     name: str = ""
     args: Raw = Raw(b"{}")
     id: str = ""
 
 
-class _Part(_Wire, frozen=True):
+class _GeminiPart(_Wire, frozen=True):
     text: str = ""
     thought: bool = False
     thought_signature: str = ""
-    function_call: _FunctionCall | None = None
+    function_call: _GeminiFunctionCall | None = None
 
 
-class _Content(_Wire, frozen=True):
-    parts: list[_Part] | None = None
+class _GeminiContent(_Wire, frozen=True):
+    parts: list[_GeminiPart] | None = None
 
 
-class _Token(_Wire, frozen=True):
+class _GeminiToken(_Wire, frozen=True):
     token: str = ""
     log_probability: float = 0.0
 
@@ -277,23 +277,23 @@ class _Token(_Wire, frozen=True):
 
 
 class _TopTokens(_Wire, frozen=True):
-    candidates: list[_Token] = []
+    candidates: list[_GeminiToken] = []
 
 
-class _Logprobs(_Wire, frozen=True):
-    chosen_candidates: list[_Token] = []
+class _GeminiLogprobs(_Wire, frozen=True):
+    chosen_candidates: list[_GeminiToken] = []
     top_candidates: list[_TopTokens] = []
 
 
 class _Candidate(_Wire, frozen=True):
-    content: _Content | None = None
+    content: _GeminiContent | None = None
     finish_reason: str = ""
     finish_message: str | None = None
     index: int = 0
-    logprobs_result: _Logprobs | None = None
+    logprobs_result: _GeminiLogprobs | None = None
 
     @property
-    def parts(self) -> list[_Part]:
+    def parts(self) -> list[_GeminiPart]:
         return (self.content.parts if self.content else None) or []
 
     @property
@@ -314,7 +314,7 @@ class _PromptFeedback(_Wire, frozen=True):
     block_reason_message: str | None = None
 
 
-class _Response(_Wire, frozen=True):
+class _GeminiResponse(_Wire, frozen=True):
     candidates: list[_Candidate] | None = None
     prompt_feedback: _PromptFeedback | None = None
     usage_metadata: Raw = _NULL
@@ -323,10 +323,10 @@ class _Response(_Wire, frozen=True):
     error: Raw = _NULL
 
 
-_RESPONSE = msgspec.json.Decoder(_Response)
+_RESPONSE = msgspec.json.Decoder(_GeminiResponse)
 
 
-def _response(payload: bytes) -> _Response:
+def _response(payload: bytes) -> _GeminiResponse:
     """Raises `UpstreamFailure`: bad response for anything but an answer, content filter for a blocked prompt."""
     try:
         answer = _RESPONSE.decode(payload)
@@ -443,13 +443,13 @@ def usage(tokens: GeminiTokens) -> Usage:
     cached = tokens.cached_content_token_count or 0
     tool_use = tokens.tool_use_prompt_token_count or 0
     candidates = tokens.candidates_token_count or 0
-    thoughts, source = tokens.thoughts_token_count, Source.REPORTED
+    thoughts, source = tokens.thoughts_token_count, CountSource.REPORTED
     if thoughts is None and tokens.total_token_count is None:
-        source = Source.UNKNOWN
+        source = CountSource.UNKNOWN
     elif thoughts is None:
         # That is how it shows zero: the total says how many thoughts there were.
         thoughts = max((tokens.total_token_count or 0) - prompt - tool_use - candidates, 0)
-        source = Source.DERIVED
+        source = CountSource.DERIVED
     if cached > prompt:
         violations.append(CACHED_BESIDE)
     output = candidates + (thoughts or 0)

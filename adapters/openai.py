@@ -40,7 +40,7 @@ from adapters.openai_stream import (
 from adapters.thinking import ALWAYS_ON, applied, fields_of, members
 from adapters.usage import canonical, every_choice
 from router.errors import UpstreamFailure
-from router.types.attempt import Call, Reply, StreamDecoder, UpstreamRequest
+from router.types.attempt import Call, StreamDecoder, TargetReply, UpstreamRequest
 from router.types.clock import new_id
 from router.types.request import Endpoint
 from router.types.target import Contract
@@ -105,7 +105,7 @@ class OpenAICompatible:
             "POST", PATHS[endpoint], tuple(headers.items()), sent, thinking, call.request_id, dropped, body
         )
 
-    def decode(self, call: Call, body: bytes) -> Reply:
+    def decode(self, call: Call, body: bytes) -> TargetReply:
         if call.endpoint is Endpoint.RESPONSES:
             return respond(call, body)
         if completes(call):
@@ -120,7 +120,7 @@ class OpenAICompatible:
             usage = every_choice(usage, call.n)
         if call.endpoint is Endpoint.EMBEDDINGS:
             _check_vectors(call, fields)
-            return Reply(body=fields, usage=usage, model_served=answer.model or "")
+            return TargetReply(body=fields, usage=usage, model_served=answer.model or "")
         has_answer, chars = False, 0
         for choice in answer.choices or ():
             if (choice.message if call.endpoint is Endpoint.CHAT else choice.text) is None:
@@ -130,7 +130,7 @@ class OpenAICompatible:
             raise UpstreamFailure(malformed(NO_CHOICES))
         if usage is not None and call.target.provider.local:
             usage = estimate_thoughts(call, usage, answer.choices)
-        reply = Reply(
+        reply = TargetReply(
             body=fields,
             usage=usage,
             finish_reason=answer.choices[0].finish_reason or "",

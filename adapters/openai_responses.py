@@ -11,7 +11,7 @@ from adapters.openai_stream import NULL, ContentPart
 from adapters.stream import EventStream, frame
 from adapters.usage import canonical, read
 from router.errors import UpstreamFailure
-from router.types.attempt import Call, Reply, Usage
+from router.types.attempt import Call, TargetReply, Usage
 
 
 class _Item(Struct):
@@ -38,7 +38,7 @@ _ENDED = (None, "completed", "incomplete")
 _UNITS: dict[str, str] = WIRES["responses"]["units"]
 
 
-class _Response(Struct):
+class _ResponsesBody(Struct):
     status: str | None = None
     model: str | None = None
     service_tier: str | None = None
@@ -70,7 +70,7 @@ class _Response(Struct):
         return dict(Counter(_UNITS[item.type] for item in self.output or () if item.type in _UNITS))
 
 
-class _Event(Struct):
+class _ResponsesEvent(Struct):
     type: str = ""
     delta: object = None
     text: object = None
@@ -79,11 +79,11 @@ class _Event(Struct):
 
 
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
-_RESPONSE = msgspec.json.Decoder(_Response)
-_EVENT = msgspec.json.Decoder(_Event)
+_RESPONSE = msgspec.json.Decoder(_ResponsesBody)
+_EVENT = msgspec.json.Decoder(_ResponsesEvent)
 
 
-def respond(call: Call, body: bytes) -> Reply:
+def respond(call: Call, body: bytes) -> TargetReply:
     """A whole response; one that neither is complete nor reached a limit raises `UpstreamFailure`."""
     fields, response = _parse(body)
     if response.status not in _ENDED or (response.status is None and "error" in fields):
@@ -91,7 +91,7 @@ def respond(call: Call, body: bytes) -> Reply:
     if response.output is None:
         raise UpstreamFailure(NO_JSON)
     usage = _usage(fields, response)
-    return Reply(
+    return TargetReply(
         body=fields | {"model": Raw(msgspec.json.encode(call.model))},
         usage=usage,
         finish_reason=response.finish_reason,
@@ -100,7 +100,7 @@ def respond(call: Call, body: bytes) -> Reply:
     )
 
 
-def _parse(raw: Raw | bytes) -> tuple[dict[str, Raw], _Response]:
+def _parse(raw: Raw | bytes) -> tuple[dict[str, Raw], _ResponsesBody]:
     try:
         parsed = _FIELDS.decode(raw), _RESPONSE.decode(raw)
     except UNREADABLE:
@@ -110,7 +110,7 @@ def _parse(raw: Raw | bytes) -> tuple[dict[str, Raw], _Response]:
     return parsed
 
 
-def _usage(fields: dict[str, Raw], response: _Response) -> Usage | None:
+def _usage(fields: dict[str, Raw], response: _ResponsesBody) -> Usage | None:
     """Takes the usage object out."""
     report = read(fields.pop("usage", NULL), response.service_tier)
     if report is None:

@@ -41,7 +41,7 @@ class ContentPart(Struct):
         return "".join(text for text in texts if isinstance(text, str))
 
 
-class _Function(Struct):
+class _StreamFunction(Struct):
     name: str | None = None
     arguments: str | None = None
 
@@ -50,14 +50,14 @@ class _Function(Struct):
 # target can still be asked.
 
 
-class _ToolCall(Struct):
-    function: _Function | None = None
+class _StreamToolCall(Struct):
+    function: _StreamFunction | None = None
     id: str | None = None
     index: int | None = None
     extra_content: dict[str, object] | None = None
 
 
-class _Message(Struct):
+class _StreamMessage(Struct):
     """A message or a delta."""
 
     content: str | list[ContentPart] | None = None
@@ -66,8 +66,8 @@ class _Message(Struct):
     reasoning: str | None = None
     thinking_blocks: list[dict[str, object]] | None = None
     reasoning_details: list[dict[str, object]] | None = None
-    tool_calls: list[_ToolCall] | None = None
-    function_call: _Function | None = None
+    tool_calls: list[_StreamToolCall] | None = None
+    function_call: _StreamFunction | None = None
     audio: object = None
 
     @property
@@ -104,7 +104,7 @@ class _Message(Struct):
         return shown + written
 
 
-_SILENCE = _Message()
+_SILENCE = _StreamMessage()
 
 
 class _Alternative(Struct):
@@ -113,30 +113,30 @@ class _Alternative(Struct):
     bytes: list[int] | None = None
 
 
-class _Token(_Alternative):
+class _StreamToken(_Alternative):
     top_logprobs: list[_Alternative] | None = None
 
 
-class _Logprobs(Struct):
+class _StreamLogprobs(Struct):
     """A chat's; those of completions have other members."""
 
-    content: list[_Token] | None = None
-    refusal: list[_Token] | None = None
+    content: list[_StreamToken] | None = None
+    refusal: list[_StreamToken] | None = None
 
 
 class ChatChoice(Struct):
     index: int = 0
-    message: _Message | None = None
-    delta: _Message | None = None
+    message: _StreamMessage | None = None
+    delta: _StreamMessage | None = None
     text: str | None = None
     """Completions."""
     finish_reason: str | None = None
-    logprobs: _Logprobs | None = None
+    logprobs: _StreamLogprobs | None = None
     usage: Raw = NULL
     """Moonshot streams it here."""
 
     @property
-    def message_or_delta(self) -> _Message:
+    def message_or_delta(self) -> _StreamMessage:
         return self.delta or self.message or _SILENCE
 
     @property

@@ -2,7 +2,7 @@
 that control in the fields of OpenAI's relatives.
 
 The call's own effort is what the request was made to fit with; the policy's stands where it has none. The budget caps
-both, and `Applied.text` states what came of it: a control that can't be met exactly is lowered, never silently dropped.
+both; `ThinkingControl.text` states the result: a control that can't be met exactly is lowered, never dropped.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ SCALE = Thinking(contract=Contract.LEVEL, levels=("low", "medium", "high"), toke
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class ThinkingControl:
     """The control to send: an effort word, or a budget in tokens, or thinking on or off; all None: send nothing."""
 
     text: str = "none"
@@ -31,12 +31,12 @@ class Applied:
     on: bool | None = None
 
 
-NOTHING = Applied()
-OFF = Applied("off", effort="none", on=False)
-ALWAYS_ON = Applied("always_on")
+NOTHING = ThinkingControl()
+OFF = ThinkingControl("off", effort="none", on=False)
+ALWAYS_ON = ThinkingControl("always_on")
 
 
-def applied(call: Call) -> Applied:
+def applied(call: Call) -> ThinkingControl:
     """The thinking control for this attempt, by the target's contract."""
     thinking, budget = call.target.model.thinking, call.thinking_budget
     effort = call.effort or call.target.effort
@@ -44,7 +44,7 @@ def applied(call: Call) -> Applied:
     return _CONTRACTS[thinking.contract](thinking, effort, budget) if controlled else NOTHING
 
 
-def _number(thinking: Thinking, effort: str | None, budget: int | None) -> Applied:
+def _number(thinking: Thinking, effort: str | None, budget: int | None) -> ThinkingControl:
     """Exact and target: a number of tokens; less than the provider's minimum can only be met by not thinking."""
     if effort == "none":
         return OFF
@@ -55,10 +55,10 @@ def _number(thinking: Thinking, effort: str | None, budget: int | None) -> Appli
         tokens = max(tokens, thinking.minimum)
     if tokens <= 0 or tokens < thinking.minimum:
         return OFF
-    return Applied(f"budget={tokens}", budget=tokens, on=True)
+    return ThinkingControl(f"budget={tokens}", budget=tokens, on=True)
 
 
-def _level(thinking: Thinking, effort: str | None, budget: int | None) -> Applied:
+def _level(thinking: Thinking, effort: str | None, budget: int | None) -> ThinkingControl:
     """A word: the nearest one that the model has at or below the wish and within the budget, else its lowest."""
     scale = thinking if thinking.levels else SCALE
     levels = scale.levels[: _index(scale, effort) + 1] if effort else scale.levels
@@ -66,13 +66,13 @@ def _level(thinking: Thinking, effort: str | None, budget: int | None) -> Applie
         sizes = dict(zip(scale.levels, scale.tokens, strict=False)) | {"none": 0}
         levels = tuple(level for level in levels if level in sizes and sizes[level] <= budget)
     word = levels[-1] if levels else scale.levels[0]
-    return OFF if word == "none" else Applied(f"effort={word}", effort=word, on=True)
+    return OFF if word == "none" else ThinkingControl(f"effort={word}", effort=word, on=True)
 
 
-def _switch(thinking: Thinking, effort: str | None, budget: int | None) -> Applied:
+def _switch(thinking: Thinking, effort: str | None, budget: int | None) -> ThinkingControl:
     """On only if its typical tokens fit; an unknown size fits no budget."""
     fits = budget is None or (bool(thinking.tokens) and thinking.tokens[-1] <= budget)
-    return Applied("on", on=True) if effort != "none" and fits else OFF
+    return ThinkingControl("on", on=True) if effort != "none" and fits else OFF
 
 
 def _index(scale: Thinking, effort: str) -> int:
@@ -87,7 +87,7 @@ def _rank(word: str) -> int:
     return EFFORTS.index(word) if word in EFFORTS else 0
 
 
-_CONTRACTS: dict[Contract, Callable[[Thinking, str | None, int | None], Applied]] = {
+_CONTRACTS: dict[Contract, Callable[[Thinking, str | None, int | None], ThinkingControl]] = {
     Contract.EXACT: _number,
     Contract.TARGET: _number,
     Contract.LEVEL: _level,
@@ -115,7 +115,7 @@ def members(raw: Raw | None, but: tuple[str, ...] = ()) -> dict[str, Raw]:
     return {name: value for name, value in fields.items() if name not in but} if but else fields
 
 
-def fields_of(call: Call, control: Applied, body: Mapping[str, Raw]) -> Fields:
+def fields_of(call: Call, control: ThinkingControl, body: Mapping[str, Raw]) -> Fields:
     """The fields to set in `body` so that the provider obeys; empty if its wire has no words for this control."""
     field, on = call.target.provider.quirks.thinking_field, control.on
     if field is ThinkingField.REASONING_EFFORT and call.endpoint is not Endpoint.RESPONSES:
@@ -148,7 +148,7 @@ def fields_of(call: Call, control: Applied, body: Mapping[str, Raw]) -> Fields:
     return {"reasoning": {**members(body.get("reasoning"), ("effort", "max_tokens", "enabled")), **size}}
 
 
-def _of_vllm(call: Call, control: Applied, body: Mapping[str, Raw]) -> Fields:
+def _of_vllm(call: Call, control: ThinkingControl, body: Mapping[str, Raw]) -> Fields:
     """Top level: inside `chat_template_kwargs` vLLM ignores the budget (vllm-project/vllm#50166)."""
     engine, stated = call.target.engine, members(body.get(_TEMPLATE))
     if control.on is None:

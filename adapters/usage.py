@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, defstruct, structs
 
 from adapters.failure import UNREADABLE
-from router.types.attempt import CACHED_BESIDE, THOUGHT_BESIDE, UNREADABLE_USAGE, Source, Usage
+from router.types.attempt import CACHED_BESIDE, THOUGHT_BESIDE, UNREADABLE_USAGE, CountSource, Usage
 from router.types.price import NANO_PER_USD, nano_from_usd
 from router.types.yaml_file import load_data
 
@@ -210,7 +210,7 @@ def canonical(report: UsageReport) -> Usage:
         units={unit: count for unit, count in units if count} if report.searches or report.sources else {},
         source=source,
         service_tier=report.service_tier,
-        reasoning_source=Source.UNKNOWN if report.reasoning is None else Source.REPORTED,
+        reasoning_source=CountSource.UNKNOWN if report.reasoning is None else CountSource.REPORTED,
         provider_cost=report.cost,
         violations=tuple(violations),
     )
@@ -226,7 +226,7 @@ def every_choice(usage: Usage, n: int) -> Usage:
         output_reasoning=usage.output_reasoning and usage.output_reasoning * n,
         output_audio=usage.output_audio * n,
         output_image=usage.output_image * n,
-        source=Source.ESTIMATED,
+        source=CountSource.ESTIMATED,
     )
 
 
@@ -239,19 +239,19 @@ def with_thoughts(usage: Usage, thoughts: int, written: int) -> Usage:
         usage,
         output_visible=usage.output_visible - reasoning,
         output_reasoning=reasoning,
-        reasoning_source=Source.ESTIMATED,
+        reasoning_source=CountSource.ESTIMATED,
     )
 
 
-def _totals(report: UsageReport) -> tuple[int, int, Source]:
+def _totals(report: UsageReport) -> tuple[int, int, CountSource]:
     """Input and output as stated, or what the total leaves for the one that is missing."""
     prompt, completion, total = report.input, report.output, report.total or 0
     if prompt is not None and completion is not None:
-        return prompt, completion, Source.REPORTED
+        return prompt, completion, CountSource.REPORTED
     if prompt is None:
         prompt = max(total - (completion or 0), 0)
-        return prompt, completion or 0, Source.DERIVED
-    return prompt, max(total - prompt, 0), Source.DERIVED if total > prompt else Source.REPORTED
+        return prompt, completion or 0, CountSource.DERIVED
+    return prompt, max(total - prompt, 0), CountSource.DERIVED if total > prompt else CountSource.REPORTED
 
 
 def _input(report: UsageReport, prompt: int, violations: list[str]) -> tuple[int, int, int]:

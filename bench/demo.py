@@ -29,7 +29,7 @@ from rich.text import Text
 
 from bench.children import free_port, last_lines, surroundings
 from bench.prompts import PROMPTS, Prompt, Said, Wrong
-from router.decide.explain import Examined
+from router.decide.explain import PlacedExplanation
 from router.report.explained import table as explained_table
 
 DEFAULT_URL = "http://127.0.0.1:4100/v1"
@@ -214,7 +214,7 @@ def show(base_url: str, key: str, console: Console) -> int:
         console.print(spent(demo, since))
         last = next((one for one in reversed(done) if one.decision), None)
         if last is not None:
-            explained = msgspec.json.decode(demo.get(f"decisions/{last.decision}"), type=Examined)
+            explained = msgspec.json.decode(demo.get(f"decisions/{last.decision}"), type=PlacedExplanation)
             console.print(f"\nWhy the last one went to {last.target} (its class is {last.data_class}):")
             console.print(explained_table(explained))
     failed = sum(one.failed for one in done)

@@ -14,7 +14,7 @@ import h11
 from msgspec import Struct, structs
 
 from bench.strange import cut
-from router.dispatch.http import LARGEST_HEAD, Connection
+from router.dispatch.http import LARGEST_HEAD, UpstreamConnection
 from router.errors import UpstreamFailure
 from router.types.target import Timeouts
 
@@ -224,9 +224,11 @@ def _difference(us: Answer | None, them: Answer | None) -> str:
 
 async def ours(answer: Response) -> Answer | None:
     """None: no whole answer, so a refusal, now or when time is over."""
-    loop, released = asyncio.get_running_loop(), list[Connection]()
+    loop, released = asyncio.get_running_loop(), list[UpstreamConnection]()
     near, far = socket.socketpair()
-    _, connection = await loop.create_connection(lambda: Connection(loop, released.append, lambda: None), sock=near)
+    _, connection = await loop.create_connection(
+        lambda: UpstreamConnection(loop, released.append, lambda: None), sock=near
+    )
     exchange = connection.start(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"", Timeouts())
 
     async def whole() -> bytes:

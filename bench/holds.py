@@ -25,7 +25,7 @@ from adapters.catalog import shipped
 from router.api.parse import parse
 from router.dispatch.meter import STEP
 from router.estimate.estimate import affordable_output, estimates, fit, worst_cost
-from router.estimate.learn import EXTEND, Learned, Seen
+from router.estimate.learn import EXTEND, AttemptSample, TargetStats
 from router.estimate.price import charge
 from router.types.attempt import Usage
 from router.types.decision import Candidate
@@ -126,7 +126,7 @@ def target(name: str, streamed: bool) -> Target:
 
 def replay(place: Target, answers: Iterable[Row], draw: random.Random) -> list[Held]:
     """One request after another."""
-    learned = Learned()
+    learned = TargetStats()
     return [_one(place, answer, learned, draw.gauss(BYTES_PER_TOKEN, SPREAD)) for answer in answers]
 
 
@@ -162,7 +162,7 @@ def _runs(place: Target, answers: list[Row], shuffles: int) -> Iterable[list[Hel
         yield replay(place, draw.sample(answers, len(answers)), draw)
 
 
-def _one(place: Target, answer: Row, learned: Learned, density: float) -> Held:
+def _one(place: Target, answer: Row, learned: TargetStats, density: float) -> Held:
     request = _request(answer.prompt)
     step = Candidate(place, estimates((place,), request, learned)[0])
     asked = fit(step, request, step.estimate.tight, learned)
@@ -195,9 +195,9 @@ def _grown(step: Candidate, request: Request, held: int, seen: float, ahead: int
     return held, extensions
 
 
-def _seen(step: Candidate, usage: Usage, cut: bool, output_bytes: int) -> Seen:
+def _seen(step: Candidate, usage: Usage, cut: bool, output_bytes: int) -> AttemptSample:
     estimated = step.estimate
-    return Seen(
+    return AttemptSample(
         target=step.target.id,
         effort=estimated.effort,
         largest=TOKENS_A_PIECE if estimated.metered else 0,

@@ -10,7 +10,7 @@ from msgspec import Struct
 from local_serving.served import gpus
 from local_serving.spec import EngineSpec, External, Vllm
 from router.types.price import ADDITIVE, UNITS_PER_RATE, EngineHour, EnginePrice, version_of
-from router.types.target import Counted, Load
+from router.types.target import BilledHours, Load
 
 # What a replica did: its loads, one after the other, become times and tokens that add up.
 
@@ -18,7 +18,7 @@ MOST_GAP_MS = 30_000
 """Between two loads. What a replica did in a longer one nobody knows, and nobody pays for."""
 
 
-class Spent(Struct, frozen=True, kw_only=True):
+class EngineWork(Struct, frozen=True, kw_only=True):
     """Times in ms, tokens and counts; as floats, where they fade. Adds up, over times and over replicas."""
 
     wall_ms: float = 0.0
@@ -41,9 +41,11 @@ class Spent(Struct, frozen=True, kw_only=True):
     preempted: float = 0
     restarts: float = 0
 
-    def plus(self, other: "Spent", share: float = 1) -> "Spent":
+    def plus(self, other: "EngineWork", share: float = 1) -> "EngineWork":
         """`share`: of the former, what is left."""
-        return Spent(**{name: getattr(self, name) * share + getattr(other, name) for name in self.__struct_fields__})
+        return EngineWork(
+            **{name: getattr(self, name) * share + getattr(other, name) for name in self.__struct_fields__}
+        )
 
 
 class LoadMeter:
@@ -52,7 +54,7 @@ class LoadMeter:
     def __init__(self) -> None:
         self._last: Load | None = None
 
-    def read(self, load: Load | None) -> Spent | None:
+    def read(self, load: Load | None) -> EngineWork | None:
         """What it did since it was last read; None: nothing new, or nobody knows. It may say nothing for a while."""
         if load is None:
             return None
@@ -63,12 +65,12 @@ class LoadMeter:
         return _between(before, load, wall_ms) if 0 < wall_ms <= MOST_GAP_MS else None
 
 
-def _between(before: Load, load: Load, wall_ms: int) -> Spent:
+def _between(before: Load, load: Load, wall_ms: int) -> EngineWork:
     """Gauges are taken as the mean of both ends; counters that went back began anew, at 0."""
     restarted = _total(load) < _total(before)
     since = Load(at_ms=0) if restarted else before
     cached = max(0, load.cached - since.cached)
-    return Spent(
+    return EngineWork(
         wall_ms=wall_ms,
         busy_ms=wall_ms * ((before.running > 0) + (load.running > 0)) / 2,
         request_ms=wall_ms * (before.running + load.running) / 2,
@@ -161,16 +163,16 @@ class WorkWindow:
         self._replicas = replicas
         self.wall_ms, self.busy_ms = wall_ms, busy_ms
         """Of all hours."""
-        self.work = Spent()
+        self.work = EngineWork()
         """Of the last minutes of work."""
 
-    def add(self, spent: Spent) -> None:
+    def add(self, spent: EngineWork) -> None:
         day = 0.5 ** (spent.wall_ms / self._replicas / HALF_DAY_MS)
         self.wall_ms = self.wall_ms * day + spent.wall_ms
         self.busy_ms = self.busy_ms * day + spent.busy_ms
         self.work = self.work.plus(spent, 0.5 ** (spent.busy_ms / self._replicas / HALF_WORK_MS))
 
-    def rates(self, hourly: int, counted: Counted) -> TokenRates | None:
+    def rates(self, hourly: int, counted: BilledHours) -> TokenRates | None:
         """`hourly`: nano-USD of all replicas. Σ tokens × rates = work × price (× all hours ÷ busy ones, where all are
         counted), but for the rounding of rates: less than 1 nano-USD in a million tokens. None: too little was seen."""
         work, share = self.work, self.prefill_share
@@ -183,9 +185,9 @@ class WorkWindow:
         out = (1 - share) * cost / work.output if share < 1 else into
         return TokenRates(round(into), round(into * CACHED_WEIGHT), round(out))
 
-    def idle(self, counted: Counted) -> float:
+    def idle(self, counted: BilledHours) -> float:
         """What idle hours make of a price: a factor, at least 1."""
-        return max(1.0, self.wall_ms / self.busy_ms) if counted is Counted.FULL and self.busy_ms else 1.0
+        return max(1.0, self.wall_ms / self.busy_ms) if counted is BilledHours.FULL and self.busy_ms else 1.0
 
     @property
     def prefill_share(self) -> float:
@@ -221,7 +223,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     engine: str
     replicas: int = 1
     hourly: int = 0
-    counted: Counted = Counted.MARGINAL
+    counted: BilledHours = BilledHours.MARGINAL
     external: bool = False
     gpus: tuple[int, ...] = ()
     """Those of this machine whose meters can be read."""
@@ -255,7 +257,7 @@ class Metered:
         self._window = WorkWindow(machine.replicas, wall_ms, busy_ms)
         self._meters: dict[int, LoadMeter] = {}
         self._power: Power | None = gpu_power(machine.gpus)
-        self._spent, self._over = Spent(), 0.0
+        self._spent, self._over = EngineWork(), 0.0
         """`_over`: what prices have taken so far beyond what the work cost; nano-USD × a million."""
 
     def read(self, replica: int, load: Load | None) -> None:
@@ -269,7 +271,7 @@ class Metered:
 
     def hour(self, now_ms: int) -> EngineHour | None:
         """What it did since this was last asked; None: it was not up."""
-        spent, self._spent, drawn = self._spent, Spent(), self._power() if self._power else None
+        spent, self._spent, drawn = self._spent, EngineWork(), self._power() if self._power else None
         if not spent.wall_ms:
             return None
         machine = self._machine
@@ -295,7 +297,7 @@ class Metered:
             return None
         if last is not None and (last.hourly, last.counted) != (machine.hourly, machine.counted):
             # The same measurement, at another price of the hour.
-            before = last.wall_ms / last.busy_ms if last.counted == Counted.FULL and last.busy_ms else 1.0
+            before = last.wall_ms / last.busy_ms if last.counted == BilledHours.FULL and last.busy_ms else 1.0
             times = machine.hourly / last.hourly * self._window.idle(machine.counted) / before
             rates = TokenRates(*(round(rate * times) for rate in (last.input, last.cached, last.output)))
         else:

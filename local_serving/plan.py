@@ -186,7 +186,7 @@ _ANSWER_TOKENS: int = _FIGURES["answer_tokens"]
 CPU_CORE = Gpu(**_FIGURES["cpu_core"])
 
 
-class Guess(Struct, frozen=True):
+class MemoryGuess(Struct, frozen=True):
     """At best, likely, at worst."""
 
     best: float
@@ -198,15 +198,15 @@ class Speed(Struct, frozen=True):
     """Tokens per second of one replica, while it does nothing else."""
 
     streams: int
-    input: Guess
-    output: Guess
+    input: MemoryGuess
+    output: MemoryGuess
 
 
 class Usd(Struct, frozen=True):
     """USD per million tokens: at best, likely, at worst."""
 
-    input: Guess
-    output: Guess
+    input: MemoryGuess
+    output: MemoryGuess
 
 
 def speed(cache: Cache, weights: Weights, device: Gpu, streams: int, context: int, *, fp8: bool = False) -> Speed:
@@ -221,17 +221,17 @@ def speed(cache: Cache, weights: Weights, device: Gpu, streams: int, context: in
     steps = [max(read / (device.bandwidth * 1e9 * memory), stage * work / (flops * sums)) for memory, sums in shares]
     return Speed(
         streams,
-        Guess(*(spread.data * flops * share / work for share in computed)),
-        Guess(*(spread.data * stage / step for step in steps)),
+        MemoryGuess(*(spread.data * flops * share / work for share in computed)),
+        MemoryGuess(*(spread.data * stage / step for step in steps)),
     )
 
 
 def usd(of: Speed, hourly: Decimal) -> Usd:
     """`hourly`: USD for one replica."""
 
-    def per_million(rate: Guess) -> Guess:
+    def per_million(rate: MemoryGuess) -> MemoryGuess:
         million = float(hourly) / 3600 * 1e6
-        return Guess(million / rate.best, million / rate.likely, million / rate.worst)
+        return MemoryGuess(million / rate.best, million / rate.likely, million / rate.worst)
 
     return Usd(per_million(of.input), per_million(of.output))
 

@@ -88,12 +88,12 @@ def discreet(line: str) -> str:
 # What an engine says of itself over HTTP: whether it is well, what it serves, how much it has to do.
 
 
-class Stranger(Exception):
+class ForeignServer(Exception):
     """Something answers there, and it is not the engine; says what."""
 
 
 async def serves(url: str, names: Collection[str]) -> bool:
-    """Whether the engine at the base URL is well and has one of `names`. Raises `OSError` and `Stranger`.
+    """Whether the engine at the base URL is well and has one of `names`. Raises `OSError` and `ForeignServer`.
 
     A bare 200 says nothing: whatever took the port might give it. Who has no /health is well if it has the name.
     """
@@ -115,7 +115,7 @@ async def serves(url: str, names: Collection[str]) -> bool:
         problem = f"its /v1/models ({models.status}) is no list of models"
     else:
         problem = f"it serves {', '.join(sorted(served)[:5]) or 'nothing'}, not {', '.join(names)}"
-    raise Stranger(f"{where} answered by something else: {problem}")
+    raise ForeignServer(f"{where} answered by something else: {problem}")
 
 
 async def well(url: str) -> bool:
@@ -288,7 +288,7 @@ class EngineProcess:
         except TimeoutError:
             last = f", and said last: {output.last}" if output.last else ""
             self._verdict = f"it does not serve after {self.spec.start_s} s{last}: see its log, or raise `start_s`"
-        except Stranger as stranger:
+        except ForeignServer as stranger:
             self._verdict = f"{stranger}: stop that, or start again"
         else:
             self._served_from = loop.time()

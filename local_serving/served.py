@@ -7,27 +7,27 @@ from local_serving.plan import plan
 from local_serving.reader import SpecError, is_path, known, read
 from local_serving.spec import EngineCost, EngineError, EngineSpec, External, Llamacpp
 from router.types.price import Price, nano_from_usd
-from router.types.target import Served
+from router.types.target import ServedEngine
 
 NOWHERE = ("http://127.0.0.1:9/v1",)
 """Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
 
 
-class Unlaunched(Mapping[str, Served]):
+class Unlaunched(Mapping[str, ServedEngine]):
     """Engines as they would be, were they launched: those that come with lowpass, and those of `names` that are paths
     of specs. Each is read when it is asked for; one whose spec is wrong says what is."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._read: dict[str, Served | None] = dict.fromkeys((*known(), *filter(is_path, names)))
+        self._read: dict[str, ServedEngine | None] = dict.fromkeys((*known(), *filter(is_path, names)))
 
-    def __getitem__(self, name: str) -> Served:
+    def __getitem__(self, name: str) -> ServedEngine:
         engine = self._read[name]
         if engine is None:
             try:
                 engine = served(read(name), NOWHERE)
             except SpecError as error:
                 rows = ((f"{row.file}:{row.line}:{row.column}: {row.what}", row.remedy) for row in error.problems)
-                engine = Served(name=name, urls=NOWHERE, mistakes=tuple(rows))
+                engine = ServedEngine(name=name, urls=NOWHERE, mistakes=tuple(rows))
             self._read[name] = engine
         return engine
 
@@ -38,12 +38,12 @@ class Unlaunched(Mapping[str, Served]):
         return len(self._read)
 
 
-def served(spec: EngineSpec, urls: Sequence[str]) -> Served:
+def served(spec: EngineSpec, urls: Sequence[str]) -> ServedEngine:
     """`urls`: a base URL for each replica."""
     reasoning, adapters = (None, ()) if isinstance(spec, Llamacpp) else (spec.reasoning, spec.adapters)
     # Thinking tokens in what ends a thought: all before its last word, the mark; no token is shorter than a byte.
     end = reasoning.end.rstrip().encode() if reasoning else b""
-    return Served(
+    return ServedEngine(
         name=spec.name,
         urls=tuple(urls),
         model=called(spec),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from router.types.target import Counted
+from router.types.target import BilledHours
 from router.types.yaml_file import load_data
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -48,23 +48,23 @@ class EngineError(Exception):
     """A local engine can't be described, started or reached; the message is one line with the reason and a remedy."""
 
 
-class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _SpecPart(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Unknown keys are mistakes."""
 
 
-class EngineCost(_Part, frozen=True, kw_only=True):
+class EngineCost(_SpecPart, frozen=True, kw_only=True):
     """What running it costs. USD per hour of one replica: of each of its GPUs, and of the host they share."""
 
     gpu_hour_usd: Usd = Decimal(0)
     host_hour_usd: Usd = Decimal(0)
-    counted: Counted = Counted.MARGINAL
+    counted: BilledHours = BilledHours.MARGINAL
     watts: Natural = 0
     """Of one GPU under load, where it can't be measured. 0: unknown."""
     pue: Annotated[float, Meta(ge=1)] = 1.0
     """Power usage effectiveness: what the site draws ÷ what its machines draw (ISO/IEC 30134-2)."""
 
 
-class Attention(_Part, frozen=True, kw_only=True):
+class Attention(_SpecPart, frozen=True, kw_only=True):
     """Layers of one kind, and what each keeps of a token (or, `state`, of a whole sequence)."""
 
     kind: Literal["full", "sliding", "latent", "state"]
@@ -82,7 +82,7 @@ class Attention(_Part, frozen=True, kw_only=True):
     """Of one sequence in one layer."""
 
 
-class Architecture(_Part, frozen=True, kw_only=True):
+class Architecture(_SpecPart, frozen=True, kw_only=True):
     """What memory and speed follow from. Billions of parameters."""
 
     parameters_b: Annotated[float, Meta(gt=0)]
@@ -99,7 +99,7 @@ class Architecture(_Part, frozen=True, kw_only=True):
     attention: tuple[Attention, ...] = ()
 
 
-class Parallelism(_Part, frozen=True, kw_only=True):
+class Parallelism(_SpecPart, frozen=True, kw_only=True):
     """How one replica is spread over GPUs. GPUs of a replica = tensor × pipeline × data."""
 
     tensor: Positive = 1
@@ -111,7 +111,7 @@ class Parallelism(_Part, frozen=True, kw_only=True):
     backend: Literal["mp", "ray"] = "mp"
 
 
-class ReasoningParser(_Part, frozen=True, kw_only=True):
+class ReasoningParser(_SpecPart, frozen=True, kw_only=True):
     """How an engine tells thoughts from answers, and so can count and cap them."""
 
     parser: str
@@ -121,7 +121,7 @@ class ReasoningParser(_Part, frozen=True, kw_only=True):
     """Tokens that the chat template writes after `start`: the engine counts them as thought."""
 
 
-class LoraAdapter(_Part, frozen=True, kw_only=True):
+class LoraAdapter(_SpecPart, frozen=True, kw_only=True):
     """A LoRA adapter: a target of its own, on the same weights."""
 
     name: str
@@ -129,7 +129,7 @@ class LoraAdapter(_Part, frozen=True, kw_only=True):
     rank: Positive = 16
 
 
-class _Common(_Part, frozen=True, kw_only=True):
+class _Common(_SpecPart, frozen=True, kw_only=True):
     name: Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9_.-]*$", description=_NAME)]
     model: str
     """Id of the model's card in the catalog, or what the engine calls it."""
@@ -144,7 +144,7 @@ class _Common(_Part, frozen=True, kw_only=True):
     """What does not serve by then is killed, and started again or given up."""
 
 
-class Parts(_Part, frozen=True, kw_only=True):
+class Parts(_SpecPart, frozen=True, kw_only=True):
     """A file that comes in pieces, each in a Python package; joined once, and kept where lowpass keeps its state."""
 
     pieces: Annotated[tuple[_Piece, ...], Meta(min_length=1)]

@@ -27,7 +27,7 @@ from local_serving.record import EngineRecord, Owner
 from local_serving.replica import EngineProcess
 from local_serving.served import served
 from local_serving.spec import EngineError, EngineSpec, External, Llamacpp
-from router.types.target import SERVING, EngineState, Served, Status
+from router.types.target import SERVING, EngineState, ServedEngine, Status
 
 DRAIN_S = 20.0
 _OWN_PORTS = range(20_000, 32_768)
@@ -209,7 +209,7 @@ class WatchedServer:
         try:
             if await replica.serves(url, self._names):
                 return ""
-        except replica.Stranger as stranger:
+        except replica.ForeignServer as stranger:
             return f"{stranger}: correct `urls` or `served` in the spec of {self.spec.name}"
         except OSError as error:
             return f"{url} does not answer ({error.strerror or type(error).__name__}): start it, or correct `urls`"
@@ -258,7 +258,7 @@ class Supervisor:
             else Engine(spec, log_dir, home or EngineHome(log_dir / "engines"), owner, self._news.set)
             for spec in specs
         }
-        self.served: Mapping[str, Served] = MappingProxyType(
+        self.served: Mapping[str, ServedEngine] = MappingProxyType(
             {name: served(engine.spec, engine.urls) for name, engine in self._engines.items()}
         )
         """By engine's name. Ports are chosen here, once: the URLs outlive restarts."""

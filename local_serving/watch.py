@@ -78,7 +78,7 @@ MOST_BYTES = 4_000_000
 _SERVING = (Status.READY, Status.DRAINING)
 
 
-class Watch:
+class ReplicaWatch:
     """`states` are those that it is given, with what each replica last said of itself.
 
     `launch()` inside the running event loop, then `await stop()`. `words`: by engine's name; others are not asked.

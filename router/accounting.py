@@ -9,31 +9,31 @@ from functools import partial
 from msgspec import structs
 
 from router.budget.alerts import Alerts
-from router.budget.budget import Budget, Rolling
-from router.budget.loop_breaker import Breaker
+from router.budget.budget import Budget, RollingWindow
+from router.budget.loop_breaker import LoopBreaker
 from router.decide.explain import encode, explain
 from router.decide.health import SUSPENSION_S
 from router.decide.profile import SessionStates
-from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, Presence, Room, thought
+from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoom, ClientPresence, thought
 from router.dispatch.meter import finish
 from router.dispatch.refusals import ledger_down, store_down, stream_error
-from router.dispatch.stream import Opened
+from router.dispatch.stream import OpenStream
 from router.errors import TABLE, ClientError
-from router.estimate.learn import Learned
+from router.estimate.learn import TargetStats
 from router.ledger.adjust import AccountOf, make_equal, unequal
 from router.ledger.incident import exhausted, odd_answers
 from router.ledger.ledger import Ledger
 from router.ledger.query import booked_elsewhere
-from router.ledger.write import Outcome, birth, lose, record, reroute, settle
+from router.ledger.write import RequestOutcome, insert_held, lose, record, reroute, settle
 from router.observe.metrics import Telemetry
-from router.observe.observer import Observed
+from router.observe.observer import ObservedRequest
 from router.recorder import OutcomeRecorder, ServedContext
 from router.types.account import (
     NOTHING,
     UNBOUND,
     Account,
     Amount,
-    Bound,
+    BudgetBound,
     BudgetStore,
     Child,
     Journal,
@@ -61,15 +61,15 @@ class Accounting:
         self,
         journal: Journal,
         store: BudgetStore,
-        learned: Learned,
+        learned: TargetStats,
         telemetry: Telemetry,
         alerts: Alerts,
-        breaker: Breaker,
+        breaker: LoopBreaker,
         recorder: OutcomeRecorder,
     ) -> None:
         self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
         self.alerts, self.breaker, self.recorder = alerts, breaker, recorder
-        self.room, self.recall = Room(), SessionStates()
+        self.room, self.recall = BudgetRoom(), SessionStates()
         self.open: dict[str, Settlement] = {}
         """By request, from its birth to its end."""
         self.lease = Lease(now_ms)
@@ -106,13 +106,13 @@ class Settlement:
         request: Request,
         caller: Caller,
         internal: str = "",
-        observed: Observed | None = None,
-        presence: Presence | None = None,
+        observed: ObservedRequest | None = None,
+        presence: ClientPresence | None = None,
     ) -> None:
         self.id, self.internal, self.observed = request.id, internal, observed
         self._accounting, self._request, self._caller = accounting, request, caller
         self._started, self._open, self._bound = clock_ms(), True, UNBOUND
-        self._presence = presence or Presence()
+        self._presence = presence or ClientPresence()
         self._presence.lost_since = accounting.lease.lost_since
         self.budget = BudgetHold(accounting.store, accounting.learned, accounting.room, request, self._presence)
         self.lowered: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class Settlement:
         self.answer: str | None = None
         """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
 
-    async def reserve(self, decision: Decision, bound: Bound) -> Refused | None:
+    async def reserve(self, decision: Decision, bound: BudgetBound) -> Refused | None:
         """Holds enough for an answer; None: it is held. May be called again, with another decision, after a refusal.
 
         Raises `ClientError` while nothing can be held, or written down.
@@ -174,7 +174,7 @@ class Settlement:
         if self._decision is not None:
             reroute(journal, decision, held, document)
         else:
-            birth(journal, self._request, self._caller, decision, held, at_ms)
+            insert_held(journal, self._request, self._caller, decision, held, at_ms)
             record(journal, decision.id, at_ms, decision.policy, document)
         self._decision = decision
         self._accounting.open[self.id] = self
@@ -229,7 +229,7 @@ class Settlement:
             accounting.room.wake()
             for account in self._bound.accounts:
                 accounting.alerts.touch(account)
-        outcome = Outcome(
+        outcome = RequestOutcome(
             status=status,
             error=error,
             attempts=tuple(attempts),
@@ -284,7 +284,7 @@ class Settlement:
     def render(self, events: bytes) -> bytes:
         return self.translation.feed(events) if self.translation is not None else events
 
-    def closing(self, opened: Opened, usage: bytes) -> bytes:
+    def closing(self, opened: OpenStream, usage: bytes) -> bytes:
         if self.translation is None:
             return opened.closing(usage)
         last = finish(opened.first, opened.record.call, opened.stopped) if opened.stopped else b""
@@ -329,7 +329,7 @@ async def carry_over(store: BudgetStore, books: Ledger, budgets: Iterable[Budget
     is first. Raises `StoreUnavailable`."""
     now = now_ms()
     for budget in budgets:
-        if budget.scope == "request" or isinstance(budget.window, Rolling):
+        if budget.scope == "request" or isinstance(budget.window, RollingWindow):
             continue
         for name, amount, last in await asyncio.to_thread(booked_elsewhere, books, budget.id, budget.span(now).start):
             account = structs.replace(budget.pot(name.partition("|")[2], now), hard=False, targets=frozenset())

@@ -17,15 +17,15 @@ from router.accounting import Accounting, carry_over, reconcile
 from router.api.asgi import App
 from router.api.auth import Keyring, ledger_of, refresh
 from router.api.edge import Visits
-from router.api.hot import HotRoutes, Later
+from router.api.hot import HotRoutes, LazyApp
 from router.api.parse import asking
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget, FailOpenWithin
-from router.budget.loop_breaker import ROWS, Breaker
-from router.budget.outage import Leased
+from router.budget.loop_breaker import ROWS, LoopBreaker
+from router.budget.outage import OutageBudgets
 from router.budget.sqlite import SqliteBudgets
-from router.choose import Rules
-from router.classify.ner import Reader
+from router.choose import CompiledPolicy
+from router.classify.ner import NamesReader
 from router.classify.sessions import RedisSessions, SqliteSessions, hashes
 from router.config.check import Watcher
 from router.config.policy import Config
@@ -34,19 +34,19 @@ from router.decide.replicas import Fleet, Replicas, can_serve
 from router.dispatch.dispatch import Dispatcher
 from router.dispatch.egress import EgressFilter
 from router.dispatch.http import HttpTransport
-from router.dispatch.side_calls import Opinions, Verifiers, Webhooks
+from router.dispatch.side_calls import SecondOpinions, Verifiers, Webhooks
 from router.errors import ConfigError
 from router.estimate.pass_rate import PassRateModel
 from router.ledger import query
 from router.ledger.adjust import PRICE
-from router.ledger.journal import Doubled, SqliteJournal
+from router.ledger.journal import SqliteJournal, TeeJournal
 from router.ledger.keys import used
 from router.ledger.ledger import Ledger, SqliteLedger, claim, instance_secret
 from router.ledger.write import recover, renew
 from router.observe.observer import observer
 from router.pipeline import JUDGED, Pipeline
 from router.recorder import OutcomeRecorder, learned_from
-from router.screen import Sources
+from router.screen import ScreenSources
 from router.settings import SettingError, Settings
 from router.types.account import (
     LEASE_MS,
@@ -63,11 +63,11 @@ from router.types.decision import Served
 from router.types.price import nano_from_usd
 from router.types.request import Caller, Request, SessionStore
 from router.types.target import Secret, Wire
-from router.workers.background import Tariff
+from router.workers.background import MeasuredPrices
 from router.workers.pool import Crew
 
 if TYPE_CHECKING:
-    from router.budget.redis.server import Books
+    from router.budget.redis.server import LedgerTotals
 
 TICK_S = 1.0
 """How often the policy file and the keys are looked at."""
@@ -115,7 +115,7 @@ class Stores:
             self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS, held_long=held_long)
         except RedisRefused as error:
             raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
-        self._leased = Leased(self._redis, self._within, self._rows.owner)
+        self._leased = OutageBudgets(self._redis, self._within, self._rows.owner)
         return self._leased
 
     def _sessions_there(self) -> SessionStore:
@@ -146,11 +146,11 @@ class Stores:
             await self._leased.stop()
             await self._redis.stop()
 
-    def _books(self) -> "Books":
-        from router.budget.redis.server import Books
+    def _books(self) -> "LedgerTotals":
+        from router.budget.redis.server import LedgerTotals
 
         spent, held = query.booked(self._ledger)
-        return Books(spent, held, hashes(query.taints(self._ledger)))
+        return LedgerTotals(spent, held, hashes(query.taints(self._ledger)))
 
     def _within(self, account: Account) -> int:
         """What this process may spend of an account while the store is gone."""
@@ -158,7 +158,7 @@ class Stores:
         return nano_from_usd(outage.fail_open_within_usd) if isinstance(outage, FailOpenWithin) else 0
 
 
-class Gateway:
+class GatewayProcess:
     """Everything that one process runs; make it inside the event loop. `app` is the ASGI application."""
 
     def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, crew: Crew) -> None:
@@ -167,16 +167,16 @@ class Gateway:
         self._rows = self._ledger.open_journal()
         self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite)
         apart = self._rows is not self._local and settings.redis_url is None
-        self._journal = Doubled(self._rows, self._local) if apart else self._rows
+        self._journal = TeeJournal(self._rows, self._local) if apart else self._rows
         self._books: Ledger = SqliteLedger(settings.sqlite) if apart else self._ledger
         """What has the bookings."""
         self._stores = Stores(settings.redis_url, self._journal, self._local, self._ledger, self._declared)
         self._budgets = self._stores.store
-        self._breaker, self._loops_ms = Breaker(config.loops, now_ms, self._journal), now_ms()
+        self._breaker, self._loops_ms = LoopBreaker(config.loops, now_ms, self._journal), now_ms()
         self._telemetry = crew.telemetry
         self._health = Health(monotonic_s)
         self._http, self._litellm = HttpTransport(), LitellmTransport()
-        self._reader = Reader()
+        self._reader = NamesReader()
         self._visits = Visits()
         self._judging: set[str] = set()
         """Requests that the gateway sends to itself."""
@@ -186,7 +186,7 @@ class Gateway:
         self._replicas = Replicas(self._secret.reveal().encode())
         fleet = Fleet(self._replicas, lambda: crew.engines)
         dispatcher = Dispatcher(_ADAPTERS, self._egress, self._health, self._replicas)
-        opinions = Opinions(dispatcher, self._telemetry.opinion)
+        opinions = SecondOpinions(dispatcher, self._telemetry.opinion)
         self._webhooks = Webhooks(self._egress)
 
         async def to_alert(account: str, window_start_ms: int, shares: Sequence[int]) -> Sequence[int]:
@@ -199,7 +199,7 @@ class Gateway:
         self._recorder = OutcomeRecorder(
             self._ledger, self._journal, learned, PassRateModel(), verifiers, self._telemetry, asking(self._judged)
         )
-        self._tariff = Tariff(self._ledger, learned.measured)
+        self._tariff = MeasuredPrices(self._ledger, learned.measured)
         accounting = self._accounting = Accounting(
             self._journal,
             self._budgets,
@@ -209,11 +209,11 @@ class Gateway:
             self._breaker,
             self._recorder,
         )
-        sources = Sources(self._stores.sessions, self._reader, self._secret, opinions)
+        sources = ScreenSources(self._stores.sessions, self._reader, self._secret, opinions)
         self._pipeline = Pipeline(config, accounting, sources, dispatcher, self._health, fleet)
         self._open_door()
         self._observer = observer(settings.json_log, os.environ)
-        self.app = HotRoutes(self._pipeline, ring, self._visits, self.state, Later(self._rest), self._observer)
+        self.app = HotRoutes(self._pipeline, ring, self._visits, self.state, LazyApp(self._rest), self._observer)
 
     async def start(self) -> None:
         """Before the first request. Raises `SettingError` and `LedgerUnavailable`; then it is closed."""
@@ -263,7 +263,7 @@ class Gateway:
         async def balances() -> Report:
             return await pots(self._budgets, self._declared(), now_ms())
 
-        site = dashboard.Site(
+        site = dashboard.Dashboard(
             ledger=ledger,
             keyring=self.keyring,
             secret=self._secret,
@@ -296,7 +296,7 @@ class Gateway:
     def ledger_name(self) -> str:
         return self._ledger.name
 
-    def _rules(self) -> Rules:
+    def _rules(self) -> CompiledPolicy:
         return self._pipeline.rules
 
     def _config(self) -> Config:

@@ -13,31 +13,40 @@ from router.classify.language import languages
 from router.classify.template import instructions, template
 from router.config.policy import Config, Route
 from router.decide.eligibility import ANYTHING, Gate, asked
-from router.decide.in_force import InForce, in_force
+from router.decide.in_force import PolicyInForce, in_force
 from router.decide.plan import plan, weighed_plan, weighs
 from router.decide.profile import NEW, SessionState, own_stakes, shape_of
 from router.decide.replicas import LONGEST, conversation, queues_of
 from router.decide.strategies import Pinned
-from router.decide.weigh import Situation
+from router.decide.weigh import DecisionInput
 from router.dispatch.refusals import unknown_model
 from router.dispatch.tactics import always_the_same
 from router.errors import ClientError
 from router.estimate.caches import COLD, LEAST
 from router.estimate.estimate import estimates, per_choice
 from router.estimate.forecast import Forecaster, delayed
-from router.estimate.learn import Learned, takes_ms, usual_ms
+from router.estimate.learn import TargetStats, takes_ms, usual_ms
 from router.estimate.tokens import fits_thinking, roughly
 from router.screen import Screen, Screened
 from router.types.clock import now_ms
-from router.types.decision import NO_STAKES, UNCOUNTED, Counts, Decision, Prefix, Shape, Stakes, first_stated
+from router.types.decision import (
+    NO_STAKES,
+    UNCOUNTED,
+    CachePrefix,
+    Counts,
+    Decision,
+    Objective,
+    RequestProfile,
+    first_stated,
+)
 from router.types.request import NO_LIMITS, UNKNOWN, Caller, Request
-from router.types.target import Asks, Queue, Queues, Secret, Target
+from router.types.target import Queue, QueueReader, Queues, Secret, Target
 
 _CHANCES = 1 << 62
-_KEPT = Shape()
+_KEPT = RequestProfile()
 
 
-class Rests(Protocol):
+class RecentHealth(Protocol):
     """What recent attempts say about targets."""
 
     def open_circuits(self, *targets: str, alone: bool = False) -> Mapping[str, float]:
@@ -49,11 +58,11 @@ class Rests(Protocol):
         ...
 
 
-class Rules(Struct, frozen=True):
+class CompiledPolicy(Struct, frozen=True):
     """A config, indexed once for all its requests."""
 
     config: Config
-    in_force: InForce
+    in_force: PolicyInForce
     screen: Screen
     accounts: BudgetAccounts
     routes: Mapping[str, tuple[Route, tuple[Target, ...]]]
@@ -68,7 +77,7 @@ class Rules(Struct, frozen=True):
     """Their ids."""
 
 
-def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = None) -> Rules:
+def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = None) -> CompiledPolicy:
     """`limits`: in place of those of the policy's budgets (`Budget.with_limits`)."""
     pins = {name: Route(name, Pinned(kind="pinned", target=name)) for name in config.targets}
     routes = {
@@ -82,7 +91,7 @@ def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = Non
     regions = frozenset(target.region for target in config.targets.values())
     budgets = frozenset(budget.id for budget in config.budgets)
     reading = specialised | {name for name, (route, targets) in routes.items() if _reads(route, targets)}
-    rules = Rules(
+    rules = CompiledPolicy(
         config, document, screen, accounts, routes, frozenset(specialised), frozenset(reading), regions, budgets
     )
     return limited(rules, limits) if limits else rules
@@ -94,7 +103,7 @@ def _reads(route: Route, targets: Sequence[Target]) -> bool:
     return route.strategy.reads or bool(route.verifiers) or route.judge is not None or waits
 
 
-def limited(rules: Rules, limits: Mapping[str, int]) -> Rules:
+def limited(rules: CompiledPolicy, limits: Mapping[str, int]) -> CompiledPolicy:
     budgets = [budget.with_limits(limits) for budget in rules.config.budgets]
     return structs.replace(rules, accounts=BudgetAccounts(budgets))
 
@@ -105,17 +114,17 @@ def chance(identifier: str) -> float:
 
 
 def choose(
-    rules: Rules,
+    rules: CompiledPolicy,
     request: Request,
     caller: Caller,
     screened: Screened,
-    health: Rests,
+    health: RecentHealth,
     forecaster: Forecaster,
     draw: float,
     model: str = "",
     progress: SessionState = NEW,
     at_ms: int | None = None,
-    asks: Asks | None = None,
+    asks: QueueReader | None = None,
     counts: Counts = UNCOUNTED,
 ) -> tuple[Decision, Gate]:
     """Decides a request that `check` let pass. `model`: a route in place of the one that it names; `progress`: of its
@@ -165,7 +174,7 @@ def choose(
 
 
 def _state(
-    targets: Sequence[Target], health: Rests, asks: Asks | None, learned: Learned
+    targets: Sequence[Target], health: RecentHealth, asks: QueueReader | None, learned: TargetStats
 ) -> tuple[Mapping[str, float], Queues]:
     """Which targets rest, and for how many seconds more; and the queues at their engines."""
     names, local = list[str](), False
@@ -183,17 +192,17 @@ def _situation(
     gate: Gate,
     forecaster: Forecaster,
     cached: Mapping[str, float],
-    stakes: Stakes,
+    stakes: Objective,
     cap: int | None,
     verified: bool,
     fixed: bool,
     progress: SessionState,
     draw: float,
     eligible: tuple[Target, ...],
-) -> Situation:
+) -> DecisionInput:
     request, seen, queues, now = gate.request, gate.classification, gate.queues, gate.now_ms
     forecast = forecaster.forecast(eligible, request, seen, now, cap, cached)
-    return Situation(
+    return DecisionInput(
         targets=eligible,
         forecast=delayed(forecast, eligible, queues) if queues else forecast,
         queues=queues,
@@ -210,16 +219,16 @@ def _situation(
     )
 
 
-def _prefix(request: Request, caller: Caller, template: str) -> Prefix:
+def _prefix(request: Request, caller: Caller, template: str) -> CachePrefix:
     begins = instructions(request)
     # A session may have several agents, each with instructions of its own, and several conversations.
     first = next((passage.text[:LONGEST] for passage in request.passages if passage.role in ("user", "")), "")
     turns = hash((conversation(request, f"{begins} {caller.id}".encode()[:64]), first))
     shared = begins / max(request.prompt_bytes, 1)
-    return Prefix(turns, template, min(shared, 1.0), request.caches_long)
+    return CachePrefix(turns, template, min(shared, 1.0), request.caches_long)
 
 
-def _route(rules: Rules, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:
+def _route(rules: CompiledPolicy, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:
     name = (
         model
         if model in rules.routes
@@ -231,14 +240,14 @@ def _route(rules: Rules, model: str, caller: Caller) -> tuple[Route, tuple[Targe
     return route
 
 
-def may_name(rules: Rules, caller: Caller, name: str) -> bool:
+def may_name(rules: CompiledPolicy, caller: Caller, name: str) -> bool:
     """Whether a key may send `name` as its model. Bound to routes it names those, to targets those."""
     if name in rules.config.routes:
         return not caller.routes or name in caller.routes
     return name in caller.targets or not (caller.targets or caller.routes)
 
 
-def check(rules: Rules, request: Request, caller: Caller) -> str:
+def check(rules: CompiledPolicy, request: Request, caller: Caller) -> str:
     """The name of the request's route. Raises `ClientError` for names that the policy does not know or the key may not
     use."""
     route, _ = _route(rules, request.model, caller)

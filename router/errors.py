@@ -26,7 +26,7 @@ class LowpassError(Exception):
     """Root of everything that lowpass raises on purpose."""
 
 
-class Rule(Struct, frozen=True):
+class ErrorRule(Struct, frozen=True):
     """What to do about a kind of failure, and what the client sees if it is the last one."""
 
     status: int
@@ -40,7 +40,7 @@ class Rule(Struct, frozen=True):
     code: str = "upstream_error"
 
 
-TABLE = msgspec.yaml.decode(Path(__file__).with_name("errors.yaml").read_bytes(), type=dict[ErrorKind, Rule])
+TABLE = msgspec.yaml.decode(Path(__file__).with_name("errors.yaml").read_bytes(), type=dict[ErrorKind, ErrorRule])
 
 
 class ClientError(LowpassError):

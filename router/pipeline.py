@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import structs
 
 from router.accounting import CLIENT_CLOSED, Accounting, Settlement
-from router.choose import Rules, chance, check, choose, index, limited
+from router.choose import CompiledPolicy, chance, check, choose, index, limited
 from router.classify.difficulty import read_too
 from router.config.policy import Config
 from router.decide.eligibility import Gate
@@ -18,8 +18,8 @@ from router.decide.profile import NEW
 from router.decide.replicas import Fleet
 from router.dispatch.attempt import AttemptRecord
 from router.dispatch.dispatch import Dispatcher, DispatchJob
-from router.dispatch.hold import CLIENT_GONE, Presence
-from router.dispatch.meter import said
+from router.dispatch.hold import CLIENT_GONE, ClientPresence
+from router.dispatch.meter import answer_text
 from router.dispatch.refusals import (
     budget_exceeded,
     loop_detected,
@@ -30,20 +30,20 @@ from router.dispatch.refusals import (
     upstream_failed,
 )
 from router.dispatch.side_calls import count
-from router.dispatch.stream import Answered, Opened, forward
+from router.dispatch.stream import OpenStream, WholeAnswer, forward
 from router.dispatch.tactics import run_plan, tee, unchecked
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import Seen
+from router.estimate.learn import AttemptSample
 from router.ledger.rows import adopted
 from router.ledger.write import record
-from router.observe.observer import Observed
+from router.observe.observer import ObservedRequest
 from router.recorder import ServedContext
-from router.screen import Screened, Sources
+from router.screen import Screened, ScreenSources
 from router.types.account import SESSION_TURNS, Child, LedgerUnavailable, Refused, StoreUnavailable
 from router.types.attempt import Attempt, ErrorKind, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
-from router.types.decision import Count, Counts, Decision, Served, Translation
+from router.types.decision import Counts, Decision, PromptCount, Served, Translation
 from router.types.request import Caller, Request, session_key
 
 JUDGED = "judge"
@@ -57,7 +57,7 @@ class Pipeline:
         self,
         config: Config,
         accounting: Accounting,
-        sources: Sources,
+        sources: ScreenSources,
         dispatcher: Dispatcher,
         health: Health,
         fleet: Fleet,
@@ -68,7 +68,7 @@ class Pipeline:
         self.adopt(config)
 
     def adopt(self, config: Config) -> None:
-        self.rules: Rules = index(config, self._sources.secret, self._limits)
+        self.rules: CompiledPolicy = index(config, self._sources.secret, self._limits)
         recorder = self._accounting.recorder
         recorder.adopt(config)
         self._forecaster = Forecaster(tuple(config.targets.values()), self._accounting.learned, recorder.beliefs)
@@ -97,7 +97,7 @@ class Pipeline:
     async def count(self, request: Request, caller: Caller) -> int:
         """Input tokens of a request at the target that would be asked first: counted where that can be done, else
         estimated. No row is kept; what was counted teaches the next estimates."""
-        rules, counts = self.rules, dict[str, Count | None]()
+        rules, counts = self.rules, dict[str, PromptCount | None]()
         decision, gate = await self._decide(rules, request, caller, counts)
         if not decision.plan.steps:
             raise _unserved(request, decision, self.health)
@@ -107,7 +107,7 @@ class Pipeline:
         if exact is None:
             return estimate.input_tokens
         if exact.least == exact.most and learned.margin(step.target.id) == 1:  # else it would seem to have kept it
-            seen = Seen(target=step.target.id, task=None, script=estimate.script, input=exact.tokens,
+            seen = AttemptSample(target=step.target.id, task=None, script=estimate.script, input=exact.tokens,
                         expected_input=estimate.input_rough)  # fmt: skip
             learned.observe(seen)
         return exact.tokens
@@ -118,8 +118,8 @@ class Pipeline:
         caller: Caller,
         translation: Translation | None = None,
         internal: str = "",
-        observed: Observed | None = None,
-        presence: Presence | None = None,
+        observed: ObservedRequest | None = None,
+        presence: ClientPresence | None = None,
     ) -> Served:
         """Raises `ClientError`, with the answer for the client, when no target gives one.
 
@@ -151,7 +151,7 @@ class Pipeline:
             raise
 
     def _choose(
-        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str, counts: Counts
+        self, rules: CompiledPolicy, request: Request, caller: Caller, screened: Screened, route: str, counts: Counts
     ) -> tuple[Decision, Gate, Sequence[str]]:
         """Also the targets that a bound alone says are too small for the prompt, which was not counted there yet."""
         draw, session = chance(request.id), request.limits.session
@@ -167,7 +167,7 @@ class Pipeline:
         return decision, gate, near
 
     async def _decide(
-        self, rules: Rules, request: Request, caller: Caller, counts: dict[str, Count | None]
+        self, rules: CompiledPolicy, request: Request, caller: Caller, counts: dict[str, PromptCount | None]
     ) -> tuple[Decision, Gate]:
         """Steps 3 to 5 of a request that nothing is held for. Into `counts` goes what had to be counted."""
         route = check(rules, request, caller)
@@ -178,7 +178,12 @@ class Pipeline:
                 return decision, gate
 
     async def _count(
-        self, targets: Sequence[str], decision: Decision, gate: Gate, rules: Rules, counts: dict[str, Count | None]
+        self,
+        targets: Sequence[str],
+        decision: Decision,
+        gate: Gate,
+        rules: CompiledPolicy,
+        counts: dict[str, PromptCount | None],
     ) -> bool:
         """Into `counts`, at those `targets` that are not there; without any, at the plan's, and no engine is asked.
         Returns whether any could be counted."""
@@ -189,7 +194,7 @@ class Pipeline:
             counts[name] = await count(self._dispatcher, target, gate, effort, bool(targets))
         return any(counts[name] is not None for name in fresh)
 
-    async def _children(self, rules: Rules, request: Request, caller: Caller) -> list[Child]:
+    async def _children(self, rules: CompiledPolicy, request: Request, caller: Caller) -> list[Child]:
         """The budgets that were split off, of those that request and key name. Raises `ClientError`."""
         children = []
         for name in sorted({request.limits.budget, caller.budget} - {""} - rules.accounts.named(request, caller)):
@@ -203,11 +208,11 @@ class Pipeline:
         return children
 
     async def _pay(
-        self, rules: Rules, request: Request, caller: Caller, settlement: Settlement, children: Sequence[Child]
+        self, rules: CompiledPolicy, request: Request, caller: Caller, settlement: Settlement, children: Sequence[Child]
     ) -> tuple[Decision, Gate]:
         """Decides, and holds what the choice costs; a budget that is used up may send the request to another route."""
         observed, breaker = settlement.observed, self._accounting.breaker
-        tried, route, counts = set[str](), check(rules, request, caller), dict[str, Count | None]()
+        tried, route, counts = set[str](), check(rules, request, caller), dict[str, PromptCount | None]()
         screened = await rules.screen.look(request, caller, self._sources)
         while True:
             if observed is not None:
@@ -245,7 +250,7 @@ class Pipeline:
             return loop_detected(self._accounting.breaker.end_session(refused, now_ms()))
         return rate_limited(refused, now_ms()) if refused.account.size else budget_exceeded(refused, status)
 
-    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
+    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> WholeAnswer | OpenStream:
         try:
             answer = await run_plan(self._dispatcher, job)
             if settlement.budget.attempts:
@@ -278,14 +283,14 @@ class Pipeline:
         context: ServedContext,
         job: DispatchJob,
         settlement: Settlement,
-        answer: Answered | Opened,
+        answer: WholeAnswer | OpenStream,
         translation: Translation | None,
     ) -> Served:
         """A whole answer is settled here, a stream when it ends."""
         events: AsyncGenerator[bytes] | None = None
         body, usage, cost, recorder = None, b"", None, self._accounting.recorder
         translated = job.translated(answer.step)
-        if isinstance(answer, Opened):
+        if isinstance(answer, OpenStream):
             settlement.lowered += answer.record.fit.lowered
             sent: AttemptRecord | Attempt = answer.record
             settlement.translation = translation if translated else None
@@ -296,7 +301,7 @@ class Pipeline:
             settlement.lowered += answer.lowered
             sent, body = answer.attempt, answer.reply.body
             settlement.budget.attempts.append(answer.attempt)
-            settlement.answer = said(body)
+            settlement.answer = answer_text(body)
             cost = settlement.close(200, answer.stopped or None)
             with suppress(LedgerUnavailable):  # it is paid for: it is given all the same, and its rows wait
                 await self._accounting.journal.committed()

@@ -14,25 +14,25 @@ from router.config.policy import Config, Route
 from router.decide.explain import encode, explain
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.side_calls import Verifiers
-from router.estimate.learn import Learned, Seen
+from router.estimate.learn import AttemptSample, TargetStats
 from router.estimate.pass_rate import Drift, PassRateModel
 from router.ledger import query
 from router.ledger.engines import prices
 from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
-from router.ledger.outcomes import About, load, newest, save, say, since
+from router.ledger.outcomes import LearningFacts, load, newest, save, say, since
 from router.ledger.write import read
 from router.observe.metrics import Telemetry
 from router.outcomes.judge import Ask, Judging, Trust, case, overlap
-from router.outcomes.learning import Learning, Log
-from router.outcomes.verify import said
+from router.outcomes.learning import Learning, OutcomeLog
+from router.outcomes.verify import score_rows
 from router.types.account import Journal, LedgerUnavailable
-from router.types.attempt import Alarm, Asked, Attempt, Source, Verdict, Verify
+from router.types.attempt import Alarm, Attempt, CountSource, Verdict, VerifierRequest, Verify
 from router.types.clock import now_ms
 from router.types.decision import Decision
-from router.types.logged import Said
+from router.types.logged import SourceScore
 from router.types.request import Caller, Reading, Request, tokens_read
-from router.types.target import Guard, Task
+from router.types.target import ClassRule, Task
 
 MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
 """Requests a tick whose text is read after their answers, and their bytes: under more load the others stay unread."""
@@ -58,25 +58,25 @@ class ServedContext(Struct, frozen=True):
         return bool(self.route.verifiers) or self.route.judge is not None
 
     @property
-    def about(self) -> About:
+    def about(self) -> LearningFacts:
         seen, plan = self.decision.classification, self.decision.plan
-        return About.of(seen, {one.target: one.p for one in plan.weighed})
+        return LearningFacts.of(seen, {one.target: one.p for one in plan.weighed})
 
 
-def learned_from(ledger: Ledger) -> Learned:
+def learned_from(ledger: Ledger) -> TargetStats:
     """What the latest attempts of the ledger teach, and what its local engines cost."""
-    learned = Learned()
+    learned = TargetStats()
     learned.measured.publish(prices(ledger))
     for row in query.finished(ledger, LEARNED_FROM):
         learned.observe(_sample(row))
     return learned
 
 
-def _sample(row: query.Finished) -> Seen:
+def _sample(row: query.FinishedAttempt) -> AttemptSample:
     read_output = read_thinking = 0.0  # while that is not known any more
     with suppress(ValueError):
         read_output, read_thinking = tokens_read(Reading.unpack(row.traits))
-    return Seen(
+    return AttemptSample(
         target=row.target,
         effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
         task=Task(row.task),
@@ -101,14 +101,14 @@ async def recollect(ledger: Ledger, beliefs: PassRateModel) -> None:
     await Learning(_log_of(ledger, nothing), beliefs, Trust(), Telemetry(), nothing, nothing).start()
 
 
-def _log_of(ledger: Ledger, keep: Callable[[str, int, bytes], object]) -> Log:
-    return Log(partial(since, ledger), partial(newest, ledger), partial(load, ledger), keep)
+def _log_of(ledger: Ledger, keep: Callable[[str, int, bytes], object]) -> OutcomeLog:
+    return OutcomeLog(partial(since, ledger), partial(newest, ledger), partial(load, ledger), keep)
 
 
 Unread = tuple[Request, Decision, Sequence[Attempt]]
 
 
-def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[Seen]]]:
+def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[AttemptSample]]]:
     """Decisions with what was read, and what their attempts teach. A text that can't be read keeps no other back."""
     done = []
     for request, decision, attempts in waiting:
@@ -121,15 +121,20 @@ def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[Seen]]]:
     return done
 
 
-def _samples(decision: Decision, attempts: Sequence[Attempt]) -> Iterator[Seen]:
+def _samples(decision: Decision, attempts: Sequence[Attempt]) -> Iterator[AttemptSample]:
     """What attempts teach whose request is read now; counts that the gateway made up teach nothing."""
     seen, efforts = decision.classification, {step.target.id: step.estimate.effort for step in decision.plan.steps}
     read_output, read_thinking = tokens_read(seen.reading)
     for attempt in attempts:
         usage = attempt.usage
-        if usage is None or usage.source is not Source.REPORTED or usage.violations or attempt.target.id not in efforts:
+        if (
+            usage is None
+            or usage.source is not CountSource.REPORTED
+            or usage.violations
+            or attempt.target.id not in efforts
+        ):
             continue
-        yield Seen(
+        yield AttemptSample(
             target=attempt.target.id,
             effort=efforts[attempt.target.id],
             task=seen.task,
@@ -150,7 +155,7 @@ class OutcomeRecorder:
         self,
         ledger: Ledger,
         journal: Journal,
-        learned: Learned,
+        learned: TargetStats,
         beliefs: PassRateModel,
         verifiers: Verifiers,
         telemetry: Telemetry,
@@ -165,7 +170,7 @@ class OutcomeRecorder:
         self._unread: list[Unread] = []
         self._reading = asyncio.Lock()
         log = _log_of(ledger, lambda name, position, state: save(journal, name, position, state, now_ms()))
-        self._elsewhere = query.FinishedElsewhere(ledger, journal.owner)
+        self._elsewhere = query.OtherProcesses(ledger, journal.owner)
         self._learning = Learning(log, beliefs, self._trust, telemetry, self._drift.scored, self._tell)
         self._judges: asyncio.Task[None] | None = None
 
@@ -215,7 +220,7 @@ class OutcomeRecorder:
             with suppress(LedgerUnavailable):
                 await self._journal.committed()
 
-    def verify(self, route: Route, guard: Guard) -> Verify | None:
+    def verify(self, route: Route, guard: ClassRule) -> Verify | None:
         """None: the route has no verifiers."""
         return self._verifiers.of(route.verifiers, guard) if route.verifiers else None
 
@@ -227,7 +232,7 @@ class OutcomeRecorder:
             if alarm := self._drift.served(attempt.target.id, "model", attempt.model_served, at_ms):
                 self._learning.alarm(alarm, f"{alarm.kind}-{attempt.model_served}")
 
-    def given(self, context: ServedContext, job: DispatchJob, asked: Asked | None) -> None:
+    def given(self, context: ServedContext, job: DispatchJob, asked: VerifierRequest | None) -> None:
         """An answer that no verifier has looked at yet is on its way to its client; None: there is nothing to ask."""
         if asked is None:
             return
@@ -239,25 +244,25 @@ class OutcomeRecorder:
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
-    async def _look(self, context: ServedContext, verify: Verify, asked: Asked, number: int) -> None:
+    async def _look(self, context: ServedContext, verify: Verify, asked: VerifierRequest, number: int) -> None:
         self._write(context, await verify(asked), number, asked.target.id)
 
     def _write(self, context: ServedContext, verdicts: Sequence[Verdict], number: int, target: str) -> None:
         if verdicts:
-            rows = said(context.route.verifiers, verdicts, context.decision.id, number, target)
+            rows = score_rows(context.route.verifiers, verdicts, context.decision.id, number, target)
             self._say(context.about, rows)
 
-    def _say(self, about: About, rows: Iterable[Said]) -> None:
+    def _say(self, about: LearningFacts, rows: Iterable[SourceScore]) -> None:
         for row in rows:
             say(self._journal, row, about, now_ms())
 
-    def _consider(self, context: ServedContext, asked: Asked, number: int) -> None:
+    def _consider(self, context: ServedContext, asked: VerifierRequest, number: int) -> None:
         judge = context.route.judge
         if judge is None:
             return
         about = context.about
 
-        def tell(row: Said) -> None:
+        def tell(row: SourceScore) -> None:
             self._say(about, (row,))
 
         priority = overlap(context.decision.plan.weighed)

@@ -10,12 +10,12 @@ from contextlib import suppress
 from msgspec import Struct
 
 from router.classify.classify import Classifier
-from router.classify.detector import Doubt
-from router.classify.ner import Names, Reader, Unread
+from router.classify.detector import DoubtfulValue
+from router.classify.ner import NamesDetector, NamesReader, NamesUnread
 from router.classify.second_opinion import SecondOpinion, words
 from router.config.policy import Sensitivity
 from router.decide.eligibility import ClassGuard, Redact
-from router.dispatch.side_calls import Inquiry, Opinions
+from router.dispatch.side_calls import SecondOpinions, SideCall
 from router.redact.redact import redact
 from router.types.account import LedgerUnavailable, StoreUnavailable
 from router.types.request import (
@@ -38,17 +38,17 @@ _KNOWN = ("default", "key", "session")
 """Causes that hold for the next request of a session anyway."""
 _UNAVAILABLE = (StoreUnavailable, LedgerUnavailable)
 _NO_TARGETS: Mapping[str, Target] = {}
-_NOTHING: frozenset[Doubt] = frozenset()
+_NOTHING: frozenset[DoubtfulValue] = frozenset()
 _log = logging.getLogger(__name__)
 
 
-class Sources(Struct, frozen=True):
+class ScreenSources(Struct, frozen=True):
     """What outlives a policy."""
 
     sessions: SessionStore
-    reader: Reader
+    reader: NamesReader
     secret: Secret
-    opinions: Opinions | None = None
+    opinions: SecondOpinions | None = None
     """Asks for second opinions; None: none are asked for."""
 
 
@@ -73,14 +73,14 @@ class Screen:
         self.classifier = Classifier(detectors, self.ranks, doubts=self._second is not None)
         self.guard = ClassGuard(sensitivity.classes, self.classifier.scan)
         self._redactable = {name for name, row in sensitivity.classes.items() if row.redact is not Redact.NEVER}
-        self._names = [one for one in sensitivity.detectors if isinstance(one, Names)]
+        self._names = [one for one in sensitivity.detectors if isinstance(one, NamesDetector)]
 
     @property
     def deep(self) -> bool:
         """The policy asks for names: a reader is needed."""
         return bool(self._names)
 
-    async def look(self, request: Request, caller: Caller, sources: Sources) -> Screened:
+    async def look(self, request: Request, caller: Caller, sources: ScreenSources) -> Screened:
         """What the session has seen binds this request, and what this one holds binds the next."""
         read = await self.read(request, sources.reader) if self._names else ()
         name = request.limits.session
@@ -104,7 +104,7 @@ class Screen:
             return await self._look(request, caller, SessionClasses(permanent=frozenset(self.ranks)), read, sources)
         return screened
 
-    async def read(self, request: Request, reader: Reader) -> Sequence[Finding] | None:
+    async def read(self, request: Request, reader: NamesReader) -> Sequence[Finding] | None:
         """What the deep tier finds; None where it could not look."""
         passages, findings = request.passages, list[Finding]()
         try:
@@ -115,13 +115,18 @@ class Screen:
                     findings += names.findings(passages, named)
                 else:
                     findings.append(unread)
-        except Unread as error:
+        except NamesUnread as error:
             _log.error("%s: the request is given every class", error)
             return None
         return findings
 
     async def _look(
-        self, request: Request, caller: Caller, before: SessionClasses, read: Sequence[Finding] | None, sources: Sources
+        self,
+        request: Request,
+        caller: Caller,
+        before: SessionClasses,
+        read: Sequence[Finding] | None,
+        sources: ScreenSources,
     ) -> Screened:
         """What is only possible counts, unless a second opinion denies it."""
         large = len(request.raw) >= LARGE
@@ -135,7 +140,9 @@ class Screen:
         denied = await self._denied(request, screened.classification, sources.opinions)
         return await asyncio.to_thread(self.alone, request, caller, before, read, denied) if denied else screened
 
-    async def _denied(self, request: Request, seen: Classification, opinions: Opinions | None) -> Set[Doubt]:
+    async def _denied(
+        self, request: Request, seen: Classification, opinions: SecondOpinions | None
+    ) -> Set[DoubtfulValue]:
         """Nothing, where there is no target to ask."""
         second, target = self._second, self._asked
         if second is None or target is None or opinions is None:
@@ -144,7 +151,7 @@ class Screen:
         if not questions:
             return _NOTHING
         called, limit = self._called, second.timeout_ms
-        return await opinions.denied(Inquiry(target, self.guard, seen.classes, questions, called, limit, request.id))
+        return await opinions.denied(SideCall(target, self.guard, seen.classes, questions, called, limit, request.id))
 
     def alone(
         self,
@@ -152,7 +159,7 @@ class Screen:
         caller: Caller,
         before: SessionClasses = CLEAN,
         read: Sequence[Finding] | None = (),
-        denied: Set[Doubt] = _NOTHING,
+        denied: Set[DoubtfulValue] = _NOTHING,
     ) -> Screened:
         """Without asking anybody. Pure. `read`: what the deep tier has found; `denied`: what was said no to."""
         floor = self._floor(request, caller, before, read)
@@ -175,7 +182,7 @@ class Screen:
         names: frozenset[str],
         floor: Iterable[Cause],
         left: Sequence[Finding],
-        denied: Set[Doubt],
+        denied: Set[DoubtfulValue],
     ) -> Redacted:
         """Looked at again as it then is: what could not be replaced keeps its class."""
         key = self._key(request, caller)

@@ -18,10 +18,10 @@ from local_serving.reader import read
 from local_serving.recipe import EngineHome
 from local_serving.spec import EngineError
 from local_serving.supervisor import Supervisor
-from local_serving.watch import Watch, words_of
+from local_serving.watch import ReplicaWatch, words_of
 from router.api.auth import keyring, ledger_of
-from router.api.edge import DRAIN_S, Server
-from router.app import TICK_S, Gateway
+from router.api.edge import DRAIN_S, HttpServer
+from router.app import TICK_S, GatewayProcess
 from router.config.check import Watcher, engines_needed
 from router.config.load import load_policy, reload_policy
 from router.config.policy import Config
@@ -32,15 +32,15 @@ from router.observe.observer import JsonFormatter
 from router.settings import SettingError, Settings, unread
 from router.settings import read as settings_of
 from router.types.account import LedgerUnavailable
-from router.types.target import Served
+from router.types.target import ServedEngine
 from router.workers.background import Metering, Upkeep
-from router.workers.pool import Post, Worker, WorkerError, Workers
+from router.workers.pool import Worker, WorkerConfig, WorkerError, Workers
 
 PATIENCE_S = 15.0
 """For engines, before the address is printed although some of them still start: vLLM takes minutes."""
 _REASONS = (EngineError, LedgerTooNew, LedgerUnavailable, SettingError, WorkerError)
 OnDrain = Callable[[Callable[[bool], None]], None]
-OnOpen = Callable[[Settings, Gateway, str], None]
+OnOpen = Callable[[Settings, GatewayProcess, str], None]
 _log = logging.getLogger("lowpass")
 
 
@@ -56,7 +56,7 @@ def run(settings: Settings) -> None:
     uvloop.run(serve(settings, _on_signals, _greet))
 
 
-def work(post: Post) -> None:
+def work(post: WorkerConfig) -> None:
     """The process of one of the `Workers`: serves until the first process says or is at its end, or a signal comes."""
     try:
         settings = settings_of(os.environ, policy=Path(post.policy), host=post.host)
@@ -90,8 +90,8 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
     engines = {name: supervisor.served[spec.name] for name, spec in specs.items()}
     watcher, config = _policy(settings, engines)
     with _listen(settings) as listener:
-        post = Post(listener.fileno(), str(settings.policy), settings.host, engines)
-        watch = Watch(lambda: supervisor.states, {spec.name: words_of(spec) for spec in specs.values()})
+        post = WorkerConfig(listener.fileno(), str(settings.policy), settings.host, engines)
+        watch = ReplicaWatch(lambda: supervisor.states, {spec.name: words_of(spec) for spec in specs.values()})
         workers = Workers(settings.workers, post, lambda: watch.states)
         upkeep = Upkeep(ledger_of(settings), settings.keep_rows_ms)
         hourly = {target.engine.name: target.hourly or 0 for target in config.targets.values() if target.engine}
@@ -103,9 +103,9 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
             workers.launch()
             upkeep.launch()
             metering.launch()
-            gateway = Gateway(settings, watcher, config, ring, workers)
+            gateway = GatewayProcess(settings, watcher, config, ring, workers)
             await gateway.start()
-            server = Server(gateway.app)
+            server = HttpServer(gateway.app)
 
             def drain(at_once: bool) -> None:
                 server.drain(at_once)
@@ -134,12 +134,12 @@ async def _open(engines: "_Engines", workers: Workers, on_open: Callable[[], Non
         engines.leave()
 
 
-async def _work(post: Post, settings: Settings) -> None:
+async def _work(post: WorkerConfig, settings: Settings) -> None:
     worker = Worker(socket.socket(fileno=post.channel))
     watcher, config = _policy(settings, post.engines)
-    gateway = Gateway(settings, watcher, config, keyring(settings), worker)
+    gateway = GatewayProcess(settings, watcher, config, keyring(settings), worker)
     await gateway.start()
-    server = Server(gateway.app)
+    server = HttpServer(gateway.app)
 
     async def report() -> None:
         await server.listens.wait()
@@ -151,7 +151,11 @@ async def _work(post: Post, settings: Settings) -> None:
 
 
 async def _run(
-    gateway: Gateway, server: Server, listener: socket.socket, opened: Coroutine[None, None, None], tick_s: float
+    gateway: GatewayProcess,
+    server: HttpServer,
+    listener: socket.socket,
+    opened: Coroutine[None, None, None],
+    tick_s: float,
 ) -> None:
     """Serves until `server` drains. `opened` runs beside it: what is to be awaited and told at the start."""
     opening = asyncio.ensure_future(opened)
@@ -208,7 +212,7 @@ class _Engines:
         return ""
 
 
-def _policy(settings: Settings, engines: Mapping[str, Served]) -> tuple[Watcher, Config]:
+def _policy(settings: Settings, engines: Mapping[str, ServedEngine]) -> tuple[Watcher, Config]:
     """The watcher comes first: then no edit falls between the two."""
     watcher = Watcher(settings.policy, lambda path: reload_policy(path, engines))
     return watcher, load_policy(settings.policy, engines)
@@ -246,7 +250,7 @@ def _listen(settings: Settings) -> socket.socket:
     return listener
 
 
-def _greet(settings: Settings, gateway: Gateway, url: str) -> None:
+def _greet(settings: Settings, gateway: GatewayProcess, url: str) -> None:
     """Prints what tells a newcomer how to go on, once the gateway answers."""
     ring = gateway.keyring
     access = "open to everybody on this machine: no key exists" if ring.open_to_all else "a key is needed"
@@ -271,4 +275,4 @@ lowpass answers at {url}  ({access})
 
 
 if __name__ == "__main__":
-    work(msgspec.json.decode(sys.argv[1], type=Post))
+    work(msgspec.json.decode(sys.argv[1], type=WorkerConfig))

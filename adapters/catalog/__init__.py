@@ -45,11 +45,11 @@ class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
 Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: Decimal(node.value))
 
 
-class _Rates(RatesOf[Decimal], frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class _CatalogRates(RatesOf[Decimal], frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     pass
 
 
-class _Rule(_Rates, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class _CatalogPriceRule(_CatalogRates, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     above: int = 0
     service_tier: str = ""
     region: str = ""
@@ -67,9 +67,9 @@ class PriceTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
     version: str
     checked: date
-    rates: _Rates
+    rates: _CatalogRates
     each: dict[str, Decimal] = {}
-    rules: tuple[_Rule, ...] = ()
+    rules: tuple[_CatalogPriceRule, ...] = ()
 
     def row(self) -> dict[str, Any]:
         """As `router.types.price` reads it."""

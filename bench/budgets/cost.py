@@ -10,18 +10,18 @@ import uvloop
 from msgspec import Struct
 
 from bench.budgets.redis_server import serving
-from router.budget.redis.server import Books
+from router.budget.redis.server import LedgerTotals
 from router.budget.redis.store import RedisBudgets
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
-from router.types.account import LEASE_MS, Account, Amount, Ask, BudgetStore, Reservation
+from router.types.account import LEASE_MS, Account, Amount, BudgetStore, HoldRequest, Reservation
 from router.types.clock import new_id, now_ms
 from router.types.target import Secret
 
 IN_FLIGHT = 32
 ROUNDS = 5
 _AMOUNT = Amount(1_000)
-_ASK = Ask(least=_AMOUNT, tight=_AMOUNT, whole=_AMOUNT)
+_ASK = HoldRequest(least=_AMOUNT, tight=_AMOUNT, whole=_AMOUNT)
 
 
 class Cost(Struct, frozen=True):
@@ -52,7 +52,7 @@ async def _sqlite(ledger: Path, accounts: int, requests: int) -> Cost:
 
 async def _redis(ledger: Path, url: str, requests: int) -> Cost:
     async with _journal(ledger) as journal:
-        store = RedisBudgets(Secret(url), journal, lambda: Books([], []), LEASE_MS)
+        store = RedisBudgets(Secret(url), journal, lambda: LedgerTotals([], []), LEASE_MS)
         await store.start()
         try:
             return await _measured("redis", store, 1, requests)

@@ -11,7 +11,7 @@ from bench.load import LoadError
 from bench.local.streams import Ask, Door, keep_busy
 from local_serving.meter import LoadMeter, Power, WorkWindow
 from local_serving.watch import Words, read
-from router.types.target import Counted
+from router.types.target import BilledHours
 
 _EVERY_S = 1.0
 _USD = 1e9
@@ -53,7 +53,7 @@ async def level(door: Door, words: Words, streams: int, shape: Shape, hourly: in
     if start is None or end is None or not all(one.whole for one in answers):
         raise LoadError(f"{door.model}: an answer was not whole, or its /metrics are silent")
     seconds = max(one.last for one in answers) - min(one.sent for one in answers)
-    rates = window.rates(hourly, Counted.MARGINAL) if hourly else None
+    rates = window.rates(hourly, BilledHours.MARGINAL) if hourly else None
     prompt, output = end.prompt - start.prompt, end.output - start.output
     return Level(
         streams=streams,

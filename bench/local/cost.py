@@ -28,7 +28,7 @@ from local_serving.manifests import written
 from local_serving.spec import EngineCost
 from router.types.clock import now_ms
 from router.types.price import NANO_PER_USD
-from router.types.target import Counted
+from router.types.target import BilledHours
 
 HOURLY_USD = Decimal("3.6")
 """0.001 USD a second."""
@@ -102,11 +102,11 @@ def measure(quick: bool) -> Found:
     """Raises LoadError if a gateway does not start, or measures nothing."""
     size = QUICK if quick else WHOLE
     with tempfile.TemporaryDirectory(prefix="lowpass-bench-") as name, on_core(ours()):
-        full = _run(Path(name) / "full", Counted.FULL, size.full) if size.full else None
-        return Found(_run(Path(name) / "marginal", Counted.MARGINAL, size.marginal), full)
+        full = _run(Path(name) / "full", BilledHours.FULL, size.full) if size.full else None
+        return Found(_run(Path(name) / "marginal", BilledHours.MARGINAL, size.marginal), full)
 
 
-def _run(home: Path, counted: Counted, seconds: float) -> Run:
+def _run(home: Path, counted: BilledHours, seconds: float) -> Run:
     home.mkdir()
     spec = home / "engine.yaml"
     spec.write_text(written(embedded(name="cost", cost=EngineCost(host_hour_usd=HOURLY_USD, counted=counted))))
@@ -120,7 +120,7 @@ def policy(spec: Path) -> dict[str, Any]:
     return {"version": 1, "targets": targets, "routes": routes}
 
 
-async def _measured(front: Running, counted: Counted, seconds: float) -> Run:
+async def _measured(front: Running, counted: BilledHours, seconds: float) -> Run:
     began = perf_counter()
     await _load(front, lambda: _one(front, _PRICES)[0] > 0 or perf_counter() > began + PATIENCE_S)
     first_price_s = perf_counter() - began
@@ -130,7 +130,7 @@ async def _measured(front: Running, counted: Counted, seconds: float) -> Run:
     answers = await _load(front, lambda: perf_counter() > start + seconds)
     took, busy = perf_counter() - start, busy_s(answers)
     nano, requests = _one(front, _CHARGED, since_ms)
-    due = (took if counted is Counted.FULL else busy) * float(HOURLY_USD) / 3_600
+    due = (took if counted is BilledHours.FULL else busy) * float(HOURLY_USD) / 3_600
     prices = _one(front, _PRICES)[0]
     return Run(
         counted.value,

@@ -12,7 +12,7 @@ from msgspec import structs
 from bench.local.prefix_cache import Engine, Job
 from bench.local.traffic import Session
 from router.types.request import Request
-from router.types.target import EngineState, Load, Model, Provider, Served, Status, Target, Wire
+from router.types.target import EngineState, Load, Model, Provider, ServedEngine, Status, Target, Wire
 
 REPLICAS = 4
 SLOTS = 16
@@ -179,5 +179,5 @@ class Run:
 def _target(urls: Sequence[str]) -> Target:
     model = Model(id="m", name="m", context=131_072, max_output=8_192, capabilities=frozenset())
     provider = Provider(id="vllm", wire=Wire.OPENAI_COMPATIBLE, base_url=urls[0], local=True)
-    engine = Served(name="e", urls=tuple(urls), slots=SLOTS)
+    engine = ServedEngine(name="e", urls=tuple(urls), slots=SLOTS)
     return Target(id="t", model=model, provider=provider, base_url=urls[0], engine=engine)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bench.reports.made import KEYS, TEAMS, kept
 from router.ledger.ledger import SqliteLedger
-from router.ledger.past import BOOKING, Names, add, add_bookings, book_sums
-from router.ledger.rollups import fold
-from router.ledger.rows import Connection, Documents, Kept, insert, transaction
+from router.ledger.past import BOOKING, NameTable, add, add_bookings, book_sums
+from router.ledger.rollups import roll_up
+from router.ledger.rows import Connection, Documents, RequestRecord, insert, transaction
 from router.types.clock import now_ms
 
 TOGETHER = 4_096
@@ -40,12 +40,12 @@ def build(folder: Path, requests: int) -> SqliteLedger:
             connection.execute(_KEY, (key, hashlib.sha256(key.encode()).hexdigest(), f"key-{key[:6]}", team))
         for rows in _drawn(requests):
             _write(connection, rows)
-    while fold(ledger):
+    while roll_up(ledger):
         pass
     return ledger
 
 
-def _drawn(requests: int) -> Iterator[list[Kept]]:
+def _drawn(requests: int) -> Iterator[list[RequestRecord]]:
     count = -(-requests // TOGETHER)
     first_ms, step_ms = now_ms() - _DAY_MS - SPAN_MS, SPAN_MS / (count * TOGETHER)
     jobs = [(first_ms + int(number * TOGETHER * step_ms), step_ms, number) for number in range(count)]
@@ -53,14 +53,14 @@ def _drawn(requests: int) -> Iterator[list[Kept]]:
         yield from pool.imap(_some, jobs)
 
 
-def _some(job: tuple[int, float, int]) -> list[Kept]:
+def _some(job: tuple[int, float, int]) -> list[RequestRecord]:
     first_ms, step_ms, number = job
     return list(kept(TOGETHER, first_ms, step_ms, seed=number))
 
 
-def _write(connection: Connection, rows: list[Kept]) -> None:
+def _write(connection: Connection, rows: list[RequestRecord]) -> None:
     with transaction(connection):
-        names = Names(connection)
+        names = NameTable(connection)
         decisions = Documents(connection).compressed([one.decision for one in rows if one.decision is not None])
         add(connection, names, rows, decisions)
         bookings = [[line[name] for name in BOOKING] for one in rows for line in one.bookings]
@@ -72,7 +72,7 @@ def _write(connection: Connection, rows: list[Kept]) -> None:
         )
 
 
-def _outcome(row: Kept) -> tuple[str | int | float, ...]:
+def _outcome(row: RequestRecord) -> tuple[str | int | float, ...]:
     request = row.request
     right = float(int(str(request["total_ms"])) % 10 < 8)
     about = (str(request["task"]), float(str(request["difficulty"])), "", 0.7, row.started_ms + 60_000, "")

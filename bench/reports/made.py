@@ -12,10 +12,10 @@ import numpy as np
 from msgspec import Struct
 
 from router.decide.explain import encode
-from router.ledger.rows import Kept
+from router.ledger.rows import RequestRecord
 from router.ledger.write import BUCKETS
 from router.types.account import Value
-from router.types.decision import Shape
+from router.types.decision import RequestProfile
 
 _WINDOW_MS = 30 * 86_400_000
 TASKS = ("chat", "code", "maths", "factual", "reasoning", "extraction", "summary", "translation", "tool_use")
@@ -53,7 +53,7 @@ KEYS = tuple(random.Random(seed).randbytes(16).hex() for seed in range(40))  # n
 TEAMS = tuple(f"team-{number % 8}" for number in range(len(KEYS)))
 
 
-def kept(count: int, first_ms: int, step_ms: float, seed: int) -> Iterator[Kept]:
+def kept(count: int, first_ms: int, step_ms: float, seed: int) -> Iterator[RequestRecord]:
     """`count` requests, one every `step_ms`, the first at `first_ms` (Unix)."""
     draw, dice = np.random.default_rng(seed), random.Random(seed)  # noqa: S311 - a bench
     size = len(TARGETS)
@@ -100,7 +100,7 @@ class _Drawn(Struct, frozen=True):
     dice: random.Random
 
 
-def _kept(one: _Drawn) -> Kept:
+def _kept(one: _Drawn) -> RequestRecord:
     dice, target = one.dice, one.target
     key, task, data_class = dice.randrange(len(KEYS)), dice.choice(TASKS), dice.choice(CLASSES)
     cached = one.into // 2 if one.session and dice.random() < 0.5 else 0
@@ -125,7 +125,7 @@ def _kept(one: _Drawn) -> Kept:
     bookings = tuple(_booking(one, account, held, cost) for account in ("company", f"teams:{TEAMS[key]}"))
     document = _document(one, route, task, data_class)
     decision: Row = {"id": one.id, "decided_ms": one.now, "policy": POLICY, "document": document}
-    return Kept(request, (attempt,), bookings, decision)
+    return RequestRecord(request, (attempt,), bookings, decision)
 
 
 def _booking(one: _Drawn, account: str, held: int, cost: int) -> Row:
@@ -177,7 +177,7 @@ def _document(one: _Drawn, route: str, task: str, data_class: str) -> str:
         "traits": one.traits,
     }  # fmt: skip
     cap = 4_096 if one.into % 3 == 0 else None
-    shape = Shape(bytes=one.into * 4, max_output=cap)
+    shape = RequestProfile(bytes=one.into * 4, max_output=cap)
     document = {
         "id": one.id, "requested": route, "route": route, "strategy": "cost_of_pass", "policy": POLICY,
         "classification": seen, "chosen": one.target.id, "considered": considered, "dropped": [], "weighed": weighed,

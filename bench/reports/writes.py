@@ -16,7 +16,7 @@ from bench.children import cores
 from bench.load import Quantiles, quantiles
 from bench.reports.made import kept
 from router.ledger.journal import SqliteJournal
-from router.ledger.rows import Kept, Line
+from router.ledger.rows import Line, RequestRecord
 from router.types.account import Row
 
 TOGETHER = 32
@@ -56,7 +56,7 @@ def writes(folder: Path, requests: int) -> Writes:
     return Writes(requests, requests * ROWS, round(requests * ROWS / cpu_s), alone, beside, moved)
 
 
-def _write(path: Path, rows: Sequence[Kept]) -> tuple[float, Quantiles]:
+def _write(path: Path, rows: Sequence[RequestRecord]) -> tuple[float, Quantiles]:
     """CPU seconds of it all, and how long each commit took."""
 
     async def run() -> tuple[float, Quantiles]:
@@ -76,7 +76,7 @@ def _write(path: Path, rows: Sequence[Kept]) -> tuple[float, Quantiles]:
     return asyncio.run(run())
 
 
-def _born(journal: SqliteJournal, one: Kept) -> None:
+def _born(journal: SqliteJournal, one: RequestRecord) -> None:
     journal.add(*_insert("live_requests", {name: one.request[name] for name in one.request if name not in _LATER}))
     assert one.decision is not None
     journal.add(*_insert("live_decisions", one.decision))
@@ -84,7 +84,7 @@ def _born(journal: SqliteJournal, one: Kept) -> None:
         journal.add(*_insert("bookings", booking))
 
 
-def _settled(journal: SqliteJournal, one: Kept) -> None:
+def _settled(journal: SqliteJournal, one: RequestRecord) -> None:
     journal.change(_SETTLE, (*(one.request[name] for name in _LATER), one.id))
     for attempt in one.attempts:
         journal.add(*_insert("live_attempts", attempt))

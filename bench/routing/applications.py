@@ -24,11 +24,11 @@ from bench.routing.online import Estimated, estimated
 from bench.routing.predicted import PRICES
 from router.api.parse import parse
 from router.decide.strategies import CostOfPass
-from router.decide.weigh import Exploration, Situation, explore
+from router.decide.weigh import DecisionInput, Exploration, explore
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import Learned, Seen
+from router.estimate.learn import AttemptSample, TargetStats
 from router.estimate.pass_rate import PassRateModel
-from router.types.decision import Stakes
+from router.types.decision import Objective
 from router.types.price import NANO_PER_USD, Price
 from router.types.request import Classification, Endpoint, Request, tokens_read
 from router.types.target import Contract, Target, Thinking
@@ -83,8 +83,8 @@ class Gateway:
     """What one knows and decides, of one traffic at one price of a failure."""
 
     def __init__(self, of: Traffic, price: float) -> None:
-        self.of, self.stakes = of, Stakes(failure_nano=round(price * NANO_PER_USD))
-        self.rates, self.learned = PassRateModel(of.targets), Learned()
+        self.of, self.stakes = of, Objective(failure_nano=round(price * NANO_PER_USD))
+        self.rates, self.learned = PassRateModel(of.targets), TargetStats()
         self.forecaster = Forecaster(of.targets, self.learned, self.rates, fresh_ms=1)
         self.strategy = CostOfPass(kind="cost_of_pass", targets=of.data.targets)
         self.served = 0
@@ -94,7 +94,7 @@ class Gateway:
         observed = np.flatnonzero(self.of.data.truth.observed[prompt])
         targets, seen = tuple(self.of.targets[at] for at in observed), self.of.seen[prompt]
         forecast = self.forecaster.forecast(targets, self.of.requests[prompt], seen, self.served)
-        situation = Situation(
+        situation = DecisionInput(
             targets=targets, forecast=forecast, classification=seen, stakes=self.stakes, draw=draw or 0.0
         )
         ranked = self.strategy.rank(situation)
@@ -111,7 +111,7 @@ class Gateway:
         output = int(cost * NANO_PER_USD * 1e6 / price)
         thinks = place.model.thinking.contract is not Contract.NONE
         self.learned.observe(
-            Seen(
+            AttemptSample(
                 target=place.id,
                 task=seen.task,
                 template=seen.template,

@@ -18,11 +18,11 @@ from router.classify import difficulty
 from router.classify.asked import asked
 from router.config.load import load_policy, unlaunched
 from router.decide.strategies import CostOfPass
-from router.decide.weigh import Situation, excluded, worth
+from router.decide.weigh import DecisionInput, excluded, expected_loss
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import Learned
+from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
-from router.types.decision import Forecast, Stakes
+from router.types.decision import Forecast, Objective
 from router.types.price import NANO_PER_USD
 from router.types.request import Classification, Reading, Request
 from router.types.target import Target
@@ -68,7 +68,7 @@ class Report(msgspec.Struct, frozen=True):
 
 def measure(plot: Path | None = None) -> Report:
     anchors, targets = load("test"), four_targets()
-    forecaster = Forecaster(targets, Learned(), PassRateModel(targets))
+    forecaster = Forecaster(targets, TargetStats(), PassRateModel(targets))
     values, read, forecasts = [], [], []
     reader = difficulty.load()
     for anchor in anchors:
@@ -108,13 +108,13 @@ def choices(
     targets: tuple[Target, ...], read: Sequence[Classification], forecasts: Sequence[Forecast], price: float
 ) -> Choices:
     """[n]: the target of each request, as the strategy `cost_of_pass` chooses it."""
-    stakes = Stakes(failure_nano=round(price * NANO_PER_USD))
+    stakes = Objective(failure_nano=round(price * NANO_PER_USD))
     chosen = []
     for classification, forecast in zip(read, forecasts, strict=True):
-        situation = Situation(
+        situation = DecisionInput(
             targets=targets, forecast=forecast, classification=classification, stakes=stakes, draw=0.5
         )
-        chosen.append(worth(situation, excluded(situation, CAUTION), CAUTION).best)
+        chosen.append(expected_loss(situation, excluded(situation, CAUTION), CAUTION).best)
     return np.array(chosen)
 
 

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from bench.routing.metrics import Floats
 from router.decide.strategies import CostOfPass
-from router.decide.weigh import Situation, worth
+from router.decide.weigh import DecisionInput, expected_loss
 from router.estimate import estimator
 from router.estimate.pass_rate import LEARNED, PassRateModel
 from router.estimate.posterior import Posterior, noise
 from router.types.attempt import Outcome
-from router.types.decision import Forecast, Stakes
+from router.types.decision import Forecast, Objective
 from router.types.price import NANO_PER_USD, Price
 from router.types.request import SHARE, TASKS, UNFAMILIARITY, Classification
 from router.types.target import Model, Provider, Target, Wire
@@ -86,7 +86,7 @@ class Learner:
         known = cards or {}
         self.targets = tuple(target(name, known.get(name)) for name in targets)
         self.rates = PassRateModel(self.targets)
-        self.stakes = Stakes(failure_nano=round(failure_usd * NANO_PER_USD))
+        self.stakes = Objective(failure_nano=round(failure_usd * NANO_PER_USD))
         self.failure_usd = failure_usd
         self._every = np.arange(len(targets))
         level, slope, own_level, own_slope = (sd**2 for sd in COST_SD)
@@ -126,10 +126,10 @@ class Learner:
         return self._best(self.forecast(seen), seen, observed)
 
     def _best(self, forecast: Forecast, seen: Classification, observed: Flags) -> int:
-        situation = Situation(
+        situation = DecisionInput(
             targets=self.targets, forecast=forecast, classification=seen, stakes=self.stakes, draw=0.0
         )
-        return worth(situation, np.where(observed, 0, 1), CAUTION).best
+        return expected_loss(situation, np.where(observed, 0, 1), CAUTION).best
 
     def play(self, seen: Classification, observed: Flags) -> int:
         """What is asked while learning: the best, or what is worth trying."""

@@ -12,13 +12,13 @@ import numpy as np
 from msgspec import structs
 
 from bench.routing.everyday import CAUTION, classified, four_targets
-from router.decide.weigh import Situation, excluded, worth
+from router.decide.weigh import DecisionInput, excluded, expected_loss
 from router.estimate.caches import LIFETIME_MS, Caches
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import Learned
+from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.types.attempt import Usage
-from router.types.decision import Forecast, Prefix, Stakes
+from router.types.decision import CachePrefix, Forecast, Objective
 from router.types.price import NANO_PER_USD, Price
 from router.types.request import Classification, Request
 from router.types.target import Target
@@ -51,7 +51,7 @@ class Policy(NamedTuple):
     stays: bool = False
 
 
-PREFIX = Prefix(1, "", 0.0)
+PREFIX = CachePrefix(1, "", 0.0)
 POLICIES = {
     "stays": Policy(lambda caches, turn: {}, stays=True),
     "without caches": Policy(lambda caches, turn: {}),
@@ -83,13 +83,15 @@ def turns(rng: np.random.Generator) -> list[Turn]:
 def run(policy: Policy, places: Sequence[Target], session: Sequence[Turn], first: int, price: float) -> float:
     """USD that a session costs, wrong answers included."""
     caches, warm = Caches(), dict[str, tuple[int, int]]()
-    forecaster = Forecaster(places, Learned(), PassRateModel(places))
+    forecaster = Forecaster(places, TargetStats(), PassRateModel(places))
     _sent(caches, warm, places[first], CACHED, session[0].at_ms - 1_000, 0)
-    total, stakes = 0.0, Stakes(failure_nano=round(price * NANO_PER_USD))
+    total, stakes = 0.0, Objective(failure_nano=round(price * NANO_PER_USD))
     for turn in session:
         believed = forecaster.forecast(places, turn.request, turn.seen, turn.at_ms, None, policy.knows(caches, turn))
-        situation = Situation(targets=tuple(places), forecast=believed, classification=turn.seen, stakes=stakes, draw=0)
-        at = first if policy.stays else worth(situation, excluded(situation, CAUTION), CAUTION).best
+        situation = DecisionInput(
+            targets=tuple(places), forecast=believed, classification=turn.seen, stakes=stakes, draw=0
+        )
+        at = first if policy.stays else expected_loss(situation, excluded(situation, CAUTION), CAUTION).best
         real = _really(warm, turn)
         forecast = forecaster.forecast(places, turn.request, turn.seen, turn.at_ms, None, real)
         total += _usd(forecast, at) + price * (1 - float(forecast.p[at]))

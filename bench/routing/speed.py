@@ -17,12 +17,12 @@ from bench.sensitivity import harmless
 from bench.sensitivity.sight import CALLER, request, said
 from bench.sensitivity.split import Split, chance
 from bench.sensitivity.texts import blocks
-from router.choose import Rules, choose, index
+from router.choose import CompiledPolicy, choose, index
 from router.classify.difficulty import read
 from router.config.load import load_policy, unlaunched
 from router.decide.health import Health
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import Learned
+from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.screen import Screened
 from router.types.request import Request
@@ -89,7 +89,7 @@ def _times(rounds: int) -> Iterator[Time]:
 
 
 def _time(
-    rules: Rules, forecaster: Forecaster, write: Write, tokens: int, count: int, rounds: int
+    rules: CompiledPolicy, forecaster: Forecaster, write: Write, tokens: int, count: int, rounds: int
 ) -> tuple[float, float, float]:
     draw, health = chance(Split.TEST, f"routing {tokens}"), Health(time.monotonic)
 
@@ -139,14 +139,14 @@ def _unseen(draw: Random, characters: int) -> str:
     return "".join(letters)
 
 
-def _gateway() -> tuple[Rules, Forecaster]:
+def _gateway() -> tuple[CompiledPolicy, Forecaster]:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(msgspec.json.encode(_policy()).decode())
         file.flush()
         path = Path(file.name)
         config = load_policy(path, unlaunched(path))
     targets = tuple(config.targets.values())
-    return index(config, Secret("bench")), Forecaster(targets, Learned(), PassRateModel(targets))
+    return index(config, Secret("bench")), Forecaster(targets, TargetStats(), PassRateModel(targets))
 
 
 def _policy() -> dict[str, Any]:

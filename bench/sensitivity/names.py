@@ -11,7 +11,7 @@ from bench.sensitivity.identifiers import Miss, Seen, covers
 from bench.sensitivity.sentences import Text, presidio, templates
 from bench.sensitivity.sight import Sight, request, said
 from bench.sensitivity.split import Split, chance
-from router.classify.ner import Reader
+from router.classify.ner import NamesReader
 
 RECALL = 0.85
 """Of persons; the rest is reported."""
@@ -46,7 +46,7 @@ def misses(seen: Sequence[Seen]) -> Iterator[Miss]:
 
 
 async def _read(seeing: Sight, every: Sequence[Text]) -> tuple[list[Seen], float]:
-    reader = Reader()
+    reader = NamesReader()
     try:
         await reader.warm()
         began = perf_counter()
@@ -56,7 +56,7 @@ async def _read(seeing: Sight, every: Sequence[Text]) -> tuple[list[Seen], float
         await reader.close()
 
 
-async def _one(seeing: Sight, reader: Reader, text: Text) -> Seen:
+async def _one(seeing: Sight, reader: NamesReader, text: Text) -> Seen:
     body = said(text.text)
     return Seen(text, seeing.findings(body, await seeing.screen.read(request(body), reader)))
 

@@ -12,8 +12,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 from router.api.auth import REPORTS
 from router.api.rest import answer, body_of
 from router.api.text import limits
-from router.budget.budget import Budget, Charged, KeyLimit
-from router.choose import Rules, may_name
+from router.budget.budget import Budget, ChargedTo, KeyLimit
+from router.choose import CompiledPolicy, may_name
 from router.config.check import check_terms
 from router.dispatch.refusals import amount_json, budget_exceeded
 from router.errors import ClientError, invalid
@@ -21,7 +21,7 @@ from router.ledger import keys
 from router.ledger.keys import Key, set_limit
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Connection
-from router.report.budgets import Pot, Standing, every, measured, of_budget, of_child, spent_in_window
+from router.report.budgets import BudgetAccount, BudgetStanding, every, measured, of_budget, of_child, spent_in_window
 from router.types.account import NOTHING, Account, Balance, BudgetStore, Child, Refused, Reservation, Unit
 from router.types.clock import iso, new_id, now_ms
 from router.types.price import NANO_PER_USD, nano_from_usd, usd_json
@@ -40,7 +40,7 @@ _PLACES = 12
 """Decimals of an amount: what is below a nano-USD is not given."""
 
 
-class Split(Struct, frozen=True, forbid_unknown_fields=True):
+class SplitBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a split: one of the limits, in the parent's unit."""
 
     limit_usd: Decimal | None = None
@@ -50,7 +50,7 @@ class Split(Struct, frozen=True, forbid_unknown_fields=True):
     """Whose pot is split, where the budget has one for each session; else `x-lowpass-session` says."""
 
 
-class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
+class LimitPatch(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a PATCH: one of the limits, in the budget's unit; null gives the policy's limit back."""
 
     limit_usd: Decimal | UnsetType | None = UNSET
@@ -59,7 +59,7 @@ class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
     """After so long the policy's limit counts again."""
 
 
-def child_of(pot: Pot, wanted: Split, caller: Caller, now: int) -> Child:
+def child_of(pot: BudgetAccount, wanted: SplitBody, caller: Caller, now: int) -> Child:
     """As it is asked for; what the parent has left is not known here. Raises a 400 `ClientError`."""
     account, above = pot.account, pot.child.replaces if pot.child is not None else ()
     if pot.child is not None and not pot.child.open_at(now):
@@ -78,7 +78,7 @@ def child_of(pot: Pot, wanted: Split, caller: Caller, now: int) -> Child:
     )
 
 
-def new_limit(pot: Pot, wanted: NewLimit) -> int | None:
+def new_limit(pot: BudgetAccount, wanted: LimitPatch) -> int | None:
     """In the account's unit; None: the policy's own. Raises a 400 `ClientError`."""
     usd, thinking = wanted.limit_usd, wanted.limit_thinking_tokens
     if usd is UNSET and thinking is UNSET:
@@ -106,7 +106,7 @@ def _limit(account: Account, amount: Decimal | None, tokens: int | None, most: D
     return nano
 
 
-def _end(account: Account, wanted: Split, now: int) -> int:
+def _end(account: Account, wanted: SplitBody, now: int) -> int:
     """Not after the parent's own end, nor after its window's."""
     life_s = USUAL_LIFE_S if wanted.expires_in_s is None else wanted.expires_in_s
     if not 0 < life_s <= LONGEST_LIFE_S:
@@ -141,10 +141,10 @@ class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def keys_routes(
-    rules: Callable[[], Rules], store: BudgetStore, ledger: Ledger, refresh: Callable[[], Awaitable[None]]
+    rules: Callable[[], CompiledPolicy], store: BudgetStore, ledger: Ledger, refresh: Callable[[], Awaitable[None]]
 ) -> APIRouter:
     """`refresh` lets this process know of changes at once; others see them within a second."""
-    router, desk = APIRouter(), KeyDesk(rules, store, ledger, refresh)
+    router, desk = APIRouter(), KeyAdmin(rules, store, ledger, refresh)
     router.add_api_route("/v1/keys", desk.listed)
     router.add_api_route("/v1/keys", desk.create, methods=["POST"])
     router.add_api_route("/v1/keys/{identifier}", desk.one)
@@ -154,11 +154,15 @@ def keys_routes(
     return router
 
 
-class KeyDesk:
+class KeyAdmin:
     """What an administrator does with keys; every change is a row of the audit."""
 
     def __init__(
-        self, rules: Callable[[], Rules], store: BudgetStore, ledger: Ledger, refresh: Callable[[], Awaitable[None]]
+        self,
+        rules: Callable[[], CompiledPolicy],
+        store: BudgetStore,
+        ledger: Ledger,
+        refresh: Callable[[], Awaitable[None]],
     ) -> None:
         self._rules, self._store, self._ledger, self._refresh = rules, store, ledger, refresh
 
@@ -238,7 +242,7 @@ class KeyDesk:
 
     async def _shown(self, key: Key, secret: str = "") -> dict[str, object]:
         limit = self._rules().accounts.of_key(key.caller())
-        pots = [] if limit is None else [Pot(account=limit.pot(key.terms.name, now_ms()), budget=limit)]
+        pots = [] if limit is None else [BudgetAccount(account=limit.pot(key.terms.name, now_ms()), budget=limit)]
         return as_json(key, [standing.balance.spent for standing in await measured(self._store, pots)], secret)
 
 
@@ -271,13 +275,13 @@ def _writing(ledger: Ledger, step: Callable[[Connection], T]) -> T:
 
 
 def budgets_routes(
-    rules: Callable[[], Rules],
+    rules: Callable[[], CompiledPolicy],
     store: BudgetStore,
     declared: Callable[[], Sequence[Budget]],
     clock: Callable[[], int] = now_ms,
 ) -> APIRouter:
     """`declared`: budgets of the policy and limits of keys. `clock` is Unix time in ms."""
-    router, desk = APIRouter(), Desk(rules, store, declared, clock)
+    router, desk = APIRouter(), Admin(rules, store, declared, clock)
     router.add_api_route("/v1/budgets", desk.listed)
     router.add_api_route("/v1/budgets/{identifier:path}", desk.one)
     router.add_api_route("/v1/budgets/{identifier:path}/split", desk.split, methods=["POST"])
@@ -286,7 +290,7 @@ def budgets_routes(
 
 
 def limits_of_budgets(
-    rules: Callable[[], Rules],
+    rules: Callable[[], CompiledPolicy],
     store: BudgetStore,
     declared: Callable[[], Sequence[Budget]],
     ledger: Ledger,
@@ -294,11 +298,11 @@ def limits_of_budgets(
 ) -> APIRouter:
     """For administrators. `refresh` lets this process know of a new limit at once; others see it within a second."""
     router = APIRouter()
-    desk = Desk(rules, store, declared, now_ms)
+    desk = Admin(rules, store, declared, now_ms)
 
     @router.patch("/v1/budgets/{identifier:path}")
     async def limit(request: Request, identifier: str) -> Response:
-        wanted = await body_of(request, NewLimit)
+        wanted = await body_of(request, LimitPatch)
         pot = await desk.limited(identifier)
         size = new_limit(pot, wanted)
         expires_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
@@ -313,25 +317,25 @@ def limits_of_budgets(
     return router
 
 
-class Desk:
+class Admin:
     """What callers may see and do. A key sees the pots that bind it and the children that it or its team made; with
     the scope `reports` it sees all, but splits and closes no more than before."""
 
     def __init__(
         self,
-        rules: Callable[[], Rules],
+        rules: Callable[[], CompiledPolicy],
         store: BudgetStore,
         declared: Callable[[], Sequence[Budget]],
         clock: Callable[[], int],
     ) -> None:
         self._rules, self._store, self._declared, self._clock = rules, store, declared, clock
 
-    async def limited(self, identifier: str) -> Pot:
+    async def limited(self, identifier: str) -> BudgetAccount:
         """What an administrator sets a limit of: all accounts of a budget, or one. Raises `ClientError`."""
         now, (name, _, value) = self._clock(), identifier.partition("|")
         budget = next((budget for budget in self._rules().accounts.budgets if budget.id == name), None)
         if budget is not None and (budget.divided or not value):
-            return Pot(account=budget.pot(value, now) if value else budget.full(now), budget=budget)
+            return BudgetAccount(account=budget.pot(value, now) if value else budget.full(now), budget=budget)
         if name == KeyLimit.model_fields["id"].default:
             raise invalid("id", f"The limit of a key is changed by PATCH /v1/keys/{value}.")
         if await self._store.child(identifier) is not None:
@@ -339,7 +343,7 @@ class Desk:
         known = ", ".join(budget.id for budget in self._rules().accounts.budgets) or "none"
         raise ClientError(404, "not_found", f"There is no budget '{identifier}'. Known: {known}.", param="id")
 
-    async def shown(self, pot: Pot) -> Response:
+    async def shown(self, pot: BudgetAccount) -> Response:
         (standing,) = await measured(self._store, [pot])
         return answer(budgets_as_json(standing))
 
@@ -363,7 +367,7 @@ class Desk:
         return await self.shown(pot)
 
     async def split(self, request: Request, identifier: str) -> Response:
-        wanted = await body_of(request, Split)
+        wanted = await body_of(request, SplitBody)
         caller, said = request.state.caller, _limits(request)
         said = structs.replace(said, session=wanted.session) if wanted.session else said
         pot = await self._own(identifier, caller, said)
@@ -379,7 +383,7 @@ class Desk:
             opened = await self._store.split(pot.account, child, child.created_ms)
         if isinstance(opened, Refused):
             raise budget_exceeded(opened, self._rules().config.budget_status)
-        return answer(budgets_as_json(Standing(of_child(opened), Balance(0, 0))), 201)
+        return answer(budgets_as_json(BudgetStanding(of_child(opened), Balance(0, 0))), 201)
 
     async def close(self, request: Request, identifier: str) -> Response:
         child = await self._store.child(identifier)
@@ -392,13 +396,13 @@ class Desk:
         closed = await self._store.close(identifier, self._clock())
         return await self.shown(of_child(closed or child))
 
-    def _binding(self, caller: Caller, said: Limits) -> dict[str, Pot]:
+    def _binding(self, caller: Caller, said: Limits) -> dict[str, BudgetAccount]:
         """By account id: the pots that a request of this key may be charged to, whichever model it names."""
         rules, now = self._rules(), self._clock()
-        pots: dict[str, Pot] = {}
+        pots: dict[str, BudgetAccount] = {}
         for name, (_, targets) in rules.routes.items():
             if may_name(rules, caller, name):
-                charged = Charged(
+                charged = ChargedTo(
                     request_id="",
                     route=name,
                     caller=caller,
@@ -408,10 +412,10 @@ class Desk:
                 )
                 for budget in rules.accounts.binding(charged, frozenset({caller.budget})):
                     for account in rules.accounts.accounts(charged, [budget], now):
-                        pots.setdefault(account.id, Pot(account=account, budget=budget))
+                        pots.setdefault(account.id, BudgetAccount(account=account, budget=budget))
         return pots
 
-    async def _own(self, identifier: str, caller: Caller, said: Limits) -> Pot | None:
+    async def _own(self, identifier: str, caller: Caller, said: Limits) -> BudgetAccount | None:
         """By the id of the pot, or of its budget where that has one pot for this key."""
         pots = self._binding(caller, said)
         if identifier in pots:
@@ -424,7 +428,7 @@ class Desk:
             return of_child(child)
         return of_budget[0] if of_budget else None
 
-    async def _any(self, identifier: str) -> Pot | None:
+    async def _any(self, identifier: str) -> BudgetAccount | None:
         """For readers of reports: also the pot of a value that nothing was booked for yet."""
         now, (name, _, value) = self._clock(), identifier.partition("|")
         named = [budget for budget in self._declared() if budget.id == name]
@@ -433,7 +437,7 @@ class Desk:
             child = await self._store.child(identifier)
             return None if child is None else of_child(child)
         if value:
-            return Pot(account=budget.pot(value, now), budget=budget) if budget.divided else None
+            return BudgetAccount(account=budget.pot(value, now), budget=budget) if budget.divided else None
         pots = await of_budget(self._store, budget, now)
         if len(pots) > 1:
             raise _several(identifier, pots)
@@ -450,7 +454,7 @@ class Desk:
         return ClientError(404, "not_found", message, param="id")
 
 
-def budgets_as_json(standing: Standing) -> dict[str, object]:
+def budgets_as_json(standing: BudgetStanding) -> dict[str, object]:
     """One row: amounts are exact JSON numbers, in USD or in tokens."""
     pot, balance = standing.pot, standing.balance
     account, child, unit = pot.account, pot.child, pot.account.unit
@@ -481,6 +485,6 @@ def _limits(request: Request) -> Limits:
     return limits(request.scope["headers"], None)
 
 
-def _several(identifier: str, pots: Sequence[Pot]) -> ClientError:
+def _several(identifier: str, pots: Sequence[BudgetAccount]) -> ClientError:
     known = ", ".join(pot.account.id for pot in pots[:12])
     return invalid("id", f"'{identifier}' has several pots: name one of {known}{', …' if len(pots) > 12 else ''}.")

@@ -74,17 +74,17 @@ def simple(parts: list[Block]) -> object:
     return parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
 
 
-class Function(Struct, frozen=True):
+class ReplyFunction(Struct, frozen=True):
     name: str | None = None
     arguments: str | None = None
 
 
-class ToolCall(Struct, frozen=True):
+class ReplyToolCall(Struct, frozen=True):
     """A whole call, or a delta of one."""
 
     index: int | None = None
     id: str | None = None
-    function: Function | None = None
+    function: ReplyFunction | None = None
     extra_content: dict[str, object] | None = None
 
     @property
@@ -96,7 +96,7 @@ class ToolCall(Struct, frozen=True):
         return (self.function and self.function.arguments) or ""
 
 
-class Message(Struct, frozen=True):
+class ReplyMessage(Struct, frozen=True):
     """A whole message, or a delta of one."""
 
     content: str | None = None
@@ -105,7 +105,7 @@ class Message(Struct, frozen=True):
     reasoning: str | None = None
     thinking_blocks: list[Block] | None = None
     reasoning_details: list[Block] | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[ReplyToolCall] | None = None
 
     @property
     def thought(self) -> str:
@@ -117,30 +117,30 @@ class Message(Struct, frozen=True):
         return self.reasoning_content or self.reasoning or ""
 
 
-class _Token(Struct, frozen=True):
+class _TokenLogprob(Struct, frozen=True):
     token: str
     logprob: float | None = None
     bytes: list[int] | None = None
-    top_logprobs: "list[_Token] | None" = None
+    top_logprobs: "list[_TokenLogprob] | None" = None
 
     def entry(self) -> dict[str, object]:
         """As Responses writes it: `bytes` is always a list."""
         return {"token": self.token, "logprob": self.logprob, "bytes": self.bytes or []}
 
 
-class _Logprobs(Struct, frozen=True):
-    content: list[_Token] | None = None
+class _ChatLogprobs(Struct, frozen=True):
+    content: list[_TokenLogprob] | None = None
 
 
-class Choice(Struct, frozen=True):
+class ReplyChoice(Struct, frozen=True):
     """`message` in a completion, `delta` in a chunk."""
 
-    message: Message | None = None
-    delta: Message | None = None
+    message: ReplyMessage | None = None
+    delta: ReplyMessage | None = None
     finish_reason: str | None = None
     stop_reason: object = None
     """The stop sequence that ended it, where the provider says so (vLLM)."""
-    logprobs: _Logprobs | None = None
+    logprobs: _ChatLogprobs | None = None
 
     @property
     def tokens(self) -> list[dict[str, object]]:
@@ -152,14 +152,14 @@ class Choice(Struct, frozen=True):
 
 
 class Chunk(Struct, frozen=True):
-    choices: list[Choice] | None = None
+    choices: list[ReplyChoice] | None = None
     created: object = None
     model: object = None
     service_tier: object = None
 
 
 class ChatCompletion(Chunk, frozen=True, kw_only=True):
-    choices: list[Choice]
+    choices: list[ReplyChoice]
 
 
 def promised(decoder: Decoder[T], raw: bytes) -> T:
@@ -194,7 +194,7 @@ class ChatReader:
     """One stream: `feed` every chat event, then `final` or, if the upstream failed, `error_event`."""
 
     def __init__(self) -> None:
-        self.last = Choice()
+        self.last = ReplyChoice()
         """The choice that ended the answer."""
         self.calls: list[StreamedCall] = []
         self._by_index: dict[int | None, StreamedCall] = {}
@@ -223,10 +223,10 @@ class ChatReader:
         """The first events, before anything else; nothing if they were written."""
         raise NotImplementedError
 
-    def delta(self, choice: Choice) -> None:
+    def delta(self, choice: ReplyChoice) -> None:
         raise NotImplementedError
 
-    def call_of(self, delta: ToolCall) -> StreamedCall:
+    def call_of(self, delta: ReplyToolCall) -> StreamedCall:
         """Some providers give all parallel calls the same index: another id with a name is another call."""
         call = self._by_index.get(delta.index)
         if call is None or (delta.id and call.id and delta.id != call.id and delta.name):

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from router.api.asgi import ALIVE, App, Receive, encode
-from router.dispatch.hold import MOST_READ_ON, READ_ON_S, Presence
+from router.dispatch.hold import MOST_READ_ON, READ_ON_S, ClientPresence
 from router.errors import ClientError, invalid
 from router.types.clock import monotonic_s, new_id
 
@@ -28,7 +28,7 @@ from router.types.clock import monotonic_s, new_id
 SWEEP_S = 0.1
 
 
-class Visit(Presence):
+class Visit(ClientPresence):
     """A request in progress. `cancelled`: so its task was, since its client has left."""
 
     __slots__ = ("cancelled", "id", "over", "receive", "swept", "task", "watcher")
@@ -412,7 +412,7 @@ REVIEW_EVERY = 5
 """Ticks of uvicorn, a tenth of a second each, between two looks at all connections."""
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Leaves the signals to us: uvicorn raises them again when it is done, and then the engines would outlive us."""
 
     def __init__(self, app: App) -> None:

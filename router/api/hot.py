@@ -27,13 +27,13 @@ from router.api.edge import Visit, Visits
 from router.api.messages import MessagesStream, envelope
 from router.api.messages import from_chat as as_message
 from router.api.parse import parse
-from router.api.responses.reply import ResponsesStream, from_chat
+from router.api.responses.reply import ResponsesEncoder, from_chat
 from router.classify.difficulty import read_too
 from router.decide.explain import explain, with_reason
 from router.dispatch.hold import CLIENT_GONE
 from router.dispatch.refusals import rate_headers
 from router.errors import ClientError
-from router.observe.observer import Observed, Observer
+from router.observe.observer import ObservedRequest, Observer
 from router.pipeline import Pipeline
 from router.screen import LARGE
 from router.types.clock import new_id, now_ms
@@ -107,7 +107,7 @@ _EVENTS = [
 ]
 
 
-class Later:
+class LazyApp:
     """An ASGI app that `load` makes, in a thread, at its first request; after a failure at the next one again."""
 
     def __init__(self, load: Callable[[], App]) -> None:
@@ -189,7 +189,7 @@ class HotRoutes:
         scope: Scope,
         visit: Visit,
         send: Send,
-        observed: Observed | None,
+        observed: ObservedRequest | None,
     ) -> None:
         headers = scope["headers"]
         by_name = dict(headers)
@@ -215,7 +215,7 @@ class HotRoutes:
         if endpoint is Endpoint.MESSAGES:
             translation = MessagesStream(request)
         elif endpoint is Endpoint.RESPONSES:
-            translation = ResponsesStream(request.body, f"resp_{request_id}")
+            translation = ResponsesEncoder(request.body, f"resp_{request_id}")
         served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit)
         if served.events is None:
             await send_json(200, whole(request, served), answer_headers(request, served), send)

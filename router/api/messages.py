@@ -11,7 +11,17 @@ import msgspec
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder, encode
 
-from router.api.chat import ChatReader, Choice, Chunk, Message, StreamedCall, ToolCall, completion, simple, text_part
+from router.api.chat import (
+    ChatReader,
+    Chunk,
+    ReplyChoice,
+    ReplyMessage,
+    ReplyToolCall,
+    StreamedCall,
+    completion,
+    simple,
+    text_part,
+)
 from router.errors import ClientError, invalid, wrong
 from router.types.request import NO_LIMITS, Limits, Request
 
@@ -323,8 +333,8 @@ def envelope(error: ClientError, request_id: str) -> Json:
 
 def from_chat(chat: dict[str, Raw], request: Request, usage: bytes) -> dict[str, Raw]:
     """The message of a chat completion. Raises `UpstreamFailure` if `chat` is not what chat promises."""
-    choice = (completion(chat).choices or [Choice()])[0]
-    message = choice.message or Message()
+    choice = (completion(chat).choices or [ReplyChoice()])[0]
+    message = choice.message or ReplyMessage()
     blank = _blank(request) | _ending(choice, request, bool(message.tool_calls))
     whole = blank | {"content": list(_blocks(message, _shows_thinking(request))), "usage": Raw(usage)}
     return {name: Raw(encode(value)) for name, value in whole.items()}
@@ -348,7 +358,7 @@ def _shows_thinking(request: Request) -> bool:
     return request.effort not in (None, "none") or bool(request.limits.thinking_budget)
 
 
-def _ending(choice: Choice, request: Request, calls: bool) -> Json:
+def _ending(choice: ReplyChoice, request: Request, calls: bool) -> Json:
     """vLLM's `stop_reason`, which the Anthropic adapter uses too, is the stop sequence that ended an answer."""
     stops = _STOPS.decode(request.body.get("stop", _NULL)) or []
     if choice.finish_reason == "stop" and isinstance(choice.stop_reason, str) and choice.stop_reason in stops:
@@ -357,7 +367,7 @@ def _ending(choice: Choice, request: Request, calls: bool) -> Json:
     return {"stop_reason": _REASONS.get(choice.finish_reason or "", usual), "stop_sequence": None}
 
 
-def _blocks(message: Message, shows_thinking: bool) -> Iterator[Json]:
+def _blocks(message: ReplyMessage, shows_thinking: bool) -> Iterator[Json]:
     """Thinking, text, calls: chat does not say in which order they came."""
     if message.thinking_blocks:
         yield from message.thinking_blocks
@@ -369,7 +379,7 @@ def _blocks(message: Message, shows_thinking: bool) -> Iterator[Json]:
         yield _tool_use(call, number) | {"input": _input(call.arguments)}
 
 
-def _tool_use(call: ToolCall | StreamedCall, number: int) -> Json:
+def _tool_use(call: ReplyToolCall | StreamedCall, number: int) -> Json:
     return {"type": "tool_use", "id": call.id or f"toolu_{number}", "name": call.name, "input": {}}
 
 
@@ -433,8 +443,8 @@ class MessagesStream(ChatReader):
             usage = {"input_tokens": 0, "output_tokens": 0}
             self.emit("message_start", message=_blank(self._request) | {"usage": usage})
 
-    def delta(self, choice: Choice) -> None:
-        delta = choice.delta or Message()
+    def delta(self, choice: ReplyChoice) -> None:
+        delta = choice.delta or ReplyMessage()
         if delta.worded and self._shows:
             self._say("thinking", delta.worded)
         for block in delta.thinking_blocks or ():
@@ -470,7 +480,7 @@ class MessagesStream(ChatReader):
             self._blocks[-1].waiting.append({"type": "signature_delta", "signature": signature})
             self._blocks[-1].over = True
 
-    def _call(self, delta: ToolCall) -> None:
+    def _call(self, delta: ReplyToolCall) -> None:
         call = self.call_of(delta)
         block = self._called.get(call)
         if block is None:

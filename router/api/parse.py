@@ -12,15 +12,15 @@ from router.api.text import (
     NO_MEDIA,
     Chat,
     Completion,
-    Content,
-    Embedding,
+    EmbeddingFields,
     Fields,
     LooseMessage,
-    Media,
-    Message,
+    MediaSizes,
     Metadata,
-    Readable,
+    ReadableContent,
+    RequestContent,
     Responses,
+    SentMessage,
     content,
     dense,
     limits,
@@ -43,8 +43,8 @@ MOST_TOKENS = 10_000_000
 
 _BODY = msgspec.json.Decoder(dict[str, Raw])
 _RESPONSES = msgspec.json.Decoder(Responses)
-_COMPLETION, _EMBEDDING = msgspec.json.Decoder(Completion), msgspec.json.Decoder(Embedding)
-_CHAT, _LOOSE_CHAT = msgspec.json.Decoder(Chat[Message]), msgspec.json.Decoder(Chat[LooseMessage])
+_COMPLETION, _EMBEDDING = msgspec.json.Decoder(Completion), msgspec.json.Decoder(EmbeddingFields)
+_CHAT, _LOOSE_CHAT = msgspec.json.Decoder(Chat[SentMessage]), msgspec.json.Decoder(Chat[LooseMessage])
 _ASCII = bytes(range(128))
 _STRUCTURED = ("json_schema", "json_object")
 Body = dict[str, Raw]
@@ -106,13 +106,13 @@ def _messages(body: Body, data: bytes) -> Parsed:
 
 def _native(body: Body, data: bytes, unsaid: ClientError) -> Parsed:
     """A request that only a provider's own Responses endpoint can serve: built-in tools, stored prompts, grammars."""
-    fields, read = _RESPONSES.decode(data), Readable()
+    fields, read = _RESPONSES.decode(data), ReadableContent()
     if "input" in body:
         of_messages(list(strings(msgspec.json.decode(body["input"]), ("input",))), read)
     others(body, "input", read)
     if body.get("prompt", _NULL) != _NULL:
         read.unscannable.add(Modality.FILE)
-    texts = Content(read, media=_native_media(body))
+    texts = RequestContent(read, media=_native_media(body))
     cap = _tokens(fields.max_output_tokens, "max_output_tokens")
     effort = fields.reasoning.effort if fields.reasoning else None
     request = _request(body, fields, texts, _text(read), _NATIVE, cap, effort)
@@ -135,7 +135,7 @@ def _embedding(body: Body, data: bytes) -> Parsed:
 
 def _plain(
     body: Body,
-    fields: Completion | Embedding,
+    fields: Completion | EmbeddingFields,
     name: str,
     needs: frozenset[Capability],
     cap: int | None = None,
@@ -145,7 +145,7 @@ def _plain(
     prompt = fields.prompt if isinstance(fields, Completion) else fields.input
     if prompt is None or prompt in ("", []):
         raise invalid(name, f"Send {'a prompt' if name == 'prompt' else 'an input'}.")
-    read = Readable()
+    read = ReadableContent()
     if isinstance(prompt, str):
         read.passages.append(Passage((name,), prompt))
     else:
@@ -153,7 +153,7 @@ def _plain(
         if len(read.passages) < len(prompt):
             read.unscannable.add(Modality.TOKENS)
     others(body, name, read)
-    request = _request(body, fields, Content(read), bytes(body[name]), needs, cap)
+    request = _request(body, fields, RequestContent(read), bytes(body[name]), needs, cap)
     prompts = len(prompt) if isinstance(prompt, list) and not isinstance(prompt[0], int) else 1
     return request if prompts == best_of == 1 else structs.replace(request, prompts=prompts, best_of=best_of)
 
@@ -161,7 +161,7 @@ def _plain(
 def _request(
     body: Body,
     fields: Fields,
-    texts: Content,
+    texts: RequestContent,
     prompt: bytes,
     needs: frozenset[Capability],
     max_output: int | None,
@@ -202,16 +202,16 @@ def _request(
     )
 
 
-def _text(read: Readable) -> bytes:
+def _text(read: ReadableContent) -> bytes:
     return "\n".join([*(passage.text for passage in read.passages), *read.bare]).encode()
 
 
-def _native_media(body: dict[str, Raw]) -> Media:
+def _native_media(body: dict[str, Raw]) -> MediaSizes:
     """A conversation, a prompt or a file that the provider stores may be of any size."""
     sent = bytes(body.get("input", b""))
     stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
     data = sent.count(b'"input_file"') and len(sent)
-    return Media(sent.count(b'"input_image"'), files=None if stored else data)
+    return MediaSizes(sent.count(b'"input_image"'), files=None if stored else data)
 
 
 def _tokens(value: int | None, param: str) -> int | None:

@@ -16,25 +16,25 @@ from router.api.asgi import encode, read_body
 from router.api.auth import REPORTS, Keyring
 from router.api.parse import parse
 from router.budget.budget import Budget
-from router.choose import Rules, may_name
+from router.choose import CompiledPolicy, may_name
 from router.decide.explain import encode as explain_encode
 from router.decide.explain import explain, with_reason
 from router.dispatch.refusals import ledger_down, store_down, unknown_model
 from router.errors import ClientError, invalid, unreadable
 from router.ledger.ledger import Ledger
-from router.ledger.outcomes import Answered, answered, say
+from router.ledger.outcomes import AnsweringAttempt, answered, say
 from router.ledger.query import asked_by, decision
 from router.observe.metrics import Values, of_engines, page
 from router.pipeline import Pipeline
 from router.report.budgets import as_metrics, every, measured
 from router.report.catalog import contents, definition, read
-from router.report.query import Question
+from router.report.query import Parameters
 from router.report.render import as_csv, as_json
 from router.report.report import Report
 from router.types.account import BudgetStore, Journal, LedgerUnavailable, StoreUnavailable
 from router.types.attempt import CLIENT, PASSED, REVIEWER
 from router.types.clock import created_ms, new_id, now_ms
-from router.types.logged import Said
+from router.types.logged import SourceScore
 from router.types.price import usd_json
 from router.types.request import Caller, Endpoint
 from router.types.target import EngineState, Target
@@ -122,7 +122,7 @@ def _check_once(fields: list[tuple[str, object]]) -> None:
 # `GET /v1/models`: what a client may send as `model`: routes first, then targets.
 
 
-def models_routes(rules: Callable[[], Rules], started: int) -> APIRouter:
+def models_routes(rules: Callable[[], CompiledPolicy], started: int) -> APIRouter:
     """`started` is the Unix time in s that every card shows as `created`."""
     router = APIRouter()
 
@@ -144,7 +144,7 @@ def models_routes(rules: Callable[[], Rules], started: int) -> APIRouter:
     return router
 
 
-def _card(name: str, rules: Rules, started: int) -> dict[str, Any]:
+def _card(name: str, rules: CompiledPolicy, started: int) -> dict[str, Any]:
     target, card = rules.config.targets.get(name), {"id": name, "object": "model", "created": started}
     if target is None:
         return card | {"owned_by": "lowpass"}
@@ -212,7 +212,7 @@ def metrics_routes(
 # `/v1/reports/{name}`: every report, as JSON or CSV. The ledger is read in threads, off the event loop.
 
 
-class ReportQuery(Question, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReportQuery(Parameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A question, and how to write the answer."""
 
     format: Literal["json", "csv"] = "json"
@@ -311,7 +311,7 @@ def feedback_routes(
             # Under each further name a client's judgement counts half: all of them together never more than two.
             others = sum(told != source and told.split(".")[0] == source.split(".")[0] for told in one.told)
             weight = 0.5**others / len(found)
-            told = Said(
+            told = SourceScore(
                 request_id=one.request_id,
                 attempt=one.attempt,
                 target=one.target,
@@ -328,17 +328,17 @@ def feedback_routes(
     return router
 
 
-def _own(caller: Caller, one: Answered) -> bool:
+def _own(caller: Caller, one: AnsweringAttempt) -> bool:
     return caller.id == one.key_id or (bool(caller.organisation) and caller.organisation == one.organisation)
 
 
-def _source(caller: Caller, one: Answered, name: str | None) -> str:
+def _source(caller: Caller, one: AnsweringAttempt, name: str | None) -> str:
     """Who asked and who may judge all answers are two, so that neither replaces what the other said."""
     judge = CLIENT if _own(caller, one) else f"{REVIEWER}.{caller.name}"
     return f"{judge}.{name}" if name else judge
 
 
-def contrary(one: Answered, source: str, score: float) -> int:
+def contrary(one: AnsweringAttempt, source: str, score: float) -> int:
     """Sources that settled the same answer the other way."""
     others = [told for name, told in one.told.items() if name != source and told.decides and told.weight > 0]
     return sum(told.score is not None and (told.score >= PASSED) != (score >= PASSED) for told in others)
@@ -354,7 +354,9 @@ def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
         raise ClientError(404, "not_found", message, param="id" if len(wanted) == 1 else "ids")
 
 
-def _check_key(key: str | None, sources: Mapping[str, str], score: float, found: Mapping[str, Answered]) -> None:
+def _check_key(
+    key: str | None, sources: Mapping[str, str], score: float, found: Mapping[str, AnsweringAttempt]
+) -> None:
     for name, one in found.items():
         told = one.told.get(sources[name])
         if key and told is not None and told.keys.get(key, score) != score:

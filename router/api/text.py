@@ -21,7 +21,7 @@ M = TypeVar("M")
 # The few fields of a body that decisions need, as msgspec types: wrong types are refused with their path.
 
 
-class Source(Struct, frozen=True, forbid_unknown_fields=True):
+class MediaSourceField(Struct, frozen=True, forbid_unknown_fields=True):
     """An image, a file or a sound, by URL, stored at the provider, or inline."""
 
     url: str = ""
@@ -33,34 +33,34 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
     format: str = ""
 
 
-class Part(Struct, frozen=True, forbid_unknown_fields=True):
+class ContentPartField(Struct, frozen=True, forbid_unknown_fields=True):
     type: str = ""
     text: str | None = None
     refusal: str | None = None
-    image_url: Source | str | None = None
-    input_audio: Source | None = None
-    file: Source | None = None
+    image_url: MediaSourceField | str | None = None
+    input_audio: MediaSourceField | None = None
+    file: MediaSourceField | None = None
 
 
-class Function(Struct, frozen=True, forbid_unknown_fields=True):
+class OfferedFunction(Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
     arguments: str = ""
 
 
-class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
-    function: Function
+class SentToolCall(Struct, frozen=True, forbid_unknown_fields=True):
+    function: OfferedFunction
     id: str = ""
     type: str = ""
 
 
-class Message(Struct, frozen=True, forbid_unknown_fields=True):
+class SentMessage(Struct, frozen=True, forbid_unknown_fields=True):
     """A message with nothing in it that OpenAI does not document: all of its text is known."""
 
     role: str
-    content: str | list[Part] | None = None
+    content: str | list[ContentPartField] | None = None
     refusal: str | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[SentToolCall] | None = None
     tool_call_id: str | None = None
 
 
@@ -81,7 +81,7 @@ class StreamOptions(Struct, frozen=True):
     include_usage: bool | None = None
 
 
-class Format(Struct, frozen=True):
+class ResponseFormat(Struct, frozen=True):
     type: str = "text"
 
 
@@ -109,7 +109,7 @@ class Chat(Fields, Generic[M], frozen=True):
     max_completion_tokens: int | None = None
     tools: list[Raw] | None = None
     functions: list[Raw] | None = None
-    response_format: Format | None = None
+    response_format: ResponseFormat | None = None
     logprobs: bool | None = None
     reasoning_effort: str | None = None
 
@@ -132,7 +132,7 @@ class Completion(Fields, frozen=True):
     logprobs: int | None = None
 
 
-class Embedding(Fields, frozen=True):
+class EmbeddingFields(Fields, frozen=True):
     input: str | list[str | int | list[int]] | None = None
     dimensions: int | None = None
 
@@ -230,7 +230,7 @@ _KNOWN = frozenset((*_NAMES["textual"], *_NAMES["documents"], "type"))
 _LISTS = ("content", "parts", "output")
 
 
-class Readable:
+class ReadableContent:
     """`passages`; `documents`, whose text is base64; what is `unscannable`.
 
     `bare` is base64 that nothing tells from text: a provider may make tokens of it, as it is.
@@ -262,7 +262,7 @@ class Readable:
         return True
 
 
-def of_messages(passages: Sequence[Passage], readable: Readable) -> None:
+def of_messages(passages: Sequence[Passage], readable: ReadableContent) -> None:
     """Strings of messages or items whose form is not known in full."""
     for passage in passages:
         path, text, role = passage.path, passage.text, passage.role
@@ -327,7 +327,7 @@ _LONGEST_WORD = 12
 _HOLDS_TEXT = b'"[{'
 
 
-class Media(Struct, frozen=True):
+class MediaSizes(Struct, frozen=True):
     """`low_images`: those at low detail; `seconds` of sound at most; size of `files`, or None where one is linked."""
 
     images: int = 0
@@ -336,15 +336,15 @@ class Media(Struct, frozen=True):
     files: int | None = 0
 
 
-NO_MEDIA = Media()
+NO_MEDIA = MediaSizes()
 
 
-class Content(Struct, frozen=True):
+class RequestContent(Struct, frozen=True):
     """Of a request's messages. `read`: their texts; `kinds` of content parts; `media`: what is beside the texts."""
 
-    read: Readable
+    read: ReadableContent
     kinds: frozenset[str] = frozenset()
-    media: Media = NO_MEDIA
+    media: MediaSizes = NO_MEDIA
 
 
 def dense(data: bytes) -> int:
@@ -357,18 +357,18 @@ def dense(data: bytes) -> int:
     return len(others) - min(blanks, len(data) - len(others))
 
 
-def loose_content(messages: list[LooseMessage], raw: Raw) -> Content:
+def loose_content(messages: list[LooseMessage], raw: Raw) -> RequestContent:
     """Of messages with fields beyond OpenAI's own (reasoning, thinking blocks, signatures …), which leave too: every
     string of `raw`, the same as bytes, counts."""
     parts = [part for message in messages if isinstance(message.content, list) for part in message.content]
     kinds = frozenset(part.type for part in parts)
     passages = list(strings(msgspec.json.decode(raw), ("messages",)))
-    read = Readable()
+    read = ReadableContent()
     of_messages(passages, read)
-    return Content(read, kinds, _loose_media(passages, parts))
+    return RequestContent(read, kinds, _loose_media(passages, parts))
 
 
-def others(body: Mapping[str, Raw], skipped: str, read: Readable) -> None:
+def others(body: Mapping[str, Raw], skipped: str, read: ReadableContent) -> None:
     """The strings of all fields but `skipped` and the model: tools, schemas, metadata, whatever the client added."""
     for name, raw in body.items():
         if name not in ("model", skipped) and memoryview(raw)[0] in _HOLDS_TEXT:
@@ -383,9 +383,9 @@ def others(body: Mapping[str, Raw], skipped: str, read: Readable) -> None:
             read.unscannable.add(_STORED[name])
 
 
-def content(messages: list[Message]) -> Content:
-    read = Readable()
-    parts: list[Part] = []
+def content(messages: list[SentMessage]) -> RequestContent:
+    read = ReadableContent()
+    parts: list[ContentPartField] = []
     for number, message in enumerate(messages):
         if isinstance(message.content, str):
             read.passages.append(Passage(("messages", number, "content"), message.content, message.role))
@@ -396,11 +396,11 @@ def content(messages: list[Message]) -> Content:
         if message.name or message.refusal or message.tool_calls or message.tool_call_id:
             read.passages += _beside(("messages", number), message)
     if not parts:
-        return Content(read)
-    return Content(read, frozenset(part.type for part in parts), _media(parts))
+        return RequestContent(read)
+    return RequestContent(read, frozenset(part.type for part in parts), _media(parts))
 
 
-def _beside(path: Path, message: Message) -> Iterator[Passage]:
+def _beside(path: Path, message: SentMessage) -> Iterator[Passage]:
     """What it says beside its content."""
     for name in ("name", "refusal", "tool_call_id"):
         if text := getattr(message, name):
@@ -412,7 +412,7 @@ def _beside(path: Path, message: Message) -> Iterator[Passage]:
         yield Passage((*place, "function", "arguments"), call.function.arguments, message.role)
 
 
-def _part(path: Path, part: Part, role: str, read: Readable) -> None:
+def _part(path: Path, part: ContentPartField, role: str, read: ReadableContent) -> None:
     for name in ("text", "refusal"):
         if text := getattr(part, name):
             read.passages.append(Passage((*path, name), text, role))
@@ -424,7 +424,7 @@ def _part(path: Path, part: Part, role: str, read: Readable) -> None:
             _source((*path, name), one, role, modality, read)
 
 
-def _source(path: Path, source: Source, role: str, modality: Modality, read: Readable) -> None:
+def _source(path: Path, source: MediaSourceField, role: str, modality: Modality, read: ReadableContent) -> None:
     if source.filename:
         read.passages.append(Passage((*path, "filename"), source.filename, role))
     for name, payload in (("file_data", source.file_data), ("data", source.data)):
@@ -437,7 +437,7 @@ def _source(path: Path, source: Source, role: str, modality: Modality, read: Rea
         read.unscannable.add(modality)
 
 
-def _link(path: Path, link: str, role: str, modality: Modality, read: Readable) -> None:
+def _link(path: Path, link: str, role: str, modality: Modality, read: ReadableContent) -> None:
     """An address, of what is elsewhere; or all of it, as a data URL."""
     if link.startswith("data:"):
         read.payload(path, link, role, modality, least=len(link) + 1)
@@ -446,7 +446,7 @@ def _link(path: Path, link: str, role: str, modality: Modality, read: Readable) 
         read.unscannable.add(modality)
 
 
-def _media(parts: list[Part]) -> Media:
+def _media(parts: list[ContentPartField]) -> MediaSizes:
     sounds = [part.input_audio for part in parts if part.input_audio is not None]
     files = [part.file for part in parts if part.file is not None]
     images = [part.image_url for part in parts if part.image_url is not None]
@@ -457,11 +457,11 @@ def _media(parts: list[Part]) -> Media:
         1 + _decoded(sound.data) // AUDIO_BYTES_PER_SECOND.get(sound.format, AUDIO_BYTES_PER_SECOND_ELSE)
         for sound in sounds
     )
-    low_images = sum(isinstance(image, Source) and image.detail == "low" for image in images)
-    return Media(len(images), low_images, seconds, sum(sizes) if all(sizes) else None)
+    low_images = sum(isinstance(image, MediaSourceField) and image.detail == "low" for image in images)
+    return MediaSizes(len(images), low_images, seconds, sum(sizes) if all(sizes) else None)
 
 
-def _loose_media(passages: list[Passage], parts: list[LoosePart]) -> Media:
+def _loose_media(passages: list[Passage], parts: list[LoosePart]) -> MediaSizes:
     """Of parts whose form is not known: images by their kind, all else that is inline by its size."""
     kinds = [part.type for part in parts]
     texts = [passage.text for passage in passages]
@@ -469,7 +469,7 @@ def _loose_media(passages: list[Passage], parts: list[LoosePart]) -> Media:
     images = sum("image" in kind for kind in kinds)
     linked = not inline and any(kind.rpartition("_")[0] in _LINKED_KINDS or kind in _LINKED_KINDS for kind in kinds)
     size = None if linked else sum(map(_decoded, inline))
-    return Media(images, files=size) if images or size != 0 else NO_MEDIA
+    return MediaSizes(images, files=size) if images or size != 0 else NO_MEDIA
 
 
 _SOURCES = (("image_url", Modality.IMAGE), ("input_audio", Modality.AUDIO), ("file", Modality.FILE))

@@ -8,7 +8,7 @@ from decimal import Decimal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from router.budget.budget import Budget, Rolling
+from router.budget.budget import Budget, RollingWindow
 from router.types.account import Account, BudgetStore, StoreUnavailable, Unit
 from router.types.price import usd_text
 from router.types.request import seconds
@@ -24,7 +24,7 @@ Claim = Callable[[str, int, Sequence[int]], Awaitable[Sequence[int]]]
 """(account, window start in Unix ms, shares in ten-thousandths) → those that nobody has claimed before."""
 
 
-class Notice(Struct, frozen=True, kw_only=True):
+class AlertNotice(Struct, frozen=True, kw_only=True):
     """What a webhook gets. `limit` and `spent` are in USD or in tokens; times are null where a window has no end."""
 
     budget: str
@@ -104,7 +104,7 @@ class Alerts:
 
     async def _compare(self, budget: Budget, account: Account, spent: int, now_ms: int) -> None:
         window = account.window_start_ms
-        if isinstance(budget.window, Rolling):
+        if isinstance(budget.window, RollingWindow):
             # It moves on all the time: there an alert may come again once a length.
             length_ms = seconds(budget.window.rolling) * 1000
             window = now_ms // length_ms * length_ms
@@ -122,7 +122,7 @@ class Alerts:
             for part in claimed:
                 self._tell(budget, _notice(account, spent, Decimal(part) / _PARTS))
 
-    def _tell(self, budget: Budget, notice: Notice) -> None:
+    def _tell(self, budget: Budget, notice: AlertNotice) -> None:
         # A session may be named after a person: `value` is the only word here that is not the operator's own.
         if notice.value and (withheld := tuple(sorted(self._withheld(notice.value.encode())))):
             notice = structs.replace(notice, value=None, withheld=withheld)
@@ -133,8 +133,8 @@ class Alerts:
             self._send(budget.webhook, _encode(notice))
 
 
-def _notice(account: Account, spent: int, share: Decimal) -> Notice:
-    return Notice(
+def _notice(account: Account, spent: int, share: Decimal) -> AlertNotice:
+    return AlertNotice(
         budget=account.budget,
         scope=account.scope,
         value=account.value or None,

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from router.errors import ClientError, mistake
-from router.types.account import UNBOUND, Account, Bound, Child, Unit
+from router.types.account import UNBOUND, Account, BudgetBound, Child, Unit
 from router.types.decision import Decision
 from router.types.price import nano_from_usd, usd_from_nano
 from router.types.request import NO_LIMITS, Allowance, Caller, Request, seconds
@@ -37,7 +37,7 @@ PARTS = 100
 _HOUR_S = 3_600
 
 
-class Span(Struct, frozen=True):
+class BudgetWindow(Struct, frozen=True):
     """Unix ms: bookings at `since` or later count, new ones are booked at `start`; `resets_at` is None for never."""
 
     start: int
@@ -45,10 +45,10 @@ class Span(Struct, frozen=True):
     resets_at: int | None
 
 
-LIFETIME = Span(0, 0, None)
+LIFETIME = BudgetWindow(0, 0, None)
 
 
-def calendar(window: Calendar, zone: ZoneInfo, now_ms: int) -> Span:
+def calendar(window: Calendar, zone: ZoneInfo, now_ms: int) -> BudgetWindow:
     """The calendar window around now, as clocks in `zone` show it. Weeks begin on Monday (ISO 8601)."""
     if window == "hour":
         return _hour(zone, now_ms // 1000)
@@ -58,21 +58,21 @@ def calendar(window: Calendar, zone: ZoneInfo, now_ms: int) -> Span:
     elif window in ("month", "year"):
         start = start.replace(day=1, month=start.month if window == "month" else 1)
     opened = _ms(start)
-    return Span(opened, opened, _ms(_following(window, start)))
+    return BudgetWindow(opened, opened, _ms(_following(window, start)))
 
 
-def rolling(length_s: int, now_ms: int) -> Span:
+def rolling(length_s: int, now_ms: int) -> BudgetWindow:
     """The last `length_s` seconds; `resets_at`: when nothing counts any more of what was booked until now."""
     step = step_ms(length_s)
     start = now_ms // step * step
-    return Span(start, (now_ms - length_s * 1000) // step * step, start + step + length_s * 1000)
+    return BudgetWindow(start, (now_ms - length_s * 1000) // step * step, start + step + length_s * 1000)
 
 
 def step_ms(length_s: int) -> int:
     return max(1_000, length_s * 1000 // PARTS)
 
 
-def _hour(zone: ZoneInfo, now_s: int) -> Span:
+def _hour(zone: ZoneInfo, now_s: int) -> BudgetWindow:
     """In UTC: where clocks go back an hour comes twice, and both are windows of their own. Where they are set by half
     an hour (Lord Howe) a window is cut at that moment."""
     begun = _ahead(zone, now_s)
@@ -82,7 +82,7 @@ def _hour(zone: ZoneInfo, now_s: int) -> Span:
         start = _change(zone, start, now_s)
     if _ahead(zone, end - 1) != begun:
         end = _change(zone, now_s, end - 1)
-    return Span(start * 1000, start * 1000, end * 1000)
+    return BudgetWindow(start * 1000, start * 1000, end * 1000)
 
 
 def _ahead(zone: ZoneInfo, moment_s: int) -> int:
@@ -142,7 +142,7 @@ Length = Annotated[str, AfterValidator(_length)]
 """A length of time such as 30m, 36h or 7d."""
 
 
-class Rolling(PolicyPart):
+class RollingWindow(PolicyPart):
     """The last so many seconds, minutes, hours, days or weeks: `{rolling: 36h}`."""
 
     rolling: Length
@@ -169,7 +169,7 @@ _Form = Tag("form")
 Window = Literal["hour", "day", "week", "month", "year", "lifetime"]
 
 
-class Charged(Struct, frozen=True, kw_only=True):
+class ChargedTo(Struct, frozen=True, kw_only=True):
     """What decides which accounts a request is charged to."""
 
     request_id: str
@@ -191,7 +191,7 @@ class Budget(PolicyPart):
     limit_usd: Usd | None = None
     limit_thinking_tokens: Tokens | None = None
     scope: Scope = "all"
-    window: Annotated[Annotated[Window, _Word] | Annotated[Rolling, _Form], Discriminator(_form)] | None = None
+    window: Annotated[Annotated[Window, _Word] | Annotated[RollingWindow, _Form], Discriminator(_form)] | None = None
     timezone: str = "UTC"
     organisations: tuple[str, ...] = ()
     teams: tuple[str, ...] = ()
@@ -255,16 +255,16 @@ class Budget(PolicyPart):
     def window_name(self) -> str:
         if self.scope == "request":
             return "request"
-        return f"rolling {self.window.rolling}" if isinstance(self.window, Rolling) else self._named
+        return f"rolling {self.window.rolling}" if isinstance(self.window, RollingWindow) else self._named
 
     @property
     def _named(self) -> Window:
-        if self.window is None or isinstance(self.window, Rolling):
+        if self.window is None or isinstance(self.window, RollingWindow):
             return "lifetime" if self.scope in ("session", "request") else "month"
         return self.window
 
-    def span(self, now_ms: int) -> Span:
-        if isinstance(self.window, Rolling):
+    def span(self, now_ms: int) -> BudgetWindow:
+        if isinstance(self.window, RollingWindow):
             return rolling(seconds(self.window.rolling), now_ms)
         named = self._named
         return LIFETIME if named == "lifetime" else calendar(named, ZoneInfo(self.timezone), now_ms)
@@ -276,7 +276,7 @@ class Budget(PolicyPart):
             self.routes or self.keys or self.teams or self.organisations or self.tags or self.targets
         )
 
-    def binds(self, charged: Charged) -> bool:
+    def binds(self, charged: ChargedTo) -> bool:
         caller = charged.caller
         return (
             (not self.routes or charged.route in self.routes)
@@ -287,11 +287,11 @@ class Budget(PolicyPart):
             and (not self.targets or any(target in self.targets for target in charged.targets))
         )
 
-    def caps(self, charged: Charged) -> bool:
+    def caps(self, charged: ChargedTo) -> bool:
         """It limits each request by itself; a request that names no session is a session of its own."""
         return self.scope == "request" or (self.scope == "session" and not charged.session)
 
-    def account(self, value: str, span: Span) -> Account:
+    def account(self, value: str, span: BudgetWindow) -> Account:
         """The pot of one value of the scope."""
         identifier = self.id if self.scope == "all" else f"{self.id}|{value}"
         return Account(
@@ -321,7 +321,7 @@ class Budget(PolicyPart):
         targets, limit = frozenset(self.targets), self.limit_of(self.id)
         return structs.replace(self.pot("", now_ms), id=self.id, limit=limit, targets=targets)
 
-    def values(self, charged: Charged) -> Iterable[str]:
+    def values(self, charged: ChargedTo) -> Iterable[str]:
         """Whose pots a request is charged to which it binds: names of what its scope says."""
         if self.scope == "target":
             return [target for target in charged.targets if not self.targets or target in self.targets]
@@ -353,7 +353,7 @@ class SessionLimit(Budget):
     exempt: tuple[str, ...] = ()
     """Names of keys."""
 
-    def binds(self, charged: Charged) -> bool:
+    def binds(self, charged: ChargedTo) -> bool:
         return bool(charged.session) and charged.caller.name not in self.exempt
 
 
@@ -374,7 +374,7 @@ class BudgetAccounts:
         """By identity of the budget, which stays alive here, and value: from when and until when it is this account."""
         self._of_keys: dict[tuple[str, Allowance], KeyLimit] = {}
 
-    def binding(self, charged: Charged, named: frozenset[str]) -> list[Budget]:
+    def binding(self, charged: ChargedTo, named: frozenset[str]) -> list[Budget]:
         """The budgets that bind a request: those whose filters match it, those that it names, and its key's limit."""
         binds = [budget for budget in self.budgets if budget.unfiltered or budget.binds(charged) or budget.id in named]
         if charged.caller.allowance is not None and (limit := self.of_key(charged.caller)) is not None:
@@ -398,7 +398,7 @@ class BudgetAccounts:
         limits = {caller.name: limit for caller in callers if (limit := self.of_key(caller)) is not None}
         return [limits[name] for name in sorted(limits)]
 
-    def accounts(self, charged: Charged, budgets: Iterable[Budget], now_ms: int) -> list[Account]:
+    def accounts(self, charged: ChargedTo, budgets: Iterable[Budget], now_ms: int) -> list[Account]:
         """Of budgets that bind a request; none of one that only caps it."""
         accounts = []
         for budget in budgets:
@@ -418,7 +418,7 @@ class BudgetAccounts:
             self._accounts.clear()
         span = budget.span(now_ms)
         until = _FOREVER if span == LIFETIME or span.resets_at is None else span.resets_at
-        if isinstance(budget.window, Rolling):
+        if isinstance(budget.window, RollingWindow):
             until = span.start + step_ms(seconds(budget.window.rolling))
         account = budget.account(value, span)
         self._accounts[id(budget), value] = span.start, until, account, budget
@@ -432,7 +432,7 @@ class BudgetAccounts:
         children: Sequence[Child],
         thinking_cap: int | None,
         at_ms: int,
-    ) -> Bound:
+    ) -> BudgetBound:
         """Everything that limits what a request may spend: budgets of the policy whose filters match it or that key
         and header name, the budgets split off for it, and the caps of header and class (`thinking_cap`: tokens).
         Raises `ClientError`."""
@@ -440,7 +440,7 @@ class BudgetAccounts:
         free = limits is NO_LIMITS and thinking_cap is None and decision.stakes.max_nano is None
         if free and not (self.budgets or children or caller.allowance):
             return UNBOUND
-        charged = Charged(
+        charged = ChargedTo(
             request_id=request.id,
             route=decision.plan.route,
             caller=caller,
@@ -472,7 +472,7 @@ class BudgetAccounts:
             if budget.scope != "all" and not budget.soft and budget.caps(charged):
                 caps.append(_cap(budget.id, budget.limit_of(budget.id), budget.unit))
         thinking = min([tokens for tokens in most if tokens is not None], default=None)
-        return Bound(accounts=tuple(accounts), caps=tuple(caps), thinking=thinking)
+        return BudgetBound(accounts=tuple(accounts), caps=tuple(caps), thinking=thinking)
 
     def named(self, request: Request, caller: Caller) -> frozenset[str]:
         """The budgets of the policy that key and header name."""

@@ -8,23 +8,23 @@ from msgspec import structs
 
 from router.budget.loops import (
     RETRIES,
-    Asked,
+    AgentTurn,
     Chain,
     ChainRow,
-    Kind,
     Latest,
+    LoopKind,
+    LoopRequest,
     LoopRow,
     Loops,
     Scope,
     Subject,
     SubjectRow,
     Tripped,
-    Turn,
     ends,
     read,
     words,
 )
-from router.types.account import SESSION_TURNS, Account, Bound, Journal, Refused, Unit
+from router.types.account import SESSION_TURNS, Account, BudgetBound, Journal, Refused, Unit
 from router.types.clock import new_id
 from router.types.price import usd_text
 from router.types.request import Caller, Request
@@ -52,7 +52,7 @@ class Conversations:
         self._strange: Latest[None] = Latest(64)
         """Turns of which no conversation was found: examples, before each row of a batch."""
 
-    def follow(self, turn: Turn, caller: str) -> tuple[Chain | None, bool]:
+    def follow(self, turn: AgentTurn, caller: str) -> tuple[Chain | None, bool]:
         """The conversation, if the turn before was seen; and whether this is its newest request, sent again."""
         chain = self.chains.get(turn.key)
         if chain is not None and chain.newest == turn.key and chain.size == turn.size:
@@ -66,11 +66,11 @@ class Conversations:
         self.chains.put(turn.key, chain)
         return chain, False
 
-    def answered(self, turn: Turn, answer: str) -> None:
+    def answered(self, turn: AgentTurn, answer: str) -> None:
         for end in ends(answer, turn.heard) or ():
             self._answers.put(end, turn.key)
 
-    def _quoted(self, turn: Turn) -> Chain | None:
+    def _quoted(self, turn: AgentTurn) -> Chain | None:
         """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
         for end in (ends(turn.heard) or ()) if self._answers else ():
             answered = self._answers.get(end, 0)
@@ -79,9 +79,9 @@ class Conversations:
                 return chain
         return None
 
-    def _continued(self, turn: Turn) -> Chain | None:
+    def _continued(self, turn: AgentTurn) -> Chain | None:
         """The conversation of its own transcript. What other processes have served of it in between is judged now."""
-        missed: list[Turn] = []
+        missed: list[AgentTurn] = []
         while (before := turn.before()) is not None and len(missed) <= LOOKBACK:
             chain, turn = self._from(before.key), before
             if chain is not None:
@@ -108,7 +108,7 @@ WORDINGS = 4
 and to end."""
 
 
-class Pairs:
+class TurnPairs:
     def __init__(self) -> None:
         self._suspects: Latest[Subject] = Latest(64)
 
@@ -190,19 +190,19 @@ ROWS = f"SELECT id, document FROM loops ORDER BY changed_ms DESC LIMIT {4 * BREA
 """What `restore` reads."""
 
 
-class Breaker:
+class LoopBreaker:
     """What one process remembers of who repeats what. Call `check`, then `settled`, once a request."""
 
     def __init__(self, loops: Loops, clock: Callable[[], int], journal: Journal) -> None:
         """`clock` gives Unix ms. `loops` may be replaced when the policy changes."""
         self.loops = loops
-        self.trips: dict[str, int] = dict.fromkeys(Kind, 0)
+        self.trips: dict[str, int] = dict.fromkeys(LoopKind, 0)
         """How often it tripped since the start, by kind."""
         self._clock, self._journal = clock, journal
-        self._talks, self._pairs = Conversations(), Pairs()
+        self._talks, self._pairs = Conversations(), TurnPairs()
         self._sessions: Latest[Subject] = Latest(BREAKER_KEPT)
         self._keys: Latest[Subject] = Latest(BREAKER_KEPT)
-        self._asked: Latest[Asked] = Latest(IN_PROGRESS)
+        self._asked: Latest[LoopRequest] = Latest(IN_PROGRESS)
         self._ended: Latest[None] = Latest(BREAKER_KEPT)
         """Accounts of sessions that had all of their turns."""
         self._changed: dict[str, LoopRow] = {}
@@ -211,14 +211,16 @@ class Breaker:
         """Why this request must not be served, if so. Where it returns None, `settled` has to follow."""
         if not self.loops.enabled or caller.name in self.loops.exempt:
             return None
-        key = self._keys.get(caller.id) or Subject(caller.name or caller.id or "anonymous", Kind.RESENT)
+        key = self._keys.get(caller.id) or Subject(caller.name or caller.id or "anonymous", LoopKind.RESENT)
         self._keys.put(caller.id, key)
         name, session = request.limits.session, None
         place = f"{caller.id}|{name}"
         if name:
-            session = self._sessions.get(place) or Subject(name, Kind.REPEATS)
+            session = self._sessions.get(place) or Subject(name, LoopKind.REPEATS)
             self._sessions.put(place, session)
-        asked = Asked(key, session, place, now_ms, not key.open, not (session or key).open, (session or key).repeats)
+        asked = LoopRequest(
+            key, session, place, now_ms, not key.open, not (session or key).open, (session or key).repeats
+        )
         tripped = (resting(session.row, now_ms) if session else None) or resting(key.row, now_ms)
         tripped = tripped or self._look(asked, request, caller, now_ms)
         if tripped is None:
@@ -280,7 +282,7 @@ class Breaker:
             place, subjects = (f"{key}|{name}", self._sessions) if kind == "session" else (key, self._keys)
             other, subject = msgspec.json.decode(document, type=SubjectRow), subjects.get(place)
             if subject is None:
-                subjects.put(place, Subject(name, Kind.REPEATS if kind == "session" else Kind.RESENT, other))
+                subjects.put(place, Subject(name, LoopKind.REPEATS if kind == "session" else LoopKind.RESENT, other))
             else:
                 mine = subject.row.resent.get(self._journal.owner)
                 subject.row.resent |= other.resent | ({self._journal.owner: mine} if mine else {})
@@ -298,7 +300,7 @@ class Breaker:
 
     # A session's whole life is counted where the budgets are, by all processes together.
 
-    def bind(self, bound: Bound, request_id: str) -> Bound:
+    def bind(self, bound: BudgetBound, request_id: str) -> BudgetBound:
         """With the account that counts a session's requests, where it may not have as many as it wants."""
         asked, most = self._asked.get(request_id), self.loops.session_turns
         if most is None or asked is None or asked.session is None:
@@ -318,7 +320,9 @@ class Breaker:
         """What a session hears that had all of its turns; an incident the first time."""
         account, turns = refused.account, refused.spent + refused.held
         reason = f"the session has had {turns} turns, all that it may have"
-        tripped = Tripped(Kind.SESSION_TURNS, Scope.SESSION, account.value, reason, turns, account.limit, now_ms, None)
+        tripped = Tripped(
+            LoopKind.SESSION_TURNS, Scope.SESSION, account.value, reason, turns, account.limit, now_ms, None
+        )
         if account.id not in self._ended:
             self._ended.put(account.id, None)
             self._tell(tripped, account.id)
@@ -326,7 +330,7 @@ class Breaker:
 
     # Before a request is served
 
-    def _look(self, asked: Asked, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
+    def _look(self, asked: LoopRequest, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
         turn = read(request, caller.id)
         if turn is None:
             return None
@@ -347,17 +351,19 @@ class Breaker:
         asked = self._asked.get(request_id)
         counts = {} if asked is None else {asked.repeats.kind: asked.repeats.count}
         if asked is not None and asked.chain is not None:
-            counts = {Kind.NO_PROGRESS: asked.chain.row.stale, **counts}
+            counts = {LoopKind.NO_PROGRESS: asked.chain.row.stale, **counts}
         for kind, count in counts.items():
             if count and 2 * count >= self._most(kind):
                 return f"{kind} {count}/{self._most(kind)}"
         return ""
 
-    def _most(self, kind: Kind) -> int:
+    def _most(self, kind: LoopKind) -> int:
         most: int = getattr(self.loops, kind)
         return most
 
-    def _chained(self, asked: Asked, chain: Chain, turn: Turn, caller: Caller, now_ms: int) -> Tripped | None:
+    def _chained(
+        self, asked: LoopRequest, chain: Chain, turn: AgentTurn, caller: Caller, now_ms: int
+    ) -> Tripped | None:
         row, most = chain.row, self.loops.no_progress
         if row.stale >= SUSPECT:
             self._changed[f"chain|{turn.key}|"] = row
@@ -366,7 +372,7 @@ class Breaker:
         leads = len(row.callers) == 1 or 4 * row.callers[caller.id] >= most
         if tripped is not None or row.stale < most or not leads:
             return tripped
-        kind = Kind.PING_PONG if len(row.callers) > 1 else Kind.NO_PROGRESS
+        kind = LoopKind.PING_PONG if len(row.callers) > 1 else LoopKind.NO_PROGRESS
         reason = f"{row.stale} turns of one conversation brought nothing new"
         return self._stop(asked, kind, reason, row.stale, most, now_ms)
 
@@ -378,9 +384,9 @@ class Breaker:
         if spike is None or limit is None or row.tripped is not None:
             return
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
-        row.tripped = self._trip(row, Kind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
+        row.tripped = self._trip(row, LoopKind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
 
-    def _judge(self, asked: Asked, turn: Turn, model: str, caller: Caller, now_ms: int) -> None:
+    def _judge(self, asked: LoopRequest, turn: AgentTurn, model: str, caller: Caller, now_ms: int) -> None:
         chain = asked.chain
         if chain is not None and not asked.again:
             chain.judge(turn, words(turn), asked.began_ms, now_ms)
@@ -390,7 +396,7 @@ class Breaker:
             asked.key.hear(turn, words(turn).heard)
             self._judge_pair(asked.key, caller, now_ms)
 
-    def _judge_repeat(self, asked: Asked, turn: Turn, model: str, now_ms: int) -> None:
+    def _judge_repeat(self, asked: LoopRequest, turn: AgentTurn, model: str, now_ms: int) -> None:
         chain, session, repeats = asked.chain, asked.session, asked.repeats
         if not asked.waited:
             repeats.clear()
@@ -419,12 +425,12 @@ class Breaker:
         reason = f"two keys took turns {2 * key.rounds} times, and {stale} of their requests brought nothing new"
         names = ", ".join(sorted((key.name, other.name)))
         most = self.loops.no_progress
-        key.pair = other.pair = self._trip(key.row, Kind.PING_PONG, Scope.PAIR, names, reason, stale, most, now_ms)
+        key.pair = other.pair = self._trip(key.row, LoopKind.PING_PONG, Scope.PAIR, names, reason, stale, most, now_ms)
         key.rounds = other.rounds = 0
 
     # Tripping
 
-    def _stop(self, asked: Asked, kind: Kind, reason: str, count: int, most: int, now_ms: int) -> Tripped:
+    def _stop(self, asked: LoopRequest, kind: LoopKind, reason: str, count: int, most: int, now_ms: int) -> Tripped:
         """A conversation is refused whoever goes on with it, and the session that it belongs to as a whole."""
         chain, session = asked.chain, asked.session
         callers = chain.row.callers if chain else {}
@@ -441,7 +447,7 @@ class Breaker:
         return tripped
 
     def _trip(
-        self, row: LoopRow, kind: Kind, scope: Scope, subject: str, reason: str, count: int, most: int, now_ms: int
+        self, row: LoopRow, kind: LoopKind, scope: Scope, subject: str, reason: str, count: int, most: int, now_ms: int
     ) -> Tripped:
         """Each further trip of the same row rests twice as long."""
         rest = min(self.loops.cool_down_ms << min(row.trips, 32), max(LONGEST_MS, self.loops.cool_down_ms))

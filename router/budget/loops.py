@@ -49,25 +49,25 @@ class _TextPart(Struct, frozen=True):
     text: str | None = None
 
 
-class _Function(Struct, frozen=True):
+class _CalledFunction(Struct, frozen=True):
     name: str = ""
     arguments: str = ""
 
 
-class _Call(Struct, frozen=True):
-    function: _Function = _Function()
+class _TurnCall(Struct, frozen=True):
+    function: _CalledFunction = _CalledFunction()
 
 
-class _Message(Struct, frozen=True):
+class _TurnMessage(Struct, frozen=True):
     role: str
     content: str | list[_TextPart] | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[_TurnCall] | None = None
 
 
-_MESSAGES = msgspec.json.Decoder(list[_Message])
+_MESSAGES = msgspec.json.Decoder(list[_TurnMessage])
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class AgentTurn(Struct, frozen=True, kw_only=True):
     """A conversation grows by turns: what the model said last, and what was answered to it."""
 
     key: int
@@ -83,22 +83,22 @@ class Turn(Struct, frozen=True, kw_only=True):
     media: bool
     """Images, sounds or files are in it, at which nobody looks here."""
     seed: int
-    earlier: list[_Message]
+    earlier: list[_TurnMessage]
     """The turns before; none in the first."""
 
-    def before(self) -> "Turn | None":
+    def before(self) -> "AgentTurn | None":
         """The turn before, as it was."""
         return _turn(self.earlier, 0, self.seed) if self.earlier else None
 
 
-def read(request: Request, caller: str) -> Turn | None:
+def read(request: Request, caller: str) -> AgentTurn | None:
     """None where there is nothing to compare."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return None
     try:
         messages = _MESSAGES.decode((request.chat or request.body).get("messages", b""))
     except msgspec.DecodeError:
-        messages = [_Message("user", request.text)]
+        messages = [_TurnMessage("user", request.text)]
     return _turn(messages, request.prompt_bytes, crc32(caller.encode()))
 
 
@@ -115,7 +115,7 @@ class Words(Struct, frozen=True):
     """A tool says that something is not over."""
 
 
-def words(turn: Turn) -> Words:
+def words(turn: AgentTurn) -> Words:
     said = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
     heard = _shortened(turn.heard)
     numbers = [*filter(None, _NUMBERS.findall(heard))]
@@ -125,7 +125,7 @@ def words(turn: Turn) -> Words:
     return Words(said, _bits(_words(turn.heard, _DIGITS), 0), counted, waits)
 
 
-def shape(turn: Turn) -> tuple[int, tuple[int, ...]]:
+def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
     """A prompt without its numbers, and those numbers but for clocks, all as hashes; a long one only as a whole."""
     if len(turn.heard) > LONG:
         return turn.key, ()
@@ -145,12 +145,12 @@ def ends(text: str, heard: str = "") -> tuple[int, int] | None:
     return crc32(b" ".join(first)), crc32(b" ".join(last)) << 32
 
 
-def _turn(messages: list[_Message], size: int, seed: int) -> Turn:
+def _turn(messages: list[_TurnMessage], size: int, seed: int) -> AgentTurn:
     last = len(messages) - 1
     while last >= 0 and messages[last].role != "assistant":
         last -= 1
     heard = messages[last + 1 :]
-    return Turn(
+    return AgentTurn(
         key=_key(messages[max(last, 0) :], seed),
         size=size,
         said="" if last < 0 else (_arguments if messages[last].tool_calls else _content)(messages[last]),
@@ -162,19 +162,19 @@ def _turn(messages: list[_Message], size: int, seed: int) -> Turn:
     )
 
 
-def _key(block: list[_Message], seed: int) -> int:
+def _key(block: list[_TurnMessage], seed: int) -> int:
     block = [row for row in block if row.role not in _RULES]
     text = "\n".join([_content(row) + _arguments(row) if row.tool_calls else _content(row) for row in block])
     data = text.encode("utf-8", "replace")
     return crc32(data, seed) << 32 | len(data) & 0xFFFFFFFF
 
 
-def _content(message: _Message) -> str:
+def _content(message: _TurnMessage) -> str:
     content = message.content
     return content if isinstance(content, str) else " ".join([part.text or "" for part in content or ()])
 
 
-def _arguments(message: _Message) -> str:
+def _arguments(message: _TurnMessage) -> str:
     return " ".join([f"{call.function.name} {call.function.arguments}" for call in message.tool_calls or ()])
 
 
@@ -246,7 +246,7 @@ class Loops(PolicyPart):
         return seconds(self.cool_down) * 1000
 
 
-class Kind(StrEnum):
+class LoopKind(StrEnum):
     NO_PROGRESS = "no_progress"
     """Turn after turn of one conversation brings nothing new."""
     PING_PONG = "ping_pong"
@@ -275,7 +275,7 @@ class Tripped(Struct, frozen=True):
     the names of keys, never a secret.
     """
 
-    kind: Kind
+    kind: LoopKind
     scope: Scope
     subject: str
     reason: str
@@ -373,12 +373,12 @@ class Repeat(Struct):
 class Repeats(Latest[Repeat]):
     """The latest request of a conversation or a key; of a session several, by what they are without their numbers."""
 
-    def __init__(self, kind: Kind) -> None:
-        super().__init__(AMONG if kind is Kind.REPEATS else 1)
+    def __init__(self, kind: LoopKind) -> None:
+        super().__init__(AMONG if kind is LoopKind.REPEATS else 1)
         self.kind, self.count = kind, 0
         """How often the latest one was sent again, by all processes, and what that is called if it is too often."""
 
-    def add(self, turn: Turn, model: str, began_ms: int, ended_ms: int) -> Repeat:
+    def add(self, turn: AgentTurn, model: str, began_ms: int, ended_ms: int) -> Repeat:
         bare, numbers = shape(turn) if self.most > 1 else (0, ())
         repeat, last = Repeat((model, turn.key, turn.size), numbers, ended_ms), self.get(bare)
         if last is not None and began_ms - last.ended_ms < PAUSE_MS:
@@ -416,19 +416,19 @@ class Chain:
         self.row, self.learning = row or ChainRow(), LEARNING if row else 0
         self.memory, self.numbers, self.polls = Memory(), Memory(), 0
         """`polls`: turns in which nothing was new but a number, or that waited: after a pause, or for what goes on."""
-        self.repeats, self.open = Repeats(Kind.RESENT), 0
+        self.repeats, self.open = Repeats(LoopKind.RESENT), 0
         self.ended_ms: int | None = None
         self.size = self.newest = 0
         """Bytes and key of its newest turn."""
         self.heads: dict[str, int] = {}
         """The newest turn of each caller: where it can go on."""
 
-    def move(self, turn: Turn, caller: str) -> None:
+    def move(self, turn: AgentTurn, caller: str) -> None:
         self.row.callers[caller] = self.row.callers.get(caller, 0) + 1
         self.newest, self.size = turn.key, turn.size
         self.heads[caller] = turn.key
 
-    def judge(self, turn: Turn, words: Words, began_ms: int = 0, ended_ms: int | None = None) -> None:
+    def judge(self, turn: AgentTurn, words: Words, began_ms: int = 0, ended_ms: int | None = None) -> None:
         """A turn that was sent: does it bring anything new? When another process did, it is not known here."""
         paused = self.ended_ms is not None and began_ms - self.ended_ms >= PAUSE_MS
         self.ended_ms = ended_ms
@@ -465,7 +465,7 @@ class Subject:
         "wordings",
     )
 
-    def __init__(self, name: str, kind: Kind, row: SubjectRow | None = None) -> None:
+    def __init__(self, name: str, kind: LoopKind, row: SubjectRow | None = None) -> None:
         """`kind`: of its repeated requests."""
         self.name, self.row, self.learning = name, row or SubjectRow(), 2 * LEARNING if row else 0
         self.memory, self.repeats, self.open = Memory(), Repeats(kind), 0
@@ -479,7 +479,7 @@ class Subject:
         self.wordings: tuple[tuple[int, int], ...] = ()
         """How its latest prompts without news begin and end."""
 
-    def hear(self, turn: Turn, words: int) -> None:
+    def hear(self, turn: AgentTurn, words: int) -> None:
         """A single prompt of a key: news is what it is in a conversation."""
         news = max(self.memory.share(words), float(turn.media))
         self.learning = _count(self.row, news if news * SHARE >= 1 else 0, self.learning)
@@ -499,7 +499,7 @@ class Subject:
         return limit if row.windows >= SEASONED and row.spending > limit else None
 
 
-class Asked(Struct):
+class LoopRequest(Struct):
     """A request in progress."""
 
     key: Subject
@@ -513,7 +513,7 @@ class Asked(Struct):
     """Nor of its conversation, or else its session: only what waits for an answer before it goes on can be a loop."""
     repeats: Repeats
     """Of its conversation, or else its session or key."""
-    turn: Turn | None = None
+    turn: AgentTurn | None = None
     single: bool = False
     """Without a transcript."""
     chain: Chain | None = None

@@ -17,9 +17,9 @@ from router.types.account import (
     GRANTED,
     Account,
     Amount,
-    Ask,
     BudgetStore,
     Hold,
+    HoldRequest,
     Refused,
     Reservation,
     StoreUnavailable,
@@ -41,7 +41,7 @@ Within = Callable[[Account], int]
 _log = logging.getLogger(__name__)
 
 
-class Lease(Struct):
+class OutageLease(Struct):
     """A part of an account that this process holds."""
 
     account: Account
@@ -73,16 +73,16 @@ class Local(Reservation, frozen=True):
     """One that the store does not know."""
 
 
-class _Pot(Struct):
+class _LeasedAccount(Struct):
     """An account whose budget may be spent without the store."""
 
     account: Account
     used_ms: int
-    lease: Lease | None = None
+    lease: OutageLease | None = None
     rest_until_ms: int = 0
 
 
-class Leased:
+class OutageBudgets:
     """The `BudgetStore` port around another store. `start` it and `stop` it, or call `tick` every second."""
 
     def __init__(self, store: BudgetStore, within: Within, owner: str) -> None:
@@ -91,12 +91,12 @@ class Leased:
         self.settled, self.recover, self.expire = store.settled, store.recover, store.expire
         self.balances, self.values, self.split = store.balances, store.values, store.split
         self.child, self.children, self.close = store.child, store.children, store.close
-        self._pots: dict[str, _Pot] = {}
+        self._pots: dict[str, _LeasedAccount] = {}
         self._closed: set[str] = set()
         """Budgets that fail closed, as of the last tick."""
-        self._drained: list[Lease] = []
+        self._drained: list[OutageLease] = []
         """Given up, but for the requests that are still open on them."""
-        self._local: dict[str, list[tuple[Lease, Hold]]] = {}
+        self._local: dict[str, list[tuple[OutageLease, Hold]]] = {}
         self._soft: dict[str, list[Account]] = {}
         """Of local reservations: a soft account refuses nothing, so it needs no lease."""
         self._owed: list[tuple[Account, int]] = []
@@ -124,7 +124,7 @@ class Leased:
         return self._store.available
 
     async def reserve(
-        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+        self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> Reservation | Refused:
         """As the store's own; without the store from the leases, if there is one of every account with enough left.
 
@@ -149,7 +149,7 @@ class Leased:
             pot.account, pot.used_ms = account, now_ms
         elif account.budget not in self._closed:
             if self._within(account) > 0:
-                self._pots[account.id] = _Pot(account, now_ms)
+                self._pots[account.id] = _LeasedAccount(account, now_ms)
                 self._wake.set()
             else:
                 self._closed.add(account.budget)
@@ -163,7 +163,7 @@ class Leased:
         self._drop(pot)
         return True
 
-    def _grant(self, request_id: str, accounts: Sequence[Account], ask: Ask) -> Reservation:
+    def _grant(self, request_id: str, accounts: Sequence[Account], ask: HoldRequest) -> Reservation:
         hard = [account for account in accounts if account.hard]
         leases = []
         for account in hard:
@@ -172,7 +172,7 @@ class Leased:
                 raise StoreUnavailable(f"the budget store is gone, and {account.budget} can't be spent without it")
             leases.append(pot.lease)
         granted = Amount(*(_room(leases, hard, ask, unit) for unit in GRANTED))
-        parts: list[tuple[Lease, Hold]] = []
+        parts: list[tuple[OutageLease, Hold]] = []
         for lease, account in zip(leases, hard, strict=True):
             amount = granted.of(account.unit)
             if account.targets:
@@ -240,7 +240,7 @@ class Leased:
         except StoreUnavailable:
             self._was_gone = True
 
-    def _drop(self, pot: _Pot) -> None:
+    def _drop(self, pot: _LeasedAccount) -> None:
         if pot.lease is not None:
             self._drained.append(pot.lease)
             pot.lease = None
@@ -272,7 +272,7 @@ class Leased:
         if isinstance(booked, Reservation):
             self._store.settle(booked, [amount])
 
-    async def _fill(self, pot: _Pot, now_ms: int) -> None:
+    async def _fill(self, pot: _LeasedAccount, now_ms: int) -> None:
         """Up to what its budget allows, less what is still out on leases that are given up."""
         account = pot.account
         out = sum(lease.amount for lease in self._drained if lease.account.id == account.id)
@@ -284,7 +284,7 @@ class Leased:
             bound = structs.replace(account, targets=frozenset())
             ask = structs.replace(_exactly(account, more), least=_amount_of(account, 1))
             taken = await self._store.reserve(self._name(account), [bound], ask, now_ms)
-            pot.lease = Lease(account, taken) if isinstance(taken, Reservation) else None
+            pot.lease = OutageLease(account, taken) if isinstance(taken, Reservation) else None
         else:
             pot.lease.hold = await self._store.extend(pot.lease.hold, [account], _amount_of(account, more), now_ms)
         if pot.lease is None or pot.lease.amount - before < more:
@@ -308,13 +308,13 @@ def _amount_of(account: Account, amount: int) -> Amount:
     return Amount(usd=amount) if account.unit is Unit.USD else Amount(thinking=amount)
 
 
-def _exactly(account: Account, amount: int) -> Ask:
+def _exactly(account: Account, amount: int) -> HoldRequest:
     whole = _amount_of(account, amount)
-    return Ask(least=whole, tight=whole, whole=whole)
+    return HoldRequest(least=whole, tight=whole, whole=whole)
 
 
-def _room(leases: Iterable[Lease], accounts: Iterable[Account], ask: Ask, unit: Unit) -> int:
-    """As the stores grant (see `Ask`), with what the leases have left. Raises StoreUnavailable for too little."""
+def _room(leases: Iterable[OutageLease], accounts: Iterable[Account], ask: HoldRequest, unit: Unit) -> int:
+    """As the stores grant (see `HoldRequest`), within the leases. Raises StoreUnavailable for too little."""
     binding = zip(leases, accounts, strict=True)
     lefts = [lease.left for lease, account in binding if account.unit is unit and not account.targets]
     if not lefts:

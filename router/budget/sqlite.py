@@ -17,9 +17,9 @@ from router.types.account import (
     SPLIT,
     Account,
     Amount,
-    Ask,
     Balance,
     Child,
+    HoldRequest,
     LocalJournal,
     Refused,
     Reservation,
@@ -37,7 +37,7 @@ class SqliteBudgets:
     """The `BudgetStore` port over a `LocalJournal`.
 
     Leases are those of the ledger's rows: a request's row is born in the same commit as its hold, with the whole of
-    its `Ask` as what it holds, and is corrected here when it is granted less, or more later.
+    its `HoldRequest` as what it holds, and is corrected here when it is granted less, or more later.
     """
 
     def __init__(self, journal: LocalJournal, lease_ms: int) -> None:
@@ -48,7 +48,7 @@ class SqliteBudgets:
         return self._journal.available
 
     async def reserve(
-        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+        self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> Reservation | Refused:
         """Waits for nothing where no account binds. Raises ValueError for a request that has reserved before."""
         if not accounts:
@@ -157,7 +157,7 @@ def _recover(
 # How an account stands
 
 
-class Standing(Struct):
+class AccountRow(Struct):
     account: Account
     spent: int
     held: int
@@ -167,14 +167,14 @@ class Standing(Struct):
         return Refused(account=self.account, spent=self.spent, held=self.held, needed=needed)
 
 
-def _standing(connection: sqlite3.Connection, account: Account, window_start_ms: int) -> Standing:
+def _standing(connection: sqlite3.Connection, account: Account, window_start_ms: int) -> AccountRow:
     """Windows of the calendar stand alone; in a rolling one an open hold counts, however long ago it was made."""
     if account.since_ms == account.window_start_ms:
         row = connection.execute(_SQL["window"], (account.id, window_start_ms)).fetchone()
     else:
         row = connection.execute(_SQL["rolling"], (account.id, account.since_ms)).fetchone()
     spent, held = row or (0, 0)
-    return Standing(account, spent, held, account.limit - spent - held)
+    return AccountRow(account, spent, held, account.limit - spent - held)
 
 
 def _shut(connection: sqlite3.Connection, account: Account, now_ms: int) -> bool:
@@ -188,7 +188,7 @@ _NO_LIMIT = 2**100
 
 
 def _reserve(
-    connection: sqlite3.Connection, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+    connection: sqlite3.Connection, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
 ) -> Reservation | Refused | None:
     """None: something was booked for this request before."""
     if connection.execute(_SQL["known"], (request_id,)).fetchone() is not None:

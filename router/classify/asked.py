@@ -28,14 +28,14 @@ _figures = SimpleNamespace(**_PATTERNS["figures"], **_AMOUNTS["figures"])
 AROUND = 4
 
 
-class Asked(NamedTuple):
+class AskFeatures(NamedTuple):
     ask: str
     """The instruction: the user's last message, or both ends of it. Of a script without known words: in English."""
     around: tuple[str, ...]
     """[AROUND], "" where there is none: what the user said before it, where that is needed to understand it; the end of
     a tool's result, where that came last; the beginnings of the last answers; both ends of the system prompt."""
     kinds: int
-    """A bit for each kind of words that the instruction has, as `Cues` finds them."""
+    """A bit for each kind of words that the instruction has, as `CueWords` finds them."""
     numbers: tuple[float, ...]
     """[len(NUMBERS)]: counts as they are, shares and flags from 0 to about 1."""
     tokens: int
@@ -55,7 +55,7 @@ COUNTS = (
 NUMBERS = FLAGS + COUNTS
 
 
-def asked(request: Request) -> Asked:
+def asked(request: Request) -> AskFeatures:
     """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
     users, answers, system_parts, last_role, result, tools = _messages(request)
     whole = users[-1].strip() if users else ""
@@ -105,7 +105,7 @@ def asked(request: Request) -> Asked:
         " ".join(answer[: _figures.answer] for answer in answers[-_figures.answers :]),
         about if len(about) <= 2 * _figures.system else f"{about[: _figures.system]} {about[-_figures.system :]}",
     )
-    return Asked(
+    return AskFeatures(
         ask=ask,
         around=around if all(map(str.isascii, around)) else tuple(in_english(text)[0] for text in around),
         kinds=kinds,
@@ -303,7 +303,7 @@ def _number(written: bytes) -> int:
 _digits = re.compile(r"[0-9]+").findall
 
 
-class Cues(dict[str, int]):
+class CueWords(dict[str, int]):
     """Which kinds of words a text has: a bit for each row of `data/cues.yaml`, one for numbers in words, and one where
     a phrase may begin.
 
@@ -383,5 +383,5 @@ _LETTERS = "\u2e7f"
 
 
 @cache
-def cues() -> Cues:
-    return Cues()
+def cues() -> CueWords:
+    return CueWords()

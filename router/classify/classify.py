@@ -8,8 +8,8 @@ from hashlib import sha256
 import msgspec
 
 from router.classify import difficulty
-from router.classify.detector import SURE, Detects, Doubt, Hit, Scanner
-from router.classify.views import View, body_views, may_go_on, strings, views
+from router.classify.detector import SURE, Detects, DoubtfulValue, Hit, Scanner
+from router.classify.views import TextView, body_views, may_go_on, strings, views
 from router.types.request import Cause, Classification, Endpoint, Finding, Request
 from router.types.target import Task
 
@@ -60,7 +60,7 @@ def _digests(fields: Fields) -> tuple[bytes, bytes] | None:
 # Request → Classification: the join of everything that was seen, and every class there is when a detector fails.
 
 _MOST_COMPARED = 1_000
-_NONE: frozenset[Doubt] = frozenset()
+_NONE: frozenset[DoubtfulValue] = frozenset()
 _log = logging.getLogger(__name__)
 
 
@@ -79,7 +79,7 @@ class Classifier:
         difficulty.warm()
 
     def classify(
-        self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = (), denied: Set[Doubt] = _NONE
+        self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = (), denied: Set[DoubtfulValue] = _NONE
     ) -> Classification:
         """`floor`: what the request has whatever is found in it: the default, its key's minimum, its header.
 
@@ -102,7 +102,7 @@ class Classifier:
         )
 
     def classes(
-        self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = (), denied: Set[Doubt] = _NONE
+        self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = (), denied: Set[DoubtfulValue] = _NONE
     ) -> frozenset[str]:
         """Only them, as `classify` gives them: what is asked for is not read."""
         return frozenset(cause.data_class for cause in self._judge(request, floor, read, denied)[2])
@@ -135,7 +135,7 @@ class Classifier:
         return harmless
 
     def _judge(
-        self, request: Request, floor: Iterable[Cause], read: Sequence[Finding], denied: Set[Doubt]
+        self, request: Request, floor: Iterable[Cause], read: Sequence[Finding], denied: Set[DoubtfulValue]
     ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[Cause, ...]]:
         """Findings; those of them that are only possible, of classes that nothing else gives; what follows."""
         floor = tuple(floor)
@@ -163,13 +163,15 @@ class Classifier:
         possible = tuple([finding for finding in left if finding.data_class not in known]) if left else ()
         return tuple(findings), possible, (*floor, *causes)
 
-    def _find(self, texts: Iterable[View], doubts: bool = False) -> tuple[list[Finding], dict[Finding, Doubt]]:
+    def _find(
+        self, texts: Iterable[TextView], doubts: bool = False
+    ) -> tuple[list[Finding], dict[Finding, DoubtfulValue]]:
         """What is there, and what is only possible."""
-        places: _Places | None = None
+        places: _HitPlaces | None = None
         for view in texts:
             for hit in self._scanner.scan(view.text):
                 if doubts or hit.score >= SURE:
-                    places = places or _Places()
+                    places = places or _HitPlaces()
                     places.add(hit, view)
         return ([], {}) if places is None else (list(places.sure), places.possible)
 
@@ -186,15 +188,15 @@ def _classes(findings: Iterable[Finding]) -> frozenset[str]:
     return frozenset({finding.data_class for finding in findings})
 
 
-class _Places:
+class _HitPlaces:
     """Of hits: each once, however many views show it."""
 
     def __init__(self) -> None:
-        self.sure: dict[Finding, Doubt] = {}
-        self.possible: dict[Finding, Doubt] = {}
+        self.sure: dict[Finding, DoubtfulValue] = {}
+        self.possible: dict[Finding, DoubtfulValue] = {}
         self._values: dict[tuple[str, bool], set[str]] = {}
 
-    def add(self, hit: Hit, view: View) -> None:
+    def add(self, hit: Hit, view: TextView) -> None:
         place, sure = view.locate(hit.start, hit.end), hit.score >= SURE
         if place is None:
             return
@@ -203,5 +205,5 @@ class _Places:
         among = value in known or (len(known) <= _MOST_COMPARED and any(shorter in value for shorter in known))
         if place.exact or not among:
             findings = self.sure if sure else self.possible
-            findings[Finding(hit.form, hit.data_class, *place)] = Doubt(hit.form, hit.data_class, value)
+            findings[Finding(hit.form, hit.data_class, *place)] = DoubtfulValue(hit.form, hit.data_class, value)
         known.add(value)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from typing import NamedTuple
 
-from router.classify.detector import Characters, Pattern
+from router.classify.detector import CharacterOffsets, Pattern
 from router.types.tables import patterns, table
 
 _WRITTEN = patterns("classify/data/disguises.yaml")
@@ -45,20 +45,20 @@ _GROWTH, _GROWTH_LEAST = 8, 256
 """An archive is read as far as so many times its size, and so many bytes."""
 
 
-class Inline(NamedTuple):
+class InlineData(NamedTuple):
     """`media_type` is empty where nothing says it."""
 
     media_type: str
     payload: str
 
 
-def inline(text: str, least: int = LEAST_BARE) -> Inline | None:
+def inline(text: str, least: int = LEAST_BARE) -> InlineData | None:
     """The base64 that a string is; None for all other text."""
     if text.startswith("data:"):
         comma = text.find(",", 0, _LONGEST_HEADER)
         if comma > 0 and text[:comma].endswith(";base64") and is_base64(text[comma + 1 :]):
-            return Inline(text[len("data:") : comma].partition(";")[0].lower(), text[comma + 1 :])
-    return Inline("", text) if len(text) >= least and is_base64(text) else None
+            return InlineData(text[len("data:") : comma].partition(";")[0].lower(), text[comma + 1 :])
+    return InlineData("", text) if len(text) >= least and is_base64(text) else None
 
 
 def is_base64(text: str) -> bool:
@@ -158,7 +158,7 @@ _PARTS = _WHOLE.translate(bytes.maketrans(b"/-_+", b"    "))
 """What ends a word: everything that base64 does not have, or also what it has in common with paths and names."""
 
 
-def blobs(encoded: bytes, place: Characters, dull: set[bytes]) -> Iterator[Piece]:
+def blobs(encoded: bytes, place: CharacterOffsets, dull: set[bytes]) -> Iterator[Piece]:
     """`dull`: runs that have been tried in vain; they are added."""
     for start, end in _RUN.spans(encoded):
         run = encoded[start:end]
@@ -231,7 +231,7 @@ def _believed(data: bytes | None) -> bool:
 _NUMBERS, _NUMBER = Pattern(_WRITTEN["numbers"]), re.compile("[0-9A-Fa-fxX]+")
 
 
-def numbers(encoded: bytes, place: Characters) -> Iterator[Piece]:
+def numbers(encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
     for start, end in _NUMBERS.spans(encoded):
         listed = _NUMBER.findall(encoded[start:end].decode().rpartition("(")[2])
         hexadecimal = all(len(number.removeprefix("0x").removeprefix("0X")) == 2 for number in listed)
@@ -255,7 +255,7 @@ _MOST_ROWS = 2
 _AROUND_BREAK = 80
 
 
-def amid(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
+def amid(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
     start, end = _AMID.search(encoded)
     while start >= 0:
         first, last = place.of(start), place.of(end)
@@ -265,7 +265,7 @@ def amid(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
         start, end = _AMID.search(encoded, end - 1)
 
 
-def wraps(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
+def wraps(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
     """The ends of lines in values."""
     start, end = _WRAPPED.search(encoded)
     while start >= 0:
@@ -378,7 +378,7 @@ _ANY = frozenset(map(chr, _TABLE))
 _ASCII = bytes(code for code in range(128) if code not in _TABLE)
 
 
-def folds(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
+def folds(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
     """Where something stands that is never prose, and words that mix ASCII with its lookalikes."""
     if _ANY.isdisjoint(encoded.replace(BETWEEN.encode(), b"").translate(None, _ASCII).decode()):
         return
@@ -431,7 +431,7 @@ LONGEST_APART = 4_096
 """Characters of such a run from which it is one piece: of millions of pieces each step is one long call."""
 
 
-def spaced(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
+def spaced(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
     for begin, until in _SPACED.spans(encoded):
         start = place.of(begin)
         end = start + until - begin

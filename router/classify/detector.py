@@ -51,7 +51,7 @@ def possibly(text: str, start: int, end: int) -> Iterable[Span]:
     return (Span(start, end, POSSIBLE),)
 
 
-class Doubt(NamedTuple):
+class DoubtfulValue(NamedTuple):
     """A value that is only possible. It is text of a request: never shown."""
 
     form: str
@@ -137,7 +137,7 @@ class Pattern:
             ((start, end),) = matches(_ANYWHERE, encoded, end, size)
 
 
-class Characters:
+class CharacterOffsets:
     """Of a text: how many stand before an offset in bytes. The text is counted once, when that is first asked."""
 
     def __init__(self, text: str, encoded: bytes) -> None:
@@ -193,7 +193,7 @@ class Scanner:
         wordless = [self._alone[place] for place in matched]
         shares = [wordless[first : first + _TOGETHER] for first in range(0, len(wordless), _TOGETHER)]
         self._shares = [
-            _Share(_automaton(self._patterns(numbers)), numbers, _pattern(gate).matches if gate else None)
+            _ScanShare(_automaton(self._patterns(numbers)), numbers, _pattern(gate).matches if gate else None)
             for gate, numbers in (*(("", share) for share in shares), *self._families())
         ]
 
@@ -201,7 +201,7 @@ class Scanner:
         """A lone surrogate is looked at as a question mark."""
         encoded = text.encode("utf-8", "replace")
         text = encoded.decode()
-        place = Characters(text, encoded)
+        place = CharacterOffsets(text, encoded)
         hits: list[Hit] = []
         for number in self._present(encoded):
             form = self._forms[number]
@@ -244,7 +244,7 @@ class Scanner:
         return tuple(self._forms[number].form.pattern for number in numbers)
 
 
-class _Share(NamedTuple):
+class _ScanShare(NamedTuple):
     """`match` gives the places in `numbers` of the forms that match anywhere, where the gate does."""
 
     match: Any
@@ -260,7 +260,7 @@ class _Compiled(NamedTuple):
     """`Pattern.matches`."""
     form: Form
 
-    def hits(self, text: str, encoded: bytes, place: Characters, first: int, last: int) -> Iterator[Hit]:
+    def hits(self, text: str, encoded: bytes, place: CharacterOffsets, first: int, last: int) -> Iterator[Hit]:
         """`first`, `last`: of the first candidate, in bytes."""
         confirm, looked = self.form.confirm, 0
         while first >= 0:

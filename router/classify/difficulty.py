@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.asked import AROUND, COUNTS, NUMBERS, Asked, asked, cues
+from router.classify.asked import AROUND, COUNTS, NUMBERS, AskFeatures, asked, cues
 from router.classify.embedding import DIMENSIONS, Single
 from router.errors import LowpassError
 from router.types.decision import Decision
@@ -75,7 +75,7 @@ class ReaderError(LowpassError):
     """The reader's data is missing, damaged or of another version; says which file and what to do."""
 
 
-class Part(NamedTuple):
+class ReaderPart(NamedTuple):
     """Numbers of what is asked, or of a text that stands around it; a request's are those of all of its parts."""
 
     start: int
@@ -88,29 +88,29 @@ class Part(NamedTuple):
 
 
 def sizes() -> list[int]:
-    """Lengths of the rows: of what is asked, and of the texts of `Asked.around`."""
+    """Lengths of the rows: of what is asked, and of the texts of `AskFeatures.around`."""
     return [DIMENSIONS + len(cues().names) + len(NUMBERS) + GROUPS, *[DIMENSIONS + len(cues().names)] * AROUND]
 
 
-def of_ask(asks: Asked, groups: NDArray[np.uint8]) -> Part:
+def of_ask(asks: AskFeatures, groups: NDArray[np.uint8]) -> ReaderPart:
     vector, pieces = embedding.load().embed(asks.ask)
     in_groups = np.bincount(groups.take(pieces), minlength=GROUPS)
     row = np.concatenate((vector, cues().bits(asks.kinds), asks.numbers, in_groups), dtype=np.float32)
     counts = row[-GROUPS - len(COUNTS) :]
     np.log1p(counts, out=counts)
     keys = pieces.view(np.uint64)
-    return Part(0, row, *_hashed(0, keys, keys[:-1] * _PIECE + keys[1:], keys[:FIRST]))
+    return ReaderPart(0, row, *_hashed(0, keys, keys[:-1] * _PIECE + keys[1:], keys[:FIRST]))
 
 
-def of_text_around(kind: int, text: str) -> Part:
-    """`kind`: its place in `Asked.around`."""
+def of_text_around(kind: int, text: str) -> ReaderPart:
+    """`kind`: its place in `AskFeatures.around`."""
     vector, pieces = embedding.load().embed(text)
     row = np.concatenate((vector, cues().bits(cues().of(text.lower()))), dtype=np.float32)
-    return Part(sum(sizes()[: kind + 1]), row, *_hashed(3 + kind, pieces.view(np.uint64)))
+    return ReaderPart(sum(sizes()[: kind + 1]), row, *_hashed(3 + kind, pieces.view(np.uint64)))
 
 
 def _hashed(first: int, *kinds: NDArray[np.uint64]) -> tuple[NDArray[np.intp], Single]:
-    """Buckets and shares, as `Part` has them. `first`: the number of the first of the kinds."""
+    """Buckets and shares, as `ReaderPart` has them. `first`: the number of the first of the kinds."""
     lengths = [len(pieces) for pieces in kinds]
     keys = np.concatenate(kinds)
     keys += _SALTS[first : first + len(kinds)].repeat(lengths)
@@ -120,7 +120,7 @@ def _hashed(first: int, *kinds: NDArray[np.uint64]) -> tuple[NDArray[np.intp], S
     return keys.view(np.intp), shares.repeat(lengths)
 
 
-class Reader(Struct, frozen=True, eq=False):
+class DifficultyReader(Struct, frozen=True, eq=False):
     """F numbers, K directions that tell how near G inducing points are, `OUTPUTS` outputs."""
 
     groups: NDArray[np.uint8]
@@ -148,7 +148,7 @@ class Reader(Struct, frozen=True, eq=False):
     version: str = ""
     """Digest of the arrays: what was learned with others means something else."""
 
-    def place(self, part: Part) -> Single:
+    def place(self, part: ReaderPart) -> Single:
         """[K + OUTPUTS]: what a part adds to a request's directions and outputs."""
         place: Single = part.row @ self.projection[part.start : part.start + len(part.row)]
         place[-OUTPUTS:] += part.shares @ self.grams.take(part.buckets, axis=0)
@@ -164,7 +164,7 @@ class Reader(Struct, frozen=True, eq=False):
         values: Single = np.add(place[-OUTPUTS:], kernel @ self.weights)
         return values, float(kernel[kernel.argmax()])
 
-    def places(self, asks: Asked) -> Iterator[Single]:
+    def places(self, asks: AskFeatures) -> Iterator[Single]:
         """Texts around what is asked are often those of the request before: what they add is remembered."""
         yield self.place(of_ask(asks, self.groups))
         for kind, text in enumerate(asks.around):
@@ -175,7 +175,7 @@ class Reader(Struct, frozen=True, eq=False):
     def _place_around(self, kind: int, text: str) -> Single:
         return self.place(of_text_around(kind, text))
 
-    def reading(self, asks: Asked, stated: Task | None, *, tools: bool = False) -> Reading:
+    def reading(self, asks: AskFeatures, stated: Task | None, *, tools: bool = False) -> Reading:
         """`stated`: the task that its caller says it is. `tools`: some are offered, which is half of what the task is
         told by."""
         tokens, strange = asks.tokens, asks.strange
@@ -214,7 +214,7 @@ def _shares(values: list[float], sharpness: float) -> list[float]:
     return [share / total for share in raised]
 
 
-def read_arrays(folder: Path) -> Reader:
+def read_arrays(folder: Path) -> DifficultyReader:
     """Raises `ReaderError` where the artefact is not whole."""
     try:
         data = (folder / ARRAYS).read_bytes()
@@ -223,7 +223,7 @@ def read_arrays(folder: Path) -> Reader:
             raise ValueError("another artefact than the manifest's")
         with np.load(BytesIO(data), allow_pickle=False) as arrays:
             fields: dict[str, Any] = {name: widened(arrays[name]) for name in arrays.files}
-        reader = Reader(**fields, version=manifest["version"])
+        reader = DifficultyReader(**fields, version=manifest["version"])
         if reader.projection.shape[0] != sum(sizes()):
             raise ValueError(f"{reader.projection.shape[0]} numbers for {sum(sizes())}")
     except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, msgspec.DecodeError) as problem:
@@ -246,7 +246,7 @@ def digest(data: bytes) -> str:
 
 
 @cache
-def load() -> Reader:
+def load() -> DifficultyReader:
     """The reader that ships with lowpass. Raises `ReaderError`."""
     return read_arrays(FOLDER)
 
@@ -297,7 +297,7 @@ def read_too(decision: Decision, request: Request) -> Decision:
     return structs.replace(decision, classification=with_reading(known, request)) if known.unread else decision
 
 
-def of_text(text: str, tools: int = 0) -> Asked:
+def of_text(text: str, tools: int = 0) -> AskFeatures:
     """A bare text, as a user's message, with so many tools offered."""
     offered = (Passage(("tools", tools - 1), ""),) if tools else ()
     passages = (Passage(("messages", 0, "content"), text, "user"), *offered)

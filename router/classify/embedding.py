@@ -61,7 +61,7 @@ class EmbeddingError(LowpassError):
     """The embedding's data files are missing or not what they should be; says which and what to do."""
 
 
-class Embedding:
+class StaticEmbedding:
     """The vocabulary and its vectors, `[32000, 256]` in eight bits: 8 MB, and about as much for its words."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Embedding:
                 f"the data files of the package wordllama can't be read ({type(problem).__name__}): "
                 "install it again from requirements/runtime.txt, with --no-deps --force-reinstall"
             ) from problem
-        self.words = Words(vocabulary)
+        self.words = WordPieces(vocabulary)
 
     def embed(self, text: str) -> tuple[Single, NDArray[np.intp]]:
         """The mean `float32 [256]`, of length one unless there is no word; and the numbers of the pieces."""
@@ -92,7 +92,7 @@ class Embedding:
         return total / np.float32(max(sqrt(total @ total), 1.0)), pieces
 
 
-load = cache(Embedding)
+load = cache(StaticEmbedding)
 """The one of this process, read when first asked for. Raises `EmbeddingError`."""
 
 
@@ -118,7 +118,7 @@ def _vectors(path: Path) -> NDArray[np.int8]:
 # Text → pieces: byte-pair encoding, a word at a time, each word once
 
 
-class Words(dict[str, bytes]):
+class WordPieces(dict[str, bytes]):
     """Word → its pieces' numbers, two bytes each, big-endian. Filled as words come, emptied when it is full."""
 
     def __init__(self, vocabulary: dict[str, int]) -> None:

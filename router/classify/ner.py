@@ -43,7 +43,7 @@ class Named(NamedTuple):
     end: int
 
 
-class Names(DetectorModel):
+class NamesDetector(DetectorModel):
     """`{kind: names, class: pii, only: [person]}`. English; needs the packages of the extra `names`."""
 
     kind: Literal["names"]
@@ -88,11 +88,11 @@ _ANSWER = msgspec.json.Decoder(list[list[Named]])
 _log = logging.getLogger(__name__)
 
 
-class Unread(Exception):
+class NamesUnread(Exception):
     """The texts could not be read in time; says nothing of what is in them."""
 
 
-class Reader:
+class NamesReader:
     """One process for one gateway; texts are read one request after another."""
 
     def __init__(self) -> None:
@@ -100,13 +100,13 @@ class Reader:
         self._turn = asyncio.Lock()
 
     async def read(self, texts: Sequence[str], timeout_ms: int) -> list[list[Named]]:
-        """What each text names. Waiting for others counts. Raises `Unread`."""
+        """What each text names. Waiting for others counts. Raises `NamesUnread`."""
         try:
             return await asyncio.wait_for(self._in_turn(texts), timeout_ms / 1000)
         except TimeoutError:
-            raise Unread("the names were not read in time") from None
+            raise NamesUnread("the names were not read in time") from None
         except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
-            raise Unread(f"the reader of names failed ({type(error).__name__})") from None
+            raise NamesUnread(f"the reader of names failed ({type(error).__name__})") from None
 
     async def warm(self) -> None:
         """Starts the process, so that no request has to wait for the model."""

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 from pydantic import BaseModel, ConfigDict, Field
 
-from router.classify.detector import Detects, Doubt, Form
+from router.classify.detector import Detects, DoubtfulValue, Form
 from router.types.request import Finding, Passage
 from router.types.tables import table
 
@@ -23,17 +23,17 @@ Words = Mapping[tuple[str, str], str]
 """(form, class) → what it is called."""
 
 
-class Verdict(StrEnum):
+class Opinion(StrEnum):
     YES = "yes"
     NO = "no"
     NONE = "none"
     """No answer that could be understood."""
 
 
-class Question(Struct, frozen=True):
+class OpinionQuestion(Struct, frozen=True):
     """Whether what was found in `before` + value + `after` is what its form knows."""
 
-    doubt: Doubt
+    doubt: DoubtfulValue
     before: str
     after: str
 
@@ -64,7 +64,7 @@ class SecondOpinion(BaseModel):
     def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         return own
 
-    def questions(self, possible: Sequence[Finding], passages: Sequence[Passage]) -> tuple[Question, ...]:
+    def questions(self, possible: Sequence[Finding], passages: Sequence[Passage]) -> tuple[OpinionQuestion, ...]:
         """None where too much would be asked. What is hidden can't be shown: it is found, and so is its class."""
         hidden = {finding.data_class for finding in possible if not finding.exact}
         shown = [finding for finding in possible if finding.data_class not in hidden]
@@ -88,7 +88,7 @@ def words(detectors: Iterable[Detects]) -> Words:
     return {key: " or ".join(dict.fromkeys(names)) for key, names in called.items()}
 
 
-def asked(questions: Sequence[Question], called: Words) -> dict[str, Raw]:
+def asked(questions: Sequence[OpinionQuestion], called: Words) -> dict[str, Raw]:
     """The body of a chat request, numbered from 1; an engine that knows grammars can only answer yes or no."""
     text = "\n\n".join(_written(number, question, called) for number, question in enumerate(questions, 1))
     messages = [{"role": "system", "content": _TEXTS["rules"]}, {"role": "user", "content": text}]
@@ -96,12 +96,12 @@ def asked(questions: Sequence[Question], called: Words) -> dict[str, Raw]:
     return {name: Raw(msgspec.json.encode(value)) for name, value in fields.items()}
 
 
-def longest(questions: Sequence[Question]) -> int:
+def longest(questions: Sequence[OpinionQuestion]) -> int:
     """Tokens of the answer."""
     return _TOKENS_ALL + _TOKENS_EACH * len(questions)
 
 
-def verdicts(answer: str, questions: Sequence[Question]) -> tuple[Verdict, ...]:
+def verdicts(answer: str, questions: Sequence[OpinionQuestion]) -> tuple[Opinion, ...]:
     """One a question. What is no plain yes or no to every one of them is no answer to any."""
     try:
         answers = _ANSWERS.decode(answer)
@@ -109,25 +109,25 @@ def verdicts(answer: str, questions: Sequence[Question]) -> tuple[Verdict, ...]:
         answers = {}
     numbers = tuple(str(number) for number, _ in enumerate(questions, 1))
     if answers.keys() != set(numbers):
-        return (Verdict.NONE,) * len(questions)
-    return tuple(Verdict(answers[number]) for number in numbers)
+        return (Opinion.NONE,) * len(questions)
+    return tuple(Opinion(answers[number]) for number in numbers)
 
 
-def denied(questions: Sequence[Question], answers: Sequence[Verdict]) -> frozenset[Doubt]:
+def denied(questions: Sequence[OpinionQuestion], answers: Sequence[Opinion]) -> frozenset[DoubtfulValue]:
     """The same value may stand in several places: it is denied where every one of them is."""
     doubted = {
-        question.doubt for question, verdict in zip(questions, answers, strict=True) if verdict is not Verdict.NO
+        question.doubt for question, verdict in zip(questions, answers, strict=True) if verdict is not Opinion.NO
     }
     return frozenset(question.doubt for question in questions) - doubted
 
 
-def _question(finding: Finding, text: str) -> Question:
+def _question(finding: Finding, text: str) -> OpinionQuestion:
     start, end = finding.start, finding.end
-    doubt = Doubt(finding.detector, finding.data_class, text[start:end])
-    return Question(doubt, text[max(0, start - AROUND) : start], text[end : end + AROUND])
+    doubt = DoubtfulValue(finding.detector, finding.data_class, text[start:end])
+    return OpinionQuestion(doubt, text[max(0, start - AROUND) : start], text[end : end + AROUND])
 
 
-def _written(number: int, question: Question, called: Words) -> str:
+def _written(number: int, question: OpinionQuestion, called: Words) -> str:
     doubt = question.doubt
     # What the text itself says between marks must not pass for what is asked about.
     texts = question.before, doubt.value, question.after

@@ -51,7 +51,7 @@ class SqliteSessions:
         await self._journal.committed()
 
 
-class Server(Protocol):
+class SessionServer(Protocol):
     """Runs a script on data of our time, or raises `StoreUnavailable` within a bounded time."""
 
     async def run(self, name: str, keys: Sequence[str], *arguments: str | int | bytes) -> list[object]: ...
@@ -64,7 +64,7 @@ class RedisSessions:
     Redis could not take, until it is back (`resume`).
     """
 
-    def __init__(self, server: Server, prefix: str, journal: Journal) -> None:
+    def __init__(self, server: SessionServer, prefix: str, journal: Journal) -> None:
         """`prefix`: of the keys; all are of one slot."""
         self.server, self._prefix, self._journal = server, prefix, journal
         self._owed: dict[str, set[str]] = {}

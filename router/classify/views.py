@@ -25,13 +25,13 @@ from router.classify.decoders import (
     spaced,
     wraps,
 )
-from router.classify.detector import Characters
+from router.classify.detector import CharacterOffsets
 from router.types.request import Passage, Path
 
 # A text to scan, and where in the request its characters come from.
 
 
-class Place(NamedTuple):
+class HitPlace(NamedTuple):
     """`exact`: characters start:end of the text at `path` are the value itself, as written; else it hides there."""
 
     path: Path
@@ -40,17 +40,17 @@ class Place(NamedTuple):
     exact: bool = True
 
 
-Locate = Callable[[int, int], Place | None]
+Locate = Callable[[int, int], HitPlace | None]
 
 
-class View(NamedTuple):
+class TextView(NamedTuple):
     """`locate` turns (start, end) of `text` into a place; None: this hit says nothing, another view has all of it."""
 
     text: str
     locate: Locate
 
 
-class TooMuch(Exception):
+class NestedTooDeep(Exception):
     """Something is wrapped more often than anybody looks. Its text never quotes."""
 
 
@@ -61,7 +61,7 @@ AROUND = 160
 _CUT = "\n\0\n"
 
 
-class _Run(NamedTuple):
+class _Replacement(NamedTuple):
     """Characters start:end of the old text, and what is written for them: None for the same."""
 
     start: int
@@ -79,11 +79,11 @@ class _Run(NamedTuple):
         return self.text is None or (len(self.text) == self.end - self.start and not self.hidden)
 
 
-def replaced(view: View, pieces: Sequence[Piece]) -> View:
+def replaced(view: TextView, pieces: Sequence[Piece]) -> TextView:
     """Only what is near a piece: all else has been looked at. `pieces` in order; of two that overlap, the first."""
     old = view.text
     text = "".join([old[start:end] if new is None else new for start, end, new, _ in _runs(len(old), pieces)])
-    return View(text, _Back(view, pieces).locate)
+    return TextView(text, _OffsetMap(view, pieces).locate)
 
 
 def _runs(length: int, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, str | None, bool]]:
@@ -106,17 +106,19 @@ def _runs(length: int, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, str 
         yield last, last, _CUT, False
 
 
-class _Back:
+class _OffsetMap:
     """What stands where is counted up only when something was found."""
 
-    def __init__(self, view: View, pieces: Sequence[Piece]) -> None:
+    def __init__(self, view: TextView, pieces: Sequence[Piece]) -> None:
         self._view, self._pieces = view, pieces
-        self._runs: list[_Run] = []
+        self._runs: list[_Replacement] = []
         self._starts: list[int] = []
 
-    def locate(self, start: int, end: int) -> Place | None:
+    def locate(self, start: int, end: int) -> HitPlace | None:
         if not self._runs:
-            self._runs = [_Run(*run) for run in _runs(len(self._view.text), self._pieces) if run[0] < run[1] or run[2]]
+            self._runs = [
+                _Replacement(*run) for run in _runs(len(self._view.text), self._pieces) if run[0] < run[1] or run[2]
+            ]
             lengths = (run.end - run.start if run.text is None else len(run.text) for run in self._runs)
             self._starts = list(accumulate(lengths, initial=0))
         first, last = self._number(start), self._number(end - 1)
@@ -126,7 +128,7 @@ class _Back:
             last -= 1
         return self._place(start, end, first, last)
 
-    def _place(self, start: int, end: int, first: int, last: int) -> Place | None:
+    def _place(self, start: int, end: int, first: int, last: int) -> HitPlace | None:
         severed = any(run.cut for run in self._runs[self._number(max(start - 1, 0)) : self._number(end) + 1])
         begin, until = self._runs[first], self._runs[last]
         if severed and first == last and begin.text is None:
@@ -160,7 +162,7 @@ class Segment(NamedTuple):
     join: bool = False
 
 
-def joined(groups: Iterable[Sequence[Segment]]) -> View:
+def joined(groups: Iterable[Sequence[Segment]]) -> TextView:
     """The segments of a group touch each other; groups are apart."""
     segments: list[Segment] = []
     texts: list[str] = []
@@ -168,7 +170,7 @@ def joined(groups: Iterable[Sequence[Segment]]) -> View:
         segments += group
         texts.append(group[0].text if len(group) == 1 else "".join([segment.text for segment in group]))
         segments.append(_APART)
-    return View(BETWEEN.join(texts), _Places(segments).locate)
+    return TextView(BETWEEN.join(texts), _SegmentPlaces(segments).locate)
 
 
 def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
@@ -192,14 +194,14 @@ _PAYLOADS = frozenset({"data", "file_data", "url", "image_url", "uri", "b64_json
 """Names that base64 has in all wires; under any other it is text, whatever it holds."""
 
 
-class _Places:
+class _SegmentPlaces:
     """Where segments begin is counted up only when something was found."""
 
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
         self._starts: list[int] = []
 
-    def locate(self, start: int, end: int) -> Place | None:
+    def locate(self, start: int, end: int) -> HitPlace | None:
         if not self._starts:
             self._starts = list(accumulate((len(segment.text) for segment in self._segments), initial=0))
         first, last = self._number(start), self._number(end - 1)
@@ -213,13 +215,13 @@ class _Places:
         if segment.join and first == last:
             return None
         if segment.hides:
-            return Place(segment.path, 0, segment.hides, exact=False)
+            return HitPlace(segment.path, 0, segment.hides, exact=False)
         exact = first == last and segment.path != () and not segment.join
         # An escape is all in or all out: what follows a backslash may have been taken for the first letter of a word.
         before = segment.text[max(offset - _MOST_QUOTED, 0) : offset]
         if (len(before) - len(before.rstrip("\\"))) % 2:
             offset += _ESCAPES.get(segment.text[offset], 0)
-        return Place(segment.path, segment.start + offset, segment.start + until, exact)
+        return HitPlace(segment.path, segment.start + offset, segment.start + until, exact)
 
     def _number(self, at: int) -> int:
         return bisect_right(self._starts, at, hi=len(self._segments)) - 1
@@ -371,10 +373,10 @@ MOST_LAYERS = 6
 """Base64 of base64 and so on: a text that is wrapped more often hides something."""
 
 
-def views(passages: Sequence[Passage], raw: bytes) -> Iterator[View]:
+def views(passages: Sequence[Passage], raw: bytes) -> Iterator[TextView]:
     """Everything to scan of one request. `raw`: its whole body, for what no passage shows.
 
-    Hits in what no passage shows have the path () and are not exact. Raises `TooMuch`.
+    Hits in what no passage shows have the path () and are not exact. Raises `NestedTooDeep`.
     """
     rest = unparsed_bytes(raw, passages) if raw else ()
     view = joined([*segments([*passages, *rest]), *(joins(passages) if len(passages) > 1 else ())])
@@ -387,10 +389,10 @@ def views(passages: Sequence[Passage], raw: bytes) -> Iterator[View]:
         view = replaced(view, pieces)
         yield view
     if _pieces(view.text, dull, wrapped=False):
-        raise TooMuch(f"More than {MOST_LAYERS} layers of encodings.")
+        raise NestedTooDeep(f"More than {MOST_LAYERS} layers of encodings.")
 
 
-def body_views(body: bytes) -> Iterator[View]:
+def body_views(body: bytes) -> Iterator[TextView]:
     """Everything to scan of a body that is about to be sent. Keys are no passages, and so part of what is left."""
     try:
         passages = list(strings(msgspec.json.decode(body), keys=False))
@@ -403,7 +405,7 @@ def _pieces(text: str, dull: set[bytes], *, wrapped: bool) -> list[Piece]:
     encoded = text.encode("utf-8", "replace")
     if SUSPECT.search(encoded.replace(BETWEEN.encode(), b"\n\n"))[0] < 0:
         return []
-    place = Characters(text, encoded)
+    place = CharacterOffsets(text, encoded)
     pieces = [*escapes(text), *folds(text, encoded, place), *blobs(encoded, place, dull)]
     if APART.search(encoded)[0] >= 0:
         pieces += (*numbers(encoded, place), *spaced(text, encoded, place))

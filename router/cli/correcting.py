@@ -19,7 +19,7 @@ from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import Held, Spent, booked
 from router.ledger.reconcile import Comparison, Reconciliation, StatementError, read
 from router.ledger.rows import Connection
-from router.ledger.verify import Finding
+from router.ledger.verify import VerifyFinding
 from router.settings import Settings
 from router.types.account import NOTHING, RATE_ACCOUNTS, Account, Reservation, Unit
 from router.types.clock import now_ms
@@ -87,7 +87,7 @@ LOOKS, LOOK_S = 5, 0.3
 """How often Redis and the ledger are compared: what a gateway has in flight is in one of them for a moment."""
 
 
-def redis_findings(settings: Settings, ledger: Ledger) -> list[Finding]:
+def redis_findings(settings: Settings, ledger: Ledger) -> list[VerifyFinding]:
     """Windows in Redis beside the bookings, in both directions, without rates. Raises `StoreUnavailable`.
 
     Where the ledger is a file Redis may have more: what gateways with other files booked."""
@@ -107,7 +107,7 @@ def redis_findings(settings: Settings, ledger: Ledger) -> list[Finding]:
             break
     words = {"s": "spent", "h": "held"}
     return [
-        Finding("redis", f"{account} from {start}", f"it has {beyond:+} {words[kind]} beside its bookings")
+        VerifyFinding("redis", f"{account} from {start}", f"it has {beyond:+} {words[kind]} beside its bookings")
         for account, start, kind, beyond in sorted(lasting or ())
         if settings.database_url is not None or beyond < 0
     ]

@@ -31,22 +31,22 @@ TIMEOUT_S = 10.0
 """For each step of a connection."""
 
 
-class Undelivered(Exception):
+class DeliveryError(Exception):
     """Says in one line where to, and why not; never a secret."""
 
 
-class Passing(Exception):
+class PassingFailure(Exception):
     """May be gone the next time; says what it was."""
 
 
 def insist(step: Callable[[], None], where: str, waits_s: tuple[float, ...] = WAITS_S) -> None:
-    """Raises `Undelivered`, once `step` has failed each time."""
+    """Raises `DeliveryError`, once `step` has failed each time."""
     for wait_s in (*waits_s, None):
         try:
             return step()
-        except Passing as failure:
+        except PassingFailure as failure:
             if wait_s is None:
-                raise Undelivered(f"{where} {failure}, {len(waits_s) + 1} times") from None
+                raise DeliveryError(f"{where} {failure}, {len(waits_s) + 1} times") from None
         time.sleep(wait_s)
 
 
@@ -84,7 +84,7 @@ def chosen(options: Mapping[str, bool], table: str, out: Path | None) -> Format 
 
 
 def put(path: Path, content: bytes) -> None:
-    """Replaces what was there, in one step. Raises `Undelivered`."""
+    """Replaces what was there, in one step. Raises `DeliveryError`."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with beside.open("xb") as file:
@@ -95,7 +95,7 @@ def put(path: Path, content: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             beside.unlink()
-        raise Undelivered(f"{path} can't be written ({error.strerror})") from None
+        raise DeliveryError(f"{path} can't be written ({error.strerror})") from None
 
 
 # A report posted as JSON.
@@ -107,7 +107,7 @@ _UNSPEAKABLE = "--webhook or its token has characters that HTTP does not allow"
 
 
 def post(url: str, body: bytes, token: Secret | None, waits_s: tuple[float, ...] = WAITS_S) -> None:
-    """To https, or to http on this machine; no redirect is followed. Raises `Undelivered`, which names the host only:
+    """To https, or to http on this machine; no redirect is followed. Raises `DeliveryError`, which names the host only:
     an address may hold a secret."""
     parts = _address(url)
     insist(partial(_post, parts, body, token), f"the webhook at {parts.hostname}", waits_s)
@@ -118,13 +118,13 @@ def _address(url: str) -> SplitResult:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError:
-        raise Undelivered("--webhook is no address: give https://HOST/PATH") from None
+        raise DeliveryError("--webhook is no address: give https://HOST/PATH") from None
     if not host or parts.scheme not in ("http", "https"):
-        raise Undelivered("--webhook is no address: give https://HOST/PATH")
+        raise DeliveryError("--webhook is no address: give https://HOST/PATH")
     if parts.scheme == "http" and not on_this_machine(host):
-        raise Undelivered(f"--webhook would send to {host} unencrypted: give https")
+        raise DeliveryError(f"--webhook would send to {host} unencrypted: give https")
     if parts.username is not None:
-        raise Undelivered("--webhook has a user in its address: put the secret into LOWPASS_REPORT_WEBHOOK_TOKEN")
+        raise DeliveryError("--webhook has a user in its address: put the secret into LOWPASS_REPORT_WEBHOOK_TOKEN")
     return parts
 
 
@@ -139,17 +139,17 @@ def _post(parts: SplitResult, body: bytes, token: Secret | None) -> None:
         connection.request("POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, headers)
         status = connection.getresponse().status
     except InvalidURL:
-        raise Undelivered(_UNSPEAKABLE) from None
+        raise DeliveryError(_UNSPEAKABLE) from None
     except (OSError, HTTPException) as error:
-        raise Passing(f"failed ({type(error).__name__})") from None
+        raise PassingFailure(f"failed ({type(error).__name__})") from None
     except ValueError:
-        raise Undelivered(_UNSPEAKABLE) from None
+        raise DeliveryError(_UNSPEAKABLE) from None
     finally:
         connection.close()
     if status >= 500 or status in _AGAIN:
-        raise Passing(f"answered {status}")
+        raise PassingFailure(f"answered {status}")
     if not 200 <= status < 300:
-        raise Undelivered(f"the webhook at {parts.hostname} answered {status}")
+        raise DeliveryError(f"the webhook at {parts.hostname} answered {status}")
 
 
 # A report as a mail: the table as plain text, the page as HTML, the rows as a CSV file.
@@ -161,7 +161,7 @@ _PORTS = {"smtp": 587, "smtps": 465}
 def send(
     report: Report, to: Sequence[str], server: Secret | None, sender: str, waits_s: tuple[float, ...] = WAITS_S
 ) -> None:
-    """`server` is LOWPASS_SMTP_URL. Raises `Undelivered`."""
+    """`server` is LOWPASS_SMTP_URL. Raises `DeliveryError`."""
     parts = _mail_address(server)
     user = unquote(parts.username or "")
     mail = message(report, to, sender or (user if "@" in user else f"lowpass@{parts.hostname}"))
@@ -183,20 +183,20 @@ def _mailbox(address: str) -> Address:
     try:
         return Address(addr_spec=address)
     except (HeaderParseError, MessageDefect, ValueError, IndexError):
-        raise Undelivered(f"'{address[:60]!r}' is no mail address") from None
+        raise DeliveryError(f"'{address[:60]!r}' is no mail address") from None
 
 
 def _mail_address(server: Secret | None) -> SplitResult:
     remedy = "give smtp://USER:PASSWORD@HOST:PORT, or smtps://"
     if server is None:
-        raise Undelivered(f"--email needs LOWPASS_SMTP_URL: {remedy}")
+        raise DeliveryError(f"--email needs LOWPASS_SMTP_URL: {remedy}")
     try:
         parts = urlsplit(server.reveal())
         named = parts.port != 0 and bool(parts.hostname)
     except ValueError:
         named = False
     if not named or parts.scheme not in _PORTS:
-        raise Undelivered(f"LOWPASS_SMTP_URL is no address: {remedy}")
+        raise DeliveryError(f"LOWPASS_SMTP_URL is no address: {remedy}")
     return parts
 
 
@@ -213,10 +213,10 @@ def _send(parts: SplitResult, mail: EmailMessage) -> None:
         else:
             code = min(code for code, _ in error.recipients.values())
         if code < 500:  # for now: https://www.rfc-editor.org/rfc/rfc5321#section-4.2.1
-            raise Passing(f"answered {code}") from None
-        raise Undelivered(f"the mail server {parts.hostname} answered {code}") from None
+            raise PassingFailure(f"answered {code}") from None
+        raise DeliveryError(f"the mail server {parts.hostname} answered {code}") from None
     except (OSError, smtplib.SMTPException) as error:
-        raise Passing(f"failed ({type(error).__name__})") from None
+        raise PassingFailure(f"failed ({type(error).__name__})") from None
 
 
 def _enter(smtp: smtplib.SMTP, parts: SplitResult, context: ssl.SSLContext) -> None:
@@ -226,7 +226,7 @@ def _enter(smtp: smtplib.SMTP, parts: SplitResult, context: ssl.SSLContext) -> N
     if parts.scheme == "smtp" and smtp.has_extn("starttls"):
         smtp.starttls(context=context)
     elif parts.scheme == "smtp" and not on_this_machine(host):
-        raise Undelivered(f"the mail server {host} offers no encryption: use one that does")
+        raise DeliveryError(f"the mail server {host} offers no encryption: use one that does")
     if parts.username is not None:
         smtp.login(unquote(parts.username), unquote(parts.password or ""))
 
@@ -234,7 +234,7 @@ def _enter(smtp: smtplib.SMTP, parts: SplitResult, context: ssl.SSLContext) -> N
 # Every delivery that was asked for, and a copy kept here where one of them failed.
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class Delivery(Struct, frozen=True, kw_only=True):
     """Where a report is to go; `table` is one of CSV's."""
 
     form: Format
@@ -248,20 +248,20 @@ class Wanted(Struct, frozen=True, kw_only=True):
         return bool(self.out or self.webhook or self.email)
 
 
-def deliver(report: Report, wanted: Wanted, environ: Mapping[str, str], home: Path) -> None:
-    """One failure keeps no other delivery back. Raises `Undelivered` for all of them, and `ClientError` (see
+def deliver(report: Report, wanted: Delivery, environ: Mapping[str, str], home: Path) -> None:
+    """One failure keeps no other delivery back. Raises `DeliveryError` for all of them, and `ClientError` (see
     `written_as`). The copy that is kept then lies in `home`."""
     failures: list[str] = []
     for step in _steps(report, wanted, environ):
         try:
             step()
-        except Undelivered as failure:
+        except DeliveryError as failure:
             failures.append(str(failure))
     if failures:
-        raise Undelivered("; ".join((*failures, _kept(report, home))))
+        raise DeliveryError("; ".join((*failures, _kept(report, home))))
 
 
-def _steps(report: Report, wanted: Wanted, environ: Mapping[str, str]) -> Iterator[Callable[[], None]]:
+def _steps(report: Report, wanted: Delivery, environ: Mapping[str, str]) -> Iterator[Callable[[], None]]:
     out, webhook, email = wanted.out, wanted.webhook, wanted.email
     if out:
         content = written_as(report, wanted.form, wanted.table)
@@ -283,6 +283,6 @@ def _kept(report: Report, home: Path) -> str:
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         put(path, as_json(report))
-    except (OSError, Undelivered):
+    except (OSError, DeliveryError):
         return "nor could it be kept here"
     return f"it is kept in {path}"

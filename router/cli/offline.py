@@ -12,9 +12,9 @@ from router.app import Stores
 from router.budget.budget import BudgetAccounts
 from router.choose import check, choose, index
 from router.classify.difficulty import read_too
-from router.classify.ner import Reader
+from router.classify.ner import NamesReader
 from router.config.load import load_policy, shipped, unlaunched
-from router.decide.explain import Examined, examine
+from router.decide.explain import PlacedExplanation, examine
 from router.decide.health import Health
 from router.decide.in_force import in_force
 from router.errors import ConfigError
@@ -93,7 +93,7 @@ def directory(path: Path, ledger: Ledger) -> Directory:
     return Directory(prices, entities, frozenset(provider.id for provider in providers if provider.local))
 
 
-def explain_request(settings: Settings, body: bytes) -> Examined:
+def explain_request(settings: Settings, body: bytes) -> PlacedExplanation:
     """Steps 3–5 on one chat request, with every target in good health, and what the ledger has taught, if there is one.
 
     Raises `ClientError`, `ConfigError` and `SettingError`.
@@ -113,7 +113,7 @@ def explain_request(settings: Settings, body: bytes) -> Examined:
 
 async def _screened(screen: Screen, request: Request) -> Screened:
     """As in a session of its own."""
-    reader = Reader()
+    reader = NamesReader()
     try:
         return screen.alone(request, OPEN, read=await screen.read(request, reader))
     finally:

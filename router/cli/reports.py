@@ -10,9 +10,9 @@ from router.cli.app import JsonOption, PolicyOption, SinceOption, UntilOption, a
 from router.cli.terminal import fail, failing, ledger_there, settings_of, show
 
 if TYPE_CHECKING:
-    from router.cli.delivery import Wanted
+    from router.cli.delivery import Delivery
     from router.config.policy import Config
-    from router.report.query import Question
+    from router.report.query import Parameters
     from router.report.report import Report
     from router.settings import Settings
 
@@ -40,18 +40,18 @@ def report(
     email: Annotated[list[str] | None, typer.Option(help="Send it there, through LOWPASS_SMTP_URL.")] = None,
 ) -> None:
     """What was spent, on what; where it went; what it was worth. Fails where something broke the policy."""
-    from router.cli.delivery import Wanted, chosen
-    from router.report.query import Question
+    from router.cli.delivery import Delivery, chosen
+    from router.report.query import Parameters
 
     settings = settings_of(policy)
     form = chosen({"json": as_json, "csv": as_csv, "html": as_html}, table, out)
     if form is None:
         fail("a report has one form: --json, --csv or --html; --table is one of CSV's")
-    question = Question(
+    question = Parameters(
         by=by, where=tuple(where or ()), since=since, until=until, zone=zone, baseline=baseline, subject=subject
     )
     answer = _read(settings, name, question)
-    _tell(answer, Wanted(form=form, table=table, out=out, webhook=webhook, email=tuple(email or ())), settings)
+    _tell(answer, Delivery(form=form, table=table, out=out, webhook=webhook, email=tuple(email or ())), settings)
     raise typer.Exit(not answer.sound)
 
 
@@ -61,7 +61,7 @@ def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
     report("budgets", policy=policy, as_json=as_json)
 
 
-def _read(settings: "Settings", name: str, question: "Question") -> "Report":
+def _read(settings: "Settings", name: str, question: "Parameters") -> "Report":
     from msgspec import structs
 
     from router.cli.offline import budget_report, policy_read
@@ -79,15 +79,15 @@ def _read(settings: "Settings", name: str, question: "Question") -> "Report":
         return structs.replace(answer, note=f"{answer.note} {which}") if about.reads_policy else answer
 
 
-def _tell(answer: "Report", wanted: "Wanted", settings: "Settings") -> None:
+def _tell(answer: "Report", wanted: "Delivery", settings: "Settings") -> None:
     """On standard output, unless it goes elsewhere."""
     import os
 
-    from router.cli.delivery import Format, Undelivered, deliver, written_as
+    from router.cli.delivery import DeliveryError, Format, deliver, written_as
     from router.report.render import table
     from router.types.clock import now_ms
 
-    with failing(Undelivered, about="the report was not delivered: "):
+    with failing(DeliveryError, about="the report was not delivered: "):
         if wanted.anywhere:
             deliver(answer, wanted, os.environ, settings.home)
         elif wanted.form is Format.TEXT:
@@ -120,7 +120,7 @@ def replay(
     from router.replay.replay import replay as again
     from router.replay.replay import stretch
     from router.replay.report import as_report
-    from router.report.query import Question
+    from router.report.query import Parameters
     from router.report.render import table as drawn
     from router.types.clock import now_ms
 
@@ -130,7 +130,7 @@ def replay(
     others, config = _others(policy, against), _config(policy)
     cores = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
     with ledger_there(settings_of(policy)) as ledger, failing():
-        about = stretch(ledger, Question(since=since, until=until, where=tuple(where or ())))
+        about = stretch(ledger, Parameters(since=since, until=until, where=tuple(where or ())))
         answer = as_report(again(ledger, config, *about, others=others, processes=cores))
         show(drawn(answer, now_ms())) if form is Format.TEXT else typer.echo(written_as(answer, form, table), nl=False)
 
@@ -180,13 +180,13 @@ def focus(
     """Cost and usage by hour, as FOCUS 1.4 defines it: whole hours, in UTC."""
     from router.cli.offline import directory
     from router.export.focus import ParquetMissing, dataset, write_csv, write_parquet
-    from router.ledger.facts.query import Expired
-    from router.report.report import moment
+    from router.ledger.facts.query import RowsExpired
+    from router.report.report import parse_time
     from router.types.clock import iso, now_ms
 
     settings, now = settings_of(policy), now_ms()
     with failing(ParquetMissing), ledger_there(settings) as ledger:
-        since_ms, until_ms = moment("since", since, now), moment("until", until, now)
+        since_ms, until_ms = parse_time("since", since, now), parse_time("until", until, now)
         if since_ms is not None and until_ms is not None and since_ms >= until_ms:
             fail(f"--since {since} is not before --until {until}")
         write = write_csv if (format or out.suffix[1:]) == "csv" else write_parquet
@@ -195,7 +195,7 @@ def focus(
             with ledger.reading() as connection:
                 connection.execute("BEGIN")
                 count = write(out, dataset(connection, known, since_ms, until_ms))
-        except Expired as error:
+        except RowsExpired as error:
             fail(f"requests before {iso(error.before_ms)} have expired: say --since {iso(error.before_ms)}")
         except OSError as error:
             fail(f"{out} can't be written ({error.strerror}): name a file in a folder that has room")

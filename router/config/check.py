@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from difflib import get_close_matches
 from pathlib import Path
 
-from router.budget.budget import Budget, Downgrade, FailOpenWithin, Rolling, SessionLimit
+from router.budget.budget import Budget, Downgrade, FailOpenWithin, RollingWindow, SessionLimit
 from router.classify.second_opinion import SecondOpinion
 from router.classify.sensitivity.patterns import Keywords, Patterns
 from router.config.policy import Catalog, Config, Policy, Route, RouteRow, Sensitivity
@@ -13,12 +13,12 @@ from router.config.sensitivity import Found, check_sensitivity, check_served
 from router.config.shape import check_twice, read_policy, report_unknown
 from router.config.targets import TargetBuilder
 from router.decide.plan import weighs
-from router.decide.strategies import Cascade, Plan
+from router.decide.strategies import CascadeStrategy, PlanStrategy
 from router.errors import ConfigError
 from router.outcomes.checks import mistakes
 from router.types.account import SESSION_TURNS, Unit
 from router.types.request import KeyTerms
-from router.types.target import Served, Target
+from router.types.target import ServedEngine, Target
 from router.types.yaml_file import Loc, Problem, YamlFile, construct, in_order, pairs, parse, read_bytes
 
 # Second opinions: one detector asks at most, somebody of this machine, and only where there is something to ask.
@@ -74,7 +74,11 @@ def check_outcomes(source: YamlFile, policy: Policy, targets: Iterable[str]) -> 
             report_unknown(source, (*loc, "judge", "target"), "target", row.judge.target, known)
         for mistake in mistakes(row.verifiers, row.judge, row.strategy.names()):
             source.report((*loc, *mistake.at), mistake.what, mistake.remedy)
-        if isinstance(row.strategy, Cascade) and not row.verifiers and (*loc, "verifiers") not in source.dropped:
+        if (
+            isinstance(row.strategy, CascadeStrategy)
+            and not row.verifiers
+            and (*loc, "verifiers") not in source.dropped
+        ):
             problem = "a cascade without verifiers would never know when to ask its second target"
             source.report((*loc, "strategy", "kind"), problem, "add verifiers to the route")
 
@@ -93,7 +97,7 @@ def check_stakes(source: YamlFile, policy: Policy) -> None:
 
 def _check_weighing(source: YamlFile, name: str, row: RouteRow) -> None:
     strategy, loc = row.strategy, ("routes", name, "strategy", "kind")
-    if isinstance(strategy, Plan):
+    if isinstance(strategy, PlanStrategy):
         if _absent(source, name, row, ("max_cost_usd", "deadline_ms")) and strategy.session is None:
             problem = "a plan needs something to keep within"
             source.report(loc, problem, "add max_cost_usd, deadline_ms or session to the route")
@@ -168,7 +172,7 @@ def _check_names(source: YamlFile, at: Loc, budget: Budget, routes: Sequence[str
 
 def _without_effect(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iterator[Found]:
     """Keys that the other keys of the budget leave nothing to do."""
-    rolls = isinstance(budget.window, Rolling)
+    rolls = isinstance(budget.window, RollingWindow)
     if "timezone" in budget.model_fields_set and (rolls or budget.window_name in ("lifetime", "request")):
         problem = f"a {budget.window_name} window has no time zone"
         yield "timezone", problem, "remove timezone, or choose a calendar window"
@@ -234,7 +238,7 @@ def _reachable(origin: str, ways: Sequence[tuple[str, str]]) -> set[str]:
 # What the names in a policy refer to: nothing unknown, nothing that can never take effect.
 
 
-class Names:
+class DeclaredNames:
     """What the file declares, its broken parts included: a mistake in a target must not make its routes wrong."""
 
     def __init__(self, source: YamlFile) -> None:
@@ -249,7 +253,7 @@ def _keys(source: YamlFile, loc: Loc) -> tuple[str, ...]:
     return tuple(key.value for key, _ in pairs(node)) if trail == loc else ()
 
 
-def check_meaning(source: YamlFile, policy: Policy, catalog: Catalog, names: Names) -> None:
+def check_meaning(source: YamlFile, policy: Policy, catalog: Catalog, names: DeclaredNames) -> None:
     _check_sections(source, names)
     for name in sorted(set(names.targets) & set(names.routes)):
         problem = f"'{name}' is both a route and a target: a request could mean either"
@@ -263,7 +267,7 @@ def check_meaning(source: YamlFile, policy: Policy, catalog: Catalog, names: Nam
     check_budgets(source, policy, names.routes, names.targets)
 
 
-def _check_sections(source: YamlFile, names: Names) -> None:
+def _check_sections(source: YamlFile, names: DeclaredNames) -> None:
     if "version" not in names.sections:
         source.report(source.root, "the key 'version' is missing", "add version: 1 as the first line")
     for section, example in (
@@ -274,7 +278,7 @@ def _check_sections(source: YamlFile, names: Names) -> None:
             source.report(source.key((section,)), f"the policy has no {section}", f"add {section}: {{{example}}}")
 
 
-def _check_routes(source: YamlFile, policy: Policy, names: Names) -> None:
+def _check_routes(source: YamlFile, policy: Policy, names: DeclaredNames) -> None:
     for route, row in policy.routes.items():
         loc = ("routes", route, "strategy")
         wanted = row.strategy.names()
@@ -284,7 +288,7 @@ def _check_routes(source: YamlFile, policy: Policy, names: Names) -> None:
         check_twice(source, loc, "target", wanted)
 
 
-def _check_aliases(source: YamlFile, policy: Policy, names: Names) -> None:
+def _check_aliases(source: YamlFile, policy: Policy, names: DeclaredNames) -> None:
     known = (*names.routes, *names.targets)
     for alias, name in policy.aliases.items():
         if known and name not in known:
@@ -297,7 +301,7 @@ def _check_aliases(source: YamlFile, policy: Policy, names: Names) -> None:
 # Policy file → Config, or every problem at once.
 
 
-def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, Served]) -> Config:
+def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, ServedEngine]) -> Config:
     """The config of a sound policy file; raises ConfigError with all problems in the order of the file.
 
     `engines`: those that targets may name.
@@ -307,7 +311,7 @@ def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapp
 
 
 def load_text(
-    name: str, data: bytes, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, Served]
+    name: str, data: bytes, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, ServedEngine]
 ) -> Config:
     """`load` of what is no file: `name` stands for it where its mistakes are told."""
     source = YamlFile(name, environ=environ)
@@ -315,7 +319,7 @@ def load_text(
 
 
 def problems(
-    path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, Served]
+    path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, ServedEngine]
 ) -> tuple[Problem, ...]:
     """All problems of a policy file in its order. Where `load` succeeds, only those that time has made."""
     source = YamlFile(str(path), environ=environ)
@@ -340,12 +344,12 @@ def _sound(config: Config | None, source: YamlFile) -> Config:
     return config
 
 
-def _examine(data: bytes, source: YamlFile, catalog: Catalog, engines: Mapping[str, Served]) -> Config | None:
+def _examine(data: bytes, source: YamlFile, catalog: Catalog, engines: Mapping[str, ServedEngine]) -> Config | None:
     """None, and why, in `source`."""
     parse(data, source)
     if source.root is None:
         return None
-    names = Names(source)
+    names = DeclaredNames(source)
     policy = read_policy(source.root, source)
     digest = hashlib.sha256(data).hexdigest()[:16]
     check_meaning(source, policy, catalog, names)

@@ -9,7 +9,7 @@ from typing import Any
 
 from router.config.load import shipped
 from router.errors import ConfigError
-from router.types.price import NANO_PER_USD, Rates
+from router.types.price import NANO_PER_USD, TokenPrices
 from router.types.yaml_file import Loc, Problem, YamlFile, construct, dotted, in_order, load_data, parse, read_bytes
 
 _TABLES: dict[str, Any] = load_data(__file__, "litellm.yaml")
@@ -172,7 +172,7 @@ class LitellmImport:
         elif shipped().providers[provider].local:
             written["price"] = {"input": 0, "output": 0}
         elif card and card.price:
-            rates = {name: getattr(card.price, name) for name in Rates.__struct_fields__}
+            rates = {name: getattr(card.price, name) for name in TokenPrices.__struct_fields__}
             written["price"] = {name: rate / NANO_PER_USD for name, rate in rates.items() if rate is not None}
         else:
             remedy = "write its `price`; until then it is charged at `unpriced`, the worst case"

@@ -11,7 +11,7 @@ from local_serving.served import NOWHERE, Unlaunched
 from router.config.check import engines_needed, load, load_text, problems
 from router.config.policy import Config
 from router.errors import ConfigError
-from router.types.target import Served
+from router.types.target import ServedEngine
 from router.types.yaml_file import Problem
 
 shipped = catalog.shipped
@@ -23,19 +23,19 @@ _STAND_IN = "1"
 """Good as a word, as a number and in an address."""
 
 
-def load_policy(path: Path, engines: Mapping[str, Served]) -> Config:
+def load_policy(path: Path, engines: Mapping[str, ServedEngine]) -> Config:
     """Raises `ConfigError` with every problem; `engines`: those that targets may name."""
     return load(path, shipped(), os.environ, engines)
 
 
-def reload_policy(path: Path, running: Mapping[str, Served]) -> Config:
+def reload_policy(path: Path, running: Mapping[str, ServedEngine]) -> Config:
     """`load_policy` of a gateway that serves already: it has started the engines that it is going to."""
     return load_policy(path, {**{name: _late(name) for name in unlaunched(path)}, **running})
 
 
-def _late(name: str) -> Served:
+def _late(name: str) -> ServedEngine:
     problem = f"the engine '{name}' is not one of those that this gateway started"
-    return Served(
+    return ServedEngine(
         name=name, urls=NOWHERE, mistakes=((problem, "restart the gateway: it starts what its policy names"),)
     )
 
@@ -64,7 +64,7 @@ def unconfirmed_prices(days: int) -> tuple[str, ...]:
     return tuple(f"{model}: last confirmed {age} days ago" for model, age in ages.items() if age > days)
 
 
-def unlaunched(path: Path) -> Mapping[str, Served]:
+def unlaunched(path: Path) -> Mapping[str, ServedEngine]:
     """Engines that `lowpass serve` could launch: those that come with lowpass, and the specs that the policy names."""
     return Unlaunched(engines_needed(path))
 

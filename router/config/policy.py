@@ -29,10 +29,10 @@ from router.decide.strategies import Strategy
 from router.decide.weigh import Exploration
 from router.outcomes.checks import Verifier
 from router.outcomes.judge import Judge
-from router.types.decision import NO_STAKES, Stakes, stakes
+from router.types.decision import NO_STAKES, Objective, stakes
 from router.types.price import DATE, HOURS, RATES, Price, priced
 from router.types.request import Modality
-from router.types.target import Abandoned, Benchmark, Capability, Contract, Licence, Model, Provider, Target, Task
+from router.types.target import AbandonedAnswer, Benchmark, Capability, Contract, Licence, Model, Provider, Target, Task
 
 # The shape of a price in a policy file.
 
@@ -54,11 +54,11 @@ Date = Annotated[str, StringConstraints(pattern=DATE), AfterValidator(_in_the_ca
 _EFFECTS = frozenset({*RATES, "each", "times"})
 
 
-class Part(BaseModel):
+class PolicyRow(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class _Rates(Part):
+class _RatesRow(PolicyRow):
     """Those that may be left out: such tokens are charged as their nearest dearer kin."""
 
     cache_read: Rate | None = None
@@ -77,7 +77,7 @@ class _Rates(Part):
     each: dict[str, Rate] | None = Field(None, description="USD for one of what is not counted in tokens.")
 
 
-class PriceRule(_Rates):
+class PriceRule(_RatesRow):
     """What changes for some calls: all selectors must match; later rules win."""
 
     above: int | None = Field(None, gt=0, description="More input tokens than this; reprices the whole request.")
@@ -111,7 +111,7 @@ class PriceRule(_Rates):
         return self
 
 
-class PriceRow(_Rates):
+class PriceRow(_RatesRow):
     """USD per million tokens."""
 
     input: Rate
@@ -154,7 +154,7 @@ HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
 HeaderValue = Annotated[str, StringConstraints(pattern=HEADER_VALUE)]
 
 
-class ThinkingRow(Part):
+class ThinkingRow(PolicyRow):
     """`levels` from least to most; `tokens` a typical p90 for each."""
 
     contract: Contract
@@ -164,7 +164,7 @@ class ThinkingRow(Part):
     streamed: bool = Field(False, description="A stream shows the thoughts as they come: they can be metered.")
 
 
-class ModelRow(Part):
+class ModelRow(PolicyRow):
     """A model that the catalog doesn't know, or knows under other terms."""
 
     name: Annotated[str, StringConstraints(min_length=1)] = Field(description="What the provider calls it.")
@@ -182,14 +182,14 @@ class ModelRow(Part):
     )
 
 
-class TimeoutsRow(Part):
+class TimeoutsRow(PolicyRow):
     connect_ms: Milliseconds | None = None
     first_ms: Milliseconds | None = Field(None, description="Until the first byte of the answer's body.")
     between_ms: Milliseconds | None = Field(None, description="Between two parts of a stream.")
     total_ms: Milliseconds | None = None
 
 
-class TermsRow(Part):
+class TermsRow(PolicyRow):
     """What its provider promises here and not to everybody. What is left out is as in the catalog."""
 
     training: bool | None = Field(None, description="The provider may train on inputs.")
@@ -206,14 +206,14 @@ def _form(value: object) -> str:
     return "word" if isinstance(value, str) else "inline"
 
 
-class PromptRow(Part):
+class PromptRow(PolicyRow):
     template: Annotated[str, StringConstraints(min_length=1)] = Field(
         description="Jinja over `messages`, `system`, `input`, `text`, `source`, `target` and their codes."
     )
     stop: tuple[str, ...] = Field((), description="Where its answer ends.")
 
 
-class TargetRow(Part):
+class TargetRow(PolicyRow):
     """A model at an effort, at one place."""
 
     model: Annotated[Annotated[str, Tag("word")] | Annotated[ModelRow, Tag("inline")], Discriminator(_form)] = Field(
@@ -237,10 +237,12 @@ class TargetRow(Part):
     languages: tuple[Language, ...] = Field((), description="ISO 639-1 codes that it can read and write; empty: any.")
     pass_rate: Share | None = Field(None, description="Share of requests of its tasks that it answers right.")
     prompt: PromptRow | None = Field(None, description="How a model that only completes texts is asked.")
-    abandoned: Abandoned | None = Field(None, description="Whether an answer that its client left is read to its end.")
+    abandoned: AbandonedAnswer | None = Field(
+        None, description="Whether an answer that its client left is read to its end."
+    )
 
 
-class RouteRow(Part):
+class RouteRow(PolicyRow):
     """What is at stake may also be said by classes and by requests themselves."""
 
     strategy: Strategy
@@ -252,11 +254,11 @@ class RouteRow(Part):
     verifiers: tuple[Verifier, ...] = Field((), description="What says whether an answer is right.")
     judge: Judge | None = None
 
-    def stakes(self) -> Stakes:
+    def stakes(self) -> Objective:
         return stakes(self.failure_cost_usd, self.min_pass_rate, self.max_cost_usd, self.deadline_ms)
 
 
-class Unscannable(Part):
+class Unscannable(PolicyRow):
     """The class of what nobody here can read; the default class where none is named."""
 
     image: str | None = None
@@ -265,7 +267,7 @@ class Unscannable(Part):
     tokens: str | None = Field(None, description="Text as numbers of a tokenizer.")
 
 
-class Sensitivity(Part):
+class Sensitivity(PolicyRow):
     """Unlabelled requests have class `default`, and every other has it as well."""
 
     default: str = "internal"
@@ -294,7 +296,7 @@ class Sensitivity(Part):
         return self.classes[name].redacted_to or self.default
 
 
-class Policy(Part):
+class Policy(PolicyRow):
     """A policy file of lowpass. Every key has a default so that a file with mistakes can be judged part by part."""
 
     model_config = ConfigDict(title="lowpass policy", json_schema_extra={"required": ["version", "targets", "routes"]})
@@ -332,7 +334,7 @@ class Catalog(Protocol):
 class Route(Struct, frozen=True):
     name: str
     strategy: Strategy
-    stakes: Stakes = NO_STAKES
+    stakes: Objective = NO_STAKES
     exploration: Exploration = Exploration()
     verifiers: tuple[Verifier, ...] = ()
     judge: Judge | None = None

@@ -25,7 +25,7 @@ from router.types.target import (
     Prompt,
     Provider,
     Secret,
-    Served,
+    ServedEngine,
     Target,
     Task,
     Terms,
@@ -43,7 +43,7 @@ LONGEST_WORD = 20
 """Characters of a key that is none, such as the "EMPTY" of a local engine."""
 
 
-def as_served(thinking: Thinking, engine: Served) -> Thinking:
+def as_served(thinking: Thinking, engine: ServedEngine) -> Thinking:
     """A reasoning parser counts thoughts and keeps to a budget; without one there is only the template's switch."""
     if thinking.contract in (Contract.NONE, Contract.LEVEL):
         return thinking
@@ -154,12 +154,12 @@ def _prompt(source: YamlFile, loc: Loc, row: PromptRow, languages: Sequence[str]
         return bare
     try:
         return _sized(bare, template, _pairs(row.template, languages))
-    except _Fails as error:
+    except _TemplateFails as error:
         _report(source, node, error.line, str(error), error.remedy)
         return bare
 
 
-class _Fails(Exception):
+class _TemplateFails(Exception):
     """A template can't be rendered. `line` counts from 1 within it."""
 
     def __init__(self, pair: tuple[str, str], error: Exception) -> None:
@@ -192,7 +192,7 @@ def _pairs(template: str, languages: Sequence[str]) -> Iterator[tuple[str, str]]
 
 
 def _sized(prompt: Prompt, template: Any, pairs: Iterator[tuple[str, str]]) -> Prompt:
-    """Raises `_Fails`."""
+    """Raises `_TemplateFails`."""
     size = dense = 0
     times = 0.0
     for pair in pairs:
@@ -218,7 +218,7 @@ def _rendered(template: Any, pair: tuple[str, str], text: str) -> str:
         return str(template.render(variables))
     except Exception as error:
         # Whatever a template may raise, it has to be told.
-        raise _Fails(pair, error) from error
+        raise _TemplateFails(pair, error) from error
 
 
 def _line(error: Exception) -> int:
@@ -254,7 +254,7 @@ class TargetBuilder:
         self,
         source: YamlFile,
         catalog: Catalog,
-        engines: Mapping[str, Served],
+        engines: Mapping[str, ServedEngine],
         *,
         worst: Price | None,
         price_version: str,
@@ -397,7 +397,7 @@ class TargetBuilder:
             )
             self._report((*loc, "base_url"), problem, f"set provider: {owners[0].id}, or another base_url")
 
-    def _engine(self, loc: Loc, row: TargetRow, name: str, provider: Provider) -> Served | None:
+    def _engine(self, loc: Loc, row: TargetRow, name: str, provider: Provider) -> ServedEngine | None:
         word = self._source.text((*loc, "engine"))
         if row.base_url:
             problem = "engine and base_url exclude each other"
@@ -416,7 +416,7 @@ class TargetBuilder:
             self._report((*loc, "engine"), problem, "give one of them another name")
         return engine
 
-    def _as_served(self, loc: Loc, row: TargetRow, model: Model, engine: Served) -> Model:
+    def _as_served(self, loc: Loc, row: TargetRow, model: Model, engine: ServedEngine) -> Model:
         """The model by the name that the engine has for it, or for the adapter; without a price that somebody stands
         for, at the one that is planned for this engine."""
         if engine.planned and (model.price is None or model.price.assumed or model.price.version.startswith("planned")):

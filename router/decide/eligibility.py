@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Raw, Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from router.types.decision import UNCOUNTED, Counts, Dropped, Stakes, stakes
+from router.types.decision import UNCOUNTED, Counts, Dropped, Objective, stakes
 from router.types.request import UNKNOWN, Caller, Classification, Languages, Redacted, Request
 from router.types.tables import table
-from router.types.target import Capability, Guard, Queues, Status, Target, Task
+from router.types.target import Capability, ClassRule, Queues, Status, Target, Task
 
 # What a sensitivity class demands of the place that its requests go to, and of what may be sent there.
 
@@ -46,7 +46,7 @@ class Redact(StrEnum):
     """For every target that is not local."""
 
 
-class Use(StrEnum):
+class LicensedUse(StrEnum):
     """What a model's licence may have to permit."""
 
     COMMERCIAL = "commercial"
@@ -55,7 +55,7 @@ class Use(StrEnum):
 
 class LicenceDemands(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-    uses: tuple[Use, ...] = ()
+    uses: tuple[LicensedUse, ...] = ()
     users: Annotated[int, Field(gt=0)] | None = Field(None, description="Monthly active users of the product.")
 
     def joined(self, other: "LicenceDemands") -> "LicenceDemands":
@@ -111,7 +111,7 @@ class Requirements(BaseModel):
         )
 
     @cached_property
-    def stakes(self) -> Stakes:
+    def stakes(self) -> Objective:
         return stakes(self.failure_cost_usd, self.min_pass_rate, self.max_cost_usd, self.deadline_ms)
 
     @cached_property
@@ -185,10 +185,10 @@ def _anywhere(demands: Requirements, target: Target) -> Iterator[Objection]:
     if demands.block:
         yield Objection("", "may not be sent anywhere")
     for use in demands.licence.uses:
-        permitted = licence.commercial if use is Use.COMMERCIAL else licence.train_on_outputs
+        permitted = licence.commercial if use is LicensedUse.COMMERCIAL else licence.train_on_outputs
         if not permitted:
             lacks = "is not known to permit" if permitted is None else "does not permit"
-            wanted = "commercial use" if use is Use.COMMERCIAL else "training on outputs"
+            wanted = "commercial use" if use is LicensedUse.COMMERCIAL else "training on outputs"
             yield Objection(f"its licence ({licence.id}) {lacks} {wanted}", "may go only where it is permitted")
     most = licence.users_max
     if users is not None and (licence.commercial is None or (most is not None and users > most)):
@@ -237,7 +237,7 @@ sound like it; at 0.95 they are 14 and none (tests/decide/test_special.py). The 
 _ANY: frozenset[Task] = frozenset()
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class SpecialistRequest(Struct, frozen=True, kw_only=True):
     """What a request is for, as far as specialists go by it."""
 
     task: Task = Task.CHAT
@@ -250,13 +250,13 @@ class Asked(Struct, frozen=True, kw_only=True):
     languages: Languages = UNKNOWN
 
 
-ANYTHING = Asked()
+ANYTHING = SpecialistRequest()
 
 
-def asked(request: Request, seen: Classification, targets: Sequence[Target], languages: Languages) -> Asked:
+def asked(request: Request, seen: Classification, targets: Sequence[Target], languages: Languages) -> SpecialistRequest:
     """`targets`: all of the route."""
     stated = request.limits.task
-    return Asked(
+    return SpecialistRequest(
         task=stated or seen.task,
         stated=stated is not None,
         # By the traits, which are kept: decided again, it is as sure.
@@ -269,12 +269,12 @@ def asked(request: Request, seen: Classification, targets: Sequence[Target], lan
     )
 
 
-def special(target: Target, asked: Asked) -> str:
+def special(target: Target, asked: SpecialistRequest) -> str:
     """Why a specialist is not there for this; "" where it is, and for a target that is no specialist."""
     return _task(target, asked) or (_language(target, asked) if target.languages else "")
 
 
-def _task(target: Target, asked: Asked) -> str:
+def _task(target: Target, asked: SpecialistRequest) -> str:
     if not target.tasks or (asked.route and not asked.stated):
         return ""
     if asked.task in target.tasks:
@@ -287,7 +287,7 @@ def _task(target: Target, asked: Asked) -> str:
     return f"is for {', '.join(sorted(target.tasks))}, and this {taken} {asked.task}"
 
 
-def _language(target: Target, asked: Asked) -> str:
+def _language(target: Target, asked: SpecialistRequest) -> str:
     known = asked.languages
     into = known.target if Task.TRANSLATION in (asked.route or {asked.task}) else ""
     for code, word in ((known.source, "in"), (into, "to be put into")):
@@ -309,7 +309,7 @@ class Gate(Struct, frozen=True):
     request: Request
     caller: Caller
     classification: Classification
-    guard: Guard
+    guard: ClassRule
     redacted: Redacted | None
     """The request with placeholders, where the policy lets a class of it be redacted."""
     now_ms: int
@@ -317,7 +317,7 @@ class Gate(Struct, frozen=True):
     """Seconds for which circuits stay open, by target."""
     thinks_within: Callable[[Target, int], bool]
     """Whether a target can be held to so many thinking tokens."""
-    asked: Asked = ANYTHING
+    asked: SpecialistRequest = ANYTHING
     queues: Queues = {}
     """At the engines of targets."""
     deadline_ms: int | None = None
@@ -475,7 +475,7 @@ class ClassGuard:
             verdict = verdicts[target.id, redacted] = (target, self._judge(target, classes, redacted=redacted))
         return (expired(target, now_ms) if target.terms.expires_ms is not None else "") or verdict[1]
 
-    def of(self, body: Mapping[str, Raw]) -> Guard:
+    def of(self, body: Mapping[str, Raw]) -> ClassRule:
         """For a request with this body: what a provider would do beside answering it is a place that it goes to."""
         tools = hosted_tools(body)
         if not tools:
@@ -510,9 +510,9 @@ class ClassGuard:
 
 
 class StricterGuard(Struct, frozen=True):
-    """`guard`, and beside it what `objects` has against a target and classes; "": nothing. Implements `Guard`."""
+    """`guard`, and beside it what `objects` has against a target and classes; "": nothing. Implements `ClassRule`."""
 
-    guard: Guard
+    guard: ClassRule
     objects: Callable[[Target, frozenset[str]], str]
 
     def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:

@@ -11,9 +11,9 @@ from router.types.decision import (
     Decision,
     Dropped,
     Hedge,
+    Objective,
     Queued,
-    Shape,
-    Stakes,
+    RequestProfile,
     Tactic,
     Vote,
     Weighed,
@@ -30,30 +30,30 @@ MOST_DROPPED = 3
 """Targets named that may not serve a request."""
 
 
-class Classified(Struct, frozen=True):
+class ClassificationPart(Struct, frozen=True):
     """Of a document's `classification`, as far as the sentence needs it."""
 
     task: str
     difficulty: float
 
 
-class Step(Struct, frozen=True):
+class ConsideredStep(Struct, frozen=True):
     """One of a document's `considered`."""
 
     target: str
     output_tokens: int = 0
 
 
-class Document(Struct, frozen=True):
+class DecisionDocument(Struct, frozen=True):
     """A decision document, as far as the sentence needs it; of any version of lowpass."""
 
     strategy: str
-    classification: Classified
+    classification: ClassificationPart
     chosen: str | None = None
-    considered: tuple[Step, ...] = ()
+    considered: tuple[ConsideredStep, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     weighed: tuple[Weighed, ...] = ()
-    stakes: Stakes = NO_STAKES
+    stakes: Objective = NO_STAKES
     tactic: Tactic | None = None
     explored: str = ""
     alike: int | None = None
@@ -74,7 +74,7 @@ def reason(document: bytes) -> str:
     Empty for a document that lacks what it takes, which another version of lowpass may have written.
     """
     try:
-        decision = msgspec.json.decode(document, type=Document)
+        decision = msgspec.json.decode(document, type=DecisionDocument)
     except msgspec.ValidationError:
         return ""
     if decision.chosen is None:
@@ -92,7 +92,7 @@ def reason(document: bytes) -> str:
     return f"{_request(decision)}{_evidence(decision)}: {'; '.join(clauses)}"
 
 
-def _request(decision: Document) -> str:
+def _request(decision: DecisionDocument) -> str:
     """ "easy chat, about 30 tokens of output": of the choice, its thoughts included."""
     seen = decision.classification
     degree = next(word for word, most in _WORDS["degrees"].items() if seen.difficulty <= most)
@@ -103,7 +103,7 @@ def _request(decision: Document) -> str:
     return f"{degree} {seen.task}, about {round(tokens / unit) * unit} tokens of output"
 
 
-def _evidence(decision: Document) -> str:
+def _evidence(decision: DecisionDocument) -> str:
     """What pass rates rest on; empty where an older version did not keep that."""
     alike, own = decision.alike, decision.alike_own
     if not alike:
@@ -113,7 +113,7 @@ def _evidence(decision: Document) -> str:
     return f", {alike:,} answer{'' if alike == 1 else 's'} like it{of_chosen}"
 
 
-def _alternatives(decision: Document, chosen: Weighed) -> list[str]:
+def _alternatives(decision: DecisionDocument, chosen: Weighed) -> list[str]:
     """Of those that pass more often the best and the likeliest, and the best of those that cost less."""
     others = [row for row in decision.weighed if row.target != chosen.target and row.why not in _WORDS["out"]]
     better = [row for row in others if row.p >= chosen.p + 0.005]
@@ -145,7 +145,7 @@ def _unsure(other: Weighed) -> str:
     return ", which is not sure enough to leave the route's usual target" if other.why == "not_evident" else ""
 
 
-def _limits(decision: Document, chosen: Weighed) -> list[str]:
+def _limits(decision: DecisionDocument, chosen: Weighed) -> list[str]:
     """What the choice was bound by."""
     stakes, out = decision.stakes, {row.why for row in decision.weighed}
     clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
@@ -166,7 +166,7 @@ def _limits(decision: Document, chosen: Weighed) -> list[str]:
     return clauses
 
 
-def _special(decision: Document, chosen: Weighed) -> list[str]:
+def _special(decision: DecisionDocument, chosen: Weighed) -> list[str]:
     """What else than the forecast had a part in it."""
     clauses = [_WORDS["chosen"][chosen.why]] if chosen.why in _WORDS["chosen"] else []
     if chosen.cached_tokens:
@@ -203,7 +203,7 @@ OTHER = "*"
 _NAMES = frozenset(_WORDS["path"].split())
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class StoredClassification(Struct, frozen=True, kw_only=True):
     """A `Classification` without places: rows keep the causes, which count what was found."""
 
     data_class: str
@@ -218,7 +218,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     template: str = ""
 
 
-class Considered(Struct, frozen=True):
+class ExplainedTarget(Struct, frozen=True):
     """One eligible target and what it would have cost: exact JSON numbers in USD, and tokens."""
 
     target: str
@@ -233,7 +233,7 @@ class Considered(Struct, frozen=True):
     max_output: int
 
 
-class Explained(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`considered` is in the order of the attempts; the first is the choice. `weighed`: every eligible target, and why
     it was not chosen, where the strategy goes by forecasts."""
 
@@ -242,14 +242,14 @@ class Explained(Struct, frozen=True, kw_only=True, omit_defaults=True):
     route: str
     strategy: str
     policy: str
-    classification: Seen
+    classification: StoredClassification
     chosen: str | None
-    considered: tuple[Considered, ...]
+    considered: tuple[ExplainedTarget, ...]
     dropped: tuple[Dropped, ...]
     weighed: tuple[Weighed, ...] = ()
     queued: tuple[Queued, ...] = ()
     """Targets of the route at whose engines it would have had to wait."""
-    stakes: Stakes = NO_STAKES
+    stakes: Objective = NO_STAKES
     tactic: Tactic | None = None
     explored: str = ""
     propensity: float = 1.0
@@ -259,11 +259,11 @@ class Explained(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """… those of the chosen target among them …"""
     outcomes: int | None = None
     """… and those of all requests."""
-    shape: Shape = Shape()
+    shape: RequestProfile = RequestProfile()
     """By which `lowpass replay` decides the request again, without its text."""
 
 
-class Examined(Explained, frozen=True, kw_only=True):
+class PlacedExplanation(Explanation, frozen=True, kw_only=True):
     """With the place of each finding: for a reader who has the request anyway. Never kept: one that was has none."""
 
     findings: tuple[Finding, ...] = ()
@@ -271,15 +271,15 @@ class Examined(Explained, frozen=True, kw_only=True):
     """Of them: those that count only because no second opinion was asked for."""
 
 
-def explain(decision: Decision) -> Explained:
+def explain(decision: Decision) -> Explanation:
     plan, seen = decision.plan, decision.classification
-    return Explained(
+    return Explanation(
         id=decision.id,
         requested=decision.requested,
         route=plan.route,
         strategy=plan.strategy,
         policy=decision.policy,
-        classification=Seen(
+        classification=StoredClassification(
             data_class=seen.data_class,
             classes=tuple(sorted(seen.classes)),
             causes=seen.causes,
@@ -293,7 +293,7 @@ def explain(decision: Decision) -> Explained:
         chosen=plan.steps[0].target.id if plan.steps else None,
         considered=tuple(
             [
-                Considered(
+                ExplainedTarget(
                     step.target.id,
                     step.target.model.id,
                     step.target.effort,
@@ -321,9 +321,11 @@ def explain(decision: Decision) -> Explained:
     )
 
 
-def examine(decision: Decision) -> Examined:
+def examine(decision: Decision) -> PlacedExplanation:
     seen = decision.classification
-    return Examined(**structs.asdict(explain(decision)), findings=_told(seen.findings), possible=_told(seen.possible))
+    return PlacedExplanation(
+        **structs.asdict(explain(decision)), findings=_told(seen.findings), possible=_told(seen.possible)
+    )
 
 
 def _told(findings: Iterable[Finding]) -> tuple[Finding, ...]:

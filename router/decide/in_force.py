@@ -14,14 +14,14 @@ DIGITS = 16
 """Of the SHA-256 in hex: 64 bits tell apart all policies that anybody will ever have."""
 
 
-class InForce(Struct, frozen=True):
+class PolicyInForce(Struct, frozen=True):
     """`hash` is of `document`, so it names the policy file together with what the catalog says of its targets."""
 
     hash: str
     document: bytes
 
 
-class Past(Struct, frozen=True):
+class PastPolicy(Struct, frozen=True):
     """A document read again. `guard` is the same that stood at the door; it can't look into what was sent."""
 
     default: str
@@ -30,7 +30,7 @@ class Past(Struct, frozen=True):
     guard: ClassGuard
 
 
-class _Place(Struct, frozen=True, kw_only=True):
+class _TargetPlace(Struct, frozen=True, kw_only=True):
     local: bool
     provider: str
     entity: str
@@ -40,37 +40,39 @@ class _Place(Struct, frozen=True, kw_only=True):
     licence: Licence
 
 
-class _Document(Struct, frozen=True):
+class _PolicyDocument(Struct, frozen=True):
     """`file` is the hash of the policy file."""
 
     file: str
     default: str
     classes: dict[str, dict[str, Any]]
-    targets: dict[str, _Place]
+    targets: dict[str, _TargetPlace]
 
 
-def in_force(file: str, default: str, classes: Mapping[str, Requirements], targets: Mapping[str, Target]) -> InForce:
+def in_force(
+    file: str, default: str, classes: Mapping[str, Requirements], targets: Mapping[str, Target]
+) -> PolicyInForce:
     """`classes` from least to most sensitive; `default` binds whatever is sent.
 
     Holds no key, no header, no URL. The same policy gives the same document in every process.
     """
     demands = {name: row.model_dump(mode="json", exclude_defaults=True) for name, row in classes.items()}
     places = {name: _place(target) for name, target in targets.items()}
-    document = msgspec.json.encode(_Document(file, default, demands, places))
-    return InForce(sha256(document).hexdigest()[:DIGITS], document)
+    document = msgspec.json.encode(_PolicyDocument(file, default, demands, places))
+    return PolicyInForce(sha256(document).hexdigest()[:DIGITS], document)
 
 
-def read(document: bytes) -> Past:
+def read(document: bytes) -> PastPolicy:
     """Raises ValueError for a document that this lowpass can't read."""
-    past = msgspec.json.decode(document, type=_Document)
+    past = msgspec.json.decode(document, type=_PolicyDocument)
     classes = {name: Requirements.model_validate(demands, strict=False) for name, demands in past.classes.items()}
     targets = {name: _target(name, place) for name, place in past.targets.items()}
-    return Past(past.default, classes, targets, ClassGuard(classes, _blind))
+    return PastPolicy(past.default, classes, targets, ClassGuard(classes, _blind))
 
 
-def _place(target: Target) -> _Place:
+def _place(target: Target) -> _TargetPlace:
     provider = target.provider
-    return _Place(
+    return _TargetPlace(
         local=target.local,
         provider=provider.id,
         entity=provider.entity,
@@ -81,7 +83,7 @@ def _place(target: Target) -> _Place:
     )
 
 
-def _target(name: str, place: _Place) -> Target:
+def _target(name: str, place: _TargetPlace) -> Target:
     model = Model(id="", name="", context=0, max_output=0, capabilities=frozenset(), licence=place.licence)
     provider = Provider(
         id=place.provider,

@@ -7,7 +7,17 @@ from typing import Protocol
 from typing_extensions import TypeIs
 
 from router.decide.eligibility import Gate, must_redact, sift
-from router.decide.weigh import Exploration, Ranks, Situation, Takes, explore, hopeless, noted, overtaken, spilled
+from router.decide.weigh import (
+    DecisionInput,
+    Exploration,
+    RankingStrategy,
+    Takes,
+    cannot_meet_deadline,
+    explore,
+    moved_back,
+    noted,
+    overflow,
+)
 from router.types.decision import Candidate, Dropped, Estimate, Forecast, Foretold, Plan
 from router.types.target import Target
 
@@ -15,16 +25,16 @@ MOST_STEPS = 4
 """Targets that are tried, of those that were weighed: a request that fails so often is not helped by one more."""
 
 
-class Estimates(Protocol):
+class EstimateOptions(Protocol):
     def __call__(self, targets: Sequence[Target], *, forecast: Sequence[Foretold | None] = ()) -> Sequence[Estimate]:
         """Of a request at each of the targets; `forecast`: what they were chosen by, where that has a number."""
         ...
 
 
-Situations = Callable[[tuple[Target, ...]], Situation]
+Situations = Callable[[tuple[Target, ...]], DecisionInput]
 
 
-class Orders(Protocol):
+class Strategy(Protocol):
     """What every strategy offers."""
 
     @property
@@ -33,17 +43,17 @@ class Orders(Protocol):
     def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]: ...
 
 
-def weighs(strategy: Orders | Ranks) -> TypeIs[Ranks]:
+def weighs(strategy: Strategy | RankingStrategy) -> TypeIs[RankingStrategy]:
     """It goes by forecasts."""
     return hasattr(strategy, "rank")
 
 
 def plan(
     route: str,
-    strategy: Orders,
+    strategy: Strategy,
     targets: Sequence[Target],
     gate: Gate,
-    estimate: Estimates,
+    estimate: EstimateOptions,
     draw: float,
     takes: Takes,
 ) -> Plan:
@@ -52,17 +62,17 @@ def plan(
     steps = strategy.order(_candidates(eligible, gate, estimate(eligible)), draw)
     if not gate.queues:
         return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
-    after = spilled(steps, gate.queues, gate.deadline_ms, takes)
-    queued = noted(gate.queues, overtaken(steps, after))
+    after = overflow(steps, gate.queues, gate.deadline_ms, takes)
+    queued = noted(gate.queues, moved_back(steps, after))
     return Plan(route=route, strategy=strategy.kind, steps=after, dropped=dropped, queued=queued)
 
 
 def weighed_plan(
     route: str,
-    strategy: Ranks,
+    strategy: RankingStrategy,
     targets: Sequence[Target],
     gate: Gate,
-    estimate: Estimates,
+    estimate: EstimateOptions,
     situation: Situations,
     exploration: Exploration,
     draw: float,
@@ -101,7 +111,7 @@ def weighed_plan(
 def _in_time(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
     """Targets that may and can serve, in spite of queues before the deadline, and why the others may not or can't."""
     eligible, dropped = sift(targets, gate)
-    late = hopeless(eligible, gate.queues, gate.deadline_ms)
+    late = cannot_meet_deadline(eligible, gate.queues, gate.deadline_ms)
     return ((), (*dropped, *late)) if late else (eligible, dropped)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Set
 
 from msgspec import Raw, Struct
 
-from router.types.decision import NO_STAKES, OTHER, USUAL, Before, Shape, Stakes
+from router.types.decision import NO_STAKES, OTHER, USUAL, Before, Objective, RequestProfile
 from router.types.request import NO_LIMITS, UNKNOWN, Endpoint, Languages, Limits, Redacted, Request
 from router.types.target import EFFORTS, Capability
 
@@ -55,7 +55,7 @@ _SPOKEN, _FIXED = {"audio": Raw(b"{}")}, {"seed": Raw(b"0")}
 
 def shape_of(
     request: Request,
-    stakes: Stakes,
+    stakes: Objective,
     progress: SessionState,
     fixed: bool,
     redacted: Redacted | None,
@@ -63,11 +63,11 @@ def shape_of(
     budgets: Set[str],
     languages: Languages | None,
     at_ms: int,
-) -> Shape:
+) -> RequestProfile:
     """`stakes`: the request's own. `regions`, `budgets`: of the policy; no other name is kept. `languages`: where
     they were looked for. `at_ms`: Unix."""
     limits, needs = request.limits, request.needs
-    return Shape(
+    return RequestProfile(
         bytes=request.prompt_bytes,
         dense=request.dense_bytes,
         wide=request.wide_bytes,
@@ -98,7 +98,7 @@ def shape_of(
 
 
 def request_of(
-    shape: Shape, *, id: str, endpoint: str, model: str, stream: bool, session: str, tags: tuple[str, ...]
+    shape: RequestProfile, *, id: str, endpoint: str, model: str, stream: bool, session: str, tags: tuple[str, ...]
 ) -> Request:
     """All that steps 4 and 5 look at. `tags`: its own, without its key's."""
     body = _NOTHING
@@ -130,10 +130,10 @@ def request_of(
     )
 
 
-def own_stakes(request: Request) -> Stakes:
+def own_stakes(request: Request) -> Objective:
     """What the request itself says."""
     limits = request.limits
-    return Stakes(
+    return Objective(
         failure_nano=limits.failure_cost_nano,
         min_pass_rate=limits.min_pass_rate,
         max_nano=limits.budget_nano,
@@ -141,14 +141,14 @@ def own_stakes(request: Request) -> Stakes:
     )
 
 
-def progress_of(shape: Shape, at_ms: int) -> SessionState:
+def progress_of(shape: RequestProfile, at_ms: int) -> SessionState:
     before = shape.before
     if before is None:
         return NEW
     return SessionState(before.target, before.spent, before.calls, at_ms - before.elapsed_ms)
 
 
-def _limits(shape: Shape, session: str, tags: tuple[str, ...]) -> Limits:
+def _limits(shape: RequestProfile, session: str, tags: tuple[str, ...]) -> Limits:
     own = shape.stakes
     if (
         not (session or tags or shape.region or shape.budget or shape.task)

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from router.types.clock import clock_ms
 from router.types.request import Endpoint, Request
-from router.types.target import SERVING, Asks, EngineState, Load, Queue, Served, Status, Target
+from router.types.target import SERVING, EngineState, Load, Queue, QueueReader, ServedEngine, Status, Target
 
 # Which requests belong together: a replica's prefix cache knows the beginnings of what it has served.
 #
@@ -178,7 +178,7 @@ class Replicas:
             replica = self._known[url] = Replica(url, number(url, self._secret))
         return replica
 
-    def _among(self, engine: Served, request: Request | None, tried: Collection[str]) -> Replica:
+    def _among(self, engine: ServedEngine, request: Request | None, tried: Collection[str]) -> Replica:
         now, urls = self._clock(), [url for url in engine.urls if url not in tried] or engine.urls
         ranked = [(replica.rank(now), replica) for replica in map(self._at, urls)]
         least = min([rank for rank, _ in ranked])
@@ -187,7 +187,7 @@ class Replicas:
             chosen.tried_until = now + chosen.rest_ms  # this request tries it for all others
         return chosen
 
-    def _chosen(self, replicas: Sequence[Replica], engine: Served, request: Request | None) -> Replica:
+    def _chosen(self, replicas: Sequence[Replica], engine: ServedEngine, request: Request | None) -> Replica:
         if request is None or request.endpoint is Endpoint.EMBEDDINGS:
             return min(replicas, key=_load)  # no cache is of use
         place = conversation(request, self._secret)
@@ -273,7 +273,7 @@ class Backlog:
 
 
 def queues_of(
-    targets: Sequence[Target], asks: Asks | None, degraded: Collection[str], usual_ms: Callable[[Target], float]
+    targets: Sequence[Target], asks: QueueReader | None, degraded: Collection[str], usual_ms: Callable[[Target], float]
 ) -> dict[str, Queue]:
     """At the engines of those targets that have one; a degraded target is as one with too long a queue."""
     queues = {}
@@ -332,7 +332,7 @@ class Fleet:
             self._backlog(url).refuse()
 
     def _shortest(
-        self, target: Target, engine: Served, urls: Sequence[str], usual_ms: Callable[[Target], float]
+        self, target: Target, engine: ServedEngine, urls: Sequence[str], usual_ms: Callable[[Target], float]
     ) -> Queue | None:
         best: Queue | None = None
         for url in urls:
@@ -343,7 +343,9 @@ class Fleet:
                 best = found
         return best
 
-    def _queue(self, target: Target, engine: Served, url: str, usual_ms: Callable[[Target], float]) -> Queue | None:
+    def _queue(
+        self, target: Target, engine: ServedEngine, url: str, usual_ms: Callable[[Target], float]
+    ) -> Queue | None:
         backlog, state = self._backlog(url), self._states.get(url)
         waiting = backlog.waiting(engine.slots, self._replicas.sent(url))
         asleep = state is not None and state.status is Status.SLEEPING
@@ -364,7 +366,7 @@ class Fleet:
         state = self._states.get(url)
         return state is None or state.status in SERVING
 
-    def _status(self, engine: Served) -> str:
+    def _status(self, engine: ServedEngine) -> str:
         """That of the replica that is likeliest to be up next."""
         known = {state.status for url in engine.urls if (state := self._states.get(url))}
         return next(status for status in _SOONEST if status in known)

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
-from router.decide.weigh import Situation, queued
+from router.decide.weigh import DecisionInput, queued
 from router.decide.worth import both_pass
 from router.types.decision import Vector
 
@@ -24,7 +24,7 @@ _TINY = 1e-9
 _ENDLESS = 1e30
 
 
-class Course(NamedTuple):
+class SimulatedPlan(NamedTuple):
     """`second` None: the first alone. `hedge_ms`: the second is started after so long; None: where a check says no."""
 
     first: int
@@ -32,7 +32,7 @@ class Course(NamedTuple):
     hedge_ms: int | None = None
 
 
-class Rest(NamedTuple):
+class RemainingLimits(NamedTuple):
     """Limits of this request, and of its session with `calls` more to come. Infinite: none."""
 
     funds: float
@@ -48,7 +48,7 @@ class Rest(NamedTuple):
         return np.asarray((cost <= most) & (time <= longest))
 
 
-class Played(Struct, frozen=True, eq=False):
+class Simulation(Struct, frozen=True, eq=False):
     """[courses, draws] each."""
 
     right: Vector
@@ -75,17 +75,19 @@ class _Pairs(NamedTuple):
     late: NDArray[np.intp]
 
 
-def courses(situation: Situation) -> list[Course]:
+def candidate_plans(situation: DecisionInput) -> list[SimulatedPlan]:
     """Every target alone; of the best few checked pairs, and pairs of which the second is a hedge."""
     open_to = _open(situation)
-    alone = [Course(at) for at in open_to]
+    alone = [SimulatedPlan(at) for at in open_to]
     pairs = [pair for pair in permutations(_few(situation), 2) if open_to.issuperset(pair)]
-    checked = [Course(*pair) for pair in pairs] if situation.verified else []
-    hedges = [Course(*pair, late) for pair in pairs if (late := _patience(situation, *pair)) > 0]
+    checked = [SimulatedPlan(*pair) for pair in pairs] if situation.verified else []
+    hedges = [SimulatedPlan(*pair, late) for pair in pairs if (late := _patience(situation, *pair)) > 0]
     return alone + checked + hedges
 
 
-def rehearse(situation: Situation, possible: Sequence[Course], draws: int, rest: Rest) -> Played:
+def simulate(
+    situation: DecisionInput, possible: Sequence[SimulatedPlan], draws: int, rest: RemainingLimits
+) -> Simulation:
     """The same draws for every course: what differs between two courses is hardly chance."""
     situation = _known(situation)
     drawn, first = _draw(situation, draws), np.array([course.first for course in possible])
@@ -94,10 +96,10 @@ def rehearse(situation: Situation, possible: Sequence[Course], draws: int, rest:
     right = p[first][:, None] * rest.allows(cost, time)
     _check(_pairs(possible, hedged=False), p, drawn, rest, cost, time, right)
     _hedge(_pairs(possible, hedged=True), p, drawn, rest, cost, time, right)
-    return Played(_with_rest(situation, right, cost, time, rest), cost)
+    return Simulation(_with_rest(situation, right, cost, time, rest), cost)
 
 
-def best(played: Played) -> int:
+def best(played: Simulation) -> int:
     """The cheapest of those whose share can't be told from the highest by so many draws: within two standard errors."""
     share = played.right.mean(axis=1)
     top = int(share.argmax())
@@ -106,7 +108,7 @@ def best(played: Played) -> int:
     return int(np.where(near, played.cost.mean(axis=1), np.inf).argmin())
 
 
-def _known(situation: Situation) -> Situation:
+def _known(situation: DecisionInput) -> DecisionInput:
     """A target with a figure that is no number is never right, and never done."""
     forecast = situation.forecast
     columns = {
@@ -121,7 +123,7 @@ def _known(situation: Situation) -> Situation:
     return structs.replace(situation, forecast=sound)
 
 
-def _open(situation: Situation) -> set[int]:
+def _open(situation: DecisionInput) -> set[int]:
     """Whose queue is not too long; everybody where all are."""
     every = range(len(situation.targets))
     if not situation.queues:
@@ -129,7 +131,7 @@ def _open(situation: Situation) -> set[int]:
     return {at for at, long in enumerate(queued(situation).tolist()) if not long} or set(every)
 
 
-def _few(situation: Situation) -> list[int]:
+def _few(situation: DecisionInput) -> list[int]:
     forecast, stakes = situation.forecast, situation.stakes
     bad = np.nan_to_num(-forecast.p, nan=np.inf)
     if stakes.deadline_ms is not None:
@@ -140,7 +142,7 @@ def _few(situation: Situation) -> list[int]:
     return few
 
 
-def _patience(situation: Situation, first: int, second: int) -> int:
+def _patience(situation: DecisionInput, first: int, second: int) -> int:
     """When a rival is started: where the first byte is twice as late as usual, but while the rival can still make it.
 
     An answer that is no stream shows nothing until it is there. 0: no hedge.
@@ -153,7 +155,7 @@ def _patience(situation: Situation, first: int, second: int) -> int:
     return int(late) if late > 0 else 0
 
 
-def _draw(situation: Situation, draws: int) -> _Draws:
+def _draw(situation: DecisionInput, draws: int) -> _Draws:
     """What is not known of a pass rate makes one answer no less likely to be right: its mean is all that counts."""
     forecast = situation.forecast
     chance = np.random.Generator(np.random.PCG64(int(situation.draw * _SEEDS)))
@@ -181,7 +183,7 @@ def _lognormal(normal: Vector, mean: Vector, p90: Vector) -> Vector:
     return drawn
 
 
-def _pairs(possible: Sequence[Course], *, hedged: bool) -> _Pairs:
+def _pairs(possible: Sequence[SimulatedPlan], *, hedged: bool) -> _Pairs:
     rows = [
         (at, course.first, course.second, course.hedge_ms or 0)
         for at, course in enumerate(possible)
@@ -190,7 +192,9 @@ def _pairs(possible: Sequence[Course], *, hedged: bool) -> _Pairs:
     return _Pairs(*np.array(rows, dtype=np.intp).reshape(-1, 4).T)
 
 
-def _check(pairs: _Pairs, p: Vector, drawn: _Draws, rest: Rest, cost: Vector, time: Vector, right: Vector) -> None:
+def _check(
+    pairs: _Pairs, p: Vector, drawn: _Draws, rest: RemainingLimits, cost: Vector, time: Vector, right: Vector
+) -> None:
     """A wrong answer of the first is always seen, and takes its time and money."""
     one, two = p[pairs.first][:, None], p[pairs.second][:, None]
     rescued, second = two - both_pass(one, two), pairs.second
@@ -200,7 +204,9 @@ def _check(pairs: _Pairs, p: Vector, drawn: _Draws, rest: Rest, cost: Vector, ti
     time[pairs.at] += (1 - one) * drawn.time[second]
 
 
-def _hedge(pairs: _Pairs, p: Vector, drawn: _Draws, rest: Rest, cost: Vector, time: Vector, right: Vector) -> None:
+def _hedge(
+    pairs: _Pairs, p: Vector, drawn: _Draws, rest: RemainingLimits, cost: Vector, time: Vector, right: Vector
+) -> None:
     """Of a stream the first to begin is given, of an answer in one piece the first that is there."""
     late, begun = pairs.late[:, None], drawn.begun[pairs.first]
     outrun = late + drawn.begun[pairs.second] < begun
@@ -210,7 +216,7 @@ def _hedge(pairs: _Pairs, p: Vector, drawn: _Draws, rest: Rest, cost: Vector, ti
     right[pairs.at] = sound * rest.allows(cost[pairs.at], time[pairs.at])
 
 
-def _with_rest(situation: Situation, now: Vector, cost: Vector, time: Vector, rest: Rest) -> Vector:
+def _with_rest(situation: DecisionInput, now: Vector, cost: Vector, time: Vector, rest: RemainingLimits) -> Vector:
     """Of the calls to come so many are answered as money and time are left for, by whichever simple habit is best."""
     if not rest.calls:
         return now

@@ -6,15 +6,16 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.decide.eligibility import Usd
-from router.decide.simulate import Rest, best, courses, rehearse
+from router.decide.simulate import RemainingLimits, best, candidate_plans, simulate
 from router.decide.weigh import (
     REASONS,
-    Pairs,
-    Ranked,
-    Situation,
-    Worth,
+    DecisionInput,
+    ExpectedLoss,
+    Ranking,
+    TargetPairs,
     by_value,
     excluded,
+    expected_loss,
     lower,
     ranked,
     reasons,
@@ -22,9 +23,8 @@ from router.decide.weigh import (
     values,
     weighed,
     winner,
-    worth,
 )
-from router.decide.worth import RHO, Check, cascade_value, sample_value
+from router.decide.worth import RHO, VerifierQuality, cascade_value, sample_value
 from router.types.decision import Candidate, Hedge, Tactic, Vector, Vote, Why
 from router.types.decision import Cascade as Levels
 from router.types.decision import Cascade as PlanCascade
@@ -47,7 +47,7 @@ class _Listed(BaseModel):
 Chance = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-class Cascade(_Listed):
+class CascadeStrategy(_Listed):
     """Every ordered pair is valued; the best one wins only if it beats the best single target, also where the pass
     rates are `caution` standard deviations lower. Source of the value: Cost-of-Pass (arXiv 2504.13359), sequential
     attempts with a verifier.
@@ -60,21 +60,21 @@ class Cascade(_Listed):
     accepts_right: Chance = Field(0.98, description="Share of right answers that the verifiers accept.")
     accepts_wrong: Chance = Field(0.05, description="Share of wrong answers that the verifiers accept.")
 
-    def rank(self, situation: Situation) -> Ranked:
+    def rank(self, situation: DecisionInput) -> Ranking:
         alone = singles(situation, self.caution)
         if not situation.verified or len(situation.targets) < 2:
             return ranked(situation, alone, None)
         return ranked(situation, alone, winner(situation, alone, self._pairs(situation)), Levels(2))
 
-    def _pairs(self, situation: Situation) -> Pairs:
-        forecast, check = situation.forecast, Check(self.accepts_right, self.accepts_wrong)
+    def _pairs(self, situation: DecisionInput) -> TargetPairs:
+        forecast, check = situation.forecast, VerifierQuality(self.accepts_right, self.accepts_wrong)
         expected = cascade_value(forecast.cost, forecast.p, check, RHO)
         worse = cascade_value(forecast.cost, lower(situation, self.caution), check, RHO)
         most, slow = (
             np.add.outer(forecast.cost, forecast.cost),
             np.add.outer(forecast.total_p90_ms, forecast.total_p90_ms),
         )
-        return Pairs(expected.cost, expected.p, worse.cost, worse.p, most, slow)
+        return TargetPairs(expected.cost, expected.p, worse.cost, worse.p, most, slow)
 
 
 # By the expected cost of this request, thinking included; ties keep the order of the policy.
@@ -107,22 +107,22 @@ class CostOfPass(_Listed):
     caution: Caution = 0.3
     sticky: Annotated[float, Field(ge=0, le=1)] = 0.05
 
-    def rank(self, situation: Situation) -> Ranked:
+    def rank(self, situation: DecisionInput) -> Ranking:
         out = excluded(situation, self.caution)
-        worths = worth(situation, out, self.caution)
+        worths = expected_loss(situation, out, self.caution)
         chosen = self._kept(situation, worths)
         why = reasons(worths, chosen, "chosen" if chosen == worths.best else "kept")
-        return Ranked(by_value(worths, chosen), weighed(situation, worths, why))
+        return Ranking(by_value(worths, chosen), weighed(situation, worths, why))
 
-    def _kept(self, situation: Situation, worth: Worth) -> int:
+    def _kept(self, situation: DecisionInput, expected_loss: ExpectedLoss) -> int:
         """What served the session before, while no other is better by more than a trifle, and the evidence for it
         does not lack more."""
         for at, target in enumerate(situation.targets) if situation.last else ():
-            if target.id == situation.last and not worth.out[at]:
-                trifle, value = self.sticky * worth.value[at], worth.value
-                if value[at] - value[worth.best] <= trifle and -worth.margin[at] <= trifle:
+            if target.id == situation.last and not expected_loss.out[at]:
+                trifle, value = self.sticky * expected_loss.value[at], expected_loss.value
+                if value[at] - value[expected_loss.best] <= trifle and -expected_loss.margin[at] <= trifle:
                     return at
-        return worth.best
+        return expected_loss.best
 
 
 # In the order of the policy: the first that can serve does, the rest are fallbacks.
@@ -156,7 +156,7 @@ class Pinned(BaseModel):
 # Budget and deadline: whichever course is likeliest to end in a right answer within both, found by simulation.
 
 
-class Errands(BaseModel):
+class SessionTerms(BaseModel):
     """A session of several requests that share a budget and a deadline: each decision leaves enough for the rest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -165,7 +165,7 @@ class Errands(BaseModel):
     deadline_s: Annotated[int, Field(gt=0)] | None = None
 
 
-class Plan(_Listed):
+class PlanStrategy(_Listed):
     """Draws costs and times from the forecasts `draws` times, for every target alone, checked pairs where the route
     has verifiers, and hedged pairs. Among courses as likely to succeed the cheapest is taken. A session is planned
     anew with every request, from what its last ones cost and took. Source: Monte-Carlo portfolio planning
@@ -176,12 +176,12 @@ class Plan(_Listed):
     caution: ClassVar[float] = 0.0
     kind: Literal["plan"]
     draws: Annotated[int, Field(ge=50, le=2_000)] = 300
-    session: Errands | None = None
+    session: SessionTerms | None = None
 
-    def rank(self, situation: Situation) -> Ranked:
-        found = worth(situation, excluded(situation, 0.0), 0.0)
-        possible = courses(situation)
-        chosen = possible[best(rehearse(situation, possible, self.draws, self._rest(situation)))]
+    def rank(self, situation: DecisionInput) -> Ranking:
+        found = expected_loss(situation, excluded(situation, 0.0), 0.0)
+        possible = candidate_plans(situation)
+        chosen = possible[best(simulate(situation, possible, self.draws, self._rest(situation)))]
         first = [chosen.first] if chosen.second is None else [chosen.first, chosen.second]
         # If it fails, what may take too long or cost too much comes last.
         order = by_value(found, first[0])
@@ -189,21 +189,21 @@ class Plan(_Listed):
         tactic: Tactic | None = None
         if chosen.second is not None:
             tactic = PlanCascade(2) if chosen.hedge_ms is None else Hedge(chosen.hedge_ms)
-        return Ranked([*first, *(at for at in order if at not in first)], rows, tactic)
+        return Ranking([*first, *(at for at in order if at not in first)], rows, tactic)
 
-    def _rest(self, situation: Situation) -> Rest:
+    def _rest(self, situation: DecisionInput) -> RemainingLimits:
         """What this request may take, and what has to be left for those after it."""
         stakes, session = situation.stakes, self.session
         funds, time = _or_endless(stakes.max_nano), _or_endless(stakes.deadline_ms)
         if session is None:
-            return Rest(funds, time)
+            return RemainingLimits(funds, time)
         left = max(0, session.calls - situation.calls - 1)
         budget = _or_endless(None if session.budget_usd is None else nano_from_usd(session.budget_usd))
         deadline = _or_endless(None if session.deadline_s is None else session.deadline_s * 1000)
-        return Rest(funds, time, left, budget - situation.spent, deadline - situation.elapsed_ms)
+        return RemainingLimits(funds, time, left, budget - situation.spent, deadline - situation.elapsed_ms)
 
 
-def _why(worths: Worth, first: list[int]) -> list[Why]:
+def _why(worths: ExpectedLoss, first: list[int]) -> list[Why]:
     """Played through, the others were less likely to end well, or as likely and dearer."""
     words: list[Why] = ["chosen"] if len(first) == 1 else ["first", "second"]
     chosen = dict(zip(first, words, strict=True))
@@ -231,7 +231,7 @@ class SelfConsistency(_Listed):
     samples: Annotated[int, Field(ge=2, le=8)] = 3
     caution: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
 
-    def rank(self, situation: Situation) -> Ranked:
+    def rank(self, situation: DecisionInput) -> Ranking:
         alone = singles(situation, self.caution)
         comparable = situation.samples_differ and situation.classification.task in COMPARABLE
         if not comparable or len(situation.targets) < 2:
@@ -241,12 +241,12 @@ class SelfConsistency(_Listed):
         count, pairs = min(votes, key=lambda vote: float(values(situation, alone, vote[1]).min()))
         return ranked(situation, alone, winner(situation, alone, pairs), Vote(count))
 
-    def _pairs(self, situation: Situation, samples: int) -> Pairs:
+    def _pairs(self, situation: DecisionInput, samples: int) -> TargetPairs:
         forecast = situation.forecast
         expected = sample_value(forecast.cost, forecast.p, samples)
         worse = sample_value(forecast.cost, lower(situation, self.caution), samples)
         most, slow = (np.add.outer(samples * each, each) for each in (forecast.cost, forecast.total_p90_ms))
-        return Pairs(_apart(expected.cost), expected.p, _apart(worse.cost), worse.p, most, slow)
+        return TargetPairs(_apart(expected.cost), expected.p, _apart(worse.cost), worse.p, most, slow)
 
 
 def _apart(cost: Vector) -> Vector:
@@ -285,6 +285,6 @@ class Weighted(BaseModel):
 # How a route orders its eligible targets. One file each; a new strategy is a file and a name in the union.
 
 Strategy = Annotated[
-    Pinned | Ordered | Cheapest | Weighted | CostOfPass | Cascade | SelfConsistency | Plan,
+    Pinned | Ordered | Cheapest | Weighted | CostOfPass | CascadeStrategy | SelfConsistency | PlanStrategy,
     Field(discriminator="kind"),
 ]

@@ -15,8 +15,8 @@ from router.types.decision import (
     Candidate,
     Dropped,
     Forecast,
+    Objective,
     Queued,
-    Stakes,
     Tactic,
     Vector,
     Weighed,
@@ -28,13 +28,13 @@ from router.types.target import Queue, Queues, Target
 # What a strategy that goes by forecasts is told, and what it answers.
 
 
-class Situation(Struct, frozen=True, kw_only=True, eq=False):
+class DecisionInput(Struct, frozen=True, kw_only=True, eq=False):
     """One request, its eligible targets, and what is expected of each: `forecast` has one number for each of them."""
 
     targets: tuple[Target, ...]
     forecast: Forecast
     classification: Classification
-    stakes: Stakes
+    stakes: Objective
     draw: float
     """Uniform in [0, 1): the only chance there is."""
     queues: Queues = {}
@@ -54,7 +54,7 @@ class Situation(Struct, frozen=True, kw_only=True, eq=False):
     """… since its first one."""
 
 
-class Ranked(NamedTuple):
+class Ranking(NamedTuple):
     """`order`: indexes of targets, the first to be tried first. `weighed`: in the order of the targets."""
 
     order: Sequence[int]
@@ -62,7 +62,7 @@ class Ranked(NamedTuple):
     tactic: Tactic | None = None
 
 
-class Ranks(Protocol):
+class RankingStrategy(Protocol):
     """What a strategy offers that goes by forecasts."""
 
     @property
@@ -71,7 +71,7 @@ class Ranks(Protocol):
     @property
     def caution(self) -> float: ...
 
-    def rank(self, situation: Situation) -> Ranked: ...
+    def rank(self, situation: DecisionInput) -> Ranking: ...
 
 
 # Queues of engines, and degraded targets → whom else to ask first. Only the order of targets changes.
@@ -84,14 +84,16 @@ _NONE = Queue()
 _TINY = 1e-9
 
 
-def hopeless(targets: Sequence[Target], queues: Queues, deadline_ms: int | None) -> tuple[Dropped, ...]:
+def cannot_meet_deadline(targets: Sequence[Target], queues: Queues, deadline_ms: int | None) -> tuple[Dropped, ...]:
     """All of them, where none would begin before the deadline: an answer that comes too late does not help."""
     if deadline_ms is None or not all(queues.get(one.id, _NONE).wait_ms >= deadline_ms for one in targets):
         return ()
     return tuple(Dropped(one.id, "saturated", f"its queue takes {queues[one.id].wait_ms} ms") for one in targets)
 
 
-def spilled(steps: Sequence[Candidate], queues: Queues, deadline_ms: int | None, takes: Takes) -> tuple[Candidate, ...]:
+def overflow(
+    steps: Sequence[Candidate], queues: Queues, deadline_ms: int | None, takes: Takes
+) -> tuple[Candidate, ...]:
     """A target with too long a queue comes behind all others, the shortest queue first."""
     late = [_late(step, queues, deadline_ms, takes) for step in steps]
     here = [step for step, is_late in zip(steps, late, strict=True) if not is_late]
@@ -100,7 +102,7 @@ def spilled(steps: Sequence[Candidate], queues: Queues, deadline_ms: int | None,
     return (*(_sooner(here, takes) if deadline_ms is None else here), *behind)
 
 
-def overtaken(before: Sequence[Candidate], after: Sequence[Candidate]) -> frozenset[str]:
+def moved_back(before: Sequence[Candidate], after: Sequence[Candidate]) -> frozenset[str]:
     """Ids of those that others were put before."""
     rank = {step.target.id: place for place, step in enumerate(before)}
     order = [step.target.id for step in after]
@@ -109,22 +111,22 @@ def overtaken(before: Sequence[Candidate], after: Sequence[Candidate]) -> frozen
     )
 
 
-def noted(queues: Queues, spilled: Set[str]) -> tuple[Queued, ...]:
+def noted(queues: Queues, overflow: Set[str]) -> tuple[Queued, ...]:
     """What is kept of queues; an engine that is down is told of as the reason for which its target was dropped."""
     fields = "wait_ms", "waiting", "full", "degraded"
     up = [(name, queue) for name, queue in queues.items() if not queue.down]
     return tuple(
-        Queued(target=name, spilled=name in spilled, **{field: getattr(queue, field) for field in fields})
+        Queued(target=name, spilled=name in overflow, **{field: getattr(queue, field) for field in fields})
         for name, queue in up
     )
 
 
-def queued(situation: Situation) -> NDArray[np.bool_]:
+def queued(situation: DecisionInput) -> NDArray[np.bool_]:
     """Whose queue is too long, whatever the deadline."""
     return np.array([_too_long(target, situation.queues.get(target.id, _NONE)) for target in situation.targets])
 
 
-def timely(situation: Situation) -> Vector:
+def timely(situation: DecisionInput) -> Vector:
     """Chance that an answer of each target makes the deadline; 1 where no request waits, as slow targets are out."""
     chance, forecast, deadline = np.ones(len(situation.targets)), situation.forecast, situation.stakes.deadline_ms
     if deadline is None:
@@ -188,7 +190,7 @@ _LEAST_P = 1e-3
 """A pass rate below it says no more than that it is not known."""
 
 
-class Worth(Struct, frozen=True, eq=False):
+class ExpectedLoss(Struct, frozen=True, eq=False):
     """`value`: nano-USD for a right answer, the less the better. `out`: index into the reasons; 0 is in."""
 
     value: Vector
@@ -199,7 +201,7 @@ class Worth(Struct, frozen=True, eq=False):
     best: int
 
 
-def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
+def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: float) -> ExpectedLoss:
     """The baseline is always in the running; leaving it takes evidence, or a target that is cheaper and better:
     so raising the price of a failure never leads to one that is dearer and worse."""
     forecast, stakes = situation.forecast, situation.stakes
@@ -218,26 +220,26 @@ def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
     surely = among & (cost < cost[best]) & (p > p[best])
     if np.count_nonzero(surely):
         best = int(np.where(surely, value, np.inf).argmin())
-    return Worth(value, out, margin, baseline, best)
+    return ExpectedLoss(value, out, margin, baseline, best)
 
 
-def price(cost: Vector, p: Vector, stakes: Stakes) -> Vector:
+def price(cost: Vector, p: Vector, stakes: Objective) -> Vector:
     """nano-USD: what an answer costs and what its being wrong does; without a price of that, what a right one costs."""
     if stakes.failure_nano is not None:
         return cost + stakes.failure_nano * (1 - p)
     return cost / np.maximum(p, _LEAST_P)
 
 
-def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
+def excluded(situation: DecisionInput, caution: float) -> NDArray[np.intp]:
     """Targets that break floor, cap or deadline, or have too long a queue. The worst reason counts; NaN breaks
     them all."""
     forecast, stakes = situation.forecast, situation.stakes
     out = np.zeros(len(forecast.p), dtype=np.intp)
     if situation.queues:
         out[queued(situation)] = QUEUED
-    hopeless = forecast.p < HOPELESS
-    if 0 < np.count_nonzero(hopeless) < len(out):
-        out[hopeless] = BELOW_FLOOR
+    cannot_meet_deadline = forecast.p < HOPELESS
+    if 0 < np.count_nonzero(cannot_meet_deadline) < len(out):
+        out[cannot_meet_deadline] = BELOW_FLOOR
     if stakes.min_pass_rate is not None:
         out[~(forecast.p - caution * forecast.p_sd >= stakes.min_pass_rate)] = BELOW_FLOOR
     if stakes.max_nano is not None:
@@ -250,10 +252,17 @@ def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
     return out
 
 
-def weighed(situation: Situation, worth: Worth, why: list[Why]) -> tuple[Weighed, ...]:
+def weighed(situation: DecisionInput, expected_loss: ExpectedLoss, why: list[Why]) -> tuple[Weighed, ...]:
     """What is kept of all this, in the order of the targets."""
     forecast = situation.forecast
-    whole = (forecast.cost, forecast.cost_p10, forecast.cost_p90, forecast.first_ms, forecast.total_ms, worth.value)
+    whole = (
+        forecast.cost,
+        forecast.cost_p10,
+        forecast.cost_p90,
+        forecast.first_ms,
+        forecast.total_ms,
+        expected_loss.value,
+    )
     numbers = np.array((forecast.p, forecast.p_sd, *whole, forecast.cached))
     if not _finite(numbers):  # what is none, or has no end, can't be kept
         numbers = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
@@ -262,26 +271,30 @@ def weighed(situation: Situation, worth: Worth, why: list[Why]) -> tuple[Weighed
     return tuple(map(Weighed, map(_ID, situation.targets), p, sd, *columns, why, cached))
 
 
-def reasons(worth: Worth, chosen: int, word: Why = "chosen") -> list[Why]:
+def reasons(expected_loss: ExpectedLoss, chosen: int, word: Why = "chosen") -> list[Why]:
     """Why each target is or is not the one that is asked; `word` for the one that is."""
-    least = float(worth.value[worth.best])
+    least = float(expected_loss.value[expected_loss.best])
     why: list[Why] = [
         REASONS[out] or ("not_evident" if value < least and not margin > 0 else "dearer")
-        for out, value, margin in zip(worth.out.tolist(), worth.value.tolist(), worth.margin.tolist(), strict=True)
+        for out, value, margin in zip(
+            expected_loss.out.tolist(), expected_loss.value.tolist(), expected_loss.margin.tolist(), strict=True
+        )
     ]
-    if not worth.out[worth.baseline]:
-        why[worth.baseline] = "baseline"
-    why[chosen] = "nearest" if worth.out[chosen] else word
+    if not expected_loss.out[expected_loss.baseline]:
+        why[expected_loss.baseline] = "baseline"
+    why[chosen] = "nearest" if expected_loss.out[chosen] else word
     return why
 
 
-def by_value(worth: Worth, first: int) -> list[int]:
+def by_value(expected_loss: ExpectedLoss, first: int) -> list[int]:
     """Indexes of targets: `first`, then by value; what is out last of all, for when no other answers."""
-    order: list[int] = np.lexsort((worth.value, worth.out, np.arange(len(worth.value)) != first)).tolist()
+    order: list[int] = np.lexsort(
+        (expected_loss.value, expected_loss.out, np.arange(len(expected_loss.value)) != first)
+    ).tolist()
     return order
 
 
-def _among(situation: Situation, out: NDArray[np.intp]) -> Flags:
+def _among(situation: DecisionInput, out: NDArray[np.intp]) -> Flags:
     """Targets that are in; where none is, those that are nearest to the least bad of the limits."""
     forecast, least = situation.forecast, int(out.min())
     among = np.equal(out, least)
@@ -294,7 +307,7 @@ def _among(situation: Situation, out: NDArray[np.intp]) -> Flags:
     return nearest
 
 
-def _regret(forecast: Forecast, stakes: Stakes, baseline: int, late: Vector | float) -> Vector:
+def _regret(forecast: Forecast, stakes: Objective, baseline: int, late: Vector | float) -> Vector:
     """Expected loss, in the unit of `price`, where leaving the baseline for a target turns out to be wrong.
 
     How hard the request is counts once for all targets (`p_nodes`); what is not known of each alone is normal.
@@ -308,7 +321,7 @@ def _regret(forecast: Forecast, stakes: Stakes, baseline: int, late: Vector | fl
     return regret
 
 
-def chance_of_better(situation: Situation, choice: int) -> Vector:
+def chance_of_better(situation: DecisionInput, choice: int) -> Vector:
     """[T]: how likely each target's value is better than that of `choice`."""
     forecast = structs.replace(situation.forecast, p_own_sd=np.maximum(situation.forecast.p_own_sd, DOUBT))
     gain, spread = _gains(forecast, situation.stakes, choice, 1.0)
@@ -316,7 +329,7 @@ def chance_of_better(situation: Situation, choice: int) -> Vector:
     return chance
 
 
-def _gains(forecast: Forecast, stakes: Stakes, choice: int, late: Vector | float) -> tuple[Vector, Vector]:
+def _gains(forecast: Forecast, stakes: Objective, choice: int, late: Vector | float) -> tuple[Vector, Vector]:
     """[3, T]: what each target's value is better than that of `choice` at each node; [T]: its standard deviation."""
     values = price(forecast.cost, forecast.p_nodes * late, stakes)
     gain = values[:, choice, None] - values
@@ -344,7 +357,7 @@ def _below(z: Vector) -> Vector:
 # Two targets one after the other, against the best single one: the pair wins only if it pays.
 
 
-class Pairs(Struct, frozen=True, eq=False):
+class TargetPairs(Struct, frozen=True, eq=False):
     """[T, T] each: first and second target. Costs in nano-USD; `low_`: where pass rates are worse than expected."""
 
     cost: Vector
@@ -360,23 +373,23 @@ class Pairs(Struct, frozen=True, eq=False):
 class Alone(Struct, frozen=True, eq=False):
     """The best single target, `low`: its value where its pass rate is worse than expected."""
 
-    worth: Worth
+    expected_loss: ExpectedLoss
     low: float
 
 
-def singles(situation: Situation, caution: float) -> Alone:
+def singles(situation: DecisionInput, caution: float) -> Alone:
     forecast = situation.forecast
-    single = worth(situation, excluded(situation, caution), caution)
+    single = expected_loss(situation, excluded(situation, caution), caution)
     return Alone(single, float(price(forecast.cost, lower(situation, caution), situation.stakes)[single.best]))
 
 
-def lower(situation: Situation, caution: float) -> Vector:
+def lower(situation: DecisionInput, caution: float) -> Vector:
     """Pass rates that are worse than expected."""
     forecast = situation.forecast
     return np.minimum(np.maximum(forecast.p - caution * forecast.p_sd, 0.0), 1.0)
 
 
-def values(situation: Situation, alone: Alone, pairs: Pairs) -> Vector:
+def values(situation: DecisionInput, alone: Alone, pairs: TargetPairs) -> Vector:
     """nano-USD; infinite for pairs that break floor, cap or deadline, also if all of it comes to be asked."""
     stakes = situation.stakes
     value = price(pairs.cost, pairs.p, stakes)
@@ -387,25 +400,27 @@ def values(situation: Situation, alone: Alone, pairs: Pairs) -> Vector:
         fine &= pairs.most <= stakes.max_nano
     if stakes.deadline_ms is not None:
         fine &= pairs.slow_ms <= stakes.deadline_ms
-    known = (alone.worth.out != UNKNOWN) & (alone.worth.out != QUEUED)
+    known = (alone.expected_loss.out != UNKNOWN) & (alone.expected_loss.out != QUEUED)
     return np.where(fine & known[:, None] & known[None, :], value, np.inf)
 
 
-def ranked(situation: Situation, alone: Alone, pair: tuple[int, int] | None, tactic: Tactic | None = None) -> Ranked:
+def ranked(
+    situation: DecisionInput, alone: Alone, pair: tuple[int, int] | None, tactic: Tactic | None = None
+) -> Ranking:
     """The pair's two first and how they are asked, or the single targets by their value."""
-    single = alone.worth
+    single = alone.expected_loss
     order = by_value(single, single.best)
     if pair is None:
-        return Ranked(order, weighed(situation, single, reasons(single, single.best)))
+        return Ranking(order, weighed(situation, single, reasons(single, single.best)))
     first, second = pair
     why = reasons(single, first, "first")
     why[second] = "second"
-    return Ranked([first, second, *[at for at in order if at not in pair]], weighed(situation, single, why), tactic)
+    return Ranking([first, second, *[at for at in order if at not in pair]], weighed(situation, single, why), tactic)
 
 
-def winner(situation: Situation, alone: Alone, pairs: Pairs) -> tuple[int, int] | None:
+def winner(situation: DecisionInput, alone: Alone, pairs: TargetPairs) -> tuple[int, int] | None:
     """Better than the best single target, as expected and where pass rates are worse; or the only one within limits."""
-    value, single = values(situation, alone, pairs), alone.worth
+    value, single = values(situation, alone, pairs), alone.expected_loss
     first, second = divmod(int(value.argmin()), len(value))
     if value[first, second] == np.inf:
         return None
@@ -435,8 +450,8 @@ class Exploration(BaseModel):
 
 
 def explore(
-    ranked: Ranked, situation: Situation, share: float, draw: float, caution: float
-) -> tuple[Ranked, str, float]:
+    ranked: Ranking, situation: DecisionInput, share: float, draw: float, caution: float
+) -> tuple[Ranking, str, float]:
     """What is tried; "cheaper" or "dearer" than the choice where chance tries another, else ""; the propensity of what
     is now first.
 
@@ -462,4 +477,4 @@ def explore(
     arm = "cheaper" if cost[tried] < cost[choice] else "dearer"
     # Without checks and samples; the others follow as they were.
     rows = tuple(structs.replace(row, why="explored") if at == tried else row for at, row in enumerate(ranked.weighed))
-    return Ranked([tried, *(at for at in ranked.order if at != tried)], rows), arm, float(chances[tried])
+    return Ranking([tried, *(at for at in ranked.order if at != tried)], rows), arm, float(chances[tried])

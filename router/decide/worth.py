@@ -16,7 +16,7 @@ RHO = 0.5
 facts 0.62, code and maths 0.60, MMLU-Pro 0.47, tool calls 0.40, easy questions 0.30."""
 
 
-class Check(NamedTuple):
+class VerifierQuality(NamedTuple):
     """How good a verifier is."""
 
     right: float = 1.0
@@ -26,10 +26,10 @@ class Check(NamedTuple):
     cost_usd: float = 0.0
 
 
-PERFECT = Check()
+PERFECT = VerifierQuality()
 
 
-class Value(NamedTuple):
+class CascadeValue(NamedTuple):
     cost: Vector
     """Expected, of all attempts and checks (USD)."""
     p: Vector
@@ -51,7 +51,7 @@ def both_pass(p1: ArrayLike, p2: ArrayLike, rho: float = RHO) -> Vector:
     return np.asarray(apart + rho * (np.minimum(p1, p2) - apart), dtype=np.float64)
 
 
-def cascade_value(cost: Vector, p: Vector, check: Check = PERFECT, rho: float = RHO) -> Value:
+def cascade_value(cost: Vector, p: Vector, check: VerifierQuality = PERFECT, rho: float = RHO) -> CascadeValue:
     """Every ordered pair [..., first, second] of targets [..., T]: the second is asked where the first's check says no.
 
     The second's answer is given unchecked. A target does not follow itself: infinite cost on the diagonal.
@@ -62,7 +62,7 @@ def cascade_value(cost: Vector, p: Vector, check: Check = PERFECT, rho: float = 
     right = first * check.right + both * (1 - check.right) + (second - both) * (1 - check.wrong)
     total = cost[..., :, None] + check.cost_usd + turned_down * cost[..., None, :]
     total = np.where(np.eye(p.shape[-1], dtype=bool), np.inf, total)
-    return Value(total, right)
+    return CascadeValue(total, right)
 
 
 def agreement(p: Vector, samples: int, wrong_answers: float = 4.0, rho: float = 0.5) -> Agreement:
@@ -88,7 +88,7 @@ def sample_value(
     wrong_answers: float = 4.0,
     repeat_rho: float = 0.5,
     rho: float = RHO,
-) -> Value:
+) -> CascadeValue:
     """Every pair [..., sampled, other]: `samples` of the first, given if all agree; where one differs the other.
 
     The diagonal: the same target is asked once more, and it is as right as its samples are where they differ.
@@ -102,7 +102,7 @@ def sample_value(
     apart = (1 - agreed.right - agreed.wrong)[..., :, None]
     total = (agreed.draws * cost)[..., :, None] + apart * cost[..., None, :]
     right = agreed.right[..., :, None] + rescued
-    return Value(total, right)
+    return CascadeValue(total, right)
 
 
 def _share(part: Vector, whole: Vector) -> Vector:

@@ -14,9 +14,9 @@ from router.decide.replicas import Replicas
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold
 from router.dispatch.meter import PAST_CAP, Meter, apart
 from router.estimate import tokens as counts
-from router.estimate.estimate import Fit
+from router.estimate.estimate import FittedRequest
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
-from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES, Seen
+from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES, AttemptSample
 from router.estimate.price import charge
 from router.redact.restore import Restorer
 from router.types.attempt import (
@@ -25,11 +25,11 @@ from router.types.attempt import (
     Adapter,
     Attempt,
     Call,
+    CountSource,
     ErrorKind,
     Failure,
-    Reply,
-    Source,
     StreamDecoder,
+    TargetReply,
     UpstreamResponse,
     Usage,
 )
@@ -127,7 +127,7 @@ class AttemptRecord:
     def __init__(
         self,
         step: Candidate,
-        fit: Fit,
+        fit: FittedRequest,
         call: Call,
         budget: BudgetHold,
         now_ms: int,
@@ -264,7 +264,7 @@ class AttemptRecord:
         if self._verified and self._region != self.step.target.region:
             self._health.suspend(self.step.target.id)
 
-    def answered(self, reply: Reply) -> Attempt:
+    def answered(self, reply: TargetReply) -> Attempt:
         if reply.region_served:
             self.locate(reply.region_served)
         embeds = self.call.endpoint is Endpoint.EMBEDDINGS
@@ -403,15 +403,15 @@ class AttemptRecord:
             changes |= {**_NO_INPUT, "input_uncached": estimate.input_tokens}
         if not changes:
             return counted
-        changes |= {"violations": tuple(violations), "source": Source.ESTIMATED, "provider_cost": None}
+        changes |= {"violations": tuple(violations), "source": CountSource.ESTIMATED, "provider_cost": None}
         return structs.replace(counted, **changes)
 
     def _split(self, output: int, size: int) -> dict[str, Any]:
         """Fields of so many output tokens, of which thoughts are those that the stream showed as such, if it does."""
         if not self._shows or not size:
-            return {"output_visible": output, "output_reasoning": None, "reasoning_source": Source.UNKNOWN}
-        thoughts = output * self._thought // size
-        return {"output_visible": output - thoughts, "output_reasoning": thoughts, "reasoning_source": Source.ESTIMATED}
+            return {"output_visible": output, "output_reasoning": None, "reasoning_source": CountSource.UNKNOWN}
+        thoughts, source = output * self._thought // size, CountSource.ESTIMATED
+        return {"output_visible": output - thoughts, "output_reasoning": thoughts, "reasoning_source": source}
 
     def _estimated(self, size: int, *, left: bool) -> Usage:
         """`left`: the upstream may have written more than came."""
@@ -434,7 +434,7 @@ class AttemptRecord:
         estimate, read = self.step.estimate, self.step.estimate.input_tokens
         if self.recovered:
             output, read = max(output, self._paid), estimate.input_bound
-        return Usage(input_uncached=read, **self._split(output, size), source=Source.ESTIMATED)
+        return Usage(input_uncached=read, **self._split(output, size), source=CountSource.ESTIMATED)
 
     def _with_late(self, size: int) -> int:
         """Tokens of so many bytes of a stream, and those that may have been on their way when it was left or stopped.
@@ -508,13 +508,13 @@ class AttemptRecord:
             role=self.options.role,
         )
 
-    def _seen(self, usage: Usage, output: int, finish_reason: str, outcome: str, took: int) -> Seen:
+    def _seen(self, usage: Usage, output: int, finish_reason: str, outcome: str, took: int) -> AttemptSample:
         """What the next estimates for this target go by. Counts that we made up teach nothing."""
         estimate, decoder, n = self.step.estimate, self.decoder, self.call.n
         first = self._first if decoder is not None else None
         waited = self._waited(first, took, output // n) if self.step.wait_ms else 0
-        told = usage.source is Source.REPORTED and not usage.violations
-        return Seen(
+        told = usage.source is CountSource.REPORTED and not usage.violations
+        return AttemptSample(
             target=self.step.target.id,
             effort=self.call.effort or estimate.effort,
             task=estimate.task,

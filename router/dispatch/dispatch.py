@@ -15,13 +15,13 @@ from router.decide.replicas import Replicas
 from router.dispatch.attempt import AttemptRecord, ReplicaLease
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, READ_ON_S, WITH_FALLBACK, AttemptOptions, BudgetHold
-from router.dispatch.meter import Fold, Meter
-from router.dispatch.stream import CUT, Answered, Opened, metered, unreadable, without_key
+from router.dispatch.meter import AnswerCollector, Meter
+from router.dispatch.stream import CUT, OpenStream, WholeAnswer, metered, unreadable, without_key
 from router.errors import TABLE, LowpassError, UpstreamFailure
-from router.estimate.estimate import Fit
+from router.estimate.estimate import FittedRequest
 from router.redact.restore import Restorer
 from router.types.account import StoreUnavailable
-from router.types.attempt import Adapter, Call, ErrorKind, Failure, Reply, StreamDecoder, UpstreamResponse, Verify
+from router.types.attempt import Adapter, Call, ErrorKind, Failure, StreamDecoder, TargetReply, UpstreamResponse, Verify
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Candidate, Plan
 from router.types.request import UNKNOWN, Endpoint, Redacted, Request
@@ -47,7 +47,7 @@ PAUSE_WITH_FALLBACK_S = 0.5
 _UNTAKEN = (ErrorKind.CONNECT, ErrorKind.SATURATED)
 
 
-class View(NamedTuple):
+class TargetView(NamedTuple):
     """What one target sees of a request: the client's own, or the one with placeholders."""
 
     request: Request
@@ -70,13 +70,13 @@ class DispatchJob(Struct, frozen=True):
     check: Callable[[dict[str, Raw]], None] | None = None
     """Raises `UpstreamFailure` for a whole answer that can't be translated for the client."""
 
-    def view(self, step: Candidate) -> View:
+    def view(self, step: Candidate) -> TargetView:
         redacted = self.gate.redacted if step.redacted else None
         if redacted is None:
-            return View(self.request, self.gate.classification.classes)
-        return View(redacted.request, redacted.classes, redacted)
+            return TargetView(self.request, self.gate.classification.classes)
+        return TargetView(redacted.request, redacted.classes, redacted)
 
-    def call(self, step: Candidate, fit: Fit, view: View) -> Call:
+    def call(self, step: Candidate, fit: FittedRequest, view: TargetView) -> Call:
         request, translated = view.request, self.translated(step)
         return Call(
             target=step.target,
@@ -134,7 +134,7 @@ class AttemptLoop:
         self._failure: Failure | None = None
         self._denied: EgressDenied | None = None
 
-    async def walk(self, steps: Sequence[Candidate]) -> Answered | Opened | None:
+    async def walk(self, steps: Sequence[Candidate]) -> WholeAnswer | OpenStream | None:
         """The first answer of `steps`, in order; None where there is none to be had."""
         for step in steps[:-1]:
             answer = await self.try_target(step, WITH_FALLBACK)
@@ -142,7 +142,7 @@ class AttemptLoop:
                 return answer
         return await self.try_target(steps[-1], ALONE) if steps else None
 
-    async def try_target(self, step: Candidate, options: AttemptOptions) -> Answered | Opened | None:
+    async def try_target(self, step: Candidate, options: AttemptOptions) -> WholeAnswer | OpenStream | None:
         """Asks one target, again where it helps. None: it gave no answer."""
         replicas, retries, tried = self._to.replicas, 0, list[str]()
         while True:
@@ -175,7 +175,7 @@ class AttemptLoop:
             return self._denied
         return UpstreamFailure(self._failure or Failure(ErrorKind.CIRCUIT_OPEN, "No target was left to ask."))
 
-    async def _send_once(self, step: Candidate, options: AttemptOptions, tried: list[str]) -> Answered | Opened:
+    async def _send_once(self, step: Candidate, options: AttemptOptions, tried: list[str]) -> WholeAnswer | OpenStream:
         job, budget, target, health = self.job, self.job.budget, step.target, self._to.health
         attempts, presence = budget.attempts, budget.presence
         if presence.gone:
@@ -233,7 +233,7 @@ class AttemptLoop:
         )
         return failure
 
-    async def _exchange(self, record: AttemptRecord, view: View) -> Answered | Opened:
+    async def _exchange(self, record: AttemptRecord, view: TargetView) -> WholeAnswer | OpenStream:
         job, target = self.job, record.step.target
         adapter = self._to.adapters[target.provider.wire]
         sent = adapter.encode(record.call)
@@ -247,7 +247,7 @@ class AttemptLoop:
         record.opened(response)
         try:
             answer = await self._receive(record, adapter, response)
-            if isinstance(answer, Opened):
+            if isinstance(answer, OpenStream):
                 if job.request.stream and not record.options.whole:
                     return answer
                 answer = await self._gather(answer)
@@ -278,7 +278,9 @@ class AttemptLoop:
         within = {"connect": min(at.connect, first), "first": min(at.first, first), "total": min(at.total, left)}
         return structs.replace(at, **within)
 
-    async def _receive(self, record: AttemptRecord, adapter: Adapter, response: UpstreamResponse) -> Answered | Opened:
+    async def _receive(
+        self, record: AttemptRecord, adapter: Adapter, response: UpstreamResponse
+    ) -> WholeAnswer | OpenStream:
         call = record.call
         if not 200 <= response.status < 300:
             body = b""
@@ -301,9 +303,9 @@ class AttemptLoop:
         attempt = record.answered(reply)
         if record.restorer is not None:
             reply = structs.replace(reply, body=record.restorer.body(reply.body))
-        return Answered(attempt, reply, record.step, record.fit.lowered)
+        return WholeAnswer(attempt, reply, record.step, record.fit.lowered)
 
-    async def _open(self, record: AttemptRecord, decoder: StreamDecoder, response: UpstreamResponse) -> Opened:
+    async def _open(self, record: AttemptRecord, decoder: StreamDecoder, response: UpstreamResponse) -> OpenStream:
         record.decoder = decoder
         async for data in response.chunks():
             before = decoder.output_chars
@@ -315,12 +317,12 @@ class AttemptLoop:
                 # It has answered, and whether the answer is whole is seen at its end.
                 self._to.health.abandoned(record.step.target.id)
                 record.lease.worked()
-                return Opened(record, response, decoder, first, record.step)
+                return OpenStream(record, response, decoder, first, record.step)
         if not decoder.finished:
             raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
-        return Opened(record, response, decoder, b"", record.step)
+        return OpenStream(record, response, decoder, b"", record.step)
 
-    async def _gather(self, opened: Opened) -> Answered:
+    async def _gather(self, opened: OpenStream) -> WholeAnswer:
         """The whole of a stream; what breaks in the middle may still be asked elsewhere."""
         decoder, record = opened.decoder, opened.record
         parts = [events async for events in metered(opened) if events]
@@ -332,12 +334,12 @@ class AttemptLoop:
         opened.response.close(complete=decoder.complete)
         self._to.health.succeeded(record.step.target.id)
         record.lease.worked()
-        fold = Fold(record.call.endpoint)
+        fold = AnswerCollector(record.call.endpoint)
         for events in (*parts, opened.closing(b"null")):
             fold.feed(events)
-        reply = Reply(body=fold.body(), usage=decoder.usage)
+        reply = TargetReply(body=fold.body(), usage=decoder.usage)
         stream = (opened, tuple(parts)) if self.job.request.stream else None
-        return Answered(record.streamed(decoder), reply, record.step, record.fit.lowered, stopped, stream)
+        return WholeAnswer(record.streamed(decoder), reply, record.step, record.fit.lowered, stopped, stream)
 
 
 def _too_long(pause_s: float, job: DispatchJob, options: AttemptOptions) -> bool:

@@ -15,7 +15,7 @@ from router.decide.eligibility import narrowed
 from router.errors import ClientError
 from router.types.attempt import Transport, UpstreamRequest, UpstreamResponse
 from router.types.clock import now_ms
-from router.types.target import Guard, Model, Provider, Target, Timeouts, Wire
+from router.types.target import ClassRule, Model, Provider, Target, Timeouts, Wire
 
 LARGE = 262_144
 """Bytes of a body from which on it is scanned in a thread: 15 ms of work at the 6 ms that 100 kB may take."""
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 class OutboundRequest(Struct, frozen=True):
     """What is about to be sent. `guard` is of the policy under which that was decided."""
 
-    guard: Guard
+    guard: ClassRule
     target: Target
     request: UpstreamRequest
     classes: frozenset[str]
@@ -56,10 +56,10 @@ class EgressFilter:
 
     def __init__(self, transports: Mapping[Wire, Transport]) -> None:
         self._transports = transports
-        self._guard: Guard | None = None
+        self._guard: ClassRule | None = None
         self._webhooks: frozenset[str] = frozenset()
 
-    def adopt(self, guard: Guard, webhooks: frozenset[str]) -> None:
+    def adopt(self, guard: ClassRule, webhooks: frozenset[str]) -> None:
         """`webhooks`: every address that the policy declares."""
         self._guard, self._webhooks = guard, webhooks
 

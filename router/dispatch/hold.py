@@ -9,17 +9,17 @@ from typing import Any
 from msgspec import Struct, structs
 
 from router.errors import UpstreamFailure
-from router.estimate.estimate import Fit, affordable_output, fit, held_anew
-from router.estimate.learn import Learned
+from router.estimate.estimate import FittedRequest, affordable_output, fit, held_anew
+from router.estimate.learn import TargetStats
 from router.types.account import (
     AMPLE,
     GRANTED,
     UNBOUND,
     Account,
     Amount,
-    Ask,
-    Bound,
+    BudgetBound,
     BudgetStore,
+    HoldRequest,
     Refused,
     Reservation,
     StoreUnavailable,
@@ -46,7 +46,7 @@ MOST_READ_ON, READ_ON_S = 256, 120
 then they are cancelled, and charged what they may have cost."""
 
 
-class Presence:
+class ClientPresence:
     """Whether a request's client is still there, whether it is read on though it leaves, and the process' lease."""
 
     __slots__ = ("gone", "lost_since", "reads_on")
@@ -57,7 +57,7 @@ class Presence:
         """`Lease.lost_since`."""
 
 
-class Race:
+class HedgeRace:
     """Two targets asked at once: then neither is asked again, so that what is held pays for both."""
 
     __slots__ = ("begun", "on")
@@ -74,7 +74,7 @@ class AttemptOptions(Struct, frozen=True):
     """Something else stands ready: long pauses are not worth it."""
     whole: bool = False
     """Gathered, though the client wants a stream."""
-    race: Race | None = None
+    race: HedgeRace | None = None
 
 
 ALONE = AttemptOptions()
@@ -91,7 +91,7 @@ PATIENCE_MS = 10_000
 """How long a request waits for room that others hold; its own deadline may be sooner."""
 
 
-class Room:
+class BudgetRoom:
     """Use inside one running event loop."""
 
     def __init__(self) -> None:
@@ -158,10 +158,15 @@ class BudgetHold:
     """Bound and opened before a byte leaves; `charges` says in the end what each account pays."""
 
     def __init__(
-        self, store: BudgetStore, learned: Learned, room: Room, request: Request, presence: Presence | None = None
+        self,
+        store: BudgetStore,
+        learned: TargetStats,
+        room: BudgetRoom,
+        request: Request,
+        presence: ClientPresence | None = None,
     ) -> None:
         self._store, self.learned, self._room, self._request = store, learned, room, request
-        self.presence = presence or Presence()
+        self.presence = presence or ClientPresence()
         self._bound = UNBOUND
         self._accounts: tuple[Account, ...] = ()
         """Those that limit what it spends; the others are rates."""
@@ -174,7 +179,7 @@ class BudgetHold:
         self._extending = asyncio.Lock()
         """Rivals hold more from the same reservation: one after the other."""
 
-    def bind(self, bound: Bound) -> None:
+    def bind(self, bound: BudgetBound) -> None:
         """Says what limits it, before it is opened."""
         self._bound = bound
         self._accounts = tuple([account for account in bound.accounts if not account.size])
@@ -193,7 +198,7 @@ class BudgetHold:
             cost += attempt.cost.nano
         return cost
 
-    def ask(self, steps: Sequence[Candidate]) -> Ask:
+    def ask(self, steps: Sequence[Candidate]) -> HoldRequest:
         """Enough for the first step, or at least for the cheapest, and no more than the caps allow."""
         first = steps[0].estimate
         # A stream that is metered as it comes needs no more than its start.
@@ -201,10 +206,10 @@ class BudgetHold:
         whole = first.tight if metered else first.whole
         least = first.least if len(steps) == 1 else _least(steps)
         if not self._bound.caps:
-            return Ask(least=least, tight=first.tight, whole=whole)
-        return Ask(least=least, tight=self._capped(first.tight), whole=self._capped(whole))
+            return HoldRequest(least=least, tight=first.tight, whole=whole)
+        return HoldRequest(least=least, tight=self._capped(first.tight), whole=self._capped(whole))
 
-    async def open(self, ask: Ask, steps: Sequence[Candidate], patience_ms: float) -> Refused | None:
+    async def open(self, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float) -> Refused | None:
         """`ask` is for `steps`. Raises `StoreUnavailable`.
 
         Where only requests in progress stand in the way it waits for them, so long; what is asked for changes with what
@@ -234,13 +239,13 @@ class BudgetHold:
         self.reservation = granted
         return None
 
-    def _thoughtful(self, ask: Ask) -> Ask:
+    def _thoughtful(self, ask: HoldRequest) -> HoldRequest:
         """With room for the usual thinking: what others hold of it is waited for before a request thinks less."""
         if not self._thinking:
             return ask
         return structs.replace(ask, least=Amount(ask.least.usd, max(ask.least.thinking, ask.tight.thinking)))
 
-    def fit(self, step: Candidate) -> Fit | None:
+    def fit(self, step: Candidate) -> FittedRequest | None:
         """How `step` may be asked so that what is left pays for it; None if that leaves no room for an answer."""
         if self._partial and step.target.id in unpaid(self._accounts, self.reservation):
             return None
@@ -248,17 +253,17 @@ class BudgetHold:
         if cap is not None and self.attempts:
             cap = max(0, cap - sum(map(thought, self.attempts)))
         if cap is None and not self.bound:
-            return Fit(effort=step.estimate.effort or None)
+            return FittedRequest(effort=step.estimate.effort or None)
         left, whole = self.left(step.target.id), step.estimate.whole
         if cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking:
             # Where budgets are short its first answers are looked at as streams: the next holds go by how they come.
             blind = step.estimate.metered and step.estimate.blind and self._accounts != ()
             short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
-            return Fit(effort=step.estimate.effort or None, metered=blind and short)
+            return FittedRequest(effort=step.estimate.effort or None, metered=blind and short)
         found = fit(step, self._request, left, self.learned, cap)
         return self._within_reach(step, found) if found is not None and found.metered else found
 
-    async def extended_fit(self, step: Candidate, fitted: Fit | None) -> Fit | None:
+    async def extended_fit(self, step: Candidate, fitted: FittedRequest | None) -> FittedRequest | None:
         """As `fit`, after more was held for a step that needs more than is held, such as a dearer fallback.
 
         `fitted`: what `fit` gave.
@@ -358,7 +363,7 @@ class BudgetHold:
         limits += [Refused(account=cap, spent=0, held=0, needed=least.of(cap.unit)) for cap in self._bound.caps]
         return min(limits, key=lambda refused: refused.left - refused.needed, default=None)
 
-    def _within_reach(self, step: Candidate, found: Fit) -> Fit:
+    def _within_reach(self, step: Candidate, found: FittedRequest) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
         left, granted, room = self.left(step.target.id), self.reservation.granted, self.reservation.room
         # What might be had beyond what is held.
@@ -405,7 +410,7 @@ class BudgetHold:
                 held = max(held or 0, hold.amount)
         return charges, overrun, held
 
-    def _reserve(self, ask: Ask) -> Awaitable[Reservation | Refused]:
+    def _reserve(self, ask: HoldRequest) -> Awaitable[Reservation | Refused]:
         return self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())
 
     async def _knowing_what_is_lent(self, refused: Refused) -> Refused:

@@ -47,8 +47,8 @@ class Exchange:
     The connection feeds it, the dispatcher reads it. What comes after the end of the response belongs to no request.
     """
 
-    def __init__(self, connection: "Connection", timeouts: Timeouts, now: float) -> None:
-        self._connection: Connection | None = connection
+    def __init__(self, connection: "UpstreamConnection", timeouts: Timeouts, now: float) -> None:
+        self._connection: UpstreamConnection | None = connection
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._loop = connection.loop
         self._first, self._between = timeouts.first / 1000, timeouts.between / 1000
@@ -261,13 +261,13 @@ class Exchange:
             self._waiter.set_result(None)
 
 
-class Connection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """One connection to an upstream; carries one exchange at a time."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        release: Callable[["Connection"], None],
+        release: Callable[["UpstreamConnection"], None],
         distrust: Callable[[], None],
     ) -> None:
         """`distrust` is called when an answer comes that was not asked for."""
@@ -369,8 +369,8 @@ class HttpTransport:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._idle: dict[Origin, deque[Connection]] = {}
-        self._active: dict[Connection, Origin] = {}
+        self._idle: dict[Origin, deque[UpstreamConnection]] = {}
+        self._active: dict[UpstreamConnection, Origin] = {}
         self._distrusted: dict[Origin, float] = {}
         self._tls: ssl.SSLContext | None = None
         self._sweep_due = 0.0
@@ -411,7 +411,7 @@ class HttpTransport:
         for connection in [*self._active, *(kept for pool in self._idle.values() for kept in pool)]:
             connection.abort()
 
-    def _kept(self, origin: Origin, quiet_since: float) -> Connection | None:
+    def _kept(self, origin: Origin, quiet_since: float) -> UpstreamConnection | None:
         pool = self._idle.get(origin)
         if not pool:
             return None
@@ -426,13 +426,13 @@ class HttpTransport:
             pool.extend(reversed(resting))
         return kept
 
-    async def _connect(self, origin: Origin, timeouts: Timeouts) -> Connection:
+    async def _connect(self, origin: Origin, timeouts: Timeouts) -> UpstreamConnection:
         def distrust() -> None:
             self._distrusted[origin] = monotonic_s() + DISTRUST_S
             for kept in self._idle.pop(origin, ()):
                 kept.abort()
 
-        def release(connection: Connection) -> None:
+        def release(connection: UpstreamConnection) -> None:
             self._active.pop(connection, None)
             if self._distrusted and self._distrusted.get(origin, 0.0) > monotonic_s():
                 return connection.abort()
@@ -441,7 +441,7 @@ class HttpTransport:
 
         if origin.tls and self._tls is None:
             self._tls = ssl.create_default_context()
-        made, tls = partial(Connection, self._loop, release, distrust), self._tls if origin.tls else None
+        made, tls = partial(UpstreamConnection, self._loop, release, distrust), self._tls if origin.tls else None
         try:
             async with asyncio.timeout(timeouts.connect / 1000):
                 _, connection = await self._loop.create_connection(made, origin.host, origin.port, ssl=tls)

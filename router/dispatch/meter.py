@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from router.dispatch.hold import ENDLESS, BudgetHold
-from router.estimate.estimate import Fit, bill_of, worst_cost
+from router.estimate.estimate import FittedRequest, bill_of, worst_cost
 from router.estimate.learn import EXTEND
 from router.types.account import Amount
 from router.types.attempt import Call, StreamDecoder, Usage
@@ -73,7 +73,7 @@ _ONCE = frozenset({"id", "type", "role", "index"})
 """Members that are repeated, not continued."""
 
 
-class Fold:
+class AnswerCollector:
     """Feed it what a `StreamDecoder` returns: whole events of the call's endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -108,19 +108,19 @@ class Fold:
         self._fields |= event
 
 
-class _Message(Struct, frozen=True):
+class _MeteredMessage(Struct, frozen=True):
     content: Any = None
 
 
-class _Choice(Struct, frozen=True):
-    message: _Message | None = None
+class _MeteredChoice(Struct, frozen=True):
+    message: _MeteredMessage | None = None
 
 
-_CHOICES = msgspec.json.Decoder(list[_Choice])
+_CHOICES = msgspec.json.Decoder(list[_MeteredChoice])
 _ANY_CHOICES = msgspec.json.Decoder(list[dict[str, Any]] | None)
 
 
-def said(body: Mapping[str, Raw]) -> str | None:
+def answer_text(body: Mapping[str, Raw]) -> str | None:
     """The text of a whole chat answer; None where it has none."""
     try:
         choices = _CHOICES.decode(body["choices"]) if "choices" in body else []
@@ -225,7 +225,7 @@ NOTHING = Usage()
 class Meter:
     """Of one attempt. `due` is asked after every part of the stream, so it only compares numbers."""
 
-    def __init__(self, budget: BudgetHold, step: Candidate, request: Request, fit: Fit) -> None:
+    def __init__(self, budget: BudgetHold, step: Candidate, request: Request, fit: FittedRequest) -> None:
         self._budget, self._candidate, self._request = budget, step, request
         exact = step.target.model.thinking.contract is Contract.EXACT
         self._cap = fit.max_output or step.estimate.max_output

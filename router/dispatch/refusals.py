@@ -6,7 +6,7 @@ from math import ceil
 import msgspec
 from msgspec import Raw
 
-from router.budget.loops import Kind, Tripped
+from router.budget.loops import LoopKind, Tripped
 from router.errors import TABLE, ClientError
 from router.types.account import Account, Refused, Unit
 from router.types.attempt import Attempt, ErrorKind, Failure
@@ -173,7 +173,7 @@ def store_down() -> ClientError:
 
 def loop_detected(tripped: Tripped) -> ClientError:
     """Trying again changes nothing before `until`, and nothing at all where that is null."""
-    money = tripped.kind is Kind.SPEND_SPIKE
+    money = tripped.kind is LoopKind.SPEND_SPIKE
     until = None if tripped.until_ms is None else iso(tripped.until_ms)
     loop: dict[str, object] = {
         "kind": tripped.kind,
@@ -188,7 +188,7 @@ def loop_detected(tripped: Tripped) -> ClientError:
     ends = "Begin a new session." if until is None else f"It may go on after {until}."
     message = f"Stopped {tripped.scope} '{tripped.subject}': {tripped.reason}. {ends}"
     extra: dict[str, object] = {"loop": loop}
-    if tripped.kind is Kind.SESSION_TURNS:
+    if tripped.kind is LoopKind.SESSION_TURNS:
         return ClientError(429, "turn_limit", message, type="rate_limit_error", extra=extra, headers=_NO_RETRY)
     return ClientError(429, "loop_detected", message, type="rate_limit_error", extra=extra, headers=_NO_RETRY)
 

@@ -10,24 +10,33 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct, structs
 
-from router.classify.detector import Doubt
+from router.classify.detector import DoubtfulValue
 from router.classify.language import languages
-from router.classify.second_opinion import Question, Verdict, Words, asked, denied, longest, verdicts
+from router.classify.second_opinion import Opinion, OpinionQuestion, Words, asked, denied, longest, verdicts
 from router.decide.eligibility import Gate, StricterGuard, must_redact
 from router.dispatch.attempt import ReplicaLease
 from router.dispatch.dispatch import Dispatcher
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
-from router.dispatch.meter import said
+from router.dispatch.meter import answer_text
 from router.errors import ClientError, UpstreamFailure
 from router.estimate import encodings
 from router.estimate.tokens import media_tokens
-from router.outcomes.checks import Http, Verifier
-from router.outcomes.verify import Became, Crashed, KeptAway, Nonsense, Pool, Ports, verify_all, works
-from router.types.attempt import Asked, Call, ErrorKind, UpstreamRequest, Verify
+from router.outcomes.checks import HttpVerifier, Verifier
+from router.outcomes.verify import (
+    CheckResult,
+    ClassForbids,
+    Crashed,
+    InvalidReply,
+    VerifierPool,
+    VerifierPorts,
+    verify_all,
+    works,
+)
+from router.types.attempt import Call, ErrorKind, UpstreamRequest, VerifierRequest, Verify
 from router.types.attempt import Verdict as OutcomeVerdict
-from router.types.decision import Count
+from router.types.decision import PromptCount
 from router.types.request import UNKNOWN, Endpoint
-from router.types.target import Guard, Target, Timeouts
+from router.types.target import ClassRule, Target, Timeouts
 
 # Asks a model of this machine for its opinion: through the egress filter, and past a guard that lets nothing leave.
 
@@ -39,13 +48,13 @@ def away(target: Target, _: frozenset[str]) -> str:
     return "" if target.local else "a second opinion never leaves this machine"
 
 
-class Inquiry(Struct, frozen=True):
+class SideCall(Struct, frozen=True):
     """`classes`: of the request, those in question included."""
 
     target: Target
-    guard: Guard
+    guard: ClassRule
     classes: frozenset[str]
-    questions: Sequence[Question]
+    questions: Sequence[OpinionQuestion]
     called: Words
     timeout_ms: int
     request_id: str
@@ -63,20 +72,20 @@ class Inquiry(Struct, frozen=True):
         )
 
 
-class Opinions:
+class SecondOpinions:
     """Nothing that goes wrong here is told to a client: then nothing is denied. `count` hears of each."""
 
-    def __init__(self, dispatcher: Dispatcher, count: Callable[[Verdict], object]) -> None:
+    def __init__(self, dispatcher: Dispatcher, count: Callable[[Opinion], object]) -> None:
         self._to, self._count = dispatcher, count
 
-    async def denied(self, inquiry: Inquiry) -> frozenset[Doubt]:
+    async def denied(self, inquiry: SideCall) -> frozenset[DoubtfulValue]:
         """What it says no to."""
         given = verdicts(await self._answer(inquiry), inquiry.questions)
         for verdict in given:
             self._count(verdict)
         return denied(inquiry.questions, given)
 
-    async def _answer(self, inquiry: Inquiry) -> str:
+    async def _answer(self, inquiry: SideCall) -> str:
         if self._to.health.resting(inquiry.target.id) > 0:
             return ""
         try:
@@ -85,14 +94,14 @@ class Opinions:
             _log.warning("no second opinion of %s (%s): it counts as found", inquiry.target.id, type(error).__name__)
             return ""
 
-    async def _ask(self, inquiry: Inquiry) -> str:
+    async def _ask(self, inquiry: SideCall) -> str:
         target, call, guard = inquiry.target, inquiry.call(), StricterGuard(inquiry.guard, away)
         adapter, lease = self._to.adapters[target.provider.wire], ReplicaLease(self._to.replicas, target, None, [])
         try:
             outbound = OutboundRequest(guard, target, adapter.encode(call), inquiry.classes, url=lease.url)
             with closing(await self._to.egress.send(outbound, _within(inquiry.timeout_ms), _unnoted)) as response:
                 body = await response.read() if response.status == 200 else b""
-            return (said(adapter.decode(call, body).body) or "") if body else ""
+            return (answer_text(adapter.decode(call, body).body) or "") if body else ""
         except UpstreamFailure as error:
             if error.failure.kind is ErrorKind.CONNECT:  # it may just have been slower than we are patient
                 lease.broke()
@@ -116,33 +125,33 @@ LARGEST = 65_536
 _HEADERS = (("content-type", "application/json"), ("accept", "application/json"), ("user-agent", "lowpass"))
 
 
-class _Reply(Struct):
+class _OpinionReply(Struct):
     score: float | None = None
     passed: bool | None = None
 
 
-_reply = msgspec.json.Decoder(_Reply)
+_reply = msgspec.json.Decoder(_OpinionReply)
 
 
 class Verifiers:
     """Use inside one running event loop; `close()` at the end. `count` hears what became of each verifier."""
 
-    def __init__(self, egress: EgressFilter, count: Callable[[str, Became], object]) -> None:
-        self._egress, self._count, self._pool = egress, count, Pool()
+    def __init__(self, egress: EgressFilter, count: Callable[[str, CheckResult], object]) -> None:
+        self._egress, self._count, self._pool = egress, count, VerifierPool()
 
     def adopt(self, every: Iterable[Verifier]) -> None:
         """All that the policy in force declares: their children are started, all others ended."""
         self._pool.keep(works(every))
 
-    def of(self, verifiers: Sequence[Verifier], guard: Guard) -> Verify:
+    def of(self, verifiers: Sequence[Verifier], guard: ClassRule) -> Verify:
         """`guard`: of the policy under which the request was decided."""
 
-        async def post(verifier: Http, asked: Asked, body: bytes) -> float | None:
+        async def post(verifier: HttpVerifier, asked: VerifierRequest, body: bytes) -> float | None:
             return await self._post(guard, verifier, asked, body)
 
-        ports = Ports(post, self._pool, self._count)
+        ports = VerifierPorts(post, self._pool, self._count)
 
-        async def verify(asked: Asked) -> Sequence[OutcomeVerdict]:
+        async def verify(asked: VerifierRequest) -> Sequence[OutcomeVerdict]:
             return await verify_all(verifiers, asked, ports)
 
         return verify
@@ -150,7 +159,9 @@ class Verifiers:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _post(self, guard: Guard, verifier: Http, asked: Asked, body: bytes) -> float | None:
+    async def _post(
+        self, guard: ClassRule, verifier: HttpVerifier, asked: VerifierRequest, body: bytes
+    ) -> float | None:
         key = "" if verifier.api_key is None else f"Bearer {verifier.api_key.get_secret_value()}"
         headers = (*_HEADERS, ("authorization", key)) if key else _HEADERS
         request = UpstreamRequest("POST", verifier.path, headers, body)
@@ -162,7 +173,7 @@ class Verifiers:
                     raise Crashed(f"status {response.status}")
                 return _score(await _short(response.chunks()))
         except EgressDenied:
-            raise KeptAway from None
+            raise ClassForbids from None
         except UpstreamFailure as error:
             if error.failure.kind is ErrorKind.TIMEOUT:
                 raise TimeoutError from None
@@ -174,19 +185,21 @@ async def _short(chunks: AsyncIterator[bytes]) -> bytes:
     async for chunk in chunks:
         body += chunk
         if len(body) > LARGEST:
-            raise Nonsense
+            raise InvalidReply
     return body
 
 
 def _score(body: bytes) -> float | None:
     """`{"score": 0.5}`, `{"passed": true}`, or null in their place: nothing can be said."""
     try:
-        said = _reply.decode(body)
+        answer_text = _reply.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Nonsense from None
-    score = float(said.passed) if said.score is None and said.passed is not None else said.score
+        raise InvalidReply from None
+    score = (
+        float(answer_text.passed) if answer_text.score is None and answer_text.passed is not None else answer_text.score
+    )
     if score is not None and not 0 <= score <= 1:
-        raise Nonsense
+        raise InvalidReply
     return score
 
 
@@ -260,7 +273,7 @@ _VLLM = frozenset(
 """What of a request vLLM counts by."""
 
 
-async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str, asks: bool) -> Count | None:
+async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str, asks: bool) -> PromptCount | None:
     """`effort`: the thinking that would be asked for, which templates go by; `asks`: engines. None: not counted."""
     redacted = gate.redacted if gate.redacted is not None and must_redact(target, gate) else None
     seen, classes = gate.request, gate.classification.classes
@@ -293,7 +306,7 @@ async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str,
         return None
     finally:
         lease.leave()
-    return Count(tokens, tokens, tokens)
+    return PromptCount(tokens, tokens, tokens)
 
 
 async def _engine_count(egress: EgressFilter, outbound: OutboundRequest) -> int:

@@ -15,7 +15,7 @@ from router.dispatch.attempt import AttemptRecord
 from router.dispatch.hold import CLIENT_GONE, BudgetHold
 from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, closing
 from router.errors import TABLE, UpstreamFailure
-from router.types.attempt import Attempt, ErrorKind, Failure, Reply, StreamDecoder, UpstreamResponse
+from router.types.attempt import Attempt, ErrorKind, Failure, StreamDecoder, TargetReply, UpstreamResponse
 from router.types.clock import clock_ms
 from router.types.decision import Candidate
 from router.types.target import Target
@@ -28,7 +28,7 @@ CUT = Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer
 _log = logging.getLogger(__name__)
 
 
-class Opened(Struct, frozen=True):
+class OpenStream(Struct, frozen=True):
     """A stream whose first events are here; from now on no other target can take over."""
 
     record: AttemptRecord
@@ -69,7 +69,7 @@ class Opened(Struct, frozen=True):
         return self.record.streamed(self.decoder, "" if error in MESSAGES else error)
 
 
-class Kept(Opened, frozen=True):
+class CollectedStream(OpenStream, frozen=True):
     """A stream that was looked at as a whole before its client got any of it."""
 
     parts: tuple[bytes, ...]
@@ -84,27 +84,27 @@ class Kept(Opened, frozen=True):
         return self.attempt
 
 
-class Answered(Struct, frozen=True):
+class WholeAnswer(Struct, frozen=True):
     """A whole answer. `lowered`: what was changed to fit its budget; `stopped`: why the gateway ended it."""
 
     attempt: Attempt
-    reply: Reply
+    reply: TargetReply
     step: Candidate
     lowered: tuple[str, ...]
     stopped: str = ""
-    stream: tuple[Opened, tuple[bytes, ...]] | None = None
+    stream: tuple[OpenStream, tuple[bytes, ...]] | None = None
     """What it was gathered from, where the client wants a stream."""
 
-    def given(self, budget: BudgetHold) -> "Answered | Opened":
+    def given(self, budget: BudgetHold) -> "WholeAnswer | OpenStream":
         """After it was set aside: whole, or as a stream, as its client wants it."""
         attempt = budget.take_back(self.attempt)
         if self.stream is None:
             return structs.replace(self, attempt=attempt)
         of, parts = self.stream
-        return Kept(of.record, of.response, of.decoder, of.first, of.step, parts, attempt)
+        return CollectedStream(of.record, of.response, of.decoder, of.first, of.step, parts, attempt)
 
 
-async def metered(opened: Opened) -> AsyncGenerator[bytes]:
+async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
     """The events of a stream as they come, up to its cap, and as long as what is held for it pays for them."""
     decoder, record = opened.decoder, opened.record
     meter, restorer = record.meter, record.restorer
@@ -136,7 +136,7 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
             return
 
 
-async def _count_arrived(opened: Opened, pieces: AsyncIterator[bytes]) -> None:
+async def _count_arrived(opened: OpenStream, pieces: AsyncIterator[bytes]) -> None:
     """Of a stream that ends here: what has come, and its client does not get, was written and is billed. Its usage may
     be the last of it."""
     decoder, data, until = opened.decoder, b".", clock_ms() + ARRIVED_MS
@@ -151,7 +151,7 @@ async def _count_arrived(opened: Opened, pieces: AsyncIterator[bytes]) -> None:
             decoder.feed(data := await piece)
 
 
-class Ending(Protocol):
+class StreamEnd(Protocol):
     """What remains to be done when a stream is over."""
 
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
@@ -162,7 +162,7 @@ class Ending(Protocol):
         """The decoder's events as the client's endpoint speaks them."""
         ...
 
-    def closing(self, opened: Opened, usage: bytes) -> bytes: ...
+    def closing(self, opened: OpenStream, usage: bytes) -> bytes: ...
 
     def durable(self) -> Awaitable[None]:
         """Done when the settlement can't be lost any more."""
@@ -173,7 +173,7 @@ class Ending(Protocol):
         ...
 
 
-async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenerator[bytes]:
+async def forward(opened: OpenStream, health: Health, ending: StreamEnd) -> AsyncGenerator[bytes]:
     """Yields client-ready events: never a clean end that neither the upstream nor its budget made."""
     decoder, failure, error = opened.decoder, CUT, CLIENT_GONE
     try:

@@ -12,33 +12,33 @@ import re2
 from msgspec import Raw, structs
 
 from router.dispatch.dispatch import AttemptLoop, Dispatcher, DispatchJob
-from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, Race
-from router.dispatch.meter import Fold
-from router.dispatch.stream import Answered, Kept, Opened
-from router.types.attempt import Answer, Asked, ToolCall, Verdict, accepted
+from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, HedgeRace
+from router.dispatch.meter import AnswerCollector
+from router.dispatch.stream import CollectedStream, OpenStream, WholeAnswer
+from router.types.attempt import AnswerChoice, ToolCall, Verdict, VerifierRequest, accepted
 from router.types.clock import clock_ms
 from router.types.decision import Candidate, Cascade, Vote
 from router.types.request import Endpoint, Request
 
 # Whole answers as verifiers read them: one `Answer` for each choice, whatever the endpoint.
 
-NOTHING = Answer()
+NOTHING = AnswerChoice()
 """Stands for an answer that can't be read."""
 _LENGTH = {"max_output_tokens": "length"}
 """Why a response is incomplete, in the words of chat."""
 
 
-def unchecked(job: DispatchJob, answered: Answered) -> Asked | None:
+def unchecked(job: DispatchJob, answered: WholeAnswer) -> VerifierRequest | None:
     """What can still be learned of an answer that is given; None where it was looked at, or its budget ended it."""
     seen = answered.stopped or answered.attempt.verdicts
     return None if seen else asked(job, answered.step, answered.reply.body)
 
 
 async def tee(
-    events: AsyncGenerator[bytes], job: DispatchJob, opened: Opened, tell: Callable[[Asked], object]
+    events: AsyncGenerator[bytes], job: DispatchJob, opened: OpenStream, tell: Callable[[VerifierRequest], object]
 ) -> AsyncGenerator[bytes]:
     """A stream as its client gets it; in the end `tell` hears of its answer, as `unchecked` would have it."""
-    fold = Fold(job.request.endpoint)
+    fold = AnswerCollector(job.request.endpoint)
     try:
         async for part in events:
             fold.feed(part)
@@ -46,17 +46,17 @@ async def tee(
     finally:
         await events.aclose()
     complete = not opened.stopped and job.budget.attempts[-1].outcome == "ok"
-    if complete and not (isinstance(opened, Kept) and opened.attempt.verdicts):
+    if complete and not (isinstance(opened, CollectedStream) and opened.attempt.verdicts):
         tell(asked(job, opened.step, fold.body()))
 
 
-def asked(job: DispatchJob, step: Candidate, body: Mapping[str, Raw]) -> Asked:
+def asked(job: DispatchJob, step: Candidate, body: Mapping[str, Raw]) -> VerifierRequest:
     """For verifiers: the client's own request, and its answer with values in the place of placeholders."""
     classes = job.gate.classification.classes
-    return Asked(request=job.request, target=step.target, answers=answers(body), classes=classes)
+    return VerifierRequest(request=job.request, target=step.target, answers=answers(body), classes=classes)
 
 
-def answers(body: Mapping[str, Raw]) -> tuple[Answer, ...]:
+def answers(body: Mapping[str, Raw]) -> tuple[AnswerChoice, ...]:
     """Of a whole answer of chat, completions or responses. At least one: what can't be read says nothing."""
     try:
         if "output" in body:
@@ -67,9 +67,9 @@ def answers(body: Mapping[str, Raw]) -> tuple[Answer, ...]:
         return (NOTHING,)
 
 
-def _choice(choice: dict[str, Any]) -> Answer:
+def _choice(choice: dict[str, Any]) -> AnswerChoice:
     message = choice.get("message") or {}
-    return Answer(
+    return AnswerChoice(
         text=_text(choice["text"] if "text" in choice else message.get("content")),
         tool_calls=tuple(_calls(message)),
         refusal=message.get("refusal") or "",
@@ -96,12 +96,12 @@ def _call(named: dict[str, Any]) -> ToolCall:
     return ToolCall(named.get("name") or "", named.get("arguments") or named.get("input") or "")
 
 
-def _response(body: Mapping[str, Raw]) -> Answer:
+def _response(body: Mapping[str, Raw]) -> AnswerChoice:
     items = msgspec.json.decode(body["output"])
     reason = (msgspec.json.decode(body.get("incomplete_details", b"null")) or {}).get("reason") or ""
     parts = [part for item in items if item.get("type") == "message" for part in item.get("content") or ()]
     calls = tuple(_call(item) for item in items if item.get("type") in ("function_call", "custom_tool_call"))
-    return Answer(
+    return AnswerChoice(
         text="".join(part.get("text") or "" for part in parts),
         tool_calls=calls,
         refusal="".join(part.get("refusal") or "" for part in parts),
@@ -148,7 +148,7 @@ _GROUPS = re2.compile(r"^[-+]?\d{1,3}(?:[.,]\d{3})+$")
 _EXACT = Context(prec=LARGEST + 10)
 
 
-def comparable(answer: Answer) -> str | None:
+def comparable(answer: AnswerChoice) -> str | None:
     """`NOTHING` where there is no answer; None where there is one that can't be compared."""
     if answer.refusal or answer.finish_reason not in _WHOLE:
         return NORMALISE_NOTHING
@@ -261,7 +261,7 @@ def _decimal(written: str) -> Decimal | None:
 ROLE = "cascade"
 
 
-async def cascade(loop: AttemptLoop, levels: int) -> Answered | Opened | None:
+async def cascade(loop: AttemptLoop, levels: int) -> WholeAnswer | OpenStream | None:
     """The first answer that no verifier rejects; the last level's, or a fallback's, as it is.
 
     Where these have none (no budget, no time, no target), what was rejected last is better than an error.
@@ -276,7 +276,7 @@ async def cascade(loop: AttemptLoop, levels: int) -> Answered | Opened | None:
         answer = await loop.try_target(step, AttemptOptions(role=ROLE, fallback=fallback, whole=checks))
         if answer is None:
             continue
-        if not checks or isinstance(answer, Opened):
+        if not checks or isinstance(answer, OpenStream):
             return answer
         answer = await _checked(job, answer)
         if accepted(answer.attempt.verdicts) is not False:
@@ -285,7 +285,7 @@ async def cascade(loop: AttemptLoop, levels: int) -> Answered | Opened | None:
     return None if rejected is None else rejected.given(job.budget)
 
 
-async def _checked(job: DispatchJob, answered: Answered) -> Answered:
+async def _checked(job: DispatchJob, answered: WholeAnswer) -> WholeAnswer:
     """Set aside with what was said of it, also where the client leaves meanwhile."""
     verdicts: tuple[Verdict, ...] = ()
     try:
@@ -295,7 +295,7 @@ async def _checked(job: DispatchJob, answered: Answered) -> Answered:
     return structs.replace(answered, attempt=attempt)
 
 
-async def _verdicts(job: DispatchJob, answered: Answered) -> tuple[Verdict, ...]:
+async def _verdicts(job: DispatchJob, answered: WholeAnswer) -> tuple[Verdict, ...]:
     """None when the time is up: then there is none for another answer either."""
     if job.verify is None:
         return ()
@@ -310,12 +310,12 @@ async def _verdicts(job: DispatchJob, answered: Answered) -> tuple[Verdict, ...]
 # A hedge: a target that has not begun to answer in time gets a rival, and the first answer is given.
 
 HEDGE_ROLE = "hedge"
-Asking = asyncio.Task[Answered | Opened | None]
+Asking = asyncio.Task[WholeAnswer | OpenStream | None]
 
 
-async def hedge(loop: AttemptLoop, after_ms: int) -> Answered | Opened | None:
+async def hedge(loop: AttemptLoop, after_ms: int) -> WholeAnswer | OpenStream | None:
     """Both together never cost more than is held: where that can't be held, the second waits for the first to fail."""
-    job, steps, race = loop.job, loop.job.plan.steps, Race()
+    job, steps, race = loop.job, loop.job.plan.steps, HedgeRace()
     if len(steps) < 2:
         return await loop.walk(steps)
     rivals = [asyncio.ensure_future(loop.try_target(steps[0], AttemptOptions(fallback=True, race=race)))]
@@ -367,9 +367,9 @@ async def _end(rivals: Sequence[Asking], winner: Asking | None, budget: BudgetHo
 def _drop(rival: Asking, outcome: str, budget: BudgetHold) -> None:
     """An answer that is not given is paid for all the same."""
     answer = None if rival.cancelled() or rival.exception() is not None else rival.result()
-    if isinstance(answer, Answered):
+    if isinstance(answer, WholeAnswer):
         budget.set_aside(answer.attempt)
-    elif isinstance(answer, Opened):
+    elif isinstance(answer, OpenStream):
         answer.response.close()
         budget.attempts.append(answer.ended(outcome))
 
@@ -380,7 +380,7 @@ VOTE_ROLE = "vote"
 _NULL = b"null"
 
 
-async def vote(loop: AttemptLoop, samples: int) -> Answered | Opened | None:
+async def vote(loop: AttemptLoop, samples: int) -> WholeAnswer | OpenStream | None:
     """The first sample, where all agree with it, or where it can't be compared; else what the other steps say.
 
     Where these say nothing (no budget, no time, no target), the first sample is better than an error.
@@ -397,7 +397,7 @@ async def vote(loop: AttemptLoop, samples: int) -> Answered | Opened | None:
     return await loop.walk(others) or first.given(job.budget)
 
 
-async def _settled(loop: AttemptLoop, step: Candidate, first: Answered, samples: int) -> bool:
+async def _settled(loop: AttemptLoop, step: Candidate, first: WholeAnswer, samples: int) -> bool:
     """No other target needs to be asked."""
     said = _said(first)
     if said is None:
@@ -413,15 +413,15 @@ async def _settled(loop: AttemptLoop, step: Candidate, first: Answered, samples:
     return True
 
 
-async def _sample(loop: AttemptLoop, step: Candidate, *, fallback: bool) -> Answered | None:
+async def _sample(loop: AttemptLoop, step: Candidate, *, fallback: bool) -> WholeAnswer | None:
     """Set aside."""
     answer = await loop.try_target(step, AttemptOptions(role=VOTE_ROLE, fallback=fallback, whole=True))
-    if not isinstance(answer, Answered):
+    if not isinstance(answer, WholeAnswer):
         return None
     return structs.replace(answer, attempt=loop.job.budget.set_aside(answer.attempt))
 
 
-def _said(answered: Answered) -> str | None:
+def _said(answered: WholeAnswer) -> str | None:
     """Of several choices none is the answer."""
     choices = answers(answered.reply.body)
     return comparable(choices[0]) if len(choices) == 1 else None
@@ -441,7 +441,7 @@ def always_the_same(request: Request) -> bool:
 # Carries a plan out: targets in order, or by its tactic.
 
 
-async def run_plan(dispatcher: Dispatcher, job: DispatchJob) -> Answered | Opened:
+async def run_plan(dispatcher: Dispatcher, job: DispatchJob) -> WholeAnswer | OpenStream:
     """The answer to give; every other attempt is among those of the job's hold, also when this raises.
 
     Raises `UpstreamFailure`; `EgressDenied` where the egress filter let nothing out.

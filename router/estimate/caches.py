@@ -11,8 +11,8 @@ from msgspec import Struct
 from router.estimate.posterior import Recent
 from router.estimate.price import rate_of
 from router.types.attempt import Usage
-from router.types.decision import Prefix
-from router.types.price import Rates
+from router.types.decision import CachePrefix
+from router.types.price import TokenPrices
 from router.types.tables import table
 from router.types.target import Wire
 
@@ -22,7 +22,7 @@ SIZE = 128
 """Values remembered: enough for a 99 % quantile, few enough to follow a change within some dozen requests."""
 
 
-class Window:
+class QuantileWindow:
     """Whole numbers, 0 ≤ value < 2**63. Adding costs a move of at most 1 KiB, a quantile one look-up."""
 
     __slots__ = ("_next", "_order", "_sorted", "count", "sum")
@@ -80,7 +80,7 @@ COLD: Mapping[str, float] = {}
 """Nothing of a prompt is in any cache."""
 
 
-class _Sent(Struct, frozen=True):
+class _SentPrefix(Struct, frozen=True):
     tokens: int
     at_ms: int
 
@@ -96,7 +96,7 @@ def keeps(wire: Wire, asked: bool) -> bool:
     return asked or wire is not Wire.ANTHROPIC
 
 
-def cache_rates(rates: Rates, wire: Wire, asks: int) -> tuple[int, int]:
+def cache_rates(rates: TokenPrices, wire: Wire, asks: int) -> tuple[int, int]:
     """Of input that is read from a cache, and of input that is not; both as all input where nothing is kept. `asks`:
     for caching 1, for long caching 2."""
     if not keeps(wire, bool(asks)):
@@ -108,14 +108,14 @@ class Caches:
     """In memory of one process; a restart forgets them."""
 
     def __init__(self) -> None:
-        self._sent = Recent[int | str, dict[str, _Sent]](MOST, dict)
-        self._hits: dict[str, Window] = {}
+        self._sent = Recent[int | str, dict[str, _SentPrefix]](MOST, dict)
+        self._hits: dict[str, QuantileWindow] = {}
 
-    def expected(self, prefix: Prefix, rough: float, at_ms: int) -> Mapping[str, float]:
+    def expected(self, prefix: CachePrefix, rough: float, at_ms: int) -> Mapping[str, float]:
         """Tokens of a prompt of about so many that each target is expected to read from its cache; others read none."""
         return {target: kept * self._hit(target) for target, kept in self._kept(prefix, rough, at_ms).items()}
 
-    def _kept(self, prefix: Prefix, rough: float, at_ms: int) -> Mapping[str, int]:
+    def _kept(self, prefix: CachePrefix, rough: float, at_ms: int) -> Mapping[str, int]:
         """Tokens that each target was sent, and should have still. A conversation that is shorter now than before was
         written anew: only its instructions are the same."""
         lifetime = LONG_LIFETIME_MS if prefix.long else LIFETIME_MS
@@ -127,14 +127,14 @@ class Caches:
                     every[target] = max(every.get(target, 0), sent.tokens)
         return every
 
-    def note(self, prefix: Prefix, target: str, usage: Usage, at_ms: int) -> None:
+    def note(self, prefix: CachePrefix, target: str, usage: Usage, at_ms: int) -> None:
         """An answer of `target` has ended."""
         read, sent = usage.cache_read + usage.cache_read_explicit, usage.input_total
         kept = min(self._kept(prefix, sent, at_ms).get(target, 0), sent)
         if kept:
-            self._hits.setdefault(target, Window()).add(min(int(1_000 * read / kept), 1_000))
+            self._hits.setdefault(target, QuantileWindow()).add(min(int(1_000 * read / kept), 1_000))
         for key, tokens in ((prefix.conversation, sent), (prefix.template, int(sent * prefix.shared))):
-            self._sent[key][target] = _Sent(tokens, at_ms)
+            self._sent[key][target] = _SentPrefix(tokens, at_ms)
             self._sent.move_to_end(key)
 
     def _hit(self, target: str) -> float:

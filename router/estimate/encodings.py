@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from router.types.decision import Count
+from router.types.decision import PromptCount
 from router.types.request import Endpoint, Request
 from router.types.target import Target
 
@@ -39,7 +39,7 @@ def encoding(target: Target) -> str:
     return found if found and find_spec("bpe_openai") else ""
 
 
-def count(name: str, request: Request, media: int = 0, usual_media: int = 0) -> Count | None:
+def count(name: str, request: Request, media: int = 0, usual_media: int = 0) -> PromptCount | None:
     """In the encoding `name`; takes 40 ms for a megabyte. `media`, `usual_media`: tokens of images and files,
     at most and as expected. None: not all of it is known here."""
     body = request.body if request.chat is None else request.chat
@@ -49,7 +49,7 @@ def count(name: str, request: Request, media: int = 0, usual_media: int = 0) -> 
         prompt = msgspec.json.decode(body["prompt" if request.endpoint is Endpoint.COMPLETIONS else "input"])
         (text,) = prompt if isinstance(prompt, list) and len(prompt) == 1 else (prompt,)
         exact = tokens(name, text) if isinstance(text, str) else len(text) if isinstance(text, list) else 1
-        return Count(exact, exact, exact)
+        return PromptCount(exact, exact, exact)
     exact, others = REPLY, [bytes(body[field]) for field in SCHEMAS if field in body]
     most = PER_SCHEMA * len(others) + media
     for message in msgspec.json.decode(body["messages"], type=list[dict[str, Raw]]):
@@ -58,7 +58,7 @@ def count(name: str, request: Request, media: int = 0, usual_media: int = 0) -> 
         others += [bytes(raw) for field, raw in message.items() if field not in _OWN]
     beside = sum(tokens(name, raw.decode()) for raw in others)
     most += sum(PER_COMMA * raw.count(b",") for raw in others)
-    return Count(exact, exact + beside + usual_media, exact + beside + most)
+    return PromptCount(exact, exact + beside + usual_media, exact + beside + most)
 
 
 def tokens(name: str, text: str, piece: int = PIECE) -> int:

@@ -6,48 +6,48 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, keeps, least
-from router.estimate.learn import UNREAD, Learned, Ratio, Work
+from router.estimate.learn import UNREAD, InputRatio, TargetStats, Work
 from router.estimate.price import UNLIMITED, ceiling, output_left, own_cost
 from router.estimate.tokens import (
     INPUT_SHARE,
     LEAST_ANSWER,
     LEAST_THOUGHT,
     NUMBERED,
-    Rung,
     Size,
-    Usual,
+    ThinkingLevel,
+    UsualOutput,
     lowest,
     prompt,
     roughly,
-    rungs,
     scope,
     script,
     size,
+    thinking_levels,
     usual,
 )
 from router.types.account import Amount
 from router.types.attempt import Usage
 from router.types.decision import UNCOUNTED, Candidate, Counts, Estimate, Foretold
-from router.types.price import UNITS_PER_RATE, WORST_CASE, Price, Scope
+from router.types.price import UNITS_PER_RATE, WORST_CASE, CallScope, Price
 from router.types.request import Endpoint, Reading, Request, tokens_read
 from router.types.target import Contract, Target, Task, Wire
 
 # What one request can cost at one target, for any length of its output.
 
-_WIDEST = Scope()
+_WIDEST = CallScope()
 MOST_PRICES = 4_096
 _plain: dict[tuple[int, Wire, bool, bool, bool], tuple[Price, int, int]] = {}
 """The dearest rates of input and output of prices without rules, by identity: most have none, and are asked often."""
 
 
-class Bill(Struct, frozen=True):
+class CallPrice(Struct, frozen=True):
     """`rates` where they hold whatever comes: of input and output, in nano-USD per million tokens."""
 
     price: Price | None
     input_tokens: int
     choices: int
     at_ms: int
-    scope: Scope
+    scope: CallScope
     rates: tuple[int, int] | None
 
     def amounts(self, *tokens: tuple[int, int]) -> tuple[Amount, ...]:
@@ -71,10 +71,10 @@ class Bill(Struct, frozen=True):
         return max(0, left // self.rates[1]) if self.rates[1] else UNLIMITED if left >= 0 else 0
 
 
-def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> Bill:
+def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> CallPrice:
     price, units = target.model.price, target.provider.quirks.units
     if price is None or price.rules or units:
-        return Bill(price, input_tokens, request.choices, at_ms, scope(target, request), None)
+        return CallPrice(price, input_tokens, request.choices, at_ms, scope(target, request), None)
     key = (id(price), target.provider.wire, request.caches, request.caches_long, request.media)
     known = _plain.get(key)
     if known is None:
@@ -83,7 +83,7 @@ def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> Bil
         each, widest = ((UNITS_PER_RATE, 0), (0, UNITS_PER_RATE)), scope(target, request)
         into, out = (ceiling(price, *tokens, scope=widest) for tokens in each)
         known = _plain[key] = (price, into, out)
-    return Bill(price, input_tokens, request.choices, at_ms, _WIDEST, known[1:])
+    return CallPrice(price, input_tokens, request.choices, at_ms, _WIDEST, known[1:])
 
 
 # Targets × request → Estimates.
@@ -92,7 +92,7 @@ def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> Bil
 def estimates(
     targets: Sequence[Target],
     request: Request,
-    learned: Learned,
+    learned: TargetStats,
     task: Task | None = Task.CHAT,
     reading: Reading | None = None,
     thinking_cap: int | None = None,
@@ -148,7 +148,7 @@ def estimates(
     return estimated
 
 
-def held_anew(step: Candidate, request: Request, learned: Learned, thinking_cap: int | None) -> Candidate:
+def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_cap: int | None) -> Candidate:
     """With the holds that follow from what was learned since it was estimated."""
     known, target, cap = step.estimate, step.target, per_choice(request, thinking_cap)
     work = learned.known(known.template)
@@ -159,24 +159,24 @@ def held_anew(step: Candidate, request: Request, learned: Learned, thinking_cap:
     return structs.replace(step, estimate=fresh)
 
 
-class _Outlook(Struct, frozen=True):
+class _TargetOutlook(Struct, frozen=True):
     """What a target does with a kind of request."""
 
-    rung: Rung
+    rung: ThinkingLevel
     """What would be asked for where money is no object; its lowest where nothing keeps within the cap."""
-    usual: Usual
+    usual: UsualOutput
     lowest: int
     """Thinking tokens per choice that leave room to think at all, and that the target can be held to."""
     bounded: bool
     """It keeps to them, whatever the cap on its output."""
-    ratio: Ratio
+    ratio: InputRatio
     """Of the tokens of its prompts."""
 
 
 _NO_HOLDS = (Amount(), Amount(), Amount())
 
 
-def _holds(worst: Bill, figures: Size, outlook: _Outlook) -> tuple[Amount, ...]:
+def _holds(worst: CallPrice, figures: Size, outlook: _TargetOutlook) -> tuple[Amount, ...]:
     """The least that an answer takes, what is held for it, and its worst case."""
     answer = min(figures.most, outlook.lowest + LEAST_ANSWER, outlook.usual.long)
     return worst.amounts(
@@ -187,19 +187,25 @@ def _holds(worst: Bill, figures: Size, outlook: _Outlook) -> tuple[Amount, ...]:
 
 
 def _outlook(
-    target: Target, request: Request, learned: Learned, task: Work, work: tuple[str, int], cap: int | None, kind: str
-) -> _Outlook:
-    """`work`: see `Learned.known`."""
+    target: Target,
+    request: Request,
+    learned: TargetStats,
+    task: Work,
+    work: tuple[str, int],
+    cap: int | None,
+    kind: str,
+) -> _TargetOutlook:
+    """`work`: see `TargetStats.known`."""
     asked, thinking = target.effort or request.effort or "", target.model.thinking
 
-    def conclude() -> _Outlook:
+    def conclude() -> _TargetOutlook:
         least = lowest(target, learned, task)
-        rung = next(rungs(target, asked, cap, learned, task), None) or Rung(asked, least)
+        rung = next(thinking_levels(target, asked, cap, learned, task), None) or ThinkingLevel(asked, least)
         if not thinking.can_stop and thinking.contract in NUMBERED:
             least = max(least, LEAST_THOUGHT)
         known = usual(target, rung, learned, task, work)
         bounded = least == 0 or thinking.contract is Contract.EXACT or not known.blind
-        return _Outlook(rung, known, least, bounded, learned.input(target.id, kind, INPUT_SHARE))
+        return _TargetOutlook(rung, known, least, bounded, learned.input(target.id, kind, INPUT_SHARE))
 
     return learned.recall(target.id, (thinking, asked, cap, task, work, kind), conclude)
 
@@ -221,7 +227,7 @@ def worst_cost(step: Candidate, request: Request, tokens: int) -> int:
     return structs.replace(bill_of(step, request), choices=1).amounts((tokens, 0))[0].usd
 
 
-def bill_of(step: Candidate, request: Request) -> Bill:
+def bill_of(step: Candidate, request: Request) -> CallPrice:
     """What a step can cost that was estimated before."""
     return bill(step.target, request, step.estimate.input_bound, step.estimate.at_ms)
 
@@ -245,7 +251,7 @@ def _cost(
 # that hardly any answer reaches costs nothing, less thinking costs quality.
 
 
-class Fit(Struct, frozen=True, kw_only=True):
+class FittedRequest(Struct, frozen=True, kw_only=True):
     """How a target is asked so that what is granted pays for it."""
 
     max_output: int | None = None
@@ -262,15 +268,15 @@ class Fit(Struct, frozen=True, kw_only=True):
 
 
 def fit(
-    step: Candidate, request: Request, granted: Amount, learned: Learned, thinking_cap: int | None = None
-) -> Fit | None:
+    step: Candidate, request: Request, granted: Amount, learned: TargetStats, thinking_cap: int | None = None
+) -> FittedRequest | None:
     """None: not even a short answer fits, or the thinking can't be kept within the cap (tokens over all choices)."""
     if request.endpoint is Endpoint.EMBEDDINGS:
-        return Fit() if step.estimate.tight.usd <= granted.usd else None
+        return FittedRequest() if step.estimate.tight.usd <= granted.usd else None
     target, task, work = step.target, step.estimate.task or UNREAD, learned.known(step.estimate.template)
     effort = step.estimate.effort
     cap = per_choice(request, thinking_cap)
-    for rung in rungs(target, target.effort or request.effort or "", cap, learned, task):
+    for rung in thinking_levels(target, target.effort or request.effort or "", cap, learned, task):
         known, margin = usual(target, rung, learned, task, work), learned.margin(target.id)
         figures = size(target, request, rung, known, margin, step.estimate.read)
         limits = _limits(step, request, granted, rung, figures)
@@ -280,7 +286,7 @@ def fit(
     return None
 
 
-class _Limits(NamedTuple):
+class _TokenLimits(NamedTuple):
     """What is granted, in tokens of one choice."""
 
     output: int
@@ -289,7 +295,7 @@ class _Limits(NamedTuple):
     """The number that is sent keeps the thinking within its limit, whatever the cap on all output."""
 
 
-def _limits(step: Candidate, request: Request, granted: Amount, rung: Rung, figures: Size) -> _Limits:
+def _limits(step: Candidate, request: Request, granted: Amount, rung: ThinkingLevel, figures: Size) -> _TokenLimits:
     output, thinking = (
         bill_of(step, request).output(granted.usd) // request.choices,
         granted.thinking // request.choices,
@@ -297,12 +303,12 @@ def _limits(step: Candidate, request: Request, granted: Amount, rung: Rung, figu
     exact = step.target.model.thinking.contract is Contract.EXACT
     if rung.thinks and figures.blind and not exact:
         output = min(output, thinking)
-    return _Limits(min(output, figures.most), thinking, exact)
+    return _TokenLimits(min(output, figures.most), thinking, exact)
 
 
 def _uncut(
-    step: Candidate, request: Request, granted: Amount, rung: Rung, figures: Size, limits: _Limits
-) -> Fit | None:
+    step: Candidate, request: Request, granted: Amount, rung: ThinkingLevel, figures: Size, limits: _TokenLimits
+) -> FittedRequest | None:
     """Nothing is lowered. A cap goes out where the hold has to be made true by it."""
     sizes = (figures.most, figures.whole_thinking), (figures.tight, figures.tight_thinking)
     whole, tight = bill_of(step, request).amounts(*sizes)
@@ -318,11 +324,11 @@ def _uncut(
     return structs.replace(_fit(rung, figures, limits), lowered=(), metered=figures.metered)
 
 
-def _as_asked(rung: Rung, metered: bool = False) -> Fit:
-    return Fit(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks, metered=metered)
+def _as_asked(rung: ThinkingLevel, metered: bool = False) -> FittedRequest:
+    return FittedRequest(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks, metered=metered)
 
 
-def _cut(step: Candidate, rung: Rung, figures: Size, limits: _Limits) -> Fit | None:
+def _cut(step: Candidate, rung: ThinkingLevel, figures: Size, limits: _TokenLimits) -> FittedRequest | None:
     """A shorter answer to the same thinking; or to less of it, where the contract takes a number."""
     if limits.output >= figures.least and rung.p90 <= limits.thinking:
         number = rung.number
@@ -333,22 +339,22 @@ def _cut(step: Candidate, rung: Rung, figures: Size, limits: _Limits) -> Fit | N
     return None if smaller is None else _fit(smaller, figures, limits, ("effort",))
 
 
-def _shrunk(step: Candidate, rung: Rung, figures: Size, limits: _Limits) -> Rung | None:
+def _shrunk(step: Candidate, rung: ThinkingLevel, figures: Size, limits: _TokenLimits) -> ThinkingLevel | None:
     """As much thinking as leaves room for an answer."""
     thinking = step.target.model.thinking
     if not rung.thinks or thinking.contract not in NUMBERED:
         return None
     number = min(rung.number or figures.most, limits.thinking, limits.output - _room(figures))
     least = max(thinking.minimum, min(LEAST_THOUGHT, rung.number or LEAST_THOUGHT, figures.most // 2), 1)
-    smaller = Rung(rung.effort, min(rung.p90, number), number)
+    smaller = ThinkingLevel(rung.effort, min(rung.p90, number), number)
     answers = limits.output >= min(figures.most, smaller.p90 + LEAST_ANSWER)
     return smaller if number >= least and answers else None
 
 
-def _fit(rung: Rung, figures: Size, limits: _Limits, lowered: tuple[str, ...] = ()) -> Fit:
+def _fit(rung: ThinkingLevel, figures: Size, limits: _TokenLimits, lowered: tuple[str, ...] = ()) -> FittedRequest:
     cap = limits.output if limits.output < figures.most else None
     bounded = not rung.thinks or (limits.exact and rung.number is not None and rung.number <= limits.thinking)
-    return Fit(
+    return FittedRequest(
         max_output=cap,
         effort=rung.effort or None,
         thinking_budget=rung.number,

@@ -10,10 +10,20 @@ from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
-from router.estimate.learn import MILLE, Kind, Learned, leaning
-from router.estimate.pass_rate import Expected, Index
+from router.estimate.learn import MILLE, TargetStats, WorkStats, shrink_to_prior
+from router.estimate.pass_rate import ExpectedRates, Index
 from router.estimate.price import rate_of, terms, units_cost
-from router.estimate.tokens import INPUT_SHARE, MEDIA, Rung, prompt, roughly, rungs, script, template, usual
+from router.estimate.tokens import (
+    INPUT_SHARE,
+    MEDIA,
+    ThinkingLevel,
+    prompt,
+    roughly,
+    script,
+    template,
+    thinking_levels,
+    usual,
+)
 from router.types.decision import Forecast, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Classification, Endpoint, Request, tokens_read
@@ -51,14 +61,14 @@ _ID = attrgetter("id")
 _EMPTY = Queue()
 
 
-class Rates(Protocol):
+class PassRates(Protocol):
     """Knows how likely each target is right."""
 
     def better(self, at: int, effort: str) -> float:
         """By how many logits a target does better at this effort than at its own."""
         ...
 
-    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> Expected:
+    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
         """Of the targets with these indexes, each by so many logits `better`."""
         ...
 
@@ -67,12 +77,12 @@ class Rates(Protocol):
         ...
 
 
-class _Work(NamedTuple):
+class _WorkKey(NamedTuple):
     """What tokens and rates hang on, besides the target. `size`: rough input tokens, where rates hang on them."""
 
     task: Task
     template: tuple[str, int]
-    """See `Learned.known`."""
+    """See `TargetStats.known`."""
     effort: str
     cap: int | None
     script: str
@@ -82,7 +92,7 @@ class _Work(NamedTuple):
     """For caching: 1, 2 for long."""
 
 
-class _Known(Struct, frozen=True, eq=False):
+class _KnownWork(Struct, frozen=True, eq=False):
     """Of one kind of work, for some targets. Tokens of one choice, money in nano-USD per token, times in ms."""
 
     at_ms: int
@@ -129,12 +139,14 @@ class _Known(Struct, frozen=True, eq=False):
 class Forecaster:
     """Of one policy's targets. `learned` and `rates` outlive it."""
 
-    def __init__(self, targets: Sequence[Target], learned: Learned, rates: Rates, fresh_ms: int = FRESH_MS) -> None:
+    def __init__(
+        self, targets: Sequence[Target], learned: TargetStats, rates: PassRates, fresh_ms: int = FRESH_MS
+    ) -> None:
         self._targets, self.learned, self._rates, self._fresh_ms = tuple(targets), learned, rates, fresh_ms
         self._at = {target.id: at for at, target in enumerate(self._targets)}
         rules = [rule for target in self._targets for rule in (target.model.price.rules if target.model.price else ())]
         self._steps = sorted({rule.above for rule in rules if rule.above})
-        self._known: dict[tuple[_Work, tuple[str, ...]], _Known] = {}
+        self._known: dict[tuple[_WorkKey, tuple[str, ...]], _KnownWork] = {}
 
     def forecast(
         self,
@@ -202,7 +214,7 @@ class Forecaster:
         tokens = [prompt(target, request, kind, roughly(request), ratio, 1.0).tokens for target, ratio in ratios]
         return np.array(tokens, dtype=np.float64)
 
-    def _whole(self, known: _Known, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
+    def _whole(self, known: _KnownWork, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
         """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
         thoughts with a part of it that is worth something below the client's own cap."""
         if request.endpoint is Endpoint.EMBEDDINGS:
@@ -225,14 +237,14 @@ class Forecaster:
         at_ms: int,
         rough: int,
         kind: str,
-    ) -> _Known:
+    ) -> _KnownWork:
         asks = int(request.caches) + int(request.caches_long)
         # Rounded; 0 where the prompt is too short for any rate to change. Without pictures and sound.
         steps, size = self._steps, 0
         if steps and rough * NEAR > steps[0]:
             size = round(SIZE_STEP ** round(log(min(rough, steps[-1] * NEAR), SIZE_STEP)))
         asked = request.effort or "", cap, kind, request.service_tier, size, asks
-        work = _Work(seen.task, self.learned.known(seen.template), *asked)
+        work = _WorkKey(seen.task, self.learned.known(seen.template), *asked)
         key = (work, tuple(map(_ID, targets)))
         known = self._known.get(key)
         fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.template[0] else 1)
@@ -242,7 +254,7 @@ class Forecaster:
             known = self._known[key] = self._look(targets, work, at_ms)
         return known
 
-    def _look(self, targets: Sequence[Target], work: _Work, at_ms: int) -> _Known:
+    def _look(self, targets: Sequence[Target], work: _WorkKey, at_ms: int) -> _KnownWork:
         rows = [self._row(target, work, at_ms) for target in targets]
         *columns, spread, each_sd = np.array(rows, dtype=np.float64).T
         slow = np.minimum(np.hypot(spread, each_sd), Z90)
@@ -250,17 +262,17 @@ class Forecaster:
         quantiles = ((spread, -Z90), (spread, Z90), (slow, Z90), (each_sd, Z90))
         columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
-        known = _Known(at_ms, at, np.zeros(len(at)), *columns)
+        known = _KnownWork(at_ms, at, np.zeros(len(at)), *columns)
         tokens = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most)
         return structs.replace(known, usual_paid=_paid(known, *tokens))
 
-    def _row(self, target: Target, work: _Work, at_ms: int) -> tuple[float, ...]:
+    def _row(self, target: Target, work: _WorkKey, at_ms: int) -> tuple[float, ...]:
         learned, task, model = self.learned, work.task, target.model
         asked = target.effort or work.effort
-        rung = next(rungs(target, asked, work.cap, learned, task), None) or Rung(asked, 0)
+        rung = next(thinking_levels(target, asked, work.cap, learned, task), None) or ThinkingLevel(asked, 0)
         known, pace = usual(target, rung, learned, task, work.template), learned.pace(target.id)
         ratio = learned.input(target.id, work.script, INPUT_SHARE)
-        sent = leaning(ratio.mean, ratio.seen, MILLE) / MILLE
+        sent = shrink_to_prior(ratio.mean, ratio.seen, MILLE) / MILLE
         expected = (known.wordiness, known.thought, known.most_thought)
         tokens = (sent, template(target), *expected, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
@@ -269,7 +281,7 @@ class Forecaster:
         better = self._rates.better(self._at[target.id], rung.effort)
         return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
 
-    def _rates_of(self, target: Target, work: _Work, size: int, at_ms: int) -> tuple[float, ...]:
+    def _rates_of(self, target: Target, work: _WorkKey, size: int, at_ms: int) -> tuple[float, ...]:
         """nano-USD per token: input, that which is read from a cache, or written, output, and what thinking costs more;
         before output what a call costs beside its tokens.
 
@@ -306,19 +318,19 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
     )
 
 
-def _scaled(expected: Expected, whole: Vector) -> Expected:
+def _scaled(expected: ExpectedRates, whole: Vector) -> ExpectedRates:
     """Of answers that are whole by these chances [T]."""
     p, sd, nodes, own_sd, outcomes, alike = expected
-    return Expected(p * whole, sd * whole, nodes * whole, own_sd * whole, outcomes, alike)
+    return ExpectedRates(p * whole, sd * whole, nodes * whole, own_sd * whole, outcomes, alike)
 
 
-def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
+def _tokens(known: _KnownWork, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
     """Of one choice: all output, and thinking."""
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
     return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
 
 
-def _paid(known: _Known, output: Vector, thinking: Vector) -> Vector:
+def _paid(known: _KnownWork, output: Vector, thinking: Vector) -> Vector:
     """nano-USD of one choice of so many tokens, thinking included."""
     return output * known.rate_out + thinking * known.rate_more
 
@@ -332,7 +344,7 @@ def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:
     return whole
 
 
-def _spread(kind: Kind, output: int) -> float:
+def _spread(kind: WorkStats, output: int) -> float:
     """Standard deviation of the logarithm, from the 90 % quantile and the mean of a lognormal."""
     p90 = kind.output(0.9, int(output * _PRIOR_P90))
     if p90 <= 0 or output <= 0:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from router.estimate.caches import Caches, Window
+from router.estimate.caches import Caches, QuantileWindow
 from router.estimate.latency import Z90, Measured, Pace
 from router.estimate.posterior import LEAST_WEIGHT, MOST_TEMPLATES, Fading, Pooled, Recent
 from router.types.decision import Candidate, Vector
@@ -77,7 +77,7 @@ UNREAD: Literal["unread"] = "unread"
 Work = Task | Literal["unread"]
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class AttemptSample(Struct, frozen=True, kw_only=True):
     """One finished attempt. Tokens per choice; `None` is "not told apart" or "not known"."""
 
     target: str
@@ -113,7 +113,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     """By a cap, the budget, a fault or the client: the answer would have been at least so long."""
 
 
-class Ratio(NamedTuple):
+class InputRatio(NamedTuple):
     """Actual ÷ rough input tokens, in thousandths, of so many requests: an upper quantile, and the mean."""
 
     upper: int = 0
@@ -121,16 +121,16 @@ class Ratio(NamedTuple):
     seen: int = 0
 
 
-_UNSEEN = Ratio()
+_UNSEEN = InputRatio()
 
 
-class _Cell:
+class _WorkCell:
     """Tokens of one kind of work."""
 
     __slots__ = ("output", "thinking")
 
     def __init__(self) -> None:
-        self.output, self.thinking = Window(), Window()
+        self.output, self.thinking = QuantileWindow(), QuantileWindow()
 
 
 _ROWS: Mapping[str, int] = {ALL: 0, UNREAD: 1, **{task: at for at, task in enumerate(Task, 2)}}
@@ -164,7 +164,7 @@ class _Template:
         self.at_ms = self.count = 0
 
 
-class _Pool:
+class _LengthPool:
     """How long answers are against what was read of their requests: of each target for all templates, and of each
     template for all targets. Sums, so that all who read the same answers come to the same in whatever order."""
 
@@ -173,7 +173,7 @@ class _Pool:
         self._plain, self._groups, self._applications = Recent[Asked, Fading](MOST_CELLS, _sums), pooled(), pooled()
         self.templates = Recent[str, _Template](MOST_TEMPLATES, _Template, str)
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: AttemptSample) -> None:
         """An answer that was cut says how long answers are only if it is long even so."""
         output, read, thinking = seen.output, seen.read_output, seen.thinking
         if output is None or not read or (seen.cut and output < LONG_CUT * read):
@@ -242,7 +242,7 @@ def _leaning(sums: Vector, prior: float | None, weight: float, least: float) -> 
     return float((tokens + (prior or 0.0) * each) / (read + each))
 
 
-class Kind:
+class WorkStats:
     """What is known of one kind of work: few observations of it lean on all work of the target, and few of those on
     the prior. Tokens per choice; `share` of an upper quantile.
 
@@ -251,7 +251,9 @@ class Kind:
 
     __slots__ = ("_asked", "_outputs", "_pool", "_row", "_template", "_thoughts")
 
-    def __init__(self, cells: Iterable[_Cell | None], pool: _Pool, asked: Asked, row: int, template: str) -> None:
+    def __init__(
+        self, cells: Iterable[_WorkCell | None], pool: _LengthPool, asked: Asked, row: int, template: str
+    ) -> None:
         known = [cell for cell in cells if cell is not None]
         self._pool, self._asked, self._row, self._template = pool, asked, row, template
         self._outputs = [cell.output for cell in known if cell.output.count]
@@ -260,7 +262,7 @@ class Kind:
     def output(self, share: float, prior: int) -> int:
         """Thinking included."""
         for window in self._outputs:
-            prior = leaning(window.upper(share), window.count, prior)
+            prior = shrink_to_prior(window.upper(share), window.count, prior)
         return prior
 
     def thinking(self, share: float, prior: int) -> int:
@@ -268,7 +270,7 @@ class Kind:
         if self._outputs and not self._thoughts:
             return min(prior, self.output(share, prior))
         for window in self._thoughts:
-            prior = leaning(window.upper(share), window.count, prior)
+            prior = shrink_to_prior(window.upper(share), window.count, prior)
         return prior
 
     def wordiness(self) -> float:
@@ -283,16 +285,18 @@ class Kind:
         return self._pool.ratio(_THINKING, self._asked, self._row, self._template, prior)
 
 
-class Learned:
+class TargetStats:
     """In memory; `observe` every settled attempt, and at the start the last ones of the ledger, oldest first."""
 
     def __init__(self) -> None:
-        self._cells = Recent[tuple[str, str, str], _Cell](MOST_CELLS, _Cell, lambda key: key[2].removeprefix(UNREAD))
-        self._pool = _Pool()
-        self._inputs = defaultdict[tuple[str, str], Window](Window)
-        self._bytes = defaultdict[str, Window](Window)
-        self._pieces = defaultdict[str, Window](Window)
-        self._shares = defaultdict[str, Window](Window)
+        self._cells = Recent[tuple[str, str, str], _WorkCell](
+            MOST_CELLS, _WorkCell, lambda key: key[2].removeprefix(UNREAD)
+        )
+        self._pool = _LengthPool()
+        self._inputs = defaultdict[tuple[str, str], QuantileWindow](QuantileWindow)
+        self._bytes = defaultdict[str, QuantileWindow](QuantileWindow)
+        self._pieces = defaultdict[str, QuantileWindow](QuantileWindow)
+        self._shares = defaultdict[str, QuantileWindow](QuantileWindow)
         self._deaf: set[str] = set()
         self._paces: dict[str, Pace] = {}
         self._margins: dict[str, float] = {}
@@ -304,7 +308,7 @@ class Learned:
         self.measured = Measured()
         """What local engines cost."""
 
-    def observe(self, seen: Seen) -> None:
+    def observe(self, seen: AttemptSample) -> None:
         target, output = seen.target, seen.output
         if (margin := self._margins.get(target)) is not None:
             self._margins[target] = 1 + (margin - 1) * CALM
@@ -326,13 +330,13 @@ class Learned:
             pace = self._paces.setdefault(target, Pace())
             pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=output, ended_ms=seen.ended_ms)
 
-    def reread(self, seen: Seen) -> None:
+    def reread(self, seen: AttemptSample) -> None:
         """What an attempt teaches that was observed unread, once its text is read: how its answer follows from that."""
         if not seen.cut and seen.task is not None:
             self._measure(seen, widest=1)
             self._recalled.pop(seen.target, None)
 
-    def _measure(self, seen: Seen, widest: int = 0) -> None:
+    def _measure(self, seen: AttemptSample, widest: int = 0) -> None:
         """Of work, from the widest kind to the narrowest; what is read and what is not are kinds of their own. Of an
         answer that was cut only a length that is long even so says something."""
         template, output, thinking = seen.template, seen.output, seen.thinking
@@ -358,11 +362,11 @@ class Learned:
         """Factor on every bound of the target."""
         return max(self._margins.get(target, 1.0), min(MOST_MARGIN, self.billed.get(target, 1.0)))
 
-    def kind(self, target: str, effort: str, task: Work | None, template: str = "") -> Kind:
+    def kind(self, target: str, effort: str, task: Work | None, template: str = "") -> WorkStats:
         """Work of a template leans on all work of its task, and that on all of the target."""
         name = UNREAD + template if template and task == UNREAD else template
         cells = [self._cells.get((target, effort, kind)) for kind in dict.fromkeys((ALL, task or ALL, name))]
-        return Kind(cells, self._pool, (target, effort), _ROWS[task or ALL], template)
+        return WorkStats(cells, self._pool, (target, effort), _ROWS[task or ALL], template)
 
     def known(self, template: str) -> tuple[str, int]:
         """The template, if something was seen of it; else its application; else none. And how often there was news."""
@@ -382,7 +386,7 @@ class Learned:
             found = known[key] = conclude()
         return found
 
-    def input(self, target: str, script: str, share: float) -> Ratio:
+    def input(self, target: str, script: str, share: float) -> InputRatio:
         """Of the prompts of that script."""
         return self.recall(target, (script, share), lambda: self._ratio((target, script), share))
 
@@ -391,7 +395,7 @@ class Learned:
         window = self._bytes.get(target)
         if window is None:
             return BYTES_PER_OUTPUT_TOKEN
-        return leaning(window.lower(SAME), window.count, int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
+        return shrink_to_prior(window.lower(SAME), window.count, int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
 
     def ahead(self, target: str) -> int | None:
         """Tokens of a choice that may come, or be on their way, before the next look at a stream.
@@ -413,25 +417,25 @@ class Learned:
         window = self._bytes.get(target)
         if window is None:
             return MEAN_OUTPUT_BYTES
-        return leaning(_mean(window), window.count, int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
+        return shrink_to_prior(_mean(window), window.count, int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
 
     def most_output_bytes(self, target: str) -> float:
         """How many bytes of a stream may be one token of it: what has more, for its tokens, has more tokens."""
         window = self._bytes.get(target)
         if window is None:
             return MOST_OUTPUT_BYTES
-        return leaning(int(window.upper(SAME) * DENSER), window.count, int(MOST_OUTPUT_BYTES * MILLE)) / MILLE
+        return shrink_to_prior(int(window.upper(SAME) * DENSER), window.count, int(MOST_OUTPUT_BYTES * MILLE)) / MILLE
 
-    def _ratio(self, key: tuple[str, str], share: float) -> Ratio:
+    def _ratio(self, key: tuple[str, str], share: float) -> InputRatio:
         window = self._inputs.get(key)
-        return _UNSEEN if window is None else Ratio(window.upper(share), _mean(window), window.count)
+        return _UNSEEN if window is None else InputRatio(window.upper(share), _mean(window), window.count)
 
 
-def _mean(window: Window) -> int:
+def _mean(window: QuantileWindow) -> int:
     return window.sum // window.count
 
 
-def leaning(value: int, count: int, prior: int) -> int:
+def shrink_to_prior(value: int, count: int, prior: int) -> int:
     """What `count` observations say, leaning on the prior."""
     return (value * count + prior * PRIOR_WEIGHT) // (count + PRIOR_WEIGHT)
 
@@ -439,14 +443,14 @@ def leaning(value: int, count: int, prior: int) -> int:
 # For how long a target is busy with a request, once it has begun.
 
 
-def usual_ms(target: Target, learned: Learned) -> float:
+def usual_ms(target: Target, learned: TargetStats) -> float:
     """Over all that it is asked."""
     pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "", None)
     thought = kind.thought(0.0) * USUAL_THINKING
     return pace.first_ms + (kind.wordiness() * USUAL_OUTPUT + thought) * pace.ms_per_token
 
 
-def takes_ms(step: Candidate, learned: Learned, choices: int) -> tuple[float, float]:
+def takes_ms(step: Candidate, learned: TargetStats, choices: int) -> tuple[float, float]:
     """With this request, whose choices are written side by side: mean and 90 % quantile, for a length as expected."""
     pace = learned.pace(step.target.id)
     first_ms, written_ms, sd = pace.first_ms, step.estimate.output_tokens / choices * pace.ms_per_token, pace.sd

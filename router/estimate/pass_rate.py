@@ -67,7 +67,7 @@ class CardsError(LowpassError):
     """The data that tells abilities from cards is missing or damaged."""
 
 
-class Ability(NamedTuple):
+class CardAbility(NamedTuple):
     """In each of `KNOWN`, in logits against the usual target, which has 0: what is expected, and how sure that is."""
 
     mean: Vector
@@ -133,12 +133,12 @@ def facts(card: Card) -> Vector:
     return np.array(row, dtype=np.float64)
 
 
-def condition(mean: Vector, covariance: Vector, known: Vector) -> Ability:
+def condition(mean: Vector, covariance: Vector, known: Vector) -> CardAbility:
     """The first `ABILITIES` of a joint Gaussian, given those of the others that are not NaN."""
     at = ABILITIES + np.flatnonzero(~np.isnan(known))
     gain = np.linalg.solve(covariance[np.ix_(at, at)], covariance[at, :ABILITIES]).T
     expected = mean[:ABILITIES] + gain @ (known[at - ABILITIES] - mean[at])
-    return Ability(expected, covariance[:ABILITIES, :ABILITIES] - gain @ covariance[at, :ABILITIES])
+    return CardAbility(expected, covariance[:ABILITIES, :ABILITIES] - gain @ covariance[at, :ABILITIES])
 
 
 def _log(value: float | None) -> float:
@@ -152,7 +152,7 @@ def _logit(score: float | None) -> float:
     return log(kept / (1 - kept))
 
 
-def ability(cards: Cards, known: Card) -> Ability:
+def ability(cards: Cards, known: Card) -> CardAbility:
     """What is expected of a model with such a card."""
     return condition(cards.mean, cards.covariance, facts(known))
 
@@ -192,7 +192,7 @@ _USUAL = np.zeros(len(LEARNED))
 _USUAL[0] = 1
 
 
-class Expected(NamedTuple):
+class ExpectedRates(NamedTuple):
     """Pass rates of n targets for one request."""
 
     p: Vector
@@ -303,18 +303,18 @@ class PassRateModel:
             known = self._better[at, effort] = float(tried - self._overall[at])
         return known
 
-    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> Expected:
+    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
         """Of the targets with these indexes [n], each by so many logits `better` [n] than by itself."""
         known = self.outcomes[at], self.alike(seen)
         if seen.reading is None:
             p, sd = self.usual(at), np.full(len(at), 0.3)
-            return Expected(p, sd, np.tile(p, (3, 1)), sd, *known)
+            return ExpectedRates(p, sd, np.tile(p, (3, 1)), sd, *known)
         traits = seen.reading.traits.astype(np.float64)
         nodes, own_sd = self._corrected(self._nodes(traits, at, better), traits[LEARNED], at)
         if seen.template in self.templates:
             nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
             nodes = kept(nodes)
-        return Expected(*_moments(nodes, own_sd), nodes, own_sd, *known)
+        return ExpectedRates(*_moments(nodes, own_sd), nodes, own_sd, *known)
 
     def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
         """As `expect`, of many requests [n, TRAITS] at once, for all T targets: [n, T], [n, T], [n, 3, T], [n, T]."""
@@ -440,7 +440,7 @@ MOST_NAMES = 64
 """Remembered of each target; the one unseen for longest is forgotten."""
 
 
-class _Side:
+class _CusumSide:
     """Sum of one direction, and what had been seen when it last was 0."""
 
     __slots__ = ("seen", "sum", "total")
@@ -454,9 +454,9 @@ class _Scores:
 
     def __init__(self) -> None:
         self.seen, self.total, self.mean, self.variance = 0, 0.0, 0.0, 1.0
-        self.sides = {-1: _Side(), 1: _Side()}
+        self.sides = {-1: _CusumSide(), 1: _CusumSide()}
 
-    def add(self, surprise: float, score: float) -> _Side | None:
+    def add(self, surprise: float, score: float) -> _CusumSide | None:
         """The side that has gone too far."""
         gone, away = None, surprise - self.mean
         for sign, side in self.sides.items():

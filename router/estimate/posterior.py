@@ -396,7 +396,7 @@ def _logit(p: Vector) -> Vector:
     return np.asarray(np.log(p / (1 - p)))
 
 
-class _Kept(Struct, frozen=True, array_like=True):
+class _TemplateRows(Struct, frozen=True, array_like=True):
     """Of one template, the rows [n, 3 + K] of those targets that have outcomes."""
 
     template: str
@@ -406,7 +406,7 @@ class _Kept(Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_templates_decoder = msgspec.msgpack.Decoder(tuple[_Kept, ...])
+_templates_decoder = msgspec.msgpack.Decoder(tuple[_TemplateRows, ...])
 
 
 class Templates:
@@ -476,7 +476,7 @@ class Templates:
         for template, known in self._known.items():
             at = np.flatnonzero(known.sums[:, 0])
             names = tuple(self._targets[row] for row in at)
-            rows.append(_Kept(template, known.at_ms, names, known.sums[at].astype("<f4").tobytes()))
+            rows.append(_TemplateRows(template, known.at_ms, names, known.sums[at].astype("<f4").tobytes()))
         return _encoder.encode(rows)
 
     def restore(self, state: bytes) -> bool:

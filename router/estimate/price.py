@@ -9,19 +9,19 @@ from zoneinfo import ZoneInfo
 
 from msgspec import structs
 
-from router.types.attempt import Source, Usage
+from router.types.attempt import CountSource, Usage
 from router.types.price import (
     DEAREST_UNIT,
     KIN,
     UNITS_PER_RATE,
     WORST_CASE,
+    CallScope,
     Cost,
     CostSource,
     Price,
-    Rates,
+    PriceHours,
     Rule,
-    Scope,
-    Window,
+    TokenPrices,
     Writes,
 )
 
@@ -32,30 +32,30 @@ _EPOCH_WEEKDAY = 3
 """1970-01-01 was a Thursday: three days after a Monday."""
 
 
-class Terms(NamedTuple):
+class CallTerms(NamedTuple):
     """What one call pays: rates, prices of units, and the fraction by which token rates are multiplied."""
 
-    rates: Rates
+    rates: TokenPrices
     each: Mapping[str, int]
     over: int = 1
     under: int = 1
 
 
-def terms(price: Price, size: int, tier: str, region: str, at_ms: int) -> Terms:
+def terms(price: Price, size: int, tier: str, region: str, at_ms: int) -> CallTerms:
     """`size`: input tokens of every kind together."""
     matching = [rule for rule in price.rules if _matches(rule, size, tier, region, at_ms)] if price.rules else ()
     if not matching:
-        return Terms(price, price.each)
+        return CallTerms(price, price.each)
     changed: dict[str, Any] = {}
     each, over, under = dict(price.each), 1, 1
     for rule in matching:
         changed |= _replaced(price, changed, rule.rates)
         each |= rule.each
         over, under = over * rule.times[0], under * rule.times[1]
-    return Terms(structs.replace(price, **changed), each, over, under)
+    return CallTerms(structs.replace(price, **changed), each, over, under)
 
 
-def cases(price: Price, size: int, scope: Scope, at_ms: int) -> Iterator[Terms]:
+def cases(price: Price, size: int, scope: CallScope, at_ms: int) -> Iterator[CallTerms]:
     """The terms of every call of at most this size that may turn out: in another size tier, served as standard, later.
 
     Terms change only at the sizes and moments that are looked at, so nothing in between is missed.
@@ -67,7 +67,7 @@ def cases(price: Price, size: int, scope: Scope, at_ms: int) -> Iterator[Terms]:
         if rule.service_tier in tiers and (not rule.above or rule.above < size) and rule.covers(scope.region)
     ]
     if not possible:
-        yield Terms(price, price.each)
+        yield CallTerms(price, price.each)
         return
     sizes = {size, *(rule.above for rule in possible)}
     for case in product(sizes, tiers, regions, _moments(possible, at_ms, at_ms + scope.within_ms)):
@@ -90,7 +90,7 @@ def timed(price: Price) -> bool:
     return any(rule.windows or rule.since_ms is not None or rule.until_ms is not None for rule in price.rules)
 
 
-def _replaced(price: Rates, changed: Mapping[str, int], rates: Mapping[str, int]) -> dict[str, int]:
+def _replaced(price: TokenPrices, changed: Mapping[str, int], rates: Mapping[str, int]) -> dict[str, int]:
     """The rule's own rates, and those of their kin that it does not state."""
     replaced = dict(rates)
     for name, kin in KIN.items():
@@ -101,7 +101,7 @@ def _replaced(price: Rates, changed: Mapping[str, int], rates: Mapping[str, int]
     return replaced
 
 
-def _open(window: Window, at_ms: int) -> bool:
+def _open(window: PriceHours, at_ms: int) -> bool:
     minute, day = _clock(window.zone, at_ms)
     if window.start < window.end:
         within = window.start <= minute < window.end
@@ -129,7 +129,7 @@ def _moments(rules: Iterable[Rule], at_ms: int, until_ms: int) -> set[int]:
     return moments
 
 
-def _edges(window: Window, at_ms: int, until_ms: int) -> Iterator[int]:
+def _edges(window: PriceHours, at_ms: int, until_ms: int) -> Iterator[int]:
     """Every moment after `at_ms` at which the clock of the window shows its begin, its end or midnight."""
     for minute in {0, window.start, window.end}:
         if window.zone == "UTC":
@@ -171,7 +171,7 @@ _WRITES = {
 }
 _MEDIA_IN = ("input_audio", "input_image", "input_video", "cache_read_audio")
 _OUT, _MEDIA_OUT = ("output", "reasoning"), ("output_audio", "output_image", "output_video")
-_WIDEST = Scope()
+_WIDEST = CallScope()
 
 
 def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 0, region: str = "") -> Cost:
@@ -191,13 +191,13 @@ def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 
     elif price.assumed:
         nano, source = own, CostSource.UNPRICED
     else:
-        nano, source = own, CostSource.PRICED if usage.source is Source.REPORTED else CostSource.ESTIMATED
+        nano, source = own, CostSource.PRICED if usage.source is CountSource.REPORTED else CostSource.ESTIMATED
     flagged = bool(usage.violations or (usage.units and not usage.units.keys() <= price.each.keys()))
     return Cost(nano, source, price.version, own, flagged, *_parts(price, some, usage))
 
 
 def ceiling(
-    price: Price | None, input_tokens: int, output_tokens: int, *, at_ms: int = 0, scope: Scope = _WIDEST
+    price: Price | None, input_tokens: int, output_tokens: int, *, at_ms: int = 0, scope: CallScope = _WIDEST
 ) -> int:
     """The most, in nano-USD, that any usage within these counts can be charged when the call begins at `at_ms`."""
     price = price or WORST_CASE
@@ -209,7 +209,9 @@ def ceiling(
     return most
 
 
-def output_left(price: Price | None, nano: int, input_tokens: int, *, at_ms: int = 0, scope: Scope = _WIDEST) -> int:
+def output_left(
+    price: Price | None, nano: int, input_tokens: int, *, at_ms: int = 0, scope: CallScope = _WIDEST
+) -> int:
     """How many output tokens `nano` pays for beside the input, at the worst: the inverse of `ceiling`; at least 0."""
     price = price or WORST_CASE
     least = UNLIMITED
@@ -220,13 +222,13 @@ def output_left(price: Price | None, nano: int, input_tokens: int, *, at_ms: int
     return max(0, least)
 
 
-def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[Terms, int]:
+def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[CallTerms, int]:
     """What the price alone says, in nano-USD, whatever the provider states."""
     some = terms(price, usage.input_total, usage.service_tier, usage.region_served or region, at_ms)
     return some, _rounded(_paid(some, usage), some.under * UNITS_PER_RATE)
 
 
-def _paid(some: Terms, usage: Usage) -> int:
+def _paid(some: CallTerms, usage: Usage) -> int:
     """Tokens × rates, in nano-USD per million, and units."""
     rates = some.rates
     paid = usage.input_uncached * rates.input + usage.output_visible * rates.output
@@ -242,7 +244,7 @@ def _rounded(amount: int, scale: int) -> int:
     return (2 * amount + scale) // (2 * scale)
 
 
-def _parts(price: Price, some: Terms, usage: Usage) -> tuple[int | None, int | None]:
+def _parts(price: Price, some: CallTerms, usage: Usage) -> tuple[int | None, int | None]:
     """What of the charge reasoning cost, and what caches saved; each rounded once."""
     thoughts, saved = usage.output_reasoning, _saved(some.rates, usage)
     if not thoughts and not saved:
@@ -261,7 +263,7 @@ def _part(amount: int, top: int, bottom: int) -> int | None:
     return _rounded(amount * top, bottom) if bottom else None
 
 
-def _saved(rates: Rates, usage: Usage) -> int:
+def _saved(rates: TokenPrices, usage: Usage) -> int:
     """Cached tokens × what each was cheaper than as plain input, in nano-USD per million."""
     if not any(counts := _cached_counts(usage)):
         return 0
@@ -269,7 +271,7 @@ def _saved(rates: Rates, usage: Usage) -> int:
     return sum(tokens * (rate_of(rates, plain) - rate_of(rates, name)) for (name, plain), tokens in named if tokens)
 
 
-def rate_of(rates: Rates, name: str) -> int:
+def rate_of(rates: TokenPrices, name: str) -> int:
     """Of a bucket; where it is not stated, that of its nearest kin (`KIN`)."""
     rate: int | None = getattr(rates, name)
     if rate is not None:
@@ -280,18 +282,18 @@ def rate_of(rates: Rates, name: str) -> int:
     return rate
 
 
-def units_cost(some: Terms, units: Mapping[str, int]) -> int:
+def units_cost(some: CallTerms, units: Mapping[str, int]) -> int:
     """nano-USD per million."""
     return sum(count * some.each.get(name, DEAREST_UNIT) for name, count in units.items())
 
 
-def _worst(rates: Rates, scope: Scope) -> tuple[int, int]:
+def _worst(rates: TokenPrices, scope: CallScope) -> tuple[int, int]:
     """The dearest rates that input and output of such a call can have; one that is not stated is no dearer."""
     into = (*_READS, *_WRITES[scope.writes], *(_MEDIA_IN if scope.media else ()))
     out = (*_OUT, *(_MEDIA_OUT if scope.media else ()))
     return _dearest(rates, into), _dearest(rates, out)
 
 
-def _dearest(rates: Rates, names: tuple[str, ...]) -> int:
+def _dearest(rates: TokenPrices, names: tuple[str, ...]) -> int:
     stated: tuple[int | None, ...] = tuple(getattr(rates, name) for name in names)
     return max(rate or 0 for rate in stated)

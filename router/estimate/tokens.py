@@ -8,9 +8,9 @@ from typing import NamedTuple
 import re2
 from msgspec import Struct
 
-from router.estimate.learn import MILLE, PRIOR_WEIGHT, Kind, Learned, Ratio, Work
-from router.types.decision import Count
-from router.types.price import Scope, Writes
+from router.estimate.learn import MILLE, PRIOR_WEIGHT, InputRatio, TargetStats, Work, WorkStats
+from router.types.decision import PromptCount
+from router.types.price import CallScope, Writes
 from router.types.request import Endpoint, Request
 from router.types.tables import table
 from router.types.target import EFFORTS, Capability, Contract, Target, Thinking, Wire
@@ -31,7 +31,7 @@ USUAL = "medium"
 NUMBERED = (Contract.EXACT, Contract.TARGET)
 
 
-class Rung(Struct, frozen=True):
+class ThinkingLevel(Struct, frozen=True):
     """One thing to ask for. `effort` is empty for the model's own default; `p90` and `number` are tokens per choice."""
 
     effort: str
@@ -44,10 +44,12 @@ class Rung(Struct, frozen=True):
         return self.p90 > 0
 
 
-OFF = Rung("none", 0)
+OFF = ThinkingLevel("none", 0)
 
 
-def rungs(target: Target, asked: str, cap: int | None, learned: Learned, task: Work) -> Iterator[Rung]:
+def thinking_levels(
+    target: Target, asked: str, cap: int | None, learned: TargetStats, task: Work
+) -> Iterator[ThinkingLevel]:
     """What may be asked for instead of `asked`, from there down; all of it within `cap` thinking tokens per choice.
 
     Under a cap the model's own default is no answer: something has to be said, so the highest that fits is.
@@ -57,7 +59,7 @@ def rungs(target: Target, asked: str, cap: int | None, learned: Learned, task: W
     if not word and cap is not None and thinking.contract is not Contract.ALWAYS_ON:
         word = level(thinking, EFFORTS[-1])
     if thinking.contract is Contract.NONE or word == "none":
-        yield Rung(word, 0)
+        yield ThinkingLevel(word, 0)
         return
     numbered = thinking.contract in NUMBERED
     for rung in _number(target, word, cap, learned, task) if numbered else _words(target, word, learned, task):
@@ -67,7 +69,7 @@ def rungs(target: Target, asked: str, cap: int | None, learned: Learned, task: W
         yield OFF
 
 
-def lowest(target: Target, learned: Learned, task: Work | None = None) -> int:
+def lowest(target: Target, learned: TargetStats, task: Work | None = None) -> int:
     """The least thinking, in tokens per choice, that the target can be held to: 0 where it can be switched off."""
     thinking = target.model.thinking
     if thinking.can_stop:
@@ -77,12 +79,12 @@ def lowest(target: Target, learned: Learned, task: Work | None = None) -> int:
     return p90(target, level(thinking, "minimal"), learned, task)
 
 
-def fits_thinking(target: Target, tokens: int, learned: Learned) -> bool:
+def fits_thinking(target: Target, tokens: int, learned: TargetStats) -> bool:
     """The target can be held to `tokens` of thinking per choice."""
     return lowest(target, learned) <= tokens
 
 
-def p90(target: Target, effort: str, learned: Learned, task: Work | None) -> int:
+def p90(target: Target, effort: str, learned: TargetStats, task: Work | None) -> int:
     if target.model.thinking.contract is Contract.NONE or effort == "none":
         return 0
     prior = card(target.model.thinking, effort)
@@ -129,31 +131,31 @@ def position(levels: tuple[str, ...], word: str) -> int:
     return max((at for at, level in enumerate(levels) if ranks.get(level, 0) <= ranks.get(word, 0)), default=0)
 
 
-def _words(target: Target, asked: str, learned: Learned, task: Work) -> Iterator[Rung]:
+def _words(target: Target, asked: str, learned: TargetStats, task: Work) -> Iterator[ThinkingLevel]:
     """Less effort never counts as more thought, even where it has not been seen yet."""
     thinking = target.model.thinking
     most = p90(target, asked, learned, task)
-    yield Rung(asked, most)
+    yield ThinkingLevel(asked, most)
     if thinking.contract is Contract.LEVEL:
         levels = thinking.levels or WORDS
         above = position(levels, asked) if asked else position(levels, USUAL) + 1
         for word in reversed(levels[:above]):
             if word != "none":
                 most = min(most, p90(target, word, learned, task))
-                yield Rung(word, most)
+                yield ThinkingLevel(word, most)
 
 
-def _number(target: Target, asked: str, cap: int | None, learned: Learned, task: Work) -> Iterator[Rung]:
+def _number(target: Target, asked: str, cap: int | None, learned: TargetStats, task: Work) -> Iterator[ThinkingLevel]:
     """As many tokens as the word stands for, or the cap; less than the provider's minimum can't be said."""
     thinking = target.model.thinking
     usual = p90(target, asked, learned, task)
     if not asked:
-        yield Rung(asked, usual)
+        yield ThinkingLevel(asked, usual)
         return
     wish = max(card(thinking, asked), thinking.minimum)
     number = wish if cap is None else min(wish, cap)
     if number >= max(thinking.minimum, 1):
-        yield Rung(asked, min(usual, number), number)
+        yield ThinkingLevel(asked, min(usual, number), number)
 
 
 # How many tokens a choice may have on one rung of thinking, and what that costs at most.
@@ -204,7 +206,7 @@ class Size(Struct, frozen=True):
     """The expected part of it."""
 
 
-class Usual(Struct, frozen=True):
+class UsualOutput(Struct, frozen=True):
     """What is known of an answer, whatever its caps and its target's margin: output tokens of one choice."""
 
     wordiness: float
@@ -222,7 +224,7 @@ class Usual(Struct, frozen=True):
     """What hardly any answer exceeds."""
 
 
-def size(target: Target, request: Request, rung: Rung, known: Usual, margin: float, read: Read) -> Size:
+def size(target: Target, request: Request, rung: ThinkingLevel, known: UsualOutput, margin: float, read: Read) -> Size:
     own = target.model.max_output
     most = 0 if request.endpoint is Endpoint.EMBEDDINGS else min(request.max_output or own, own)
     thinks = rung.p90 > 0
@@ -239,8 +241,8 @@ def size(target: Target, request: Request, rung: Rung, known: Usual, margin: flo
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 
 
-def usual(target: Target, rung: Rung, learned: Learned, task: Work, known: tuple[str, int]) -> Usual:
-    """`known`: see `Learned.known`."""
+def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, task: Work, known: tuple[str, int]) -> UsualOutput:
+    """`known`: see `TargetStats.known`."""
     key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, known)
     return learned.recall(
         target.id,
@@ -249,8 +251,8 @@ def usual(target: Target, rung: Rung, learned: Learned, task: Work, known: tuple
     )
 
 
-def _usual(target: Target, rung: Rung, kind: Kind, ahead: int | None) -> Usual:
-    """`ahead`: see `Learned.ahead`."""
+def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | None) -> UsualOutput:
+    """`ahead`: see `TargetStats.ahead`."""
     thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
     long = kind.output(LONG, START_ANSWER + thought)
     words, safe = kind.wordiness(), int(kind.output(SAFE, SAFE_ANSWER + SAFE_THOUGHT * thought) * SAFE_MARGIN)
@@ -261,20 +263,20 @@ def _usual(target: Target, rung: Rung, kind: Kind, ahead: int | None) -> Usual:
     most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
     start = 0 if ahead is None else _start(kind.output, rung, thought) + ahead
     if ahead is None or start >= safe or (rung.thinks and not target.model.thinking.streamed):
-        return Usual(words, mean, most, safe, safe if rung.thinks else 0, True, long)
+        return UsualOutput(words, mean, most, safe, safe if rung.thinks else 0, True, long)
     thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
-    return Usual(words, mean, most, start, thoughts, False, long)
+    return UsualOutput(words, mean, most, start, thoughts, False, long)
 
 
-def scope(target: Target, request: Request) -> Scope:
+def scope(target: Target, request: Request) -> CallScope:
     """What decides over the rates that a call may turn out to have. Anthropic's caches are written only on request."""
     asked = request.caches or target.provider.wire is not Wire.ANTHROPIC
     writes = Writes.ANY if request.caches_long else Writes.DEFAULT if asked else Writes.NONE
     tier, units = request.service_tier, target.provider.quirks.units
-    return Scope(service_tier=tier, region=target.region, writes=writes, media=request.media, units=units)
+    return CallScope(service_tier=tier, region=target.region, writes=writes, media=request.media, units=units)
 
 
-def _start(quantile: Callable[[float, int], int], rung: Rung, thought: int) -> int:
+def _start(quantile: Callable[[float, int], int], rung: ThinkingLevel, thought: int) -> int:
     """Of a metered stream."""
     tokens = quantile(START, START_ANSWER + thought // START_THOUGHT)
     return tokens if rung.number is None else min(tokens, rung.number + START_ANSWER)
@@ -303,7 +305,7 @@ FILE_BYTES_PER_TOKEN = 1
 """A document's text is compressed, and some providers add an image of each page."""
 
 
-class Prompt(NamedTuple):
+class PromptSize(NamedTuple):
     """Input tokens of a request at a target."""
 
     rough: int
@@ -315,8 +317,14 @@ class Prompt(NamedTuple):
 
 
 def prompt(
-    target: Target, request: Request, kind: str, text: int, ratio: Ratio, margin: float, count: Count | None = None
-) -> Prompt:
+    target: Target,
+    request: Request,
+    kind: str,
+    text: int,
+    ratio: InputRatio,
+    margin: float,
+    count: PromptCount | None = None,
+) -> PromptSize:
     """`kind`: its script; `text`: its tokens, roughly; `ratio`: what was learned of that here; `count`: what was
     counted, which goes before all that is estimated."""
     context, weight = target.model.context, ratio.seen + PRIOR_WEIGHT
@@ -337,7 +345,7 @@ def prompt(
     bound = int(min(likely, ceiling) * margin)
     mean = (ratio.mean * rough // MILLE * ratio.seen + rough * PRIOR_WEIGHT) // weight
     tokens = mean if count is None else count.tokens
-    return Prompt(rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
+    return PromptSize(rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
 
 
 def roughly(request: Request) -> int:

@@ -13,7 +13,7 @@ from router.ledger.incident import lost_booking
 from router.ledger.keys import note
 from router.ledger.ledger import Ledger
 from router.ledger.past import CAME_BACK_MS, lock, seal
-from router.ledger.rows import Connection, Kept, Line, insert, transaction
+from router.ledger.rows import Connection, Line, RequestRecord, insert, transaction
 from router.ledger.write import BUCKETS
 from router.types.account import GRANTED, RATE_ACCOUNTS, Account, Hold, Journal, Unit
 from router.types.clock import least_id, new_id, now_ms
@@ -64,7 +64,7 @@ class Adjusted(Struct, frozen=True):
     bookings: tuple[Booking, ...]
 
 
-def charged(connection: Connection, request_id: str) -> tuple[Kept, int]:
+def charged(connection: Connection, request_id: str) -> tuple[RequestRecord, int]:
     """A request and what it is charged now, in nano-USD, corrections included. Raises `NotAdjustable`."""
     kept = rows.one(connection, request_id)
     if kept is None:
@@ -147,7 +147,7 @@ def _insert(connection: Connection, request: Line, attempt: Line, bookings: Sequ
     insert(connection, "bookings", columns, bookings)
 
 
-def _corrected(connection: Connection, kept: Kept) -> Line:
+def _corrected(connection: Connection, kept: RequestRecord) -> Line:
     """The attempt that a correction belongs to: the last that cost anything. Of a request that was recovered none was
     written: then what was chosen for it."""
     if kept.attempts:
@@ -161,7 +161,7 @@ def _corrected(connection: Connection, kept: Kept) -> Line:
     return {"target": target, "model": model, "provider": provider, "started_ms": kept.started_ms}
 
 
-def counts(line: Line, kept: Kept, target: str, units: Mapping[str, Unit]) -> bool:
+def counts(line: Line, kept: RequestRecord, target: str, units: Mapping[str, Unit]) -> bool:
     """Whether an account counts money, and that of this target."""
     account, charge = str(line["account"]), int(str(line["charged"] or 0))
     budget, _, value = account.partition("|")
@@ -249,7 +249,7 @@ def _counted(books: Connection, identifier: str, account: AccountOf, state: str)
     ]
 
 
-def _charge(kept: Kept, hold: Hold) -> int:
+def _charge(kept: RequestRecord, hold: Hold) -> int:
     """What a settled request is charged in an account, by its row and attempts."""
     usd = hold.unit is Unit.USD
     if not hold.targets:
@@ -265,7 +265,7 @@ def make_equal(journal: Journal, row: Unequal) -> None:
         journal.change(_SQL["cost"], (usd, usd, thinking, thinking, row.request_id))
     if row.row is not None:
         columns, values = ", ".join(row.row), tuple(row.row.values())
-        into = f"INSERT INTO live_requests ({columns}) VALUES ({rows.places(values)})"  # noqa: S608 - names of ours
+        into = f"INSERT INTO live_requests ({columns}) VALUES ({rows.sql_placeholders(values)})"  # noqa: S608 - names of ours
         journal.add(f"{into} ON CONFLICT DO NOTHING", values)
     lost_booking(journal, row.request_id, row.says, now_ms())
 

@@ -88,19 +88,19 @@ Told = Callable[[int], object]
 """Hears how many rows there were so far."""
 
 
-class Head(Struct, frozen=True):
+class BackupHead(Struct, frozen=True):
     format: str
     version: int
     """Of the ledger."""
     made_ms: int
 
 
-class Tail(Struct, frozen=True):
+class BackupTail(Struct, frozen=True):
     rows: dict[str, int]
     """By table."""
 
 
-class Copied(Struct, frozen=True):
+class BackupSize(Struct, frozen=True):
     """What a backup holds; `size` in bytes."""
 
     file: str
@@ -121,7 +121,7 @@ class NotEmpty(Exception):
 _Frame = tuple[str, list[list[Any]]]
 
 
-def backup(ledger: Ledger, file: Path, told: Told = lambda _: None) -> Copied:
+def backup(ledger: Ledger, file: Path, told: Told = lambda _: None) -> BackupSize:
     """Written beside a gateway that goes on writing, and read again before it counts. It holds the hashes of keys, so
     only its owner may read it. Raises `FileExistsError`, `OSError`, `LedgerUnavailable`: then there is no file."""
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -141,16 +141,16 @@ def backup(ledger: Ledger, file: Path, told: Told = lambda _: None) -> Copied:
         raise
 
 
-def check(file: Path) -> Copied:
+def check(file: Path) -> BackupSize:
     """Reads all of it. Raises `BackupBroken` and `OSError`."""
     counted: Counter[str] = Counter()
     with _opened(file) as (head, packed):
         for name, rows in _frames(file, packed):
             counted[name] += len(rows)
-    return Copied(str(file), head.version, head.made_ms, dict(counted), file.stat().st_size)
+    return BackupSize(str(file), head.version, head.made_ms, dict(counted), file.stat().st_size)
 
 
-def restore(ledger: Ledger, file: Path, told: Told = lambda _: None) -> Copied:
+def restore(ledger: Ledger, file: Path, told: Told = lambda _: None) -> BackupSize:
     """Into a ledger that is not there, or empty; all of it or nothing. One of an older version is brought up.
 
     Raises `NotEmpty`, `BackupBroken`, `LedgerTooNew`, `OSError` and `LedgerUnavailable`.
@@ -182,26 +182,26 @@ def _write(ledger: Ledger, raw: BinaryIO, told: Told) -> None:
         version = current(connection, ledger.dialect)
         if version > newest(ledger.dialect):
             raise LedgerTooNew(f"{ledger.name} has version {version}: a newer lowpass knows all of it, and backs it up")
-        _frame(packed, Head(FORMAT, version, now_ms()))
+        _frame(packed, BackupHead(FORMAT, version, now_ms()))
         for table in tables(version):
             for rows in table.pages(connection):
                 _frame(packed, (table.name, [list(row) for row in rows]))
                 counted[table.name] += len(rows)
                 told(counted.total())
-        _frame(packed, Tail(dict(counted)))
+        _frame(packed, BackupTail(dict(counted)))
 
 
-def _frame(packed: gzip.GzipFile, content: Head | Tail | _Frame) -> None:
+def _frame(packed: gzip.GzipFile, content: BackupHead | BackupTail | _Frame) -> None:
     data = msgspec.msgpack.encode(content)
     packed.write(len(data).to_bytes(4, "big") + data)
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[tuple[Head, gzip.GzipFile]]:
+def _opened(file: Path) -> Iterator[tuple[BackupHead, gzip.GzipFile]]:
     """Raises `BackupBroken` at whatever is read of it that is not as it was written."""
     try:
         with gzip.open(file, "rb") as packed:
-            head = msgspec.msgpack.decode(_next(packed), type=Head)
+            head = msgspec.msgpack.decode(_next(packed), type=BackupHead)
             if head.format != FORMAT:
                 raise BackupBroken(f"{file} is no backup that this lowpass can read")
             yield head, packed
@@ -212,7 +212,7 @@ def _opened(file: Path) -> Iterator[tuple[Head, gzip.GzipFile]]:
 def _frames(file: Path, packed: gzip.GzipFile) -> Iterator[_Frame]:
     """Raises `BackupBroken` where a table has not as many rows as were written."""
     counted: Counter[str] = Counter()
-    while isinstance(frame := msgspec.msgpack.decode(_next(packed), type=_Frame | Tail), tuple):
+    while isinstance(frame := msgspec.msgpack.decode(_next(packed), type=_Frame | BackupTail), tuple):
         counted[frame[0]] += len(frame[1])
         yield frame
     if frame.rows != counted or packed.read(1):

@@ -266,7 +266,7 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 # The ledger elsewhere, the budgets here: a request's row is in both, since the local budgets go by its lease.
 
 
-class Doubled:
+class TeeJournal:
     """The `Journal` port: everything goes to `ledger`, what becomes of requests goes to `local` too, and first: a
     process that dies between the two commits leaves nothing in the ledger that the budgets know nothing of."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from router.ledger.rows import Connection, places, transaction
+from router.ledger.rows import Connection, sql_placeholders, transaction
 from router.types.account import LedgerUnavailable
 from router.types.tables import table
 
@@ -199,7 +199,7 @@ class Table(Struct, frozen=True):
         while rows := connection.execute(statement.format(beyond), (*last, most)).fetchall():
             yield rows
             last = [rows[-1][self.columns.index(name)] for name in self.key]
-            beyond = f" WHERE ({key}) > ({places(self.key)})"
+            beyond = f" WHERE ({key}) > ({sql_placeholders(self.key)})"
 
     def count(self, connection: Connection) -> int:
         return int(connection.execute(f"SELECT COUNT(*) FROM {self.name}").fetchone()[0])  # noqa: S608

@@ -11,8 +11,8 @@ from router.ledger import rows
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Connection
 from router.types.account import Journal
-from router.types.decision import Shape
-from router.types.logged import Logged, Said
+from router.types.decision import RequestProfile
+from router.types.logged import LoggedOutcome, SourceScore
 from router.types.request import Classification
 from router.types.tables import patterns
 
@@ -39,13 +39,13 @@ ON CONFLICT DO NOTHING
 """.strip()  # noqa: S608 - constants of this file
 """One statement, so that the row and what it replaces are of one moment. Of two at once, one counts as the earlier."""
 _SINCE = (
-    f"SELECT {', '.join(Logged.__struct_fields__)} FROM outcomes WHERE position > ?"  # noqa: S608 - names of ours
+    f"SELECT {', '.join(LoggedOutcome.__struct_fields__)} FROM outcomes WHERE position > ?"  # noqa: S608 - names of ours
     " ORDER BY position LIMIT ?"
 )
 _TOLD = "SELECT source, score, weight, decides, told_key FROM outcomes WHERE request_id = ? ORDER BY revision"
 
 
-class About(Struct, frozen=True, kw_only=True):
+class LearningFacts(Struct, frozen=True, kw_only=True):
     """What learning needs to know of a request. `expected`: pass rates by target; empty where nothing was forecast."""
 
     task: str = ""
@@ -57,7 +57,7 @@ class About(Struct, frozen=True, kw_only=True):
     expected: Mapping[str, float] = {}
 
     @classmethod
-    def of(cls, seen: Classification, expected: Mapping[str, float]) -> "About":
+    def of(cls, seen: Classification, expected: Mapping[str, float]) -> "LearningFacts":
         traits = b"" if seen.reading is None else seen.reading.packed()
         return cls(
             task=seen.task,
@@ -79,7 +79,7 @@ class Told(Struct, frozen=True):
     """The client's own, of everything that this source said, and the scores that came with them."""
 
 
-class Answered(Struct, frozen=True):
+class AnsweringAttempt(Struct, frozen=True):
     """The attempt whose answer a client was given, and who asked."""
 
     request_id: str
@@ -87,7 +87,7 @@ class Answered(Struct, frozen=True):
     organisation: str
     attempt: int
     target: str
-    about: About
+    about: LearningFacts
     told: Mapping[str, Told]
     """By source."""
 
@@ -106,8 +106,8 @@ class _Considered(Struct):
 class _Decision(Struct):
     """What is read of a decision's document."""
 
-    classification: About = About()
-    shape: Shape = Shape()
+    classification: LearningFacts = LearningFacts()
+    shape: RequestProfile = RequestProfile()
     strategy: str = ""
     chosen: str | None = None
     explored: str = ""
@@ -118,7 +118,7 @@ class _Decision(Struct):
 decided = msgspec.json.Decoder(_Decision)
 
 
-def say(journal: Journal, said: Said, about: About, now_ms: int) -> None:
+def say(journal: Journal, said: SourceScore, about: LearningFacts, now_ms: int) -> None:
     """Adds a row. What the same source said before of the same attempt is replaced; the same key twice adds nothing."""
     same = (said.request_id, said.attempt, said.source)
     row = (
@@ -129,13 +129,13 @@ def say(journal: Journal, said: Said, about: About, now_ms: int) -> None:
     journal.add(_SAY, (*row, *same, *same, said.key))
 
 
-def since(ledger: Ledger, position: int, limit: int) -> list[Logged]:
+def since(ledger: Ledger, position: int, limit: int) -> list[LoggedOutcome]:
     """The rows after `position`. A row that appears late may have a smaller one than others that were there before."""
     with ledger.reading() as connection:
         rows = connection.execute(_SINCE, (position, limit)).fetchall()
-    named = (dict(zip(Logged.__struct_fields__, row, strict=True)) for row in rows)
+    named = (dict(zip(LoggedOutcome.__struct_fields__, row, strict=True)) for row in rows)
     # Not strict: databases have 0 and 1 for truth values.
-    return [msgspec.convert(row, Logged, strict=False) for row in named]
+    return [msgspec.convert(row, LoggedOutcome, strict=False) for row in named]
 
 
 def newest(ledger: Ledger) -> int:
@@ -144,7 +144,7 @@ def newest(ledger: Ledger) -> int:
         return int(connection.execute("SELECT coalesce(max(position), 0) FROM outcomes").fetchone()[0])
 
 
-def answered(ledger: Ledger, identifiers: Sequence[str]) -> dict[str, Answered]:
+def answered(ledger: Ledger, identifiers: Sequence[str]) -> dict[str, AnsweringAttempt]:
     """By request id; those without an answer are not there, and none whose rows expired."""
     with ledger.reading() as connection:
         # Neighbours in time are neighbours in the tables.
@@ -152,12 +152,12 @@ def answered(ledger: Ledger, identifiers: Sequence[str]) -> dict[str, Answered]:
     return {identifier: answer for identifier in identifiers if (answer := answers[identifier]) is not None}
 
 
-def about(document: bytes) -> About:
+def about(document: bytes) -> LearningFacts:
     """Out of a decision's JSON. What it lacks, or holds in another form, is not known."""
     try:
         known = decided.decode(document)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return About()
+        return LearningFacts()
     return structs.replace(known.classification, expected={weighed.target: weighed.p for weighed in known.weighed})
 
 
@@ -173,7 +173,7 @@ def save(journal: Journal, name: str, position: int, state: bytes, now_ms: int) 
     journal.change(_SQL["save"], (name, position, now_ms, b64encode(state).decode()))
 
 
-def _answered(connection: Connection, identifier: str) -> Answered | None:
+def _answered(connection: Connection, identifier: str) -> AnsweringAttempt | None:
     kept = rows.one(connection, identifier)
     given = [row for row in kept.attempts if row["outcome"] == "ok" and not row["passed_over"]] if kept else []
     if kept is None or not given:
@@ -181,7 +181,7 @@ def _answered(connection: Connection, identifier: str) -> Answered | None:
     key, last = str(kept.request["key_id"]), given[-1]
     document = "" if kept.decision is None else str(kept.decision["document"])
     organisation = connection.execute("SELECT organisation FROM keys WHERE id = ?", (key,)).fetchone()
-    return Answered(
+    return AnsweringAttempt(
         identifier,
         key,
         "" if organisation is None else str(organisation[0]),

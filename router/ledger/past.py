@@ -18,11 +18,11 @@ from router.ledger.rows import (
     Compressed,
     Connection,
     Documents,
-    Kept,
     Line,
+    RequestRecord,
     every,
     insert,
-    places,
+    sql_placeholders,
     transaction,
 )
 from router.types import tables
@@ -79,14 +79,15 @@ def _digest(connection: Connection, first: int, last: int, before: str) -> str:
     rows = _known(connection, _REQUESTS, (first, last))
     identifiers = [str(row["id"]) for row in rows]
     attempts, bookings = (
-        _known(connection, statement.format(places(identifiers)), identifiers) for statement in (_ATTEMPTS, _BOOKINGS)
+        _known(connection, statement.format(sql_placeholders(identifiers)), identifiers)
+        for statement in (_ATTEMPTS, _BOOKINGS)
     )
     named = ((rows, NAMED_OF_REQUESTS), (attempts, NAMED_OF_ATTEMPTS), (bookings, ("account",)))
     used = sorted({line[name] for lines, names in named for line in lines for name in names if name in line})
     content: list[Any] = [before, first, last, rows, attempts, bookings]
     for at in range(0, len(used), PARAMETERS):
         some = used[at : at + PARAMETERS]
-        content.append(connection.execute(_NAMES.format(places(some)), some).fetchall())
+        content.append(connection.execute(_NAMES.format(sql_placeholders(some)), some).fetchall())
     return _hashed(content)
 
 
@@ -141,7 +142,7 @@ def seal(connection: Connection, *subjects: str) -> None:
 def _contents(connection: Connection, subject: str, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Of each row that is there, wherever it is: its state, and the digest of what money and the audit rest on."""
     if subject != "requests":
-        rows = _known(connection, f"SELECT * FROM {subject} WHERE id IN ({places(ids)})", ids)  # noqa: S608
+        rows = _known(connection, f"SELECT * FROM {subject} WHERE id IN ({sql_placeholders(ids)})", ids)  # noqa: S608
         return {row["id"]: ("", _hashed(row)) for row in rows}
     contents = {}
     for kept in whole.charged(connection, ids):
@@ -231,7 +232,7 @@ BOOKING = ("request_id", "account", "window_start_ms", "held", "charged")
 """Columns of `past_bookings`."""
 
 
-class Names(dict[str, int]):
+class NameTable(dict[str, int]):
     """Numbers of texts, in one transaction; `learn` looks them up, and adds those that are new."""
 
     def __init__(self, connection: Connection) -> None:
@@ -242,7 +243,7 @@ class Names(dict[str, int]):
         wanted = sorted(set(texts) - self.keys())
         for at in range(0, len(wanted), PARAMETERS):
             some = wanted[at : at + PARAMETERS]
-            self.update(self._connection.execute(_PAST_NAMES.format(places(some)), some).fetchall())
+            self.update(self._connection.execute(_PAST_NAMES.format(sql_placeholders(some)), some).fetchall())
         new = [text for text in wanted if text not in self]
         last = self._connection.execute("SELECT COALESCE(MAX(id), 0) FROM names").fetchone()[0] if new else 0
         numbered = [(text, number) for number, text in enumerate(new, last + 1)]
@@ -291,17 +292,19 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
     return len(ids)
 
 
-def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], decisions: Sequence[Compressed]) -> None:
+def _move(
+    connection: Connection, ids: Sequence[str], rows: Sequence[RequestRecord], decisions: Sequence[Compressed]
+) -> None:
     lock(connection)
-    names = Names(connection)
+    names = NameTable(connection)
     # Where the answer to a commit was lost, rows are written a second time, perhaps after the first ones were moved.
-    there = {identifier for (identifier,) in connection.execute(_PAST.format(places(ids)), ids)}
+    there = {identifier for (identifier,) in connection.execute(_PAST.format(sql_placeholders(ids)), ids)}
     # Another process may have moved them since they were read, and dropped them again if they were old.
-    still = {identifier for (identifier,) in connection.execute(_STILL.format(places(ids)), ids)}
+    still = {identifier for (identifier,) in connection.execute(_STILL.format(sql_placeholders(ids)), ids)}
     new = still - there
     add(connection, names, [kept for kept in rows if kept.id in new], [row for row in decisions if row[0] in new])
-    moved = connection.execute(_SQL["unbooked"].format(places(ids)), ("", *ids)).fetchall()
-    known = set(connection.execute(_BOOKED_BEFORE.format(places(ids)), ids).fetchall()) if there else set()
+    moved = connection.execute(_SQL["unbooked"].format(sql_placeholders(ids)), ("", *ids)).fetchall()
+    known = set(connection.execute(_BOOKED_BEFORE.format(sql_placeholders(ids)), ids).fetchall()) if there else set()
     booked = [line for line in moved if not line[1].startswith(RATE_ACCOUNTS)]
     names.learn(account for _, account, *_ in booked)
     lines = [line for line in booked if (line[0], names[line[1]]) not in known]
@@ -313,7 +316,7 @@ def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], deci
         first = last - len(new) + 1
         connection.execute(_ADD, (last, first, _digest(connection, first, last, head(connection))))
     for table, column in _LIVE:
-        connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608 - names of ours
+        connection.execute(f"DELETE FROM {table} WHERE {column} IN ({sql_placeholders(ids)})", ids)  # noqa: S608 - names of ours
 
 
 def book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
@@ -325,7 +328,9 @@ def book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
         connection.execute(_SQL["booked"], (f"packed-{window}", account, window, charged))
 
 
-def add(connection: Connection, names: Names, rows: Sequence[Kept], decisions: Sequence[Compressed]) -> None:
+def add(
+    connection: Connection, names: NameTable, rows: Sequence[RequestRecord], decisions: Sequence[Compressed]
+) -> None:
     """Narrow rows of whole requests, and their decisions, without their bookings; inside a transaction."""
     requests = [kept.request for kept in rows]
     attempts = [line for kept in rows for line in kept.attempts]
@@ -346,7 +351,7 @@ def add(connection: Connection, names: Names, rows: Sequence[Kept], decisions: S
     insert(connection, "past_decisions", columns, rows_of_decisions)
 
 
-def add_bookings(connection: Connection, names: Names, lines: Sequence[Sequence[Value]]) -> None:
+def add_bookings(connection: Connection, names: NameTable, lines: Sequence[Sequence[Value]]) -> None:
     """`lines`: values of `BOOKING`."""
     insert(connection, "past_bookings", BOOKING, ((line[0], names[str(line[1])], *line[2:]) for line in lines))
 
@@ -355,7 +360,7 @@ def _texts(lines: Iterable[Line], columns: Iterable[str]) -> set[str]:
     return {value for line in lines for name in columns if isinstance(value := line.get(name), str)}
 
 
-def _narrow(line: Line, columns: Sequence[str], named: frozenset[str], names: Names) -> tuple[Value, ...]:
+def _narrow(line: Line, columns: Sequence[str], named: frozenset[str], names: NameTable) -> tuple[Value, ...]:
     return tuple(
         names[value] if name in named and isinstance(value := line[name], str) else line[name] for name in columns
     )
@@ -390,10 +395,11 @@ def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str
             connection.execute(_SQL["set"], (EXPIRED, max(hours * HOUR_MS, progress(connection, EXPIRED))))
             # What was recovered before it moved.
             book_sums(
-                connection, connection.execute(_SQL["unbooked"].format(places(ids)), ("recovered", *ids)).fetchall()
+                connection,
+                connection.execute(_SQL["unbooked"].format(sql_placeholders(ids)), ("recovered", *ids)).fetchall(),
             )
         for table, column in _OLD if ids else ():
-            connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608
+            connection.execute(f"DELETE FROM {table} WHERE {column} IN ({sql_placeholders(ids)})", ids)  # noqa: S608
     time.sleep(_REST * (time.perf_counter() - began))
     return len(ids)
 
@@ -407,7 +413,7 @@ def _sweep(connection: Connection, before_ms: int, now_ms: int) -> None:
         if not old:
             break
         # Readers of the log know how far they have read: the newest stays, so that no later one gets its place.
-        connection.execute(_OUTCOME.format(places(old)), old)
+        connection.execute(_OUTCOME.format(sql_placeholders(old)), old)
     connection.execute(_SQL["decisions"], {"id": least_id(before_ms), "before": before_ms})
     connection.execute("DELETE FROM incidents WHERE at_ms < :before AND until_ms < :before", {"before": before_ms})
     windows_ms = min(before_ms, now_ms - LONGEST_WINDOW_MS)

@@ -16,8 +16,8 @@ from psycopg.pq.abc import PGresult
 from router.ledger.migrate import POSTGRES, current, migrate, newest, readable
 from router.ledger.postgres_connection import (
     Encoded,
-    Place,
     PostgresConnection,
+    ServerAddress,
     StatementRefused,
     encoded,
     numbered,
@@ -35,7 +35,7 @@ Item = tuple[str, Encoded]
 """A statement and its values."""
 
 
-class Queue:
+class StatementQueue:
     """Statements beyond `LARGEST` are dropped and counted."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class WrongRow(Exception):
         self.place = place
 
 
-class Pipe:
+class PostgresPipe:
     """Made from a fresh connection, inside the event loop. `lost` is called when the server hangs up while idle.
 
     After `LedgerUnavailable` it can only be closed.
@@ -232,18 +232,18 @@ _log = logging.getLogger(__name__)
 class PostgresJournal:
     """The `Journal` port over one connection; make it inside the event loop. Raises `LedgerUnavailable` at first."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ServerAddress) -> None:
         self.owner = new_id()
         self.available = True
         self._place = place
         self._loop = asyncio.get_running_loop()
-        self._queue = Queue()
+        self._queue = StatementQueue()
         self._batch: list[Item] = []
         """Is being written, or must be written again before anything else."""
         self._waiters: list[asyncio.Future[None]] = []
         self._wanted = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "ledger")
-        self._pipe: Pipe | None = Pipe(place.connect(), self._hung_up)
+        self._pipe: PostgresPipe | None = PostgresPipe(place.connect(), self._hung_up)
         self._writing = self._loop.create_task(self._write_forever())
 
     def add(self, statement: str, row: Row) -> None:
@@ -286,13 +286,13 @@ class PostgresJournal:
                     if self._pipe is None:
                         # In a thread of its own, since looking up a host's name blocks; no reader keeps it from that.
                         connection = await self._loop.run_in_executor(self._thread, self._place.connect)
-                        self._pipe = Pipe(connection, self._hung_up)
+                        self._pipe = PostgresPipe(connection, self._hung_up)
                     await self._write(self._pipe)
                 except Exception as error:  # a mistake of ours must not end the writing for ever
                     self._lose(str(error) if isinstance(error, LedgerUnavailable) else type(error).__name__)
                     await asyncio.sleep(RETRY_S)
 
-    async def _write(self, pipe: Pipe) -> None:
+    async def _write(self, pipe: PostgresPipe) -> None:
         self._batch = self._batch or self._queue.take(LARGEST_COMMIT)
         waiters: list[asyncio.Future[None]] = []
         if not self._queue:  # they wait for nothing beyond this transaction
@@ -365,7 +365,7 @@ class PostgresLedger:
     dialect = POSTGRES
 
     def __init__(self, url: Secret) -> None:
-        self._place = Place(url)
+        self._place = ServerAddress(url)
         self.name = self._place.name
         self._readable = False
 

@@ -23,7 +23,7 @@ _SCHEMES = ("postgresql://", "postgres://")
 _SHAPE = f"{SETTING} is not a URL like postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 
-class Place:
+class ServerAddress:
     """Raises `SettingError` for a URL that is none."""
 
     def __init__(self, url: Secret) -> None:
@@ -161,7 +161,7 @@ _READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class Result:
-    """The whole answer to one statement; see `router.ledger.rows.Rows`."""
+    """The whole answer to one statement; see `router.ledger.rows.SqlRows`."""
 
     def __init__(self, result: PGresult) -> None:
         self.description = [((result.fname(column) or b"").decode(),) for column in range(result.nfields)]
@@ -184,7 +184,7 @@ class PostgresConnection:
     A reader is one transaction, and so changes nothing in a session that a pooler lends to others next.
     """
 
-    def __init__(self, place: Place, *, read_only: bool = False) -> None:
+    def __init__(self, place: ServerAddress, *, read_only: bool = False) -> None:
         self._connection = place.connect()
         self._pgconn: PGconn = self._connection.pgconn
         self._pgconn.nonblocking = 1

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from router.ledger import outcomes
 from router.ledger.ledger import Ledger
-from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents, places
+from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents, sql_placeholders
 from router.types.clock import least_id, now_ms
 from router.types.tables import patterns
 
@@ -26,14 +26,14 @@ _CHUNK = 1_000
 _POSITIONS = "SELECT MIN(position), MAX(position) FROM past_requests WHERE started_ms >= ? AND started_ms < ?"
 
 
-class Stretch(NamedTuple):
+class PositionRange(NamedTuple):
     """Of positions: `first` is not included, `last` is; 0: open, so that what is not of the past yet belongs to it."""
 
     first: int = 0
     last: int = 0
 
 
-class Row(NamedTuple):
+class RequestRow(NamedTuple):
     """Columns of `requests`; how many attempts it has; its decision's document, None where there is none."""
 
     id: str
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 _ROWS = f"""
-    SELECT {{}}, {", ".join(f"r.{name}" for name in Row._fields[:-2])},
+    SELECT {{}}, {", ".join(f"r.{name}" for name in RequestRow._fields[:-2])},
         (SELECT COUNT(*) FROM {{}} AS a WHERE a.request_id = r.id), {{}}, d.document
     FROM {{}} AS r LEFT JOIN {{}} AS d ON d.id = r.id WHERE {{}} ORDER BY 1 LIMIT {_CHUNK}
 """  # noqa: S608 - names of ours
@@ -67,27 +67,27 @@ _PAST = _ROWS.format(
 _LIVE = _ROWS.format("r.id", "live_attempts", "NULL", "live_requests", "live_decisions", "r.id > ? AND " + NOT_MOVED)
 
 
-def stretches(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[Stretch]:
+def stretches(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[PositionRange]:
     """All that may have requests of the window. What moves to the past meanwhile stays in its stretch, the last one."""
     window = (since_ms or 0, EVER_MS if until_ms is None else until_ms)
     first, last = connection.execute(_POSITIONS, window).fetchone()
     edges = range(first - 1, last, LENGTH) if first else ()
-    return [Stretch(*pair) for pair in pairwise((*edges, last or 0))] + [Stretch(last or 0)]
+    return [PositionRange(*pair) for pair in pairwise((*edges, last or 0))] + [PositionRange(last or 0)]
 
 
 def decided(
-    connection: Connection, stretch: Stretch, since_ms: int | None = None, until_ms: int | None = None
-) -> Iterator[Row]:
+    connection: Connection, stretch: PositionRange, since_ms: int | None = None, until_ms: int | None = None
+) -> Iterator[RequestRow]:
     """Requests of the stretch that began in the window, whose end is not included. Read inside one transaction."""
     documents = Documents(connection)
     for *values, dictionary, document in _every(connection, stretch):
         text = document if dictionary is None else documents.restored(dictionary, document)
-        row = Row._make((*values, text))
+        row = RequestRow._make((*values, text))
         if (since_ms is None or row.started_ms >= since_ms) and (until_ms is None or row.started_ms < until_ms):
             yield row
 
 
-def _every(connection: Connection, stretch: Stretch) -> Iterator[list[Any]]:
+def _every(connection: Connection, stretch: PositionRange) -> Iterator[list[Any]]:
     beyond: int | str = stretch.first
     while rows := connection.execute(_PAST, (beyond, stretch.last, stretch.last)).fetchall():
         beyond = rows[-1][0]
@@ -133,7 +133,7 @@ MOST_ATTEMPTS = 64
 LATEST_READ = 1_024
 
 
-class Finished(Struct, frozen=True):
+class FinishedAttempt(Struct, frozen=True):
     """An attempt that told what it used. Tokens over all choices."""
 
     target: str
@@ -197,7 +197,7 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
         return connection.execute("SELECT session, data_class, firm FROM taints").fetchall()
 
 
-def finished(ledger: Ledger, most: int) -> list[Finished]:
+def finished(ledger: Ledger, most: int) -> list[FinishedAttempt]:
     """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
@@ -207,9 +207,9 @@ def finished(ledger: Ledger, most: int) -> list[Finished]:
         return _with_traits(connection, rows)
 
 
-def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[Finished]:
+def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[FinishedAttempt]:
     """Attempts, the latest first in `rows` and last in the answer; what the latest were asked is read with them."""
-    attempts = [Finished(*row) for row in rows]
+    attempts = [FinishedAttempt(*row) for row in rows]
     for at, attempt in enumerate(attempts[:LATEST_READ]):
         with suppress(msgspec.DecodeError, ValueError):
             known = outcomes.decided.decode(document(connection, attempt.request_id) or b"{}")
@@ -218,7 +218,7 @@ def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[
     return attempts[::-1]
 
 
-class FinishedElsewhere:
+class OtherProcesses:
     """Attempts of other processes on the same ledger: each of them is told once, soon after its request was settled."""
 
     def __init__(self, ledger: Ledger, owner: str) -> None:
@@ -230,13 +230,13 @@ class FinishedElsewhere:
         """By a settled request's id: how often it was seen so."""
         self._since = least_id(now_ms())
 
-    def new(self, most: int) -> list[Finished]:
+    def new(self, most: int) -> list[FinishedAttempt]:
         """The oldest first, of the latest `most` requests; blocks. Raises what the ledger raises."""
         since, self._since = self._since, least_id(now_ms() - LATE_MS)
         with self._ledger.reading() as connection:
             rows = connection.execute(_SINCE, (since, self._owner)).fetchall()
             if waiting := sorted(self._waiting):
-                rows += connection.execute(_AMONG.format(places(waiting)), waiting).fetchall()
+                rows += connection.execute(_AMONG.format(sql_placeholders(waiting)), waiting).fetchall()
             ended = {identifier for identifier, is_held in rows if not is_held} - self._told
             self._looks = {identifier: self._looks.get(identifier, 0) + 1 for identifier in ended}
             ready = {identifier for identifier, looks in self._looks.items() if looks >= LOOKS}
@@ -244,7 +244,9 @@ class FinishedElsewhere:
             self._waiting = set(sorted({identifier for identifier, _ in rows} - self._told - ready)[-most:])
             self._told = {identifier for identifier in self._told | ready if identifier >= self._since}
             attempts = (
-                connection.execute(_ATTEMPTS_OF.format(places(new)), (*new, len(new) * MOST_ATTEMPTS)).fetchall()
+                connection.execute(
+                    _ATTEMPTS_OF.format(sql_placeholders(new)), (*new, len(new) * MOST_ATTEMPTS)
+                ).fetchall()
                 if new
                 else []
             )

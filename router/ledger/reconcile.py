@@ -49,7 +49,7 @@ _CURRENCIES = ("currency", "currency_code", "amount_currency", "billing_currency
 _WORD = re.compile(r"[a-z]+|\d+")
 
 
-class Form(Struct, frozen=True):
+class StatementForm(Struct, frozen=True):
     """One kind of file; see `data/statements.yaml`."""
 
     name: str
@@ -66,7 +66,7 @@ class Form(Struct, frozen=True):
         return [names for names in (self.day, self.cost, self.currency, self.model, self.item) if names]
 
 
-class Billed(Struct, frozen=True):
+class StatementLine(Struct, frozen=True):
     """One line: days since 1970 (UTC), what was billed, and nano-USD."""
 
     day: int
@@ -85,7 +85,7 @@ class StatementError(ValueError):
     """The file can't be used: which line, and what to do."""
 
 
-def read(lines: Sequence[str]) -> tuple[str, list[Billed]]:
+def read(lines: Sequence[str]) -> tuple[str, list[StatementLine]]:
     """The name of the form, and all lines that have an amount. Raises `StatementError`, with all mistakes."""
     for at, header in enumerate(csv.reader(lines[:_PREAMBLE])):
         names = [name.strip().lower().lstrip("\ufeff") for name in header]
@@ -99,7 +99,7 @@ def read(lines: Sequence[str]) -> tuple[str, list[Billed]]:
 class _Statements(Struct, frozen=True):
     """`data/statements.yaml`."""
 
-    forms: tuple[Form, ...]
+    forms: tuple[StatementForm, ...]
     fees: tuple[str, ...]
 
 
@@ -108,7 +108,7 @@ def _known() -> _Statements:
     return msgspec.convert(table("ledger/data/statements.yaml"), _Statements)
 
 
-def _billed(form: Form, names: Sequence[str], lines: Sequence[str], first: int) -> list[Billed]:
+def _billed(form: StatementForm, names: Sequence[str], lines: Sequence[str], first: int) -> list[StatementLine]:
     billed, mistakes = [], []
     for number, cells in enumerate(csv.reader(lines), first):
         row = dict(zip(names, cells, strict=False))
@@ -126,14 +126,14 @@ def _billed(form: Form, names: Sequence[str], lines: Sequence[str], first: int) 
     return billed
 
 
-def _line(form: Form, row: Mapping[str, str], number: int) -> Billed:
+def _line(form: StatementForm, row: Mapping[str, str], number: int) -> StatementLine:
     currency = _cell(row, (*form.currency, *_CURRENCIES))
     if currency and currency.lower() != "usd":
         raise ValueError(f"the currency is '{currency[:10]}': the ledger is in USD, so convert the file or export USD")
     item = _cell(row, form.item)
     model = _cell(row, form.model) or ("" if form.contains else item.partition(",")[0].strip())
     nano, rounding = _amount(_cell(row, form.cost))
-    return Billed(_day(_cell(row, form.day)), model, item, nano, rounding, form.contains, number)
+    return StatementLine(_day(_cell(row, form.day)), model, item, nano, rounding, form.contains, number)
 
 
 def _cell(row: Mapping[str, str], names: Iterable[str]) -> str:
@@ -164,7 +164,7 @@ def words(model: str) -> Counter[str]:
     return Counter(_WORD.findall(_DATED.sub("", model.strip().lower().rpartition("/")[2])))
 
 
-def model_of(line: Billed, models: Mapping[str, str]) -> str | None:
+def model_of(line: StatementLine, models: Mapping[str, str]) -> str | None:
     """Which of the ledger's models a line is about. `models`: names that the ledger has → model."""
     if line.contains:
         stated = words(line.item)
@@ -184,7 +184,7 @@ DAYS, CALLS, SAME = 3, 50, 0.01
 K = TypeVar("K")
 
 
-class Kept(Struct):
+class LedgerLine(Struct):
     """What the ledger has of one model and day, in nano-USD."""
 
     exact: int = 0
@@ -237,11 +237,11 @@ class Comparison(Struct, frozen=True):
 class Reconciliation:
     """Of one provider, for the days that its statement has; inside a read transaction."""
 
-    def __init__(self, connection: Connection, provider: str, statement: Sequence[Billed]) -> None:
+    def __init__(self, connection: Connection, provider: str, statement: Sequence[StatementLine]) -> None:
         self._connection, self._provider = connection, provider
         self._days = {line.day for line in statement}
         self._targets = dict(connection.execute(_TARGETS, (provider,)).fetchall())
-        self._kept: dict[tuple[int, str], Kept] = defaultdict(Kept)
+        self._kept: dict[tuple[int, str], LedgerLine] = defaultdict(LedgerLine)
         self._names: dict[str, str] = {model: model for model in self._targets.values()}
         self._read()
         self._billed, self._rounding = self._matched(statement)
@@ -350,7 +350,7 @@ class Reconciliation:
                 self._kept[place].crashed += 1
                 self._kept[place].attempts += 1
 
-    def _matched(self, statement: Iterable[Billed]) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
+    def _matched(self, statement: Iterable[StatementLine]) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
         """nano-USD by day and model, and by how much they may be rounded. Raises `StatementError`."""
         billed, rounding, numbers = Counter[tuple[int, str]](), Counter[tuple[int, str]](), dict[tuple[int, str], int]()
         for line in statement:
@@ -374,7 +374,7 @@ class Reconciliation:
         cause, explanation = self._cause(kept, model, billed - ledger, self._rounding.get((day, model), 0))
         return Difference(day=day, model=model, billed=billed, ledger=ledger, cause=cause, explanation=explanation)
 
-    def _cause(self, kept: Kept | None, model: str, added: int, rounding: int) -> tuple[str, str]:
+    def _cause(self, kept: LedgerLine | None, model: str, added: int, rounding: int) -> tuple[str, str]:
         if kept is None:
             if any(word in model.lower() for word in _known().fees):
                 return "tool_fees", f"'{model}' is billed beside the tokens, and no row has it"
@@ -396,7 +396,7 @@ class Reconciliation:
 
     def _constant(self) -> dict[str, tuple[float, str]]:
         """See `Comparison.ratios`; of days on which nothing was estimated."""
-        days: dict[str, list[tuple[int, Kept]]] = defaultdict(list)
+        days: dict[str, list[tuple[int, LedgerLine]]] = defaultdict(list)
         for (day, model), kept in self._kept.items():
             if not kept.uncertain and kept.exact > 0 and (day, model) in self._billed:
                 days[model].append((self._billed[day, model], kept))
@@ -427,7 +427,7 @@ class Reconciliation:
         }
 
 
-def _estimated(kept: Kept, added: int) -> tuple[str, str]:
+def _estimated(kept: LedgerLine, added: int) -> tuple[str, str]:
     count, estimated = len(kept.uncertain), sum(kept.uncertain.values())
     counted = f"{count} of {kept.attempts} calls were charged by estimates ({estimated / 1e9:.6f} USD)"
     if kept.crashed and added < 0:

@@ -12,10 +12,10 @@ from msgspec import Struct, structs
 
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS
-from router.ledger.facts.query import Expired, Label, Query, Sums, Where, add
+from router.ledger.facts.query import Label, LabelFilter, Query, RowsExpired, Sums, add
 from router.ledger.ledger import Ledger
-from router.ledger.past import EXPIRED, MOVED, Names, lock, progress
-from router.ledger.rows import NOT_MOVED, PARAMETERS, Connection, Documents, insert, places, transaction
+from router.ledger.past import EXPIRED, MOVED, NameTable, lock, progress
+from router.ledger.rows import NOT_MOVED, PARAMETERS, Connection, Documents, insert, sql_placeholders, transaction
 from router.types.account import Value
 
 TOGETHER = 1_024
@@ -68,7 +68,7 @@ GROUPINGS = tuple(Grouping(table, by) for table, facts in _TABLES.items() for by
 def sums(connection: Connection, query: Query) -> Sums:
     """Groups without facts are not there; a query by nothing has the key `()`, or nothing at all.
 
-    Raises ValueError for what the table does not know, and `Expired`.
+    Raises ValueError for what the table does not know, and `RowsExpired`.
     """
     facts = _TABLES[query.table]
     query.check(facts.DIMENSIONS, facts.MEASURES)
@@ -84,7 +84,7 @@ def sums(connection: Connection, query: Query) -> Sums:
         else:
             expired_ms = progress(connection, EXPIRED)
             if expired_ms > (window.since_ms or 0):
-                raise Expired(expired_ms, window.dimensions)
+                raise RowsExpired(expired_ms, window.dimensions)
         of_rows = _attempts if query.table == attempts.TABLE else _offers
         of_rows(connection, window, _LIVE, (NOT_MOVED, []), totals)
         if beyond < progress(connection, MOVED):
@@ -198,7 +198,7 @@ def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, t
     query.collect(facts, offers.DIMENSIONS, offers.MEASURES, totals)
 
 
-def _where(where: Where) -> Condition:
+def _where(where: LabelFilter) -> Condition:
     # An expression without its labels as text: they are values.
     expression = attempts.DIMENSIONS[where.dimension]
     named: list[Value] = [str(name) for name in where.labels if name is not None]
@@ -231,7 +231,7 @@ def behind(connection: Connection) -> bool:
     return any(cursors.get(one.name, 0) < moved for one in GROUPINGS if one != LATE)
 
 
-def fold(ledger: Ledger, until: int = 0) -> int:
+def roll_up(ledger: Ledger, until: int = 0) -> int:
     """Adds rows of the past to the sums, a few thousand requests at most; up to position `until` to all groupings,
     beyond it not to the one that is made late. Returns how many requests are left. Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
@@ -242,7 +242,7 @@ def fold(ledger: Ledger, until: int = 0) -> int:
             return 0
         first = min(waiting.values())
         last = {one: min(goals[one], first + TOGETHER) for one in waiting}
-        made = {one: Counted(cursor, last[one]) for one, cursor in waiting.items() if cursor < last[one]}
+        made = {one: RollupSums(cursor, last[one]) for one, cursor in waiting.items() if cursor < last[one]}
         which: Condition = ("r.position > ? AND r.position <= ?", [first, max(last.values())])
         count(connection, made, which)
     with ledger.writing() as connection:
@@ -263,7 +263,7 @@ def begin(connection: Connection, grouping: Grouping) -> None:
         connection.execute(_BEGIN, (grouping.since, expired_ms))
 
 
-class Counted(Struct):
+class RollupSums(Struct):
     """Sums of the rows beyond one position, up to another: hour and labels → measures."""
 
     beyond: int
@@ -271,7 +271,7 @@ class Counted(Struct):
     sums: Sums = {}
 
 
-def count(connection: Connection, made: Mapping[Grouping, Counted], which: Condition) -> None:
+def count(connection: Connection, made: Mapping[Grouping, RollupSums], which: Condition) -> None:
     """Adds to each grouping the rows of the past of which `which` holds, between its positions."""
     of_attempts = [(one.by, each) for one, each in made.items() if one.table == attempts.TABLE]
     of_offers = [(one.by, each) for one, each in made.items() if one.table == offers.TABLE]
@@ -291,11 +291,11 @@ def count(connection: Connection, made: Mapping[Grouping, Counted], which: Condi
 def _count(
     facts: Iterable[tuple[int, Sequence[Any], tuple[int, ...]]],
     names: Sequence[str],
-    wanted: Sequence[tuple[tuple[str, ...], Counted]],
+    wanted: Sequence[tuple[tuple[str, ...], RollupSums]],
 ) -> None:
     """`facts`: position, labels by `names`, measures."""
-    places = {name: at for at, name in enumerate(names)}
-    made = [(each, [places[name] for name in ("hour", *by)]) for by, each in wanted]
+    sql_placeholders = {name: at for at, name in enumerate(names)}
+    made = [(each, [sql_placeholders[name] for name in ("hour", *by)]) for by, each in wanted]
     for position, labels, amounts in facts:
         for each, at in made:
             if each.beyond < position <= each.last:
@@ -314,7 +314,7 @@ def _offered(
 
 def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:
     """Adds to the tables of sums; inside a transaction."""
-    names = Names(connection)
+    names = NameTable(connection)
     names.learn((grouping.name,))
     table, measures = f"hourly_{grouping.table}", grouping.measures
     texts = {key: msgspec.json.encode(key[1:]).decode() for key in counted}
@@ -322,7 +322,9 @@ def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:
     distinct = sorted(set(texts.values()))
     for at in range(0, len(distinct), PARAMETERS - 1):
         some = distinct[at : at + PARAMETERS - 1]
-        groups.update(connection.execute(_KNOWN_GROUPS.format(places(some)), (grouping.name, *some)).fetchall())
+        groups.update(
+            connection.execute(_KNOWN_GROUPS.format(sql_placeholders(some)), (grouping.name, *some)).fetchall()
+        )
     last = int(connection.execute("SELECT COALESCE(MAX(id), 0) FROM sum_groups").fetchone()[0])
     rows: list[tuple[Any, ...]] = []
     new: list[tuple[int, str, str]] = []

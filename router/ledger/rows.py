@@ -20,7 +20,7 @@ PARAMETERS = 900
 """Of one statement at most; SQLite's own limit was 999 once."""
 
 
-class Rows(Protocol):
+class SqlRows(Protocol):
     """Integers, floats, text, bytes and None: never a Decimal, a bool or a date, whatever the database."""
 
     @property
@@ -41,7 +41,7 @@ class Rows(Protocol):
 class Connection(Protocol):
     """Each statement is its own transaction, unless it stands between BEGIN and COMMIT."""
 
-    def execute(self, statement: str, parameters: Any = ..., /) -> Rows: ...
+    def execute(self, statement: str, parameters: Any = ..., /) -> SqlRows: ...
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def insert(
 ) -> int:
     """Adds rows, many to a statement; returns how many. `given` stands before VALUES, `then` after them (ON CONFLICT
     …)."""
-    added, rest, line = 0, iter(rows), f"({places(columns)})"
+    added, rest, line = 0, iter(rows), f"({sql_placeholders(columns)})"
     into = f"INSERT INTO {table} ({', '.join(columns)}){given} VALUES "  # noqa: S608 - names of ours
     while some := list(islice(rest, max(1, PARAMETERS // len(columns)))):
         statement = f"{into}{', '.join([line] * len(some))} {then}"
@@ -76,7 +76,7 @@ def insert(
     return added
 
 
-def places(values: Sequence[object]) -> str:
+def sql_placeholders(values: Sequence[object]) -> str:
     """`?, ?, …`, for IN."""
     return ", ".join("?" * len(values))
 
@@ -156,7 +156,7 @@ NOT_MOVED = "NOT EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = r.id)"
 """Of a live request `r`. Where the answer to a commit was lost, its rows may be written again after they moved."""
 
 
-class Kept(Struct, frozen=True):
+class RequestRecord(Struct, frozen=True):
     """`attempts` by number, `bookings` by account; `decision` is None where there is none."""
 
     request: Line
@@ -175,12 +175,12 @@ class Kept(Struct, frozen=True):
         return began
 
 
-def one(connection: Connection, identifier: str) -> Kept | None:
+def one(connection: Connection, identifier: str) -> RequestRecord | None:
     """None: there is no such request, or its rows have expired."""
     return next(iter(_read(connection, "id = ?", (identifier,), Documents(connection))), None)
 
 
-def every(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> Iterator[Kept]:
+def every(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> Iterator[RequestRecord]:
     """In the order of their ids, which is that of time: requests that began in the window; its end is not included.
 
     What has expired is not there. Read inside one transaction.
@@ -198,32 +198,32 @@ def every(connection: Connection, since_ms: int | None = None, until_ms: int | N
         which, values[0] = which.replace("id >= ?", "id > ?"), page[-1].id
 
 
-def newest(connection: Connection, most: int) -> list[Kept]:
+def newest(connection: Connection, most: int) -> list[RequestRecord]:
     """The last ids first. Each table is read by its index: the view of both would be sorted whole."""
     ids = {row[0] for newest in (_NEWEST_LIVE, _NEWEST_PAST) for row in connection.execute(newest, (most,))}
     first = sorted(ids, reverse=True)[:most][-1:]
     return _read(connection, "id >= ?", (*first,), Documents(connection))[::-1] if first else []
 
 
-def live(connection: Connection, ids: Sequence[str]) -> list[Kept]:
+def live(connection: Connection, ids: Sequence[str]) -> list[RequestRecord]:
     """Of these requests, given in order, what is in the live tables: bookings without those that have moved."""
     span = (ids[0], ids[-1])
-    requests = lines(connection, _REQUESTS.format("live_requests", f"id IN ({places(ids)})", ""), ids)
+    requests = lines(connection, _REQUESTS.format("live_requests", f"id IN ({sql_placeholders(ids)})", ""), ids)
     attempts = lines(connection, _ATTEMPTS.format("live_attempts"), span)
     decisions = lines(connection, _DECISIONS, span)
     return _kept(requests, attempts, _by_request(lines(connection, _BOOKINGS, span)), decisions)
 
 
-def charged(connection: Connection, ids: Sequence[str]) -> list[Kept]:
+def charged(connection: Connection, ids: Sequence[str]) -> list[RequestRecord]:
     """Of these requests, given in order, what is there of them anywhere; without decisions."""
-    requests = lines(connection, _REQUESTS.format("requests", f"id IN ({places(ids)})", ""), ids)
+    requests = lines(connection, _REQUESTS.format("requests", f"id IN ({sql_placeholders(ids)})", ""), ids)
     attempts = lines(connection, _ATTEMPTS.format("attempts"), (ids[0], ids[-1]))
     return _kept(requests, attempts, booked(connection, ids[0], ids[-1]), [])
 
 
 def _read(
     connection: Connection, which: str, values: tuple[Value, ...], documents: Documents, most: int | None = None
-) -> list[Kept]:
+) -> list[RequestRecord]:
     """Requests of which the condition `which` holds, by id; the first of them, where there are more than `most`."""
     limit = "" if most is None else f" LIMIT {most}"
     requests = lines(connection, _REQUESTS.format("requests", which, limit), values)
@@ -245,11 +245,13 @@ def booked(connection: Connection, first_id: str, last_id: str) -> dict[Value, l
 
 def _kept(
     requests: list[Line], attempts: list[Line], bookings: Mapping[Value, list[Line]], decisions: list[Line]
-) -> list[Kept]:
+) -> list[RequestRecord]:
     """Of several decisions of a request the last counts."""
     tried, decided = _by_request(attempts), {line["id"]: line for line in decisions}
     ids = [(request, request["id"]) for request in requests]
-    return [Kept(row, tuple(tried.get(at, ())), tuple(bookings.get(at, ())), decided.get(at)) for row, at in ids]
+    return [
+        RequestRecord(row, tuple(tried.get(at, ())), tuple(bookings.get(at, ())), decided.get(at)) for row, at in ids
+    ]
 
 
 def lines(connection: Connection, statement: str, values: Sequence[Value] | Mapping[str, Value]) -> list[Line]:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from router.ledger import past
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.facts.query import Label, Sums, add
-from router.ledger.past import EXPIRED, Names
+from router.ledger.past import EXPIRED, NameTable
 from router.ledger.rollups import GROUPINGS, Grouping, begin, write
-from router.ledger.rows import Connection, Documents, Kept, Line, places
+from router.ledger.rows import Connection, Documents, Line, RequestRecord, sql_placeholders
 from router.types.account import Value
 
 _PARTS = "SELECT part, data FROM segment_parts WHERE segment = ? AND part LIKE ? ORDER BY part"
@@ -51,14 +51,16 @@ def take_over(connection: Connection) -> None:
     connection.execute("DROP TABLE segments")
 
 
-def _add_rows(connection: Connection, rows: Sequence[Kept]) -> None:
+def _add_rows(connection: Connection, rows: Sequence[RequestRecord]) -> None:
     """Those that were not taken out of the tables yet are there; so are bookings that were not settled."""
-    names, ids = Names(connection), [kept.id for kept in rows]
+    names, ids = NameTable(connection), [kept.id for kept in rows]
     there: set[str] = set()
     unsettled: set[tuple[str, str]] = set()
     for some in (ids[at : at + 500] for at in range(0, len(ids), 500)):
-        there |= {identifier for (identifier,) in connection.execute(_LIVE.format(places(some)), some)}
-        unsettled |= {(request, account) for request, account in connection.execute(_OPEN.format(places(some)), some)}
+        there |= {identifier for (identifier,) in connection.execute(_LIVE.format(sql_placeholders(some)), some)}
+        unsettled |= {
+            (request, account) for request, account in connection.execute(_OPEN.format(sql_placeholders(some)), some)
+        }
     gone = [kept for kept in rows if kept.id not in there]
     decisions = Documents(connection).compressed([kept.decision for kept in gone if kept.decision is not None])
     past.add(connection, names, gone, decisions)
@@ -77,7 +79,7 @@ def _add_sums(connection: Connection, segment: int) -> None:
             write(connection, grouping, _sums(kept[min(finer, key=lambda name: len(name.split(",")))], grouping))
 
 
-class _Same(Struct, frozen=True, array_like=True, tag=0):
+class _ConstantColumn(Struct, frozen=True, array_like=True, tag=0):
     """One value, over and over."""
 
     length: int
@@ -98,10 +100,10 @@ class _Labels(Struct, frozen=True, array_like=True, tag=2):
     """Distinct values as deflated JSON, and which of them each is."""
 
     labels: bytes
-    codes: _Ints | _Same
+    codes: _Ints | _ConstantColumn
 
 
-class _Text(Struct, frozen=True, array_like=True, tag=3):
+class _TextColumn(Struct, frozen=True, array_like=True, tag=3):
     """Deflated JSON."""
 
     values: bytes
@@ -112,7 +114,7 @@ class _Decimals(Struct, frozen=True, array_like=True, tag=4):
 
     digits: int
     point: bool
-    numbers: _Ints | _Same
+    numbers: _Ints | _ConstantColumn
 
 
 class _Hex(Struct, frozen=True, array_like=True, tag=5):
@@ -123,7 +125,7 @@ class _Hex(Struct, frozen=True, array_like=True, tag=5):
 
 
 class _Floats(Struct, frozen=True, array_like=True, tag=6):
-    texts: "_Same | _Labels | _Text | _Decimals | _Hex"
+    texts: "_ConstantColumn | _Labels | _TextColumn | _Decimals | _Hex"
 
 
 class _Sparse(Struct, frozen=True, array_like=True, tag=7):
@@ -131,17 +133,17 @@ class _Sparse(Struct, frozen=True, array_like=True, tag=7):
 
     length: int
     present: bytes
-    values: "_Same | _Ints | _Labels | _Text | _Decimals | _Hex | _Floats"
+    values: "_ConstantColumn | _Ints | _Labels | _TextColumn | _Decimals | _Hex | _Floats"
 
 
-_Texts = _Same | _Labels | _Text | _Decimals | _Hex
-_Column = _Same | _Ints | _Labels | _Text | _Decimals | _Hex | _Floats | _Sparse
+_Texts = _ConstantColumn | _Labels | _TextColumn | _Decimals | _Hex
+_Column = _ConstantColumn | _Ints | _Labels | _TextColumn | _Decimals | _Hex | _Floats | _Sparse
 
 
-class _Table(Struct, frozen=True, array_like=True):
+class _SegmentTable(Struct, frozen=True, array_like=True):
     """`counts`: rows of each request. `apart`: columns that are differences → what from."""
 
-    counts: _Ints | _Same
+    counts: _Ints | _ConstantColumn
     columns: dict[str, _Column]
     apart: dict[str, str]
 
@@ -150,7 +152,7 @@ class _Shape(Struct, frozen=True, array_like=True):
     """Documents of one structure: which they are, and a column for each gap; a number: as in the gap of that number."""
 
     frame: bytes
-    places: _Ints | _Same
+    places: _Ints | _ConstantColumn
     gaps: list[_Texts | int]
 
 
@@ -160,11 +162,11 @@ class _Documents(Struct, frozen=True, array_like=True):
     others: dict[int, str]
 
 
-class _Block(Struct, frozen=True, array_like=True):
-    requests: _Table
-    attempts: _Table
-    bookings: _Table
-    decisions: _Table
+class _SegmentBlock(Struct, frozen=True, array_like=True):
+    requests: _SegmentTable
+    attempts: _SegmentTable
+    bookings: _SegmentTable
+    decisions: _SegmentTable
     documents: _Documents
 
 
@@ -172,13 +174,13 @@ class _Dimension(Struct, frozen=True, array_like=True):
     """`labels`: deflated JSON."""
 
     labels: bytes
-    codes: _Ints | _Same
+    codes: _Ints | _ConstantColumn
 
 
 class _Rollup(Struct, frozen=True, array_like=True):
-    hours: _Ints | _Same
+    hours: _Ints | _ConstantColumn
     labels: dict[str, _Dimension]
-    measures: dict[str, _Ints | _Same]
+    measures: dict[str, _Ints | _ConstantColumn]
 
 
 def _sums(data: bytes, grouping: Grouping) -> Sums:
@@ -189,7 +191,7 @@ def _sums(data: bytes, grouping: Grouping) -> Sums:
     for name in grouping.by:
         labels = msgspec.json.decode(_inflated(rollup.labels[name].labels), type=list[Label])
         columns.append([labels[code] for code in _numbers(rollup.labels[name].codes).tolist()])
-    unknown = _Same(len(hours), 0)
+    unknown = _ConstantColumn(len(hours), 0)
     amounts = [_numbers(rollup.measures.get(name, unknown)).tolist() for name in grouping.measures]
     found: Sums = {}
     for key, row in zip(zip(*columns, strict=True), zip(*amounts, strict=True), strict=True):
@@ -197,14 +199,14 @@ def _sums(data: bytes, grouping: Grouping) -> Sums:
     return found
 
 
-def _block(data: bytes) -> list[Kept]:
-    block = msgspec.msgpack.decode(data, type=_Block)
+def _block(data: bytes) -> list[RequestRecord]:
+    block = msgspec.msgpack.decode(data, type=_SegmentBlock)
     requests = _columns(block.requests, None)
     attempts, bookings = (_lines(table, requests, "request_id") for table in (block.attempts, block.bookings))
-    return list(map(Kept, _rows(requests), attempts, bookings, _decisions(block, requests)))
+    return list(map(RequestRecord, _rows(requests), attempts, bookings, _decisions(block, requests)))
 
 
-def _decisions(block: _Block, requests: Mapping[str, list[Value]]) -> list[Line | None]:
+def _decisions(block: _SegmentBlock, requests: Mapping[str, list[Value]]) -> list[Line | None]:
     lines = _lines(block.decisions, requests, "id")
     ids = [str(identifier) for identifier, some in zip(requests["id"], lines, strict=True) if some]
     documents = iter(_texts_of(block.documents, ids))
@@ -224,7 +226,7 @@ def _texts_of(found: _Documents, identifiers: Sequence[str]) -> list[str]:
     return documents
 
 
-def _columns(table: _Table, owners: Mapping[str, list[Value]] | None) -> dict[str, list[Value]]:
+def _columns(table: _SegmentTable, owners: Mapping[str, list[Value]] | None) -> dict[str, list[Value]]:
     """`owners`: columns of the requests; None: these are they."""
     found = {name: _decoded(column) for name, column in table.columns.items()}
     of = np.repeat(np.arange(table.counts.length), _numbers(table.counts)).tolist()
@@ -239,7 +241,7 @@ def _rows(columns: Mapping[str, list[Value]]) -> Iterator[Line]:
     return (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
 
 
-def _lines(table: _Table, requests: Mapping[str, list[Value]], owned_by: str) -> list[tuple[Line, ...]]:
+def _lines(table: _SegmentTable, requests: Mapping[str, list[Value]], owned_by: str) -> list[tuple[Line, ...]]:
     """Of each request; `owned_by`: the column that names it."""
     columns, counts = _columns(table, requests), _numbers(table.counts).tolist()
     owned: list[Value] = [value for value, count in zip(requests["id"], counts, strict=True) for _ in range(count)]
@@ -249,14 +251,14 @@ def _lines(table: _Table, requests: Mapping[str, list[Value]], owned_by: str) ->
 
 def _decoded(column: _Column) -> list[Value]:
     match column:
-        case _Same():
+        case _ConstantColumn():
             return [column.value] * column.length
         case _Ints():
             return list(_numbers(column).tolist())
         case _Labels():
             labels = msgspec.json.decode(_inflated(column.labels), type=list[str | int])
             return [labels[code] for code in _numbers(column.codes).tolist()]
-        case _Text():
+        case _TextColumn():
             return list(msgspec.json.decode(_inflated(column.values), type=list[str | int | float]))
         case _Decimals():
             return [_decimal(value, column) for value in _numbers(column.numbers).tolist()]
@@ -279,8 +281,8 @@ def _decimal(value: int, column: _Decimals) -> str:
     return f"{sign}{whole}{'.0' if column.point else ''}"
 
 
-def _numbers(column: _Ints | _Same) -> Numbers:
-    if isinstance(column, _Same):
+def _numbers(column: _Ints | _ConstantColumn) -> Numbers:
+    if isinstance(column, _ConstantColumn):
         assert isinstance(column.value, int)  # noqa: S101
         return np.full(column.length, column.value, np.int64)
     if column.first is None:

@@ -7,7 +7,7 @@ import time
 
 from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
 from router.ledger.past import due, expire, expiring, move, seal, unseal, unsealed
-from router.ledger.rollups import GROUPINGS, behind, fold
+from router.ledger.rollups import GROUPINGS, behind, roll_up
 from router.ledger.rows import transaction
 from router.settings import SettingError, read
 from router.types.account import LedgerUnavailable
@@ -33,14 +33,14 @@ def upkeep(ledger: Ledger, now_ms: int, keep_ms: int | None, *, all_of_them: boo
     while some:
         some = move(ledger, now_ms, all_of_them=all_of_them)
         moved += some
-        while fold(ledger):
+        while roll_up(ledger):
             pass
     seal_all(ledger, prune=moved > 0)
     if keep_ms is None:
         return moved, 0
     with ledger.reading() as connection:
         position = expiring(connection, now_ms, keep_ms)
-    while position and fold(ledger, position):
+    while position and roll_up(ledger, position):
         pass
     return moved, expire(ledger, now_ms, keep_ms, [grouping.name for grouping in GROUPINGS])
 

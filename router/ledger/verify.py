@@ -14,8 +14,8 @@ from router.ledger.facts.query import Label, Sums
 from router.ledger.ledger import Ledger
 from router.ledger.past import EXPIRED, MOVED, progress
 from router.ledger.query import LONGEST_WINDOW_MS
-from router.ledger.rollups import GROUPINGS, LATE, Counted, Grouping, count
-from router.ledger.rows import Connection, Kept, Line, every
+from router.ledger.rollups import GROUPINGS, LATE, Grouping, RollupSums, count
+from router.ledger.rows import Connection, Line, RequestRecord, every
 from router.ledger.write import BUCKETS, INPUT_TOKENS, OUTPUT_TOKENS
 from router.types.clock import least_id
 from router.types.tables import patterns
@@ -25,7 +25,7 @@ _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["verify"]
 # What is wrong, and in which row.
 
 
-class Finding(Struct, frozen=True):
+class VerifyFinding(Struct, frozen=True):
     table: str
     row: str
     """Its key."""
@@ -41,7 +41,7 @@ GRACE_MS = 600_000
 """How long a settlement may wait for the budgets' store, or a lease for a gateway that charges it."""
 
 
-class _Rule(Struct, frozen=True):
+class _VerifyRule(Struct, frozen=True):
     table: str
     row: str
     says: str
@@ -49,7 +49,7 @@ class _Rule(Struct, frozen=True):
 
 
 @cache
-def rules(part: str) -> list[_Rule]:
+def rules(part: str) -> list[_VerifyRule]:
     known = patterns(
         "ledger/data/checks.yaml",
         input=INPUT_TOKENS,
@@ -57,10 +57,10 @@ def rules(part: str) -> list[_Rule]:
         negative=" OR ".join(f"{name} < 0" for name in BUCKETS),
         typed=" OR ".join(f"typeof({name}) NOT IN ('integer', 'null')" for name in BUCKETS),
     )
-    return msgspec.convert(known[part], list[_Rule])
+    return msgspec.convert(known[part], list[_VerifyRule])
 
 
-def _violations(connection: Connection, part: str, first: str = "", last: str = "") -> Iterator[Finding]:
+def _violations(connection: Connection, part: str, first: str = "", last: str = "") -> Iterator[VerifyFinding]:
     """`first`, `last`: ids of the requests that are looked at, where rules are of a page of them."""
     newest = connection.execute("SELECT started_ms FROM requests ORDER BY id DESC LIMIT 1").fetchone()
     before_ms, expired = (newest[0] if newest else 0) - GRACE_MS, progress(connection, EXPIRED)
@@ -68,25 +68,25 @@ def _violations(connection: Connection, part: str, first: str = "", last: str = 
     values |= {"first": first, "last": last}
     for rule in rules(part):
         for row in connection.execute(rule.sql, values).fetchall():
-            yield Finding(rule.table, rule.row.format(*row), rule.says.format(*row))
+            yield VerifyFinding(rule.table, rule.row.format(*row), rule.says.format(*row))
 
 
-class _Document(Struct):
+class _SealedDocument(Struct):
     id: str
 
 
-_document = msgspec.json.Decoder(_Document)
+_document = msgspec.json.Decoder(_SealedDocument)
 
 
-def _of_decision(decision: Line) -> Iterator[Finding]:
+def _of_decision(decision: Line) -> Iterator[VerifyFinding]:
     identifier = str(decision["id"])
     try:
         read = _document.decode(str(decision["document"]))
     except msgspec.DecodeError:
-        yield Finding("decisions", identifier, "its document can't be read")
+        yield VerifyFinding("decisions", identifier, "its document can't be read")
         return
     if read.id != identifier:
-        yield Finding("decisions", identifier, f"its document is that of {read.id}")
+        yield VerifyFinding("decisions", identifier, f"its document is that of {read.id}")
 
 
 # Sums by hour beside the rows that they were made of, and charges of moved requests beside what is booked for them.
@@ -99,14 +99,14 @@ _ANY = "SELECT 1 FROM past_requests WHERE started_ms >= ? AND started_ms < ? LIM
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
 
-def sums_findings(connection: Connection) -> Iterator[Finding]:
+def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
     """Of hours whose rows have expired all groupings must say the same; of the others, what the rows say."""
     expired_ms = progress(connection, EXPIRED)
     cursors = {one: progress(connection, one.name) for one in GROUPINGS}
     late = {LATE, *(one for one in GROUPINGS if progress(connection, one.since))}
     for one, cursor in cursors.items():
         if cursor > (moved := progress(connection, MOVED)):
-            yield Finding("progress", one.name, f"its sums go up to {cursor}, and rows up to {moved}")
+            yield VerifyFinding("progress", one.name, f"its sums go up to {cursor}, and rows up to {moved}")
     for (hour,) in connection.execute(_SQL["hours"]).fetchall():
         kept = {one: _kept(connection, one, hour) for one in GROUPINGS}
         if hour * HOUR_MS < expired_ms:
@@ -117,7 +117,7 @@ def sums_findings(connection: Connection) -> Iterator[Finding]:
                 some[LATE] = kept[LATE]
             yield from _alike(hour, some)
         else:
-            made = {one: Counted(0, cursor) for one, cursor in cursors.items()}
+            made = {one: RollupSums(0, cursor) for one, cursor in cursors.items()}
             count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [hour * HOUR_MS, (hour + 1) * HOUR_MS]))
             for grouping, counted in made.items():
                 yield from _differ(grouping, hour, counted.sums, kept[grouping], "its rows")
@@ -129,14 +129,14 @@ def _kept(connection: Connection, grouping: Grouping, hour: int) -> Sums:
     return {(hour, *_labels.decode(labels)): tuple(amounts) for labels, *amounts in rows}
 
 
-def _alike(hour: int, kept: dict[Grouping, Sums]) -> Iterator[Finding]:
+def _alike(hour: int, kept: dict[Grouping, Sums]) -> Iterator[VerifyFinding]:
     first: dict[str, Sums] = {}
     for grouping, sums in kept.items():
         whole: Sums = {(hour,): tuple(map(sum, zip(*sums.values(), strict=True))) or (0,) * len(grouping.measures)}
         yield from _differ(grouping, hour, first.setdefault(grouping.table, whole), whole, "other sums")
 
 
-def _differ(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str) -> Iterator[Finding]:
+def _differ(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str) -> Iterator[VerifyFinding]:
     """The first difference of each measure."""
     nothing = (0,) * len(grouping.measures)
     both = ((key, right.get(key, nothing), summed.get(key, nothing)) for key in right.keys() | summed.keys())
@@ -147,7 +147,7 @@ def _differ(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str
             key, wanted, amounts = differing
             label = " / ".join("-" if part is None else str(part) for part in key[1:]) or "all"
             says = f"it sums {measure} of {label} to {amounts[at]}, and {whose} to {wanted[at]}"
-            yield Finding(f"hourly_{grouping.table}", f"{','.join(grouping.by)} in hour {hour}", says)
+            yield VerifyFinding(f"hourly_{grouping.table}", f"{','.join(grouping.by)} in hour {hour}", says)
 
 
 # Everything that must hold in a ledger, looked at in one pass over its rows, as of one moment.
@@ -156,7 +156,7 @@ MOST = 200
 """Findings that are told; all are counted."""
 PAGE = 1_000
 """Requests that are looked at together."""
-Check = Callable[[Kept], Iterable[Finding]]
+Check = Callable[[RequestRecord], Iterable[VerifyFinding]]
 
 
 class Verified(Struct, frozen=True, kw_only=True):
@@ -169,7 +169,7 @@ class Verified(Struct, frozen=True, kw_only=True):
     outcomes: int = 0
     chain: str = ""
     """The newest digest of the rows of the past: noted elsewhere, it tells later whether they are the same still."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[VerifyFinding, ...] = ()
     """The first `MOST`."""
     found: int = 0
 
@@ -177,7 +177,7 @@ class Verified(Struct, frozen=True, kw_only=True):
     def sound(self) -> bool:
         return not self.found
 
-    def beside(self, more: Sequence[Finding]) -> "Verified":
+    def beside(self, more: Sequence[VerifyFinding]) -> "Verified":
         return structs.replace(self, findings=(*self.findings, *more)[:MOST], found=self.found + len(more))
 
 
@@ -199,11 +199,11 @@ def verify(
         connection.execute("BEGIN")
         counts: Counter[str] = Counter()
         chained = (
-            Finding("past_requests", f"positions {first} to {last}", says)
+            VerifyFinding("past_requests", f"positions {first} to {last}", says)
             for first, last, says in past.broken(connection)
         )
         seals = ((table, *seal) for table in past.SUBJECTS for seal in past.looked_at(connection, table))
-        sealed = (Finding(table, row, says) for table, _, row, says in seals if says)
+        sealed = (VerifyFinding(table, row, says) for table, _, row, says in seals if says)
         row_rules = ("rows", "types") if ledger.dialect.name == "sqlite" else ("rows",)
         parts = [_rows(connection, also, told, counts, row_rules), chained, sealed, _unaudited(connection)]
         rules_of = ("moved", "belonging", "budgets") if own_budgets else ("moved", "belonging")
@@ -214,7 +214,7 @@ def verify(
         return Verified(**counts, chain=past.head(connection), findings=shown, found=found)
 
 
-def _unaudited(connection: Connection) -> Iterator[Finding]:
+def _unaudited(connection: Connection) -> Iterator[VerifyFinding]:
     """Limits and keys beside the audit of every change: limits, keys made, and keys revoked."""
     limits: dict[str, int | None] = {}
     made, revoked = set[str](), set[str]()
@@ -228,11 +228,11 @@ def _unaudited(connection: Connection) -> Iterator[Finding]:
     for name in sorted(limits.keys() | there.keys()):
         if limits.get(name) != there.get(name):
             says = f"its limit is {there.get(name, 'not there')}, and by the audit {limits.get(name, 'not there')}"
-            yield Finding("budget_limits", name, says)
+            yield VerifyFinding("budget_limits", name, says)
     ended = dict(connection.execute("SELECT id, revoked_ms FROM keys").fetchall())
-    yield from (Finding("keys", name, "it is gone") for name in sorted(made - ended.keys()))
+    yield from (VerifyFinding("keys", name, "it is gone") for name in sorted(made - ended.keys()))
     again = sorted(name for name in revoked & ended.keys() if ended[name] is None)
-    yield from (Finding("keys", name, "it is in force, and was revoked by the audit") for name in again)
+    yield from (VerifyFinding("keys", name, "it is in force, and was revoked by the audit") for name in again)
 
 
 def verify_budgets(ledger: Ledger) -> Verified:
@@ -247,13 +247,13 @@ def verify_budgets(ledger: Ledger) -> Verified:
 
 def _damage(ledger: Ledger) -> Verified | None:
     """What can't be read needs no other look."""
-    found = tuple(Finding("file", ledger.name, says) for says in ledger.damage())
+    found = tuple(VerifyFinding("file", ledger.name, says) for says in ledger.damage())
     return Verified(findings=found, found=len(found)) if found else None
 
 
 def _rows(
     connection: Connection, also: Check, told: Callable[[int], object], counts: Counter[str], parts: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[VerifyFinding]:
     """`counts`: of what was looked at, by the names of `Verified`; `parts`: of the rules for each page of requests."""
     requests, last = every(connection), ""
     while page := list(islice(requests, PAGE)):
@@ -261,7 +261,7 @@ def _rows(
             yield from _violations(connection, part, page[0].id, page[-1].id)
         for kept in page:
             if kept.id == last:
-                yield Finding("requests", kept.id, "it is there twice")
+                yield VerifyFinding("requests", kept.id, "it is there twice")
             last = kept.id
             decisions = int(kept.decision is not None)
             counts.update(requests=1, attempts=len(kept.attempts), bookings=len(kept.bookings), decisions=decisions)

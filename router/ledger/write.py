@@ -121,7 +121,7 @@ _DECIDED_ANEW = "UPDATE live_decisions SET document = ? WHERE id = ?"
 _DECISION = "INSERT INTO live_decisions (id, decided_ms, policy, document) VALUES (?, ?, ?, ?)"
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class RequestOutcome(Struct, frozen=True, kw_only=True):
     """How a request ended. `status` is what the client got; `error` a code, never a message; `cost` in nano-USD."""
 
     status: int
@@ -143,7 +143,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
     for because of us: room in a budget, a pause before a retry, a verifier. It has not the write of this row."""
 
 
-def birth(journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int) -> None:
+def insert_held(
+    journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int
+) -> None:
     """`held`: what the request asks its budgets to keep."""
     limits, seen = request.limits, decision.classification
     tags = ",".join((*caller.tags, *limits.tags))
@@ -202,7 +204,7 @@ def lose(journal: Journal, request_id: str) -> None:
     journal.change(_LOSE, (request_id,))
 
 
-def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
+def settle(journal: Journal, request_id: str, outcome: RequestOutcome) -> None:
     attempts, target = outcome.attempts, None
     if attempts and attempts[-1].outcome == "ok" and not attempts[-1].passed_over:
         target = attempts[-1].target  # whose answer the client got

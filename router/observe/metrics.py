@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from router.budget.loops import Kind
-from router.classify.second_opinion import Verdict
+from router.budget.loops import LoopKind
+from router.classify.second_opinion import Opinion
 from router.types.attempt import Attempt
 from router.types.price import NANO_PER_USD
 from router.types.tables import table
@@ -173,8 +173,8 @@ class Telemetry:
         self.policies: frozenset[str] = frozenset()
         """Hashes of those of all gateways that share the budgets."""
         self.spilled: defaultdict[str, int] = defaultdict(int)
-        self.loops: Mapping[str, int] = dict.fromkeys(Kind, 0)
-        self.opinions: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
+        self.loops: Mapping[str, int] = dict.fromkeys(LoopKind, 0)
+        self.opinions: dict[Opinion, int] = dict.fromkeys(Opinion, 0)
         self.verdicts: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.judged: dict[str, int] = {"passed": 0, "failed": 0}
         self.contradictory = 0
@@ -185,7 +185,7 @@ class Telemetry:
         self.consistency: Mapping[str, float] = {}
         self.agreement: Mapping[str, float] = {}
 
-    def opinion(self, verdict: Verdict) -> None:
+    def opinion(self, verdict: Opinion) -> None:
         self.opinions[verdict] += 1
 
     def verdict(self, verifier: str, became: str) -> None:

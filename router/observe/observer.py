@@ -25,7 +25,7 @@ PARENT = frozenset({b"traceparent", b"tracestate"})
 """Headers that name the client's own trace; no other is kept."""
 
 
-class Observed:
+class ObservedRequest:
     """Times in ns since 1970. It holds decision and attempts, which have no text, and nothing of the request."""
 
     __slots__ = (
@@ -70,7 +70,7 @@ ATOMIC_BYTES = 4096
 _NS_PER_MS = 1_000_000
 
 
-class Decided(Struct, frozen=True):
+class ObservedDecision(Struct, frozen=True):
     """Why it went where it went."""
 
     route: str
@@ -81,7 +81,7 @@ class Decided(Struct, frozen=True):
     policy: str
 
 
-class Answered(Struct, frozen=True):
+class ObservedAnswer(Struct, frozen=True):
     """By whom; of an attempt that gave no answer, how it ended."""
 
     target: str
@@ -92,7 +92,7 @@ class Answered(Struct, frozen=True):
     first_ms: int | None
 
 
-class Tokens(Struct, frozen=True):
+class ObservedTokens(Struct, frozen=True):
     input: int
     output: int
     thinking: int | None
@@ -109,23 +109,23 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int
     error: str | None = None
     ms: int
-    decision: Decided | None = None
-    answer: Answered | None = None
+    decision: ObservedDecision | None = None
+    answer: ObservedAnswer | None = None
     attempts: int
-    tokens: Tokens | None = None
+    tokens: ObservedTokens | None = None
     cost_usd: Raw
 
 
-def line(observed: Observed) -> bytes:
+def line(observed: ObservedRequest) -> bytes:
     decided = answered = None
     if (decision := observed.decision) is not None:
         plan, seen = decision.plan, decision.classification
         task = "unread" if seen.unread else seen.task.value
-        decided = Decided(plan.route, plan.strategy, plan.explored, seen.data_class, task, decision.policy)
+        decided = ObservedDecision(plan.route, plan.strategy, plan.explored, seen.data_class, task, decision.policy)
     if (served := observed.served) is not None:
         target, finish = served.target, plain(served.finish_reason)
         outcome = str(served.outcome)
-        answered = Answered(target.id, target.model.id, outcome, finish, served.thinking, served.first_ms)
+        answered = ObservedAnswer(target.id, target.model.id, outcome, finish, served.thinking, served.first_ms)
     return msgspec.json.encode(
         Line(
             time=_iso(observed.began_ns / 1e9),
@@ -144,12 +144,12 @@ def line(observed: Observed) -> bytes:
     )
 
 
-def _tokens(attempts: Iterable[Attempt]) -> Tokens | None:
+def _tokens(attempts: Iterable[Attempt]) -> ObservedTokens | None:
     known = [one.usage for one in attempts if one.usage is not None]
     if not known:
         return None
     thoughts = [usage.output_reasoning for usage in known if usage.output_reasoning is not None]
-    return Tokens(
+    return ObservedTokens(
         sum(usage.input_total for usage in known),
         sum(usage.output_total for usage in known),
         sum(thoughts) if thoughts else None,
@@ -204,14 +204,14 @@ _log = logging.getLogger("lowpass")
 class Sink(Protocol):
     """`tell` runs in the observer's thread and may block."""
 
-    def tell(self, batch: Sequence[Observed]) -> None: ...
+    def tell(self, batch: Sequence[ObservedRequest]) -> None: ...
     def close(self) -> None: ...
 
 
 class Lines:
     """To standard error."""
 
-    def tell(self, batch: Sequence[Observed]) -> None:
+    def tell(self, batch: Sequence[ObservedRequest]) -> None:
         written(map(line, batch), sys.stderr.fileno())
 
     def close(self) -> None:
@@ -223,16 +223,16 @@ class Observer:
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sinks = sinks
-        self._over: deque[Observed] = deque()
+        self._over: deque[ObservedRequest] = deque()
         self._closing = threading.Event()
         self._dropped, self._broken = 0, set[int]()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
         self._thread.start()
 
-    def begin(self, identifier: str, endpoint: Endpoint, headers: Iterable[tuple[bytes, bytes]]) -> Observed:
-        return Observed(identifier, endpoint, headers)
+    def begin(self, identifier: str, endpoint: Endpoint, headers: Iterable[tuple[bytes, bytes]]) -> ObservedRequest:
+        return ObservedRequest(identifier, endpoint, headers)
 
-    def end(self, observed: Observed) -> None:
+    def end(self, observed: ObservedRequest) -> None:
         observed.ended_ns = time.time_ns()
         if len(self._over) < MOST_WAITING:
             self._over.append(observed)

@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from router.ledger.write import plain
-from router.observe.observer import Observed
+from router.observe.observer import ObservedRequest
 from router.types.attempt import Attempt
 from router.types.price import NANO_PER_USD
 from router.types.request import Endpoint
@@ -58,7 +58,7 @@ BENIGN = ("ok", "client_gone", "outrun")
 """Outcomes that are no error of the target."""
 
 
-def common_attributes(observed: Observed, attempt: Attempt) -> dict[str, Attribute]:
+def common_attributes(observed: ObservedRequest, attempt: Attempt) -> dict[str, Attribute]:
     """What metrics tell apart: names of the policy and of the catalog."""
     provider = attempt.target.provider.id
     attributes: dict[str, Attribute] = {
@@ -72,7 +72,7 @@ def common_attributes(observed: Observed, attempt: Attempt) -> dict[str, Attribu
     return attributes
 
 
-def attempt_attributes(observed: Observed, attempt: Attempt) -> dict[str, Attribute]:
+def attempt_attributes(observed: ObservedRequest, attempt: Attempt) -> dict[str, Attribute]:
     """Of a call of a target."""
     first_s = attempt.first_ms / 1000 if observed.stream and attempt.first_ms is not None else None
     address = urlsplit(attempt.target.base_url)  # without path, user or password
@@ -100,7 +100,7 @@ def attempt_attributes(observed: Observed, attempt: Attempt) -> dict[str, Attrib
     }
 
 
-def request_attributes(observed: Observed) -> dict[str, Attribute]:
+def request_attributes(observed: ObservedRequest) -> dict[str, Attribute]:
     """Of all that a client asked for."""
     attributes: dict[str, Attribute] = {
         "http.request.method": "POST",
@@ -117,7 +117,7 @@ def request_attributes(observed: Observed) -> dict[str, Attribute]:
     return attributes | _decided(observed)
 
 
-def _decided(observed: Observed) -> dict[str, Attribute]:
+def _decided(observed: ObservedRequest) -> dict[str, Attribute]:
     decision, served = observed.decision, observed.served
     if decision is None:
         return {}
@@ -166,7 +166,7 @@ class Measures:
         self._cost = meter.create_counter("lowpass.cost", "{USD}", "Charged.")
         self._thinking = meter.create_counter("lowpass.thinking.tokens", "{token}", "Reasoning tokens.")
 
-    def tell(self, observed: Observed) -> None:
+    def tell(self, observed: ObservedRequest) -> None:
         for attempt in observed.attempts:
             self._attempt(common_attributes(observed, attempt), attempt)
         about: dict[str, Attribute] = {"gen_ai.operation.name": OPERATIONS[observed.endpoint]}
@@ -188,7 +188,7 @@ class Measures:
             self._thinking.add(attempt.usage.output_reasoning or 0, about)
 
 
-def _first_s(observed: Observed) -> float | None:
+def _first_s(observed: ObservedRequest) -> float | None:
     """From the client's first byte to the first that a target streamed of the answer."""
     served = observed.served
     if not observed.stream or served is None or served.first_ms is None:
@@ -208,7 +208,7 @@ class Spans:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def tell(self, observed: Observed) -> None:
+    def tell(self, observed: ObservedRequest) -> None:
         sent = {name.decode(): value.decode("latin-1") for name, value in observed.parent.items()}
         outer = _propagator.extract(sent, Context())
         name = f"POST {PATHS[observed.endpoint]}"
@@ -226,7 +226,7 @@ class Spans:
             self._within(observed, set_span_in_context(root, Context()))
         root.end(observed.ended_ns)
 
-    def _within(self, observed: Observed, inside: Context) -> None:
+    def _within(self, observed: ObservedRequest, inside: Context) -> None:
         """Attempts belong to the last step that asked targets."""
         calling = inside
         for (name, began), (_, ended) in pairwise((*observed.steps, ("", observed.ended_ns))):
@@ -237,7 +237,7 @@ class Spans:
         for number, attempt in enumerate(observed.attempts, 1):
             self._attempt(observed, number, attempt, calling).end((attempt.started_ms + attempt.total_ms) * _NS_PER_MS)
 
-    def _attempt(self, observed: Observed, number: int, attempt: Attempt, calling: Context) -> Span:
+    def _attempt(self, observed: ObservedRequest, number: int, attempt: Attempt, calling: Context) -> Span:
         span = self._tracer.start_span(
             f"{OPERATIONS[observed.endpoint]} {attempt.target.model.name}",
             calling,
@@ -273,7 +273,7 @@ class Otlp:
             self._metrics = MeterProvider([reader], resource, shutdown_on_exit=False)
             self._measures = Measures(self._metrics.get_meter(_SCOPE))
 
-    def tell(self, batch: Sequence[Observed]) -> None:
+    def tell(self, batch: Sequence[ObservedRequest]) -> None:
         for observed in batch:
             if self._measures is not None:
                 self._measures.tell(observed)

@@ -16,17 +16,17 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from router.errors import mistake
 from router.outcomes.judge import Judge
 from router.outcomes.verifiers import (
+    AnswerShape,
     Empty,
     Exact,
     JsonSchema,
     Milliseconds,
     Number,
-    Part,
     Refusal,
     Regex,
-    Shape,
     ToolCallValid,
     Truncated,
+    VerifierPart,
 )
 from router.types.target import Model, Provider, Target, Terms, Wire
 
@@ -57,7 +57,7 @@ Url = Annotated[str, AfterValidator(_reached)]
 Day = Annotated[str, AfterValidator(_dated)]
 
 
-class Promises(Shape):
+class VerifierTerms(AnswerShape):
     """What its operator vouches for, in the words of a target's terms. What is left out is not promised."""
 
     training: bool | None = Field(None, description="It may train on what it is told.")
@@ -84,7 +84,7 @@ class Promises(Shape):
         )
 
 
-class Http(Part):
+class HttpVerifier(VerifierPart):
     """POST of `{answer, expected, request_id, target}`; it says `{"score": 0 … 1}` or `{"passed": true}`."""
 
     kind: Literal["http"]
@@ -95,14 +95,14 @@ class Http(Part):
     local: bool = Field(False, description="It runs on machines of yours: nothing leaves.")
     region: str = Field("", description="Where it runs, in the words that classes use.")
     jurisdiction: str = Field("", description="ISO 3166 code of the country of whoever runs it.")
-    terms: Promises = Promises()
+    terms: VerifierTerms = VerifierTerms()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         key = self.api_key.get_secret_value() if self.api_key else ""
         if any(not "!" <= character <= "~" for character in key):
             raise mistake("reachable with its key", "set api_key without blanks and line breaks")
-        if self.local and self.terms != Promises():
+        if self.local and self.terms != VerifierTerms():
             raise mistake("either local or bound by terms", "remove terms: nobody else is there to promise anything")
         return self
 
@@ -142,7 +142,7 @@ def _installed(function: str) -> str:
 Function = Annotated[str, AfterValidator(_installed)]
 
 
-class Python(Part):
+class PythonVerifier(VerifierPart):
     """`function(answer: dict, request: dict) -> bool | float | None`; it may hang, crash, and fill its memory."""
 
     kind: Literal["python"]
@@ -155,7 +155,7 @@ class Python(Part):
 # What can say how good an answer is. One file each; a new verifier is a file and a name in the union.
 
 Verifier = Annotated[
-    JsonSchema | ToolCallValid | Regex | Number | Exact | Refusal | Empty | Truncated | Http | Python,
+    JsonSchema | ToolCallValid | Regex | Number | Exact | Refusal | Empty | Truncated | HttpVerifier | PythonVerifier,
     Field(discriminator="kind"),
 ]
 
@@ -163,7 +163,7 @@ Verifier = Annotated[
 # What the verifiers and the judge of one route mean together: mistakes that no part shows by itself.
 
 
-class Mistake(Struct, frozen=True):
+class VerifierMistake(Struct, frozen=True):
     """`at`: keys and indexes from the route down to the value."""
 
     at: tuple[str | int, ...]
@@ -171,14 +171,14 @@ class Mistake(Struct, frozen=True):
     remedy: str
 
 
-def mistakes(verifiers: Sequence[Verifier], judge: Judge | None, targets: Sequence[str]) -> Iterator[Mistake]:
+def mistakes(verifiers: Sequence[Verifier], judge: Judge | None, targets: Sequence[str]) -> Iterator[VerifierMistake]:
     """`targets`: the route's own."""
     named: dict[str, int] = {}
     for place, verifier in enumerate(verifiers):
         if verifier.name in named:
             what = f"two verifiers are named '{verifier.name}': nobody could tell what each of them said"
-            yield Mistake(("verifiers", place), what, "give one of them a label")
+            yield VerifierMistake(("verifiers", place), what, "give one of them a label")
         named[verifier.name] = place
     if judge is not None and set(targets) <= {judge.target}:
         what = f"{judge.target} would only judge its own answers, and those are not judged"
-        yield Mistake(("judge", "target"), what, "name another target")
+        yield VerifierMistake(("judge", "target"), what, "name another target")

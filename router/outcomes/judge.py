@@ -11,18 +11,18 @@ import msgspec
 from msgspec import Struct
 from pydantic import Field
 
-from router.outcomes.verifiers import Milliseconds, Shape
-from router.types.attempt import PASSED, Answer, Asked
+from router.outcomes.verifiers import AnswerShape, Milliseconds
+from router.types.attempt import PASSED, AnswerChoice, VerifierRequest
 from router.types.clock import clock_ms
 from router.types.decision import Weighed
-from router.types.logged import Logged, Said
+from router.types.logged import LoggedOutcome, SourceScore
 from router.types.request import Caller, Limits, Request
 from router.types.tables import table
 
 # `judge:` of a route.
 
 
-class Judge(Shape):
+class Judge(AnswerShape):
     """Asked as if by the client: with the request's own key, session and classes, and from the same budgets."""
 
     target: str = Field(min_length=1, description="Whom to ask.")
@@ -51,7 +51,7 @@ def question(request: Request) -> str:
     return "" if media or not turns or len(text) > MOST_CHARS else text
 
 
-def shown(answer: Answer) -> str:
+def shown(answer: AnswerChoice) -> str:
     """As JSON; empty: there is nothing to judge."""
     calls = [{"name": call.name, "arguments": call.arguments} for call in answer.tool_calls]
     fields: dict[str, object] = {"text": answer.text or answer.refusal}
@@ -71,22 +71,22 @@ def body(judge: Judge, asked: str, answer: str, *, reverse: bool) -> bytes:
     return msgspec.json.encode({"model": judge.target, "messages": messages, "max_completion_tokens": judge.max_output})
 
 
-class _Message(Struct):
+class _JudgeMessage(Struct):
     content: str | None = None
 
 
-class _Choice(Struct):
-    message: _Message
+class _JudgeChoice(Struct):
+    message: _JudgeMessage
 
 
-class _Reply(Struct):
-    choices: list[_Choice]
+class _JudgeReply(Struct):
+    choices: list[_JudgeChoice]
 
 
 def verdict(reply: bytes) -> bool | None:
     """Whether it said yes, in the last object of its text: some think aloud before it; None: it can't be understood."""
     try:
-        text = msgspec.json.decode(reply, type=_Reply).choices[0].message.content or ""
+        text = msgspec.json.decode(reply, type=_JudgeReply).choices[0].message.content or ""
         last = text[text.rindex("{") : text.rindex("}") + 1]
         return msgspec.json.decode(last, type=_Verdict).verdict == "yes"
     except (msgspec.DecodeError, UnicodeError, ValueError, IndexError):
@@ -129,7 +129,7 @@ class Trust:
         self._judged: dict[_Answer, tuple[str, bool]] = {}
         self._gold: dict[_Answer, bool] = {}
 
-    def observe(self, row: Logged) -> None:
+    def observe(self, row: LoggedOutcome) -> None:
         answer = (row.request_id, row.attempt)
         if row.source.startswith(JUDGE):
             self._heard(row.source.removeprefix(JUDGE), answer, row.score)
@@ -214,7 +214,7 @@ class Case(Struct, frozen=True):
     target: str
     """Whose answer it is."""
     answer: str
-    say: Callable[[Said], object]
+    say: Callable[[SourceScore], object]
     priority: float
     at_ms: float
 
@@ -223,7 +223,12 @@ class Case(Struct, frozen=True):
 
 
 def case(
-    judge: Judge, asked: Asked, caller: Caller, attempt: int, priority: float, say: Callable[[Said], object]
+    judge: Judge,
+    asked: VerifierRequest,
+    caller: Caller,
+    attempt: int,
+    priority: float,
+    say: Callable[[SourceScore], object],
 ) -> Case | None:
     """None: it can't be judged in words, or the answer is the judge's own."""
     request, target = asked.request, asked.target.id
@@ -305,7 +310,7 @@ class Judging:
         self._count(name, "disagreed" if score is None else "agreed")
         weight = 0.0 if score is None else self._trust.weight(name)
         case.say(
-            Said(
+            SourceScore(
                 request_id=case.request_id,
                 attempt=case.attempt,
                 target=case.target,

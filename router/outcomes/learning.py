@@ -13,7 +13,7 @@ from msgspec import Struct
 from router.outcomes.judge import Kept, Trust
 from router.types.attempt import CLIENT, PASSED, Alarm, Outcome
 from router.types.clock import clock_ms
-from router.types.logged import Logged
+from router.types.logged import LoggedOutcome
 from router.types.request import tenant_of
 from router.types.target import Task
 
@@ -31,7 +31,7 @@ SAVE_EVERY = 300
 _log = logging.getLogger(__name__)
 
 
-class Rates(Protocol):
+class OutcomeLearner(Protocol):
     """What learns. `observe`: False, or ValueError, for an outcome that it can't learn from; `restore` likewise."""
 
     def observe(self, outcome: Outcome) -> bool: ...
@@ -45,10 +45,10 @@ class Rates(Protocol):
         ...
 
 
-class Log(Struct, frozen=True):
+class OutcomeLog(Struct, frozen=True):
     """The shared log, and where snapshots are kept. All but `save` may block as long as the ledger does, and raise."""
 
-    since: Callable[[int, int], Sequence[Logged]]
+    since: Callable[[int, int], Sequence[LoggedOutcome]]
     """(position, at most so many)"""
     newest: Callable[[], int]
     load: Callable[[str], tuple[int, bytes] | None]
@@ -68,7 +68,7 @@ class _Snapshot(Struct, frozen=True):
     judges: Mapping[str, Kept]
 
 
-class Tail:
+class LogTail:
     """Which rows were read. What stands after a gap is read at once; the gap is waited for."""
 
     def __init__(self, settled: int = 0, ahead: Sequence[int] = (), now_ms: float = 0.0) -> None:
@@ -80,7 +80,7 @@ class Tail:
     def ahead(self) -> list[int]:
         return sorted(self._ahead)
 
-    def new(self, rows: Sequence[Logged], now_ms: float) -> list[Logged]:
+    def new(self, rows: Sequence[LoggedOutcome], now_ms: float) -> list[LoggedOutcome]:
         """Those that were not read before."""
         found = [row for row in rows if row.position > self.settled and row.position not in self._ahead]
         self._ahead |= {row.position: now_ms for row in found}
@@ -100,8 +100,8 @@ class Learning:
 
     def __init__(
         self,
-        log: Log,
-        rates: Rates,
+        log: OutcomeLog,
+        rates: OutcomeLearner,
         trust: Trust,
         counts: Counts,
         watch: Callable[[Outcome], Alarm | None],
@@ -109,7 +109,7 @@ class Learning:
     ) -> None:
         self._log, self._rates, self._trust, self._counts = log, rates, trust, counts
         self._watch, self._tell = watch, tell
-        self._tail = Tail()
+        self._tail = LogTail()
         self._ticks = self._unsaved = 0
         self._caught_up = False
 
@@ -122,7 +122,7 @@ class Learning:
         saved = await asyncio.to_thread(self._log.load, NAME)
         if saved is None or not self._restore(saved[1]):
             newest = await asyncio.to_thread(self._log.newest)
-            self._tail = Tail(max(0, newest - MOST_REPLAYED))
+            self._tail = LogTail(max(0, newest - MOST_REPLAYED))
         await self._read()
 
     async def tick(self) -> None:
@@ -157,7 +157,7 @@ class Learning:
                 await asyncio.sleep(0)
         self._caught_up = self._caught_up or len(rows) < most
 
-    def _learn(self, row: Logged) -> None:
+    def _learn(self, row: LoggedOutcome) -> None:
         self._unsaved += 1
         self._trust.observe(row)
         try:
@@ -182,12 +182,12 @@ class Learning:
         if not self._rates.restore(saved.rates):
             _log.info("what was learned before is of another form: it is learned anew from the log")
             return False
-        self._tail = Tail(saved.settled, saved.ahead, clock_ms())
+        self._tail = LogTail(saved.settled, saved.ahead, clock_ms())
         self._trust.restore(saved.judges)
         return True
 
 
-def outcomes(row: Logged) -> Iterator[Outcome]:
+def outcomes(row: LoggedOutcome) -> Iterator[Outcome]:
     """What is learned of a row: the earlier score that it replaces is taken back, and its own counts. Nothing where
     the request was not looked at. Raises ValueError for a row that can't be read."""
     if not row.traits:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from router.errors import mistake
-from router.types.attempt import Answer, ToolCall
+from router.types.attempt import AnswerChoice, ToolCall
 from router.types.request import Request
 from router.types.tables import table
 
@@ -24,11 +24,11 @@ Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*
 Milliseconds = Annotated[int, Field(gt=0, le=60_000)]
 
 
-class Shape(BaseModel):
+class AnswerShape(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
 
 
-class Part(Shape):
+class VerifierPart(AnswerShape):
     """`kind` is the subclass's."""
 
     label: Label | None = Field(None, description="Its name in rows and metrics; else its kind.")
@@ -64,7 +64,7 @@ def expected(request: Request) -> tuple[str, ...]:
     return tuple(str(right) for right in values if isinstance(right, str | int | float) and not isinstance(right, bool))
 
 
-def calls_only(answer: Answer) -> bool:
+def calls_only(answer: AnswerChoice) -> bool:
     """It is a step on the way, and says nothing yet that could be right or wrong."""
     return bool(answer.tool_calls) and not answer.text.strip()
 
@@ -75,7 +75,7 @@ BACKTRACK = 100_000
 """Steps that one `pattern` may take."""
 
 
-class Claim(Struct, frozen=True):
+class SchemaClaim(Struct, frozen=True):
     """Both are JSON: the value is to be valid under the schema."""
 
     schema: str
@@ -86,14 +86,14 @@ class WrongSchema(ValueError):
     """It is none, or refers to one that is elsewhere. Says where, never what stands there."""
 
 
-def holds(claims: Sequence[Claim]) -> bool:
+def holds(claims: Sequence[SchemaClaim]) -> bool:
     """Whether all of them do. Raises `WrongSchema` and `msgspec.DecodeError`."""
     return all(validator(claim.schema).is_valid(msgspec.json.decode(claim.value)) for claim in claims)
 
 
 def child(told: object) -> bool:
     """`holds`, as it is called in a child process."""
-    return holds(msgspec.convert(told, list[Claim]))
+    return holds(msgspec.convert(told, list[SchemaClaim]))
 
 
 @lru_cache(maxsize=256)
@@ -117,13 +117,13 @@ def _refused(uri: str) -> Any:
 # Whether there is an answer at all.
 
 
-class Empty(Part):
+class Empty(VerifierPart):
     """Blanks are none; a call of a tool and a refusal are one."""
 
     kind: Literal["empty"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only there.")
 
-    def check(self, request: Request, answer: Answer) -> float | None:
+    def check(self, request: Request, answer: AnswerChoice) -> float | None:
         return float(bool(answer.text.strip() or answer.tool_calls or answer.refusal))
 
 
@@ -151,7 +151,7 @@ _DIGITS = str.maketrans(
 """Arabic, Persian, Devanagari and full-width ones."""
 
 
-class Number(Part):
+class Number(VerifierPart):
     """`metadata.expected` of the request says which; a request without a number there is not judged."""
 
     kind: Literal["number"]
@@ -160,7 +160,7 @@ class Number(Part):
         Decimal("1e-6"), description="Or by which share of what is expected."
     )
 
-    def check(self, request: Request, answer: Answer) -> float | None:
+    def check(self, request: Request, answer: AnswerChoice) -> float | None:
         right = [value for text in expected(request) for value in _meant(text.strip())]
         if not right or calls_only(answer):
             return None
@@ -231,12 +231,12 @@ def _written(number: str) -> Iterator[str]:
 _AROUND = " \t\r\n.,;:!?\"'`´“”„‘’«»()[]{}*_#$。，！？、；：「」『』"
 
 
-class Exact(Part):
+class Exact(VerifierPart):
     """`metadata.expected` of the request says what is right; a request without it is not judged."""
 
     kind: Literal["exact"]
 
-    def check(self, request: Request, answer: Answer) -> float | None:
+    def check(self, request: Request, answer: AnswerChoice) -> float | None:
         right = set(map(normalised, expected(request)))
         if not right or calls_only(answer):
             return None
@@ -267,7 +267,7 @@ def _compiles(expression: str) -> str:
 Expression = Annotated[str, AfterValidator(_compiles), Field(min_length=1)]
 
 
-class Regex(Part):
+class Regex(VerifierPart):
     """Case counts; write (?i) before an expression where it must not, (?s) where . is to match line breaks."""
 
     kind: Literal["regex"]
@@ -280,7 +280,7 @@ class Regex(Part):
             raise mistake("a verifier with something to look for", "add must: or must_not: with an expression")
         return self
 
-    def check(self, request: Request, answer: Answer) -> float | None:
+    def check(self, request: Request, answer: AnswerChoice) -> float | None:
         if calls_only(answer):
             return None
         # re2 keeps what it compiled last.
@@ -292,13 +292,13 @@ class Regex(Part):
 # Whether the answer was cut off.
 
 
-class Truncated(Part):
+class Truncated(VerifierPart):
     """It ended because of its length, or thinking left nothing to be seen."""
 
     kind: Literal["truncated"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only whole.")
 
-    def check(self, request: Request, answer: Answer) -> float | None:
+    def check(self, request: Request, answer: AnswerChoice) -> float | None:
         visible = bool(answer.text.strip() or answer.tool_calls or answer.refusal)
         return float(visible and answer.finish_reason != "length")
 
@@ -317,13 +317,13 @@ _REFUSES: Any = re2.compile("|".join(f"(?:{pattern})" for pattern in _SAID), _OP
 _QUOTES = str.maketrans("’‘ʼ", "'''")
 
 
-class Refusal(Part):
+class Refusal(VerifierPart):
     """By the API's own field, by the provider's filter, or by what is said first, in some thirty languages."""
 
     kind: Literal["refusal"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only that there is one.")
 
-    def check(self, request: Request, answer: Answer) -> float | None:
+    def check(self, request: Request, answer: AnswerChoice) -> float | None:
         if answer.refusal or answer.finish_reason == _FILTERED:
             return 0.0
         return None if calls_only(answer) else float(not refuses(answer.text))
@@ -352,14 +352,14 @@ def _json(schema: Any) -> str:
     return msgspec.json.encode(schema, enc_hook=float).decode()
 
 
-class SchemaPart(Part):
+class SchemaPart(VerifierPart):
     """Whether values are valid under schemas."""
 
     @abstractmethod
-    def claims(self, request: Request, answer: Answer) -> tuple[Claim, ...] | float | None:
+    def claims(self, request: Request, answer: AnswerChoice) -> tuple[SchemaClaim, ...] | float | None:
         """What must be valid for a yes; or the score that is clear without."""
 
-    def check(self, request: Request, answer: Answer) -> float | None:
+    def check(self, request: Request, answer: AnswerChoice) -> float | None:
         """Of a client's schema only in a process that may hang."""
         claims = self.claims(request, answer)
         return float(holds(claims)) if isinstance(claims, tuple) else claims
@@ -374,7 +374,7 @@ class JsonSchema(SchemaPart):
         None, alias="schema", description="In the place of the request's own."
     )
 
-    def claims(self, request: Request, answer: Answer) -> tuple[Claim, ...] | float | None:
+    def claims(self, request: Request, answer: AnswerChoice) -> tuple[SchemaClaim, ...] | float | None:
         schema = _asked_for(request) if self.schema_ is None else _json(self.schema_)
         if schema is None or calls_only(answer):
             return None
@@ -382,7 +382,7 @@ class JsonSchema(SchemaPart):
             msgspec.json.decode(answer.text)
         except msgspec.DecodeError:
             return 0.0
-        return (Claim(schema, answer.text),)
+        return (SchemaClaim(schema, answer.text),)
 
 
 def _asked_for(request: Request) -> str | None:
@@ -407,7 +407,7 @@ class ToolCallValid(SchemaPart):
     kind: Literal["tool_call"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only well-formed.")
 
-    def claims(self, request: Request, answer: Answer) -> tuple[Claim, ...] | float | None:
+    def claims(self, request: Request, answer: AnswerChoice) -> tuple[SchemaClaim, ...] | float | None:
         demanded = _demanded(request)
         if not answer.tool_calls:
             return None if demanded is None else 0.0
@@ -447,7 +447,7 @@ def _declared(tools: Any) -> Iterator[tuple[str, Any]]:
                 yield named["name"], None if kind == "custom" else anything
 
 
-def _claim(call: ToolCall, schema: Any) -> Claim | None:
+def _claim(call: ToolCall, schema: Any) -> SchemaClaim | None:
     """None: the arguments are no JSON object. None at all are an empty one."""
     arguments = call.arguments.strip() or "{}"
     try:
@@ -455,4 +455,4 @@ def _claim(call: ToolCall, schema: Any) -> Claim | None:
             return None
     except msgspec.DecodeError:
         return None
-    return Claim(msgspec.json.encode(schema).decode(), arguments)
+    return SchemaClaim(msgspec.json.encode(schema).decode(), arguments)

@@ -9,11 +9,11 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from router.outcomes.checks import Http, Python, Verifier
+from router.outcomes.checks import HttpVerifier, PythonVerifier, Verifier
 from router.outcomes.verifiers import JsonSchema, ToolCallValid, expected
 from router.processes import ChildProcess
-from router.types.attempt import PASSED, Answer, Asked, Verdict
-from router.types.logged import Said
+from router.types.attempt import PASSED, AnswerChoice, Verdict, VerifierRequest
+from router.types.logged import SourceScore
 
 # The gateway's side of child processes: started before they are needed, killed when they hang, replaced.
 
@@ -33,11 +33,11 @@ class Crashed(Exception):
     """The process ended, or the function raised; says only the type of what it raised."""
 
 
-class Nonsense(Exception):
+class InvalidReply(Exception):
     """The function said something that is neither a score, a yes or no, nor nothing."""
 
 
-class Work(Struct, frozen=True):
+class ChildWork(Struct, frozen=True):
     """What a child runs: "module:function"."""
 
     function: str
@@ -45,23 +45,23 @@ class Work(Struct, frozen=True):
     processes: int = 1
 
 
-class _Reply(Struct):
+class _ChildReply(Struct):
     score: float | None = None
     failed: str = ""
     nonsense: bool = False
 
 
-_reply = msgspec.json.Decoder(_Reply)
+_reply = msgspec.json.Decoder(_ChildReply)
 
 
-class Pool:
+class VerifierPool:
     """Use inside one running event loop; `close()` at the end."""
 
     def __init__(self) -> None:
-        self._children: dict[Work, _Children] = {}
+        self._children: dict[ChildWork, _Children] = {}
         self._dismissed: list[_Children] = []
 
-    def keep(self, works: Iterable[Work]) -> None:
+    def keep(self, works: Iterable[ChildWork]) -> None:
         """Starts the children of these, so that no request waits for imports, and ends all others."""
         wanted = set(works)
         for gone in self._children.keys() - wanted:
@@ -70,10 +70,10 @@ class Pool:
         for work in wanted:
             self._of(work).fill()
 
-    async def call(self, work: Work, *told: object) -> float | None:
+    async def call(self, work: ChildWork, *told: object) -> float | None:
         """What the function says. Cancelled, it kills the child: set a time limit around it.
 
-        Raises `Crashed` and `Nonsense`.
+        Raises `Crashed` and `InvalidReply`.
         """
         question, children = msgspec.json.encode(told), self._of(work)
         child = await children.idle()
@@ -89,7 +89,7 @@ class Pool:
         if reply.failed:
             raise Crashed(reply.failed)
         if reply.nonsense:
-            raise Nonsense
+            raise InvalidReply
         return reply.score
 
     async def close(self) -> None:
@@ -97,7 +97,7 @@ class Pool:
         await asyncio.gather(*(children.ended() for children in self._dismissed))
         self._dismissed.clear()
 
-    def _of(self, work: Work) -> "_Children":
+    def _of(self, work: ChildWork) -> "_Children":
         if work not in self._children:
             self._children[work] = _Children(work)
         return self._children[work]
@@ -106,7 +106,7 @@ class Pool:
 class _Children:
     """The children of one function: some idle, some busy, some starting."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: ChildWork) -> None:
         self._work = work
         self._idle: asyncio.Queue[ChildProcess | None] = asyncio.Queue()
         self._all: set[ChildProcess] = set()
@@ -186,14 +186,14 @@ class _Children:
 
 # All verifiers of a route over one answer. Never raises, never hangs: what breaks says nothing, and is counted.
 
-_Elsewhere = Http | Python | JsonSchema | ToolCallValid
+_Elsewhere = HttpVerifier | PythonVerifier | JsonSchema | ToolCallValid
 """Verifiers that answer from another process or machine."""
 SCHEMA_MS = 1_000
 """How long a schema may be followed; most take less than one."""
-_SCHEMAS = Work("router.outcomes.verifiers:child", memory_mb=512)
+_SCHEMAS = ChildWork("router.outcomes.verifiers:child", memory_mb=512)
 
 
-class Became(StrEnum):
+class CheckResult(StrEnum):
     """Of one verifier and one answer."""
 
     YES = "yes"
@@ -206,27 +206,27 @@ class Became(StrEnum):
     """The door lets the request's classes not go there."""
 
 
-class KeptAway(Exception):
+class ClassForbids(Exception):
     """Nothing was sent: a class of the request may not go there."""
 
 
-class Ports(Struct, frozen=True):
-    """What verifiers need of the world. `post` raises `KeptAway`, `Crashed` or `Nonsense`."""
+class VerifierPorts(Struct, frozen=True):
+    """What verifiers need of the world. `post` raises `ClassForbids`, `Crashed` or `InvalidReply`."""
 
-    post: Callable[[Http, Asked, bytes], Awaitable[float | None]]
+    post: Callable[[HttpVerifier, VerifierRequest, bytes], Awaitable[float | None]]
     """Sends a body to its place, through the egress filter; returns what it said."""
-    pool: Pool
-    count: Callable[[str, Became], object]
+    pool: VerifierPool
+    count: Callable[[str, CheckResult], object]
 
 
-_FAILED: Mapping[type[Exception], Became] = {
-    TimeoutError: Became.TIMEOUT,
-    KeptAway: Became.KEPT_IN,
-    Nonsense: Became.NONSENSE,
+_FAILED: Mapping[type[Exception], CheckResult] = {
+    TimeoutError: CheckResult.TIMEOUT,
+    ClassForbids: CheckResult.KEPT_IN,
+    InvalidReply: CheckResult.NONSENSE,
 }
 
 
-async def verify_all(verifiers: Sequence[Verifier], asked: Asked, ports: Ports) -> Sequence[Verdict]:
+async def verify_all(verifiers: Sequence[Verifier], asked: VerifierRequest, ports: VerifierPorts) -> Sequence[Verdict]:
     """In the order of `verifiers`; takes no longer than the slowest may."""
     slow = [verifier for verifier in verifiers if isinstance(verifier, _Elsewhere)]
     verdicts = await asyncio.gather(*(_verdict(verifier, asked, ports) for verifier in slow)) if len(slow) > 1 else ()
@@ -234,16 +234,16 @@ async def verify_all(verifiers: Sequence[Verifier], asked: Asked, ports: Ports) 
     return [ready.get(id(verifier)) or await _verdict(verifier, asked, ports) for verifier in verifiers]
 
 
-def works(verifiers: Iterable[Verifier]) -> list[Work]:
-    """The children that these need: for `Pool.keep`."""
+def works(verifiers: Iterable[Verifier]) -> list[ChildWork]:
+    """The children that these need: for `VerifierPool.keep`."""
     schemas = any(isinstance(verifier, JsonSchema | ToolCallValid) for verifier in verifiers)
-    functions = {_work(verifier) for verifier in verifiers if isinstance(verifier, Python)}
+    functions = {_work(verifier) for verifier in verifiers if isinstance(verifier, PythonVerifier)}
     return [*functions, *([_SCHEMAS] if schemas else [])]
 
 
-def said(
+def score_rows(
     verifiers: Sequence[Verifier], verdicts: Sequence[Verdict], request_id: str, attempt: int, target: str
-) -> list[Said]:
+) -> list[SourceScore]:
     """Rows for the log: one for each verdict that says something. Only one of them counts, however many agree: the
     least score; of equal ones, one that decides."""
     deciding = {one.name: one.decides for one in verifiers}
@@ -254,7 +254,7 @@ def said(
     yes = min((one for one in spoken if not one[1]), default=no)
     counts = no if no is not None and no[0] < PASSED else yes
     return [
-        Said(
+        SourceScore(
             request_id=request_id,
             attempt=attempt,
             target=target,
@@ -267,26 +267,28 @@ def said(
     ]
 
 
-async def _verdict(verifier: Verifier, asked: Asked, ports: Ports) -> Verdict:
+async def _verdict(verifier: Verifier, asked: VerifierRequest, ports: VerifierPorts) -> Verdict:
     name = verifier.name
     try:
         score = await _score(verifier, asked, ports)
     except Exception as error:  # whatever it is, an answer must not wait for it, nor its text be told
-        became = _FAILED.get(type(error), Became.CRASHED)
+        became = _FAILED.get(type(error), CheckResult.CRASHED)
         ports.count(name, became)
         # Only what is ours: another exception's message may quote the answer.
         why = str(error) if isinstance(error, Crashed) else type(error).__name__
         _log.warning("verifier %s said nothing: %s (%s)", name, became, why)
         return Verdict(name, None)
-    ports.count(name, Became.NOT_APPLICABLE if score is None else Became.YES if score >= PASSED else Became.NO)
+    ports.count(
+        name, CheckResult.NOT_APPLICABLE if score is None else CheckResult.YES if score >= PASSED else CheckResult.NO
+    )
     return Verdict(name, score)
 
 
-async def _score(verifier: Verifier, asked: Asked, ports: Ports) -> float | None:
+async def _score(verifier: Verifier, asked: VerifierRequest, ports: VerifierPorts) -> float | None:
     """All choices must be right: one no is a no, whatever is not known of the others."""
     if not isinstance(verifier, _Elsewhere):
         return least(verifier.check(asked.request, answer) for answer in asked.answers)
-    limit_ms = verifier.timeout_ms if isinstance(verifier, Http | Python) else SCHEMA_MS
+    limit_ms = verifier.timeout_ms if isinstance(verifier, HttpVerifier | PythonVerifier) else SCHEMA_MS
     async with asyncio.timeout(limit_ms / 1000):
         return least([await _outside(verifier, asked, answer, ports) for answer in asked.answers])
 
@@ -298,15 +300,17 @@ def least(scores: Iterable[float | None]) -> float | None:
     return worst if len(given) == len(known) or (worst is not None and worst < PASSED) else None
 
 
-async def _outside(verifier: _Elsewhere, asked: Asked, answer: Answer, ports: Ports) -> float | None:
+async def _outside(
+    verifier: _Elsewhere, asked: VerifierRequest, answer: AnswerChoice, ports: VerifierPorts
+) -> float | None:
     request = asked.request
-    if isinstance(verifier, Http):
+    if isinstance(verifier, HttpVerifier):
         fields = {"request_id": request.id, "target": asked.target.id, "answer": answer}
         fields["expected"] = list(expected(request))
         if verifier.with_request:
             fields["request"] = request.chat or request.body
         return await ports.post(verifier, asked, msgspec.json.encode(fields))
-    if isinstance(verifier, Python):
+    if isinstance(verifier, PythonVerifier):
         body = {name: msgspec.json.decode(raw) for name, raw in (request.chat or request.body).items()}
         return await ports.pool.call(_work(verifier), answer, body)
     claims = verifier.claims(request, answer)
@@ -315,5 +319,5 @@ async def _outside(verifier: _Elsewhere, asked: Asked, answer: Answer, ports: Po
     return await ports.pool.call(_SCHEMAS, claims) if claims else 1.0
 
 
-def _work(verifier: Python) -> Work:
-    return Work(verifier.function, verifier.memory_mb, verifier.processes)
+def _work(verifier: PythonVerifier) -> ChildWork:
+    return ChildWork(verifier.function, verifier.memory_mb, verifier.processes)

@@ -26,7 +26,7 @@ _MOST_BACKSLASHES = 1_000
 _LISTS = ("[{", "[[", '["')
 
 
-class Part(NamedTuple):
+class RedactedSpan(NamedTuple):
     """Characters to replace. `quoted`: they are a number, and a string comes in its place."""
 
     start: int
@@ -64,16 +64,16 @@ class Strings:
         self._spans = [match.span() for match in _STRING.finditer(text)]
         self._ends = [last for _, last in self._spans]
 
-    def parts(self, start: int, end: int) -> list[Part]:
+    def parts(self, start: int, end: int) -> list[RedactedSpan]:
         """What to replace for `text[start:end]` so that JSON stays JSON: insides of strings, or a whole number."""
-        parts = list[Part]()
+        parts = list[RedactedSpan]()
         for first, last in self._spans[bisect_right(self._ends, start) :]:
             if first >= end:
                 break
             # The n of \n belongs to no value, but the letter of \u00fc may: an escape is in or out as a whole.
             escape, behind = self._escape(max(start, first + 1))
             begin = escape if unescaped(self._text[escape:behind]).isalnum() else behind
-            parts.append(Part(begin, self._escape(min(end, last - 1))[1]))
+            parts.append(RedactedSpan(begin, self._escape(min(end, last - 1))[1]))
         return [part for part in parts if part.start < part.end] if parts else [self._number(start, end)]
 
     def _escape(self, place: int) -> tuple[int, int]:
@@ -86,13 +86,13 @@ class Strings:
                     return first, first + match.end()
         return place, place
 
-    def _number(self, start: int, end: int) -> Part:
+    def _number(self, start: int, end: int) -> RedactedSpan:
         text = self._text
         while start > 0 and text[start - 1] in _NUMBER:
             start -= 1
         while end < len(text) and text[end] in _NUMBER:
             end += 1
-        return Part(start, end, quoted=_NUMBER.issuperset(text[start:end]))
+        return RedactedSpan(start, end, quoted=_NUMBER.issuperset(text[start:end]))
 
 
 # What stands for a value: `<EMAIL_K4Q7ZB2M>`, the same for the same value in every turn of a session.
@@ -145,7 +145,7 @@ def core(placeholder: str) -> str:
 _TEXTUAL = b'"[{'
 
 
-class Slot(NamedTuple):
+class TextSlot(NamedTuple):
     """`path` as in `Passage`: that of a key ends with the key itself, so it is that of its value too."""
 
     path: Path
@@ -171,7 +171,7 @@ def tree(body: Mapping[str, Raw], leave: Iterable[str] = ()) -> dict[str, Any]:
     }
 
 
-def slots(root: dict[str, Any]) -> Iterator[Slot]:
+def slots(root: dict[str, Any]) -> Iterator[TextSlot]:
     """In no particular order. The keys of `root` itself are the API's own."""
     waiting: list[tuple[Path, Any]] = [((), root)]
     while waiting:
@@ -179,14 +179,14 @@ def slots(root: dict[str, Any]) -> Iterator[Slot]:
         for key, value in container.items() if isinstance(container, dict) else enumerate(container):
             place = (*path, key)
             if isinstance(key, str) and path:
-                yield Slot(place, key, container, is_key=True)
+                yield TextSlot(place, key, container, is_key=True)
             if isinstance(value, str):
-                yield Slot(place, value, container)
+                yield TextSlot(place, value, container)
             elif isinstance(value, dict | list):
                 waiting.append((place, value))
 
 
-def put(changes: Iterable[tuple[Slot, str]]) -> frozenset[str]:
+def put(changes: Iterable[tuple[TextSlot, str]]) -> frozenset[str]:
     """Writes the new texts in place; returns the fields of the root in which something changed."""
     renamed: dict[int, tuple[Any, dict[str, str]]] = {}
     touched = set()
@@ -238,7 +238,7 @@ _TEXTS, _NARROW = frozenset(SPELT["texts"].split()), frozenset(SPELT["narrow"].s
 _SMALL = frozenset("abcdefghijklmnopqrstuvwxyz_")
 
 
-class Mark(NamedTuple):
+class RedactionMark(NamedTuple):
     """Characters of a passage that are to be replaced, and what they are."""
 
     start: int
@@ -246,40 +246,40 @@ class Mark(NamedTuple):
     kind: str
 
 
-def marks(findings: Iterable[Finding]) -> dict[Path, list[Mark]]:
+def marks(findings: Iterable[Finding]) -> dict[Path, list[RedactionMark]]:
     """By the paths of the exact ones, in the order of their starts."""
-    by_path: dict[Path, list[Mark]] = {}
+    by_path: dict[Path, list[RedactionMark]] = {}
     for finding in sorted(findings, key=lambda one: (one.start, -one.end, one.detector)):
         if finding.exact and finding.end > finding.start:
             known = by_path.setdefault(finding.path, [])
-            known.append(Mark(finding.start, finding.end, kind(finding.detector)))
+            known.append(RedactionMark(finding.start, finding.end, kind(finding.detector)))
     return by_path
 
 
-def merged(ordered: Sequence[Mark]) -> Iterator[Mark]:
+def merged(ordered: Sequence[RedactionMark]) -> Iterator[RedactionMark]:
     """What overlaps or touches is one, of the kind of its widest. `ordered` by their starts."""
     if not ordered:
         return
     (start, end, name), widest = ordered[0], 0
     for mark in ordered:
         if mark.start > end:
-            yield Mark(start, end, name)
+            yield RedactionMark(start, end, name)
             (start, end, name), widest = mark, 0
         if mark.end - mark.start > widest:
             name, widest = mark.kind, mark.end - mark.start
         end = max(end, mark.end)
-    yield Mark(start, end, name)
+    yield RedactionMark(start, end, name)
 
 
-class Text:
+class RedactedText:
     """One string of the request, and what of it is to be replaced by placeholders."""
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: TextSlot) -> None:
         self.slot = slot
         inside = opened(slot.text)
         self.text, self._enveloped = (slot.text, False) if inside is None else (inside, True)
         self._json = not slot.is_key and is_json(slot.field, head("", self.text))
-        self._found: dict[Part, str] = {}
+        self._found: dict[RedactedSpan, str] = {}
         self._covered = bytearray()
         self._strings: Strings | None = None
 
@@ -293,7 +293,7 @@ class Text:
         self._covered = self._covered or bytearray(len(text))
         if self._json and self._strings is None:
             self._strings = Strings(text)
-        for part in self._strings.parts(start, end) if self._strings is not None else (Part(start, end),):
+        for part in self._strings.parts(start, end) if self._strings is not None else (RedactedSpan(start, end),):
             spelt = text[part.start : part.end]
             value = unescaped(spelt) if self._json else spelt
             if value.strip() and self._covered.find(1, part.start, part.end) < 0:
@@ -315,7 +315,7 @@ class Text:
         return closed(replaced) if self._enveloped else replaced
 
 
-def elsewhere(texts: Sequence[Text], kinds: dict[str, str], spelt: Mapping[str, str]) -> None:
+def elsewhere(texts: Sequence[RedactedText], kinds: dict[str, str], spelt: Mapping[str, str]) -> None:
     """Covers what literally stands anywhere else. `spelt`: characters → kind; values so found are added to `kinds`."""
     starts, length = [], 0
     for text in texts:
@@ -337,7 +337,7 @@ def spellings(value: str) -> set[str]:
     return {value, escaped(value), dumps(value)[1:-1]}
 
 
-def _meant(form: str, within: Text, start: int) -> bool:
+def _meant(form: str, within: RedactedText, start: int) -> bool:
     """These characters are the value, and not a part of a word, nor a word of the API."""
     text, slot, end = within.text, within.slot, start + len(form)
     if _SMALL.issuperset(form) and len(text) == len(form):
@@ -366,7 +366,7 @@ def redact(request: Request, findings: Sequence[Finding], key: bytes) -> tuple[R
     if not marked:
         return request, {}
     body, chat = _Form(request.body), None if request.chat is None else _Form(request.chat)
-    passages = [Text(Slot(one.path, one.text, None)) for one in request.passages]
+    passages = [RedactedText(TextSlot(one.path, one.text, None)) for one in request.passages]
     read = body if chat is None else chat
     kinds, spelt = _at(marked, passages, read.texts)
     elsewhere([*passages, *read.texts, *(body.texts if chat is not None else ())], kinds, spelt)
@@ -387,7 +387,7 @@ class _Form:
 
     def __init__(self, fields: Mapping[str, Raw]) -> None:
         self._fields, self._root = fields, tree(fields, ("model",))
-        self.texts = [Text(slot) for slot in slots(self._root)]
+        self.texts = [RedactedText(slot) for slot in slots(self._root)]
 
     @property
     def sent(self) -> Iterable[bytes]:
@@ -403,7 +403,7 @@ class _Form:
 
 
 def _at(
-    marked: Mapping[Path, Sequence[Mark]], passages: Sequence[Text], read: Sequence[Text]
+    marked: Mapping[Path, Sequence[RedactionMark]], passages: Sequence[RedactedText], read: Sequence[RedactedText]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Covers the places of the findings; returns value → kind, and the same of all spellings to be looked for.
 
@@ -426,7 +426,7 @@ def _at(
     return kinds, spelt
 
 
-def _passage(text: Text, names: Mapping[str, str], moved: Mapping[Path, str], passage: Passage) -> Passage:
+def _passage(text: RedactedText, names: Mapping[str, str], moved: Mapping[Path, str], passage: Passage) -> Passage:
     if not (text.changed or moved):
         return passage
     path = tuple(moved.get(passage.path[: place + 1], part) for place, part in enumerate(passage.path))

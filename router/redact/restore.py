@@ -10,7 +10,7 @@ import msgspec
 import re2
 from msgspec import Raw, Struct
 
-from router.redact.redact import SHORTEST_TAG, SPELT, Slot, core, encoded, escaped, head, is_json, put, slots, tree
+from router.redact.redact import SHORTEST_TAG, SPELT, TextSlot, core, encoded, escaped, head, is_json, put, slots, tree
 
 # Placeholders as models write them: in HTML's and JSON's escapes, in small letters, without their marks.
 
@@ -44,7 +44,7 @@ class _Placeholder(NamedTuple):
     name: str
 
 
-class Speller:
+class PlaceholderMatcher:
     """Of the placeholders of one request. No pattern is made of them: thousands would be too many for one."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
@@ -142,12 +142,12 @@ def _begins(text: str, place: int, at: int, last: str) -> bool:
 # A text that comes in pieces.
 
 
-class Growing:
+class StreamRestorer:
     """One text of a stream; `held` is its end so far that may be the beginning of a placeholder."""
 
     __slots__ = ("_field", "_head", "_last", "_speller", "held")
 
-    def __init__(self, speller: Speller, field: object) -> None:
+    def __init__(self, speller: PlaceholderMatcher, field: object) -> None:
         self._speller, self._field = speller, field
         self._head = self._last = self.held = ""
 
@@ -167,12 +167,12 @@ class Growing:
 # Most events of a stream differ from the one before in their text only: that one is restored without parsing.
 
 
-class Usual(Struct):
+class ChunkTemplate(Struct):
     """What stands around the text. In a JSON string every quote is escaped, so text without backslashes ends at one."""
 
     before: bytes
     after: bytes
-    text: Growing
+    text: StreamRestorer
 
     def __repr__(self) -> str:
         return "Usual()"
@@ -191,13 +191,13 @@ class Usual(Struct):
         return event if restored == text else self.before + escaped(restored).encode() + self.after
 
 
-def learn(event: bytes, field: str, text: str, growing: Growing) -> Usual | None:
+def learn(event: bytes, field: str, text: str, growing: StreamRestorer) -> ChunkTemplate | None:
     """From an event that is one of this kind; None where its text is escaped, or stands there twice."""
     for colon in (b'":"', b'": "'):
         opening = b'"' + field.encode() + colon
         parts = event.split(opening + text.encode() + b'"')
         if len(parts) == 2 and b"\\" not in text.encode():
-            return Usual(parts[0] + opening, b'"' + parts[1], growing)
+            return ChunkTemplate(parts[0] + opening, b'"' + parts[1], growing)
     return None
 
 
@@ -209,14 +209,14 @@ _TEXTS = ("delta", "text")
 _Place = tuple[str | int, ...]
 
 
-class ChatStream:
+class ChatRestorer:
     """Each text of each choice grows for itself: `delta.content`, `text`, the arguments of each call …"""
 
-    def __init__(self, speller: Speller) -> None:
+    def __init__(self, speller: PlaceholderMatcher) -> None:
         self._speller = speller
-        self._growing: dict[int, dict[_Place, Growing]] = {}
+        self._growing: dict[int, dict[_Place, StreamRestorer]] = {}
         self._fields: dict[str, Raw] = {}
-        self._usual: Usual | None = None
+        self._usual: ChunkTemplate | None = None
 
     def again(self, events: bytes) -> bytes | None:
         """The hot path: one event that differs from the one before in its text only. None: it is something else."""
@@ -258,12 +258,12 @@ class ChatStream:
             self._usual = None
         return before + (self._rest(index, frozenset()) if last else b""), changed
 
-    def _restored(self, known: dict[_Place, Growing], place: _Place, text: str, last: bool) -> str:
+    def _restored(self, known: dict[_Place, StreamRestorer], place: _Place, text: str, last: bool) -> str:
         if place[-1] in _WHOLE:
             return self._speller.restore(text, json=False).text
         growing = known.get(place)
         if growing is None:
-            growing = known[place] = Growing(self._speller, place[-1])
+            growing = known[place] = StreamRestorer(self._speller, place[-1])
         return growing.end(text) if last else growing.feed(text)
 
     def _rest(self, index: int, going_on: frozenset[_Place]) -> bytes:
@@ -320,27 +320,27 @@ _DELTA, _DONE = ".delta", ".done"
 _ABSENT = Raw(b"null")
 
 
-class _Event(Struct):
+class _RestoredEvent(Struct):
     type: str = ""
     delta: object = None
     sequence_number: int | None = None
 
 
-_EVENT = msgspec.json.Decoder(_Event)
+_EVENT = msgspec.json.Decoder(_RestoredEvent)
 
 
 class _Open(Struct):
     """A text that grows, and the latest event that it grew by."""
 
-    text: Growing
+    text: StreamRestorer
     prefix: bytes
     fields: dict[str, Raw]
 
 
-class ResponsesStream:
+class ResponsesRestorer:
     """What waits is sent as one delta more, so the events behind it get higher numbers."""
 
-    def __init__(self, speller: Speller, whole: Callable[[dict[str, Raw]], dict[str, Raw]]) -> None:
+    def __init__(self, speller: PlaceholderMatcher, whole: Callable[[dict[str, Raw]], dict[str, Raw]]) -> None:
         """`whole` restores an event that does not grow."""
         self._speller, self._whole = speller, whole
         self._open: dict[tuple[object, ...], _Open] = {}
@@ -370,7 +370,7 @@ class ResponsesStream:
         growing = self._open.get(place)
         if growing is None:
             field = "arguments" if stem.endswith("arguments") else stem
-            growing = self._open[place] = _Open(Growing(self._speller, field), prefix, fields)
+            growing = self._open[place] = _Open(StreamRestorer(self._speller, field), prefix, fields)
         growing.prefix, growing.fields = prefix, fields
         text = growing.text.feed(delta)
         restored = fields if text == delta else {**fields, "delta": _raw(text)}
@@ -413,9 +413,9 @@ class Restorer:
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._speller = Speller(values)
-        self._chat = ChatStream(self._speller)
-        self._responses = ResponsesStream(self._speller, self.body)
+        self._speller = PlaceholderMatcher(values)
+        self._chat = ChatRestorer(self._speller)
+        self._responses = ResponsesRestorer(self._speller, self.body)
 
     def __repr__(self) -> str:
         return "Restorer()"
@@ -455,7 +455,7 @@ class Restorer:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return event  # some engines cut characters in two: the client is told as much as it is without us
 
-    def _restored(self, slot: Slot) -> str:
+    def _restored(self, slot: TextSlot) -> str:
         if "logprobs" in slot.path:
             return slot.text
         json = not slot.is_key and is_json(slot.field, head("", slot.text))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from router.budget.budget import Downgrade
 from router.decide import in_force
-from router.replay.part import MOVE, REFUSED, SERVED, Flow, Labels, Lines, Move, Part, Seen, stopped
+from router.replay.part import MOVE, REFUSED, SERVED, Flow, Labels, Lines, Move, Part, TargetTotals, stopped
 from router.replay.read import BUCKETS
 from router.replay.report import Change, ChangedDecision, Effect, Egress, Shift, Unknown
 from router.replay.sides import Policies
@@ -48,7 +48,7 @@ class Differences(Struct, frozen=True, eq=False):
     no_passes: NDArray[np.bool_]
 
 
-class _Sums(NamedTuple):
+class _BucketSums(NamedTuple):
     """[buckets] each: of the rows and experiments of one route."""
 
     cost: Vector
@@ -61,7 +61,7 @@ class _Sums(NamedTuple):
     residual_scored: Vector
 
 
-def factor(seen: Seen) -> float:
+def factor(seen: TargetTotals) -> float:
     """Observed ÷ expected, where there is enough of both."""
     return seen.observed / seen.expected if seen.answers >= LEAST_SEEN and seen.expected > 0 else 1.0
 
@@ -82,7 +82,7 @@ def differences(part: Part) -> Differences:
 
 def factors(part: Part) -> Vector:
     """By the numbers of targets; the last stands for none."""
-    return np.array([*(factor(part.seen.get(name, Seen())) for name in part.targets), 1.0])
+    return np.array([*(factor(part.seen.get(name, TargetTotals())) for name in part.targets), 1.0])
 
 
 def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
@@ -152,7 +152,7 @@ def _route_effect(part: Part, changes: Differences, weights: Vector, route: int)
     return effect, draws
 
 
-def _estimates(weights: Vector, sums: _Sums, corrected: bool, passes_corrected: bool) -> Vector:
+def _estimates(weights: Vector, sums: _BucketSums, corrected: bool, passes_corrected: bool) -> Vector:
     """[3, resamples]: changes of cost, passes and refusals."""
     supported = weights @ sums.supported
     cost, passes = weights @ sums.cost, weights @ sums.passes
@@ -169,7 +169,7 @@ def _mean(weights: Vector, residual: Vector, weight: Vector) -> Vector:
     return np.divide(weights @ residual, whole, out=np.zeros(len(weights)), where=whole > 0)
 
 
-def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lines, scored: Lines) -> _Sums:
+def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lines, scored: Lines) -> _BucketSums:
     rows, times = part.rows, factors(part)
     used = np.flatnonzero(np.bincount(rows["bucket"], minlength=BUCKETS))
     moved = part.changed[mine[part.changed["row"]] & part.changed["supported"]]
@@ -182,7 +182,7 @@ def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lin
         *((trials, trials["weight"]), (trials, off), (scored, scored["weight"]), (scored, missed)),
     )
     by_bucket = (np.bincount(lines["bucket"], values, BUCKETS)[used] for lines, values in sums)
-    return _Sums(*(np.asarray(bucket, dtype=np.float64) for bucket in by_bucket))
+    return _BucketSums(*(np.asarray(bucket, dtype=np.float64) for bucket in by_bucket))
 
 
 def _resampled(buckets: NDArray[np.int32]) -> Vector:
@@ -261,7 +261,7 @@ def _unasked(part: Part) -> Iterator[Unknown]:
     to = part.changed["to"]
     counts = np.bincount(to[to >= 0], minlength=len(part.targets))
     for target, count in zip(part.targets, counts.tolist(), strict=True):
-        answers = part.seen.get(target, Seen()).answers
+        answers = part.seen.get(target, TargetTotals()).answers
         if count and not answers:
             text = f"would go to {target}, which has answered nobody here: its cost and pass rate are prior knowledge."
             yield Unknown("never_asked", count, text)

@@ -58,15 +58,17 @@ class Flow(NamedTuple):
     redacted: bool
 
 
-class Seen(NamedTuple):
+class TargetTotals(NamedTuple):
     """Of one target, where it answered alone: how often, and nano-USD observed and expected."""
 
     answers: int = 0
     observed: int = 0
     expected: float = 0.0
 
-    def plus(self, other: "Seen") -> "Seen":
-        return Seen(self.answers + other.answers, self.observed + other.observed, self.expected + other.expected)
+    def plus(self, other: "TargetTotals") -> "TargetTotals":
+        return TargetTotals(
+            self.answers + other.answers, self.observed + other.observed, self.expected + other.expected
+        )
 
 
 class Labels(Generic[K]):
@@ -94,7 +96,7 @@ class Part(Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
     moves: tuple[Move, ...]
     accounts: tuple[Account, ...]
-    seen: dict[str, Seen]
+    seen: dict[str, TargetTotals]
     before: Counter[Flow]
     after: Counter[Flow]
     unknown: Counter[str]
@@ -107,7 +109,7 @@ def joined(parts: Sequence[Part]) -> Part:
     routes, targets, moves, accounts = Labels[str](), Labels[str](), Labels[Move](), Labels[Account]()
     kinds = {"rows": ROW, "changed": MOVE, "trials": TRIAL, "charges": CHARGE}
     lines = {name: [np.zeros(0, kind)] for name, kind in kinds.items()}
-    seen: dict[str, Seen] = {}
+    seen: dict[str, TargetTotals] = {}
     first = 0
     for part in parts:
         route, target, move = _places(routes, part.routes), _places(targets, part.targets), _places(moves, part.moves)
@@ -117,7 +119,7 @@ def joined(parts: Sequence[Part]) -> Part:
         lines["charges"].append(_moved(part.charges, first, account=_places(accounts, part.accounts)))
         first += len(part.rows)
         for name, counts in part.seen.items():
-            seen[name] = seen.get(name, Seen()).plus(counts)
+            seen[name] = seen.get(name, TargetTotals()).plus(counts)
     return Part(
         **{name: np.concatenate(some) for name, some in lines.items()},
         routes=routes.labels,

@@ -8,24 +8,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from router.budget.budget import Charged
+from router.budget.budget import ChargedTo
 from router.decide.plan import weighs
-from router.decide.strategies import Cascade, Strategy
-from router.decide.worth import PERFECT, RHO, Check, Value, cascade_value, sample_value
+from router.decide.strategies import CascadeStrategy, Strategy
+from router.decide.worth import PERFECT, RHO, CascadeValue, VerifierQuality, cascade_value, sample_value
 from router.estimate.estimate import per_choice
-from router.ledger.query import Row
-from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, Seen
+from router.ledger.query import RequestRow
+from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, TargetTotals
 from router.replay.part import REFUSED as PART_REFUSED
 from router.replay.sides import (
     REFUSED,
     Choice,
     NewDecision,
     Policies,
-    Side,
+    PolicyReplay,
     Stored,
-    alike,
     repriced,
     same,
+    same_rules,
     stored,
     trial,
 )
@@ -50,7 +50,7 @@ class ExpectedValue(NamedTuple):
 _UNKNOWN, _NOTHING = ExpectedValue(nan, nan, nan), ExpectedValue(0.0, 0.0, 0.0)
 
 
-def alone(side: Side, record: Stored, target: Target, weighed: Sequence[Weighed] = ()) -> ExpectedValue:
+def alone(side: PolicyReplay, record: Stored, target: Target, weighed: Sequence[Weighed] = ()) -> ExpectedValue:
     """Expected nano-USD and pass rate of a target that is asked alone. `weighed`: what the decision has worked out."""
     for each in weighed:
         if each.target == target.id:
@@ -61,7 +61,7 @@ def alone(side: Side, record: Stored, target: Target, weighed: Sequence[Weighed]
     return ExpectedValue(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
 
 
-def expected(side: Side, record: Stored, choice: Choice, weighed: Sequence[Weighed] = ()) -> ExpectedValue:
+def expected(side: PolicyReplay, record: Stored, choice: Choice, weighed: Sequence[Weighed] = ()) -> ExpectedValue:
     """As the strategy itself values it: a pair by the chance that its second is asked. A hedge's second is taken
     not to be asked, as is mostly so. A refusal costs nothing, and is never right."""
     if not choice.target:
@@ -78,10 +78,14 @@ def expected(side: Side, record: Stored, choice: Choice, weighed: Sequence[Weigh
     return ExpectedValue(*map(float, (without.cost[0, 1], both.cost[0, 1] - without.cost[0, 1], both.p[0, 1])))
 
 
-def _pair(choice: Choice, strategy: Strategy, cost: Vector, p: Vector) -> Value:
+def _pair(choice: Choice, strategy: Strategy, cost: Vector, p: Vector) -> CascadeValue:
     if isinstance(choice.tactic, Vote):
         return sample_value(cost, p, choice.tactic.samples)
-    check = Check(strategy.accepts_right, strategy.accepts_wrong) if isinstance(strategy, Cascade) else PERFECT
+    check = (
+        VerifierQuality(strategy.accepts_right, strategy.accepts_wrong)
+        if isinstance(strategy, CascadeStrategy)
+        else PERFECT
+    )
     return cascade_value(cost, p, check, RHO)
 
 
@@ -91,7 +95,7 @@ _TOLD = frozenset({"not_allowed", "evidence_expired", "data_class", "region", "c
 """Reasons whose detail is of the policy alone: others have numbers of the request in it."""
 
 
-def why(record: Stored, decided: NewDecision, new: Side) -> str:
+def why(record: Stored, decided: NewDecision, new: PolicyReplay) -> str:
     """`decided` is another choice than the stored one."""
     before, after, decision = record.choice, decided.choice, decided.decision
     if decision is None:
@@ -109,7 +113,7 @@ def why(record: Stored, decided: NewDecision, new: Side) -> str:
     return "sees placeholders" if after.redacted else "sees all of it"
 
 
-def _left(target: str, plan: Plan, new: Side) -> str:
+def _left(target: str, plan: Plan, new: PolicyReplay) -> str:
     """Why `target` is not first any more."""
     dropped = next((each for each in plan.dropped if each.target == target), None)
     if dropped is not None:
@@ -141,7 +145,7 @@ Wanted = Callable[[Stored], bool]
 Scores = Callable[[str], float | None]
 
 
-class Reader:
+class ReplayReader:
     """`take` each request, then the `part`. `scores`: how good an answer was, by its request's id."""
 
     def __init__(self, compared: Policies, callers: Mapping[str, Caller], wanted: Wanted, scores: Scores) -> None:
@@ -156,7 +160,7 @@ class Reader:
         self._changed: list[Any] = []
         self._trials: list[Any] = []
         self._charges: list[Any] = []
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, TargetTotals] = {}
         self._before, self._after, self._unknown = Counter[Flow](), Counter[Flow](), Counter[str]()
         budgets = self._new.config.budgets
         self._limited = any(budget.unit is Unit.USD and not budget.soft for budget in budgets)
@@ -178,7 +182,7 @@ class Reader:
             read=self._read,
         )
 
-    def take(self, rows: Sequence[Row]) -> None:
+    def take(self, rows: Sequence[RequestRow]) -> None:
         self._read += len(rows)
         records = [record for row in rows if (record := self._replayable(row)) is not None]
         for side in {id(side): side for side in (self._new, *self._compared.old.values())}.values():
@@ -186,7 +190,7 @@ class Reader:
         for record in records:
             self._decide(record)
 
-    def _replayable(self, row: Row) -> Stored | None:
+    def _replayable(self, row: RequestRow) -> Stored | None:
         record = stored(row, self._callers)
         if isinstance(record, str):
             self._unknown[record] += 1
@@ -215,14 +219,14 @@ class Reader:
                 self._charge(record, record.row.route, tuple(each.target for each in record.document.considered))
         self._compare(record, old)
 
-    def _alike(self, old: Side, record: Stored) -> bool:
+    def _alike(self, old: PolicyReplay, record: Stored) -> bool:
         """Both have the same rules for it: then what is known today can't tell them apart."""
         key = (id(old), self._new.named(record))
         if key not in self._same:
-            self._same[key] = alike(old, self._new, key[1])
+            self._same[key] = same_rules(old, self._new, key[1])
         return self._same[key]
 
-    def _repriced(self, record: Stored, old: Side | None) -> bool:
+    def _repriced(self, record: Stored, old: PolicyReplay | None) -> bool:
         """The new policy has another model or price behind the target that it stays with; without the old policy the
         decision tells the model."""
         name = record.choice.target
@@ -234,7 +238,7 @@ class Reader:
             self._terms[id(old), name] = repriced(before, target)
         return self._terms[id(old), name]
 
-    def _learned(self, record: Stored, old: Side | None, decided: NewDecision) -> bool:
+    def _learned(self, record: Stored, old: PolicyReplay | None, decided: NewDecision) -> bool:
         """Its own policy would decide so too by now: that is no merit of the new one, which would still let it be."""
         if old is None or decided.decision is None or not _may(decided.decision.plan, record.choice):
             return False
@@ -256,7 +260,7 @@ class Reader:
         if record.row.attempts or before == PART_REFUSED:
             _flow(self._after, record, self._new.hash, choice)
 
-    def _change(self, record: Stored, old: Side | None, decided: NewDecision) -> None:
+    def _change(self, record: Stored, old: PolicyReplay | None, decided: NewDecision) -> None:
         choice, decision = decided.choice, decided.decision
         if not record.answered and record.choice.target:
             self._unknown["unanswered"] += 1
@@ -277,7 +281,7 @@ class Reader:
             )
         )
 
-    def _p_before(self, record: Stored, old: Side | None, weighed: Sequence[Weighed]) -> float:
+    def _p_before(self, record: Stored, old: PolicyReplay | None, weighed: Sequence[Weighed]) -> float:
         """By what is known today; where the target is gone, by what was known then."""
         name = record.choice.target
         if old is None or same(old.targets.get(name), self._new.targets.get(name)):
@@ -286,10 +290,10 @@ class Reader:
             p = expected(old, record, record.choice).p
         return next((each.p for each in record.document.weighed if each.target == name), p) if isnan(p) else p
 
-    def _compare(self, record: Stored, old: Side | None) -> None:
+    def _compare(self, record: Stored, old: PolicyReplay | None) -> None:
         """What an answer cost, with what it is expected to cost."""
         name = record.choice.target
-        known = self._seen.get(name, Seen())
+        known = self._seen.get(name, TargetTotals())
         if (
             not record.answered
             or record.row.attempts != 1
@@ -300,7 +304,7 @@ class Reader:
         target = self._new.targets.get(name)
         if target is None or (old is not None and not same(old.targets.get(name), target)):
             return
-        self._seen[name] = known.plus(Seen(1, record.spent, alone(self._new, record, target).first))
+        self._seen[name] = known.plus(TargetTotals(1, record.spent, alone(self._new, record, target).first))
 
     def _try(self, record: Stored, decided: NewDecision) -> None:
         """An experiment that asked whom the new policy would choose."""
@@ -329,7 +333,7 @@ class Reader:
         if not self._limited or not targets or not (record.row.attempts or not record.choice.target):
             return
         rules = self._new.rules
-        charged = Charged(
+        charged = ChargedTo(
             request_id=record.row.id,
             route=route,
             caller=record.caller,

@@ -9,18 +9,18 @@ from msgspec import Struct, structs
 
 from router.config.policy import Config
 from router.ledger import keys
-from router.ledger.facts.query import Label, Where
+from router.ledger.facts.query import Label, LabelFilter
 from router.ledger.ledger import Ledger
-from router.ledger.query import Stretch, decided, stretches
+from router.ledger.query import PositionRange, decided, stretches
 from router.ledger.rollups import expired
 from router.ledger.rows import Connection, documents
 from router.replay.estimate import differences, effects, egress, factor, limited, shifted, told
 from router.replay.part import Part, joined
-from router.replay.read import Reader, Wanted
+from router.replay.read import ReplayReader, Wanted
 from router.replay.report import Calibrated, Replayed
 from router.replay.sides import Policies, Stored, compared
 from router.report.catalog import filter_of
-from router.report.query import Question, Source, asked
+from router.report.query import LedgerView, Parameters, asked
 from router.report.report import Definition
 from router.types.clock import now_ms
 from router.types.request import Caller
@@ -39,7 +39,7 @@ DIMENSIONS: Mapping[str, Callable[[Stored], Label]] = {
 }
 
 
-def wanted(where: Collection[Where]) -> Callable[[Stored], bool]:
+def wanted(where: Collection[LabelFilter]) -> Callable[[Stored], bool]:
     """All of `where` must hold. Raises ValueError for another dimension."""
     unknown = sorted({condition.dimension for condition in where} - set(DIMENSIONS))
     if unknown:
@@ -50,13 +50,13 @@ def wanted(where: Collection[Where]) -> Callable[[Stored], bool]:
 # Which stretch of which traffic, as people say it: since, until, and filters.
 
 
-def stretch(ledger: Ledger, question: Question) -> tuple[int | None, int | None, tuple[Where, ...]]:
+def stretch(ledger: Ledger, question: Parameters) -> tuple[int | None, int | None, tuple[LabelFilter, ...]]:
     """As `replay` wants it: since, until, where. Raises a 400 `ClientError` for what makes no sense, or the ledger does
     not know."""
     about = asked(_ASKABLE, question, now_ms())
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        source = Source(connection=connection, asked=about, targets={})
+        source = LedgerView(connection=connection, asked=about, targets={})
         where = tuple(filter_of(_ASKABLE, source, text) for text in question.where)
         return about.since_ms, about.until_ms, where
 
@@ -85,11 +85,11 @@ class ReplayJob(Struct, frozen=True):
     since_ms: int | None
     until_ms: int | None
 
-    def read(self, stretch: Stretch) -> Part:
+    def read(self, stretch: PositionRange) -> Part:
         """As of one moment. Raises `LedgerUnavailable`."""
         with self.ledger.reading() as connection:
             connection.execute("BEGIN")
-            reader = Reader(self.compared, callers(connection), self.wanted, scores(connection))
+            reader = ReplayReader(self.compared, callers(connection), self.wanted, scores(connection))
             rows = decided(connection, stretch, self.since_ms, self.until_ms)
             while some := list(islice(rows, TOGETHER)):
                 reader.take(some)
@@ -122,7 +122,7 @@ def _begin() -> None:
     gc.disable()
 
 
-def _read(stretch: Stretch) -> Part:
+def _read(stretch: PositionRange) -> Part:
     return _here[0].read(stretch)
 
 
@@ -148,7 +148,7 @@ def replay(
     config: Config,
     since_ms: int | None = None,
     until_ms: int | None = None,
-    where: Collection[Where] = (),
+    where: Collection[LabelFilter] = (),
     others: Sequence[Config] = (),
     processes: int = 1,
     most: int = MOST,

@@ -10,22 +10,22 @@ import msgspec
 import numpy as np
 from msgspec import Struct, structs
 
-from router.choose import Rules, chance, choose, index
+from router.choose import CompiledPolicy, chance, choose, index
 from router.config.policy import Config
 from router.decide.eligibility import Redact
 from router.decide.profile import progress_of, request_of
 from router.errors import ClientError
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import Learned
-from router.estimate.pass_rate import Expected, Index, PassRateModel
+from router.estimate.learn import TargetStats
+from router.estimate.pass_rate import ExpectedRates, Index, PassRateModel
 from router.estimate.price import timed
 from router.ledger.ledger import Ledger
-from router.ledger.query import Row
+from router.ledger.query import RequestRow
 from router.recorder import learned_from, recollect
 from router.screen import Screened
 from router.types.account import LedgerUnavailable
 from router.types.clock import new_id
-from router.types.decision import Decision, Dropped, Plan, Queued, Shape, Tactic, Vector
+from router.types.decision import Decision, Dropped, Plan, Queued, RequestProfile, Tactic, Vector
 from router.types.decision import Weighed as Planned
 from router.types.request import TRAITS, Caller, Cause, Classification, Reading, Redacted, Request
 from router.types.target import Queue, Queues, Secret, Target, Task
@@ -37,7 +37,7 @@ LOWERED = "route"
 """In a row's `lowered`: a budget sent it to another route than the one it named."""
 
 
-class _Seen(Struct, gc=False):
+class _StoredClasses(Struct, gc=False):
     data_class: str
     causes: tuple[Cause, ...] = ()
     difficulty: float = 0.0
@@ -53,7 +53,7 @@ class ConsideredTarget(Struct, gc=False):
     redacted: bool = False
 
 
-class Weighed(Struct, gc=False):
+class StoredForecast(Struct, gc=False):
     """As much of `router.types.decision.Weighed` as is asked for."""
 
     target: str
@@ -62,20 +62,20 @@ class Weighed(Struct, gc=False):
     why: str
 
 
-class Document(Struct, gc=False):
+class StoredDecision(Struct, gc=False):
     """A decision, as far as it takes to make it again. Without `shape` it is of an older lowpass."""
 
     policy: str
-    classification: _Seen
+    classification: _StoredClasses
     chosen: str | None = None
     considered: tuple[ConsideredTarget, ...] = ()
     dropped: tuple[Dropped, ...] = ()
-    weighed: tuple[Weighed, ...] = ()
+    weighed: tuple[StoredForecast, ...] = ()
     queued: tuple[Queued, ...] = ()
     tactic: Tactic | None = None
     explored: str = ""
     propensity: float = 1.0
-    shape: Shape | None = None
+    shape: RequestProfile | None = None
 
 
 class Choice(Struct, frozen=True):
@@ -94,25 +94,25 @@ REFUSED = Choice()
 class Stored(Struct, frozen=True, gc=False):
     """One request that was decided, and what came of it."""
 
-    row: Row
+    row: RequestRow
     lowered: bool
     spent: int
     """nano-USD."""
     reading: Reading | None
     """None: its text was not looked at, as with embeddings."""
     answered: bool
-    document: Document
-    shape: Shape
+    document: StoredDecision
+    shape: RequestProfile
     request: Request
     caller: Caller
     choice: Choice
     task: Task
 
 
-_decoder = msgspec.json.Decoder(Document)
+_decoder = msgspec.json.Decoder(StoredDecision)
 
 
-def stored(row: Row, callers: Mapping[str, Caller]) -> Stored | str:
+def stored(row: RequestRow, callers: Mapping[str, Caller]) -> Stored | str:
     """Else why it can't be decided again: "undecided", "unsettled", "unreadable" or "unshaped"."""
     if row.state not in _ENDED:
         return "unsettled"
@@ -156,7 +156,7 @@ _CHOSEN, _PAIRED = ("chosen", "kept", "nearest"), "first"
 _OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued")
 
 
-class Trial(NamedTuple):
+class ExperimentDraw(NamedTuple):
     """`target`: whom the new policy would choose, and an experiment asked; empty where none did."""
 
     target: str = ""
@@ -164,21 +164,21 @@ class Trial(NamedTuple):
     """The new choice is another one, and chance might have asked it."""
 
 
-def trial(record: Stored, plan: Plan) -> Trial:
+def trial(record: Stored, plan: Plan) -> ExperimentDraw:
     """`plan`: the new policy's. Only of single targets: experiments ask one alone."""
     document = record.document
     if document.propensity >= 1 or not plan.steps:
-        return Trial()
+        return ExperimentDraw()
     new = _chosen(plan.weighed) if plan.weighed else plan.steps[0].target.id
     if not new or new == _chosen(document.weighed):
-        return Trial()
+        return ExperimentDraw()
     asked = new if document.explored and record.choice.target == new else ""
     # Targets within all limits: each has some chance.
     able = any(row.target == new and row.why not in _OUT for row in document.weighed)
-    return Trial(asked, not plan.explored and able)
+    return ExperimentDraw(asked, not plan.explored and able)
 
 
-def _chosen(weighed: tuple[Weighed, ...] | tuple[Planned, ...]) -> str:
+def _chosen(weighed: tuple[StoredForecast, ...] | tuple[Planned, ...]) -> str:
     """The choice without chance; empty where it is a pair."""
     return next((row.target for row in weighed if row.why in _CHOSEN), "")
 
@@ -186,10 +186,10 @@ def _chosen(weighed: tuple[Weighed, ...] | tuple[Planned, ...]) -> str:
 # What the ledger has taught so far of some targets, for decisions without a gateway.
 
 
-class Knowledge(Struct, frozen=True):
+class PassRateSnapshot(Struct, frozen=True):
     """As of one moment."""
 
-    learned: Learned
+    learned: TargetStats
     rates: bytes
     """`PassRateModel.state`."""
 
@@ -201,21 +201,21 @@ class Knowledge(Struct, frozen=True):
         return beliefs
 
 
-def known(ledger: Ledger, targets: Sequence[Target]) -> Knowledge:
+def known(ledger: Ledger, targets: Sequence[Target]) -> PassRateSnapshot:
     """Nothing, where there is no ledger, or one that can't be read. Not inside an event loop."""
-    beliefs, learned = PassRateModel(), Learned()
+    beliefs, learned = PassRateModel(), TargetStats()
     beliefs.adopt(targets)
     with suppress(LedgerUnavailable):
         if ledger.exists():
             asyncio.run(recollect(ledger, beliefs))
             learned = learned_from(ledger)
-    return Knowledge(learned, beliefs.state())
+    return PassRateSnapshot(learned, beliefs.state())
 
 
 # Pass rates of many requests, worked out together before each is decided: nothing is learned meanwhile.
 
 
-class Ahead:
+class LearnedRates:
     """Implements `Rates` (`router.estimate.forecast`), of `beliefs` as they are."""
 
     def __init__(self, beliefs: PassRateModel, targets: int) -> None:
@@ -233,7 +233,7 @@ class Ahead:
     def better(self, at: int, effort: str) -> float:
         return self._beliefs.better(at, effort)
 
-    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> Expected:
+    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
         row = self._at.get(id(seen.reading)) if seen.reading is not None else None
         if row is None or better is not None or seen.template in self._beliefs.templates:
             return self._beliefs.expect(seen, at, better)
@@ -242,7 +242,7 @@ class Ahead:
             self._next = []
         p, sd, nodes, own_sd = self._expected
         known = self._beliefs.outcomes[at], self._beliefs.alike(seen)
-        return Expected(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], *known)
+        return ExpectedRates(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], *known)
 
     def usual(self, at: Index) -> Vector:
         return self._usual[at]
@@ -290,14 +290,14 @@ class _Queued(NamedTuple):
 _HEALTHY = _Health()
 
 
-class Side:
+class PolicyReplay:
     """One policy."""
 
-    def __init__(self, config: Config, knowledge: Knowledge, targets: Sequence[Target], fresh_ms: int) -> None:
+    def __init__(self, config: Config, knowledge: PassRateSnapshot, targets: Sequence[Target], fresh_ms: int) -> None:
         """`targets`: all that anything is known of."""
-        self.rules: Rules = index(config, Secret(new_id()))
+        self.rules: CompiledPolicy = index(config, Secret(new_id()))
         self.targets = {target.id: target for target in targets}
-        self._ahead = Ahead(knowledge.beliefs(targets), len(targets))
+        self._ahead = LearnedRates(knowledge.beliefs(targets), len(targets))
         self.forecaster = Forecaster(targets, knowledge.learned, self._ahead, fresh_ms)
         self._ranks = self.rules.screen.ranks
         classes = config.sensitivity.classes
@@ -373,8 +373,8 @@ class Side:
 class Policies(NamedTuple):
     """The policy that is tried, and by their hashes those that decisions may be of."""
 
-    new: Side
-    old: Mapping[str, Side]
+    new: PolicyReplay
+    old: Mapping[str, PolicyReplay]
 
 
 def same(before: Target | None, after: Target | None) -> bool:
@@ -389,7 +389,7 @@ def repriced(before: Target, after: Target) -> bool:
     return _bare(before).model != _bare(after).model
 
 
-def alike(old: Side, new: Side, model: str) -> bool:
+def same_rules(old: PolicyReplay, new: PolicyReplay, model: str) -> bool:
     """The same rules for requests that name `model`."""
     before, after = old.rules.routes.get(model), new.rules.routes.get(model)
     if old is new or before is None or after is None:
@@ -409,10 +409,10 @@ def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Polici
     prices = [target.model.price for policy in (config, *rest) for target in policy.targets.values()]
     fresh = QUARTER_MS if any(price is not None and timed(price) for price in prices) else _ALWAYS_MS
     knowledge = known(ledger, targets)
-    new = Side(config, knowledge, targets, fresh)
-    old: dict[str, Side] = {}
+    new = PolicyReplay(config, knowledge, targets, fresh)
+    old: dict[str, PolicyReplay] = {}
     for other in rest:
-        side = Side(other, knowledge, _joined([other, config, *rest]), fresh)
+        side = PolicyReplay(other, knowledge, _joined([other, config, *rest]), fresh)
         old.setdefault(side.hash, side)
     old.setdefault(new.hash, new)
     return Policies(new, old)

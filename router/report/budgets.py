@@ -7,17 +7,17 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct, structs
 
-from router.budget.budget import Budget, BudgetAccounts, KeyLimit, Rolling
-from router.budget.loops import Kind as Loop
+from router.budget.budget import Budget, BudgetAccounts, KeyLimit, RollingWindow
+from router.budget.loops import LoopKind as Loop
 from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import Label, Query, Where, add
+from router.ledger.facts.query import Label, LabelFilter, Query, add
 from router.ledger.incident import EXHAUSTED
 from router.ledger.keys import Key
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
-from router.report.query import Source
+from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, declared, made, plots, tallied
-from router.report.statistics import LOOK_BACK_HOURS, Profile
+from router.report.statistics import LOOK_BACK_HOURS, ProfileInterval
 from router.types.account import Account, Balance, BudgetStore, Child, Unit
 from router.types.clock import now_ms
 from router.types.price import NANO_PER_USD, usd_from_nano
@@ -35,7 +35,7 @@ _TRIPS = """
 _SINCE = "SELECT subject, MAX(at_ms) FROM incidents WHERE kind = ? GROUP BY subject"
 
 
-def _refused(source: Source) -> Report:
+def _refused(source: LedgerView) -> Report:
     routes: dict[str | None, tuple[int, ...]] = {}
     known = source.sums(TABLE, _BY, _MEASURES)
     for (route, state, status, error), (requests, lowered, overruns, held, cost) in known.items():
@@ -52,7 +52,7 @@ def _refused(source: Source) -> Report:
 # How every pot of every budget stands: the same numbers for HTTP, the command line and the dashboard.
 
 
-class Pot(Struct, frozen=True, kw_only=True):
+class BudgetAccount(Struct, frozen=True, kw_only=True):
     """What a budget of the policy keeps for one value of its scope, or a child: one of the two is there."""
 
     account: Account
@@ -77,8 +77,8 @@ class Pot(Struct, frozen=True, kw_only=True):
         return "lifetime" if self.budget is None else self.budget.window_name
 
 
-class Standing(Struct, frozen=True):
-    pot: Pot
+class BudgetStanding(Struct, frozen=True):
+    pot: BudgetAccount
     balance: Balance
 
     @property
@@ -89,11 +89,11 @@ class Standing(Struct, frozen=True):
         return self.pot.account.limit - self.balance.spent - self.balance.held
 
 
-def of_child(child: Child) -> Pot:
-    return Pot(account=child.account(), child=child)
+def of_child(child: Child) -> BudgetAccount:
+    return BudgetAccount(account=child.account(), child=child)
 
 
-async def every(store: BudgetStore, declared: Iterable[Budget], now_ms: int) -> list[Pot]:
+async def every(store: BudgetStore, declared: Iterable[Budget], now_ms: int) -> list[BudgetAccount]:
     """All pots that hold or have booked something in their window; a budget that has none yet is there once, full.
 
     In the order of the policy; then the open children. Raises `StoreUnavailable`.
@@ -102,22 +102,22 @@ async def every(store: BudgetStore, declared: Iterable[Budget], now_ms: int) -> 
     return [*pots, *map(of_child, await store.children())]
 
 
-async def measured(store: BudgetStore, pots: Sequence[Pot]) -> list[Standing]:
+async def measured(store: BudgetStore, pots: Sequence[BudgetAccount]) -> list[BudgetStanding]:
     """Raises `StoreUnavailable`."""
     balances = await store.balances([pot.account for pot in pots])
-    return [Standing(pot, balance) for pot, balance in zip(pots, balances, strict=True)]
+    return [BudgetStanding(pot, balance) for pot, balance in zip(pots, balances, strict=True)]
 
 
-async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[Pot]:
+async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[BudgetAccount]:
     """At least one. Raises `StoreUnavailable`."""
     if isinstance(budget, KeyLimit):
-        return [Pot(account=budget.pot(name, now_ms), budget=budget) for name in budget.keys]
+        return [BudgetAccount(account=budget.pot(name, now_ms), budget=budget) for name in budget.keys]
     values = sorted(await store.values(budget.id, budget.span(now_ms).since)) if budget.divided else []
     accounts = [budget.pot(value, now_ms) for value in values] or [budget.full(now_ms)]
-    return [Pot(account=account, budget=budget) for account in accounts]
+    return [BudgetAccount(account=account, budget=budget) for account in accounts]
 
 
-def as_metrics(standings: Iterable[Standing]) -> Mapping[str, Mapping[tuple[str, ...], float]]:
+def as_metrics(standings: Iterable[BudgetStanding]) -> Mapping[str, Mapping[tuple[str, ...], float]]:
     """Metric → its labels → number; all pots of a budget together. What was split off is left out: clients name it."""
     measured_sums: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for standing in standings:
@@ -142,7 +142,7 @@ _FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
 """Fields of a budget; without their last letter they are dimensions, all but tags."""
 
 
-def hourly(source: Source, budget: Budget) -> Mapping[str, Hours]:
+def hourly(source: LedgerView, budget: Budget) -> Mapping[str, Hours]:
     """By value of the budget's scope ("" where it has one pot). Keys count to the team that they are in today; what
     was recovered after a crash is charged too."""
     hour, tagged = source.asked.now_ms // HOUR_MS, bool(budget.tags) or budget.scope == "tag"
@@ -153,7 +153,7 @@ def hourly(source: Source, budget: Budget) -> Mapping[str, Hours]:
         table=TABLE,
         by=tuple(by),
         measures=("cost", "recovered") if budget.unit is Unit.USD else (thinking,),
-        where=tuple(Where(dimension, labels) for dimension, labels in filters.items() if labels),
+        where=tuple(LabelFilter(dimension, labels) for dimension, labels in filters.items() if labels),
         since_ms=(hour - LOOK_BACK_HOURS) * HOUR_MS,
         until_ms=hour * HOUR_MS,
     )
@@ -185,32 +185,32 @@ LONGEST_MS = 366 * 86_400_000
 _MOST_BARS = 20
 
 
-class Pots(Report, frozen=True, kw_only=True):
+class BudgetReport(Report, frozen=True, kw_only=True):
     """The standing of budgets as a report, with what its rows were made from."""
 
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[BudgetStanding, ...] = ()
 
     @property
-    def pots(self) -> tuple[Pot, ...]:
+    def pots(self) -> tuple[BudgetAccount, ...]:
         return tuple(standing.pot for standing in self.standings)
 
 
-async def budgets(store: BudgetStore, declared: Sequence[Budget], now_ms: int) -> Pots:
+async def budgets(store: BudgetStore, declared: Sequence[Budget], now_ms: int) -> BudgetReport:
     """One row a pot, in the order of the policy. What remains may be below 0: a cost above its hold is booked.
 
     Raises `StoreUnavailable`.
     """
     standings = tuple(await measured(store, await every(store, declared, now_ms)))
     rows = tuple(map(_row, standings))
-    return Pots(**structs.asdict(made("budgets", rows)), standings=standings)
+    return BudgetReport(**structs.asdict(made("budgets", rows)), standings=standings)
 
 
-def report(source: Source) -> Report:
+def report(source: LedgerView) -> Report:
     """The ledger is asked once a budget, not once a pot."""
     pots, now_ms = source.pots, source.asked.now_ms
-    rows, standings = (pots.rows, pots.standings) if isinstance(pots, Pots) else ((), ())
+    rows, standings = (pots.rows, pots.standings) if isinstance(pots, BudgetReport) else ((), ())
     budgets = (standing.pot.budget for standing in standings)
-    named = {budget.id: budget for budget in budgets if budget and not isinstance(budget.window, Rolling)}
+    named = {budget.id: budget for budget in budgets if budget and not isinstance(budget.window, RollingWindow)}
     bounded = (item for item in named.items() if item[1].scope not in ("session", "request"))
     spent = {name: hourly(source, budget) for name, budget in bounded}
     refused: dict[str, int] = dict(source.connection.execute(_SINCE, (EXHAUSTED,)).fetchall())
@@ -220,14 +220,14 @@ def report(source: Source) -> Report:
         "budgets",
         ((*row, *_ahead(standing, spent, refused, now_ms)) for row, standing in zip(rows, standings, strict=True)),
         columns=(*columns("budgets"), *columns("budgets-ahead")),
-        note=" ".join(notes) if isinstance(pots, Pots) else _UNANSWERED,
+        note=" ".join(notes) if isinstance(pots, BudgetReport) else _UNANSWERED,
         below=(_refused(source), made("loops", (tuple(trip) for trip in trips if trip[0] in set(Loop)))),
         plots=_plots(standings),
     )
 
 
 def _ahead(
-    standing: Standing, spent: Mapping[str, Mapping[str, Hours]], refused: Mapping[str, int], now_ms: int
+    standing: BudgetStanding, spent: Mapping[str, Mapping[str, Hours]], refused: Mapping[str, int], now_ms: int
 ) -> Row:
     """In the order of `budgets-ahead`; None where nothing tells what is to come. `spent`: by budget and pot; `refused`:
     by account, when it first refused a request in the last window in which it did (Unix ms)."""
@@ -237,14 +237,14 @@ def _ahead(
     hours = {} if pot.budget is None else spent.get(pot.budget.id, {}).get(account.value, {})
     if pot.budget is None or not any(hours.values()):
         return (None, None, None, None, since_ms)
-    profile, ends = Profile(hours, now_ms, ZoneInfo(pot.budget.timezone)), account.resets_at_ms
+    profile, ends = ProfileInterval(hours, now_ms, ZoneInfo(pot.budget.timezone)), account.resets_at_ms
     lasts = profile.reaches(account.limit - booked, now_ms + LONGEST_MS if ends is None else ends)
     coming = (None, None, None) if ends is None else profile.until(ends)
     amounts = (None if more is None else amount_of(account.unit, booked + round(more)) for more in coming)
     return (*amounts, lasts, since_ms)
 
 
-def _plots(standings: Sequence[Standing]) -> tuple[Plot, ...]:
+def _plots(standings: Sequence[BudgetStanding]) -> tuple[Plot, ...]:
     """Of hard limits in any unit: the share that is spent and held."""
     marks = [
         Mark(label=standing.pot.account.id, value=amount / standing.pot.account.limit, series=series)
@@ -255,7 +255,7 @@ def _plots(standings: Sequence[Standing]) -> tuple[Plot, ...]:
     return plots("Spent and held, of the limit", Shape.DAYS, Kind.SHARE, marks)
 
 
-def _row(standing: Standing) -> Row:
+def _row(standing: BudgetStanding) -> Row:
     pot, account = standing.pot, standing.pot.account
     policy = account.limit if pot.budget is None else pot.budget.limit
     limits = (account.limit, None if policy == account.limit else policy)
@@ -283,7 +283,7 @@ def spent_in_window(connection: Connection, key: Key) -> list[int]:
     limit = BudgetAccounts(()).of_key(key.caller())
     if limit is None:
         return []
-    ours = Where("key", frozenset({key.terms.name}))
+    ours = LabelFilter("key", frozenset({key.terms.name}))
     measures, since_ms = ("cost", "recovered"), limit.span(now_ms()).since or None
     costs = sums(connection, Query(table="attempts", by=(), measures=measures, where=(ours,), since_ms=since_ms))
     return [sum(map(sum, costs.values()))]

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from router.errors import ClientError, invalid
 from router.ledger.facts import attempts, offers
-from router.ledger.facts.query import Expired, Label, Where
+from router.ledger.facts.query import Label, LabelFilter, RowsExpired
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Connection
 from router.report.budgets import report as budgets
@@ -15,7 +15,7 @@ from router.report.egress import egress
 from router.report.engines import local_engines
 from router.report.local_vs_api import local_vs_api
 from router.report.price_reversal import price_reversal
-from router.report.query import Question, Source, asked, listed, named
+from router.report.query import LedgerView, Parameters, asked, listed, named
 from router.report.reliability import reliability
 from router.report.report import NO_LABEL, Definition, Report, declared, made
 from router.report.request import whole_request, whole_session
@@ -28,7 +28,7 @@ from router.types.target import Target
 # A new report is what `reports.yaml` says of it, and a function here where its rows are not one statement's: the rest
 # (table, files, pages) is generic.
 
-_MADE_BY: Mapping[str, Callable[[Source], Report]] = {
+_MADE_BY: Mapping[str, Callable[[LedgerView], Report]] = {
     "spend": spend,
     "cost-of-pass": cost_of_pass,
     "savings": savings,
@@ -67,7 +67,7 @@ _COUNTED = {dimension for table in (attempts, offers) for grouping in table.GROU
 _LISTED = 20
 
 
-def filter_of(definition: Definition, source: Source, text: str) -> Where:
+def filter_of(definition: Definition, source: LedgerView, text: str) -> LabelFilter:
     """`source` has no filters yet. Raises a 400 `ClientError` for what the report or the ledger does not know."""
     dimension, equals, labels = text.partition("=")
     inverted = dimension.endswith("!")
@@ -84,11 +84,11 @@ def filter_of(definition: Definition, source: Source, text: str) -> Where:
         # Requests keep theirs as one text: all texts are meant that have some of these tags.
         parts = {label: {None} if label is None else {*str(label).split(",")} for label in _present(source, "tags")}
         _check("tag", wanted, sorted({tag for some in parts.values() for tag in some if tag is not None}))
-        return Where("tags", frozenset(label for label, some in parts.items() if wanted & some), inverted)
-    return Where(dimension, _known(source, dimension, wanted), inverted)
+        return LabelFilter("tags", frozenset(label for label, some in parts.items() if wanted & some), inverted)
+    return LabelFilter(dimension, _known(source, dimension, wanted), inverted)
 
 
-def _known(source: Source, dimension: str, wanted: frozenset[str | None]) -> frozenset[Label]:
+def _known(source: LedgerView, dimension: str, wanted: frozenset[str | None]) -> frozenset[Label]:
     """With the ledger's own type: some labels are numbers."""
     if dimension not in _COUNTED:
         return frozenset(wanted)
@@ -101,7 +101,7 @@ def _known(source: Source, dimension: str, wanted: frozenset[str | None]) -> fro
     return frozenset(None if label is None else present.get(label, label) for label in wanted)
 
 
-def _present(source: Source, dimension: str) -> list[Label]:
+def _present(source: LedgerView, dimension: str) -> list[Label]:
     """In the whole ledger: a window in which nothing happened is no mistake."""
     table = attempts if dimension in attempts.DIMENSIONS else offers
     return [label for (label,) in source.always().sums(table.TABLE, (dimension,), ("requests",))]
@@ -118,7 +118,7 @@ def _check(dimension: str, wanted: frozenset[str | None], known: list[str]) -> N
 
 # A report by its name, read from the ledger. The connection can't write, so a report never locks the gateway.
 
-_ANYTHING = Question()
+_ANYTHING = Parameters()
 _NOTHING: Mapping[str, Target] = {}
 
 
@@ -134,7 +134,7 @@ def definition(name: str) -> Definition:
 def read(
     ledger: Ledger,
     name: str,
-    question: Question = _ANYTHING,
+    question: Parameters = _ANYTHING,
     targets: Mapping[str, Target] = _NOTHING,
     pots: Report | None = None,
 ) -> Report:
@@ -152,7 +152,7 @@ def read(
 def answer(
     connection: Connection,
     name: str,
-    question: Question = _ANYTHING,
+    question: Parameters = _ANYTHING,
     targets: Mapping[str, Target] = _NOTHING,
     pots: Report | None = None,
     at_ms: int | None = None,
@@ -160,12 +160,12 @@ def answer(
     """`read`, inside a transaction that the caller has begun, so that several reports agree; `at_ms` is now."""
     report = definition(name)
     about = asked(report, question, now_ms() if at_ms is None else at_ms)
-    source = Source(connection=connection, asked=about, targets=targets, pots=pots)
+    source = LedgerView(connection=connection, asked=about, targets=targets, pots=pots)
     try:
         about = structs.replace(about, where=tuple(filter_of(report, source, text) for text in question.where))
         source = structs.replace(source, asked=about)
         made = _MADE_BY[name](source) if name in _MADE_BY else listed(name, source)
-    except Expired as gone:
+    except RowsExpired as gone:
         raise invalid("since", _gone(report, gone)) from None
     if not report.timeless and made.since_ms is None and made.until_ms is None:
         made = structs.replace(made, since_ms=about.since_ms, until_ms=about.until_ms)
@@ -177,7 +177,7 @@ def answer(
     return structs.replace(made, note=f"Nothing to show{window}{filtered}.{remedy} {made.note}".strip())
 
 
-def _gone(report: Definition, gone: Expired) -> str:
+def _gone(report: Definition, gone: RowsExpired) -> str:
     # To the second, and not before: what is told here can be asked.
     date = iso(gone.before_ms + 999)
     recorded = {dimension for grouping in attempts.GROUPINGS for dimension in grouping} | {"tag", "day", "hour"}

@@ -86,7 +86,7 @@ class Tick(Struct, frozen=True):
     wide: bool = False
 
 
-class Item(Struct, frozen=True, kw_only=True):
+class ChartItem(Struct, frozen=True, kw_only=True):
     """A bar, a column or a dot: what it stands for lies between `low` and `high`, where that is known. `title` is shown
     where a reader points at it: exact."""
 
@@ -109,7 +109,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
     title: str
     unit: str
     shape: str
-    items: tuple[Item, ...]
+    items: tuple[ChartItem, ...]
     legend: tuple[LegendEntry, ...]
     zero: float
     height: float = 0
@@ -128,7 +128,7 @@ _SHORT = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 """From this on a count is shortened."""
 
 
-def said(value: float, kind: Kind) -> str:
+def format_short(value: float, kind: Kind) -> str:
     """To be read at a glance: $1,234.50, $0.0123, 12.5 %, 1.2 s, 1.40 ×, 12.3 k. Money comes in nano-USD."""
     if kind in (Kind.USD, Kind.AMOUNT):
         return dollars(round(value))
@@ -150,7 +150,7 @@ def exact(value: float, kind: Kind) -> str:
     """To the last digit that a chart was given."""
     if kind in (Kind.USD, Kind.AMOUNT):
         return f"{'-' if value < 0 else ''}${usd_text(abs(round(value)))}"
-    return f"{value:,.0f}" if kind is Kind.COUNT else said(value, kind)
+    return f"{value:,.0f}" if kind is Kind.COUNT else format_short(value, kind)
 
 
 def dollars(nano: int) -> str:
@@ -198,22 +198,22 @@ def _reach(marks: Iterable[Mark]) -> list[float]:
 def _interval(mark: Mark, unit: Kind) -> str:
     if mark.low is None or mark.high is None:
         return ""
-    return f" ({said(mark.low, unit)} to {said(mark.high, unit)})"
+    return f" ({format_short(mark.low, unit)} to {format_short(mark.high, unit)})"
 
 
-def _item(plot: Plot, mark: Mark, tones: Tones, place: Place, about: str = "", **where: Any) -> Item:
-    """Its value and interval stand at `place`; `about`: more for its title; `where`: further fields of an `Item`."""
+def _item(plot: Plot, mark: Mark, tones: Tones, place: Place, about: str = "", **where: Any) -> ChartItem:
+    """Its value and interval stand at `place`; `about`: more for its title; `where`: more fields of a `ChartItem`."""
     label, interval = mark.label or NO_LABEL, _interval(mark, plot.unit)
     names = ", ".join(filter(None, (label, mark.series)))
     low, high = (None if bound is None else place(bound) for bound in (mark.low, mark.high))
-    usual = {"label": label, "text": said(mark.value, plot.unit) + interval, "low": low, "high": high}
+    usual = {"label": label, "text": format_short(mark.value, plot.unit) + interval, "low": low, "high": high}
     title = f"{names}: {exact(mark.value, plot.unit)}{interval}{about}"
-    return Item(title=title, tone=tones.get(mark.series, 0), **usual | where)
+    return ChartItem(title=title, tone=tones.get(mark.series, 0), **usual | where)
 
 
 def _upright(scale: Axis, unit: Kind, place: Place) -> dict[str, Any]:
     """The ticks of an upright axis, and the pixels that their texts need left of it."""
-    ticks = tuple(Tick(place(value), said(value, unit)) for value in scale.ticks)
+    ticks = tuple(Tick(place(value), format_short(value, unit)) for value in scale.ticks)
     return {"up": ticks, "left": round(_LETTER_PX * max(len(tick.text) for tick in ticks) + 10, 1)}
 
 
@@ -222,7 +222,7 @@ def _bars(plot: Plot, tones: Tones) -> dict[str, Any]:
     place = linear(_reach(plot.marks), plot.unit).across
     zero = place(0)
 
-    def bar(mark: Mark) -> Item:
+    def bar(mark: Mark) -> ChartItem:
         end = place(mark.value)
         return _item(plot, mark, tones, place, x=min(zero, end), width=round(abs(end - zero), 3))
 
@@ -247,7 +247,7 @@ def _days(plot: Plot, tones: Tones) -> dict[str, Any]:
     scale = linear([*(end for _, _, end in parts), *(_reach(plot.marks) if single else ())], plot.unit)
     place, slot = partial(scale.above, floor=HEIGHT - FOOT, top=TOP), 100 / max(1, len(labels))
 
-    def column(mark: Mark, start: float, end: float) -> Item:
+    def column(mark: Mark, start: float, end: float) -> ChartItem:
         top, bottom = place(max(start, end)), place(min(start, end))
         where: dict[str, Any] = {
             "x": round(slot * places[mark.label] + slot * _GAP, 3),
@@ -300,9 +300,9 @@ def _points(plot: Plot, tones: Tones) -> dict[str, Any]:
     floor = POINTS_HEIGHT - POINTS_FOOT
     place = partial(scale.above, floor=floor, top=POINTS_TOP)
 
-    def dot(mark: Mark) -> Item:
-        at = said(mark.x or 0.0, plot.x_unit)
-        text = f"{at} · {said(mark.value, plot.unit)}{_interval(mark, plot.unit)}"
+    def dot(mark: Mark) -> ChartItem:
+        at = format_short(mark.x or 0.0, plot.x_unit)
+        text = f"{at} · {format_short(mark.value, plot.unit)}{_interval(mark, plot.unit)}"
         where = {"x": along.across(mark.x or 0.0), "y": place(mark.value), "text": text}
         return _item(plot, mark, tones, place, f", {plot.x_title} {at}", **where)
 
@@ -312,7 +312,9 @@ def _points(plot: Plot, tones: Tones) -> dict[str, Any]:
     return {
         "height": POINTS_HEIGHT,
         "zero": floor,
-        "across": tuple(Tick(along.across(at), said(at, plot.x_unit), number % _WIDE_TICK > 0) for number, at in ticks),
+        "across": tuple(
+            Tick(along.across(at), format_short(at, plot.x_unit), number % _WIDE_TICK > 0) for number, at in ticks
+        ),
         "items": dots,
         "lines": tuple(lines),
         "x_title": plot.x_title + (", logarithmic" if along.logarithmic else ""),

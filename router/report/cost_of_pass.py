@@ -7,8 +7,8 @@ from typing import NamedTuple
 from msgspec import structs
 
 from router.ledger.facts.query import Label
-from router.report.judged import CELL, FINER, CellGroup, Facts, Labels, cells, pooled, together
-from router.report.query import Source, grouped, summed
+from router.report.judged import CELL, FINER, CellGroup, JudgedSums, Labels, cells, pooled, together
+from router.report.query import LedgerView, grouped, summed
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, made, plots, usd
 
 # Which target gives a right answer for the least in each cell, and what would be lost without it.
@@ -39,7 +39,7 @@ class Adds(NamedTuple):
     factor: float | None
 
 
-def known(by_cell: Mapping[Labels, Facts]) -> list[TaskCell]:
+def known(by_cell: Mapping[Labels, JudgedSums]) -> list[TaskCell]:
     """By task and difficulty, from facts by target, task and difficulty."""
     values: defaultdict[Labels, dict[Label, float]] = defaultdict(dict)
     answers: Counter[Labels] = Counter()
@@ -93,7 +93,7 @@ def hull(points: Iterable[tuple[float, float, str]]) -> list[str]:
 _UNKNOWN = (None, None, None)
 
 
-def cost_of_pass(source: Source) -> Report:
+def cost_of_pass(source: LedgerView) -> Report:
     by = source.asked.by or CELL
     finer = cells(source, FINER if {*by} - {*CELL} else CELL)
     facts = {labels: group.facts for labels, group in together(finer, lambda labels: labels[: len(CELL)]).items()}
@@ -104,7 +104,7 @@ def cost_of_pass(source: Source) -> Report:
     return structs.replace(whole, below=tuple(below), plots=_plots(facts))
 
 
-def _table(source: Source, by: Sequence[str], by_cell: Mapping[Labels, Facts], title: str) -> Report:
+def _table(source: LedgerView, by: Sequence[str], by_cell: Mapping[Labels, JudgedSums], title: str) -> Report:
     """Targets stand beside each other where they can be compared, the lowest first."""
     places = [FINER.index(name) for name in by]
     groups = together(by_cell, lambda labels: tuple(labels[place] for place in places))
@@ -115,7 +115,7 @@ def _table(source: Source, by: Sequence[str], by_cell: Mapping[Labels, Facts], t
         others = [str(label) for name, label in zip(by, names, strict=True) if name != "target"]
         return others, value is None, value.value if value else 0, -group.facts.cost, tuple(map(str, names))
 
-    total = summed(Facts, (group.facts for group in groups.values()))
+    total = summed(JudgedSums, (group.facts for group in groups.values()))
     counts, money = (total.attempts, total.answers, total.judged), (usd(total.cost), usd(total.thinking_cost))
     return made(
         "cost-of-pass",
@@ -139,7 +139,7 @@ def _row(group: CellGroup) -> Row:
     )
 
 
-def _added(by_cell: Mapping[Labels, Facts]) -> Report:
+def _added(by_cell: Mapping[Labels, JudgedSums]) -> Report:
     """Of single tasks only targets on the frontier: elsewhere they add nothing."""
     cells = known(by_cell)
     tasks = grouped((cell.task, cell) for cell in cells)
@@ -153,7 +153,7 @@ def _add_row(part: Adds) -> Row:
     return (*about, usd(frontier), usd(without), factor)
 
 
-def _plots(by_cell: Mapping[Labels, Facts]) -> tuple[Plot, ...]:
+def _plots(by_cell: Mapping[Labels, JudgedSums]) -> tuple[Plot, ...]:
     points = [
         (group.facts.price.value, group.passes, str(name))
         for (name,), group in together(by_cell, lambda labels: labels[:1]).items()

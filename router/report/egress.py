@@ -7,19 +7,19 @@ from typing import NamedTuple
 from msgspec import Struct, structs
 
 from router.decide.eligibility import Redact
-from router.decide.in_force import Past, read
+from router.decide.in_force import PastPolicy, read
 from router.ledger import rows
 from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import Label, Where, add
+from router.ledger.facts.query import Label, LabelFilter, add
 from router.ledger.rows import documents
-from router.report.query import Source
+from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, made, plots
 from router.types.target import Target
 
 # Who stood behind a target: a name for the one that is paid and sees the data, and the law that it is under.
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """None: not known. What is local has no jurisdiction of its own: no vendor sees it."""
 
     entity: str | None = None
@@ -27,7 +27,7 @@ class Place(NamedTuple):
     local: bool = False
 
     @classmethod
-    def of(cls, target: Target | None) -> "Place":
+    def of(cls, target: Target | None) -> "Destination":
         if target is None:
             return cls()
         provider = target.provider
@@ -42,7 +42,7 @@ NO_CLASSES = "it was written before classes were"
 UNREADABLE = "its policy can't be read by this version"
 
 
-class Sent(NamedTuple):
+class SentGroup(NamedTuple):
     """What attempts have in common as far as the rule goes. Classes are joined by commas, as in their columns."""
 
     policy: str
@@ -60,11 +60,11 @@ class Sent(NamedTuple):
 class PastPolicies:
     """The documents of the ledger's policies, each read once, and the `targets` of the policy in force."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LedgerView) -> None:
         self._documents, self._targets = documents(source.connection), source.targets
-        self._read: dict[str, Past | None] = {}
+        self._read: dict[str, PastPolicy | None] = {}
 
-    def past(self, policy: str) -> Past | None:
+    def past(self, policy: str) -> PastPolicy | None:
         """None where there is no document that can be read."""
         if policy not in self._read:
             try:
@@ -77,21 +77,21 @@ class PastPolicies:
         past = self.past(policy)
         return None if past is None else past.targets.get(target)
 
-    def then(self, policy: str, target: str) -> Place:
+    def then(self, policy: str, target: str) -> Destination:
         """As the policy of that time had it; today's word where its document is not there."""
         then = self.target(policy, target)
-        return self.now(target) if then is None else Place.of(then)
+        return self.now(target) if then is None else Destination.of(then)
 
-    def now(self, target: str) -> Place:
+    def now(self, target: str) -> Destination:
         """As the policy in force has it, else any that ever was."""
         ever = (self.target(policy, target) for policy in sorted(self._documents))
-        return Place.of(self._targets.get(target) or next(filter(None, ever), None))
+        return Destination.of(self._targets.get(target) or next(filter(None, ever), None))
 
     def offered(self, target: str) -> bool:
         """The policy in force has it; where none was given, every target counts."""
         return not self._targets or target in self._targets
 
-    def unknown(self, sent: Sent) -> str:
+    def unknown(self, sent: SentGroup) -> str:
         """Why this can't be judged; empty where it can."""
         if not (sent.held and sent.classes):
             return NO_CLASSES
@@ -99,7 +99,7 @@ class PastPolicies:
             return UNREADABLE if sent.policy in self._documents else NO_POLICY
         return ""
 
-    def violation(self, sent: Sent, at_ms: int) -> str:
+    def violation(self, sent: SentGroup, at_ms: int) -> str:
         """The rule that this broke at that time (Unix ms), in one sentence; empty where it broke none.
 
         What breaks none broke none at any earlier time either: of all that counts only evidence ages.
@@ -130,7 +130,7 @@ class PastPolicies:
 _FROM_PROVIDER = ("verified", "mismatch")
 
 
-def _lost(past: Past, gone: frozenset[str], *, redacted: bool) -> str:
+def _lost(past: PastPolicy, gone: frozenset[str], *, redacted: bool) -> str:
     """Only redaction takes a class away, and only where the policy lets it."""
     if not gone:
         return ""
@@ -147,7 +147,7 @@ def _names(classes: frozenset[str] | set[str]) -> str:
 # Which attempts broke a rule of their time: found in sums of those that are alike, and read row by row only there.
 
 SENT = ("policy", "class", "classes", "sent_classes", "target", "redacted", "region", "region_source")
-"""Dimensions, in the order of `Sent`."""
+"""Dimensions, in the order of `SentGroup`."""
 MOST = 1_000
 """Violations that are listed; all are counted."""
 LONGEST_MS = 86_400_000
@@ -156,35 +156,35 @@ RESTING = "circuit_open"
 """Outcome of an attempt of which nothing was sent."""
 
 
-def sent(labels: Sequence[object]) -> Sent:
+def sent(labels: Sequence[object]) -> SentGroup:
     """Values of `SENT`, as the columns have them: empty where there is nothing."""
     texts = ["" if label is None else str(label) for label in labels]
     policy, data_class, held, classes, target, redacted, region, source = texts
-    return Sent(policy, data_class, held, classes, target, int(redacted == "1"), region, source)
+    return SentGroup(policy, data_class, held, classes, target, int(redacted == "1"), region, source)
 
 
-class Search:
+class ViolationSearch:
     """In the window of `source`; `listed`: the violations that were found first."""
 
-    def __init__(self, source: Source, policies: PastPolicies) -> None:
+    def __init__(self, source: LedgerView, policies: PastPolicies) -> None:
         self._source, self._policies = source, policies
         self.listed: list[Row] = []
         hours = [int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("attempts",))]
         self._latest_ms = (max(hours, default=0) + 1) * HOUR_MS + LONGEST_MS
 
-    def among(self, alike: Sent) -> tuple[int, int]:
+    def among(self, alike: SentGroup) -> tuple[int, int]:
         """How many violations are among all that was sent alike, and how many attempts would have to be read one by
         one whose rows have expired. What breaks no rule late breaks none at any earlier time."""
         if not self._policies.violation(alike, self._latest_ms):
             return 0, 0
         labels: list[Label] = [value if isinstance(value, int) else value or None for value in alike]
-        like = (Where(name, frozenset({label})) for name, label in zip(SENT, labels, strict=True))
+        like = (LabelFilter(name, frozenset({label})) for name, label in zip(SENT, labels, strict=True))
         hours = self._source.sums(TABLE, ("hour",), ("attempts",), *like)
         counts = sorted((int(hour or 0), count) for (hour,), (count,) in hours.items())
         parts = [self._in_hour(alike, hour, count) for hour, count in counts]
         return sum(violations for violations, _ in parts), sum(lost for _, lost in parts)
 
-    def _in_hour(self, alike: Sent, hour: int, count: int) -> tuple[int, int]:
+    def _in_hour(self, alike: SentGroup, hour: int, count: int) -> tuple[int, int]:
         begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
         if not self._policies.violation(alike, end + LONGEST_MS):
             return 0, 0
@@ -196,7 +196,7 @@ class Search:
         self.listed += broken[:room]
         return (count, 0) if always else (len(broken), max(0, count - len(read)))
 
-    def _read(self, alike: Sent, begin: int, end: int) -> Iterator[Row]:
+    def _read(self, alike: SentGroup, begin: int, end: int) -> Iterator[Row]:
         """Each attempt with the rule that it broke; empty where it broke none."""
         since, until = self._source.asked.bounds
         for kept in rows.every(self._source.connection, max(begin, since), min(end, until)):
@@ -223,7 +223,7 @@ class _Group(Struct, frozen=True):
     """Attempts that are alike. `unknown`: why they can't be checked; `lost`: those that would have to be read, and have
     expired."""
 
-    sent: Sent
+    sent: SentGroup
     went: bool
     requests: int
     attempts: int
@@ -242,11 +242,11 @@ class _Group(Struct, frozen=True):
         return self.attempts if self.unknown else self.lost
 
 
-def egress(source: Source) -> Report:
+def egress(source: LedgerView) -> Report:
     policies = PastPolicies(source)
-    search = Search(source, policies)
+    search = ViolationSearch(source, policies)
     groups = _groups(source, policies, search)
-    refused = source.sums(TABLE, ("class",), ("requests",), Where("error", frozenset({"no_eligible_target"})))
+    refused = source.sums(TABLE, ("class",), ("requests",), LabelFilter("error", frozenset({"no_eligible_target"})))
     nowhere = [None] * (_COUNTS_FROM - 1)
     rows = [
         *_rows(policies, groups),
@@ -267,9 +267,9 @@ def egress(source: Source) -> Report:
     )
 
 
-def _groups(source: Source, policies: PastPolicies, search: Search) -> list[_Group]:
+def _groups(source: LedgerView, policies: PastPolicies, search: ViolationSearch) -> list[_Group]:
     """Nothing is sent to a target that rests after failures."""
-    alike: dict[tuple[Sent, bool], tuple[int, ...]] = {}
+    alike: dict[tuple[SentGroup, bool], tuple[int, ...]] = {}
     for (*labels, outcome), sums in source.sums(TABLE, (*SENT, "outcome"), _MEASURES).items():
         key = (sent(labels), outcome != RESTING)
         if sums[1] and (key[1] or key[0].classes):
@@ -288,7 +288,7 @@ def _rows(policies: PastPolicies, groups: Iterable[_Group]) -> Iterator[Row]:
     places: dict[Row, tuple[int, ...]] = {}
     for group in groups:
         if group.went or group.violations:
-            sent, place = group.sent, Place.of(policies.target(group.sent.policy, group.sent.target))
+            sent, place = group.sent, Destination.of(policies.target(group.sent.policy, group.sent.target))
             about = (sent.data_class, sent.classes or None, sent.target, place.entity, place.jurisdiction)
             region = (sent.region or None, "local" if place.local else sent.region_source or None)
             checks = (group.misplaced, group.unchecked, group.violations)
@@ -299,7 +299,7 @@ def _rows(policies: PastPolicies, groups: Iterable[_Group]) -> Iterator[Row]:
         yield (*labels, requests, tried, 0, *usage, misplaced, unchecked, violations)
 
 
-def _totals(source: Source, rows: list[Row]) -> Row:
+def _totals(source: LedgerView, rows: list[Row]) -> Row:
     """A request that went to several places counts once. How many requests is not known where a filter takes single
     attempts."""
     places = list(zip(*rows, strict=True))[_COUNTS_FROM:] if rows else [()] * (len(columns("egress")) - _COUNTS_FROM)
@@ -311,7 +311,7 @@ def _totals(source: Source, rows: list[Row]) -> Row:
     return ("total", *(None for _ in range(1, _COUNTS_FROM)), requests, tried, refused, *rest)
 
 
-def _notes(source: Source, groups: list[_Group], violations: int) -> Iterator[str]:
+def _notes(source: LedgerView, groups: list[_Group], violations: int) -> Iterator[str]:
     checked = sum(group.attempts - group.unchecked for group in groups)
     yield f"{_number(checked, 'attempt')} checked again, each under the policy that was in force for it:"
     yield f"{_number(violations, 'violation')}."

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from router.ledger import engines
 from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.report.query import Source, grouped
+from router.report.query import LedgerView, grouped
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, day, made, plots, usd
 from router.types.clock import iso
 from router.types.price import MEASURED, EngineHour, EnginePrice, Price, added
@@ -28,7 +28,7 @@ class _Worked(NamedTuple):
     listed: Price | None
 
 
-def local_engines(source: Source) -> Report:
+def local_engines(source: LedgerView) -> Report:
     by = source.asked.by or ("engine",)
     # What engines did is known by the hour.
     since, until = source.asked.since_ms, source.asked.until_ms
@@ -47,7 +47,7 @@ def local_engines(source: Source) -> Report:
     )
 
 
-def _worked(source: Source, by: Sequence[str], prices: Sequence[EnginePrice]) -> Iterator[_Worked]:
+def _worked(source: LedgerView, by: Sequence[str], prices: Sequence[EnginePrice]) -> Iterator[_Worked]:
     def group(engine: str, hour: int) -> tuple[str, ...]:
         known = {"engine": engine, "day": day(hour * HOUR_MS, source.asked.zone)}
         return tuple(known[name] for name in by)
@@ -71,7 +71,7 @@ def _worked(source: Source, by: Sequence[str], prices: Sequence[EnginePrice]) ->
         yield _Worked(labels, did, paid[labels], next(priced, None), listed)
 
 
-def worked(source: Source) -> list[EngineHour]:
+def worked(source: LedgerView) -> list[EngineHour]:
     """Of the window. Where several gateways watch an engine that none of them runs, each saw all of it: the one that
     watched it for longest is believed."""
     since_ms, until_ms = source.asked.bounds

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from rich.console import RenderableType, group
 from rich.text import Text
 
-from router.decide.explain import Examined, encode, reason
+from router.decide.explain import PlacedExplanation, encode, reason
 from router.report.render import table as drawn
 from router.report.report import Row, made
 from router.types.decision import Weighed
@@ -17,7 +17,7 @@ MOST_FINDINGS = 100
 
 
 @group()
-def table(examined: Examined) -> Iterator[RenderableType]:
+def table(examined: PlacedExplanation) -> Iterator[RenderableType]:
     seen = examined.classification
     others = ", ".join(name for name in seen.classes if name != seen.data_class)
     classes = f"class {seen.data_class}{f' (and {others})' if others else ''}"

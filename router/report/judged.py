@@ -6,9 +6,9 @@ from typing import NamedTuple
 from msgspec import structs
 
 from router.ledger.facts import attempts, offers
-from router.ledger.facts.query import Label, Where
-from router.report.query import Source, grouped, summed, summed_by
-from router.report.statistics import Estimate, quotient, skewed, weighted, wilson
+from router.ledger.facts.query import Label, LabelFilter
+from router.report.query import LedgerView, grouped, summed, summed_by
+from router.report.statistics import Interval, quotient, skewed, weighted, wilson
 
 CELL = ("target", "task", "difficulty")
 FINER = (*CELL, "app", "template")
@@ -16,7 +16,7 @@ FINER = (*CELL, "app", "template")
 FEW = 10
 """Fewer judgements than so many say less of a target than what is expected of it."""
 _SOLID = ("judged", "expected")
-CLIENTS = Where("judging", frozenset({0}))
+CLIENTS = LabelFilter("judging", frozenset({0}))
 """Requests of clients, not of judges."""
 _MILLION = 1_000_000
 _MICRO = 1_000
@@ -24,7 +24,7 @@ _MICRO = 1_000
 Labels = tuple[Label, ...]
 
 
-class Facts(NamedTuple):
+class JudgedSums(NamedTuple):
     """Sums of the ledger, named as there; money in nano-USD. `rated` and `pass_e4`: what was expected of the target
     where it was chosen and the request was answered."""
 
@@ -52,18 +52,18 @@ class Facts(NamedTuple):
         return "expected" if self.rated else "few judged" if self.weight_e6 else "unknown"
 
     @property
-    def passes(self) -> Estimate | None:
+    def passes(self) -> Interval | None:
         """The share of answers that are right, as they were judged, by however few. None: not known. What is only
         expected has no interval."""
         if self.basis == "expected":
-            return Estimate(self.pass_e4 / self.rated / 1e4)
+            return Interval(self.pass_e4 / self.rated / 1e4)
         if not self.weight_e6:
             return None
         right, all_of_them = self.passed_e6 + self.expected_e6, self.weight_e6 + self.assumed_e6
         return wilson(min(1.0, right / all_of_them), self.weight_e6 / _MILLION)
 
     @property
-    def price(self) -> Estimate | None:
+    def price(self) -> Interval | None:
         """nano-USD for an answer: all that was spent, also on attempts without one. None: there was no answer."""
         if not self.answers:
             return None
@@ -80,12 +80,12 @@ class CellGroup(NamedTuple):
     """Some cells together. `passes`: the share of their answers that are right, None: not known; `basis`: what that
     goes by."""
 
-    facts: Facts
-    passes: Estimate | None
+    facts: JudgedSums
+    passes: Interval | None
     basis: str
 
     @property
-    def cost_of_pass(self) -> Estimate | None:
+    def cost_of_pass(self) -> Interval | None:
         """nano-USD for a right answer. None: not known, or none was right."""
         price = self.facts.price
         return None if price is None or self.passes is None else quotient(price, self.passes)
@@ -93,19 +93,19 @@ class CellGroup(NamedTuple):
 
 _ANYTHING = (0.0, 1.0)
 """Where a rate lies that is only expected, beside others that were judged."""
-SPENT = Facts._fields[: Facts._fields.index("judged")]
-_JUDGED = Facts._fields[Facts._fields.index("judged") : Facts._fields.index("rated")]
-_TAKEN = Where("taken", frozenset({1}))
+SPENT = JudgedSums._fields[: JudgedSums._fields.index("judged")]
+_JUDGED = JudgedSums._fields[JudgedSums._fields.index("judged") : JudgedSums._fields.index("rated")]
+_TAKEN = LabelFilter("taken", frozenset({1}))
 _OFFERED = {"target": "candidate"}
 """Dimensions of attempts, as offers name them."""
 
 
-def cells(source: Source, by: Sequence[str] = CELL, *, expected: bool = True) -> dict[Labels, Facts]:
+def cells(source: LedgerView, by: Sequence[str] = CELL, *, expected: bool = True) -> dict[Labels, JudgedSums]:
     """By `CELL`, or `FINER`: what was asked of targets on behalf of clients. Without what was expected of them it takes
     less."""
-    parts = [(labels, Facts(*sums)) for labels, sums in source.sums(attempts.TABLE, by, SPENT, CLIENTS).items()]
+    parts = [(labels, JudgedSums(*sums)) for labels, sums in source.sums(attempts.TABLE, by, SPENT, CLIENTS).items()]
     judged = source.passes(by, _JUDGED).items()
-    parts += [(labels, Facts(**dict(zip(_JUDGED, sums, strict=True)))) for labels, sums in judged]
+    parts += [(labels, JudgedSums(**dict(zip(_JUDGED, sums, strict=True)))) for labels, sums in judged]
     if expected:
         where = (
             structs.replace(each, dimension=_OFFERED.get(each.dimension, each.dimension)) for each in source.asked.where
@@ -113,27 +113,27 @@ def cells(source: Source, by: Sequence[str] = CELL, *, expected: bool = True) ->
         chosen = structs.replace(source, asked=structs.replace(source.asked, where=tuple(where)))
         offered, measures = [_OFFERED.get(name, name) for name in by], ("answered_rated", "answered_pass_e4")
         rates = chosen.sums(offers.TABLE, offered, measures, _TAKEN).items()
-        parts += [(labels, Facts(rated=rated, pass_e4=pass_e4)) for labels, (rated, pass_e4) in rates]
-    by_cell = summed_by(Facts, parts)
+        parts += [(labels, JudgedSums(rated=rated, pass_e4=pass_e4)) for labels, (rated, pass_e4) in rates]
+    by_cell = summed_by(JudgedSums, parts)
     return {labels: facts for labels, facts in by_cell.items() if facts.attempts or facts.cost}
 
 
-def together(by_cell: Mapping[Labels, Facts], group: Callable[[Labels], Labels]) -> dict[Labels, CellGroup]:
+def together(by_cell: Mapping[Labels, JudgedSums], group: Callable[[Labels], Labels]) -> dict[Labels, CellGroup]:
     """Cells of the same group as one."""
     parts = grouped((group(labels), facts) for labels, facts in by_cell.items())
     return {name: pooled(some) for name, some in parts.items()}
 
 
-def pooled(parts: Sequence[Facts]) -> CellGroup:
+def pooled(parts: Sequence[JudgedSums]) -> CellGroup:
     """The pass rate counts each part by its answers, however many of them were judged. Parts of too few judgements to
     stand alone are put together first; those of which nothing is known are taken to be as the others."""
     solid = [facts for facts in parts if facts.answers and facts.basis in _SOLID]
-    rest = summed(Facts, (facts for facts in parts if facts.basis not in _SOLID))
+    rest = summed(JudgedSums, (facts for facts in parts if facts.basis not in _SOLID))
     if rest.answers and rest.passes is not None:
         solid.append(rest)
     bases = sorted({facts.basis for facts in solid})
     basis = bases[0] if len(bases) == 1 else "mixed" if bases else "unknown"
     known = [(facts.answers, facts.passes) for facts in solid if facts.passes is not None]
     if any(rate.low is not None for _, rate in known):
-        known = [(n, Estimate(rate.value, *_ANYTHING) if rate.low is None else rate) for n, rate in known]
-    return CellGroup(summed(Facts, parts), weighted(known) if known else None, basis)
+        known = [(n, Interval(rate.value, *_ANYTHING) if rate.low is None else rate) for n, rate in known]
+    return CellGroup(summed(JudgedSums, parts), weighted(known) if known else None, basis)

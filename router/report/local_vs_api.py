@@ -6,12 +6,12 @@ from functools import reduce
 from typing import NamedTuple
 
 from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import Where
+from router.ledger.facts.query import LabelFilter
 from router.report.egress import RESTING, PastPolicies
 from router.report.engines import worked
-from router.report.query import Source, grouped
+from router.report.query import LedgerView, grouped
 from router.report.report import Kind, Mark, Report, Row, Shape, declared, made, plots, usd
-from router.report.vendors import Instead, cells, instead
+from router.report.vendors import VendorLoss, cells, vendor_loss
 from router.types.price import added
 
 _MEASURES = ("requests", "input_tokens", "output_tokens")
@@ -27,7 +27,7 @@ class _Compared(NamedTuple):
     """Tokens."""
     window_ms: int
     hourly: int | None
-    other: Instead
+    other: VendorLoss
     paid: int | None
     """Where its engine is metered: for its share of the hours in which that was up, and …"""
     idle: int | None
@@ -53,7 +53,7 @@ class _Compared(NamedTuple):
         return "local" if self.load >= 1 else "api" if not self.other.stranded else "api, for what it could serve"
 
 
-def local_vs_api(source: Source) -> Report:
+def local_vs_api(source: LedgerView) -> Report:
     targets = _compared(source)
     note = " ".join((declared()["local-vs-api"].note, *_unknown(targets)))
     marks = []
@@ -66,13 +66,13 @@ def local_vs_api(source: Source) -> Report:
     return made("local-vs-api", map(_row, targets), note=note, plots=chart)
 
 
-def _compared(source: Source) -> list[_Compared]:
+def _compared(source: LedgerView) -> list[_Compared]:
     """The local targets of the policy in force and of the window, also those that served nothing."""
     policies = PastPolicies(source)
     known_targets = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
     names = sorted(name for name in known_targets | set(source.targets) if policies.now(name).local)
     requests, by_hour = Counter[str](), {name: dict[int, int]() for name in names}
-    asked = (Where("target", frozenset(names)), Where("outcome", frozenset({RESTING}), inverted=True))
+    asked = (LabelFilter("target", frozenset(names)), LabelFilter("outcome", frozenset({RESTING}), inverted=True))
     for (target, hour), (count, *tokens) in source.sums(TABLE, ("target", "hour"), _MEASURES, *asked).items():
         requests[str(target)] += count
         by_hour[str(target)][int(hour or 0)] = sum(tokens)
@@ -90,14 +90,14 @@ def _compared(source: Source) -> list[_Compared]:
             by_hour[name],
             window_ms,
             source.targets[name].hourly if name in source.targets else None,
-            instead(chosen.get(name, ()), remote),
+            vendor_loss(chosen.get(name, ()), remote),
             *metered.get(name, (None, None)),
         )
         for name in sorted(names, key=lambda name: (-tokens_of[name], name))
     ]
 
 
-def _metered(source: Source, tokens_of: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+def _metered(source: LedgerView, tokens_of: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Target → what its engine's hours cost, and the idle ones of them; those who share an engine share its hours."""
     targets = (source.targets[name] for name in tokens_of if name in source.targets)
     sharing = grouped((target.engine.name, target.id) for target in targets if target.engine and target.hourly)
@@ -112,7 +112,7 @@ def _metered(source: Source, tokens_of: Mapping[str, int]) -> dict[str, tuple[in
     return paid
 
 
-def _window_ms(source: Source) -> int:
+def _window_ms(source: LedgerView) -> int:
     """From its begin, or the first hour of the ledger, until its end or now."""
     asked = source.asked
     since = asked.since_ms

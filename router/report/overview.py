@@ -10,10 +10,10 @@ from msgspec import Struct
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, Sums
 from router.ledger.rows import Connection
-from router.report.budgets import Pots, Standing
+from router.report.budgets import BudgetReport, BudgetStanding
 from router.report.charts import dollars
 from router.report.judged import CellGroup, cells, pooled, together
-from router.report.query import Asked, Source, listed, summed
+from router.report.query import LedgerView, ReportRequest, listed, summed
 from router.report.report import NO_LABEL, Kind, Plot, Report, Shape, bars, day
 from router.report.savings import savings
 from router.report.spend import Group, stacked
@@ -47,7 +47,7 @@ class Gauge(Struct, frozen=True):
         return self.used_percent + self.reserved_percent
 
 
-def _gauge(standing: Standing) -> Gauge:
+def _gauge(standing: BudgetStanding) -> Gauge:
     pot, account, balance = standing.pot, standing.pot.account, standing.balance
 
     def text(amount: int) -> str:
@@ -129,10 +129,10 @@ def overview(connection: Connection, targets: Mapping[str, Target], pots: Report
     midnight = now_ms - now_ms % _DAY_MS
     month, week = (midnight - (days - 1) * _DAY_MS for days in (MONTH, WEEK))
     long, short = (
-        Source(connection=connection, asked=Asked(since_ms=since, zone=UTC, now_ms=now_ms), targets=targets)
+        LedgerView(connection=connection, asked=ReportRequest(since_ms=since, zone=UTC, now_ms=now_ms), targets=targets)
         for since in (month, week)
     )
-    saved, gauges = savings(short), map(_gauge, pots.standings if isinstance(pots, Pots) else ())
+    saved, gauges = savings(short), map(_gauge, pots.standings if isinstance(pots, BudgetReport) else ())
     by_hour = long.sums(TABLE, ("hour", "target"), Period._fields)
     return Overview(
         today=_since(by_hour, midnight),
@@ -140,7 +140,7 @@ def overview(connection: Connection, targets: Mapping[str, Target], pots: Report
         month=_since(by_hour, month),
         by_day=_by_day(by_hour, month),
         by_target=_by_target(by_hour, week),
-        gauges=tuple(sorted(gauges, key=lambda gauge: -gauge.full_percent)) if isinstance(pots, Pots) else None,
+        gauges=tuple(sorted(gauges, key=lambda gauge: -gauge.full_percent)) if isinstance(pots, BudgetReport) else None,
         answers=together(cells(short), lambda labels: ()).get((), pooled(())),
         saved=dict(zip((column.name for column in saved.columns), saved.rows[0], strict=True)) if saved.rows else None,
         incidents=listed("incidents", short),

@@ -10,11 +10,11 @@ from math import inf
 from typing import NamedTuple
 
 from router.ledger.facts import attempts
-from router.report.judged import CLIENTS, SPENT, Facts, Labels
-from router.report.query import Source
+from router.report.judged import CLIENTS, SPENT, JudgedSums, Labels
+from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Report, Row, Shape, declared, made, plots, usd
 from router.report.spend import silent
-from router.report.statistics import Estimate, quotient, weighted
+from router.report.statistics import Interval, quotient, weighted
 from router.types.target import Target
 
 LEAST = 5
@@ -28,7 +28,7 @@ _NO_PRICES = "The policy in force has no list prices to compare with."
 class ModelCost(NamedTuple):
     """Of one model in one cell. `known`: all that thinking cost there is known."""
 
-    facts: Facts
+    facts: JudgedSums
     input_tokens: int
     output_tokens: int
     known: bool
@@ -38,7 +38,7 @@ Shared = Sequence[tuple[float, ModelCost, ModelCost]]
 """Cells in which two models answered: its weight, and the cost of each."""
 
 
-class Pair(NamedTuple):
+class ModelPair(NamedTuple):
     """`model` is cheaper by list than `than`. Nano-USD: list prices per million tokens, costs per answer, and what of
     those is thinking, None where that is not known."""
 
@@ -46,15 +46,15 @@ class Pair(NamedTuple):
     than: str
     answers: int
     lists: tuple[float, ...]
-    costs: tuple[Estimate, ...]
+    costs: tuple[Interval, ...]
     thoughts: tuple[float, ...] | None
 
     @property
-    def dearer(self) -> Estimate | None:
+    def dearer(self) -> Interval | None:
         return quotient(*self.costs)
 
 
-def price_reversal(source: Source) -> Report:
+def price_reversal(source: LedgerView) -> Report:
     prices, left_out = _prices(source.targets.values())
     pairs = list(_pairs(_cells(source), prices))
     reversals = [pair for pair in pairs if pair.costs[0].value > pair.costs[1].value]
@@ -85,19 +85,21 @@ def _prices(targets: Iterable[Target]) -> tuple[dict[str, tuple[int, int]], list
     return {model: next(iter(prices)) for model, prices in lists.items() if len(prices) == 1}, left_out
 
 
-def _cells(source: Source) -> dict[str, dict[Labels, ModelCost]]:
+def _cells(source: LedgerView) -> dict[str, dict[Labels, ModelCost]]:
     """By model, then by task and difficulty."""
     mute = {target.model.id for target in source.targets.values() if silent(target)}
     measures = (*SPENT, *_TOKENS)
     costs: defaultdict[str, dict[Labels, ModelCost]] = defaultdict(dict)
     for (model, *about), sums in source.sums(attempts.TABLE, ("model", *_ABOUT), measures, CLIENTS).items():
-        facts, (sent, made, counted) = Facts(*sums[: len(SPENT)]), sums[len(SPENT) :]
+        facts, (sent, made, counted) = JudgedSums(*sums[: len(SPENT)]), sums[len(SPENT) :]
         known = model in mute or facts.thinking_known >= counted
         costs[str(model)][tuple(about)] = ModelCost(facts, sent, made, known)
     return costs
 
 
-def _pairs(cells: Mapping[str, Mapping[Labels, ModelCost]], prices: Mapping[str, tuple[int, int]]) -> Iterator[Pair]:
+def _pairs(
+    cells: Mapping[str, Mapping[Labels, ModelCost]], prices: Mapping[str, tuple[int, int]]
+) -> Iterator[ModelPair]:
     """All that can be compared; each once, the cheaper by list first."""
     for left, right in permutations(sorted(cells.keys() & prices.keys()), 2):
         shared = _shared(cells[left], cells[right])
@@ -117,19 +119,19 @@ def _shared(left: Mapping[Labels, ModelCost], right: Mapping[Labels, ModelCost])
     return [(a * b / (a + b), *pair) for (a, b), pair in zip(numbers, both, strict=True) if min(a, b) >= LEAST]
 
 
-def _pair(left: str, right: str, lists: tuple[float, ...], shared: Shared) -> Pair:
+def _pair(left: str, right: str, lists: tuple[float, ...], shared: Shared) -> ModelPair:
     costs, thoughts, weights = [], [], [weight for weight, *_ in shared]
     for side in ([cost.facts for _, cost, _ in shared], [cost.facts for _, _, cost in shared]):
         parts = list(zip(weights, side, strict=True))
         costs.append(weighted([(weight, price) for weight, facts in parts if (price := facts.price) is not None]))
-        each = ((weight, Estimate(facts.thinking_cost / facts.answers)) for weight, facts in parts)
+        each = ((weight, Interval(facts.thinking_cost / facts.answers)) for weight, facts in parts)
         thoughts.append(weighted(list(each)).value)
     both = [cost for _, *pair in shared for cost in pair]
     known, answers = all(cost.known for cost in both), sum(cost.facts.answers for cost in both)
-    return Pair(left, right, answers, lists, tuple(costs), tuple(thoughts) if known else None)
+    return ModelPair(left, right, answers, lists, tuple(costs), tuple(thoughts) if known else None)
 
 
-def _row(pair: Pair) -> Row:
+def _row(pair: ModelPair) -> Row:
     factor = pair.dearer or (None, None, None)
     (cost, other), thoughts = (estimate.value for estimate in pair.costs), pair.thoughts
     without = part = None

@@ -11,10 +11,10 @@ from msgspec import Struct, structs
 
 from router.errors import invalid
 from router.ledger.facts import passes
-from router.ledger.facts.query import Query, Sums, Where
+from router.ledger.facts.query import LabelFilter, Query, Sums
 from router.ledger.rollups import sums
 from router.ledger.rows import EVER_MS, Connection
-from router.report.report import Definition, Report, declared, made, moment
+from router.report.report import Definition, Report, declared, made, parse_time
 from router.types.target import Target
 
 # What a report is made from, and what every report tells of itself.
@@ -41,11 +41,11 @@ def summed_by(kind: Callable[..., T], pairs: Iterable[tuple[K, Iterable[int]]]) 
     return {key: summed(kind, parts) for key, parts in grouped(pairs).items()}
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ReportRequest(Struct, frozen=True, kw_only=True):
     """What a report is asked. `by` is empty for the report's own usual; times are Unix ms, None is open."""
 
     by: tuple[str, ...] = ()
-    where: tuple[Where, ...] = ()
+    where: tuple[LabelFilter, ...] = ()
     since_ms: int | None = None
     until_ms: int | None = None
     zone: tzinfo
@@ -62,28 +62,28 @@ class Asked(Struct, frozen=True, kw_only=True):
         return self.since_ms or 0, EVER_MS if self.until_ms is None else self.until_ms
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class LedgerView(Struct, frozen=True, kw_only=True):
     """One moment of the ledger (`connection` is inside a read transaction), the targets of the policy in force, and the
     standing of its budgets, where that could be read."""
 
     connection: Connection
-    asked: Asked
+    asked: ReportRequest
     targets: Mapping[str, Target]
     pots: Report | None = None
 
-    def always(self) -> "Source":
+    def always(self) -> "LedgerView":
         """Of all time and unfiltered."""
         return structs.replace(self, asked=structs.replace(self.asked, where=(), since_ms=None, until_ms=None))
 
-    def sums(self, table: str, by: Sequence[str], measures: Sequence[str], *where: Where) -> Sums:
+    def sums(self, table: str, by: Sequence[str], measures: Sequence[str], *where: LabelFilter) -> Sums:
         """Of the window and filters that were asked for, and `where`. Raises ValueError and `Expired`."""
         return sums(self.connection, self.query(table, by, measures, where))
 
-    def passes(self, by: Sequence[str], measures: Sequence[str], *where: Where) -> Sums:
+    def passes(self, by: Sequence[str], measures: Sequence[str], *where: LabelFilter) -> Sums:
         """Of judged answers (`router.ledger.facts.passes`); otherwise as `sums`."""
         return passes.sums(self.connection, self.query(passes.TABLE, by, measures, where))
 
-    def query(self, table: str, by: Sequence[str], measures: Sequence[str], where: Sequence[Where]) -> Query:
+    def query(self, table: str, by: Sequence[str], measures: Sequence[str], where: Sequence[LabelFilter]) -> Query:
         asked, where = self.asked, (*self.asked.where, *where)
         window = {"since_ms": asked.since_ms, "until_ms": asked.until_ms}
         return Query(table=table, by=tuple(by), measures=tuple(measures), where=where, **window)
@@ -92,7 +92,7 @@ class Source(Struct, frozen=True, kw_only=True):
 # A question as people write it, in words, turned into what a report is asked.
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class Parameters(Struct, frozen=True, kw_only=True):
     """Everything as text, empty where nothing was said: from the command line, a URL or a form."""
 
     by: str = ""
@@ -106,13 +106,16 @@ class Question(Struct, frozen=True, kw_only=True):
     subject: str = ""
 
 
-def asked(definition: Definition, question: Question, now_ms: int) -> Asked:
+def asked(definition: Definition, question: Parameters, now_ms: int) -> ReportRequest:
     """All but the filters, which only the ledger can tell (`router.report.catalog`).
 
     Raises `ClientError`: 400 with the `param` that makes no sense.
     """
     name, zone, subject = definition.name, zone_of(question.zone), question.subject
-    since_ms, until_ms = moment("since", question.since, now_ms, zone), moment("until", question.until, now_ms, zone)
+    since_ms, until_ms = (
+        parse_time("since", question.since, now_ms, zone),
+        parse_time("until", question.until, now_ms, zone),
+    )
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise invalid("since", f"since ({question.since}) is not before until ({question.until}).")
     by = tuple(dict.fromkeys(text.strip() for text in question.by.split(",") if question.by))
@@ -129,7 +132,7 @@ def asked(definition: Definition, question: Question, now_ms: int) -> Asked:
         raise invalid("subject", "subject: a NUL is in no id.")
     if definition.needs_subject and not subject:
         raise invalid("subject", f"{name} is about one: say which, by its id.")
-    asked = Asked(by=by, since_ms=since_ms, until_ms=until_ms, zone=zone, now_ms=now_ms)
+    asked = ReportRequest(by=by, since_ms=since_ms, until_ms=until_ms, zone=zone, now_ms=now_ms)
     return structs.replace(asked, baseline=question.baseline, subject=subject)
 
 
@@ -147,7 +150,7 @@ def zone_of(name: str) -> tzinfo:
     raise invalid("zone", f"zone: '{name[:40]}' is no time zone.{remedy}")
 
 
-def listed(name: str, source: Source) -> Report:
+def listed(name: str, source: LedgerView) -> Report:
     """The lines that its statement in `reports.yaml` finds in the window."""
     return made(name, source.connection.execute(declared()[name].sql, source.asked.bounds).fetchall())
 

@@ -9,8 +9,8 @@ from msgspec import Struct
 from router.estimate.price import charge
 from router.ledger import rows
 from router.ledger.ledger import Ledger
-from router.ledger.rows import Kept, Line
-from router.ledger.verify import Check, Finding
+from router.ledger.rows import Line, RequestRecord
+from router.ledger.verify import Check, VerifyFinding
 from router.ledger.write import usage_of
 from router.types.price import Prices, price_then
 
@@ -46,14 +46,14 @@ class Recomputed(Struct, frozen=True):
 def repriced(prices: Prices) -> Check:
     """For `router.ledger.verify`."""
 
-    def look(record: Kept) -> Iterator[Finding]:
+    def look(record: RequestRecord) -> Iterator[VerifyFinding]:
         try:
             for number, recorded, computed in _again(record, prices):
                 if computed not in (None, recorded):
                     says = f"it cost {recorded} nano-USD at its price, which makes {computed} of its usage now"
-                    yield Finding("attempts", f"{record.id} attempt {number}", says)
+                    yield VerifyFinding("attempts", f"{record.id} attempt {number}", says)
         except (msgspec.MsgspecError, TypeError, ValueError):
-            yield Finding("attempts", record.id, "the usage of an attempt can't be read")
+            yield VerifyFinding("attempts", record.id, "the usage of an attempt can't be read")
 
     return look
 
@@ -72,7 +72,7 @@ def recompute(ledger: Ledger, prices: Prices) -> Recomputed:
     return Recomputed(attempts, elsewhere, tuple(changed))
 
 
-def _again(record: Kept, prices: Prices) -> Iterator[tuple[int, int, int | None]]:
+def _again(record: RequestRecord, prices: Prices) -> Iterator[tuple[int, int, int | None]]:
     """Of each attempt whose cost our price made: its number, that cost, and what the same price makes of its usage now,
     in nano-USD; None: the price is not of the catalog."""
     for attempt in record.attempts:

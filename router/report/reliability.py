@@ -10,10 +10,10 @@ from msgspec import Struct, structs
 
 from router.ledger import rows
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
-from router.ledger.facts.query import Where
-from router.ledger.rows import Kept
+from router.ledger.facts.query import LabelFilter
+from router.ledger.rows import RequestRecord
 from router.report.egress import RESTING
-from router.report.query import Source
+from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, made, plots
 from router.report.statistics import percentile, wilson
 from router.types.attempt import ErrorKind
@@ -25,17 +25,17 @@ REFUSED = frozenset({ErrorKind.CONTEXT_LENGTH, ErrorKind.CONTENT_FILTER, ErrorKi
 """It was there, and said that it does not answer such a request."""
 
 
-_COUNTED: Sequence[tuple[str, tuple[str, ...], tuple[Where, ...]]] = (
+_COUNTED: Sequence[tuple[str, tuple[str, ...], tuple[LabelFilter, ...]]] = (
     ("outcome", ("attempts", "retries", "fallbacks"), ()),
     ("role", ("attempts",), ()),
-    ("total_ms", ("attempts",), (Where("outcome", frozenset({OK})),)),
-    ("first_ms", ("attempts",), (Where("stream", frozenset({1})),)),
+    ("total_ms", ("attempts",), (LabelFilter("outcome", frozenset({OK})),)),
+    ("first_ms", ("attempts",), (LabelFilter("stream", frozenset({1})),)),
     ("overhead_us", ("requests",), ()),
 )
 """Dimensions, and what is counted by them of which attempts."""
 
 
-class _Seen(defaultdict[tuple[str, str], Counter[Any]]):
+class _LabelCounts(defaultdict[tuple[str, str], Counter[Any]]):
     """Of one target, or of all: dimension and measure → how often each label."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _Seen(defaultdict[tuple[str, str], Counter[Any]]):
         return self.outcomes.total() - self.outcomes[RESTING]
 
 
-def reliability(source: Source) -> Report:
+def reliability(source: LedgerView) -> Report:
     label_counts, every = _seen(source)
     ranked = sorted(label_counts.items(), key=lambda item: (-item[1].asked, item[0]))
     totals = _row("total", every) if ranked else None
@@ -59,9 +59,9 @@ def reliability(source: Source) -> Report:
     return structs.replace(report, plots=_plots(report))
 
 
-def _seen(source: Source) -> tuple[Mapping[str, _Seen], _Seen]:
+def _seen(source: LedgerView) -> tuple[Mapping[str, _LabelCounts], _LabelCounts]:
     """By target, and of all; without requests that asked no target."""
-    by_target, every = defaultdict[str, _Seen](_Seen), _Seen()
+    by_target, every = defaultdict[str, _LabelCounts](_LabelCounts), _LabelCounts()
     for dimension, measures, where in _COUNTED:
         for (target, label), amounts in source.sums(TABLE, ("target", dimension), measures, *where).items():
             places = () if target is None else (by_target[str(target)], every)
@@ -71,7 +71,7 @@ def _seen(source: Source) -> tuple[Mapping[str, _Seen], _Seen]:
     return by_target, every
 
 
-def _row(label: str, label_counts: _Seen) -> Row:
+def _row(label: str, label_counts: _LabelCounts) -> Row:
     """The target is judged by attempts that it neither refused nor was given up in. An unknown outcome is a failure."""
     outcomes, roles = label_counts.outcomes, label_counts["role", "attempts"]
     refused, given_up = (sum(outcomes[outcome] for outcome in some) for some in (REFUSED, GIVEN_UP))
@@ -89,7 +89,7 @@ def _row(label: str, label_counts: _Seen) -> Row:
     )
 
 
-def _outcomes(ranked: Sequence[tuple[str, _Seen]]) -> tuple[Report, ...]:
+def _outcomes(ranked: Sequence[tuple[str, _LabelCounts]]) -> tuple[Report, ...]:
     wrong = [
         (name, outcome, count, count / label_counts.asked if outcome != RESTING else None)
         for name, label_counts in ranked
@@ -120,7 +120,7 @@ class _Decided(Struct, frozen=True):
     stakes: Mapping[str, Any] = {}
 
 
-def _skipped(source: Source) -> tuple[Report, ...]:
+def _skipped(source: LedgerView) -> tuple[Report, ...]:
     counts, (since_ms, until_ms) = Counter[tuple[str, str]](), source.asked.bounds
     for record in rows.newest(source.connection, _LOOKED_AT):
         if since_ms <= record.started_ms < until_ms and record.decision is not None:
@@ -131,7 +131,7 @@ def _skipped(source: Source) -> tuple[Report, ...]:
     return (made("reliability/skipped", ranked),) if ranked else ()
 
 
-def _passed_by(record: Kept, decided: _Decided) -> Iterator[tuple[str, str]]:
+def _passed_by(record: RequestRecord, decided: _Decided) -> Iterator[tuple[str, str]]:
     """Each target with why; its attempts are told elsewhere."""
     yield from ((each.target, _LEFT_OUT[each.reason]) for each in decided.dropped if each.reason in _LEFT_OUT)
     yield from ((each.target, "queue") for each in decided.queued if each.spilled)

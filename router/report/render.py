@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from router.errors import invalid
-from router.report.charts import dollars, said
+from router.report.charts import dollars, format_short
 from router.report.query import named
 from router.report.report import NO_LABEL, Column, Kind, Report, Row, Value, shown
 from router.types.clock import iso
@@ -32,7 +32,7 @@ _DIGITS = 6
 """Significant digits of what is no exact amount."""
 
 
-class Written(msgspec.Struct, frozen=True):
+class RenderedReport(msgspec.Struct, frozen=True):
     """A report in words: only the columns that hold something, every cell as text that is safe to look at."""
 
     columns: tuple[Column, ...]
@@ -40,7 +40,7 @@ class Written(msgspec.Struct, frozen=True):
     totals: tuple[str, ...]
 
 
-def written(report: Report, now_ms: int | None = None) -> Written:
+def written(report: Report, now_ms: int | None = None) -> RenderedReport:
     """To be read at a glance: JSON and CSV are exact. Times of the day around `now_ms` are told from there."""
     lines = [*report.rows, *([report.totals] if report.totals else [])]
     filled = [
@@ -53,7 +53,7 @@ def written(report: Report, now_ms: int | None = None) -> Written:
     totals = rows.pop() if report.totals else ()
     # A total is of all: a label that it lacks is not one that its rows lack.
     totals = tuple("" if text == NO_LABEL else text for text in totals)
-    return Written(tuple(column for column, _ in filled), tuple(rows), totals)
+    return RenderedReport(tuple(column for column, _ in filled), tuple(rows), totals)
 
 
 def as_json(report: Report) -> bytes:
@@ -125,7 +125,7 @@ def _cell(kind: Kind, value: Value, now_ms: int | None) -> str:
         return ago(round(value), now_ms)
     if kind is Kind.RATE:
         return f"{value:.3f}"
-    return said(value, Kind.COUNT if kind is Kind.AMOUNT else kind) if kind in NUMBERS else str(value)
+    return format_short(value, Kind.COUNT if kind is Kind.AMOUNT else kind) if kind in NUMBERS else str(value)
 
 
 def ago(at_ms: int, now_ms: int | None) -> str:
@@ -147,7 +147,7 @@ _FRAME = 3
 """Letters that each column needs beside its text."""
 
 
-def parts(text: Written, width: int) -> Iterator[list[int]]:
+def parts(text: RenderedReport, width: int) -> Iterator[list[int]]:
     """Places of columns, part by part: all text in front of the first number at first, then its labels, or else the
     first column. `width` is in letters."""
     numeric = [column.kind in NUMBERS for column in text.columns]
@@ -164,7 +164,7 @@ def parts(text: Written, width: int) -> Iterator[list[int]]:
     yield labels + part
 
 
-def _width(text: Written, place: int) -> int:
+def _width(text: RenderedReport, place: int) -> int:
     column = text.columns[place]
     cells = [words(column), *(row[place] for row in text.rows), *text.totals[place : place + 1]]
     widest = max(map(cell_len, cells))
@@ -227,7 +227,7 @@ class _Sheet:
             yield _drawn(self._text, places, "" if number else self._title)
 
 
-def _drawn(text: Written, places: Sequence[int], title: str) -> Table:
+def _drawn(text: RenderedReport, places: Sequence[int], title: str) -> Table:
     drawn = Table(title=Text(title) if title else None, title_justify="left", show_footer=bool(text.totals))
     for place in places:
         numeric = text.columns[place].kind in NUMBERS

@@ -25,7 +25,7 @@ _LONG = ("d", "w")
 _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
-def moment(param: str, text: str, now_ms: int, zone: tzinfo = UTC) -> int | None:
+def parse_time(param: str, text: str, now_ms: int, zone: tzinfo = UTC) -> int | None:
     """Unix ms; None for "". A time without an offset is the zone's. Raises a 400 `ClientError` that names `param`."""
     if not text:
         return None

@@ -12,12 +12,12 @@ from router.errors import ClientError
 from router.ledger import rows
 from router.ledger.adjust import ADJUSTMENT
 from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import Where
+from router.ledger.facts.query import LabelFilter
 from router.ledger.query import document
-from router.ledger.rows import Connection, Kept, Line
-from router.report.budgets import Pots, amount_of
-from router.report.charts import dollars, said
-from router.report.query import Source, grouped
+from router.ledger.rows import Connection, Line, RequestRecord
+from router.report.budgets import BudgetReport, amount_of
+from router.report.charts import dollars, format_short
+from router.report.query import LedgerView, grouped
 from router.report.report import Column, Kind, Report, Row, Value, columns, declared, made, measures, tallied, usd
 from router.types.account import Unit
 from router.types.clock import iso
@@ -142,7 +142,7 @@ def latest(connection: Connection, most: int) -> Report:
     return made("requests", (line(kept, costs[kept.id]) for kept in newest))
 
 
-def line(kept: Kept, cost: int | None) -> Row:
+def line(kept: RequestRecord, cost: int | None) -> Row:
     """A request as a row of `requests`. `status` is the client's, an error's code, or the state of what is not
     settled. Cost is what was charged, for one that was recovered after a crash too."""
     request = kept.request
@@ -156,10 +156,10 @@ def line(kept: Kept, cost: int | None) -> Row:
     )
 
 
-def _costs(connection: Connection, kept: Sequence[Kept]) -> dict[str, Any]:
+def _costs(connection: Connection, kept: Sequence[RequestRecord]) -> dict[str, Any]:
     """By id, nano-USD: a correction counts at the request that it corrects, where that is among them, and not twice."""
     costs: dict[str, Any] = {each.id: each.request["cost"] for each in kept}
-    adjusted = connection.execute(_ADJUSTED.format(rows.places(kept)), [*costs]) if kept else ()
+    adjusted = connection.execute(_ADJUSTED.format(rows.sql_placeholders(kept)), [*costs]) if kept else ()
     for identifier, corrected, added in adjusted:
         costs[corrected] = (costs[corrected] or 0) + added
         costs[identifier] = None
@@ -171,13 +171,13 @@ def _costs(connection: Connection, kept: Sequence[Kept]) -> dict[str, Any]:
 _UNKNOWN = "Where no unit stands it can't be told from the rows: nano-USD, or thinking tokens."
 
 
-def charges(kept: Iterable[Kept], pots: Report | None = None) -> Report:
+def charges(kept: Iterable[RequestRecord], pots: Report | None = None) -> Report:
     """One row an account and window; `held` is what was kept back at most.
 
     Bookings don't say their unit: budgets do, where `pots` are known, else amounts that are those of the request.
     """
     # By the budget's id, which accounts begin with.
-    units = {pot.account.budget: pot.account.unit for pot in pots.pots} if isinstance(pots, Pots) else {}
+    units = {pot.account.budget: pot.account.unit for pot in pots.pots} if isinstance(pots, BudgetReport) else {}
     bookings = ((record.request, booking) for record in kept for booking in record.bookings)
     places = grouped(((str(line["account"]), int(line["window_start_ms"] or 0)), (of, line)) for of, line in bookings)
     table = [_charge(*place, places[place], units) for place in sorted(places)]
@@ -218,7 +218,7 @@ _CORRECTIONS = (
 )
 
 
-def whole_request(source: Source) -> Report:
+def whole_request(source: LedgerView) -> Report:
     """Raises a 404 `ClientError` for an id that the ledger does not hold."""
     connection, identifier = source.connection, source.asked.subject
     kept = rows.one(connection, identifier)
@@ -255,15 +255,17 @@ def whole_request(source: Source) -> Report:
     return made("request", facts, note=note, below=below)
 
 
-def _sentence(kept: Kept, cost: int | None, key: str) -> str:
+def _sentence(kept: RequestRecord, cost: int | None, key: str) -> str:
     """Such as: sonnet answered auto of team-a in 9.1 s for $0.013: 12.7 k tokens in, 813 out, 352 of them thoughts."""
     request = kept.request
     whom = f"{request['route']}{f' of {key}' if key else ''}"
-    taken = f" in {said(float(request['total_ms']), Kind.MS)}" if isinstance(request["total_ms"], int) else ""
+    taken = f" in {format_short(float(request['total_ms']), Kind.MS)}" if isinstance(request["total_ms"], int) else ""
     if request["error"] or request["state"] != "settled":
         return f"{whom}: {request['error'] or request['state']}{taken}"
     counts = [request[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens")]
-    sent, output, thoughts = (said(float(count), Kind.COUNT) if isinstance(count, int) else "?" for count in counts)
+    sent, output, thoughts = (
+        format_short(float(count), Kind.COUNT) if isinstance(count, int) else "?" for count in counts
+    )
     more = f", {thoughts} of them thoughts" if counts[2] else ""
     spent = "" if cost is None else f" for {dollars(cost)}"
     return f"{request['target']} answered {whom}{taken}{spent}: {sent} tokens in, {output} out{more}"
@@ -277,9 +279,9 @@ _KEYS = "SELECT id, name FROM keys"
 _LABELS = [column for column in columns("session") if column.kind not in (Kind.COUNT, Kind.USD, Kind.MS)]
 
 
-def whole_session(source: Source) -> Report:
+def whole_session(source: LedgerView) -> Report:
     """Raises a 404 `ClientError` for a session that the ledger does not hold."""
-    ours = Where("session", frozenset({source.asked.subject}))
+    ours = LabelFilter("session", frozenset({source.asked.subject}))
     kept = _requests(source, ours)
     if not kept:
         message = f"The ledger holds no session {source.asked.subject[:80]} in that time."
@@ -305,7 +307,7 @@ def whole_session(source: Source) -> Report:
     )
 
 
-def _requests(source: Source, ours: Where) -> list[Kept]:
+def _requests(source: LedgerView, ours: LabelFilter) -> list[RequestRecord]:
     """Rows of those hours only in which the session was there."""
     since, until = source.asked.bounds
     records = []

@@ -11,18 +11,18 @@ from msgspec import Struct, structs
 from router.errors import invalid
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS, JUDGE
-from router.ledger.facts.query import Label, Where
-from router.report.judged import Facts, Labels, cells, pooled
-from router.report.query import Source, grouped, named, summed, summed_by
+from router.ledger.facts.query import Label, LabelFilter
+from router.report.judged import JudgedSums, Labels, cells, pooled
+from router.report.query import LedgerView, grouped, named, summed, summed_by
 from router.report.report import Kind, Mark, Report, Row, Shape, columns, day, declared, made, plots, usd
-from router.report.statistics import Estimate, bounds, drawn, weighted
+from router.report.statistics import Interval, bounds, drawn, weighted
 
 # What the same requests would have cost, and how often they would have been right, at one target: as the decisions
 # expected it, corrected by what was expected of that target and came out.
 
 ENOUGH = 30
 """Requests that a target has to have served as the first choice, for its forecasts to be corrected by them."""
-_NO_JUDGES = Where("route", frozenset({JUDGE}), inverted=True)
+_NO_JUDGES = LabelFilter("route", frozenset({JUDGE}), inverted=True)
 _SEVERAL = frozenset({"cascade", "self_consistency", "plan"})
 """Strategies under which a request may pay for more than its first choice."""
 _WHOM = ("chosen", "candidate", "strategy")
@@ -39,7 +39,7 @@ class OfferSums(NamedTuple):
     actual: int = 0
 
 
-class Offer(NamedTuple):
+class OfferedTarget(NamedTuple):
     group: Labels
     chosen: Label
     candidate: Label
@@ -57,7 +57,7 @@ class Offer(NamedTuple):
 
 
 class Hour(NamedTuple):
-    """`alone`: as of an `Offer`; nano-USD."""
+    """`alone`: as of an `OfferedTarget`; nano-USD."""
 
     group: Labels
     hour: int
@@ -67,7 +67,7 @@ class Hour(NamedTuple):
     actual: int
 
 
-class Ratio(NamedTuple):
+class CostRatio(NamedTuple):
     """What came out ÷ what was expected, over so many requests; nano-USD."""
 
     actual: int = 1
@@ -88,7 +88,7 @@ class Baseline(NamedTuple):
 
     name: str
     target: str
-    correction: Ratio
+    correction: CostRatio
 
 
 class Alternative(NamedTuple):
@@ -102,26 +102,26 @@ class Alternative(NamedTuple):
     rate: float | None
 
 
-def offered(source: Source, by: Sequence[str], read: Callable[[Labels], Labels]) -> list[Offer]:
+def offered(source: LedgerView, by: Sequence[str], read: Callable[[Labels], Labels]) -> list[OfferedTarget]:
     """`read`: labels of these dimensions → the group that they belong to."""
     by_labels = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES).items()
     groups = ((labels, OfferSums(*sums)) for labels, sums in by_labels)
     return _together(((read(labels[:-3]), labels[-3], labels[-2], labels[-1]), sums) for labels, sums in groups)
 
 
-def merged(every: Iterable[Offer]) -> list[Offer]:
+def merged(every: Iterable[OfferedTarget]) -> list[OfferedTarget]:
     """All groups as one, which has no labels."""
     return _together((((), offer.chosen, offer.candidate, offer.strategy), offer.sum) for offer in every)
 
 
-def _together(parts: Iterable[tuple[tuple[Labels, Label, Label, Label], OfferSums]]) -> list[Offer]:
+def _together(parts: Iterable[tuple[tuple[Labels, Label, Label, Label], OfferSums]]) -> list[OfferedTarget]:
     """One for each group, choice, candidate and strategy."""
-    return [Offer(*about, sums) for about, sums in summed_by(OfferSums, parts).items()]
+    return [OfferedTarget(*about, sums) for about, sums in summed_by(OfferSums, parts).items()]
 
 
-def hourly(source: Source, by: Sequence[str], targets: Iterable[Label]) -> list[Hour]:
+def hourly(source: LedgerView, by: Sequence[str], targets: Iterable[Label]) -> list[Hour]:
     """Of these candidates."""
-    them = Where("candidate", frozenset(targets))
+    them = LabelFilter("candidate", frozenset(targets))
     measures = ("answered_expected", "answered_actual")
     by_labels = source.sums(offers.TABLE, (*by, "hour", *_WHOM), measures, _NO_JUDGES, them)
     return [
@@ -130,13 +130,13 @@ def hourly(source: Source, by: Sequence[str], targets: Iterable[Label]) -> list[
     ]
 
 
-def correction(every: Iterable[Offer], target: Label) -> Ratio:
+def correction(every: Iterable[OfferedTarget], target: Label) -> CostRatio:
     total = summed(OfferSums, (offer.sum for offer in every if offer.candidate == target and offer.alone))
     enough = total.answered >= ENOUGH and total.expected > 0
-    return Ratio(total.actual, total.expected, total.answered) if enough else Ratio(served=total.answered)
+    return CostRatio(total.actual, total.expected, total.answered) if enough else CostRatio(served=total.answered)
 
 
-def alternative(every: Sequence[Offer], target: Label) -> Alternative:
+def alternative(every: Sequence[OfferedTarget], target: Label) -> Alternative:
     chosen = {(offer.group, offer.chosen, offer.strategy): offer.sum for offer in every if offer.first}
     mine, right = [offer for offer in every if offer.candidate == target], 0.0
     for offer in mine:
@@ -175,7 +175,7 @@ def spread(mine: Iterable[Hour], everything: Sequence[Hour], known: Baseline) ->
 _OUTLAY_MEASURES = ("cost", "recovered", "requests", "passed_over", "passed_over_cost")
 
 
-class Outlay(NamedTuple):
+class OverheadCost(NamedTuple):
     """nano-USD of clients' requests, of which some for `passed_over` answers, and of judges'."""
 
     cost: int = 0
@@ -190,7 +190,9 @@ class Outlay(NamedTuple):
         return self.cost + self.judges
 
 
-def outlays(source: Source, dimensions: Sequence[str], read: Callable[[Labels], Labels]) -> dict[Labels, Outlay]:
+def overhead_costs(
+    source: LedgerView, dimensions: Sequence[str], read: Callable[[Labels], Labels]
+) -> dict[Labels, OverheadCost]:
     """By group; `read`: labels of these dimensions → the group that they belong to."""
     # A route tells judges from clients as well; what is kept when rows expire has one or the other.
     routed = "route" in dimensions or any(condition.dimension == "route" for condition in source.asked.where)
@@ -198,14 +200,14 @@ def outlays(source: Source, dimensions: Sequence[str], read: Callable[[Labels], 
     by = tuple(dict.fromkeys((*dimensions, flag)))
     parts = []
     for names, (cost, recovered, requests, *rest) in source.sums(attempts.TABLE, by, _OUTLAY_MEASURES).items():
-        outlay = Outlay(cost + recovered, requests, *rest)
+        outlay = OverheadCost(cost + recovered, requests, *rest)
         if names[by.index(flag)] == judge:
-            outlay = Outlay(judges=outlay.cost, judgements=requests)
+            outlay = OverheadCost(judges=outlay.cost, judgements=requests)
         parts.append((read(names[: len(dimensions)]), outlay))
-    return summed_by(Outlay, parts)
+    return summed_by(OverheadCost, parts)
 
 
-def lines(source: Source, spent: Outlay) -> Report:
+def lines(source: LedgerView, spent: OverheadCost) -> Report:
     """What all of it was spent on."""
     by_labels = source.sums(offers.TABLE, ("explored", "chosen", "candidate"), ("requests", "actual"))
     some = [sums for (explored, chosen, candidate), sums in by_labels.items() if explored and chosen == candidate]
@@ -225,22 +227,22 @@ def lines(source: Source, spent: Outlay) -> Report:
 # How often answers were right in fact, beside how often one target's are, on work of the same kinds.
 
 
-def quality(source: Source, known: Sequence[Baseline]) -> tuple[Report, ...]:
+def quality(source: LedgerView, known: Sequence[Baseline]) -> tuple[Report, ...]:
     """Nothing under a filter by route: judgements know the task and the target of an answer, and not its route."""
     if any(condition.dimension == "route" for condition in source.asked.where):
         return ()
-    by_cell: defaultdict[Labels, dict[Label, Facts]] = defaultdict(dict)
+    by_cell: defaultdict[Labels, dict[Label, JudgedSums]] = defaultdict(dict)
     for (target, *about), facts in cells(source, expected=False).items():
         by_cell[tuple(about)][target] = facts
     return (made("quality", (_quality(baseline, by_cell.values()) for baseline in known)),)
 
 
-def _quality(baseline: Baseline, cells: Iterable[Mapping[Label, Facts]]) -> Row:
+def _quality(baseline: Baseline, cells: Iterable[Mapping[Label, JudgedSums]]) -> Row:
     """Each cell weighs by the answers that were wanted there."""
-    rates: list[list[tuple[float, Estimate]]] = [[], []]
+    rates: list[list[tuple[float, Interval]]] = [[], []]
     for cell in cells:
         judged = {name: facts for name, facts in cell.items() if facts.basis == "judged" and facts.answers}
-        chosen, other = pooled(list(judged.values())).passes, judged.get(baseline.target, Facts()).passes
+        chosen, other = pooled(list(judged.values())).passes, judged.get(baseline.target, JudgedSums()).passes
         if chosen is not None and other is not None:
             answers = sum(facts.answers for facts in cell.values())
             rates[0].append((answers, chosen))
@@ -262,7 +264,7 @@ class Saving(Struct, frozen=True):
 
     group: Labels
     baseline: Baseline
-    outlay: Outlay
+    outlay: OverheadCost
     answered: int
     other: Alternative
     bounds: tuple[float, float] | None = None
@@ -294,7 +296,7 @@ class Saving(Struct, frozen=True):
         return f"Cheaper than always {self.baseline.target}, and {less}"
 
 
-def savings(source: Source) -> Report:
+def savings(source: LedgerView) -> Report:
     by = source.asked.by or _USUAL
     dimensions = tuple("hour" if name == "day" else name for name in by)
 
@@ -305,8 +307,8 @@ def savings(source: Source) -> Report:
             for name, label in zip(by, names, strict=True)
         )
 
-    every, spent = offered(source, dimensions, read), outlays(source, dimensions, read)
-    everything, whole = merged(every), summed(Outlay, spent.values())
+    every, spent = offered(source, dimensions, read), overhead_costs(source, dimensions, read)
+    everything, whole = merged(every), summed(OverheadCost, spent.values())
     known = _baselines(source, everything)
     total = _bounded(source, (), _compared(everything, {(): whole}, known))
     groups = _compared(every, spent, known, in_order="day" in by)
@@ -334,7 +336,7 @@ def savings(source: Source) -> Report:
     )
 
 
-def _baselines(source: Source, every: Sequence[Offer]) -> list[Baseline]:
+def _baselines(source: LedgerView, every: Sequence[OfferedTarget]) -> list[Baseline]:
     """Of the targets that could have served most requests: the likeliest to be right, and the cheapest as corrected.
     Raises a 400 `ClientError` for a named one that is not known."""
     others = {target: alternative(every, target) for target in sorted({str(offer.candidate) for offer in every})}
@@ -353,7 +355,7 @@ def _baselines(source: Source, every: Sequence[Offer]) -> list[Baseline]:
     return [Baseline(name, target, correction(every, target)) for name, target in picked.items() if target]
 
 
-def _asked(source: Source, offered: Collection[str]) -> str:
+def _asked(source: LedgerView, offered: Collection[str]) -> str:
     asked = source.asked.baseline
     if not asked or asked in offered or asked in source.targets:
         return asked
@@ -365,7 +367,11 @@ def _asked(source: Source, offered: Collection[str]) -> str:
 
 
 def _compared(
-    every: Iterable[Offer], spent: Mapping[Labels, Outlay], known: Sequence[Baseline], *, in_order: bool = False
+    every: Iterable[OfferedTarget],
+    spent: Mapping[Labels, OverheadCost],
+    known: Sequence[Baseline],
+    *,
+    in_order: bool = False,
 ) -> list[Saving]:
     """The groups of which most was spent first, or `in_order` of their labels."""
     groups, compared = grouped((offer.group, offer) for offer in every), []
@@ -377,7 +383,7 @@ def _compared(
     return compared
 
 
-def _bounded(source: Source, dimensions: Sequence[str], rows: Sequence[Saving]) -> list[Saving]:
+def _bounded(source: LedgerView, dimensions: Sequence[str], rows: Sequence[Saving]) -> list[Saving]:
     """With bounds, of groups that go on all the time."""
     hours = hourly(source, dimensions, {row.baseline.target for row in rows})
     groups, compared = grouped((hour.group, hour) for hour in hours), []

@@ -10,7 +10,7 @@ from itertools import product
 from router.ledger.facts.attempts import TABLE
 from router.ledger.facts.query import Label, Sums, add
 from router.report.charts import OTHERS
-from router.report.query import Asked, Source, grouped
+from router.report.query import LedgerView, ReportRequest, grouped
 from router.report.render import UNKNOWN
 from router.report.report import (
     NO_LABEL,
@@ -107,7 +107,7 @@ _PER_REQUEST = "A request with several attempts counts once, with all that they 
 _PER_TAG = "A request with several tags counts in each of their rows, and once in the total."
 
 
-def spend(source: Source) -> Report:
+def spend(source: LedgerView) -> Report:
     """Requests that began in the window, in groups.
 
     A row whose label is None holds the requests that have none: no tag, no key, or no target asked (yet).
@@ -125,7 +125,7 @@ def spend(source: Source) -> Report:
     return tallied("spend", by, groups, total, title=title, note=note, plots=chart)
 
 
-def _spend_name(name: str, asked: Asked) -> tuple[str, _Read]:
+def _spend_name(name: str, asked: ReportRequest) -> tuple[str, _Read]:
     """The dimension of the ledger, and how its labels are read."""
     if name in TIMES:
         dimension, step_ms = step(asked.zone, asked.since_ms, asked.until_ms, asked.now_ms)
@@ -194,7 +194,7 @@ def _charged(sums: Sizes) -> int:
     return sums[_AT["cost"]] + sums[_AT["recovered"]]
 
 
-def _notes(by: Sequence[str], asked: Asked) -> Iterator[str]:
+def _notes(by: Sequence[str], asked: ReportRequest) -> Iterator[str]:
     yield _AT_TARGETS if _OF_ATTEMPTS & {*by, *(condition.dimension for condition in asked.where)} else _PER_REQUEST
     if "tag" in by:
         yield _PER_TAG
@@ -212,7 +212,7 @@ def silent(target: Target | None) -> bool:
     return target is not None and target.model.thinking.contract is Contract.NONE
 
 
-def thinking(source: Source) -> Report:
+def thinking(source: LedgerView) -> Report:
     """Dearest thoughts first; what was never tried is there only if it cost something."""
     by = source.asked.by or ("target", "effort")
     dimensions = tuple(dict.fromkeys((*by, "target")))

@@ -22,7 +22,7 @@ _LEAST = 2
 """Observations that a spread takes."""
 
 
-class Estimate(NamedTuple):
+class Interval(NamedTuple):
     """None: not known; for `high` also: without a bound."""
 
     value: float
@@ -30,46 +30,46 @@ class Estimate(NamedTuple):
     high: float | None = None
 
 
-def wilson(share: float, trials: float) -> Estimate:
+def wilson(share: float, trials: float) -> Interval:
     """A share of so many trials, which may be weighed, and the interval in which the true one lies with 95 %.
 
     Wilson (1927), Probable inference, the law of succession, and statistical inference, JASA 22(158).
     """
     if trials <= 0:
-        return Estimate(share)
+        return Interval(share)
     weight = Z_95**2 / trials
     middle = share + weight / 2
     half = Z_95 * sqrt(share * (1 - share) / trials + weight / (4 * trials))
     low, high = max(0.0, (middle - half) / (1 + weight)), min(1.0, (middle + half) / (1 + weight))
-    return Estimate(share, min(share, low), max(share, high))
+    return Interval(share, min(share, low), max(share, high))
 
 
-def skewed(value: float, variance: float, count: int) -> Estimate:
+def skewed(value: float, variance: float, count: int) -> Interval:
     """A mean of something positive, of so many observations: symmetric on the scale of logarithms (delta method)."""
     if value <= 0:
-        return Estimate(value, value, value)
+        return Interval(value, value, value)
     if count < _LEAST:
-        return Estimate(value)
+        return Interval(value)
     # Two-sided 95 % of Student's distribution, to the first term beyond the normal one (Cornish and Fisher 1938).
     student = Z_95 + (Z_95**3 + Z_95) / (4 * (count - 1))
     factor = exp(student * sqrt(max(0.0, variance)) / value)
-    return Estimate(value, value / factor, value * factor)
+    return Interval(value, value / factor, value * factor)
 
 
-def quotient(over: Estimate, under: Estimate) -> Estimate | None:
+def quotient(over: Interval, under: Interval) -> Interval | None:
     """The bounds are put together from those of both, on the scale of logarithms, so that they stay as lopsided as they
     are (MOVER: Zou and Donner 2008, Statistics in Medicine 27, 1693). None: nothing is below the line."""
     if under.value <= 0:
         return None
     value = over.value / under.value
     if over.value <= 0:
-        return Estimate(value, value, value)
+        return Interval(value, value, value)
     low = _off(over.value, over.low, under.high, under.value)
     high = _off(over.high, over.value, under.value, under.low)
-    return Estimate(value, None if low is None else value / low, None if high is None else value * high)
+    return Interval(value, None if low is None else value / low, None if high is None else value * high)
 
 
-def weighted(parts: Sequence[tuple[float, Estimate]]) -> Estimate:
+def weighted(parts: Sequence[tuple[float, Interval]]) -> Interval:
     """A mean of independent estimates, by weights above 0: how far each may be off, on either side, adds up as squares
     do (MOVER for sums)."""
     whole = sum(weight for weight, _ in parts)
@@ -81,7 +81,7 @@ def weighted(parts: Sequence[tuple[float, Estimate]]) -> Estimate:
         return hypot(*gaps) / whole if len(gaps) == len(parts) else None
 
     down, up = off(1), off(2)
-    return Estimate(value, None if down is None else value - down, None if up is None else value + up)
+    return Interval(value, None if down is None else value - down, None if up is None else value + up)
 
 
 def _off(*pairs: float | None) -> float | None:
@@ -135,7 +135,7 @@ _Z = NormalDist().inv_cdf((1 + SURE) / 2)
 _DAY_HOURS = 24
 
 
-class Profile:
+class ProfileInterval:
     """What an hour costs. `spent`: Unix hour → amount; hours that are not there had none.
 
     History begins with the first hour that has any, at most four weeks before `now_ms`, and ends with the last whole
@@ -151,13 +151,13 @@ class Profile:
         alike = grouped((self._slot(hour), spent.get(hour, 0)) for hour in self._hours)
         self._means = {slot: sum(amounts) / len(amounts) for slot, amounts in alike.items()}
 
-    def until(self, end_ms: int) -> Estimate:
+    def until(self, end_ms: int) -> Interval:
         """From now on; without bounds where history is too short to tell how much days differ."""
         expected = sum(amount for _, amount in self._coming(end_ms))
         days = len(self._hours) // _DAY_HOURS
         freedom = days - (7 if len(self._hours) >= WEEKS_HOURS else 1)
         if freedom < 1:
-            return Estimate(expected)
+            return Interval(expected)
         # The standard deviation of whole days from what they were expected to cost.
         last, squares = self._hours.stop, 0.0
         for number in range(days):
@@ -165,7 +165,7 @@ class Profile:
             squares += sum(self._spent.get(hour, 0) - self._means[self._slot(hour)] for hour in hours) ** 2
         ahead = max(0, end_ms - self._now_ms) / HOUR_MS / _DAY_HOURS
         half = _student(freedom) * sqrt(squares / freedom) * sqrt(ahead + ahead**2 / days)
-        return Estimate(expected, max(0.0, expected - half), expected + half)
+        return Interval(expected, max(0.0, expected - half), expected + half)
 
     def reaches(self, amount: int, latest_ms: int) -> int | None:
         """When so much will have been spent (Unix ms); None: not before `latest_ms`."""

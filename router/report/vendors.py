@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from router.ledger.facts.attempts import TABLE as ATTEMPTS
 from router.ledger.facts.offers import TABLE
-from router.report.egress import PastPolicies, Place
-from router.report.query import Source, grouped, summed, summed_by
+from router.report.egress import Destination, PastPolicies
+from router.report.query import LedgerView, grouped, summed, summed_by
 from router.report.report import Kind, Mark, Report, Row, Shape, made, plots, usd
 
 # Who else could have served what some targets served, and for how much: from what was expected of each candidate.
@@ -37,7 +37,7 @@ class ChoiceSums(NamedTuple):
     others: Mapping[str, CandidateSums]
 
 
-class Instead(NamedTuple):
+class VendorLoss(NamedTuple):
     """Of `requests` at most `stranded` could be served by nobody else, and at least `stranded_least`. Money is expected
     nano-USD of all the others; pass rates sum over those of which both are known (`rated`), in ten-thousandths."""
 
@@ -56,7 +56,7 @@ class Instead(NamedTuple):
         return self.requests - self.stranded
 
 
-def cells(source: Source) -> list[ChoiceSums]:
+def cells(source: LedgerView) -> list[ChoiceSums]:
     """Of requests that had a choice."""
     by_labels = source.sums(TABLE, (*_KIND, "chosen", "candidate"), CandidateSums._fields)
     by_kind = grouped((labels[:-1], (str(labels[-1]), CandidateSums(*sums))) for labels, sums in by_labels.items())
@@ -64,13 +64,13 @@ def cells(source: Source) -> list[ChoiceSums]:
     return [ChoiceSums(chosen, offers.pop(chosen), offers) for chosen, offers in choices if chosen in offers]
 
 
-def instead(of: Iterable[ChoiceSums], may: Callable[[str], bool]) -> Instead:
+def vendor_loss(of: Iterable[ChoiceSums], may: Callable[[str], bool]) -> VendorLoss:
     """If only the candidates that `may` had been there: the cheapest takes all that it could serve, the next what it
     could beyond."""
-    return summed(Instead, (_moved(cell, may) for cell in of))
+    return summed(VendorLoss, (_moved(cell, may) for cell in of))
 
 
-def _moved(cell: ChoiceSums, may: Callable[[str], bool]) -> Instead:
+def _moved(cell: ChoiceSums, may: Callable[[str], bool]) -> VendorLoss:
     own = cell.own
     others = [offer for name, offer in cell.others.items() if may(name) and offer.requests]
     others.sort(key=lambda offer: offer.expected / offer.requests)
@@ -85,7 +85,7 @@ def _moved(cell: ChoiceSums, may: Callable[[str], bool]) -> Instead:
             now_e4 += _part(own.pass_e4, taken, own.rated)
     least = max(0, own.requests - sum(offer.requests for offer in others))
     now = _part(own.expected, served, own.requests)
-    return Instead(own.requests, own.requests - served, least, now, then, rated, now_e4, then_e4)
+    return VendorLoss(own.requests, own.requests - served, least, now, then, rated, now_e4, then_e4)
 
 
 def _part(amount: int, taken: int, of: int) -> int:
@@ -101,7 +101,7 @@ OURS = "local"
 """Stands for a jurisdiction where nothing leaves."""
 
 
-class _Share(NamedTuple):
+class _VendorShare(NamedTuple):
     """Money in nano-USD."""
 
     requests: int = 0
@@ -111,10 +111,10 @@ class _Share(NamedTuple):
     recovered: int = 0
 
 
-def vendors(source: Source) -> Report:
+def vendors(source: LedgerView) -> Report:
     policies = PastPolicies(source)
     by_place = _by_place(source, policies)
-    every = summed(_Share, by_place.values())
+    every = summed(_VendorShare, by_place.values())
     ranked = sorted(by_place.items(), key=lambda item: _rank(item[0].entity, item[1]))
     rows = tuple((place.entity, _law(place), *_amounts(share, every)) for place, share in ranked)
     marks = [Mark(label=place.entity, value=share.spend) for place, share in ranked if place.entity is not None]
@@ -127,28 +127,28 @@ def vendors(source: Source) -> Report:
     )
 
 
-def _by_place(source: Source, policies: PastPolicies) -> Mapping[Place, _Share]:
+def _by_place(source: LedgerView, policies: PastPolicies) -> Mapping[Destination, _VendorShare]:
     """Requests that no target was asked for are at no place."""
     parts = []
     for (target, policy), sums in source.sums(ATTEMPTS, ("target", "policy"), _MEASURES).items():
-        place = Place() if target is None else policies.then(str(policy), str(target))
+        place = Destination() if target is None else policies.then(str(policy), str(target))
         if target is not None and place.entity is None:
             place = place._replace(entity=str(target))
         requests, attempts, *tokens, cost, recovered = sums
         parts.append((place, (requests, attempts, sum(tokens), cost, recovered)))
-    return summed_by(_Share, parts)
+    return summed_by(_VendorShare, parts)
 
 
-def _law(place: Place) -> str | None:
+def _law(place: Destination) -> str | None:
     return OURS if place.local else place.jurisdiction
 
 
-def _rank(label: str | None, share: _Share) -> tuple[bool, int, int, str]:
+def _rank(label: str | None, share: _VendorShare) -> tuple[bool, int, int, str]:
     """Dearest first; what has no label last."""
     return label is None, -share.spend, -share.requests, label or ""
 
 
-def _amounts(share: _Share, every: _Share) -> Row:
+def _amounts(share: _VendorShare, every: _VendorShare) -> Row:
     pairs = ((getattr(share, name), getattr(every, name)) for name in _SHARES)
     return (
         *share[:3],
@@ -158,9 +158,11 @@ def _amounts(share: _Share, every: _Share) -> Row:
     )
 
 
-def _below(by_place: Mapping[Place, _Share], every: _Share, without: Iterable[Row]) -> tuple[Report, ...]:
-    entities = summed_by(_Share, ((place.entity, share) for place, share in by_place.items()))
-    laws = summed_by(_Share, ((_law(place), share) for place, share in by_place.items()))
+def _below(
+    by_place: Mapping[Destination, _VendorShare], every: _VendorShare, without: Iterable[Row]
+) -> tuple[Report, ...]:
+    entities = summed_by(_VendorShare, ((place.entity, share) for place, share in by_place.items()))
+    laws = summed_by(_VendorShare, ((_law(place), share) for place, share in by_place.items()))
     homes = [_law(place) for place in by_place if place.entity is not None]
     ranked = sorted(laws.items(), key=lambda item: _rank(*item))
     return (
@@ -170,7 +172,7 @@ def _below(by_place: Mapping[Place, _Share], every: _Share, without: Iterable[Ro
     )
 
 
-def _index(by: str, shares: Mapping[str | None, _Share]) -> Iterator[Row]:
+def _index(by: str, shares: Mapping[str | None, _VendorShare]) -> Iterator[Row]:
     """Of requests that went to a target: those that were refused have no entity."""
     for name in _SHARES:
         parts = {label: amount for label, share in shares.items() if label and (amount := getattr(share, name))}
@@ -180,7 +182,7 @@ def _index(by: str, shares: Mapping[str | None, _Share]) -> Iterator[Row]:
             yield by, name, largest, parts[largest] / total, hhi
 
 
-def _without(source: Source, policies: PastPolicies) -> list[Row]:
+def _without(source: LedgerView, policies: PastPolicies) -> list[Row]:
     """One row an entity that was a first choice, the one that most depends on first."""
 
     def entity(target: str) -> str:
@@ -190,7 +192,7 @@ def _without(source: Source, policies: PastPolicies) -> list[Row]:
         return lambda target: policies.offered(target) and entity(target) != vanished
 
     chosen = grouped((entity(cell.chosen), cell) for cell in cells(source))
-    lost = [(name, instead(some, others(name))) for name, some in chosen.items()]
+    lost = [(name, vendor_loss(some, others(name))) for name, some in chosen.items()]
     lost.sort(key=lambda item: (-item[1].stranded, -item[1].requests, item[0]))
     rows: list[Row] = []
     for name, left in lost:

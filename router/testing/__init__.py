@@ -284,7 +284,7 @@ class Gateway(Client):
         self, home: Path, policy: object, environ: Mapping[str, str] | None = None, tick_s: float = 0.1
     ) -> None:
         super().__init__(home, policy, environ)
-        self.app: app.Gateway
+        self.app: app.GatewayProcess
         self.loop: asyncio.AbstractEventLoop
         self._tick_s, self._passed_s = tick_s, 0.0
         self._thread: threading.Thread | None = None
@@ -356,7 +356,7 @@ class Gateway(Client):
         def on_drain(drain: Callable[[bool], None]) -> None:
             self._drain = drain
 
-        def on_open(settings: Settings, gateway: app.Gateway, url: str) -> None:
+        def on_open(settings: Settings, gateway: app.GatewayProcess, url: str) -> None:
             self.app, self.url = gateway, url
             opened.set_result(None)
 

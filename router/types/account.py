@@ -81,7 +81,7 @@ class Account(Struct, frozen=True, kw_only=True):
     expires_at_ms: int | None = None
     """Of a budget that was split off: from then on it takes no new request."""
     size: int = 0
-    """What each request takes of an account of a rate, or of a session's turns; 0: as its `Ask` says."""
+    """What each request takes of an account of a rate, or of a session's turns; 0: as its `HoldRequest` says."""
 
     def needs(self, least: Amount) -> int:
         return self.size or (least.usd if self.unit is Unit.USD else least.thinking)
@@ -90,7 +90,7 @@ class Account(Struct, frozen=True, kw_only=True):
         return Hold(self.id, self.window_start_ms, self.unit, amount, self.targets)
 
 
-class Bound(Struct, frozen=True, kw_only=True):
+class BudgetBound(Struct, frozen=True, kw_only=True):
     """Everything that limits what one request may spend. Empty: nothing does."""
 
     accounts: tuple[Account, ...] = ()
@@ -104,10 +104,10 @@ class Bound(Struct, frozen=True, kw_only=True):
         return any(account.unit is unit and account.hard for account in (*self.accounts, *self.caps))
 
 
-UNBOUND = Bound()
+UNBOUND = BudgetBound()
 
 
-class Ask(Struct, frozen=True, kw_only=True):
+class HoldRequest(Struct, frozen=True, kw_only=True):
     """What a request wants held, unit by unit; least and tight are at most whole.
 
     `whole` is the worst case of what would be sent. It is granted where there is ample room for it (`AMPLE` times
@@ -127,7 +127,7 @@ class Ask(Struct, frozen=True, kw_only=True):
         return whole if left >= AMPLE * whole else max(0, min(self.tight.of(unit), left))
 
 
-NOTHING = Ask(least=Amount(), tight=Amount(), whole=Amount())
+NOTHING = HoldRequest(least=Amount(), tight=Amount(), whole=Amount())
 AMPLE = 100
 """An account with room for so many whole holds is not short: one that is too large, by at most a hundredth of what is
 left, keeps nobody out, and spares the answer the metering."""
@@ -292,11 +292,11 @@ class BudgetStore(Protocol):
         ...
 
     async def reserve(
-        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+        self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> Reservation | Refused:
         """One atomic step over all accounts: all of the holds, or none and the account that has not enough left.
 
-        Per unit the same amount is held in every hard account without `targets`: see `Ask`. An account with
+        Per unit the same amount is held in every hard account without `targets`: see `HoldRequest`. An account with
         `targets` holds at most that; with less than `least` left it is left out, and the reservation has no hold of
         it (`unpaid` tells). A soft account holds the granted amount whatever it has left.
         """

@@ -14,7 +14,7 @@ from router.types.target import Target, Task, Timeouts
 # The canonical usage record: disjoint token buckets of one attempt, and where each count comes from.
 
 
-class Source(StrEnum):
+class CountSource(StrEnum):
     """Where a count comes from; `unknown` counts are None, never 0."""
 
     REPORTED = "reported"
@@ -55,8 +55,8 @@ class Usage(Struct, frozen=True, kw_only=True, dict=True):
     output_video: int = 0
     units: Mapping[str, int] = {}
     """What is not counted in tokens, e.g. {"web_search": 2}: calls of the provider's tools, images, seconds."""
-    source: Source = Source.REPORTED
-    reasoning_source: Source = Source.UNKNOWN
+    source: CountSource = CountSource.REPORTED
+    reasoning_source: CountSource = CountSource.UNKNOWN
     provider_cost: int | None = None
     """nano-USD, when the provider states what it charges (OpenRouter, xAI)."""
     service_tier: str = ""
@@ -179,7 +179,7 @@ class ToolCall(Struct, frozen=True):
     """JSON, as the model wrote it."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class AnswerChoice(Struct, frozen=True, kw_only=True):
     """One choice of what a target answered, as far as it can be judged. Its text goes nowhere but to verifiers."""
 
     text: str = ""
@@ -199,18 +199,18 @@ class Verdict(Struct, frozen=True):
         return self.score is not None and self.score >= PASSED
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class VerifierRequest(Struct, frozen=True, kw_only=True):
     """What a verifier is told. `classes`: of the request, which bind whoever looks at it."""
 
     request: Request
     target: Target
     """Whose answer it is."""
-    answers: tuple[Answer, ...]
+    answers: tuple[AnswerChoice, ...]
     """One for each choice; all must be right."""
     classes: frozenset[str]
 
 
-Verify = Callable[[Asked], Awaitable[Sequence[Verdict]]]
+Verify = Callable[[VerifierRequest], Awaitable[Sequence[Verdict]]]
 """All verifiers of a route. Never raises, never hangs: what breaks says nothing, and is counted."""
 
 
@@ -370,7 +370,7 @@ class Transport(Protocol):
     async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse: ...
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class TargetReply(Struct, frozen=True, kw_only=True):
     """A whole answer in OpenAI's form of the call's endpoint, stamped with the client's model, without `usage`."""
 
     body: dict[str, Raw]
@@ -418,7 +418,7 @@ class Adapter(Protocol):
 
     def encode(self, call: Call) -> UpstreamRequest: ...
 
-    def decode(self, call: Call, body: bytes) -> Reply:
+    def decode(self, call: Call, body: bytes) -> TargetReply:
         """A 2xx body; raises `UpstreamFailure` when it is not what the wire promises."""
         ...
 

@@ -19,7 +19,7 @@ from router.types.target import Capability, Target, Task
 N = TypeVar("N", int, float)
 
 
-class Stakes(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """None: not said. A route says some, a class of its data others, the request itself the last word."""
 
     failure_nano: int | None = None
@@ -30,13 +30,13 @@ class Stakes(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the answer may cost, in nano-USD."""
     deadline_ms: int | None = None
 
-    def over(self, other: "Stakes") -> "Stakes":
+    def over(self, other: "Objective") -> "Objective":
         """These, and the other's where these say nothing; of two caps on cost the lower."""
         if self is NO_STAKES:
             return other
         if other is NO_STAKES:
             return self
-        return Stakes(
+        return Objective(
             failure_nano=_first(self.failure_nano, other.failure_nano),
             min_pass_rate=_first(self.min_pass_rate, other.min_pass_rate),
             max_nano=min((value for value in (self.max_nano, other.max_nano) if value is not None), default=None),
@@ -44,22 +44,22 @@ class Stakes(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-NO_STAKES = Stakes()
+NO_STAKES = Objective()
 
 
 @lru_cache(1024)
-def first_stated(own: Stakes, demanded: Stakes, usual: Stakes) -> Stakes:
+def first_stated(own: Objective, demanded: Objective, usual: Objective) -> Objective:
     """Of a request, its classes and its route: each `over` the next."""
     return own.over(demanded).over(usual)
 
 
 def stakes(
     failure_cost: Decimal | None, min_pass_rate: float | None, max_cost: Decimal | None, deadline_ms: int | None
-) -> Stakes:
+) -> Objective:
     """Amounts in USD, as a policy says them."""
     if failure_cost is None and min_pass_rate is None and max_cost is None and deadline_ms is None:
         return NO_STAKES
-    return Stakes(
+    return Objective(
         failure_nano=None if failure_cost is None else nano_from_usd(failure_cost),
         min_pass_rate=min_pass_rate,
         max_nano=None if max_cost is None else nano_from_usd(max_cost),
@@ -89,7 +89,7 @@ class Before(Struct, frozen=True, omit_defaults=True):
     elapsed_ms: int = 0
 
 
-class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RequestProfile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sizes and wishes, no text. As the fields of `Request`, in bytes, tokens and counts; what is usual is left out."""
 
     bytes: int = 0
@@ -121,7 +121,7 @@ class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens that it may think."""
     budget: str = ""
     """Of the policy, that it names."""
-    stakes: Stakes = NO_STAKES
+    stakes: Objective = NO_STAKES
     """Its own: neither its route's nor its classes'."""
     redacted: tuple[str, ...] | None = None
     """Classes that are left once it is redacted; None: it was not."""
@@ -184,7 +184,7 @@ Foretold: TypeAlias = tuple[int, int, int]
 """Expected nano-USD, output tokens and the part of them that is thinking, over all choices."""
 
 
-class Count(NamedTuple):
+class PromptCount(NamedTuple):
     """Tokens of a prompt at one target, counted: what is exact of them; as expected; and at most."""
 
     least: int
@@ -192,7 +192,7 @@ class Count(NamedTuple):
     most: int
 
 
-Counts: TypeAlias = Mapping[str, Count | None]
+Counts: TypeAlias = Mapping[str, PromptCount | None]
 """By target's id; None: it was tried, and can't be counted."""
 UNCOUNTED: Counts = {}
 
@@ -310,7 +310,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """… and outcomes of any requests that the rates were learned from."""
 
 
-class Prefix(Struct, frozen=True):
+class CachePrefix(Struct, frozen=True):
     """What a request may begin with in common with others, so that a target may have it in a cache."""
 
     conversation: int
@@ -331,11 +331,11 @@ class Decision(Struct, frozen=True, kw_only=True):
     """Hash of the policy file in force."""
     classification: Classification
     plan: Plan
-    stakes: Stakes = NO_STAKES
+    stakes: Objective = NO_STAKES
     """Of the route, its classes and the request, joined."""
-    shape: Shape = Shape()
+    shape: RequestProfile = RequestProfile()
     """What else it takes to decide the request again."""
-    prefix: Prefix | None = None
+    prefix: CachePrefix | None = None
     """None: the prompt is too short to be kept."""
 
 

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class SourceScore(Struct, frozen=True, kw_only=True):
     """What one source says of one attempt. `score`: 0 … 1; None: it contradicted itself, so it says nothing."""
 
     request_id: str
@@ -20,8 +20,8 @@ class Said(Struct, frozen=True, kw_only=True):
     """The client's own, against telling the same thing twice."""
 
 
-class Logged(Struct, frozen=True, kw_only=True):
-    """What `Said` became. `position` grows; a later row of the same source and attempt replaces the earlier."""
+class LoggedOutcome(Struct, frozen=True, kw_only=True):
+    """What `SourceScore` became. `position` grows; a later row of the same source and attempt replaces the earlier."""
 
     position: int
     request_id: str

@@ -70,7 +70,7 @@ class RatesOf(Struct, Generic[Amount], frozen=True, kw_only=True):
     output_video: Amount | None = None
 
 
-class Rates(RatesOf[int], frozen=True, kw_only=True):
+class TokenPrices(RatesOf[int], frozen=True, kw_only=True):
     """nano-USD per million tokens."""
 
     input: int
@@ -97,7 +97,7 @@ KIN: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """What a rate that is not stated is charged as: the first of these that is. Never free, never a discount."""
 
 
-class Window(Struct, frozen=True, kw_only=True):
+class PriceHours(Struct, frozen=True, kw_only=True):
     """Hours of the day, in minutes after midnight: `start` inclusive, `end` exclusive, equal for the whole day.
 
     One that passes midnight belongs to the day on which it begins. `days` are ISO weekdays (1: Monday); none: all.
@@ -123,7 +123,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     since_ms: int | None = None
     until_ms: int | None = None
     """Exclusive."""
-    windows: tuple[Window, ...] = ()
+    windows: tuple[PriceHours, ...] = ()
     rates: Mapping[str, int] = {}
     each: Mapping[str, int] = {}
     times: tuple[int, int] = (1, 1)
@@ -134,7 +134,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         return not self.region or self.region == region or region.startswith(self.region + "-")
 
 
-class Price(Rates, frozen=True, kw_only=True):
+class Price(TokenPrices, frozen=True, kw_only=True):
     """Rates, and the rules that change them, applied in their order."""
 
     each: Mapping[str, int] = {}
@@ -182,7 +182,7 @@ class Writes(StrEnum):
     ANY = "any"
 
 
-class Scope(Struct, frozen=True, kw_only=True):
+class CallScope(Struct, frozen=True, kw_only=True):
     """What a call may do, known before it is made; the defaults are the widest. It may always be served as standard."""
 
     within_ms: int = 3_600_000
@@ -230,7 +230,7 @@ class Cost(Struct, frozen=True):
 
 # A price as people write it, in catalog and policy → `Price`: USD per million tokens, dates, hours, factors.
 
-RATES = Rates.__struct_fields__
+RATES = TokenPrices.__struct_fields__
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 HOURS = r"^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$"
 DATE = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$"
@@ -258,7 +258,7 @@ def _rule(row: Mapping[str, Any]) -> Rule:
         region=row.get("region") or "",
         since_ms=_midnight(row.get("since")),
         until_ms=_midnight(row.get("until")),
-        windows=tuple(Window(start=_minute(start), end=_minute(end), days=on, zone=zone) for start, end in spans),
+        windows=tuple(PriceHours(start=_minute(start), end=_minute(end), days=on, zone=zone) for start, end in spans),
         rates=_rates(row),
         each=_each(row),
         times=Decimal(row.get("times") or 1).as_integer_ratio(),

@@ -77,7 +77,7 @@ SERVING = (Status.READY, Status.SLEEPING)
 """It can be asked."""
 
 
-class Counted(StrEnum):
+class BilledHours(StrEnum):
     """Which hours of a machine its tokens pay for."""
 
     MARGINAL = "marginal"
@@ -125,7 +125,7 @@ class EngineState(Struct, frozen=True, kw_only=True):
     """None: not known, or no longer."""
 
 
-class Served(Struct, frozen=True, kw_only=True):
+class ServedEngine(Struct, frozen=True, kw_only=True):
     """What a target is told of the engine that its policy names."""
 
     name: str
@@ -141,7 +141,7 @@ class Served(Struct, frozen=True, kw_only=True):
     """nano-USD for an hour of all replicas; 0: nobody said, and the card's price holds."""
     planned: Price | None = None
     """What its tokens may cost by that, before any was served: an estimate. None: it can't be told."""
-    counted: Counted = Counted.MARGINAL
+    counted: BilledHours = BilledHours.MARGINAL
     thinking_exact: bool = False
     """It has a reasoning parser, so that `thinking_token_budget` is kept to the token."""
     thinking_written: int = 0
@@ -285,7 +285,7 @@ class Model(Struct, frozen=True, kw_only=True):
     """Shares of questions that it answers right, 0 … 1."""
 
 
-class Abandoned(StrEnum):
+class AbandonedAnswer(StrEnum):
     """What becomes of an answer that its client left."""
 
     READ_ON = "read_on"
@@ -335,7 +335,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     terms: Terms = Terms()
     """Of its standard offer; a target may have better ones by contract."""
     quirks: Quirks = Quirks()
-    abandoned: Abandoned = Abandoned.READ_ON
+    abandoned: AbandonedAnswer = AbandonedAnswer.READ_ON
     """Of streams."""
     prices: Mapping[str, Price] = {}
     """Of all its models in the catalog, by the names that it calls them: it may serve another one than was asked."""
@@ -398,7 +398,7 @@ class Target(Struct, frozen=True, kw_only=True):
     """A request with fields that its wire lacks is refused; else it is sent without them."""
     hourly: int | None = None
     """nano-USD for an hour of its machine: estimates divide it by what was measured. None: the list price holds."""
-    engine: Served | None = None
+    engine: ServedEngine | None = None
     """The engine behind it, of `engine` in the policy; `base_url` is that of its first replica."""
     max_wait_ms: int | None = None
     """With a longer queue it is asked only where nobody else can; None: a route's deadline alone says so."""
@@ -410,14 +410,14 @@ class Target(Struct, frozen=True, kw_only=True):
     """Of a specialist: the share of its own requests that it is said to answer right. None: as its card lets expect."""
     prompt: Prompt | None = None
     """It completes texts, and chats are put to it in this form."""
-    abandoned: Abandoned | None = None
+    abandoned: AbandonedAnswer | None = None
     """Streamed or not. None: as `reads_on` says."""
 
     def reads_on(self, stream: bool) -> bool:
         """An answer that its client left is read to its end. Remote providers write unstreamed ones to the end."""
         if self.abandoned is not None:
-            return self.abandoned is Abandoned.READ_ON
-        return not self.provider.local and (not stream or self.provider.abandoned is Abandoned.READ_ON)
+            return self.abandoned is AbandonedAnswer.READ_ON
+        return not self.provider.local and (not stream or self.provider.abandoned is AbandonedAnswer.READ_ON)
 
     @property
     def local(self) -> bool:
@@ -446,7 +446,7 @@ class Target(Struct, frozen=True, kw_only=True):
 # The port of the rule that stands at the door: may these bytes go to that place?
 
 
-class Guard(Protocol):
+class ClassRule(Protocol):
     """One policy's rule over its classes. Pure, and never wrong in favour of sending."""
 
     def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
@@ -489,7 +489,7 @@ Queues: TypeAlias = Mapping[str, Queue]
 """By target's id; who would begin a request at once is left out."""
 
 
-class Asks(Protocol):
+class QueueReader(Protocol):
     """Who knows the queues."""
 
     def queue(self, target: Target, usual_ms: Callable[[Target], float]) -> Queue | None:

@@ -119,7 +119,7 @@ OVERLAP_MS = 120_000
 """Rows of transactions that overlap may appear late."""
 
 
-class Tariff:
+class MeasuredPrices:
     """Of one process."""
 
     def __init__(self, ledger: Ledger, measured: Measured) -> None:

@@ -16,20 +16,20 @@ import msgspec
 from msgspec import Struct
 
 from router.observe.metrics import Telemetry, Values, counters, together
-from router.types.target import EngineState, Served
+from router.types.target import EngineState, ServedEngine
 
 # What the first process and a worker tell each other: each message is its length in four bytes, and msgpack.
 
 _LENGTH_BYTES = 4
 
 
-class Post(Struct, frozen=True):
+class WorkerConfig(Struct, frozen=True):
     """Told a worker at birth: `listener` and `channel` are file descriptors, `engines` by the policy's names."""
 
     listener: int
     policy: str
     host: str
-    engines: Mapping[str, Served]
+    engines: Mapping[str, ServedEngine]
     number: int = 1
     channel: int = -1
 
@@ -40,7 +40,7 @@ class Engines(Struct, frozen=True, tag=True):
     states: Sequence[EngineState]
 
 
-class Count(Struct, frozen=True, tag=True):
+class CountRequest(Struct, frozen=True, tag=True):
     """Asks a worker what it has counted."""
 
 
@@ -60,18 +60,18 @@ class Ready(Struct, frozen=True, tag=True):
     """The worker serves."""
 
 
-class Counted(Struct, frozen=True, tag=True):
+class WorkerCount(Struct, frozen=True, tag=True):
     """What the worker has counted."""
 
     values: Values
 
 
-class Sum(Struct, frozen=True, tag=True):
+class TotalRequest(Struct, frozen=True, tag=True):
     """Asks the first process what all have counted."""
 
 
-ToWorker = Engines | Count | Total | Drain
-ToFirst = Ready | Counted | Sum
+ToWorker = Engines | CountRequest | Total | Drain
+ToFirst = Ready | WorkerCount | TotalRequest
 _to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 _to_first: msgspec.msgpack.Decoder[ToFirst] = msgspec.msgpack.Decoder(ToFirst)
 
@@ -110,10 +110,10 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 _log = logging.getLogger("lowpass")
 
 
-class Seat:
+class WorkerSlot:
     """Await `keep_filled()` beside everything else; `drain()` lets it return."""
 
-    def __init__(self, crew: "Workers", post: Post) -> None:
+    def __init__(self, crew: "Workers", post: WorkerConfig) -> None:
         self.number = post.number
         self._loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[str] = self._loop.create_future()
@@ -159,7 +159,7 @@ class Seat:
             return
         if self._counting is None:
             self._counting = self._loop.create_future()
-            self.send(Count())
+            self.send(CountRequest())
         await asyncio.wait([self._counting], timeout=COUNT_LIMIT_S)
 
     def drain(self, at_once: bool) -> None:
@@ -223,10 +223,10 @@ class Seat:
                 _log.info("worker %d serves, pid %d", self.number, pid)
                 if not self.opened.done():
                     self.opened.set_result("")
-            case Counted():
+            case WorkerCount():
                 self._last = message.values
                 self._counted()
-            case Sum():
+            case TotalRequest():
                 task = self._loop.create_task(self._send_total())
                 self._sums.add(task)
                 task.add_done_callback(self._sums.discard)
@@ -268,10 +268,10 @@ class Workers:
     `launch()`, then `await ready()`; then `await stop()`, whatever happened.
     """
 
-    def __init__(self, count: int, post: Post, engines: Callable[[], Sequence[EngineState]]) -> None:
+    def __init__(self, count: int, post: WorkerConfig, engines: Callable[[], Sequence[EngineState]]) -> None:
         self.telemetry = Telemetry()
         self._states = engines
-        self._seats = [Seat(self, msgspec.structs.replace(post, number=number)) for number in range(2, count + 1)]
+        self._seats = [WorkerSlot(self, msgspec.structs.replace(post, number=number)) for number in range(2, count + 1)]
         self._lives: list[asyncio.Future[None]] = []
         self._telling: asyncio.Future[None] | None = None
 
@@ -348,7 +348,7 @@ class Worker:
     async def values(self) -> Values:
         total: asyncio.Future[Values] = self._loop.create_future()
         self._totals.append(total)
-        self._send(Sum())
+        self._send(TotalRequest())
         return await total
 
     def _listen(self) -> None:
@@ -363,8 +363,8 @@ class Worker:
         match message:
             case Engines():
                 self.engines = message.states
-            case Count():
-                self._send(Counted(self.telemetry.values()))
+            case CountRequest():
+                self._send(WorkerCount(self.telemetry.values()))
             case Total():
                 total = self._totals.popleft()
                 if not total.done():

@@ -17,7 +17,7 @@ from adapters.litellm import REMEDY, LitellmAdapter, LitellmTransport
 from router.errors import ClientError, UpstreamFailure
 from router.testing.upstream import HUGE, REASONING, REFUSAL, TEXT, Recorded, Upstream, reported
 from router.types import target as targets
-from router.types.attempt import Call, ErrorKind, Failure, Reply, StreamDecoder, UpstreamResponse, Usage
+from router.types.attempt import Call, ErrorKind, Failure, StreamDecoder, TargetReply, UpstreamResponse, Usage
 from router.types.request import Endpoint
 from router.types.target import Model, Provider, Target, Timeouts, Wire
 from tests.tables import each_row
@@ -60,7 +60,7 @@ async def opened(asked: Call, transport: LitellmTransport) -> UpstreamResponse:
     return response
 
 
-async def answered(asked: Call, transport: LitellmTransport) -> Reply:
+async def answered(asked: Call, transport: LitellmTransport) -> TargetReply:
     """A whole answer."""
     response = await opened(asked, transport)
     body = await response.read()
@@ -80,7 +80,7 @@ async def streamed(asked: Call, transport: LitellmTransport) -> tuple[StreamDeco
     return decoder, events + decoder.final(b"{}")
 
 
-def whole(asked: Call) -> Reply:
+def whole(asked: Call) -> TargetReply:
     return asyncio.run(answered(asked, LitellmTransport(2)))
 
 
@@ -88,7 +88,7 @@ def stream(asked: Call) -> tuple[StreamDecoder, bytes]:
     return asyncio.run(streamed(asked, LitellmTransport(2)))
 
 
-def both(to: Target, **body: Any) -> tuple[Reply, StreamDecoder, bytes]:
+def both(to: Target, **body: Any) -> tuple[TargetReply, StreamDecoder, bytes]:
     """The whole answer, and the same streamed."""
     return whole(call(to, **body)), *stream(call(to, stream=True, **body))
 
@@ -99,7 +99,7 @@ def failure(asked: Call) -> Failure:
     return caught.value.failure
 
 
-def message(reply: Reply) -> dict[str, Any]:
+def message(reply: TargetReply) -> dict[str, Any]:
     (choice,) = msgspec.json.decode(reply.body["choices"], type=list[dict[str, Any]])
     return msgspec.convert(choice["message"], dict[str, Any])
 
@@ -347,7 +347,7 @@ def test_a_huge_answer_arrives_whole(provider: Upstream) -> None:
 
 
 def test_calls_wait_for_a_free_thread(provider: Upstream) -> None:
-    async def both() -> tuple[Reply, Reply]:
+    async def both() -> tuple[TargetReply, TargetReply]:
         transport = LitellmTransport(1)
         asked = call(target(provider, "openai/slow-first"))
         return await asyncio.gather(answered(asked, transport), answered(asked, transport))

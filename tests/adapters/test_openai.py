@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapters.stream import Events
 from router.errors import UpstreamFailure
-from router.types.attempt import ErrorKind, Reply, StreamDecoder, Usage
+from router.types.attempt import ErrorKind, StreamDecoder, TargetReply, Usage
 from router.types.request import Endpoint
 from tests.adapters.calls import ADAPTER, USAGE, answer, answered, call, chunk, cut, events, fails, message, sse
 from tests.tables import data, each_row
@@ -18,7 +18,7 @@ E, K = Endpoint, ErrorKind
 COUNTED = Usage(input_uncached=10, output_visible=4)
 
 
-def decode(body: bytes, **asked: Any) -> Reply:
+def decode(body: bytes, **asked: Any) -> TargetReply:
     return ADAPTER.decode(call(**asked), body)
 
 

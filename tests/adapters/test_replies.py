@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.types.attempt import ErrorKind, Source, Usage
+from router.types.attempt import CountSource, ErrorKind, Usage
 from router.types.target import Wire
 from tests.adapters.calls import ADAPTERS, LEVELS, answered, call, claude, events, fails, fed, message, sent
 from tests.tables import data, each_row
@@ -20,7 +20,7 @@ REPORT: dict[Wire, dict[str, Any]] = {
 }
 BUCKETS = {
     A: Usage(input_uncached=10, output_visible=20),
-    G: Usage(input_uncached=10, output_visible=20, output_reasoning=0, reasoning_source=Source.DERIVED),
+    G: Usage(input_uncached=10, output_visible=20, output_reasoning=0, reasoning_source=CountSource.DERIVED),
 }
 ANTHROPIC = {"id": "msg_1", "type": "message", "role": "assistant", "model": "served-1-001"}
 
@@ -201,7 +201,7 @@ def test_a_cut_stream_of_anthropic_s_bills_what_was_seen() -> None:
     end, stop = stream.index(b"event: message_delta"), stream.index(b"event: message_stop")
     fed(decoder, stream[:end])
     assert not decoder.finished
-    assert decoder.usage == msgspec.structs.replace(buckets(row), output_visible=125, source=Source.ESTIMATED)
+    assert decoder.usage == msgspec.structs.replace(buckets(row), output_visible=125, source=CountSource.ESTIMATED)
     fed(decoder, stream[end:stop])
     assert not decoder.finished, "only message_stop is the end"
 

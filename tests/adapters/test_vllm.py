@@ -8,22 +8,22 @@ import msgspec
 from msgspec import structs
 
 from router.config.targets import as_served
-from router.types.attempt import Call, ErrorKind, Source, StreamDecoder
+from router.types.attempt import Call, CountSource, ErrorKind, StreamDecoder
 from router.types.request import Endpoint
-from router.types.target import Contract, Quirks, Served, Thinking, ThinkingField
+from router.types.target import Contract, Quirks, ServedEngine, Thinking, ThinkingField
 from tests.adapters.calls import ADAPTER, HI, answer, call, chunk, cut, events, fails, message, sent, sse
 from tests.tables import data, each_row
 
 RECORDED = Path(__file__).with_name("recorded")
-PARSED = Served(name="e", urls=("http://up/v1",), thinking_exact=True, thinking_written=8, thinking_forced=1)
-UNPARSED = Served(name="e", urls=("http://up/v1",))
+PARSED = ServedEngine(name="e", urls=("http://up/v1",), thinking_exact=True, thinking_written=8, thinking_forced=1)
+UNPARSED = ServedEngine(name="e", urls=("http://up/v1",))
 SWITCH = Thinking(contract=Contract.SWITCH, levels=("none", "high"), tokens=(0, 24_576))
 ALWAYS = Thinking(contract=Contract.ALWAYS_ON, levels=("high",), tokens=(9_000,))
 EXACT = Thinking(contract=Contract.EXACT, levels=("none", "low"), tokens=(0, 700), minimum=5)
 LEVEL = Thinking(contract=Contract.LEVEL, levels=("low", "ultra"), tokens=(10, 20), streamed=True)
 
 
-def asked(engine: Served | None, thinking: Thinking, body: dict[str, Any] | None = None, **fields: Any) -> Call:
+def asked(engine: ServedEngine | None, thinking: Thinking, body: dict[str, Any] | None = None, **fields: Any) -> Call:
     """A call of a target of vLLM as a policy makes it."""
     quirks = Quirks(thinking_field=ThinkingField.TOKEN_BUDGET, strict_tools=True)
     served = thinking if engine is None else as_served(thinking, engine)
@@ -62,7 +62,7 @@ def test_what_the_engine_is_told_of_thinking(
     ],
 )
 def test_what_a_contract_becomes_at_an_engine(
-    thinking: Thinking, engine: Served, contract: Contract, levels: tuple[str, ...], minimum: int
+    thinking: Thinking, engine: ServedEngine, contract: Contract, levels: tuple[str, ...], minimum: int
 ) -> None:
     served = as_served(thinking, engine)
     assert (served.contract, served.levels, served.minimum) == (contract, levels, minimum)
@@ -87,7 +87,7 @@ def test_a_stream_that_thinks(every: int) -> None:
     assert (decoder.finished, decoder.finish_reason, decoder.has_answer) == (True, "length", True)
     usage = decoder.usage
     assert (usage.input_total, usage.output_visible, usage.output_reasoning) == (46, 9, 5)
-    assert usage.reasoning_source is Source.REPORTED
+    assert usage.reasoning_source is CountSource.REPORTED
 
 
 def test_counts_in_every_event_are_the_last_ones() -> None:
@@ -141,7 +141,7 @@ def test_thoughts_that_the_engine_does_not_count_are_estimated(
     for usage in (ADAPTER.decode(made, answer(turn, usage=USAGE)).usage, token_by_token(made, turn).usage):
         assert usage is not None
         assert (usage.output_reasoning, usage.output_total) == (reasoning, 10)
-        assert usage.reasoning_source is Source.ESTIMATED
+        assert usage.reasoning_source is CountSource.ESTIMATED
     elsewhere = ADAPTER.decode(call(), answer(turn, usage=USAGE)).usage
     assert elsewhere is not None
     assert elsewhere.output_reasoning is None

@@ -11,7 +11,7 @@ from msgspec import Raw
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from router.api.responses.reply import ResponsesStream, from_chat
+from router.api.responses.reply import ResponsesEncoder, from_chat
 from router.api.responses.request import to_chat
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind
@@ -59,8 +59,8 @@ def call(index: int | None, arguments: str | None = None, **head: Any) -> bytes:
     return chunk({"tool_calls": [{**where, **head, "function": {**name, "arguments": arguments}}]})
 
 
-def opened(**request: Any) -> ResponsesStream:
-    return ResponsesStream(raws({"model": "auto", "input": "hi", **request}), "resp_01")
+def opened(**request: Any) -> ResponsesEncoder:
+    return ResponsesEncoder(raws({"model": "auto", "input": "hi", **request}), "resp_01")
 
 
 def stream(*chunks: bytes, **request: Any) -> list[dict[str, Any]]:

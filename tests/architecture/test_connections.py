@@ -53,7 +53,7 @@ def test_the_door_alone_is_given_transports() -> None:
 @each_row("line", TABLES["given_away"])
 def test_a_transport_for_anybody_else_is_noticed(line: str) -> None:
     tree = ast.parse((ROOT / APP).read_text("utf-8"))
-    (gateway,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Gateway")
+    (gateway,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "GatewayProcess")
     gateway.body.append(ast.parse(f"def mutant(self):\n    {line}").body[0])
     assert handed(tree) != {"EgressFilter", "close"}
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from router.budget.alerts import Alerts
-from router.budget.budget import Budget, Rolling
+from router.budget.budget import Budget, RollingWindow
 from router.budget.sqlite import SqliteBudgets
 from router.decide.eligibility import ClassGuard, Requirements
 from router.dispatch.egress import EgressFilter
@@ -168,7 +168,7 @@ async def test_thinking_tokens_are_whole_numbers(gateway: Gateway) -> None:
 @at_gateway
 async def test_every_pot_and_window_has_alerts_of_its_own(gateway: Gateway) -> None:
     """A rolling window once in its length."""
-    watched, rolling = gateway.rule(scope="key"), gateway.rule(id="rolling", window=Rolling(rolling="1h"))
+    watched, rolling = gateway.rule(scope="key"), gateway.rule(id="rolling", window=RollingWindow(rolling="1h"))
     gateway.adopt(watched, rolling, quiet := gateway.rule(id="quiet", alerts=()))
     for value, now in (("alice", NOW), ("bob", NOW), ("alice", NOW + 24 * HOUR), ("bob", NOW)):
         await gateway.spend(watched, value=value, now=now)

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from router.api import admin
 from router.api.auth import Keyring
 from router.api.rest import rest
-from router.budget.budget import Budget, Rolling
+from router.budget.budget import Budget, RollingWindow
 from router.budget.sqlite import SqliteBudgets
 from router.choose import index
 from router.config.policy import Config, Route, Sensitivity
@@ -35,7 +35,7 @@ from tests.tables import data, each_row
 EVERYONE = Budget(id="everyone", limit_usd=Decimal(100), window="day")
 PER_KEY = Budget(id="per-key", limit_usd=Decimal(10), scope="key")
 PER_SESSION = Budget(id="per-session", limit_usd=Decimal(1), scope="session")
-THOUGHTS = Budget(id="team/thoughts", limit_thinking_tokens=5_000, scope="team", window=Rolling(rolling="36h"))
+THOUGHTS = Budget(id="team/thoughts", limit_thinking_tokens=5_000, scope="team", window=RollingWindow(rolling="36h"))
 BOBS = Budget(id="bobs", limit_usd=Decimal(3), keys=("bob",), soft=True, window="lifetime")
 TAGGED = Budget(id="tagged", limit_usd=Decimal(2), scope="tag", tags=("batch", "eval"))
 EACH = Budget(id="each", limit_usd=Decimal("0.5"), scope="request")

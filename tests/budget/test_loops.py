@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from router.budget.loop_breaker import ROWS, Breaker
+from router.budget.loop_breaker import ROWS, LoopBreaker
 from router.budget.loops import Loops, Tripped
 from router.dispatch.refusals import loop_detected
 from router.ledger.journal import SqliteJournal
 from router.report.catalog import answer
-from router.report.query import Question
+from router.report.query import Parameters
 from router.types.clock import new_id
 from tests.budget.conformance.desk import without
 from tests.budget.loops.endless import ENDLESS
@@ -193,7 +193,7 @@ def test_trips_are_rows_of_a_report_and_counted(world: World) -> None:
     row = (tripped.at_ms, "ping_pong", "pair", "alice, bob", tripped.reason, tripped.at_ms + 60 * MINUTE)
     with closing(sqlite3.connect(world.journal.path)) as connection:  # type: ignore[attr-defined]
         assert answer(connection, "incidents").rows == (row,)
-        assert answer(connection, "incidents", Question(since="2099-01-01")).rows == ()
+        assert answer(connection, "incidents", Parameters(since="2099-01-01")).rows == ()
     assert {kind: count for kind, count in world.breaker.trips.items() if count} == {"ping_pong": 1}
 
 
@@ -222,7 +222,7 @@ def restarting(world: World, every: int) -> None:
     def restart() -> None:
         if world.requests % every == 0:
             world.breaker.save()
-            world.breaker = Breaker(world.loops, world.clock, Renamed(world.journal))
+            world.breaker = LoopBreaker(world.loops, world.clock, Renamed(world.journal))
             world.breaker.restore((row["id"], row["document"]) for row in report(world, ROWS))
 
     world.before = restart
@@ -260,7 +260,7 @@ def test_nothing_of_a_text_is_kept_and_old_rows_are_forgotten(world: World) -> N
 @in_world
 def test_what_one_process_stops_and_counts_another_knows(world: World) -> None:
     """They read what the others wrote, every second."""
-    first, second = world.breaker, Breaker(world.loops, world.clock, Renamed(world.journal))
+    first, second = world.breaker, LoopBreaker(world.loops, world.clock, Renamed(world.journal))
 
     def share() -> None:
         for breaker in (first, second):
@@ -289,7 +289,7 @@ def test_what_one_process_stops_and_counts_another_knows(world: World) -> None:
 @in_world
 def test_a_loop_is_stopped_whose_turns_three_processes_serve(world: World, case: str) -> None:
     """Each judges what the others served; of turns that are word for word the same it counts its own."""
-    breakers = [Breaker(world.loops, world.clock, Renamed(world.journal)) for _ in range(3)]
+    breakers = [LoopBreaker(world.loops, world.clock, Renamed(world.journal)) for _ in range(3)]
     world.before = lambda: setattr(world, "breaker", world.random.choice(breakers))
     stop(world, case)
     assert world.requests <= ENDLESS[case][1] * (1 if case in ("stuck_tool", "apologies", "agents") else 3)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from router.budget.outage import Leased, Local
+from router.budget.outage import Local, OutageBudgets
 from router.budget.redis.store import RedisBudgets
-from router.types.account import LEASE_MS, Account, Amount, Ask, Balance, Refused, Reservation, StoreUnavailable
+from router.types.account import LEASE_MS, Account, Amount, Balance, HoldRequest, Refused, Reservation, StoreUnavailable
 from router.types.clock import now_ms
 from tests.budget.conformance.desk import HOUR, NOW, ONLY_A, account, ask, exactly, hourly, last_hour
 from tests.budget.redis_gateways import POT, Gateways, at_own_redis, back, balance, comes_to, eventually, pause
@@ -29,7 +29,7 @@ class Outage:
 
     def __init__(self, gateways: Gateways, store: RedisBudgets, owner: str = "gateway") -> None:
         self.gateways, self.server, self.store = gateways, gateways.server, store
-        self.leased = Leased(store, lambda at: WITHIN if at.budget in OPEN else 0, owner)
+        self.leased = OutageBudgets(store, lambda at: WITHIN if at.budget in OPEN else 0, owner)
 
     async def use(self, *accounts: Account, now: int = NOW) -> None:
         """Once, for nothing; and the leases are taken."""
@@ -41,10 +41,14 @@ class Outage:
         await self.leased.tick(now)
         await self.leased.settled()
 
-    async def reserve(self, accounts: tuple[Account, ...], wanted: Ask, now: int = NOW) -> Reservation | Refused:
+    async def reserve(
+        self, accounts: tuple[Account, ...], wanted: HoldRequest, now: int = NOW
+    ) -> Reservation | Refused:
         return await self.leased.reserve(f"request-{next(_numbers)}", accounts, wanted, now)
 
-    async def grant(self, *accounts: Account, usd: int = 0, now: int = NOW, wanted: Ask | None = None) -> Reservation:
+    async def grant(
+        self, *accounts: Account, usd: int = 0, now: int = NOW, wanted: HoldRequest | None = None
+    ) -> Reservation:
         granted = await self.reserve(accounts, wanted or exactly(usd), now)
         assert isinstance(granted, Reservation), granted
         return granted

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from router.budget.budget import LIFETIME, PARTS, Budget, Calendar, Span, calendar, rolling, step_ms
+from router.budget.budget import LIFETIME, PARTS, Budget, BudgetWindow, Calendar, calendar, rolling, step_ms
 from router.types.request import seconds
 from tests.tables import data, each_row
 
@@ -29,7 +29,7 @@ def at(text: str, zone: str = "UTC", fold: int = 0) -> int:
 def test_bounds_are_those_of_the_zone_s_own_clocks(window: Calendar, now: str, start: str, end: str) -> None:
     for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
         opened = at(start, zone)
-        assert calendar(window, ZoneInfo(zone), at(now, zone)) == Span(opened, opened, at(end, zone))
+        assert calendar(window, ZoneInfo(zone), at(now, zone)) == BudgetWindow(opened, opened, at(end, zone))
 
 
 @each_row("zone, window, now, hours", WINDOWS["lengths"])
@@ -122,7 +122,7 @@ KIRITIMATI = "Pacific/Kiritimati"
         ({"window": "day", "timezone": KIRITIMATI}, "day", calendar("day", ZoneInfo(KIRITIMATI), NOON)),
     ],
 )
-def test_the_window_of_a_budget(fields: dict[str, object], name: str, span: Span) -> None:
+def test_the_window_of_a_budget(fields: dict[str, object], name: str, span: BudgetWindow) -> None:
     assert (budget(**fields).window_name, budget(**fields).span(NOON)) == (name, span)
 
 

@@ -10,7 +10,7 @@ from router.classify.classify import Classifier
 from router.classify.detector import Form, Scanner
 from router.classify.difficulty import read
 from router.classify.sensitivity import Secrets
-from router.classify.sensitivity.health import Health
+from router.classify.sensitivity.health import HealthDetector
 from router.classify.sensitivity.identifiers import Identifiers
 from router.types.request import Cause, Classification, Endpoint, Finding, Passage, Reading, Request
 from tests.decide.values import request
@@ -18,7 +18,7 @@ from tests.decide.values import request
 RANKS = {"internal": 0, "pii": 1, "secret": 2}
 IDENTIFIERS = Identifiers.model_validate({"kind": "identifiers", "class": "pii"})
 SECRETS = Secrets.model_validate({"kind": "secrets", "class": "secret"})
-HEALTH = Health.model_validate({"kind": "health", "class": "phi"})
+HEALTH = HealthDetector.model_validate({"kind": "health", "class": "phi"})
 CLASSIFIER = Classifier((IDENTIFIERS, SECRETS), RANKS)
 # Made up, and put together here so that no scanner takes this file for a leak.
 KEY = "AKIA" + "QYLPMN5HHHFPZAM2"

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.classify import ner, ner_child, second_opinion
-from router.classify.detector import Detects, Doubt
-from router.classify.ner import Entity, Named, Names, Reader, Unread
+from router.classify.detector import Detects, DoubtfulValue
+from router.classify.ner import Entity, Named, NamesDetector, NamesReader, NamesUnread
 from router.classify.ner_child import corrected, people
-from router.classify.second_opinion import Question, SecondOpinion, Verdict
+from router.classify.second_opinion import Opinion, OpinionQuestion, SecondOpinion
 from router.classify.sensitivity.patterns import Keywords, Patterns
 from router.types.request import Finding, Passage
 from tests.classify.looking import IDENTIFIERS, samples, unmarked
@@ -36,8 +36,8 @@ def model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def reading() -> AsyncIterator[Reader]:
-    names = Reader()
+async def reading() -> AsyncIterator[NamesReader]:
+    names = NamesReader()
     await names.warm()
     try:
         yield names
@@ -45,7 +45,7 @@ async def reading() -> AsyncIterator[Reader]:
         await names.close()
 
 
-def pid(names: Reader) -> int:
+def pid(names: NamesReader) -> int:
     assert names._child is not None
     assert names._child._process is not None
     return names._child._process.pid
@@ -77,7 +77,7 @@ async def test_names_are_sorted_by_kind_each_asker_gets_its_own_and_closing_leav
 @in_loop
 async def test_what_takes_too_long_is_unread_and_the_next_is_not_answered_with_its_rest(model: None) -> None:
     async with reading() as names:
-        with pytest.raises(Unread):
+        with pytest.raises(NamesUnread):
             await names.read(["The canary sings. " * 20_000], 1)
         (found,) = await names.read(["Tell Emily."], PATIENT_MS)
         assert named("Tell Emily.", found) == {("person", "Emily")}
@@ -87,14 +87,14 @@ async def test_what_takes_too_long_is_unread_and_the_next_is_not_answered_with_i
 async def test_a_reader_that_dies_is_replaced_and_its_error_shows_nothing_of_the_text(model: None) -> None:
     async with reading() as names:
         os.kill(pid(names), signal.SIGKILL)
-        with pytest.raises(Unread) as error:
+        with pytest.raises(NamesUnread) as error:
             await names.read(["canary Ada Lovelace"], PATIENT_MS)
         assert "canary" not in str(error.value)
         assert len(await names.read(["Tell Emily."], PATIENT_MS)) == 1
 
 
 def test_findings_have_their_passage_and_only_the_kinds_that_are_asked_for() -> None:
-    names = Names.model_validate({"kind": "names", "class": "pii", "only": ["person"]})
+    names = NamesDetector.model_validate({"kind": "names", "class": "pii", "only": ["person"]})
     read = [[Named(Entity.PERSON, 11, 23), Named(Entity.LOCATION, 38, 44)], [Named(Entity.PERSON, 0, 5)]]
     findings = names.findings((Passage(AT, TEXT, "user"), Passage(("user",), "Emily")), read)
     places = [(AT, 11, 23), (("user",), 0, 5)]
@@ -102,7 +102,7 @@ def test_findings_have_their_passage_and_only_the_kinds_that_are_asked_for() -> 
 
 
 def test_what_is_too_long_to_be_read_has_the_class_all_the_same() -> None:
-    names = Names.model_validate({"kind": "names", "class": "pii", "most_chars": 10})
+    names = NamesDetector.model_validate({"kind": "names", "class": "pii", "most_chars": 10})
     assert names.unread([Passage(("user",), "ten chars.")]) is None
     unread = names.unread([Passage(("user",), "ten chars."), Passage(("input",), "!")])
     assert unread is not None
@@ -154,11 +154,11 @@ def test_what_the_model_takes_for_a_person_is_looked_at_again(text: str, entity:
 PHONE = "identifiers.phone"
 SECOND = SecondOpinion.model_validate({"kind": "local_llm", "target": "local", "most": 2})
 ASKED_AS = {(PHONE, "pii"): "a telephone number"}
-YES, NO, NONE = Verdict.YES, Verdict.NO, Verdict.NONE
+YES, NO, NONE = Opinion.YES, Opinion.NO, Opinion.NONE
 
 
-def question(around: str = "") -> Question:
-    return Question(Doubt(PHONE, "pii", "0171 2345678"), around, around)
+def question(around: str = "") -> OpinionQuestion:
+    return OpinionQuestion(DoubtfulValue(PHONE, "pii", "0171 2345678"), around, around)
 
 
 UNCLEAR = [
@@ -169,7 +169,7 @@ CLEAR = [('{"1": "yes", "2": "no"}', (YES, NO)), (' {"2":"no","1":"no"} ', (NO, 
 
 
 @each_row("answer, expected", [*CLEAR, *((answer, (NONE, NONE)) for answer in UNCLEAR)])
-def test_an_answer_is_plain_and_whole_or_none(answer: str, expected: tuple[Verdict, ...]) -> None:
+def test_an_answer_is_plain_and_whole_or_none(answer: str, expected: tuple[Opinion, ...]) -> None:
     assert second_opinion.verdicts(answer, [question(), question()]) == expected
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.classify import embedding
-from router.classify.embedding import DIMENSIONS, SPACE, EmbeddingError, Single, Words, load
+from router.classify.embedding import DIMENSIONS, SPACE, EmbeddingError, Single, WordPieces, load
 from tests.tables import data, each_row
 
 ODD = {
@@ -56,7 +56,7 @@ def test_a_text_has_the_same_vector_whatever_came_before(text: str) -> None:
 def test_what_is_kept_of_words_and_characters_has_a_bound_and_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, value in (("WORDS", 100), ("_CHARACTERS", 50)):
         monkeypatch.setattr(embedding, limit, value)
-    words = Words({"▁": 300, "a": 301, "▁a": 302})
+    words = WordPieces({"▁": 300, "a": 301, "▁a": 302})
     words.split("private text")
     assert repr(words) == str(words) == "<2 words>"
     for number in range(1_000):
@@ -76,7 +76,7 @@ PIECES: dict[str, list[str | bytes]] = {
 def test_words_are_cut_by_joining_the_pairs_that_were_learned_first(text: str, expected: list[str | bytes]) -> None:
     learned = ["▁▁", "▁a", "ab", "▁ab", "bc", "▁▁▁", "a", "b", "c", ",", "▁"]
     numbers = {piece: 259 + order for order, piece in enumerate(learned)}
-    cut = np.frombuffer(Words(numbers).split(text), ">u2").tolist()
+    cut = np.frombuffer(WordPieces(numbers).split(text), ">u2").tolist()
     assert cut == [3 + piece[0] if isinstance(piece, bytes) else numbers.get(piece, 3 + 10) for piece in expected]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.classify.views import Place, TooMuch, View, body_views, views
+from router.classify.views import HitPlace, NestedTooDeep, TextView, body_views, views
 from router.types.request import Endpoint, Finding, Passage, Request
 from tests.classify import looking
 from tests.classify.looking import KEY, MAIL, VALUES, classified, conversation, findings, samples, sent, texts, user
@@ -214,7 +214,7 @@ def test_ten_layers_of_base64_and_twenty_of_percents_are_too_many() -> None:
     for _ in range(10):
         wrapped = _base64(wrapped)
     assert classified(user(wrapped)).classes == {"internal", "pii", "secret"}
-    with pytest.raises(TooMuch) as error:
+    with pytest.raises(NestedTooDeep) as error:
         list(views([Passage(("user",), percents)], b""))
     assert percents not in str(error.value)
 
@@ -227,7 +227,7 @@ def passages(*texts: str) -> list[Passage]:
     return [Passage(("messages", number, "content"), text, "user") for number, text in enumerate(texts)]
 
 
-def places(looks: Iterable[View]) -> list[Place]:
+def places(looks: Iterable[TextView]) -> list[HitPlace]:
     """Of all keys, as a scan would see them."""
     found = (view.locate(*match.span()) for view in looks for match in PATTERN.finditer(view.text))
     return list(dict.fromkeys(place for place in found if place is not None))
@@ -236,7 +236,7 @@ def places(looks: Iterable[View]) -> list[Place]:
 def test_a_value_of_two_passages_is_at_its_first_part_and_what_no_passage_shows_has_no_path() -> None:
     for before, after in (("a ", " b"), ("a " * 200, " b" * 200)):
         parts = passages(f"{before}{KEY[:5]}", f"{KEY[5:]}{after}")
-        assert places(views(parts, b"")) == [Place(FIRST, len(before), len(before) + 5, False)]
+        assert places(views(parts, b"")) == [HitPlace(FIRST, len(before), len(before) + 5, False)]
     raw = json.dumps({"messages": [{"role": "user", "content": "hello"}], "n": KEY}).encode()
     (place,) = places(views(passages("hello"), raw))
     assert (place.path, place.exact) == ((), False)
@@ -325,7 +325,9 @@ def test_a_plain_value_is_found_whatever_is_around_it(texts: list[str], around: 
     planted = [*texts, f"{around}. {KEY} .{around}"]
     raw = json.dumps({"messages": [{"content": text} for text in planted]}, ensure_ascii=ascii_only).encode()
     start = len(around) + 2
-    assert Place(("messages", len(texts), "content"), start, start + len(KEY)) in places(views(passages(*planted), raw))
+    assert HitPlace(("messages", len(texts), "content"), start, start + len(KEY)) in places(
+        views(passages(*planted), raw)
+    )
 
 
 ORDINARY = ["What is the capital of France?", "Paris, I think; is it?\n\nYes: 100 km or so – naïve."]

@@ -13,7 +13,7 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.classify.detector import MOST_CANDIDATES, Characters, Form, Hit, Scanner, Span
+from router.classify.detector import MOST_CANDIDATES, CharacterOffsets, Form, Hit, Scanner, Span
 from router.classify.sensitivity.identifiers import IDENTIFIERS_FORMS
 from router.classify.sensitivity.patterns import Markings
 from tests.classify.looking import HEALTH, IDENTIFIERS, SECRETS, Detector
@@ -72,7 +72,7 @@ EVERY = Scanner([IDENTIFIERS, SECRETS, HEALTH, MARKINGS])
 def test_what_the_words_of_a_text_rule_out_is_not_there(pieces: list[str], between: str) -> None:
     text = between.join(pieces)
     encoded = text.encode()
-    place = Characters(text, encoded)
+    place = CharacterOffsets(text, encoded)
     ends = [(form, *form.match(re2._re2.RE2.Anchor.UNANCHORED, encoded, 0, len(encoded))[0]) for form in EVERY._forms]
     expected = [hit for form, *first in ends if first[0] >= 0 for hit in form.hits(text, encoded, place, *first)]
     assert EVERY.scan(text) == expected

@@ -11,13 +11,13 @@ import pytest
 
 from router.api.parse import parse
 from router.classify import ner
-from router.classify.detector import Doubt
-from router.classify.ner import Named, Reader, Unread
+from router.classify.detector import DoubtfulValue
+from router.classify.ner import Named, NamesReader, NamesUnread
 from router.classify.sessions import SqliteSessions
 from router.config.policy import Sensitivity
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import SqliteLedger
-from router.screen import Screen, Screened, Sources
+from router.screen import Screen, Screened, ScreenSources
 from router.types.request import Caller, Endpoint, Modality, Request
 from router.types.target import Secret
 from tests.classify.looking import KEY, MAIL
@@ -29,7 +29,7 @@ HEALTH, CLASSES_OF_HEALTH = {"kind": "health", "class": "phi"}, CLASSES | {"phi"
 NAMES = {"kind": "names", "class": "pii", "only": ["person"], "timeout_ms": 600_000}
 SECOND = {"kind": "local_llm", "target": "local"}
 TICKET = "ticket 0171 2345678"
-DENIED = frozenset({Doubt("identifiers.phone", "pii", "0171 2345678")})
+DENIED = frozenset({DoubtfulValue("identifiers.phone", "pii", "0171 2345678")})
 ANYONE = Caller()
 
 
@@ -70,13 +70,13 @@ def turn(text: str, rules: Screen = PLAIN, **headers: str) -> Turn:
     return rules, asked(text, **headers)
 
 
-def look(folder: Path, *turns: Turn, reader: type[Reader] = Reader) -> list[Screened]:
+def look(folder: Path, *turns: Turn, reader: type[NamesReader] = NamesReader) -> list[Screened]:
     """What each turn holds, one after the other, with the sessions of a ledger in a folder."""
 
     async def run() -> list[Screened]:
         SqliteLedger(folder / "lowpass.db").migrate()
         journal = SqliteJournal(folder / "lowpass.db")
-        sources = Sources(SqliteSessions(journal), reader(), Secret("of the test"))
+        sources = ScreenSources(SqliteSessions(journal), reader(), Secret("of the test"))
         try:
             return [await rules.look(request, ANYONE, sources) for rules, request in turns]
         finally:
@@ -139,9 +139,9 @@ def test_names_are_read_where_the_policy_asks(tmp_path: Path, monkeypatch: pytes
     assert "Lovelace" not in redacted_text(seen)
 
 
-class Silent(Reader):
+class Silent(NamesReader):
     async def read(self, texts: Sequence[str], timeout_ms: int) -> list[list[Named]]:
-        raise Unread("the names were not read in time")
+        raise NamesUnread("the names were not read in time")
 
 
 def test_names_that_were_not_read_give_every_class(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -78,7 +78,7 @@ def _app(ledger: Ledger, store: SqliteBudgets, ring: Keyring, config: Config) ->
     limits = admin.budgets_routes(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS)
     kept: dict[str, Any] = {"ledger": ledger, "keyring": ring, "secret": SECRET, "policy": lambda: config}
     seen: dict[str, Any] = {"health": lambda: {"mini": "half-open"}, "engines": lambda: ENGINES, "in_flight": lambda: 3}
-    site = dashboard.Site(**kept, **seen, budgets=pots, clock=lambda: NOW_MS)
+    site = dashboard.Dashboard(**kept, **seen, budgets=pots, clock=lambda: NOW_MS)
     routes = [reports.reports_routes(ledger, pots), limits]
     return rest(ring, public=[dashboard.routes(site)], calls=[], reports=routes, admin=[])
 

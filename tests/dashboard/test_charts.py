@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.report.charts import OTHERS, TONES, Drawing, draw, exact, said
+from router.report.charts import OTHERS, TONES, Drawing, draw, exact, format_short
 from router.report.report import Kind, Mark, Plot, Shape
 from tests.tables import data, each_row
 
@@ -113,5 +113,5 @@ def test_ticks_are_round_and_none_is_between_whole_numbers(largest: int, unit: s
 
 @each_row("value, kind, text", data(__file__, "numbers.yaml"))
 def test_units_and_what_is_pointed_at_is_exact(value: float, kind: str, text: str) -> None:
-    assert said(value, Kind(kind)) == text
+    assert format_short(value, Kind(kind)) == text
     assert (exact(1_234_567_890, Kind.USD), exact(12_345, Kind.COUNT)) == ("$1.23456789", "12,345")

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from router.api.auth import Keyring
-from router.api.dashboard.entry import COOKIE, LIFE_S, MOST_FAILURES, WINDOW_S, Entry
+from router.api.dashboard.entry import COOKIE, LIFE_S, MOST_FAILURES, WINDOW_S, SignIn
 from router.errors import ClientError
 from router.ledger.keys import callers, create, revoke
 from router.ledger.ledger import Ledger
@@ -31,7 +31,7 @@ class House:
             _, self.weak = create(connection, KeyTerms(name="app"), "test")
             self.ring = Keyring(callers(connection), open_to_all=False)
         self.ledger, self.url, self.now = ledger, "", 1_800_000_000.0
-        self.entry = Entry(self.ring, SECRET, ledger, lambda: self.now)
+        self.entry = SignIn(self.ring, SECRET, ledger, lambda: self.now)
 
     def sign_in(self, key: str, onward: str = "", headers: Mapping[str, str] = OURS) -> httpx.Response:
         return post(f"{self.url}/dashboard/sign-in", {"key": key, "next": onward}, headers)
@@ -161,7 +161,7 @@ def test_a_guesser_waits_and_whoever_has_the_key_does_not(door: House) -> None:
 
 def test_signing_out_ends_every_sign_in_of_the_key_at_every_process(door: House) -> None:
     token, again = door.entry.sign_in(door.key, "10.0.0.1"), door.entry.sign_in(door.key, "10.0.0.2")
-    other = Entry(door.ring, SECRET, door.ledger, lambda: door.now)
+    other = SignIn(door.ring, SECRET, door.ledger, lambda: door.now)
     assert other.caller({}, again).name == "finance"
     door.entry.sign_out("no cookie")
     door.entry.sign_out(token)
@@ -176,7 +176,7 @@ def test_a_sign_in_ends_by_itself(door: House) -> None:
     token = door.entry.sign_in(door.key, "10.0.0.1")
     door.now += LIFE_S - 1
     # Another gateway on the same ledger knows the cookie.
-    for entry in (door.entry, Entry(door.ring, SECRET, door.ledger, lambda: door.now)):
+    for entry in (door.entry, SignIn(door.ring, SECRET, door.ledger, lambda: door.now)):
         assert entry.caller({}, token).name == "finance"
     door.now += 1
     with pytest.raises(ClientError, match="ended"):

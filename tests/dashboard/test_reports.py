@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from router.api.dashboard.pages import Filter, view
 from router.errors import ClientError
 from router.report.catalog import REPORTS
-from router.report.query import Question
+from router.report.query import Parameters
 from tests.dashboard.serving import HOSTILE, get
 from tests.tables import each_row
 
@@ -94,22 +94,22 @@ def test_what_is_wrong_is_named_in_the_usual_envelope(gateway: str, path: str, s
 @each_row(
     "query, asked",
     [
-        ("", Question(since="30d")),
-        ("since=all", Question()),
-        ("until=7d", Question(until="7d")),
-        ("since=90d&until=7d&zone=Europe%2FBerlin", Question(since="90d", until="7d", zone="Europe/Berlin")),
-        ("by=day,target", Question(by="day,target", since="30d")),
-        ("by=day&by=target&by=", Question(by="day,target", since="30d")),
-        ("where=target%3Da,b&where=class!%3Dpii", Question(where=("target=a,b", "class!=pii"), since="30d")),
-        ("baseline=big", Question(baseline="big", since="30d")),
+        ("", Parameters(since="30d")),
+        ("since=all", Parameters()),
+        ("until=7d", Parameters(until="7d")),
+        ("since=90d&until=7d&zone=Europe%2FBerlin", Parameters(since="90d", until="7d", zone="Europe/Berlin")),
+        ("by=day,target", Parameters(by="day,target", since="30d")),
+        ("by=day&by=target&by=", Parameters(by="day,target", since="30d")),
+        ("where=target%3Da,b&where=class!%3Dpii", Parameters(where=("target=a,b", "class!=pii"), since="30d")),
+        ("baseline=big", Parameters(baseline="big", since="30d")),
         # Half a filter is none.
-        ("dimension=target&how=%3D&labels=+", Question(since="30d")),
-        ("dimension=&how=%3D&labels=a", Question(since="30d")),
+        ("dimension=target&how=%3D&labels=+", Parameters(since="30d")),
+        ("dimension=&how=%3D&labels=a", Parameters(since="30d")),
         # A label may hold what URLs and filters are made of.
-        ("dimension=model&how=!%3D&labels=a%3Db%26c%23d", Question(where=("model!=a=b&c#d",), since="30d")),
+        ("dimension=model&how=!%3D&labels=a%3Db%26c%23d", Parameters(where=("model!=a=b&c#d",), since="30d")),
     ],
 )
-def test_a_url_says_what_is_asked(query: str, asked: Question) -> None:
+def test_a_url_says_what_is_asked(query: str, asked: Parameters) -> None:
     seen = view(QueryParams(query))
     assert seen.question() == asked
     assert view(QueryParams(seen.query().removeprefix("?"))).question() == asked

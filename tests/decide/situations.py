@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from router.decide.weigh import Ranked, Situation
-from router.types.decision import Forecast, Stakes, Vector
+from router.decide.weigh import DecisionInput, Ranking
+from router.types.decision import Forecast, Objective, Vector
 from router.types.price import NANO_PER_USD
 from router.types.request import Classification
 from router.types.target import Task
@@ -19,16 +19,16 @@ def usd(amount: float) -> int:
     return round(amount * NANO_PER_USD)
 
 
-def stakes(failure: float | None = None, most: float | None = None, **more: Any) -> Stakes:
+def stakes(failure: float | None = None, most: float | None = None, **more: Any) -> Objective:
     """Amounts in USD."""
-    return Stakes(
+    return Objective(
         failure_nano=None if failure is None else usd(failure), max_nano=None if most is None else usd(most), **more
     )
 
 
 def situation(
     p: Sequence[float], cost: Sequence[float], sd: Sequence[float] | float = 0.0, task: Task = Task.MATHS, **more: Any
-) -> Situation:
+) -> DecisionInput:
     """Targets a, b, c …; costs in USD. Also `usual_p`, `usual_cost`, `first_ms`, `total_ms`, `p90_ms`."""
     count = len(p)
     nano, total = _of(cost, count) * NANO_PER_USD, _of(more.pop("total_ms", 1_000.0), count)
@@ -52,15 +52,15 @@ def situation(
     )
     plain = Classification(data_class="internal", difficulty=0.5, task=task)
     known: dict[str, Any] = {"stakes": stakes(1.0), "draw": 0.5, "classification": plain}
-    return Situation(targets=tuple(map(target, NAMES[:count])), forecast=forecast, **(known | more))
+    return DecisionInput(targets=tuple(map(target, NAMES[:count])), forecast=forecast, **(known | more))
 
 
-def names(ranked: Ranked) -> str:
+def names(ranked: Ranking) -> str:
     """The order of the targets."""
     return "".join(NAMES[at] for at in ranked.order)
 
 
-def why(ranked: Ranked) -> dict[str, str]:
+def why(ranked: Ranking) -> dict[str, str]:
     return {row.target: row.why for row in ranked.weighed}
 
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.decide.simulate import Course, Played, Rest, rehearse
-from router.decide.strategies import CostOfPass, Errands, Plan
-from router.decide.weigh import Ranked, Situation, price, worth
+from router.decide.simulate import RemainingLimits, SimulatedPlan, Simulation, simulate
+from router.decide.strategies import CostOfPass, PlanStrategy, SessionTerms
+from router.decide.weigh import DecisionInput, Ranking, expected_loss, price
 from router.decide.worth import both_pass
 from router.types.decision import Cascade, Hedge
 from tests.decide.situations import NAMES, names, situation, stakes, usd, why
@@ -25,12 +25,12 @@ CHANCE = st.floats(0, 1)
 MONEY = st.floats(0, 10)
 
 
-def rank(state: Situation, **fields: Any) -> Ranked:
+def rank(state: DecisionInput, **fields: Any) -> Ranking:
     return CostOfPass(kind="cost_of_pass", targets=tuple(place.id for place in state.targets), **fields).rank(state)
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> Situation:
+def situations(draw: st.DrawFn) -> DecisionInput:
     count = draw(st.integers(1, 6))
 
     def column(of: st.SearchStrategy[float]) -> list[float]:
@@ -86,10 +86,10 @@ def test_the_baseline_is_left_for_more_than_caution_times_the_regret(gain: float
     worse = math.erfc(gain / sd / math.sqrt(2)) / 2
     regret = sd * math.exp(-((gain / sd) ** 2) / 2) / math.sqrt(2 * math.pi) - gain * worse
     margin = usd(gain - caution * regret)
-    found = worth(state, np.zeros(2, dtype=np.intp), caution)
+    found = expected_loss(state, np.zeros(2, dtype=np.intp), caution)
     assert found.margin[1] == pytest.approx(margin, abs=usd((0.001 + 0.01 * abs(gain)) * (1 + caution)))
     assert names(rank(state, caution=caution)) == ("ba" if found.margin[1] > 0 else "ab")
-    assert worth(state, np.zeros(2, dtype=np.intp), caution + 1).margin[1] <= found.margin[1]
+    assert expected_loss(state, np.zeros(2, dtype=np.intp), caution + 1).margin[1] <= found.margin[1]
 
 
 def test_what_is_not_known_of_a_request_keeps_nobody_from_a_target_that_is_better_however_hard_it_is() -> None:
@@ -140,7 +140,7 @@ def test_a_session_stays_where_it_is_for_a_near_tie(last: str, sticky: float, fi
 
 
 @given(situations(), st.floats(0, 3))
-def test_whatever_is_forecast(state: Situation, caution: float) -> None:
+def test_whatever_is_forecast(state: DecisionInput, caution: float) -> None:
     """All are in the order once; those that break no limit come before those that do; the first is no worse than
     the baseline, but for a trifle in a session."""
     ranked = rank(state, caution=caution, sticky=0.05)
@@ -150,44 +150,46 @@ def test_whatever_is_forecast(state: Situation, caution: float) -> None:
     assert broken == sorted(broken)
     value = price(state.forecast.cost, state.forecast.p, state.stakes)
     if not any(row.why in out for row in ranked.weighed):
-        baseline = worth(state, np.zeros(len(value), dtype=np.intp), caution).baseline
+        baseline = expected_loss(state, np.zeros(len(value), dtype=np.intp), caution).baseline
         first = value[ranked.order[0]]
         assert first <= value[baseline] + (0.06 * first if state.last else 0)
 
 
 @given(situations(), st.floats(0.0001, 10), st.floats(1, 1_000), st.floats(0, 3))
-def test_dearer_failures_lead_to_nothing_worse(state: Situation, failure: float, factor: float, caution: float) -> None:
+def test_dearer_failures_lead_to_nothing_worse(
+    state: DecisionInput, failure: float, factor: float, caution: float
+) -> None:
     out, forecast = np.zeros(len(state.targets), dtype=np.intp), state.forecast
     low, high = (structs.replace(state, stakes=stakes(usd)) for usd in (failure, failure * factor))
-    before, after = worth(low, out, caution).best, worth(high, out, caution).best
+    before, after = expected_loss(low, out, caution).best, expected_loss(high, out, caution).best
     assert not (forecast.cost[after] > forecast.cost[before] and forecast.p[after] < forecast.p[before])
 
 
 @given(situations(), st.data())
-def test_what_makes_a_target_worse_never_makes_it_the_first(state: Situation, data: st.DataObject) -> None:
+def test_what_makes_a_target_worse_never_makes_it_the_first(state: DecisionInput, data: st.DataObject) -> None:
     every, forecast = np.zeros(len(state.targets), dtype=np.intp), state.forecast
     at = data.draw(st.integers(0, len(every) - 1))
     p, cost = forecast.p.copy(), forecast.cost.copy()
     p[at], cost[at] = p[at] / 2, cost[at] + usd(1)
     worse = structs.replace(state, forecast=structs.replace(forecast, p=p, cost=cost))
-    assert worth(state, every, 0.0).best == at or worth(worse, every, 0.0).best != at
+    assert expected_loss(state, every, 0.0).best == at or expected_loss(worse, every, 0.0).best != at
 
 
 # Budget and deadline: the course that is likeliest to end well, against what can be worked out by hand.
 
 
-ENDLESS = Rest(np.inf, np.inf)
+ENDLESS = RemainingLimits(np.inf, np.inf)
 Z90 = NormalDist().inv_cdf(0.9)
 CHEAP_BETTER: dict[str, Any] = {"p": [0.6, 0.9], "cost": [0.01, 0.1]}
 
 
-def rank_plan(state: Situation, session: Errands | None = None, **fields: Any) -> Ranked:
+def rank_plan(state: DecisionInput, session: SessionTerms | None = None, **fields: Any) -> Ranking:
     targets = tuple(place.id for place in state.targets)
-    return Plan(kind="plan", targets=targets, session=session, **fields).rank(state)
+    return PlanStrategy(kind="plan", targets=targets, session=session, **fields).rank(state)
 
 
-def success(state: Situation, *courses: Course, rest: Rest = ENDLESS) -> list[float]:
-    return [float(row.mean()) for row in rehearse(state, courses, 2_000, rest).right]
+def success(state: DecisionInput, *courses: SimulatedPlan, rest: RemainingLimits = ENDLESS) -> list[float]:
+    return [float(row.mean()) for row in simulate(state, courses, 2_000, rest).right]
 
 
 def within(mean: float, p90: float, limit: float) -> float:
@@ -199,18 +201,18 @@ def within(mean: float, p90: float, limit: float) -> float:
 @each_row("limit", [700, 1_000, 1_500, 2_500])
 def test_the_chance_to_be_right_in_time_and_within_the_cap(limit: int) -> None:
     state = situation([0.8], [0.01], p90_ms=1_800.0)
-    in_time = success(state, Course(0), rest=Rest(np.inf, limit))
+    in_time = success(state, SimulatedPlan(0), rest=RemainingLimits(np.inf, limit))
     assert in_time == pytest.approx([0.8 * within(1_000, 1_800, limit)], abs=0.002)
-    within_cap = success(state, Course(0), rest=Rest(usd(limit / 100_000), np.inf))
+    within_cap = success(state, SimulatedPlan(0), rest=RemainingLimits(usd(limit / 100_000), np.inf))
     assert within_cap == pytest.approx([0.8 * within(0.01, 0.02, limit / 100_000)], abs=0.002)
 
 
 def test_the_chance_and_the_cost_of_a_checked_pair() -> None:
-    played = rehearse(situation(**CHEAP_BETTER, cost_spread=1.5), [Course(0, 1)], 2_000, ENDLESS)
+    played = simulate(situation(**CHEAP_BETTER, cost_spread=1.5), [SimulatedPlan(0, 1)], 2_000, ENDLESS)
     assert played.right.mean() == pytest.approx(0.6 + 0.9 - float(both_pass(0.6, 0.9)))
     assert played.cost.mean() == pytest.approx(usd(0.01 + 0.4 * 0.1), rel=0.02)
     slow = situation(**CHEAP_BETTER, total_ms=[500.0, 5_000.0], p90_ms=[550.0, 5_500.0])
-    late = success(slow, Course(0, 1), rest=Rest(np.inf, 2_000))
+    late = success(slow, SimulatedPlan(0, 1), rest=RemainingLimits(np.inf, 2_000))
     assert late == pytest.approx([0.6]), "a second answer that comes too late rescues nothing"
 
 
@@ -220,13 +222,13 @@ TAIL: dict[str, Any] = {"total_ms": [1_000.0, 300.0], "p90_ms": [2_000.0, 400.0]
 
 def test_a_hedge_is_there_for_the_slow_tail_and_a_stream_has_a_rival_only_if_it_is_late_to_begin() -> None:
     state = situation([0.9, 0.9], [0.01, 0.01], **TAIL, stakes=stakes(deadline_ms=1_200))
-    alone, hedged = success(state, Course(0), Course(0, 1, 700), rest=Rest(np.inf, 1_200))
+    alone, hedged = success(state, SimulatedPlan(0), SimulatedPlan(0, 1, 700), rest=RemainingLimits(np.inf, 1_200))
     assert alone == pytest.approx(0.9 * within(1_000, 2_000, 1_200), abs=0.01)
     assert hedged > 0.88
 
-    def played(p: list[float], first_ms: Any) -> Played:
+    def played(p: list[float], first_ms: Any) -> Simulation:
         state = situation(p, [0.01, 0.01], **TAIL, first_ms=first_ms, stream=True)
-        return rehearse(state, [Course(0), Course(0, 1, 700)], 500, ENDLESS)
+        return simulate(state, [SimulatedPlan(0), SimulatedPlan(0, 1, 700)], 500, ENDLESS)
 
     begun = played([0.9, 0.1], 10.0)
     assert (begun.cost[0] == begun.cost[1]).all()
@@ -276,7 +278,7 @@ def test_the_course_that_is_taken(more: dict[str, Any], order: str, tactic: obje
 def test_a_session_is_planned_anew_from_what_is_left(calls: int, spent: float, first: str) -> None:
     """Ten calls for one dollar; the better target takes ten cents."""
     state = situation([0.6, 0.9], [0.001, 0.09], cost_spread=1.1, calls=calls, spent=usd(spent))
-    assert names(rank_plan(state, Errands(calls=10, budget_usd=Decimal(1))))[0] == first
+    assert names(rank_plan(state, SessionTerms(calls=10, budget_usd=Decimal(1))))[0] == first
 
 
 def test_time_of_a_session_runs_out_as_money_does_and_a_long_one_is_not_given_up() -> None:
@@ -284,8 +286,11 @@ def test_time_of_a_session_runs_out_as_money_does_and_a_long_one_is_not_given_up
     columns: dict[str, Any] = {"total_ms": [100.0, 10_000.0], "p90_ms": [120.0, 11_000.0]}
     for elapsed, first in ((0.0, "b"), (112_000.0, "a")):
         state = situation([0.6, 0.9], [0.01, 0.01], **columns, elapsed_ms=elapsed)
-        assert names(rank_plan(state, Errands(calls=10, deadline_s=120)))[0] == first
-    assert names(rank_plan(situation([0.3, 0.6], [0.001, 0.002]), Errands(calls=200, budget_usd=Decimal(10))))[0] == "b"
+        assert names(rank_plan(state, SessionTerms(calls=10, deadline_s=120)))[0] == first
+    assert (
+        names(rank_plan(situation([0.3, 0.6], [0.001, 0.002]), SessionTerms(calls=200, budget_usd=Decimal(10))))[0]
+        == "b"
+    )
 
 
 @settings(max_examples=30)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.decide import worth
-from router.decide.strategies import COMPARABLE, Cascade, SelfConsistency
-from router.decide.weigh import Ranked, Situation
-from router.decide.worth import RHO, Check
+from router.decide.strategies import COMPARABLE, CascadeStrategy, SelfConsistency
+from router.decide.weigh import DecisionInput, Ranking
+from router.decide.worth import RHO, VerifierQuality
 from router.types.decision import Cascade as Levels
 from router.types.decision import Vote
 from router.types.price import NANO_PER_USD
@@ -23,11 +23,11 @@ PAYS: dict[str, Any] = {"p": [0.6, 0.9], "cost": [0.001, 0.1], "stakes": stakes(
 DRAWS = 40_000
 
 
-def cascade(state: Situation, **fields: Any) -> Ranked:
-    return Cascade(kind="cascade", targets=tuple(place.id for place in state.targets) * 2, **fields).rank(state)
+def cascade(state: DecisionInput, **fields: Any) -> Ranking:
+    return CascadeStrategy(kind="cascade", targets=tuple(place.id for place in state.targets) * 2, **fields).rank(state)
 
 
-def vote(cheap: float = 0.001, samples: int = 5, limits: dict[str, Any] | None = None, **more: Any) -> Ranked:
+def vote(cheap: float = 0.001, samples: int = 5, limits: dict[str, Any] | None = None, **more: Any) -> Ranking:
     state = situation([0.7, 0.95], [cheap, 0.2], stakes=stakes(1.0, **(limits or {})), **more)
     return SelfConsistency(kind="self_consistency", targets=("a", "b"), samples=samples).rank(state)
 
@@ -134,8 +134,8 @@ def passes_of(rng: np.random.Generator, rho: float) -> tuple[np.ndarray, np.ndar
 
 
 @each_row("rho", [0.0, 0.4, 1.0])
-@each_row("check", [Check(), Check(0.9, 0.2, 0.002), Check(0.5, 0.5)])
-def test_a_cascade_is_worth_what_a_simulation_of_it_costs(rho: float, check: Check) -> None:
+@each_row("check", [VerifierQuality(), VerifierQuality(0.9, 0.2, 0.002), VerifierQuality(0.5, 0.5)])
+def test_a_cascade_is_worth_what_a_simulation_of_it_costs(rho: float, check: VerifierQuality) -> None:
     rng = np.random.default_rng(1)
     first, second = passes_of(rng, rho)
     accepted = rng.random(DRAWN) < np.where(first, check.right, check.wrong)
@@ -149,7 +149,7 @@ def test_a_cascade_is_worth_what_a_simulation_of_it_costs(rho: float, check: Che
 def test_chances_stay_chances(one: float, two: float, right: float, wrong: float, rho: float) -> None:
     p = np.array([one, two])
     sampled = worth.sample_value(COST, p, 3, wrong_answers=2, repeat_rho=right, rho=rho)
-    for value in (worth.cascade_value(COST, p, Check(right, wrong), rho), sampled):
+    for value in (worth.cascade_value(COST, p, VerifierQuality(right, wrong), rho), sampled):
         assert ((value.p >= -1e-12) & (value.p <= 1 + 1e-12)).all()
         assert not np.isnan(value.cost).any()
     assert max(0.0, one + two - 1) - 1e-12 <= worth.both_pass(one, two, rho) <= min(one, two) + 1e-12
@@ -164,7 +164,7 @@ def test_many_requests_are_valued_as_each_alone_and_the_more_failures_go_togethe
     rescued = [worth.cascade_value(COST, P, rho=rho).p[CHEAP, DEAR] for rho in (0.0, 0.5, 1.0)]
     assert rescued == sorted(rescued, reverse=True)
     assert (rescued[0], rescued[-1]) == (pytest.approx(0.6 + 0.4 * 0.9), pytest.approx(0.9))
-    dear, free = (worth.cascade_value(COST, P, Check(cost_usd=usd)) for usd in (0.2, 0))
+    dear, free = (worth.cascade_value(COST, P, VerifierQuality(cost_usd=usd)) for usd in (0.2, 0))
     assert (dear.cost + 1 - dear.p).min() > (COST + 1 - P).min() > (free.cost + 1 - free.p).min()
 
 

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from router.api.text import Metadata, limits
 from router.classify.difficulty import read
-from router.decide.eligibility import ANYTHING, Asked, asked, special
+from router.decide.eligibility import ANYTHING, SpecialistRequest, asked, special
 from router.decide.profile import NEW, request_of, shape_of
 from router.errors import ClientError
 from router.types.decision import NO_STAKES
@@ -46,7 +46,7 @@ def sure(row: Wanted) -> bool:
     return not special(specialist(*([wanted] if wanted else SPECIAL)), about(text, None, specialist(*SPECIAL), PLAIN))
 
 
-def about(text: str = "Good morning.", stated: Task | None = None, *targets: Target) -> Asked:
+def about(text: str = "Good morning.", stated: Task | None = None, *targets: Target) -> SpecialistRequest:
     of = request(text=text, limits=Limits(task=stated))
     return asked(of, classified(of), targets or (specialist(Task.TRANSLATION), PLAIN), UNKNOWN)
 

@@ -10,8 +10,8 @@ from msgspec import structs
 
 from router.decide.plan import plan
 from router.decide.strategies import Cheapest, CostOfPass, Ordered, Weighted
-from router.decide.strategies import Plan as Planned
-from router.decide.weigh import Ranked, Situation, explore, timely
+from router.decide.strategies import PlanStrategy as Planned
+from router.decide.weigh import DecisionInput, Ranking, explore, timely
 from router.types.decision import Estimate, Plan, Queued
 from router.types.target import Queue, Target, Timeouts
 from tests.decide.situations import names, situation, stakes, why
@@ -134,7 +134,7 @@ COST_OF_PASS = CostOfPass(kind="cost_of_pass", targets=("a",)).rank
 RANKS = (COST_OF_PASS, Planned(kind="plan", targets=("a",)).rank)
 
 
-def busy(queues: Queues, most_ms: int | None = 1_000, **more: Any) -> Situation:
+def busy(queues: Queues, most_ms: int | None = 1_000, **more: Any) -> DecisionInput:
     """a is the best and has an engine; b is nearly as good."""
     state = situation([0.9, 0.89], [0.001, 0.01], **more)
     a, b = state.targets
@@ -142,7 +142,7 @@ def busy(queues: Queues, most_ms: int | None = 1_000, **more: Any) -> Situation:
 
 
 @each_row("rank", RANKS)
-def test_too_long_a_queue_comes_last(rank: Callable[[Situation], Ranked]) -> None:
+def test_too_long_a_queue_comes_last(rank: Callable[[DecisionInput], Ranking]) -> None:
     assert names(rank(busy({}))) == names(rank(busy(BUSY, None))) == "ab"
     ranked = rank(busy(BUSY))
     assert (names(ranked), why(ranked)["a"]) == ("ba", "queued")

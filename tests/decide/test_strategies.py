@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.decide.strategies import Cascade, Cheapest, CostOfPass, Ordered, Pinned, Weighted
-from router.decide.weigh import ENOUGH, Ranked, Situation, explore
+from router.decide.strategies import CascadeStrategy, Cheapest, CostOfPass, Ordered, Pinned, Weighted
+from router.decide.weigh import ENOUGH, DecisionInput, Ranking, explore
 from router.types.decision import Candidate
 from tests.decide.situations import NAMES, situation, stakes, why
 from tests.decide.values import candidate
@@ -58,11 +58,11 @@ MIDDLE = situation(*FIRSTS, stakes=stakes(1.0))
 """b is the choice; a costs half as much, c the same, and both may be better."""
 
 
-def cost_of_pass(state: Situation) -> Ranked:
+def cost_of_pass(state: DecisionInput) -> Ranking:
     return CostOfPass(kind="cost_of_pass", targets=tuple(NAMES)).rank(state)
 
 
-def sent(state: Situation, share: float) -> dict[tuple[str, str], int]:
+def sent(state: DecisionInput, share: float) -> dict[tuple[str, str], int]:
     """How often each target came first, and as what: of an even grid of draws. As often as its propensity says."""
     counts: Counter[tuple[str, str]] = Counter()
     likely: dict[tuple[str, str], float] = {}
@@ -86,7 +86,7 @@ def test_what_is_tried_stays_within_its_share_and_the_target_that_is_tried_is_as
     assert far.get(("c", "dearer"), 0) * 5.0 <= 0.5 * DRAWS * 0.1
     assert far.get(("a", "cheaper"), 0) * 1e3 * (0.8 - 0.7) <= 0.5 * DRAWS * 0.1, "what is lost by failures is spent"
     state = situation([0.5, 0.8, 0.95], [0.001, 0.1, 0.2], 0.3, verified=True, stakes=stakes(0.5))
-    ranked = Cascade(kind="cascade", targets=("a", "b", "c")).rank(state)
+    ranked = CascadeStrategy(kind="cascade", targets=("a", "b", "c")).rank(state)
     assert ranked.tactic is not None
     tried, arm, _ = explore(ranked, state, 0.5, 0.0, 0.0)
     assert (arm != "", tried.tactic) == (True, None)

@@ -9,7 +9,7 @@ import numpy as np
 
 from router.decide.eligibility import ClassGuard, Gate, Requirements
 from router.estimate.estimate import estimates
-from router.estimate.learn import Learned
+from router.estimate.learn import TargetStats
 from router.estimate.tokens import fits_thinking
 from router.types.decision import Candidate, Estimate
 from router.types.price import Price
@@ -55,12 +55,12 @@ def gate(*, asked: Request | None = None, requirements: Requirements | None = No
     """`more`: fields of the gate."""
     seen = Classification(data_class="internal", classes=frozenset({"internal"}), difficulty=0.1, task=Task.CHAT)
     guard = ClassGuard({"internal": requirements or Requirements(), "open": Requirements()}, lambda *body: frozenset())
-    within = partial(fits_thinking, learned=Learned())
+    within = partial(fits_thinking, learned=TargetStats())
     plain = Gate(asked or request(), Caller(), seen, guard, None, 0, {}, within)
     return msgspec.structs.replace(plain, **more)
 
 
-def estimate(place: Target, asked: Request, learned: Learned, *more: Any, **said: Any) -> Estimate:
+def estimate(place: Target, asked: Request, learned: TargetStats, *more: Any, **said: Any) -> Estimate:
     return estimates((place,), asked, learned, *more, **said)[0]
 
 

@@ -12,17 +12,17 @@ from msgspec import Struct, structs
 
 from router import app, pipeline
 from router.accounting import Settlement
-from router.choose import Rules
+from router.choose import CompiledPolicy
 from router.decide.eligibility import Gate
 from router.dispatch import dispatch, tactics
 from router.dispatch.dispatch import DispatchJob
-from router.dispatch.meter import Fold
-from router.dispatch.stream import Answered, Opened
+from router.dispatch.meter import AnswerCollector
+from router.dispatch.stream import OpenStream, WholeAnswer
 from router.dispatch.tactics import NOTHING, answers
 from router.pipeline import Pipeline
 from router.recorder import OutcomeRecorder
 from router.testing import Stream
-from router.types.attempt import Asked, Verdict, Verify
+from router.types.attempt import Verdict, VerifierRequest, Verify
 from router.types.decision import Decision, Tactic, Weighed
 from router.types.request import Endpoint, Request
 from tests.dispatch.scripted import USAGE, Condition, Reply, Scripted
@@ -49,9 +49,9 @@ class Opinion:
     """A verifier with scores of its own for texts; `questions` collects what it was asked."""
 
     def __init__(self, **scores: float | None) -> None:
-        self.scores, self.questions = scores, list[Asked]()
+        self.scores, self.questions = scores, list[VerifierRequest]()
 
-    async def __call__(self, asked: Asked) -> Sequence[Verdict]:
+    async def __call__(self, asked: VerifierRequest) -> Sequence[Verdict]:
         self.questions.append(asked)
         return [Verdict("number", self.scores.get(answer.text, 1.0)) for answer in asked.answers]
 
@@ -105,7 +105,7 @@ class Planned(Pipeline):
     case: ClassVar[Case]
     upstream: ClassVar[Scripted]
 
-    def _choose(self, rules: Rules, request: Request, *known: Any) -> tuple[Decision, Gate, Sequence[str]]:
+    def _choose(self, rules: CompiledPolicy, request: Request, *known: Any) -> tuple[Decision, Gate, Sequence[str]]:
         decision, gate, near = super()._choose(rules, request, *known)
         # Of what is weighed only the time is looked at.
         times: dict[str, Any] = {"first_ms": 1, "value_nano": 1, "why": ""}
@@ -115,7 +115,7 @@ class Planned(Pipeline):
         plan = structs.replace(decision.plan, tactic=self.case.tactic, weighed=weighed)
         return structs.replace(decision, plan=plan), gate, near
 
-    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
+    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> WholeAnswer | OpenStream:
         self.upstream.attempts = settlement.budget.attempts
         return await super()._dispatch(job, settlement)
 
@@ -181,7 +181,7 @@ def _asked(gateway: Gateway, case: Case, path: str, body: bytes, headers: dict[s
 
 
 def _text(endpoint: Endpoint, got: bytes) -> str:
-    fold = Fold(endpoint)
+    fold = AnswerCollector(endpoint)
     if got.startswith((b"data:", b"event:")):
         fold.feed(got)
     body = fold.body() or msgspec.json.decode(got, type=dict[str, msgspec.Raw])

@@ -11,10 +11,10 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion
 
 from router.dispatch import tactics
-from router.dispatch.meter import Fold
+from router.dispatch.meter import AnswerCollector
 from router.dispatch.tactics import NOTHING, answers, comparable
 from router.testing.upstream import Break
-from router.types.attempt import Answer, ToolCall
+from router.types.attempt import AnswerChoice, ToolCall
 from router.types.decision import Cascade, Tactic
 from router.types.request import Endpoint
 from tests.dispatch.planned import Case, Opinion, run
@@ -35,7 +35,7 @@ CUSTOM = {"id": "d", "type": "custom", "custom": {"name": "shell", "input": "ls"
 PARTS = {"type": "message", "content": [{"type": "output_text", "text": "H"}, {"type": "output_text", "text": "i"}]}
 THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Well"}]}
 REFUSAL = {"type": "message", "content": [{"type": "refusal", "refusal": "No"}]}
-HI, NO = Answer(text="Hi", finish_reason="stop"), Answer(refusal="No", finish_reason="stop")
+HI, NO = AnswerChoice(text="Hi", finish_reason="stop"), AnswerChoice(refusal="No", finish_reason="stop")
 EMPTY: list[dict[str, Any]] = [{"choices": []}, {}, {"choices": [7]}, {"output": [None]}]
 CALLS = (ToolCall("look", '{"a":1}'), ToolCall("shell", "ls"))
 
@@ -47,24 +47,24 @@ CALLS = (ToolCall("look", '{"a":1}'), ToolCall("shell", "ls"))
         (chat(content="Hi", reasoning_content="Well"), (HI,)),
         (chat(content=[{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]), (HI,)),
         (chat(content=None, refusal="No"), (NO,)),
-        (chat(content=None, tool_calls=[LOOK, CUSTOM]), (Answer(tool_calls=CALLS, finish_reason="stop"),)),
-        (chat(function_call=LOOK["function"]), (Answer(tool_calls=CALLS[:1], finish_reason="stop"),)),
-        ({"choices": [*chat(content="Hi")["choices"], {"message": {"content": "b"}}]}, (HI, Answer(text="b"))),
-        ({"choices": [{"text": "On", "finish_reason": "length"}]}, (Answer(text="On", finish_reason="length"),)),
+        (chat(content=None, tool_calls=[LOOK, CUSTOM]), (AnswerChoice(tool_calls=CALLS, finish_reason="stop"),)),
+        (chat(function_call=LOOK["function"]), (AnswerChoice(tool_calls=CALLS[:1], finish_reason="stop"),)),
+        ({"choices": [*chat(content="Hi")["choices"], {"message": {"content": "b"}}]}, (HI, AnswerChoice(text="b"))),
+        ({"choices": [{"text": "On", "finish_reason": "length"}]}, (AnswerChoice(text="On", finish_reason="length"),)),
         (response(THOUGHT, PARTS), (HI,)),
         (
             response({"type": "function_call", "name": "look", "arguments": '{"a":1}'}),
-            (Answer(tool_calls=CALLS[:1], finish_reason="tool_calls"),),
+            (AnswerChoice(tool_calls=CALLS[:1], finish_reason="tool_calls"),),
         ),
         (response(REFUSAL), (NO,)),
         (
             response(PARTS, status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
-            (Answer(text="Hi", finish_reason="length"),),
+            (AnswerChoice(text="Hi", finish_reason="length"),),
         ),
         *((body, (NOTHING,)) for body in EMPTY),
     ],
 )
-def test_one_answer_for_each_choice(body: dict[str, Any], expected: tuple[Answer, ...]) -> None:
+def test_one_answer_for_each_choice(body: dict[str, Any], expected: tuple[AnswerChoice, ...]) -> None:
     assert answers({name: Raw(json.dumps(value).encode()) for name, value in body.items()}) == expected
 
 
@@ -121,7 +121,7 @@ def delta(index: int = 0, finish_reason: str | None = None, **fields: Any) -> di
 
 
 def folded(endpoint: Endpoint, *chunks: dict[str, Any]) -> dict[str, Any]:
-    fold = Fold(endpoint)
+    fold = AnswerCollector(endpoint)
     for chunk in chunks:
         fold.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
     fold.feed(b"data: [DONE]\n\n")
@@ -166,7 +166,7 @@ SAME = [[text.replace("LONG", LONG) for text in row] for row in data(__file__, "
 
 
 def normal(text: str) -> str | None:
-    return comparable(Answer(text=text, finish_reason="stop"))
+    return comparable(AnswerChoice(text=text, finish_reason="stop"))
 
 
 @each_row("forms", SAME, ids=lambda forms: forms[0])
@@ -191,12 +191,14 @@ def test_an_answer_that_says_more_cannot_be_compared(text: str) -> None:
     [("", "stop", ""), ("  \n", "stop", ""), ("4", "length", ""), ("4", "content_filter", ""), ("4", "stop", "No")],
 )
 def test_no_answer_is_nothing(text: str, finish_reason: str, refusal: str) -> None:
-    assert comparable(Answer(text=text, finish_reason=finish_reason, refusal=refusal)) == tactics.NORMALISE_NOTHING
+    assert (
+        comparable(AnswerChoice(text=text, finish_reason=finish_reason, refusal=refusal)) == tactics.NORMALISE_NOTHING
+    )
 
 
 def test_calls_are_their_names_and_arguments() -> None:
     def calls(*named: tuple[str, str]) -> str | None:
-        return comparable(Answer(tool_calls=tuple(ToolCall(*call) for call in named), finish_reason="tool_calls"))
+        return comparable(AnswerChoice(tool_calls=tuple(ToolCall(*call) for call in named), finish_reason="tool_calls"))
 
     once = calls(("look", '{"a": 1, "b": "x"}'), ("go", ""))
     assert once == calls(("go", "{}"), ("look", '{"b":"x","a":1.0}'))

@@ -13,7 +13,7 @@ from router.decide.replicas import Replicas
 from router.dispatch.attempt import AttemptRecord, ReplicaLease
 from router.dispatch.hold import Waits
 from router.estimate.latency import Pace
-from router.types.account import Bound
+from router.types.account import BudgetBound
 from router.types.attempt import Attempt, Usage
 from router.types.decision import Candidate
 from router.types.price import Cost, CostSource
@@ -41,7 +41,7 @@ def test_a_cap_on_thinking_is_for_all_attempts_together(
     thinking: Thinking, before: tuple[int, ...], granted: int | None
 ) -> None:
     place, asked = target(thinking=thinking, max_output=10_000), request(effort="high")
-    pays = budget(asked, bound=Bound(thinking=CAP))
+    pays = budget(asked, bound=BudgetBound(thinking=CAP))
     pays.attempts += [thought(place, tokens) for tokens in before]
     fit = pays.fit(Candidate(place, estimate(place, asked, pays.learned)))
     assert (None if fit is None else fit.thinking_budget) == granted

@@ -14,7 +14,7 @@ from router.decide.health import Health
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.egress import LARGE, EgressDenied, OutboundRequest
 from router.dispatch.http import HttpTransport
-from router.dispatch.stream import Answered
+from router.dispatch.stream import WholeAnswer
 from router.dispatch.tactics import run_plan
 from router.errors import UpstreamFailure
 from router.types.clock import now_ms
@@ -51,12 +51,12 @@ def plain(text: str, *classes: str, to: tuple[Target, ...], scan: Scan = find, *
     return job(*to, asked=asked, own=under(asked, *classes, scan=scan))
 
 
-def carried(task: DispatchJob) -> Answered:
+def carried(task: DispatchJob) -> WholeAnswer:
     async def walk(transport: HttpTransport) -> Any:
         return await run_plan(dispatcher(transport, Health(lambda: 0.0)), task)
 
     answer = with_transport(walk)
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, WholeAnswer)
     return answer
 
 

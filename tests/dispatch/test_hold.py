@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import structs
 
 from router.budget.sqlite import SqliteBudgets
-from router.dispatch.hold import BudgetHold, Room
-from router.estimate.learn import Learned, Seen
+from router.dispatch.hold import BudgetHold, BudgetRoom
+from router.estimate.learn import AttemptSample, TargetStats
 from router.ledger.ledger import SqliteLedger
-from router.types.account import LEASE_MS, Account, Bound, Reservation, Unit
+from router.types.account import LEASE_MS, Account, BudgetBound, Reservation, Unit
 from router.types.decision import Candidate
 from tests.decide.values import estimate
 from tests.dispatch.values import asking, at
@@ -18,13 +18,13 @@ from tests.dispatch.values import asking, at
 
 def test_what_others_teach_while_more_is_held_takes_no_room_away(tmp_path: Path) -> None:
     """Answers of the target turn out longer and longer between an estimate and the attempt; the budget has room."""
-    learned, place, asked = Learned(), at("http://127.0.0.1:9"), asking(stream=True, max_output=1_000)
+    learned, place, asked = TargetStats(), at("http://127.0.0.1:9"), asking(stream=True, max_output=1_000)
     account = Account(id="b", budget="b", scope="all", unit=Unit.USD, limit=10**12)
     longer = iter(range(120, 1_000, 30))
 
     def teach(tokens: int) -> None:
         for _ in range(40):
-            learned.observe(Seen(target=place.id, output=tokens, output_bytes=4 * tokens, largest=8))
+            learned.observe(AttemptSample(target=place.id, output=tokens, output_bytes=4 * tokens, largest=8))
 
     class Store(SqliteBudgets):
         async def extend(self, *values: Any) -> Reservation:
@@ -36,8 +36,8 @@ def test_what_others_teach_while_more_is_held_takes_no_room_away(tmp_path: Path)
         ledger.migrate()
         store = Store(journal := ledger.open_journal(), LEASE_MS)
         for number in range(12):
-            hold = BudgetHold(store, learned, Room(), structs.replace(asked, id=f"{number:032x}"))
-            hold.bind(Bound(accounts=(account,)))
+            hold = BudgetHold(store, learned, BudgetRoom(), structs.replace(asked, id=f"{number:032x}"))
+            hold.bind(BudgetBound(accounts=(account,)))
             step = Candidate(place, estimate(place, asked, learned), False)
             assert await hold.open(hold.ask([step]), [step], 0) is None
             teach(next(longer))

@@ -12,7 +12,7 @@ from adapters.anthropic import AnthropicAdapter
 from router.decide.health import SUSPENSION_S, Health
 from router.dispatch.attempt import LONGEST
 from router.dispatch.http import HttpTransport
-from router.dispatch.stream import Answered, Opened
+from router.dispatch.stream import OpenStream, WholeAnswer
 from router.dispatch.tactics import run_plan
 from router.errors import UpstreamFailure
 from router.types.attempt import Attempt
@@ -33,9 +33,9 @@ def asked_for(place: Target, health: Health, *, stream: bool) -> Attempt:
     async def ask(transport: HttpTransport) -> Attempt:
         adapter = AnthropicAdapter() if place.provider.wire is Wire.ANTHROPIC else None
         answer = await run_plan(dispatcher(transport, health, adapter), job(place, asked=asking(stream=stream)))
-        if isinstance(answer, Answered):
+        if isinstance(answer, WholeAnswer):
             return answer.attempt
-        assert isinstance(answer, Opened)
+        assert isinstance(answer, OpenStream)
         async for data in answer.response.chunks():
             answer.decoder.feed(data)
         answer.response.close()

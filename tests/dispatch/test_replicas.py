@@ -19,16 +19,16 @@ from router.dispatch.attempt import ReplicaLease
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.egress import EgressDenied
 from router.dispatch.http import HttpTransport
-from router.dispatch.stream import Answered, Opened, forward
+from router.dispatch.stream import OpenStream, WholeAnswer, forward
 from router.dispatch.tactics import run_plan
 from router.errors import UpstreamFailure
 from router.testing import until
 from router.testing.upstream import Break
-from router.types.attempt import Asked, Call, UpstreamRequest, Verdict
+from router.types.attempt import Call, UpstreamRequest, Verdict, VerifierRequest
 from router.types.clock import clock_ms
 from router.types.decision import Cascade, Hedge, Tactic, Vote
 from router.types.request import Request
-from router.types.target import EngineState, Load, Served, Status, Target, Timeouts
+from router.types.target import EngineState, Load, ServedEngine, Status, Target, Timeouts
 from tests.dispatch.scripted import Reply, Scripted, after, never
 from tests.dispatch.values import AsyncTest, End, Test, asking, at, dispatcher, job, on_loop, transport
 from tests.tables import each_row
@@ -50,7 +50,7 @@ class Site:
 
     def behind(self, *names: str, identity: str = "t", **fields: Any) -> Target:
         urls = tuple(map(self.url, names))
-        return at(urls[0], identity=identity, engine=Served(name="e", urls=urls, slots=8), **fields)
+        return at(urls[0], identity=identity, engine=ServedEngine(name="e", urls=urls, slots=8), **fields)
 
     @property
     def home(self) -> str:
@@ -78,7 +78,7 @@ class Site:
     async def whole(self, task: DispatchJob | None = None, leaves_after: int = 1_000) -> bytes:
         """What the client gets: a body, or the events of a stream, of which it reads so many parts."""
         answer = await run_plan(self.dispatcher, task or job(self.target))
-        if isinstance(answer, Answered):
+        if isinstance(answer, WholeAnswer):
             return b"".join(map(bytes, answer.reply.body.values()))
         got, events = b"", forward(answer, self.health, End())
         try:
@@ -135,7 +135,7 @@ async def test_a_replica_that_takes_no_connection_costs_no_retry(here: Site) -> 
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
         urls = (f"http://127.0.0.1:{port}/v1", f"http://localhost:{port}/v1", here.url("a"))
-        place = structs.replace(here.target, engine=Served(name="e", urls=urls, slots=8))
+        place = structs.replace(here.target, engine=ServedEngine(name="e", urls=urls, slots=8))
         for number in range(2 * TRIPS):
             assert b"fine" in await here.whole(job(place, asked=asking(f"Question {number}?")))
     assert here.health.snapshot() == {}, "the target is well"
@@ -191,7 +191,7 @@ async def test_a_stream_of_an_engine_that_was_stopped_ends_with_an_error_at_once
     here.answers(Reply("half of it", breaks=Break.HANG))
     stopped = here.state(here.home, Status.STOPPED)
     answer = await run_plan(here.dispatcher, job(here.target, asked=asking(stream=True)))
-    assert isinstance(answer, Opened)
+    assert isinstance(answer, OpenStream)
     events = forward(answer, here.health, End())
     begun = b""
     while b"half" not in begun:
@@ -273,7 +273,7 @@ COURSES = some.builds(
 )
 
 
-async def _rejects(asked: Asked) -> list[Verdict]:
+async def _rejects(asked: VerifierRequest) -> list[Verdict]:
     return [Verdict("test", 0.0 if answer.text == "fine" else 1.0) for answer in asked.answers]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from router.testing.upstream import Break
-from router.types.attempt import Asked, Verdict
+from router.types.attempt import Verdict, VerifierRequest
 from router.types.decision import Cascade, Hedge, Tactic, Vote
 from router.types.request import Endpoint
 from tests.dispatch.planned import COST, WHOLE, Case, Opinion, run
@@ -124,7 +124,7 @@ def test_what_is_given_and_what_is_written_down(tmp_path: Path, name: str, strea
 class Undecided(Opinion):
     """Has no verdict before it is given up."""
 
-    async def __call__(self, asked: Asked) -> Sequence[Verdict]:
+    async def __call__(self, asked: VerifierRequest) -> Sequence[Verdict]:
         self.questions.append(asked)
         await asyncio.Event().wait()
         return []

@@ -12,10 +12,10 @@ from bench.framing import differences
 from router.decide.health import AT_FIRST, FIRST_REST_S, Health, run_limit
 from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.http import HIGH_WATER, PIECE, SWEEP_S, Exchange, HttpTransport
-from router.dispatch.stream import Opened, forward
+from router.dispatch.stream import OpenStream, forward
 from router.dispatch.tactics import run_plan
 from router.errors import UpstreamFailure
-from router.estimate.estimate import Fit
+from router.estimate.estimate import FittedRequest
 from router.testing.upstream import Upstream
 from router.types.attempt import Call, UpstreamRequest
 from router.types.clock import clock_ms
@@ -39,7 +39,7 @@ async def outcome(dispatcher: Dispatcher, task: DispatchJob) -> str:
         answer = await run_plan(dispatcher, task)
     except UpstreamFailure as error:
         return error.failure.kind
-    if isinstance(answer, Opened):
+    if isinstance(answer, OpenStream):
         answer.response.close()
     return "ok"
 
@@ -80,7 +80,7 @@ async def test_a_stream_without_any_text_closes_the_circuit_too(own: HttpTranspo
     with canned({"m": (200, SILENT)}) as server:
         place = at(f"{server.url}/m/v1")
         answer = await run_plan(dispatcher(own, health), job(place, asked=STREAM))
-        assert isinstance(answer, Opened)
+        assert isinstance(answer, OpenStream)
         assert health.admit("t"), "it has begun to answer"
         assert [events async for events in forward(answer, health, End())]
     assert health.snapshot() == {"t": "degraded"}
@@ -166,7 +166,7 @@ async def test_kept_connections_are_used_again_and_survive_being_closed(own: Htt
 async def sent(own: HttpTransport, place: Target, *, stream: bool = False) -> Exchange:
     task = job(place, asked=STREAM if stream else None)
     step = task.plan.steps[0]
-    request = OpenAICompatible().encode(task.call(step, Fit(), task.view(step)))
+    request = OpenAICompatible().encode(task.call(step, FittedRequest(), task.view(step)))
     return await own.send(place.base_url, request, place.timeouts)
 
 

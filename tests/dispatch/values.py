@@ -16,12 +16,12 @@ from router.decide.health import Health
 from router.decide.replicas import Replicas
 from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.egress import EgressFilter
-from router.dispatch.hold import BudgetHold, Room
+from router.dispatch.hold import BudgetHold, BudgetRoom
 from router.dispatch.http import HttpTransport
 from router.dispatch.refusals import stream_error
-from router.dispatch.stream import Opened
-from router.estimate.learn import Learned
-from router.types.account import Bound, BudgetStore
+from router.dispatch.stream import OpenStream
+from router.estimate.learn import TargetStats
+from router.types.account import BudgetBound, BudgetStore
 from router.types.attempt import Adapter, Attempt, Failure, Verify
 from router.types.decision import Candidate, Plan
 from router.types.request import Request
@@ -57,9 +57,9 @@ def asking(text: str = "Hi", *, model: str = "m", stream: bool = False, **fields
     return request(body=raw, stream=stream, model=model, text=text, **fields)
 
 
-def budget(asked: Request, *, bound: Bound | None = None, store: BudgetStore | None = None) -> BudgetHold:
+def budget(asked: Request, *, bound: BudgetBound | None = None, store: BudgetStore | None = None) -> BudgetHold:
     """Where nothing binds, no store is asked."""
-    pays = BudgetHold(cast(BudgetStore, store), Learned(), Room(), asked)
+    pays = BudgetHold(cast(BudgetStore, store), TargetStats(), BudgetRoom(), asked)
     if bound is not None:
         pays.bind(bound)
     return pays
@@ -145,7 +145,7 @@ class End:
     def render(self, events: bytes) -> bytes:
         return events
 
-    def closing(self, opened: Opened, usage: bytes) -> bytes:
+    def closing(self, opened: OpenStream, usage: bytes) -> bytes:
         return opened.closing(usage)
 
     def durable(self) -> Awaitable[None]:

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from router.api.asgi import ALIVE, READY
 from router.api.hot import PATHS
-from router.api.text import Chat, Completion, Embedding
+from router.api.text import Chat, Completion, EmbeddingFields
 from router.settings import SHIPPED_POLICY
 from tests.docs import ROOT, page, quoted, rows
 from tests.gateway.running import MESSAGES, Gateway
@@ -88,7 +88,7 @@ def test_metrics(client: openai.OpenAI, gateway: Gateway) -> None:
 def test_fields_of_a_body_that_are_read() -> None:
     """The shapes into which bodies are decoded have no field that the page leaves out, but for what nothing uses."""
     section = TEXT.partition("## What is read in a body")[2].partition("## Answers")[0]
-    fields = {name for kind in (Chat, Completion, Embedding) for name in kind.__struct_fields__}
+    fields = {name for kind in (Chat, Completion, EmbeddingFields) for name in kind.__struct_fields__}
     assert fields - UNUSED <= {word.split(".")[0] for word in quoted(section)}
 
 

@@ -16,7 +16,7 @@ from router.config.schema import schema_text
 from router.decide.eligibility import SURE
 from router.decide.health import Health
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import Learned
+from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.types.decision import Decision, Why
 from router.types.price import usd_text
@@ -55,7 +55,7 @@ def decided(path: Path, content: object, model: str = "auto", header: tuple[str,
     targets = tuple(rules.config.targets.values())
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": content}]}).encode()
     asked = parse(Endpoint.CHAT, "r", body, [(header[0].encode(), header[1].encode())] if header[1] else [])
-    forecaster = Forecaster(targets, Learned(), PassRateModel(targets))
+    forecaster = Forecaster(targets, TargetStats(), PassRateModel(targets))
     return choose(rules, asked, OPEN, rules.screen.alone(asked, OPEN), Health(time.monotonic), forecaster, 0.5)[0]
 
 

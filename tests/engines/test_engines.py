@@ -16,7 +16,7 @@ from router.api.parse import parse
 from router.decide import replicas as engines
 from router.decide.replicas import Fleet, Replicas, conversation
 from router.types.request import Endpoint, Limits, Passage, Request
-from router.types.target import EngineState, Load, Queue, Served, Status, Target
+from router.types.target import EngineState, Load, Queue, ServedEngine, Status, Target
 from tests.decide.values import request, target
 from tests.tables import each_row
 
@@ -35,7 +35,7 @@ def urls(count: int) -> tuple[str, ...]:
 
 
 def engine(addresses: Sequence[str], slots: int = 8) -> Target:
-    served = Served(name="e", urls=tuple(addresses), slots=slots)
+    served = ServedEngine(name="e", urls=tuple(addresses), slots=slots)
     return structs.replace(target("local"), base_url=served.urls[0], engine=served)
 
 

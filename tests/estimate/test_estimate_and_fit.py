@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.estimate.estimate import Fit, affordable_output, fit, worst_cost
-from router.estimate.learn import Learned, Seen
+from router.estimate.estimate import FittedRequest, affordable_output, fit, worst_cost
+from router.estimate.learn import AttemptSample, TargetStats
 from router.estimate.price import charge
 from router.estimate.tokens import LEAST_ANSWER, SCALE, fits_thinking, p90
 from router.types.account import Amount
@@ -19,9 +19,9 @@ from router.types.target import Contract, Provider, Target, Task, Thinking, Wire
 from tests.decide.values import PRICE, REMOTE, estimate, request, target
 from tests.tables import data, each_row
 
-NEW = Learned()
+NEW = TargetStats()
 """Of the target nothing is known but that its streams come piece by piece."""
-NEW.observe(Seen(target="t", largest=1))
+NEW.observe(AttemptSample(target="t", largest=1))
 ENDLESS = 2**62
 LEVELS = ("none", "low", "high")
 TOKENS = (0, 700, 5_000)
@@ -161,7 +161,7 @@ def test_cache_writes_are_held_where_the_provider_may_make_them_and_without_a_pr
 # Made to fit what is granted: effort first, then the cap, and never without room for an answer.
 
 
-def step(thinking: Thinking, asked: Request, learned: Learned = NEW) -> Candidate:
+def step(thinking: Thinking, asked: Request, learned: TargetStats = NEW) -> Candidate:
     place = target(thinking=thinking, max_output=50_000, context=100_000)
     return Candidate(place, estimate(place, asked, learned))
 
@@ -187,18 +187,18 @@ SMALL = st.builds(
 GRANTED = st.builds(Amount, st.integers(0, 10**8), st.integers(0, 10**5) | st.just(ENDLESS))
 
 
-def taught(outputs: list[tuple[int, str]]) -> Learned:
+def taught(outputs: list[tuple[int, str]]) -> TargetStats:
     """What is learned of whole answers says nothing of streams."""
-    learned = Learned()
+    learned = TargetStats()
     for output, effort in outputs:
-        learned.observe(Seen(target="t", effort=effort, output=output, thinking=output * 9 // 10))
+        learned.observe(AttemptSample(target="t", effort=effort, output=output, thinking=output * 9 // 10))
     return learned
 
 
 LEARNED = st.lists(st.tuples(st.integers(1, 30_000), st.sampled_from(["", "low", "high"])), max_size=20).map(taught)
 
 
-def worst_thinking(thinking: Thinking, made: Fit, output: int) -> int:
+def worst_thinking(thinking: Thinking, made: FittedRequest, output: int) -> int:
     if thinking.contract is Contract.NONE or made.effort == "none":
         return 0
     exact = thinking.contract is Contract.EXACT and made.thinking_budget is not None
@@ -206,7 +206,9 @@ def worst_thinking(thinking: Thinking, made: Fit, output: int) -> int:
 
 
 @given(CONTRACTS, SMALL, LEARNED, GRANTED)
-def test_what_is_granted_is_kept_within(thinking: Thinking, asked: Request, learned: Learned, granted: Amount) -> None:
+def test_what_is_granted_is_kept_within(
+    thinking: Thinking, asked: Request, learned: TargetStats, granted: Amount
+) -> None:
     """Unless it is metered; and there is room for the usual thinking and an answer."""
     sent = step(thinking, asked, learned)
     made = fit(sent, asked, granted, learned)
@@ -230,7 +232,9 @@ def test_what_is_granted_is_kept_within(thinking: Thinking, asked: Request, lear
 
 @example(thinks(Contract.EXACT, levels=("low",), tokens=(700,), minimum=1_024), request(max_output=1_025), NEW)
 @given(CONTRACTS, SMALL, LEARNED)
-def test_what_was_asked_for_as_least_or_whole_is_enough(thinking: Thinking, asked: Request, learned: Learned) -> None:
+def test_what_was_asked_for_as_least_or_whole_is_enough(
+    thinking: Thinking, asked: Request, learned: TargetStats
+) -> None:
     sent = step(thinking, asked, learned)
     figures = sent.estimate
     least, tight, whole = (fit(sent, asked, each, learned) for each in (figures.least, figures.tight, figures.whole))
@@ -261,32 +265,36 @@ def test_a_cap_on_thinking_is_honoured_or_the_target_refused(thinking: Thinking,
 
 SWITCH = thinks(Contract.SWITCH, levels=("none", "high"), tokens=(0, 5_000))
 EFFORT, OUTPUT, BOTH = ("effort",), ("output",), ("effort", "output")
-NUMBERED = Fit(max_output=2_000, effort="high", thinking_budget=1_744, lowered=BOTH, thinks=True)
+NUMBERED = FittedRequest(max_output=2_000, effort="high", thinking_budget=1_744, lowered=BOTH, thinks=True)
 
 
 @each_row(
     "thinking, output, expected",
     [
         # The effort goes down before the answer is cut, and stays where only the answer has to be shorter.
-        (LEVEL, 4_000, Fit(max_output=4_000, effort="low", lowered=BOTH, thinks=True)),
-        (LEVEL, 6_000, Fit(max_output=6_000, effort="high", lowered=OUTPUT, thinks=True)),
-        (LEVEL, 900, Fit(max_output=900, effort="none", lowered=BOTH)),
+        (LEVEL, 4_000, FittedRequest(max_output=4_000, effort="low", lowered=BOTH, thinks=True)),
+        (LEVEL, 6_000, FittedRequest(max_output=6_000, effort="high", lowered=OUTPUT, thinks=True)),
+        (LEVEL, 900, FittedRequest(max_output=900, effort="none", lowered=BOTH)),
         (LEVEL, LEAST_ANSWER - 1, None),
         # A lower effort that fits is not cut as well.
-        (structs.replace(LEVEL, streamed=True), 1_400, Fit(effort="low", lowered=EFFORT, metered=True, thinks=True)),
-        (SWITCH, 2_000, Fit(effort="none", lowered=EFFORT, metered=True)),
+        (
+            structs.replace(LEVEL, streamed=True),
+            1_400,
+            FittedRequest(effort="low", lowered=EFFORT, metered=True, thinks=True),
+        ),
+        (SWITCH, 2_000, FittedRequest(effort="none", lowered=EFFORT, metered=True)),
         # What always thinks has its answer cut, or is not asked.
-        (ALWAYS, 6_000, Fit(max_output=6_000, lowered=OUTPUT, thinks=True)),
+        (ALWAYS, 6_000, FittedRequest(max_output=6_000, lowered=OUTPUT, thinks=True)),
         (ALWAYS, 5_000, None),
         # A number goes down; below the provider's least it turns thinking off.
         (thinks(Contract.EXACT), 2_000, NUMBERED),
-        (thinks(Contract.TARGET, minimum=1_024), 1_200, Fit(effort="none", lowered=EFFORT, metered=True)),
+        (thinks(Contract.TARGET, minimum=1_024), 1_200, FittedRequest(effort="none", lowered=EFFORT, metered=True)),
         # A model that does not think is cut, or metered.
-        (Thinking(), 500, Fit(max_output=500, lowered=OUTPUT)),
-        (Thinking(), 1_100, Fit(metered=True)),
+        (Thinking(), 500, FittedRequest(max_output=500, lowered=OUTPUT)),
+        (Thinking(), 1_100, FittedRequest(metered=True)),
     ],
 )
-def test_order(thinking: Thinking, output: int, expected: Fit | None) -> None:
+def test_order(thinking: Thinking, output: int, expected: FittedRequest | None) -> None:
     """Enough is granted for so many output tokens, and no more."""
     asked = request() if thinking is ALWAYS else HIGH
     sent = step(thinking, asked)
@@ -295,9 +303,9 @@ def test_order(thinking: Thinking, output: int, expected: Fit | None) -> None:
 
 def test_thinking_tokens_that_are_short_lower_the_effort_too_and_an_exact_number_is_what_is_granted() -> None:
     sent = step(thinks(Contract.LEVEL, streamed=True), HIGH)
-    low = Fit(effort="low", lowered=EFFORT, metered=True, thinks=True)
+    low = FittedRequest(effort="low", lowered=EFFORT, metered=True, thinks=True)
     assert fit(sent, HIGH, Amount(ENDLESS, 800), NEW) == low
-    assert fit(sent, HIGH, Amount(ENDLESS, 0), NEW) == Fit(effort="none", lowered=EFFORT)
+    assert fit(sent, HIGH, Amount(ENDLESS, 0), NEW) == FittedRequest(effort="none", lowered=EFFORT)
     asked = request(effort="high", limits=Limits(thinking_budget=3_000))
     made = fit(step(thinks(Contract.EXACT), asked), asked, Amount(ENDLESS, 2_000), NEW)
     assert made is not None
@@ -307,9 +315,9 @@ def test_thinking_tokens_that_are_short_lower_the_effort_too_and_an_exact_number
 def test_the_client_s_own_small_cap_needs_no_more_room_and_embeddings_fit_or_do_not() -> None:
     asked = request(effort="high", max_output=50)
     sent = step(LEVEL, asked)
-    assert fit(sent, asked, sent.estimate.whole, NEW) == Fit(effort="high", thinks=True)
+    assert fit(sent, asked, sent.estimate.whole, NEW) == FittedRequest(effort="high", thinks=True)
     asked = request(endpoint=Endpoint.EMBEDDINGS)
     sent = step(Thinking(), asked)
     tight = sent.estimate.tight
-    assert fit(sent, asked, tight, NEW) == Fit()
+    assert fit(sent, asked, tight, NEW) == FittedRequest()
     assert fit(sent, asked, structs.replace(tight, usd=tight.usd - 1), NEW) is None

@@ -10,14 +10,14 @@ from msgspec import structs
 
 from router.estimate.forecast import FRESH_MS, MOST_KNOWN, PRIOR_SPREAD, Forecaster, delayed
 from router.estimate.latency import Z90
-from router.estimate.learn import Learned, Seen
+from router.estimate.learn import AttemptSample, TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.price import charge
 from router.types.attempt import Usage
 from router.types.decision import Forecast
 from router.types.price import NANO_PER_USD, Price, Rule
 from router.types.request import USUAL_THINKING, Classification, Endpoint, Limits, Request
-from router.types.target import Contract, Queue, Served, Target, Task, Thinking
+from router.types.target import Contract, Queue, ServedEngine, Target, Task, Thinking
 from tests.decide.values import PRICE, estimate, reading, request, target
 from tests.tables import each_row
 
@@ -56,9 +56,9 @@ REQUESTS = st.builds(
 )
 
 
-def attempt(place: Target, output: int, share: float, effort: str) -> Seen:
+def attempt(place: Target, output: int, share: float, effort: str) -> AttemptSample:
     thinking = int(output * share) if place.model.thinking.contract is not Contract.NONE else 0
-    plain = Seen(target=place.id, effort=effort, task=Task.CODE, script="text", expected_input=100)
+    plain = AttemptSample(target=place.id, effort=effort, task=Task.CODE, script="text", expected_input=100)
     return structs.replace(plain, input=output, output=output, thinking=thinking)
 
 
@@ -67,18 +67,18 @@ ATTEMPT = st.builds(attempt, st.sampled_from(PLACES), st.integers(1, 5_000), st.
 ATTEMPTS = st.lists(ATTEMPT, max_size=12)
 
 
-def taught(*attempts: Seen) -> Learned:
-    learned = Learned()
+def taught(*attempts: AttemptSample) -> TargetStats:
+    learned = TargetStats()
     for attempt in attempts:
         learned.observe(attempt)
     return learned
 
 
 def forecast(
-    places: tuple[Target, ...], asked: Request, learned: Learned | None = None, seen: Classification = SEEN
+    places: tuple[Target, ...], asked: Request, learned: TargetStats | None = None, seen: Classification = SEEN
 ) -> Forecast:
     cap = asked.limits.thinking_budget
-    known = Forecaster(places, learned or Learned(), PassRateModel(places))
+    known = Forecaster(places, learned or TargetStats(), PassRateModel(places))
     return known.forecast(places, asked, seen, 0, None if cap is None else cap // asked.choices)
 
 
@@ -90,7 +90,7 @@ READ = st.just(SEEN) | st.builds(reads, st.floats(1, 30_000), st.floats(0, 2))
 
 
 @given(REQUESTS, ATTEMPTS, READ)
-def test_all_at_once_is_each_by_itself(asked: Request, attempts: list[Seen], seen: Classification) -> None:
+def test_all_at_once_is_each_by_itself(asked: Request, attempts: list[AttemptSample], seen: Classification) -> None:
     """Tokens are the same within one a choice, costs within what these cost. The usual cost is of a usual request
     within the same cap: the cap is no part of what a request asks for."""
     learned = taught(*attempts)
@@ -107,7 +107,9 @@ def test_all_at_once_is_each_by_itself(asked: Request, attempts: list[Seen], see
 
 
 @given(REQUESTS, ATTEMPTS, READ)
-def test_everything_is_a_number_and_in_order(asked: Request, attempts: list[Seen], seen: Classification) -> None:
+def test_everything_is_a_number_and_in_order(
+    asked: Request, attempts: list[AttemptSample], seen: Classification
+) -> None:
     every = forecast(PLACES, asked, taught(*attempts), seen)
     columns = np.vstack([column for column in structs.astuple(every) if np.ndim(column)])
     assert (np.isfinite(columns) & (columns >= 0)).all()
@@ -119,7 +121,7 @@ def test_everything_is_a_number_and_in_order(asked: Request, attempts: list[Seen
 
 
 def test_targets_in_the_order_asked_for_and_efforts_and_caps_of_clients_do_not_fill_the_memory() -> None:
-    known = Forecaster(PLACES, Learned(), PassRateModel(PLACES))
+    known = Forecaster(PLACES, TargetStats(), PassRateModel(PLACES))
     whole = known.forecast(PLACES, request(), SEEN, 0)
     some = known.forecast((PLACES[4], PLACES[1]), request(), SEEN, 0)
     assert some.cost.tolist() == [whole.cost[4], whole.cost[1]]
@@ -131,7 +133,10 @@ def test_targets_in_the_order_asked_for_and_efforts_and_caps_of_clients_do_not_f
 @each_row("choices", [1, 3])
 def test_thoughts_are_counted_in_every_choice_and_at_their_own_price(choices: int) -> None:
     asked = request(effort="low", n=choices)
-    known, tokens = forecast(THINKING, asked, seen=reads(400, 1)), estimate(THINKING[0], asked, Learned()).input_tokens
+    known, tokens = (
+        forecast(THINKING, asked, seen=reads(400, 1)),
+        estimate(THINKING[0], asked, TargetStats()).input_tokens,
+    )
     usage = Usage(input_uncached=tokens, output_visible=400 * choices, output_reasoning=700 // 2 * choices)
     assert known.cost[0] == pytest.approx(charge(DEAR, usage).nano, rel=1e-3)
     assert known.thinking[0] == pytest.approx(350 * choices)
@@ -168,7 +173,7 @@ def test_size_tiers(tokens: int) -> None:
 
 def test_a_tier_is_reached_by_the_tokens_that_a_target_makes_of_a_text() -> None:
     """This one takes twice as many as usual."""
-    learned = taught(*[Seen(target="tiers", script="text", output=10, input=200, expected_input=100)] * 200)
+    learned = taught(*[AttemptSample(target="tiers", script="text", output=10, input=200, expected_input=100)] * 200)
     asked = request(prompt_bytes=round(7_000 / 0.17), dense_bytes=0, max_output=10)
     cost = forecast((TIERED,), asked, learned).cost[0]
     assert 14_000 * 1_900 < cost == pytest.approx(estimate(TIERED, asked, learned).cost, rel=0.01)
@@ -179,7 +184,7 @@ def test_service_tier_region_and_hour() -> None:
     rules = (Rule(service_tier="flex", times=(1, 2)), Rule(region="eu", times=(11, 10)))
     price = structs.replace(PRICE, rules=(*rules, Rule(since_ms=10_500, times=(3, 1))))
     places = here, eu = target("here", price=price), target("eu", price=price, region="eu")
-    known = Forecaster(places, Learned(), PassRateModel(places))
+    known = Forecaster(places, TargetStats(), PassRateModel(places))
     usual, abroad = known.forecast((here, eu), request(), SEEN, 10_000).cost
     (flex,) = known.forecast((here,), request(service_tier="flex"), SEEN, 10_000).cost
     (later,) = known.forecast((here,), request(), SEEN, 10_000 + FRESH_MS).cost
@@ -195,15 +200,15 @@ def test_without_a_price_the_worst_is_assumed_and_pictures_count() -> None:
 
 HOURLY = 2 * NANO_PER_USD
 MEASURED = Price(input=4 * NANO_PER_USD, cache_read=NANO_PER_USD, output=40 * NANO_PER_USD, version="measured e 2026")
-ENGINE = Served(name="e", urls=("http://127.0.0.1:9/v1",), hourly=HOURLY)
+ENGINE = ServedEngine(name="e", urls=("http://127.0.0.1:9/v1",), hourly=HOURLY)
 
 
 MACHINE = structs.replace(target("gpu", max_output=64_000), engine=ENGINE, hourly=HOURLY)
 
 
-def working(throughput: int) -> Learned:
+def working(throughput: int) -> TargetStats:
     """Tokens a second, by requests that follow one another."""
-    attempt = Seen(target="gpu", total_ms=1_000, input=10, expected_input=10, output=throughput)
+    attempt = AttemptSample(target="gpu", total_ms=1_000, input=10, expected_input=10, output=throughput)
     return taught(*(structs.replace(attempt, ended_ms=number * 1_000) for number in range(200)))
 
 
@@ -234,7 +239,7 @@ def test_forecast_hold_and_charge_are_at_the_measured_price() -> None:
 
 
 def test_times_follow_what_was_measured_and_few_observations_do_not_make_sure() -> None:
-    quick = Seen(target="quick", output=100, first_ms=100, total_ms=600, task=Task.CODE)
+    quick = AttemptSample(target="quick", output=100, first_ms=100, total_ms=600, task=Task.CODE)
     learned = taught(*(structs.replace(quick, ended_ms=number * 1_000) for number in range(300)))
     known = forecast((target("quick"), target("unseen")), request(), learned)
     assert known.total_ms[0] == pytest.approx(600, rel=0.15)
@@ -243,13 +248,13 @@ def test_times_follow_what_was_measured_and_few_observations_do_not_make_sure() 
 
     def spread(times: int) -> float:
         """Of the logarithm of the output's cost, where the prompt costs next to nothing."""
-        learned = taught(*[Seen(target="a", output=400, task=Task.CODE)] * times)
+        learned = taught(*[AttemptSample(target="a", output=400, task=Task.CODE)] * times)
         known = forecast((target("a", max_output=10**5),), request(prompt_bytes=1), learned)
         return float(np.log(known.cost_p90[0] / known.cost_p10[0]) / (2 * Z90))
 
     assert spread(0) == pytest.approx(PRIOR_SPREAD, rel=0.02)
     assert spread(1) > 0.3 > 0.25 > spread(301)
-    unread = taught(*[Seen(target="a", output=40, read_output=0)] * 99)  # after a restart: lengths only
+    unread = taught(*[AttemptSample(target="a", output=40, read_output=0)] * 99)  # after a restart: lengths only
     assert 400 < forecast((target("a"),), request(), unread).output[0] < 600
 
 

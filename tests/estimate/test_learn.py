@@ -10,14 +10,14 @@ from msgspec import structs
 
 from router.classify.template import template
 from router.estimate import caches
-from router.estimate.caches import LIFETIME_MS, LONG_LIFETIME_MS, SIZE, Caches, Window
+from router.estimate.caches import LIFETIME_MS, LONG_LIFETIME_MS, SIZE, Caches, QuantileWindow
 from router.estimate.forecast import Forecaster
 from router.estimate.latency import PRIOR_FIRST_MS, Pace
-from router.estimate.learn import MOST_CELLS, MOST_MARGIN, Learned, Seen
+from router.estimate.learn import MOST_CELLS, MOST_MARGIN, AttemptSample, TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import fits_thinking
 from router.types.attempt import Usage
-from router.types.decision import Estimate, Prefix
+from router.types.decision import CachePrefix, Estimate
 from router.types.request import Classification, Request
 from router.types.target import Contract, Target, Task, Thinking, Wire
 from tests.decide.values import PRICE, REMOTE, estimate, reading, request, target
@@ -27,18 +27,18 @@ PLACE = target(max_output=100_000)
 LARGE = target(context=10**6)
 THINKS = Thinking(contract=Contract.LEVEL, levels=("none", "high"), tokens=(0, 5_000))
 THINKER = target("other", max_output=100_000, thinking=THINKS)
-NEW = Learned()
+NEW = TargetStats()
 SEEN = Classification(data_class="internal", difficulty=0.5, task=Task.CHAT, reading=reading())
 PLAIN = template(structs.replace(request(), body={}), "auto", "")
 """Of requests with neither instructions nor tools."""
 
 
-class Pupil(Learned):
+class Pupil(TargetStats):
     """Of `PLACE` and its like."""
 
     def see(self, *outputs: int, **fields: object) -> "Pupil":
         for output in outputs:
-            self.observe(Seen(target=PLACE.id, output=output, **fields))  # type: ignore[arg-type]
+            self.observe(AttemptSample(target=PLACE.id, output=output, **fields))  # type: ignore[arg-type]
         return self
 
     def figures(self, task: Task = Task.CHAT, place: Target = PLACE) -> Estimate:
@@ -48,13 +48,15 @@ class Pupil(Learned):
         """The prompt took so many tokens, often."""
         before = estimate(LARGE, asked, self)
         for _ in range(SIZE):
-            self.observe(Seen(target=LARGE.id, script=before.script, input=tokens, expected_input=before.input_rough))
+            self.observe(
+                AttemptSample(target=LARGE.id, script=before.script, input=tokens, expected_input=before.input_rough)
+            )
         return estimate(LARGE, asked, self)
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=3 * SIZE), st.floats(0, 0.999))
 def test_a_window_is_the_quantile_of_the_last_values(values: list[int], share: float) -> None:
-    window = Window()
+    window = QuantileWindow()
     for value in values:
         window.add(value)
     last = sorted(values[-SIZE:])
@@ -88,7 +90,7 @@ def test_a_template_that_is_new_answers_as_long_as_its_application_does() -> Non
 
 ANSWERS = st.lists(
     st.builds(
-        lambda target, task, name, read, output, thinking, at_ms: Seen(
+        lambda target, task, name, read, output, thinking, at_ms: AttemptSample(
             target=target, task=task, template=name, read_output=read, output=output, thinking=thinking, ended_ms=at_ms
         ),
         *(st.sampled_from(("t", "other")), st.sampled_from((Task.CHAT, Task.CODE))),
@@ -100,10 +102,12 @@ ANSWERS = st.lists(
 
 
 @given(ANSWERS, st.randoms(use_true_random=False))
-def test_all_gateways_expect_the_same_of_the_same_answers_in_any_order(answers: list[Seen], chance: Random) -> None:
+def test_all_gateways_expect_the_same_of_the_same_answers_in_any_order(
+    answers: list[AttemptSample], chance: Random
+) -> None:
     """Also where the first five of a template say other than the hundred that follow."""
     first_long = [3_000] * 5 + [20] * 100
-    answers += [Seen(target="t", template="7" * 24, output=size, ended_ms=10**12) for size in first_long]
+    answers += [AttemptSample(target="t", template="7" * 24, output=size, ended_ms=10**12) for size in first_long]
     shuffled, places, costs = chance.sample(answers, len(answers)), (PLACE, THINKER), []
     for learned, order in ((Pupil(), answers), (Pupil(), shuffled)):
         for answer in order:
@@ -217,7 +221,7 @@ def test_a_stream_is_metered_by_the_fewest_bytes_that_a_token_had() -> None:
 def test_memory_is_bounded_and_keeps_what_is_in_use() -> None:
     learned = Pupil()
     for number in range(2 * MOST_CELLS):
-        learned.observe(Seen(target=f"t{number}", output=5))
+        learned.observe(AttemptSample(target=f"t{number}", output=5))
         learned.see(7_000)
     assert len(learned._cells) == MOST_CELLS
     assert learned.figures().output_tokens == pytest.approx(7_000, rel=0.05)
@@ -225,13 +229,13 @@ def test_memory_is_bounded_and_keeps_what_is_in_use() -> None:
 
 # What is expected to be in a target's cache, and what that makes of its price.
 
-TURN = Prefix(7, "0a", 0.25)
+TURN = CachePrefix(7, "0a", 0.25)
 KEPT = structs.replace(PRICE, cache_read=PRICE.input // 10, cache_write=PRICE.input * 5 // 4)
 LONG = target(context=200_000, price=KEPT)
 ANTHROPIC = structs.replace(LONG, provider=structs.replace(REMOTE, wire=Wire.ANTHROPIC))
 
 
-def told(tokens: int = 20_000, read: int = 0, prefix: Prefix = TURN, times: int = 1) -> Caches:
+def told(tokens: int = 20_000, read: int = 0, prefix: CachePrefix = TURN, times: int = 1) -> Caches:
     known = Caches()
     for _ in range(times):
         known.note(prefix, "t", Usage(cache_read=read, cache_write=tokens - read), 1_000)
@@ -243,7 +247,7 @@ def test_the_next_turn_finds_what_was_sent_and_another_conversation_the_instruct
     assert 0.5 < known.expected(TURN, 21_000, 2_000)["t"] / 20_000 <= 1
     other = known.expected(structs.replace(TURN, conversation=8), 21_000, 2_000)
     assert 0.5 < other["t"] / 5_000 <= 1
-    assert known.expected(Prefix(8, "0b", 0.25), 21_000, 2_000) == {}
+    assert known.expected(CachePrefix(8, "0b", 0.25), 21_000, 2_000) == {}
     for prefix, lifetime in ((TURN, LIFETIME_MS), (structs.replace(TURN, long=True), LONG_LIFETIME_MS)):
         known = told(prefix=prefix)
         assert known.expected(prefix, 21_000, 1_000 + lifetime)
@@ -258,9 +262,9 @@ def test_how_much_is_really_read_is_learned_and_memory_has_a_bound(monkeypatch: 
     monkeypatch.setattr(caches, "MOST", 10)
     known = Caches()
     for number in range(50):
-        known.note(Prefix(number, f"{number}", 0.5), "t", Usage(input_uncached=9_000), 1_000)
-    assert not known.expected(Prefix(0, "", 0.5), 21_000, 1_000)
-    assert known.expected(Prefix(49, "", 0.5), 21_000, 1_000)
+        known.note(CachePrefix(number, f"{number}", 0.5), "t", Usage(input_uncached=9_000), 1_000)
+    assert not known.expected(CachePrefix(0, "", 0.5), 21_000, 1_000)
+    assert known.expected(CachePrefix(49, "", 0.5), 21_000, 1_000)
 
 
 @each_row(
@@ -274,7 +278,7 @@ def test_how_much_is_really_read_is_learned_and_memory_has_a_bound(monkeypatch: 
 )
 def test_a_cold_prompt_is_written_and_a_warm_one_read(place: Target, asks: bool, shares: tuple[float, float]) -> None:
     """As shares of the price of other input; what chooses and what is shown are the same."""
-    asked, learned = request(prompt_bytes=80_000, caches=asks), Learned()
+    asked, learned = request(prompt_bytes=80_000, caches=asks), TargetStats()
     plain = estimate(structs.replace(place, model=structs.replace(place.model, price=PRICE)), asked, learned)
     output = PRICE.output * plain.output_tokens / 1e6
     forecaster = Forecaster((place,), learned, PassRateModel((place,)))

@@ -17,10 +17,10 @@ from router.estimate.pass_rate import (
     ARRAYS,
     FACTS,
     FOLDER,
-    Ability,
     Card,
+    CardAbility,
     CardsError,
-    Expected,
+    ExpectedRates,
     PassRateModel,
     ability,
     card,
@@ -65,10 +65,10 @@ class Model(PassRateModel):
         super().__init__(targets)
         self.all = np.arange(len(targets))
 
-    def of(self, read: Reading | None = None, **how: Any) -> Expected:
+    def of(self, read: Reading | None = None, **how: Any) -> ExpectedRates:
         return self.about(read or reading(**how))
 
-    def about(self, read: Reading | None) -> Expected:
+    def about(self, read: Reading | None) -> ExpectedRates:
         return self.expect(structs.replace(SEEN, reading=read), self.all)
 
     def see(self, times: int, name: str, score: float, of: Reading | None = None) -> "Model":
@@ -321,7 +321,7 @@ def test_old_outcomes_fade_and_the_template_without_news_for_longest_goes(monkey
 # What is expected of a target that was never seen, by the facts of its card.
 
 
-def expected(**known: Any) -> Ability:
+def expected(**known: Any) -> CardAbility:
     return ability(load(), Card(**({"scores": {}} | known)))
 
 

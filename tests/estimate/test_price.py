@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from router.estimate.price import UNLIMITED, ceiling, charge, output_left
-from router.types.attempt import Source, Usage
+from router.types.attempt import CountSource, Usage
 from router.types.price import (
     KIN,
     NANO_PER_USD,
+    CallScope,
     Cost,
     CostSource,
     Price,
-    Rates,
+    PriceHours,
     Rule,
-    Scope,
-    Window,
+    TokenPrices,
     Writes,
     nano_from_usd,
     usd_from_nano,
@@ -30,7 +30,7 @@ from tests.tables import each_row
 # Rates in nano-USD per million tokens, up to 1,000 USD per million; many are no whole nano-USD per token.
 RATES = st.integers(0, 10**12)
 TOKENS = st.integers(0, 10**9)
-OPTIONAL = [name for name in Rates.__struct_fields__ if name not in ("input", "output")]
+OPTIONAL = [name for name in TokenPrices.__struct_fields__ if name not in ("input", "output")]
 SOME_RATES = st.fixed_dictionaries({}, optional=dict.fromkeys(OPTIONAL, RATES))
 PRICES = st.builds(
     lambda input, output, rest: Price(input=input, output=output, version="v", **rest), RATES, RATES, SOME_RATES
@@ -44,7 +44,7 @@ USAGES = st.builds(lambda buckets: Usage(**buckets), st.fixed_dictionaries({}, o
 MONDAY = 1_795_392_000_000
 """2026-11-23 00:00 UTC."""
 HOURS = st.builds(
-    Window,
+    PriceHours,
     start=st.integers(0, 1_439),
     end=st.integers(0, 1_439),
     days=st.frozensets(st.integers(1, 7), max_size=3),
@@ -59,7 +59,7 @@ RULES = st.builds(
     since_ms=st.none() | MOMENTS,
     until_ms=st.none() | MOMENTS,
     windows=st.lists(HOURS, max_size=2).map(tuple),
-    rates=st.fixed_dictionaries({}, optional=dict.fromkeys(Rates.__struct_fields__, RATES)),
+    rates=st.fixed_dictionaries({}, optional=dict.fromkeys(TokenPrices.__struct_fields__, RATES)),
     each=st.fixed_dictionaries({}, optional={"web_search": RATES}),
     times=st.tuples(st.integers(1, 30), st.integers(1, 30)),
 )
@@ -82,7 +82,7 @@ def test_a_charge_is_tokens_times_rates_rounded_once(price: Price, usage: Usage)
     assert cost == Cost(int(rounded), CostSource.PRICED, "v", own=int(rounded))
 
 
-Call = tuple[Usage, int, int, Scope, int, int]
+Call = tuple[Usage, int, int, CallScope, int, int]
 
 
 @st.composite
@@ -99,7 +99,7 @@ def calls(draw: st.DrawFn) -> Call:
     usage = Usage(**buckets, units=units, service_tier=tier, region_served=region)
     within, held = draw(st.integers(0, 2 * 86_400_000)), draw(MOMENTS)
     began = held + draw(st.integers(0, within))
-    scope = Scope(within_ms=within, service_tier=asked, region=place, units=units)
+    scope = CallScope(within_ms=within, service_tier=asked, region=place, units=units)
     bounds = usage.input_total + draw(st.integers(0, 300_000)), usage.output_total + draw(st.integers(0, 9))
     return usage, *bounds, scope, held, began
 
@@ -136,7 +136,7 @@ def test_the_ceiling_is_as_narrow_as_what_is_known_of_the_call() -> None:
     price = Price(input=1_000_000, output=2_000_000, **rates, rules=rules, version="v")
 
     def most(input: int, output: int, **known: Any) -> int:
-        return ceiling(price, input, output, scope=replace(Scope(writes=Writes.NONE, media=False), **known))
+        return ceiling(price, input, output, scope=replace(CallScope(writes=Writes.NONE, media=False), **known))
 
     assert most(100, 10) == 100 * 1 + 10 * 5
     assert most(101, 10) == 101 * 9 + 10 * 5
@@ -169,8 +169,8 @@ UNIT = Price(input=1, output=1, version="v", each={"web_search": 1_000_000})
     "price, usage, source",
     [
         (UNIT, Usage(), CostSource.PRICED),
-        (UNIT, Usage(source=Source.ESTIMATED), CostSource.ESTIMATED),
-        (UNIT, Usage(source=Source.DERIVED), CostSource.ESTIMATED),
+        (UNIT, Usage(source=CountSource.ESTIMATED), CostSource.ESTIMATED),
+        (UNIT, Usage(source=CountSource.DERIVED), CostSource.ESTIMATED),
         (UNIT, Usage(provider_cost=7), CostSource.PROVIDER),
         (None, Usage(provider_cost=7), CostSource.PROVIDER),
         (None, Usage(input_uncached=9), CostSource.UNPRICED),
@@ -196,15 +196,15 @@ def test_money_as_text_and_dollars_rounded_half_up() -> None:
     assert {usd: nano_from_usd(Decimal(usd)) for usd in dollars} == dollars
 
 
-BERLIN = Window(start=180, end=240, zone="Europe/Berlin")
+BERLIN = PriceHours(start=180, end=240, zone="Europe/Berlin")
 LATER = MONDAY + 5_400_000
 
 
 @each_row(
     "rule, soon, late",
     [
-        (Rule(windows=(Window(start=0, end=60),), times=(1, 2)), (59, 50), (61, 100)),  # ends at 01:00
-        (Rule(windows=(Window(start=90, end=120),), times=(3, 1)), (59, 100), (91, 300)),
+        (Rule(windows=(PriceHours(start=0, end=60),), times=(1, 2)), (59, 50), (61, 100)),  # ends at 01:00
+        (Rule(windows=(PriceHours(start=90, end=120),), times=(3, 1)), (59, 100), (91, 300)),
         (Rule(since_ms=LATER, rates={"input": 4_000_000}), (59, 100), (91, 400)),
         (Rule(until_ms=LATER, times=(1, 2)), (59, 50), (91, 100)),
         (Rule(windows=(BERLIN,), times=(3, 1)), (119, 100), (121, 300)),  # 03:00 in Berlin is 02:00 UTC
@@ -215,6 +215,6 @@ def test_a_hold_looks_ahead_to_the_end_of_the_call(rule: Rule, soon: tuple[int, 
     price = Price(input=1_000_000, output=1_000_000, rules=(rule,), version="v")
     for minutes, nano in (soon, late):
         took_ms = minutes * 60_000
-        scope = Scope(within_ms=took_ms, writes=Writes.NONE, media=False)
+        scope = CallScope(within_ms=took_ms, writes=Writes.NONE, media=False)
         assert ceiling(price, 100, 0, at_ms=MONDAY, scope=scope) == nano
         assert charge(price, Usage(input_uncached=100), at_ms=MONDAY, took_ms=took_ms).nano == nano

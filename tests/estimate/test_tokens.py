@@ -13,7 +13,7 @@ from msgspec import structs
 from router.api.parse import parse
 from router.estimate import encodings
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import Learned
+from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, TEMPLATE_TOKENS
 from router.types.request import Classification, Endpoint, Request
@@ -21,7 +21,7 @@ from router.types.target import Prompt, Target, Task, Wire
 from tests.decide.values import REMOTE, estimate, target
 from tests.tables import data, each_row
 
-NEW = Learned()
+NEW = TargetStats()
 CHANCE = random.Random(7)  # noqa: S311 - the same texts each time
 LETTERS, SMALL, DIGITS = string.ascii_letters, string.ascii_lowercase, string.digits
 PICTURE = "data:image/png;base64," + "A" * 400_000

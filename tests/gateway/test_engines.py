@@ -13,7 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.estimate.learn import Learned
+from router.estimate.learn import TargetStats
 from router.estimate.tokens import TEMPLATE_TOKENS
 from router.testing.upstream import Upstream
 from tests.decide.values import estimate
@@ -105,7 +105,7 @@ def test_the_engine_s_own_count_is_what_it_charges_and_within_the_bound_of_any_s
     template = count("Hi") - 1
     counted = {name: (count(text) - template, bound(chat(text)) - TEMPLATE_TOKENS) for name, text in NASTY.items()}
     assert {name: pair for name, pair in counted.items() if pair[0] > pair[1]} == {}
-    figures, tokens = estimate(remote(context=10**6), chat(NASTY["prose"]), Learned()), counted["prose"][0]
+    figures, tokens = estimate(remote(context=10**6), chat(NASTY["prose"]), TargetStats()), counted["prose"][0]
     assert tokens * 0.7 < figures.input_tokens < tokens * 1.3
     assert figures.input_bound < tokens * 4
 

@@ -15,20 +15,20 @@ from msgspec.structs import replace
 from router.accounting import Settlement
 from router.api.auth import keyring
 from router.api.parse import parse
-from router.api.responses.reply import ResponsesStream
-from router.app import Gateway
-from router.choose import Rules
+from router.api.responses.reply import ResponsesEncoder
+from router.app import GatewayProcess
+from router.choose import CompiledPolicy
 from router.decide.eligibility import Gate
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.egress import OutboundRequest
-from router.dispatch.stream import Answered, Opened
+from router.dispatch.stream import OpenStream, WholeAnswer
 from router.errors import ClientError, UpstreamFailure
-from router.estimate.learn import Learned
+from router.estimate.learn import TargetStats
 from router.observe.metrics import Telemetry
 from router.pipeline import Pipeline
 from router.settings import read as settings_of
-from router.types.attempt import Asked as Question
 from router.types.attempt import UpstreamRequest, Verdict
+from router.types.attempt import VerifierRequest as Question
 from router.types.clock import new_id, now_ms
 from router.types.decision import Candidate, Cascade, Decision, Hedge, Vote
 from router.types.request import Caller, Endpoint, Redacted, Request
@@ -59,7 +59,7 @@ class Planner(Pipeline):
     def play(self, world: World, outcomes: Counter[str]) -> None:
         self._random, self._outcomes, self.moods = world.random, outcomes, dict[str, str]()
 
-    def _choose(self, rules: Rules, request: Request, *known: Any) -> tuple[Decision, Gate, Sequence[str]]:
+    def _choose(self, rules: CompiledPolicy, request: Request, *known: Any) -> tuple[Decision, Gate, Sequence[str]]:
         decision, gate, near = super()._choose(rules, request, *known)
         decision = replace(decision, plan=replace(decision.plan, tactic=self._random.choice(TACTICS)))
         mood = self.moods[request.id]
@@ -73,7 +73,7 @@ class Planner(Pipeline):
             gate = replace(gate, classification=replace(gate.classification, classes=nothing))
         return replace(decision, plan=plan), gate, near
 
-    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
+    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> WholeAnswer | OpenStream:
         """Answers are liked or not, or nobody can say."""
         try:
             return await super()._dispatch(replace(job, verify=self._judged), settlement)
@@ -83,12 +83,12 @@ class Planner(Pipeline):
     async def _judged(self, asked: Question) -> list[Verdict]:
         return [Verdict("dice", self._random.choice((0.0, 0.0, 1.0, None))) for _ in asked.answers]
 
-    def _careless(self, rules: Rules, request: Request, steps: Sequence[Candidate]) -> list[Candidate]:
+    def _careless(self, rules: CompiledPolicy, request: Request, steps: Sequence[Candidate]) -> list[Candidate]:
         """Any target at any place of the plan, said to be redacted or not."""
         plan = list(steps)
         for target in rules.config.targets.values():
             if self._random.random() < 0.6:
-                stray = Candidate(target, estimate(target, request, Learned()), self._random.random() < 0.4)
+                stray = Candidate(target, estimate(target, request, TargetStats()), self._random.random() < 0.4)
                 plan.insert(self._random.randint(0, len(plan)), stray)
         return plan
 
@@ -114,7 +114,7 @@ class Play:
         settings = settings_of({"LOWPASS_HOME": str(universe.home / world.name)})
         unwatched: Any = SimpleNamespace(poll=lambda: None)
         crew: Any = SimpleNamespace(telemetry=Telemetry(), engines=(), values=None)
-        self.gateway = Gateway(settings, unwatched, world.configs[0], keyring(settings), crew)
+        self.gateway = GatewayProcess(settings, unwatched, world.configs[0], keyring(settings), crew)
         self.webhooks, self.pipeline = self.gateway._webhooks, cast(Planner, self.gateway._pipeline)
         self.webhooks._waits_s = (0.01, 0.02)
         self.pipeline.play(world, universe.outcomes)
@@ -173,7 +173,7 @@ class Play:
         try:
             request = parse(written.endpoint, request_id, written.body, written.headers)
             responses = written.endpoint is Endpoint.RESPONSES
-            translation = ResponsesStream(request.body, f"resp_{request_id}") if responses else None
+            translation = ResponsesEncoder(request.body, f"resp_{request_id}") if responses else None
             served = await self.pipeline.serve(request, caller, translation)
             if served.events is not None:
                 await self._read(served.events)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from router.ledger import rows
 from router.ledger.facts import attempts, offers
-from router.ledger.facts.query import Query, Sums, Where
+from router.ledger.facts.query import LabelFilter, Query, Sums
 from router.ledger.ledger import Ledger
 from router.ledger.rollups import sums
-from router.ledger.rows import Kept
+from router.ledger.rows import RequestRecord
 from router.ledger.write import BUCKETS
 from router.types.account import Value
 from tests.ledger.books import found
@@ -53,7 +53,7 @@ def queries(draw: st.DrawFn) -> Query:
     table = draw(st.sampled_from(sorted(ALL_TABLES)))
     dimensions, measures = (st.sampled_from(names) for names in ALL_TABLES[table])
     labels: st.SearchStrategy[Any] = st.sampled_from([None, "gpu", "internal", "auto", "house/model", "", "s-1", "ok"])
-    where = st.lists(st.builds(Where, dimensions, st.frozensets(labels), st.booleans()), max_size=2)
+    where = st.lists(st.builds(LabelFilter, dimensions, st.frozensets(labels), st.booleans()), max_size=2)
     after = st.one_of(st.integers(0, 72).map(lambda hours: hours * HOUR_MS), st.integers(0, 3 * DAY_MS))
     edge = st.none() | after.map(lambda ms: MONDAY_MS + ms)
     return Query(
@@ -72,7 +72,7 @@ def answers(ledger: Ledger, asked: Sequence[Query]) -> list[Sums]:
         return [sums(connection, query) for query in asked]
 
 
-def everything(ledger: Ledger) -> list[Kept]:
+def everything(ledger: Ledger) -> list[RequestRecord]:
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         return list(rows.every(connection))
@@ -87,18 +87,18 @@ def windows(ledger: Ledger) -> Books:
     return found(ledger, "SELECT * FROM budget_windows ORDER BY budget, window_start_ms")
 
 
-def contents(ledger: Ledger, asked: Sequence[Query] = WHOLE) -> tuple[list[Sums], list[Kept], Books, Books]:
+def contents(ledger: Ledger, asked: Sequence[Query] = WHOLE) -> tuple[list[Sums], list[RequestRecord], Books, Books]:
     """What must not change when rows are packed."""
     return answers(ledger, asked), everything(ledger), booked(ledger), windows(ledger)
 
 
-def kept(seeds: Iterable[int], *, over_ms: int = 3 * DAY_MS, open_too: bool = False) -> list[Kept]:
+def kept(seeds: Iterable[int], *, over_ms: int = 3 * DAY_MS, open_too: bool = False) -> list[RequestRecord]:
     """A request a seed, by id; `open_too`: some of them are held."""
     made = [_kept(random.Random(seed), number, over_ms, open_too) for number, seed in enumerate(seeds)]  # noqa: S311
     return sorted(made, key=lambda one: one.id)
 
 
-def fill(ledger: Ledger, rows: Iterable[Kept]) -> None:
+def fill(ledger: Ledger, rows: Iterable[RequestRecord]) -> None:
     with ledger.writing() as connection:
         connection.execute("BEGIN")
         for identifier, name, team in (("k1", "alice", "a"), ("k2", "bob", "")):
@@ -108,7 +108,7 @@ def fill(ledger: Ledger, rows: Iterable[Kept]) -> None:
         connection.execute("COMMIT")
 
 
-def _kept(dice: random.Random, number: int, over_ms: int, open_too: bool) -> Kept:
+def _kept(dice: random.Random, number: int, over_ms: int, open_too: bool) -> RequestRecord:
     started = MONDAY_MS + dice.randrange(over_ms)
     identifier = f"{started:012x}7{dice.getrandbits(60):015x}{number:04x}"
     state = dice.choice(("settled", "settled", "released", "recovered", *(("held",) if open_too else ())))
@@ -133,7 +133,7 @@ def _kept(dice: random.Random, number: int, over_ms: int, open_too: bool) -> Kep
     bookings = tuple(_booking(dice, identifier, account, started, state) for account in sorted(accounts))
     decision: Row = {"id": identifier, "decided_ms": started, "policy": "p" * 16}
     decision["document"] = _document(dice, identifier)
-    return Kept(request, attempts, bookings, decision if dice.random() < 0.9 else None)
+    return RequestRecord(request, attempts, bookings, decision if dice.random() < 0.9 else None)
 
 
 def _attempt(dice: random.Random, identifier: str, started: int, number: int) -> Row:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from bench.reports import made as bench
 from router.ledger.ledger import Ledger
-from router.ledger.rows import Connection, Kept
+from router.ledger.rows import Connection, RequestRecord
 from router.ledger.upkeep import upkeep
 from tests.tables import data
 
@@ -19,7 +19,7 @@ def put(ledger: Ledger, table: str, **row: Value) -> None:
         _insert(connection, table, row)
 
 
-def put_all(ledger: Ledger, rows: Iterable[Kept]) -> None:
+def put_all(ledger: Ledger, rows: Iterable[RequestRecord]) -> None:
     """Whole requests, in one transaction."""
     with ledger.writing() as connection:
         connection.execute("BEGIN")
@@ -28,7 +28,7 @@ def put_all(ledger: Ledger, rows: Iterable[Kept]) -> None:
         connection.execute("COMMIT")
 
 
-def add(connection: Connection, kept: Kept) -> None:
+def add(connection: Connection, kept: RequestRecord) -> None:
     decisions = () if kept.decision is None else (kept.decision,)
     tables = {"requests": (kept.request,), "attempts": kept.attempts, "bookings": kept.bookings, "decisions": decisions}
     for table, lines in tables.items():
@@ -52,7 +52,7 @@ def _insert(connection: Connection, table: str, row: Row) -> None:
     connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})", tuple(row.values()))  # noqa: S608
 
 
-def made(count: int, first_ms: int, seed: int) -> list[Kept]:
+def made(count: int, first_ms: int, seed: int) -> list[RequestRecord]:
     """Requests as a busy gateway keeps them, one a minute."""
     return list(bench.kept(count, first_ms, 60_000, seed))
 

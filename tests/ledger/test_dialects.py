@@ -19,7 +19,7 @@ import router.report
 from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
 from router.ledger.migrate import POSTGRES, SQLITE, newest
 from router.ledger.postgres import PostgresLedger
-from router.ledger.postgres_connection import Place, StatementRefused, numbered
+from router.ledger.postgres_connection import ServerAddress, StatementRefused, numbered
 from router.ledger.verify import rules
 from router.settings import SettingError
 from router.types.account import LedgerUnavailable
@@ -127,7 +127,7 @@ def used_in_functions(module: str) -> Iterator[tuple[str, str]]:
 
 @each_row("place, statement", statements(), ids=[place for place, _ in statements()])
 def test_postgres_understands(place: str, statement: str, database: str) -> None:
-    with Place(Secret(database)).connect() as connection:
+    with ServerAddress(Secret(database)).connect() as connection:
         answer = connection.pgconn.prepare(b"", numbered(statement)[0])
         assert answer.status == ExecStatus.COMMAND_OK, answer.error_message.decode()
 

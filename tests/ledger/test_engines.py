@@ -21,8 +21,8 @@ from router.report.recompute import recompute, repriced
 from router.types.account import LedgerUnavailable
 from router.types.attempt import Usage
 from router.types.price import ANY_MODEL, EngineHour, EnginePrice
-from router.types.target import Counted, EngineState, Load, Served, Status, Target
-from router.workers.background import Metering, Tariff
+from router.types.target import BilledHours, EngineState, Load, ServedEngine, Status, Target
+from router.workers.background import MeasuredPrices, Metering
 from tests.ledger.plain import attempt, put, request
 from tests.report.filled import target
 from tests.stores import Make
@@ -87,7 +87,7 @@ def test_the_first_price_of_a_name_holds_and_nothing_is_lost_of_the_history(ledg
 def test_every_process_goes_by_what_is_new_in_the_ledger(new_sqlite: SqliteLedger) -> None:
     """Also by what a slow transaction brings late; and a restart knows it at once."""
     first, second = Measured(), Measured()
-    processes = Tariff(new_sqlite, first), Tariff(new_sqlite, second)
+    processes = MeasuredPrices(new_sqlite, first), MeasuredPrices(new_sqlite, second)
     for price in (PRICE, later(120, engine="f", output=9), later(60, output=8)):
         keep(new_sqlite, [], [price])
         for process in processes:
@@ -98,7 +98,7 @@ def test_every_process_goes_by_what_is_new_in_the_ledger(new_sqlite: SqliteLedge
 
 
 def local(engine: str, hourly: int | None = 2 * USD) -> Target:
-    served = Served(name=engine, urls=("http://127.0.0.1:9/v1",), hourly=hourly or 0)
+    served = ServedEngine(name=engine, urls=("http://127.0.0.1:9/v1",), hourly=hourly or 0)
     return structs.replace(target(engine), engine=served, hourly=hourly)
 
 
@@ -168,7 +168,7 @@ def test_what_is_measured_reaches_the_ledger_and_money_adds_up(new_sqlite: Sqlit
 def test_another_price_per_hour_is_another_price_at_the_next_start(new_sqlite: SqliteLedger) -> None:
     """Before anything is measured anew."""
     keep(new_sqlite, [], [PRICE])
-    dearer = structs.replace(MACHINE, hourly=4 * USD, counted=Counted.FULL)
+    dearer = structs.replace(MACHINE, hourly=4 * USD, counted=BilledHours.FULL)
     metered(new_sqlite, lambda: prices_in(new_sqlite) != [PRICE], list, dearer)
     (price,) = prices_in(new_sqlite)
     assert (price.output, price.counted, price.hourly) == (4 * PRICE.output, "full", 4 * USD)

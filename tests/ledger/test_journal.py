@@ -23,8 +23,8 @@ from router.ledger import journal as sqlite_journal
 from router.ledger import postgres as journals
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.postgres import Item, Pipe, PostgresLedger
-from router.ledger.write import Outcome, recover, renew, settle
+from router.ledger.postgres import Item, PostgresLedger, PostgresPipe
+from router.ledger.write import RequestOutcome, recover, renew, settle
 from router.types.account import LEASE_MS, Journal, LedgerUnavailable, Row
 from router.types.target import Secret
 from tests.ledger.books import NOTES, found, with_journal, with_ledger
@@ -185,7 +185,7 @@ def test_a_request_whose_process_died_is_charged_at_its_hold(ledger: Ledger) -> 
         states = found(ledger, "SELECT state FROM requests ORDER BY id")
         assert [row["state"] for row in states] == ["held", "settled", "settled"]
         recover(journal, over + LEASE_MS + 1)
-        settle(journal, "done", Outcome(status=500, cost=9))
+        settle(journal, "done", RequestOutcome(status=500, cost=9))
         await journal.committed()
 
     with_ledger(ledger, work)
@@ -451,15 +451,15 @@ def test_a_crowd_that_is_refused_meanwhile_keeps_no_ledger_from_its_return(
     mortal: Server, mortal_ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each refusal is a row, so that another one waits whenever a transaction is over."""
-    commit = Pipe.commit
+    commit = PostgresPipe.commit
 
     async def work(journal: Journal) -> None:
-        async def crowded(pipe: Pipe, items: Sequence[Item]) -> None:
+        async def crowded(pipe: PostgresPipe, items: Sequence[Item]) -> None:
             await commit(pipe, items)
             if not journal.available:
                 journal.add(NOTE, ("r", len(items), 1, "client"))
 
-        monkeypatch.setattr(Pipe, "commit", crowded)
+        monkeypatch.setattr(PostgresPipe, "commit", crowded)
         mortal.kill()
         note(journal, 1, at=0)
         await available(journal, False)

@@ -16,12 +16,12 @@ from msgspec import structs
 from router.ledger import past, rollups, rows
 from router.ledger.backup import restore
 from router.ledger.facts import attempts, offers
-from router.ledger.facts.query import Expired, Query, Sums, Where
+from router.ledger.facts.query import LabelFilter, Query, RowsExpired, Sums
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.past import CAME_BACK_MS, ENOUGH, PATIENCE_MS
 from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rollups import GROUPINGS
-from router.ledger.rows import Connection, Kept, Rows
+from router.ledger.rows import Connection, RequestRecord, SqlRows
 from router.ledger.upkeep import needed, upkeep
 from router.types.account import LedgerUnavailable
 from tests.ledger import drawn
@@ -41,7 +41,7 @@ LIVE = (
 DATA = Path(__file__).with_name("data")
 
 
-def at(one: Kept, started_ms: int, state: str = "settled") -> Kept:
+def at(one: RequestRecord, started_ms: int, state: str = "settled") -> RequestRecord:
     """The same request at another time."""
     identifier = f"{started_ms:012x}{one.id[12:]}"
     changed = {"id": identifier, "started_ms": started_ms, "state": state, "lease_until_ms": started_ms + 30_000}
@@ -106,7 +106,7 @@ def test_what_another_process_moved_and_dropped_meanwhile_counts_once(
     fill(ledger, kept(range(30)))
     whole, read = answers(ledger, WHOLE), rows.live
 
-    def late(connection: Connection, ids: Sequence[str]) -> list[Kept]:
+    def late(connection: Connection, ids: Sequence[str]) -> list[RequestRecord]:
         read_before = read(connection, ids)
         monkeypatch.undo()
         expire(ledger, LATER_MS, 0)
@@ -125,7 +125,7 @@ def test_nothing_is_dropped_that_is_not_in_all_sums(ledger: Ledger) -> None:
         pass
     names = [grouping.name for grouping in GROUPINGS]
     assert past.expire(ledger, LATER_MS, 0, names) == 0
-    rollups.fold(ledger)
+    rollups.roll_up(ledger)
     assert past.expire(ledger, LATER_MS, 0, names) == 0, "the one that is made late is not"
     assert expire(ledger, LATER_MS, 0) == 30
     assert answers(ledger, WHOLE) == whole
@@ -242,7 +242,7 @@ class _Full:
         with self._ledger.writing() as self._connection:
             yield self
 
-    def execute(self, statement: str, values: Any = (), /) -> Rows:
+    def execute(self, statement: str, values: Any = (), /) -> SqlRows:
         self.left -= statement != "ROLLBACK"
         if self.left < 0:
             raise LedgerUnavailable("database or disk is full")
@@ -277,13 +277,13 @@ def test_what_can_still_be_told_is_told_as_before(new_ledger: Make, seeds: list[
     assert answers(ledger, WHOLE) == whole
     for query, known in zip(asked, before, strict=True):
         now = _answer(ledger, query)
-        assert now == known or (isinstance(now, Expired) and now.before_ms <= HALF_MS)
+        assert now == known or (isinstance(now, RowsExpired) and now.before_ms <= HALF_MS)
 
 
-def _answer(ledger: Ledger, query: Query) -> Sums | Expired:
+def _answer(ledger: Ledger, query: Query) -> Sums | RowsExpired:
     try:
         return answers(ledger, [query])[0]
-    except Expired as expired:
+    except RowsExpired as expired:
         return expired
 
 
@@ -308,16 +308,16 @@ def test_what_they_could_tell_is_refused_from_then_on(new_sqlite: SqliteLedger) 
     last_ms = max(one.started_ms for one in made if one.started_ms < HALF_MS)
     boundary = (last_ms // HOUR_MS + 1) * HOUR_MS
 
-    def asked(by: tuple[str, ...], since_ms: int | None = None, *where: Where) -> Query:
+    def asked(by: tuple[str, ...], since_ms: int | None = None, *where: LabelFilter) -> Query:
         return Query(table=attempts.TABLE, by=by, measures=COST, where=where, since_ms=since_ms)
 
     for query in (
         *(asked(by) for by in (("session",), ("tags", "difficulty"), ("quarter",))),
-        asked(("target",), None, Where("session", frozenset({"s-1"}))),
+        asked(("target",), None, LabelFilter("session", frozenset({"s-1"}))),
         asked((), first_ms + 1),
         Query(table=offers.TABLE, by=(), measures=("requests",), since_ms=first_ms + 1),
     ):
-        with pytest.raises(Expired) as refused:
+        with pytest.raises(RowsExpired) as refused:
             answers(new_sqlite, [query])
         assert refused.value.before_ms == boundary
         assert set(refused.value.dimensions) == query.dimensions

@@ -7,14 +7,14 @@ from msgspec import structs
 
 from router.ledger import outcomes, query
 from router.ledger.ledger import Ledger, SqliteLedger, instance_secret
-from router.ledger.query import Row, Stretch, stretches
+from router.ledger.query import PositionRange, RequestRow, stretches
 from router.ledger.rollups import expired
-from router.ledger.rows import Connection, Kept, every
+from router.ledger.rows import Connection, RequestRecord, every
 from router.ledger.write import INSERT, LONGEST_NAME, attempt_row
 from router.testing.upstream import Upstream
 from router.types.account import Journal
 from router.types.attempt import Attempt, Usage
-from router.types.logged import Said
+from router.types.logged import SourceScore
 from router.types.price import Cost, CostSource
 from tests.decide.values import target
 from tests.gateway.running import serving
@@ -56,12 +56,14 @@ def test_a_ledger_has_one_secret_for_ever(ledger: Ledger) -> None:
     assert secret.reveal() not in repr(secret)
 
 
-def decided_row(request: Kept) -> Row:
+def decided_row(request: RequestRecord) -> RequestRow:
     document = None if request.decision is None else request.decision["document"]
-    return Row._make((*(request.request[name] for name in Row._fields[:-2]), len(request.attempts), document))
+    return RequestRow._make(
+        (*(request.request[name] for name in RequestRow._fields[:-2]), len(request.attempts), document)
+    )
 
 
-def read(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[Row]:
+def read(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[RequestRow]:
     parts = stretches(connection, since_ms, until_ms)
     return [row for stretch in parts for row in query.decided(connection, stretch, since_ms, until_ms)]
 
@@ -70,7 +72,7 @@ def test_decisions_come_in_stretches_as_whole_rows_say_wherever_they_are(ledger:
     made = kept(range(60), open_too=True)
     times = sorted(one.started_ms for one in made)
     with ledger.reading() as connection:
-        assert stretches(connection) == [Stretch()]
+        assert stretches(connection) == [PositionRange()]
     fill(ledger, made)
     for _ in range(2):
         with ledger.reading() as connection:
@@ -125,7 +127,7 @@ def test_what_is_said_hours_later_is_kept(ledger: Ledger) -> None:
     (answer,) = outcomes.answered(ledger, [IDS[1]]).values()
 
     async def say(journal: Journal) -> None:
-        said = Said(request_id=IDS[1], attempt=answer.attempt, target=answer.target, source="client", score=1.0)
+        said = SourceScore(request_id=IDS[1], attempt=answer.attempt, target=answer.target, source="client", score=1.0)
         outcomes.say(journal, said, answer.about, NOW_MS)
         await journal.committed()
 

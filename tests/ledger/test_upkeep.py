@@ -15,7 +15,7 @@ from msgspec import structs
 
 from router.ledger.ledger import SqliteLedger
 from router.ledger.postgres import PostgresLedger
-from router.ledger.rows import Kept
+from router.ledger.rows import RequestRecord
 from router.ledger.upkeep import needed
 from router.settings import SettingError, read
 from router.testing import lowpass
@@ -37,7 +37,7 @@ def home(path: Path, count: int) -> SqliteLedger:
     return ledger
 
 
-def old(count: int) -> list[Kept]:
+def old(count: int) -> list[RequestRecord]:
     """Older than anything that is kept, on any day on which the test runs."""
     return [at(one, one.started_ms - 10 * 365 * DAY_MS) for one in kept(range(count))]
 

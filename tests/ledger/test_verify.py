@@ -14,8 +14,8 @@ from router.ledger.facts import attempts, offers
 from router.ledger.keys import create, revoke, set_limit
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.past import head
-from router.ledger.rollups import fold
-from router.ledger.rows import Kept
+from router.ledger.rollups import roll_up
+from router.ledger.rows import RequestRecord
 from router.ledger.upkeep import upkeep
 from router.ledger.verify import Verified, verify
 from router.report.recompute import repriced
@@ -51,7 +51,7 @@ def change(ledger: Ledger, *statements: str) -> None:
             connection.execute(named(statement))
 
 
-def about(kept: Kept, **more: str | float | None) -> Row:
+def about(kept: RequestRecord, **more: str | float | None) -> Row:
     return outcome(kept.id, target=str(kept.attempts[0]["target"]), given_ms=NOW_MS) | more
 
 
@@ -252,7 +252,7 @@ def test_a_request_that_is_gone_everywhere_shows(template: Path, tmp_path: Path)
     """Rows, bookings and sums agree with each other, and not with the chain."""
     ledger = SqliteLedger(Path(shutil.copy(template, tmp_path)))
     change(ledger, *(statement for (statement,) in GONE))
-    while fold(ledger):
+    while roll_up(ledger):
         pass
     lines = says(ledger)
     assert [line.partition(":")[0].rpartition(" positions ")[0] for line in lines] == ["past_requests"], lines

@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert, structs
 
-from local_serving.meter import LoadMeter, Machine, Metered, Spent, TokenRates, WorkWindow, machine
+from local_serving.meter import EngineWork, LoadMeter, Machine, Metered, TokenRates, WorkWindow, machine
 from local_serving.spec import EngineCost, External, Llamacpp, Parallelism, Vllm
 from router.types.price import EngineHour, EnginePrice
-from router.types.target import Counted, Load
+from router.types.target import BilledHours, Load
 from tests.tables import each_row
 
 HOUR_MS = 3_600_000
 USD = 1_000_000_000
 WORK = {"uncached": 9_000, "cached": 1_000, "output": 3_000, "prefill_ms": 10_000, "decode_ms": 40_000}
-MINUTE = Spent(wall_ms=60_000, busy_ms=30_000, request_ms=60_000, **WORK)
+MINUTE = EngineWork(wall_ms=60_000, busy_ms=30_000, request_ms=60_000, **WORK)
 GPU = Machine(engine="e", hourly=2 * USD)
 SPANS = st.builds(
-    Spent,
+    EngineWork,
     wall_ms=st.integers(60_000, 600_000),
     busy_ms=st.integers(20_000, 60_000),
     request_ms=st.integers(20_000, 10**7),
@@ -29,28 +29,28 @@ SPANS = st.builds(
 )
 
 
-def loads(*pages: dict[str, Any]) -> Spent:
+def loads(*pages: dict[str, Any]) -> EngineWork:
     """One look a second."""
-    meter, spent = LoadMeter(), Spent()
+    meter, spent = LoadMeter(), EngineWork()
     for second, page in enumerate(pages):
-        spent = spent.plus(meter.read(Load(at_ms=1_000 * second, **page)) or Spent())
+        spent = spent.plus(meter.read(Load(at_ms=1_000 * second, **page)) or EngineWork())
     return spent
 
 
-def filled(*spans: Spent, replicas: int = 1) -> WorkWindow:
+def filled(*spans: EngineWork, replicas: int = 1) -> WorkWindow:
     window = WorkWindow(replicas)
     for span in spans:
         window.add(span)
     return window
 
 
-def rates(*spans: Spent, hourly: int = USD, counted: Counted = Counted.MARGINAL) -> TokenRates:
+def rates(*spans: EngineWork, hourly: int = USD, counted: BilledHours = BilledHours.MARGINAL) -> TokenRates:
     priced = filled(*spans).rates(hourly, counted)
     assert priced is not None
     return priced
 
 
-def minute(counted: Counted = Counted.MARGINAL, **changes: Any) -> TokenRates:
+def minute(counted: BilledHours = BilledHours.MARGINAL, **changes: Any) -> TokenRates:
     """Of a minute that costs a USD a second."""
     return rates(structs.replace(MINUTE, **changes), hourly=3_600 * USD, counted=counted)
 
@@ -62,7 +62,7 @@ def test_gauges_are_the_mean_of_both_ends_counters_their_difference_and_those_th
         {"running": 1, "prompt": 150, "cached": 20, "output": 29, "prefill_s": 1.5, "decode_s": 2.25, "rejected": 4},
     )
     work = {"uncached": 40, "cached": 10, "output": 24, "prefill_ms": 500, "decode_ms": 2_250}
-    assert spent == Spent(wall_ms=2_000, busy_ms=1_500, request_ms=3_500, rejected=3, **work)
+    assert spent == EngineWork(wall_ms=2_000, busy_ms=1_500, request_ms=3_500, rejected=3, **work)
     before, after = {"prompt": 1_000, "output": 500}, {"prompt": 30, "cached": 10, "output": 4}
     spent = loads(before, after, {"prompt": 40, "output": 4})
     assert (spent.uncached, spent.cached, spent.output, spent.restarts) == (30, 10, 4, 1)
@@ -74,16 +74,16 @@ def test_time_in_which_no_look_was_taken_is_not_charged(until_ms: int, wall_ms: 
     meter = LoadMeter()
     assert meter.read(Load(at_ms=0, output=1)) is None
     assert meter.read(None) is None
-    spent = meter.read(Load(at_ms=until_ms, output=1_000)) or Spent()
+    spent = meter.read(Load(at_ms=until_ms, output=1_000)) or EngineWork()
     assert (spent.wall_ms, spent.output) == (wall_ms, 999 if wall_ms else 0)
-    after = meter.read(Load(at_ms=until_ms + 1_000, output=1_001)) or Spent()
+    after = meter.read(Load(at_ms=until_ms + 1_000, output=1_001)) or EngineWork()
     assert (after.wall_ms, after.output) == (1_000, 1)
 
 
 @given(spans=st.lists(SPANS, min_size=1, max_size=5), hourly=st.integers(1, 10**12), replicas=st.integers(1, 8))
-def test_tokens_at_their_rates_are_the_money_of_the_work(spans: list[Spent], hourly: int, replicas: int) -> None:
+def test_tokens_at_their_rates_are_the_money_of_the_work(spans: list[EngineWork], hourly: int, replicas: int) -> None:
     """To half a nano-USD in a million tokens of each kind: what the rounding of three rates makes."""
-    for counted in Counted:
+    for counted in BilledHours:
         window = filled(*spans, replicas=replicas)
         work, priced = window.work, window.rates(hourly, counted)
         if priced is None:
@@ -91,7 +91,7 @@ def test_tokens_at_their_rates_are_the_money_of_the_work(spans: list[Spent], hou
             continue
         paid = work.uncached * priced.input + work.cached * priced.cached + work.output * priced.output
         money = work.busy_ms * hourly / replicas / HOUR_MS * 1_000_000
-        due = money * (window.wall_ms / window.busy_ms if counted is Counted.FULL else 1)
+        due = money * (window.wall_ms / window.busy_ms if counted is BilledHours.FULL else 1)
         rounding = (work.uncached + work.cached + work.output) / 2
         assert paid == pytest.approx(due, rel=1e-9, abs=rounding)
         assert min(priced) >= 0
@@ -103,7 +103,7 @@ def test_a_minute_by_hand() -> None:
     assert priced.input == pytest.approx(10 * USD * 1_000_000 / 9_010)
     assert priced.cached == pytest.approx(priced.input / 100, abs=1)
     assert priced.output == pytest.approx(20 * USD * 1_000_000 / 3_000)
-    assert minute(Counted.FULL).output == pytest.approx(2 * priced.output)
+    assert minute(BilledHours.FULL).output == pytest.approx(2 * priced.output)
 
 
 def test_what_an_engine_does_not_tell_is_split_by_weights_or_as_dear_as_the_rest_and_too_little_is_no_price() -> None:
@@ -114,17 +114,17 @@ def test_what_an_engine_does_not_tell_is_split_by_weights_or_as_dear_as_the_rest
         priced = minute(**work)
         assert priced.input == priced.output == 10_000_000_000_000
     for less in (structs.replace(MINUTE, busy_ms=19_999), structs.replace(MINUTE, uncached=400, output=99)):
-        assert filled(less).rates(USD, Counted.MARGINAL) is None
+        assert filled(less).rates(USD, BilledHours.MARGINAL) is None
 
 
 def test_recent_work_counts_more_idle_time_changes_nothing_and_a_quiet_night_makes_no_dear_morning() -> None:
-    before, idle = [MINUTE] * 20, Spent(wall_ms=100 * HOUR_MS)
+    before, idle = [MINUTE] * 20, EngineWork(wall_ms=100 * HOUR_MS)
     slow = rates(*before)
     assert rates(*before, idle) == slow
     quick = structs.replace(MINUTE, uncached=18_000, cached=2_000, output=6_000)
     assert slow.output / 2 < rates(*before, idle, *[quick] * 20).output < slow.output * 0.7
-    day, night = [MINUTE] * 16 * 60, [Spent(wall_ms=60_000)] * 8 * 60
-    evening, morning = (rates(*spans, counted=Counted.FULL) for spans in (day, day + night))
+    day, night = [MINUTE] * 16 * 60, [EngineWork(wall_ms=60_000)] * 8 * 60
+    evening, morning = (rates(*spans, counted=BilledHours.FULL) for spans in (day, day + night))
     assert evening.output < morning.output < 2 * evening.output
 
 
@@ -190,7 +190,7 @@ def test_idle_hours_are_counted_from_the_start_after_they_were_asked_for() -> No
     tokens = {"wall_ms": 20_000, "busy_ms": 10_000, "uncached_tokens": 1, "cached_tokens": 1, "output_tokens": 1}
     kept = {"version": "measured e", "engine": "e", "gateway": "here", "since_ms": 0, **rates, **tokens}
     half = convert(kept, EnginePrice)
-    full = priced(Metered(structs.replace(GPU, counted=Counted.FULL), "here", half), 1_000)
+    full = priced(Metered(structs.replace(GPU, counted=BilledHours.FULL), "here", half), 1_000)
     assert (full.input, full.cached, full.output, full.counted) == (200, 2, 600, "full")
     back = priced(Metered(GPU, "here", full), 2_000)
     assert (back.input, back.output, back.counted) == (100, 300, "marginal")
@@ -260,9 +260,9 @@ def test_without_the_library_or_its_driver_there_is_no_energy(nvml: _Nvml, monke
     assert hour(structs.replace(GPU, gpus=(0,))).energy_mj is None
 
 
-COST = EngineCost(watts=700, pue=1.1, counted=Counted.FULL)
+COST = EngineCost(watts=700, pue=1.1, counted=BilledHours.FULL)
 NAMED: Any = {"name": "e", "model": "m", "cost": COST}
-FULL: Any = {"engine": "e", "hourly": 7, "counted": Counted.FULL, "pue": 1.1}
+FULL: Any = {"engine": "e", "hourly": 7, "counted": BilledHours.FULL, "pue": 1.1}
 ON_GPU = Vllm(name="e", model="m", path="p", context=1, gpu="h100", gpus=(4,))
 
 

@@ -14,7 +14,7 @@ from msgspec import structs
 from local_serving import watch
 from local_serving.reader import read
 from local_serving.spec import External, Vllm
-from local_serving.watch import Watch, Words, load_of, words_of
+from local_serving.watch import ReplicaWatch, Words, load_of, words_of
 from router.testing.upstream import Page, Recorded, Upstream
 from router.types.target import EngineState, Load, Status
 from tests.local_serving.supervised import in_loop, until
@@ -98,7 +98,7 @@ def state(url: str, status: Status = Status.READY, name: str = "e") -> EngineSta
     return EngineState(name=name, model="m", status=status, url=f"{url}/v1")
 
 
-class Watched(Watch):
+class Watched(ReplicaWatch):
     """Watches `given`, an engine "e" with words and one without."""
 
     def __init__(self, *given: EngineState) -> None:

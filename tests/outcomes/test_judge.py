@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from router.api import parse
 from router.outcomes import judge as judges
 from router.outcomes.judge import LEAST_PAIRS, UNKNOWN_WEIGHT, Case, Judge, Trust, case
-from router.types.attempt import Answer
+from router.types.attempt import AnswerChoice
 from router.types.decision import Served, Weighed
-from router.types.logged import Logged, Said
+from router.types.logged import LoggedOutcome, SourceScore
 from router.types.request import Caller, Limits, Request
 from tests.decide.values import candidate, target
 from tests.outcomes.values import asked, asking, saying
@@ -46,7 +46,7 @@ class Court:
 
     def __init__(self) -> None:
         self.judgement: Judgement = consistent
-        self.trust, self.said, self.heard = Trust(), list[Said](), list[dict[str, Any]]()
+        self.trust, self.said, self.heard = Trust(), list[SourceScore](), list[dict[str, Any]]()
         self.counted, self.limits = list[str](), list[Limits]()
 
     async def ask(self, body: bytes, caller: Caller, limits: Limits) -> bytes:
@@ -57,7 +57,7 @@ class Court:
         text = "Let me think {about it}: " + json.dumps(self.judgement(json.loads(told), "anything wrong" in demand))
         return json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
 
-    def hear(self, *cases: Case) -> list[Said]:
+    def hear(self, *cases: Case) -> list[SourceScore]:
         """One after another; what is said goes into the log, and so to who trusts."""
 
         async def work() -> None:
@@ -69,21 +69,21 @@ class Court:
         asyncio.run(work())
         return self.said[before:]
 
-    def hear_often(self, times: int, answer: Answer) -> list[Said]:
+    def hear_often(self, times: int, answer: AnswerChoice) -> list[SourceScore]:
         return self.hear(*(self.case(number, answer) for number in range(times)))
 
-    def say(self, said: Said) -> None:
+    def say(self, said: SourceScore) -> None:
         self.said.append(said)
         self.trust.observe(logged(said))
 
-    def case(self, number: int, answer: Answer) -> Case:
+    def case(self, number: int, answer: AnswerChoice) -> Case:
         request = replace(asking(), id=f"r{number}", limits=Limits(session="s", data_class="secret", deadline_ms=1))
         made = case(JUDGE, asked(request, answer), Caller(id="k"), 1, 0.5, self.say)
         assert made is not None
         return made
 
     def gold(self, number: int, score: float, source: str = "client", **fields: Any) -> None:
-        self.say(Said(request_id=f"r{number}", attempt=1, target="t", source=source, score=score, **fields))
+        self.say(SourceScore(request_id=f"r{number}", attempt=1, target="t", source=source, score=score, **fields))
 
 
 @pytest.fixture
@@ -91,11 +91,11 @@ def court() -> Court:
     return Court()
 
 
-def logged(said: Said, position: int = 0) -> Logged:
+def logged(said: SourceScore, position: int = 0) -> LoggedOutcome:
     fields = msgspec.structs.asdict(said) | {"position": position, "was_score": None, "was_weight": 0, "was_ms": None}
     fields |= {"task": "chat", "traits": "", "template": "", "expected": None, "given_ms": 0}
     fields.pop("key")
-    return Logged(**fields)
+    return LoggedOutcome(**fields)
 
 
 def test_a_judge_is_asked_in_reverse_too_and_one_that_says_yes_to_everything_says_nothing(court: Court) -> None:
@@ -161,7 +161,7 @@ IMAGE = [{"type": "image_url", "image_url": {"url": "https://x.y/z.png"}}, {"typ
     "answer, content",
     [(saying(""), "?"), (saying("x" * 100_000), "?"), (saying("A cat"), IMAGE), (saying("Long"), "x" * 100_000)],
 )
-def test_what_can_not_be_judged_in_words_is_not(answer: Answer, content: Any) -> None:
+def test_what_can_not_be_judged_in_words_is_not(answer: AnswerChoice, content: Any) -> None:
     """Nor does a model judge its own answers."""
     request = asking(messages=[{"role": "user", "content": content}])
     assert case(JUDGE, asked(request, answer), Caller(), 1, 0.5, print) is None

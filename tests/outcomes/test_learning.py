@@ -15,10 +15,10 @@ from router.ledger.postgres import PostgresLedger
 from router.observe.metrics import Telemetry
 from router.outcomes import learning as module
 from router.outcomes.judge import Trust
-from router.outcomes.learning import PATIENCE_MS, Learning, Log, Tail
+from router.outcomes.learning import PATIENCE_MS, Learning, LogTail, OutcomeLog
 from router.types.account import Journal
 from router.types.attempt import Alarm, Outcome
-from router.types.logged import Said
+from router.types.logged import SourceScore
 from router.types.target import Secret
 from tests.ledger.books import found, with_ledger
 from tests.outcomes.test_judge import logged
@@ -26,7 +26,7 @@ from tests.postgres import Server
 from tests.stores import Make
 from tests.tables import each_row
 
-ABOUT = log.About(task="maths", difficulty=0.4, traits="f4EA", template="0a1b", expected={"t": 0.75})
+ABOUT = log.LearningFacts(task="maths", difficulty=0.4, traits="f4EA", template="0a1b", expected={"t": 0.75})
 
 
 class Sums:
@@ -64,7 +64,7 @@ class Gateway:
         self.rates, self.trust, self.counts = Sums(), Trust(), Telemetry()
         self.journal, self.drifts = journal, drifts
         self.alarms: list[tuple[str, str]] = []
-        places = Log(
+        places = OutcomeLog(
             partial(log.since, ledger),
             partial(log.newest, ledger),
             partial(log.load, ledger),
@@ -97,10 +97,10 @@ Start = Callable[..., Awaitable[Gateway]]
 
 
 def saying(
-    score: float | None, request: str = "r", *, about: log.About = ABOUT, at_ms: int = 1_000, **fields: Any
+    score: float | None, request: str = "r", *, about: log.LearningFacts = ABOUT, at_ms: int = 1_000, **fields: Any
 ) -> Say:
     plain: dict[str, Any] = {"request_id": request, "attempt": 1, "target": "t", "source": "client", "score": score}
-    return lambda journal: log.say(journal, Said(**(plain | fields)), about, at_ms)
+    return lambda journal: log.say(journal, SourceScore(**(plain | fields)), about, at_ms)
 
 
 def run(ledger: Ledger, work: Callable[[Gateway, Gateway, Start], Awaitable[None]]) -> None:
@@ -138,17 +138,17 @@ def test_all_gateways_learn_all_that_any_of_them_hears_and_what_is_replaced_is_t
     run(ledger, work)
 
 
-def about(task: str = "maths", **expected: float) -> log.About:
-    return log.About(task=task, difficulty=0.4, traits="AQ==", expected=expected)
+def about(task: str = "maths", **expected: float) -> log.LearningFacts:
+    return log.LearningFacts(task=task, difficulty=0.4, traits="AQ==", expected=expected)
 
 
 @each_row(
     "said, learned",
     [
-        (saying(1.0, about=log.About(task="maths")), None),
+        (saying(1.0, about=log.LearningFacts(task="maths")), None),
         (saying(1.0, about=about(other=0.5)), 1.0),
         (saying(1.0, decides=False, about=about()), None),
-        (saying(1.0, about=log.About(task="maths", traits="?", expected={"t": 0.5})), None),
+        (saying(1.0, about=log.LearningFacts(task="maths", traits="?", expected={"t": 0.5})), None),
         (saying(1.0, about=about("nonsense", t=0.5)), None),
         (saying(1.0, target="stranger", about=about(stranger=0.5)), None),
         (saying(1.0, target="broken", about=about(broken=0.5)), None),
@@ -258,7 +258,7 @@ def test_a_row_that_is_committed_late_is_not_lost(postgres: Server) -> None:
 
 
 def test_a_gap_is_waited_for_but_not_for_ever() -> None:
-    tail, plain = Tail(), Said(request_id="r", attempt=1, target="t", source="client", score=1.0)
+    tail, plain = LogTail(), SourceScore(request_id="r", attempt=1, target="t", source="client", score=1.0)
 
     def read(now: float, *positions: int) -> tuple[list[int], int]:
         new = tail.new([logged(plain, position) for position in positions], now)

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ValidationError
 
 from router.api.parse import parse
 from router.api.rest import FEEDBACK, Feedback
-from router.outcomes.checks import Http, Promises, Python, Verifier, mistakes
+from router.outcomes.checks import HttpVerifier, PythonVerifier, Verifier, VerifierTerms, mistakes
 from router.outcomes.judge import Judge
 from router.outcomes.verifiers import last, readings
-from router.types.attempt import Answer
+from router.types.attempt import AnswerChoice
 from router.types.request import Endpoint, Request
 from tests.docs import blocks, page, rows
 from tests.outcomes.values import asking, expecting, saying, verifier
@@ -34,7 +34,7 @@ CALL, NO_CITY = ("weather", '{"city": "Cologne"}'), ("weather", "{}")
 TEXTS, TABLES = data(__file__, "refusals.yaml"), data(__file__, "verifiers.yaml")
 
 
-def check(own: Any, request: Request, *answers: str | Answer) -> list[float | None]:
+def check(own: Any, request: Request, *answers: str | AnswerChoice) -> list[float | None]:
     """Of answers, or texts of such."""
     return [own.check(request, saying(answer) if isinstance(answer, str) else answer) for answer in answers]
 
@@ -186,7 +186,7 @@ def test_every_verifier_is_in_the_document() -> None:
         assert all(float(fields[name]) == float(default) for name, default in listed.items() if default), kind
 
 
-@each_row("heading, model", [("### http", Http), ("### python", Python), ("## Judge", Judge)])
+@each_row("heading, model", [("### http", HttpVerifier), ("### python", PythonVerifier), ("## Judge", Judge)])
 def test_tables_of_keys(heading: str, model: type[BaseModel]) -> None:
     section = re.split(r"\n##+ ", TEXT.partition(f"\n{heading}\n")[2])[0]
     table = {name: row for row in rows(section, "key", "meaning") for name in row["key"].split(", ")}
@@ -200,7 +200,7 @@ def test_tables_of_keys(heading: str, model: type[BaseModel]) -> None:
 
 def test_terms_feedback_and_examples_of_the_document() -> None:
     (terms,) = [row for row in rows(TEXT, "key", "meaning") if row["key"] == "terms"]
-    assert all(name in terms["meaning"] for name in Promises.model_fields)
+    assert all(name in terms["meaning"] for name in VerifierTerms.model_fields)
     listed = {name for row in rows(TEXT, "field") for name in row["field"].split(" or ")}
     assert listed == set(Feedback.__struct_fields__)
     assert f"--scope {FEEDBACK}" in TEXT

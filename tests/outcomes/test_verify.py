@@ -18,8 +18,8 @@ from router.dispatch.egress import EgressFilter
 from router.dispatch.http import HttpTransport
 from router.dispatch.side_calls import LARGEST, Verifiers
 from router.outcomes import verify
-from router.outcomes.verify import Pool, Work, said
-from router.types.attempt import Asked, Verdict, accepted
+from router.outcomes.verify import ChildWork, VerifierPool, score_rows
+from router.types.attempt import Verdict, VerifierRequest, accepted
 from router.types.target import Wire
 from tests.gateway.canned import Canned, canned
 from tests.gateway.running import until
@@ -46,7 +46,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "SCHEMA_MS", PATIENT_MS)
 
 
-def judged(verifiers: Sequence[Any], questions: Iterable[Asked] = (PLAIN,)) -> tuple[list[float | None], list[str]]:
+def judged(
+    verifiers: Sequence[Any], questions: Iterable[VerifierRequest] = (PLAIN,)
+) -> tuple[list[float | None], list[str]]:
     """What was said of each of `questions`, one after another, and what was counted meanwhile, sorted."""
     scores, counted = list[float | None](), list[str]()
 
@@ -90,10 +92,10 @@ def test_a_function_that_hangs_says_nothing_and_holds_up_no_other(tmp_path: Path
 
 def test_a_function_whose_time_is_over_is_ended_with_all_that_it_has_started(tmp_path: Path) -> None:
     """What waited meanwhile has its turn, by a process in the place of the one that was killed."""
-    mark, hangs = tmp_path / "sleeper", Work("tests.outcomes.functions:hangs")
+    mark, hangs = tmp_path / "sleeper", ChildWork("tests.outcomes.functions:hangs")
 
     async def work() -> float | None:
-        children = Pool()
+        children = VerifierPool()
         hanging, fine = (asyncio.ensure_future(children.call(hangs, {"text": text}, {})) for text in (str(mark), ""))
         await asyncio.to_thread(written, mark)
         hanging.cancel()
@@ -110,7 +112,7 @@ def test_a_function_that_hangs_does_not_outlive_the_gateway(tmp_path: Path) -> N
     program = f"""
 import asyncio
 from router.outcomes.verify import Pool, Work
-asyncio.run(Pool().call(Work("tests.outcomes.functions:hangs"), {{"text": {str(mark)!r}}}, {{}}))
+asyncio.run(VerifierPool().call(ChildWork("tests.outcomes.functions:hangs"), {{"text": {str(mark)!r}}}, {{}}))
 """
     with subprocess.Popen([sys.executable, "-c", program]) as gateway:
         sleeper = written(mark)
@@ -155,7 +157,7 @@ def test_a_schema_that_never_ends_holds_up_no_request(kind: str, monkeypatch: py
     branches = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(60)}
     endless = {"$defs": branches | {"a60": {"type": "null"}}, "$ref": "#/$defs/a0"}
 
-    def questions() -> Iterator[Asked]:
+    def questions() -> Iterator[VerifierRequest]:
         for schema, limit_ms in ((endless, 100), ({"type": "integer"}, PATIENT_MS)):
             monkeypatch.setattr(verify, "SCHEMA_MS", limit_ms)
             form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
@@ -272,7 +274,7 @@ def test_a_yes_is_worth_what_its_verifier_decides() -> None:
         (silent,): set(),
     }
     for verdicts, weights in cases.items():
-        rows = said(own, verdicts, "r", 1, "t")
+        rows = score_rows(own, verdicts, "r", 1, "t")
         assert {(row.source, row.weight) for row in rows} == weights
         assert all(row.decides == (row.source == "verifier.exact") for row in rows)
     assert accepted([formal, wrong]) is False

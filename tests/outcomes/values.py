@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from router.api.parse import parse
 from router.outcomes.checks import Verifier
-from router.types.attempt import Answer, Asked, ToolCall
+from router.types.attempt import AnswerChoice, ToolCall, VerifierRequest
 from router.types.request import Endpoint, Request
 from tests.decide.values import target
 
@@ -27,10 +27,12 @@ def expecting(right: Any) -> Request:
     return asking(metadata={"expected": right})
 
 
-def saying(text: str = "", *calls: tuple[str, str], **fields: Any) -> Answer:
+def saying(text: str = "", *calls: tuple[str, str], **fields: Any) -> AnswerChoice:
     fields = {"finish_reason": "tool_calls" if calls else "stop", **fields}
-    return Answer(text=text, tool_calls=tuple(ToolCall(*call) for call in calls), **fields)
+    return AnswerChoice(text=text, tool_calls=tuple(ToolCall(*call) for call in calls), **fields)
 
 
-def asked(request: Request, *answers: Answer, classes: frozenset[str] = frozenset({"internal"})) -> Asked:
-    return Asked(request=request, target=target("t"), answers=answers, classes=classes)
+def asked(
+    request: Request, *answers: AnswerChoice, classes: frozenset[str] = frozenset({"internal"})
+) -> VerifierRequest:
+    return VerifierRequest(request=request, target=target("t"), answers=answers, classes=classes)

@@ -8,8 +8,8 @@ import pytest
 
 from router.api.chat import Traces
 from router.api.responses.request import seal, unseal
-from router.redact.redact import Slot, kind, redact, tags
-from router.redact.restore import Restorer, Speller
+from router.redact.redact import TextSlot, kind, redact, tags
+from router.redact.restore import PlaceholderMatcher, Restorer
 from router.types.request import Endpoint, Finding, Redacted, Request
 from tests.classify.looking import CLASSIFIER
 from tests.redact.wire import KEY, asked, calling, chat, found, sent, user, without
@@ -215,8 +215,8 @@ def test_nothing_shows_values_that_need_not() -> None:
     redacted, values = without(chat(user(MAIL)), KINDS)
     assert MAIL not in repr(Redacted(redacted, frozenset(), values))
     assert MAIL not in repr(Restorer(values))
-    assert MAIL not in repr(Slot(("messages",), MAIL, [MAIL]))
-    assert MAIL not in repr(Speller(values).restore(f"{MAIL} {next(iter(values))}", json=False))
+    assert MAIL not in repr(TextSlot(("messages",), MAIL, [MAIL]))
+    assert MAIL not in repr(PlaceholderMatcher(values).restore(f"{MAIL} {next(iter(values))}", json=False))
 
 
 def arguments(request: Request) -> Any:

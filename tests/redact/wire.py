@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from router.api.parse import parse
-from router.dispatch.meter import Fold
+from router.dispatch.meter import AnswerCollector
 from router.redact.redact import redact
 from router.types.request import Endpoint, Finding, Request
 
@@ -72,7 +72,7 @@ def datas(events: bytes) -> list[dict[str, Any]]:
 
 def folded(events: bytes, endpoint: Endpoint = Endpoint.CHAT) -> dict[str, Any]:
     """As one answer."""
-    fold = Fold(endpoint)
+    fold = AnswerCollector(endpoint)
     fold.feed(events)
     return {name: json.loads(bytes(raw)) for name, raw in fold.body().items()}
 

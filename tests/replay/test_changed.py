@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from router.ledger.facts.query import Where
+from router.ledger.facts.query import LabelFilter
 from router.ledger.ledger import SqliteLedger
 from router.replay.replay import replay
 from router.replay.report import Change, Effect, Replayed, as_report, verdict
@@ -248,7 +248,7 @@ def test_several_processes_find_the_same(recorded: Gateway, tmp_path: Path) -> N
 
 def test_only_what_was_asked_for(recorded: Gateway, past: SqliteLedger) -> None:
     policy = config(recorded)
-    whole, some = replay(past, policy), replay(past, policy, where=[Where("route", frozenset({"fixed", "auto"}))])
+    whole, some = replay(past, policy), replay(past, policy, where=[LabelFilter("route", frozenset({"fixed", "auto"}))])
     of = {effect.route: effect for effect in whole.routes}
     assert some.routes == (of["auto"], of["fixed"])
     began = recorded.rows("SELECT MAX(started_ms) AS last FROM requests")[0]["last"]

@@ -15,7 +15,7 @@ from router.replay.replay import DIMENSIONS
 from router.replay.replay import replay as replayed
 from router.replay.report import NAME, as_report
 from router.testing import lowpass
-from router.types.decision import Shape
+from router.types.decision import RequestProfile
 from tests.docs import ROOT, blocks, page, quoted, rows
 from tests.gateway.running import Gateway
 from tests.replay.traffic import changed, config, other_order
@@ -99,6 +99,6 @@ def test_columns_and_tables_are_those_of_the_report(recorded: Gateway, past: Sql
 def test_every_code_field_and_filter_is_explained() -> None:
     assert [row["code"] for row in rows(TEXT, "code", "these requests")] == list(CODES)
     told = [name for row in rows(TEXT, "field", "what it is") for name in row["field"].split(", ")]
-    assert sorted(told) == sorted(field.name for field in msgspec.structs.fields(Shape))
+    assert sorted(told) == sorted(field.name for field in msgspec.structs.fields(RequestProfile))
     (filters,) = [line for line in TEXT.splitlines() if line.startswith("| `--where")]
     assert {*DIMENSIONS} <= set(quoted(filters))

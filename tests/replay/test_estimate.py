@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.replay.estimate import LEAST_SEEN, differences, effects
-from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, Move, Part, Seen, joined, stopped
+from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, Move, Part, TargetTotals, joined, stopped
 from router.replay.read import BUCKETS
 from router.replay.report import Effect
 from router.types.account import Account
@@ -48,7 +48,7 @@ def estimated(rows: Sequence[Any], changed: Sequence[Any], trials: Sequence[Any]
 
 @each_row("answers, times", [(LEAST_SEEN, 2.0), (LEAST_SEEN - 1, 1.0)])
 def test_expectations_are_compared_with_enough_answers_only(answers: int, times: float) -> None:
-    whole = part([row()], [change(0)], seen={"new": Seen(answers, 2_000, 1_000.0)})
+    whole = part([row()], [change(0)], seen={"new": TargetTotals(answers, 2_000, 1_000.0)})
     assert differences(whole).cost[0] == 40 * times - 100
 
 

@@ -15,9 +15,19 @@ from router.decide.health import Health
 from router.decide.profile import NEW, SessionState
 from router.ledger import keys
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.query import Row
+from router.ledger.query import RequestRow
 from router.replay.replay import callers, scores
-from router.replay.sides import Choice, Document, Side, Stored, Trial, Weighed, compared, stored, trial
+from router.replay.sides import (
+    Choice,
+    ExperimentDraw,
+    PolicyReplay,
+    Stored,
+    StoredDecision,
+    StoredForecast,
+    compared,
+    stored,
+    trial,
+)
 from router.types.clock import new_id
 from router.types.decision import Plan
 from router.types.decision import Weighed as Planned
@@ -41,7 +51,7 @@ CASES = {**{name: (body, []) for name, body in BODIES.items()}, **{name: ({}, se
 
 
 @pytest.fixture(scope="module")
-def side(tmp_path_factory: pytest.TempPathFactory) -> Side:
+def side(tmp_path_factory: pytest.TempPathFactory) -> PolicyReplay:
     """The policy, over a ledger that has learned nothing."""
     folder = tmp_path_factory.mktemp("shape")
     path = folder / "policy.yaml"
@@ -52,7 +62,7 @@ def side(tmp_path_factory: pytest.TempPathFactory) -> Side:
 
 
 @each_row("route", [*ROUTES, "dear"])
-def test_it_is_decided_again_as_it_was(side: Side, route: str) -> None:
+def test_it_is_decided_again_as_it_was(side: PolicyReplay, route: str) -> None:
     for case, (body, headers) in CASES.items():
         document, row = decided(side, route, body, headers)
         assert not [word for word in (CANARY, MAIL, KEY) if word in document.decode()], case
@@ -68,7 +78,7 @@ def test_it_is_decided_again_as_it_was(side: Side, route: str) -> None:
         assert [each["target"] for each in after["considered"]] == [each["target"] for each in before["considered"]]
 
 
-def decided(side: Side, route: str, body: dict[str, Any], headers: Any) -> tuple[bytes, Row]:
+def decided(side: PolicyReplay, route: str, body: dict[str, Any], headers: Any) -> tuple[bytes, RequestRow]:
     """As the gateway decides, and what its row then holds."""
     fields, rules, caller = {"model": route, "messages": [USER], **body}, side.rules, Caller()
     request = parse(Endpoint.CHAT, new_id(), json.dumps(fields).encode(), headers)
@@ -79,10 +89,10 @@ def decided(side: Side, route: str, body: dict[str, Any], headers: Any) -> tuple
     chosen, _ = choose(rules, request, caller, *arguments, progress=before)
     document, seen = encode(explain(chosen)), chosen.classification
     row = (request.id, at, "settled", "chat", route, chosen.plan.route, int(request.stream), "", request.limits.session)
-    return document, Row._make((*row, "", seen.data_class, 200, 7, "", seen.task.value, 1, document.decode()))
+    return document, RequestRow._make((*row, "", seen.data_class, 200, 7, "", seen.task.value, 1, document.decode()))
 
 
-def test_what_is_usual_takes_no_room(side: Side) -> None:
+def test_what_is_usual_takes_no_room(side: PolicyReplay) -> None:
     """The ledger has a budget of bytes for each request."""
     shape = msgspec.json.decode(decided(side, "fixed", {}, [])[0])["shape"]
     assert set(shape) <= {"bytes", "dense", "work"}
@@ -92,7 +102,7 @@ def test_what_is_usual_takes_no_room(side: Side) -> None:
 UNREADABLE = [("document", "{}"), ("document", "not json"), ("endpoint", "unheard-of"), ("task", "unheard-of")]
 
 
-def test_what_can_not_be_read_says_why(side: Side) -> None:
+def test_what_can_not_be_read_says_why(side: PolicyReplay) -> None:
     """Also a decision of an older lowpass."""
     document, row = decided(side, "fixed", {}, [])
     old = {name: value for name, value in msgspec.json.decode(document).items() if name != "shape"}
@@ -104,11 +114,11 @@ def test_what_can_not_be_read_says_why(side: Side) -> None:
 
 
 AMOUNTS = [("cheap", 0.4, 1, "dearer"), ("middle", 0.6, 5, "chosen"), ("dear", 0.9, 9, "dearer")]
-OLD = tuple(Weighed(*amounts) for amounts in (*AMOUNTS, ("free", 0.5, 0, "too_slow")))
+OLD = tuple(StoredForecast(*amounts) for amounts in (*AMOUNTS, ("free", 0.5, 0, "too_slow")))
 
 
 def experiment(explored: str, target: str, propensity: float = 0.05) -> Any:
-    document = Document("p", None, weighed=OLD, explored=explored, propensity=propensity)  # type: ignore[arg-type]
+    document = StoredDecision("p", None, weighed=OLD, explored=explored, propensity=propensity)  # type: ignore[arg-type]
     blank: dict[str, Any] = dict.fromkeys(Stored.__struct_fields__)
     return Stored(**(blank | {"document": document, "choice": Choice(target)}))
 
@@ -120,15 +130,15 @@ def plan(chosen: str, why: str = "chosen", **more: Any) -> Plan:
 
 
 EXPERIMENTS = [
-    (experiment("best", "dear"), plan("dear"), Trial("dear", True)),
-    (experiment("cheapest", "cheap"), plan("dear"), Trial("", True)),
-    (experiment("", "middle", 0.95), plan("dear"), Trial("", True)),
-    (experiment("", "middle", 0.95), plan("middle"), Trial()),
-    (experiment("", "middle", 1.0), plan("dear"), Trial()),
+    (experiment("best", "dear"), plan("dear"), ExperimentDraw("dear", True)),
+    (experiment("cheapest", "cheap"), plan("dear"), ExperimentDraw("", True)),
+    (experiment("", "middle", 0.95), plan("dear"), ExperimentDraw("", True)),
+    (experiment("", "middle", 0.95), plan("middle"), ExperimentDraw()),
+    (experiment("", "middle", 1.0), plan("dear"), ExperimentDraw()),
     # What is too slow is no experiment, and a pair is never tried.
-    (experiment("cheapest", "cheap"), plan("free"), Trial("", False)),
-    (experiment("best", "dear"), plan("dear", "first"), Trial()),
-    (experiment("best", "dear"), plan("dear", explored="best"), Trial("dear", False)),
+    (experiment("cheapest", "cheap"), plan("free"), ExperimentDraw("", False)),
+    (experiment("best", "dear"), plan("dear", "first"), ExperimentDraw()),
+    (experiment("best", "dear"), plan("dear", explored="best"), ExperimentDraw("dear", False)),
 ]
 
 
@@ -137,7 +147,7 @@ EXPERIMENTS = [
     EXPERIMENTS,
     ids=["asked", "another end", "might have been", "no other choice", "no experiments", "out", "pair", "own chance"],
 )
-def test_what_an_experiment_says(done: Any, new: Plan, expected: Trial) -> None:
+def test_what_an_experiment_says(done: Any, new: Plan, expected: ExperimentDraw) -> None:
     assert trial(done, new) == expected
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.report.catalog import answer
-from router.report.query import Question
+from router.report.query import Parameters
 from router.report.report import Report
 from router.types.price import NANO_PER_USD
 from router.types.target import Target
@@ -36,11 +36,11 @@ def reported(
     now_ms: int = AFTER_MS,
     **question: Any,
 ) -> Report:
-    """`past`: a ledger, or what happened; `question`: as `Question`."""
+    """`past`: a ledger, or what happened; `question`: as `Parameters`."""
     ledger = ledger_of(past) if isinstance(past, Sequence) else past
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        return answer(connection, name, Question(**question), {target.id: target for target in targets}, pots, now_ms)
+        return answer(connection, name, Parameters(**question), {target.id: target for target in targets}, pots, now_ms)
 
 
 def nano(value: object) -> int:

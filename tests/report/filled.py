@@ -10,15 +10,15 @@ from msgspec import Struct, structs
 
 from router.decide.eligibility import Requirements
 from router.decide.explain import explain
-from router.decide.in_force import InForce, in_force
+from router.decide.in_force import PolicyInForce, in_force
 from router.ledger.ledger import Ledger
-from router.ledger.outcomes import About, say
+from router.ledger.outcomes import LearningFacts, say
 from router.ledger.rows import adopted
-from router.ledger.write import Outcome, birth, record, settle
+from router.ledger.write import RequestOutcome, insert_held, record, settle
 from router.types.account import Amount, Journal
-from router.types.attempt import Attempt, Source, Usage
+from router.types.attempt import Attempt, CountSource, Usage
 from router.types.decision import Candidate, Decision, Dropped, Estimate, Plan, Queued, Weighed
-from router.types.logged import Said
+from router.types.logged import SourceScore
 from router.types.price import Cost, CostSource
 from router.types.request import Caller, Cause, Classification, Endpoint, Finding, Limits, Request
 from router.types.target import Capability, Model, Provider, Target, Task, Wire
@@ -124,17 +124,17 @@ def at(name: str, entity: str, law: str, *, hourly: int | None = None) -> Target
     return structs.replace(made, provider=provider, hourly=hourly)
 
 
-def policy(*targets: Target) -> InForce:
+def policy(*targets: Target) -> PolicyInForce:
     return in_force("file", "internal", {"internal": Requirements()}, {one.id: one for one in targets})
 
 
 def thinking(reasoning: int | None, visible: int = 20) -> Usage:
-    source = Source.UNKNOWN if reasoning is None else Source.REPORTED
+    source = CountSource.UNKNOWN if reasoning is None else CountSource.REPORTED
     return Usage(input_uncached=100, output_visible=visible, output_reasoning=reasoning, reasoning_source=source)
 
 
 def fill(
-    ledger: Ledger, happened: Iterable[Happened], policies: Iterable[InForce] = (), targets: Iterable[Target] = ()
+    ledger: Ledger, happened: Iterable[Happened], policies: Iterable[PolicyInForce] = (), targets: Iterable[Target] = ()
 ) -> Ledger:
     """Writes everything in one transaction; returns the ledger. Targets that are not given are of the house."""
     known = {one.id: one for one in targets}
@@ -161,22 +161,22 @@ def _write(journal: Journal, one: Happened, known: Mapping[str, Target]) -> None
     request = Request(
         id=one.id, endpoint=Endpoint.CHAT, model=one.route, body={}, prompt_bytes=400, stream=one.stream, limits=limits
     )
-    birth(journal, request, caller, decided, Amount(usd=one.held), one.at_ms)
+    insert_held(journal, request, caller, decided, Amount(usd=one.held), one.at_ms)
     record(journal, one.id, one.at_ms, decided.policy, msgspec.json.encode(explain(decided)))
     if one.ends == "recovered":
         journal.change(_WRITTEN_LATE, (one.id,))
     if one.ends == "settled" or one.tried:
         settle(journal, one.id, _outcome(one, known))
-    about = About.of(decided.classification, {name: rate for name, (rate, _) in one.weighed.items()})
+    about = LearningFacts.of(decided.classification, {name: rate for name, (rate, _) in one.weighed.items()})
     for judgement in one.judged:
-        said = Said(request_id=one.id, attempt=1, target=one.tried[0].target, **structs.asdict(judgement))
+        said = SourceScore(request_id=one.id, attempt=1, target=one.tried[0].target, **structs.asdict(judgement))
         say(journal, said, about, one.at_ms + HOUR_MS)
 
 
-def _outcome(one: Happened, known: Mapping[str, Target]) -> Outcome:
+def _outcome(one: Happened, known: Mapping[str, Target]) -> RequestOutcome:
     attempts = tuple(_attempt(one, tried, known.get(tried.target)) for tried in one.tried)
     good = bool(attempts) and attempts[-1].outcome == "ok"
-    return Outcome(
+    return RequestOutcome(
         status=one.status or (200 if good else 502),
         error=one.error or (None if good or one.status else "server_error"),
         attempts=attempts,

@@ -15,16 +15,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from router.budget.budget import Budget, Rolling
+from router.budget.budget import Budget, RollingWindow
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.incident import EXHAUSTED
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger
-from router.report.budgets import Pot, Pots, Standing, budgets
+from router.report.budgets import BudgetAccount, BudgetReport, BudgetStanding, budgets
 from router.report.render import table
 from router.report.report import Report
-from router.report.statistics import Profile
-from router.types.account import LEASE_MS, Amount, Ask, Balance, Child, Refused, Unit
+from router.report.statistics import ProfileInterval
+from router.types.account import LEASE_MS, Amount, Balance, Child, HoldRequest, Refused, Unit
 from tests.report.asking import below, cells, lines, reported, totals
 from tests.report.filled import DAY_MS, HOUR_MS, MONDAY_MS, USD, Happened, Tried
 from tests.tables import each_row
@@ -56,7 +56,7 @@ def left(tmp_path: Path, *works: Work, now_ms: int = MONDAY_MS) -> Report:
 def using(budget: Budget, held: int, charged: int | None, value: str = "") -> Work:
     async def work(store: SqliteBudgets) -> None:
         amount = Amount(held, held)
-        ask = Ask(least=amount, tight=amount, whole=amount)
+        ask = HoldRequest(least=amount, tight=amount, whole=amount)
         granted = await store.reserve(f"r-{value}", [budget.pot(value, MONDAY_MS)], ask, MONDAY_MS)
         assert not isinstance(granted, Refused)
         if charged is not None:
@@ -137,15 +137,15 @@ EVERY_HOUR = [
 """Ten days of a request of one dollar every hour."""
 
 
-def standing(budget: Budget, spent: int = 0, value: str = "") -> Standing:
+def standing(budget: Budget, spent: int = 0, value: str = "") -> BudgetStanding:
     pot = budget.pot(value, NOW_MS) if value else budget.full(NOW_MS)
-    return Standing(Pot(account=pot, budget=budget), Balance(spent, 0))
+    return BudgetStanding(BudgetAccount(account=pot, budget=budget), Balance(spent, 0))
 
 
-def ahead(past: Ledger | Sequence[Happened], *standings: Standing, **question: Any) -> Report:
+def ahead(past: Ledger | Sequence[Happened], *standings: BudgetStanding, **question: Any) -> Report:
     """The report; of its pots only the ids are there."""
     rows = tuple((standing.pot.account.id, *[None] * 14) for standing in standings)
-    pots = Pots(name="budgets", title="", columns=(), rows=rows, standings=standings)
+    pots = BudgetReport(name="budgets", title="", columns=(), rows=rows, standings=standings)
     return reported(past, "budgets", pots=pots, now_ms=NOW_MS, **question)
 
 
@@ -159,12 +159,12 @@ def ahead(past: Ledger | Sequence[Happened], *standings: Standing, **question: A
             standing(Budget(id="life", limit_usd=Decimal(1_000), window="lifetime"), 240 * USD),
             (None, None, None, NOW_MS + 760 * HOUR_MS),
         ),
-        (standing(Budget(id="b", limit_usd=Decimal(10), window=Rolling(rolling="24h")), USD), (None,) * 4),
+        (standing(Budget(id="b", limit_usd=Decimal(10), window=RollingWindow(rolling="24h")), USD), (None,) * 4),
         (standing(Budget(id="b", limit_usd=Decimal(10), scope="session"), USD, "s"), (None,) * 4),
     ],
     ids=lambda pot: pot.pot.account.id,
 )
-def test_a_budget_is_forecast_from_what_it_was_charged(pot: Standing, expected: tuple[object, ...]) -> None:
+def test_a_budget_is_forecast_from_what_it_was_charged(pot: BudgetStanding, expected: tuple[object, ...]) -> None:
     names = ("forecast", "forecast_low", "forecast_high", "lasts_until")
     assert cells(ahead(EVERY_HOUR, pot), *names) == [expected]
 
@@ -233,7 +233,7 @@ AFTER = AFTER_MS // HOUR_MS
 
 
 def test_with_a_few_hours_every_hour_is_alike() -> None:
-    profile = Profile({AFTER - 4: 30, AFTER - 1: 10}, AFTER_MS + HOUR_MS // 2, UTC)
+    profile = ProfileInterval({AFTER - 4: 30, AFTER - 1: 10}, AFTER_MS + HOUR_MS // 2, UTC)
     found = profile.until(AFTER_MS + 2 * HOUR_MS)
     assert found.value == pytest.approx(15)
     assert found.low is found.high is None
@@ -246,14 +246,14 @@ def test_with_a_few_hours_every_hour_is_alike() -> None:
 def test_after_two_days_an_hour_is_like_that_of_other_days_and_after_two_weeks_weekends_are_weekends() -> None:
     """Half of each day's 240 comes at noon UTC, which is 13:00 in Berlin."""
     spent = {AFTER - day * DAY + hour: 120 for day in (1, 2, 3) for hour in (0, 12)}
-    profile = Profile(spent, AFTER_MS, ZoneInfo("Europe/Berlin"))
+    profile = ProfileInterval(spent, AFTER_MS, ZoneInfo("Europe/Berlin"))
     found = profile.until(AFTER_MS + 13 * HOUR_MS)
     assert (found.value, found.low, found.high) == (240, 240, 240)
     assert profile.until(AFTER_MS + HOUR_MS // 4).value == 30
     assert profile.reaches(180, AFTER_MS + DAY * HOUR_MS) == AFTER_MS + 12 * HOUR_MS + HOUR_MS // 2
 
     working = {hour: 10 for hour in range(AFTER - 21 * DAY, AFTER) if (hour - AFTER) // DAY % 7 < 5}
-    weekly = Profile(working, AFTER_MS, UTC)
+    weekly = ProfileInterval(working, AFTER_MS, UTC)
     assert weekly.until(AFTER_MS + 7 * DAY_MS).value == 5 * DAY * 10
     assert weekly.reaches(5 * DAY * 10 + 1, AFTER_MS + 14 * DAY_MS) == AFTER_MS + 7 * DAY_MS + HOUR_MS // 10
 
@@ -265,7 +265,7 @@ def test_four_of_five_weeks_end_within_the_interval() -> None:
         chance = random.Random(seed)  # noqa: S311 - a sample
         days = [max(0.0, chance.gauss(2_400 if day % 7 < 5 else 600, 300)) for day in range(28)]
         spent = {AFTER - 21 * DAY + hour: round(days[hour // DAY] / DAY) for hour in range(21 * DAY)}
-        found = Profile(spent, AFTER_MS, UTC).until(AFTER_MS + 7 * DAY_MS)
+        found = ProfileInterval(spent, AFTER_MS, UTC).until(AFTER_MS + 7 * DAY_MS)
         assert found.low is not None
         assert found.high is not None
         inside += found.low <= sum(days[21:]) <= found.high
@@ -275,7 +275,7 @@ def test_four_of_five_weeks_end_within_the_interval() -> None:
 @given(st.dictionaries(st.integers(AFTER - 700, AFTER - 1), st.integers(1, 10**12), min_size=1), st.integers(0, 216))
 def test_a_forecast_is_never_below_nothing_and_contains_itself(spent: dict[int, int], hours: int) -> None:
     assume(max(spent) >= AFTER - 28 * DAY)
-    found = Profile(spent, AFTER_MS, UTC).until(AFTER_MS + hours * HOUR_MS)
+    found = ProfileInterval(spent, AFTER_MS, UTC).until(AFTER_MS + hours * HOUR_MS)
     assert found.value >= 0
     if found.low is not None and found.high is not None:
         assert 0 <= found.low <= found.value <= found.high

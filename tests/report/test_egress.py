@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import convert, structs
 
-from router.decide.eligibility import LicenceDemands, Redact, Requirements, Use
-from router.decide.in_force import InForce, in_force, read
+from router.decide.eligibility import LicenceDemands, LicensedUse, Redact, Requirements
+from router.decide.in_force import PolicyInForce, in_force, read
 from router.ledger.ledger import Ledger
 from router.ledger.rows import documents
 from router.report.egress import NO_CLASSES, NO_POLICY, UNREADABLE
@@ -53,7 +53,7 @@ def went(
     target: str,
     sent: str = "",
     outcome: str = "ok",
-    policy: InForce = POLICY,
+    policy: PolicyInForce = POLICY,
     at_ms: int = 0,
     **more: Any,
 ) -> Happened:
@@ -67,7 +67,7 @@ def went(
     return request(tried=(tried,), status=200, at_ms=at_ms or MONDAY_MS)
 
 
-def send(ledger: Ledger, *happened: Happened, policies: tuple[InForce, ...] = (POLICY,)) -> Ledger:
+def send(ledger: Ledger, *happened: Happened, policies: tuple[PolicyInForce, ...] = (POLICY,)) -> Ledger:
     """As the requests r000000, r000001, …"""
     named = (structs.replace(one, id=f"r{number:06}") for number, one in enumerate(happened))
     return fill(ledger, named, (*policies, *policies), TARGETS.values())
@@ -143,7 +143,7 @@ def test_of_rows_that_are_alike_only_those_that_broke_a_rule_are_named(ledger: L
 
 def test_what_cannot_be_checked_is_never_counted_as_fine(ledger: Ledger) -> None:
     other = in_force("fedcba9876543210", "internal", CLASSES, TARGETS)
-    broken = InForce("ffffffffffffffff", b'{"file": "x"}')
+    broken = PolicyInForce("ffffffffffffffff", b'{"file": "x"}')
     unknown = (went("pii", "cn", policy=one) for one in (other, broken))
     send(ledger, went("internal", "us"), went("pii", "cn"), *unknown, policies=(POLICY, broken))
     checked = egress(forge(ledger, "UPDATE live_attempts SET classes = '' WHERE request_id = 'r000001'"))
@@ -197,7 +197,7 @@ def test_every_demand_survives_its_document() -> None:
         {
             **{"rank": 3, "block": True, "local_only": True, "regions": ("eu",), "jurisdictions_not": ("CN",)},
             **{"providers": ("a",), "training": "never", "retention_days_max": 0, "baa": True, "tools": "none"},
-            **{"licence": LicenceDemands(uses=(Use.COMMERCIAL, Use.TRAIN_ON_OUTPUTS), users=5)},
+            **{"licence": LicenceDemands(uses=(LicensedUse.COMMERCIAL, LicensedUse.TRAIN_ON_OUTPUTS), users=5)},
             **{"redact": Redact.REMOTE, "redacted_to": "internal", "thinking_cap": 7, "min_pass_rate": 0.9},
             **{"failure_cost_usd": Decimal("0.25"), "max_cost_usd": Decimal("0.01"), "deadline_ms": 1_000},
         }

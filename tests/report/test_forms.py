@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 from rich.console import Console
 
-from router.decide.explain import Examined, Seen, with_reason
+from router.decide.explain import PlacedExplanation, StoredClassification, with_reason
 from router.errors import ClientError
 from router.report.explained import table as explained
 from router.report.render import as_csv, as_json, as_text, page, table, written
 from router.report.report import Column, Kind, Report, Row, Value, shown
-from router.types.decision import Cascade, Dropped, Hedge, Stakes, Vote, Weighed
+from router.types.decision import Cascade, Dropped, Hedge, Objective, Vote, Weighed
 from router.types.price import usd_about as three_digits
 from router.types.target import Task
 from tests.report.asking import Page
@@ -231,8 +231,8 @@ NAME = "anthropic/claude-haiku-4-5/us-east1"
 WEIGHED = Weighed(NAME, 0.85, 0.21, 17_701_775, 3_994_607, 36_946_620, 799, 73_081, 55_858_370, "chosen")
 CHEAPER = structs.replace(WEIGHED, target="local", p=0.5, cost_nano=5_000_000, why="dearer")
 DEARER = structs.replace(WEIGHED, target="best", p=0.95, cost_nano=53_000_000, why="not_evident")
-SEEN = partial(Seen, data_class="internal", classes=("internal",), causes=(), task=Task.MATHS)
-EXAMINED = Examined(
+SEEN = partial(StoredClassification, data_class="internal", classes=("internal",), causes=(), task=Task.MATHS)
+EXAMINED = PlacedExplanation(
     id="r",
     requested="auto",
     route="auto",
@@ -243,7 +243,7 @@ EXAMINED = Examined(
     considered=(),
     dropped=(),
     weighed=(WEIGHED, structs.replace(WEIGHED, target="local", why="below_floor")),
-    stakes=Stakes(failure_nano=250_000_000, min_pass_rate=0.3, max_nano=50_000_000, deadline_ms=90_000),
+    stakes=Objective(failure_nano=250_000_000, min_pass_rate=0.3, max_nano=50_000_000, deadline_ms=90_000),
 )
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US
 from router.report.cost_of_pass import hull
-from router.report.judged import Facts, pooled
-from router.report.savings import Baseline, Hour, Ratio, spread
-from router.report.statistics import LEAST, Estimate, drawn, percentile, quotient, skewed, weighted, wilson
+from router.report.judged import JudgedSums, pooled
+from router.report.savings import Baseline, CostRatio, Hour, spread
+from router.report.statistics import LEAST, Interval, drawn, percentile, quotient, skewed, weighted, wilson
 from tests.tables import data, each_row
 
 
@@ -21,19 +21,19 @@ from tests.tables import data, each_row
 def test_intervals_are_wilson_s(hits: int, trials: int, low: float, high: float) -> None:
     """Newcombe 1998, Statistics in Medicine 17, 857, table I and method 3."""
     assert wilson(hits / trials, trials) == pytest.approx((hits / trials, low, high), abs=1e-4)
-    assert wilson(0.5, 0) == Estimate(0.5)
+    assert wilson(0.5, 0) == Interval(0.5)
 
 
 def test_what_is_below_the_line_bounds_a_quotient_the_other_way_and_a_mean_of_one_is_that_one() -> None:
-    assert quotient(Estimate(10, 8, 12), Estimate(0)) is None
-    assert quotient(Estimate(0, 0, 0), Estimate(0.5, 0.2, 0.8)) == Estimate(0, 0, 0)
-    assert quotient(Estimate(10, 10, 10), Estimate(0.5, 0.4, 0.8)) == pytest.approx(Estimate(20, 12.5, 25))
-    assert quotient(Estimate(10), Estimate(0.5, 0.4, 0.8)) == Estimate(20)
-    assert skewed(0, 5, 9) == Estimate(0, 0, 0)
-    assert skewed(7, 5, 1) == Estimate(7)
-    sure = Estimate(0.5, 0.2, 0.9)
+    assert quotient(Interval(10, 8, 12), Interval(0)) is None
+    assert quotient(Interval(0, 0, 0), Interval(0.5, 0.2, 0.8)) == Interval(0, 0, 0)
+    assert quotient(Interval(10, 10, 10), Interval(0.5, 0.4, 0.8)) == pytest.approx(Interval(20, 12.5, 25))
+    assert quotient(Interval(10), Interval(0.5, 0.4, 0.8)) == Interval(20)
+    assert skewed(0, 5, 9) == Interval(0, 0, 0)
+    assert skewed(7, 5, 1) == Interval(7)
+    sure = Interval(0.5, 0.2, 0.9)
     assert weighted([(3, sure)]) == pytest.approx(sure)
-    assert weighted([(1, sure), (1, Estimate(0.5))]) == Estimate(0.5)
+    assert weighted([(1, sure), (1, Interval(0.5))]) == Interval(0.5)
 
 
 @each_row("points, edge", data(__file__, "frontier.yaml"))
@@ -43,9 +43,9 @@ def test_nothing_on_the_frontier_is_beaten_by_a_mixture(
     assert hull(points) == edge
 
 
-def facts(costs: list[int], answers: int, judged: int = 0, right: int = 0) -> Facts:
+def facts(costs: list[int], answers: int, judged: int = 0, right: int = 0) -> JudgedSums:
     """Of attempts, the first of which were answered."""
-    return Facts(
+    return JudgedSums(
         attempts=len(costs),
         answers=answers,
         cost=sum(costs),
@@ -74,7 +74,7 @@ def test_a_price_factor_is_in_its_interval_as_often_as_that_says() -> None:
     """Of log-normal costs in two cells; the true factor is 3 in both."""
     chance, held, times = Random(3), 0, 500  # noqa: S311
 
-    def mean(*cells: tuple[float, int]) -> Estimate:
+    def mean(*cells: tuple[float, int]) -> Interval:
         parts = []
         for weight, (cost, number) in zip((24.0, 19.0), cells, strict=True):
             costs = [round(cost * chance.lognormvariate(-0.32, 0.8)) for _ in range(number)]
@@ -109,7 +109,7 @@ def test_savings_are_in_their_interval_nearly_as_often_as_that_says(hours: int, 
             found.append(Hour((), hour, "big", False, number * 9_000, costs(2_000, number)))
             found.append(Hour((), hour, "big", True, 3 * 9_000, costs(12_000, 3)))
         owns = [hour for hour in found if hour.alone]
-        ratio = Ratio(sum(own.actual for own in owns), sum(own.expected for own in owns), 3 * hours)
+        ratio = CostRatio(sum(own.actual for own in owns), sum(own.expected for own in owns), 3 * hours)
         bounds = spread(found, found, Baseline("always best", "big", ratio))
         assert bounds is not None
         held += bounds[0] <= hours * 20 * (12_000 - 2_000) <= bounds[1]

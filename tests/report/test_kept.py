@@ -20,7 +20,7 @@ from router.ledger.postgres_connection import StatementRefused
 from router.report import request as requests
 from router.report.catalog import REPORTS, read
 from router.report.overview import overview
-from router.report.query import Question
+from router.report.query import Parameters
 from router.report.report import Report
 from router.types.target import Secret
 from tests.ledger.plain import NOW_MS, expire, move, put_all
@@ -149,11 +149,11 @@ def test_more_than_a_socket_takes_at_once_is_written(on_postgres: Ledger) -> Non
 @pytest.mark.parametrize("store", ["ledger", "on_postgres"])
 def test_a_report_reads_while_the_gateway_writes_and_can_not_write(request: pytest.FixtureRequest, store: str) -> None:
     ledger = filled(request.getfixturevalue(store))
-    number = read(ledger, "spend", Question(by="day")).total("requests")
+    number = read(ledger, "spend", Parameters(by="day")).total("requests")
     with ledger.writing() as writing:
         writing.execute("BEGIN")
         writing.execute("DELETE FROM live_requests")
-        assert read(ledger, "spend", Question(by="day")).total("requests") == number
+        assert read(ledger, "spend", Parameters(by="day")).total("requests") == number
     refused = pytest.raises((sqlite3.OperationalError, StatementRefused), match=r"(?i)read_?only")
     with ledger.reading() as connection, refused:
         connection.execute("DELETE FROM live_requests")

@@ -8,7 +8,7 @@ from router.budget.budget import Budget
 from router.errors import ClientError
 from router.ledger.ledger import Ledger
 from router.report import request
-from router.report.budgets import Pot, Pots, Standing
+from router.report.budgets import BudgetAccount, BudgetReport, BudgetStanding
 from router.report.report import Report
 from router.types.account import Balance
 from router.types.attempt import Verdict
@@ -29,8 +29,10 @@ CASCADE = Happened(
 
 MONTHLY = Budget(id="monthly", limit_usd=Decimal(1), scope="key")
 THOUGHTS = Budget(id="thoughts", limit_thinking_tokens=1_000, window="lifetime")
-STANDINGS = tuple(Standing(Pot(account=pot.full(MONDAY_MS), budget=pot), Balance(0, 0)) for pot in (MONTHLY, THOUGHTS))
-POTS = Pots(name="budgets", title="", columns=(), rows=(), standings=STANDINGS)
+STANDINGS = tuple(
+    BudgetStanding(BudgetAccount(account=pot.full(MONDAY_MS), budget=pot), Balance(0, 0)) for pot in (MONTHLY, THOUGHTS)
+)
+POTS = BudgetReport(name="budgets", title="", columns=(), rows=(), standings=STANDINGS)
 
 
 def filled(ledger: Ledger, *more: Happened) -> Ledger:

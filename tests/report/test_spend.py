@@ -14,8 +14,8 @@ from router.errors import ClientError
 from router.ledger.ledger import Ledger
 from router.report import spend
 from router.report.catalog import REPORTS, read
-from router.report.query import Question
-from router.report.report import Report, Shape, moment
+from router.report.query import Parameters
+from router.report.report import Report, Shape, parse_time
 from router.types.attempt import Usage
 from router.types.clock import iso
 from router.types.target import Task
@@ -246,7 +246,7 @@ THIS_HOUR_MS = NOW_MS - 1_234_567
     ],
 )
 def test_times_that_are_understood(text: str, expected: int | None) -> None:
-    assert moment("since", text, NOW_MS) == expected
+    assert parse_time("since", text, NOW_MS) == expected
 
 
 @each_row(
@@ -259,7 +259,7 @@ def test_times_that_are_understood(text: str, expected: int | None) -> None:
     ],
 )
 def test_a_time_without_an_offset_is_the_zone_s(text: str, zone: str, expected: int) -> None:
-    assert moment("since", text, MONDAY_MS + DAY_MS // 2, ZoneInfo(zone)) == expected
+    assert parse_time("since", text, MONDAY_MS + DAY_MS // 2, ZoneInfo(zone)) == expected
 
 
 NO_TIMES = ("yesterday", "7", "d", "-7d", "7D", "7 d", "٧d", "9999999d", "2026-13-01", "2026-11-31", "12:00", " ")
@@ -268,19 +268,19 @@ NO_TIMES = ("yesterday", "7", "d", "-7d", "7D", "7 d", "٧d", "9999999d", "2026-
 @each_row("text", [*NO_TIMES, "7d\n", "\0"])
 def test_times_that_are_refused(text: str) -> None:
     with pytest.raises(ClientError, match="Send a date") as caught:
-        moment("until", text, NOW_MS)
+        parse_time("until", text, NOW_MS)
     assert (caught.value.status, caught.value.param) == (400, "until")
 
 
 def test_the_remotest_moments_can_be_written() -> None:
     assert iso(MONDAY_MS + 999) == "2026-11-02T00:00:00Z"
     assert iso(2**62) == "9999-12-31T23:59:59Z"
-    oldest = moment("since", "999999w", NOW_MS)
+    oldest = parse_time("since", "999999w", NOW_MS)
     assert iso(-(2**62)) == iso(oldest or 0) == "0001-01-01T00:00:00Z"
 
 
 @each_row("name, asked, param, says", BY_HAND["refused"])
 def test_what_makes_no_sense_is_refused(week: Ledger, name: str, asked: Any, param: str, says: str) -> None:
     with pytest.raises(ClientError, match=re.escape(says)) as caught:
-        read(week, name, convert(asked, Question))
+        read(week, name, convert(asked, Parameters))
     assert (caught.value.status, caught.value.param) == (404 if param == "name" else 400, param)

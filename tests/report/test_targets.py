@@ -13,7 +13,7 @@ from router.report.report import Report
 from router.report.statistics import wilson
 from router.types.decision import Dropped, Queued
 from router.types.price import Cost, CostSource, EngineHour, EnginePrice, Price
-from router.types.target import Served, Target
+from router.types.target import ServedEngine, Target
 from tests.report.asking import below, cells, lines, reported, totals
 from tests.report.filled import HOUR_MS, MONDAY_MS, USD, Happened, Tried, at, fill, policy, target
 from tests.stores import Make
@@ -168,7 +168,7 @@ WORKED = convert(
 
 def engine(name: str, target: str = "", hourly: int | None = 4 * USD) -> Target:
     made = at(target or name, "", "", hourly=hourly)
-    served = Served(name=name, urls=("http://127.0.0.1:9/v1",), hourly=hourly or 0)
+    served = ServedEngine(name=name, urls=("http://127.0.0.1:9/v1",), hourly=hourly or 0)
     return structs.replace(made, engine=served, model=structs.replace(made.model, price=LISTED))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.budget.redis.server import Books
+from router.budget.redis.server import LedgerTotals
 from router.budget.redis.store import RedisBudgets
 from router.classify.sessions import RedisSessions, SqliteSessions, hashes
 from router.ledger.journal import SqliteJournal
@@ -49,7 +49,7 @@ async def opened(place: Place) -> AsyncIterator[SessionStore]:
 async def in_redis(url: Secret, ledger: Ledger, tag: str = "lowpass") -> AsyncIterator[RedisSessions]:
     """As a gateway has it."""
     journal = ledger.open_journal()
-    budgets = RedisBudgets(url, journal, lambda: Books((), (), hashes(taints(ledger))), LEASE_MS, tag)
+    budgets = RedisBudgets(url, journal, lambda: LedgerTotals((), (), hashes(taints(ledger))), LEASE_MS, tag)
     store = RedisSessions(budgets.server, budgets.server.keys.sessions, journal)
     budgets.server.tell(store.resume)
     await budgets.start()

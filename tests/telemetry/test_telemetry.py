@@ -15,7 +15,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.observe.metrics import Telemetry, counters, page, together
-from router.observe.observer import Answered, Decided, Line, Tokens
+from router.observe.observer import Line, ObservedAnswer, ObservedDecision, ObservedTokens
 from router.settings import SettingError, read
 from router.testing.upstream import Page, Recorded, Upstream
 from router.types.attempt import Attempt
@@ -219,7 +219,7 @@ def test_the_page_has_all_fields_of_a_line() -> None:
     values = {row["field"]: row["value"] for row in docs.rows(docs.page("docs/observability.md"), "field", "value")}
     documented = {name.strip() for names in values for name in names.split(",")}
     assert documented | {"event"} == set(Line.__struct_encode_fields__)
-    for name, kind in (("decision", Decided), ("answer", Answered), ("tokens", Tokens)):
+    for name, kind in (("decision", ObservedDecision), ("answer", ObservedAnswer), ("tokens", ObservedTokens)):
         assert not [field for field in kind.__struct_encode_fields__ if field not in values[name]]
 
 

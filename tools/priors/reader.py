@@ -1,4 +1,4 @@
-"""Anchors and public questions → the arrays of `router.classify.difficulty.Reader`."""
+"""Anchors and public questions → the arrays of `router.classify.difficulty.DifficultyReader`."""
 
 from collections.abc import Iterable, Sequence
 from random import Random
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.asked import AROUND, COUNTS, FLAGS, NUMBERS, Asked, asked, cues
+from router.classify.asked import AROUND, COUNTS, FLAGS, NUMBERS, AskFeatures, asked, cues
 from router.classify.difficulty import (
     BUCKETS,
     GROUPS,
@@ -19,8 +19,8 @@ from router.classify.difficulty import (
     THINKING_FACTORS,
     TIER_OUT,
     TIERS,
-    Part,
-    Reader,
+    DifficultyReader,
+    ReaderPart,
     of_ask,
     of_text,
     of_text_around,
@@ -105,7 +105,7 @@ def _nearest(points: Any, centres: Any) -> NDArray[np.intp]:
     return np.concatenate(parts)
 
 
-def numbers(asks: Asked, groups: NDArray[np.uint8]) -> list[Part]:
+def numbers(asks: AskFeatures, groups: NDArray[np.uint8]) -> list[ReaderPart]:
     """`groups` [32,000]: the group of each piece of the vocabulary."""
     return [of_ask(asks, groups), *(of_text_around(kind, text) for kind, text in enumerate(asks.around) if text)]
 
@@ -123,7 +123,7 @@ def surrounded_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Row
     return rows._replace(weight=np.full(len(copies), SURROUNDED_WEIGHT), source=np.array(sources))
 
 
-def _columns(read: Sequence[Sequence[Part]]) -> tuple[Vector, NDArray[Any], NDArray[Any]]:
+def _columns(read: Sequence[Sequence[ReaderPart]]) -> tuple[Vector, NDArray[Any], NDArray[Any]]:
     rows = np.zeros((len(read), sum(sizes())))
     buckets, shares = np.empty(len(read), object), np.empty(len(read), object)
     for at, parts in enumerate(read):
@@ -285,9 +285,9 @@ def _squares(points: Vector, centres: Vector) -> Vector:
     return np.asarray(np.maximum(own - 2 * points @ centres.T, 0))
 
 
-def reader(arrays: dict[str, Any]) -> Reader:
+def reader(arrays: dict[str, Any]) -> DifficultyReader:
     fields: dict[str, Any] = {name: widened(array) for name, array in arrays.items()}
-    return Reader(**fields)
+    return DifficultyReader(**fields)
 
 
 class HeldOut(NamedTuple):
@@ -312,10 +312,10 @@ def held_out(rows: Rows, groups: NDArray[np.uint8]) -> HeldOut:
     return HeldOut(values, nearest, rows.wanted[place])
 
 
-def outputs(fitted: Reader, rows: Rows, at: int) -> tuple[Single, float]:
-    """As `Reader.outputs` has them."""
+def outputs(fitted: DifficultyReader, rows: Rows, at: int) -> tuple[Single, float]:
+    """As `DifficultyReader.outputs` has them."""
     row, buckets = rows.numbers[at].astype(np.float32), rows.buckets[at]
-    return fitted.outputs([fitted.place(Part(0, row, buckets, rows.shares[at]))])
+    return fitted.outputs([fitted.place(ReaderPart(0, row, buckets, rows.shares[at]))])
 
 
 def calibrate(arrays: dict[str, Any], held: HeldOut) -> None:

@@ -40,7 +40,7 @@ _CHALLENGE = (("www-authenticate", 'Bearer realm="lowpass"'),)
 """Unlike Basic it makes no browser open a window of its own: the page asks."""
 
 
-class Entry:
+class SignIn:
     """`clock` is Unix time in seconds."""
 
     def __init__(

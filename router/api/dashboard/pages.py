@@ -18,8 +18,8 @@ from router.errors import ClientError, invalid
 from router.ledger.ledger import Ledger
 from router.report.budgets import binds
 from router.report.catalog import REPORTS
-from router.report.charts import dollars, draw, said
-from router.report.query import Question
+from router.report.charts import dollars, draw, format_short
+from router.report.query import Parameters
 from router.report.render import period, words, written
 from router.report.report import Report, shown
 from router.types.clock import now_ms
@@ -29,7 +29,7 @@ from router.types.target import Secret
 # What the dashboard is told by whoever runs it.
 
 
-class Site(Struct, frozen=True, kw_only=True):
+class Dashboard(Struct, frozen=True, kw_only=True):
     """`secret` signs sign-ins. `health` names the state of every target that is not plainly healthy, `budgets` makes
     the report of that name, `in_flight` counts requests in progress in this process; `clock` is Unix time in ms."""
 
@@ -80,7 +80,7 @@ class Pages:
             "draw": draw,
             "reports": reports,
             "spoken": spoken,
-            "said": said,
+            "said": format_short,
             "usd": lambda amount: dollars(nano_from_usd(amount)),
             "money": dollars,
             "binds": binds,
@@ -110,7 +110,7 @@ class Pages:
         """A route whose refusals are pages too, for browsers."""
         pages = self
 
-        class Page(APIRoute):
+        class PageRoute(APIRoute):
             def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
                 answer = super().get_route_handler()
 
@@ -125,7 +125,7 @@ class Pages:
 
                 return handle
 
-        return Page
+        return PageRoute
 
 
 def spoken(name: str) -> str:
@@ -152,7 +152,7 @@ class Filter(Struct, frozen=True):
     labels: str = ""
 
 
-class View(Struct, frozen=True, kw_only=True):
+class ReportForm(Struct, frozen=True, kw_only=True):
     """`by` has an entry a level. `said`: since, until, zone, baseline and subject as the form shows them; a `since` of
     "all" is open."""
 
@@ -162,9 +162,9 @@ class View(Struct, frozen=True, kw_only=True):
     from_form: bool
     """Its URL has the fields of the form, and could be shorter."""
 
-    def question(self) -> Question:
+    def question(self) -> Parameters:
         since = "" if self.said["since"] == "all" else self.said["since"]
-        return Question(by=",".join(self.by), where=self.where, **{**self.said, "since": since})
+        return Parameters(by=",".join(self.by), where=self.where, **{**self.said, "since": since})
 
     def query(self, **changed: str) -> str:
         """With the `?`, where there is anything to say."""
@@ -178,7 +178,7 @@ class View(Struct, frozen=True, kw_only=True):
         return (*map(_filter, self.where), Filter())
 
 
-def view(params: QueryParams) -> View:
+def view(params: QueryParams) -> ReportForm:
     """Raises a 400 `ClientError` for a parameter that no page has."""
     for name in params:
         if name not in _KNOWN:
@@ -192,7 +192,7 @@ def view(params: QueryParams) -> View:
         if dimension and labels.strip()
     ]
     where = tuple(dict.fromkeys((*filter(None, params.getlist("where")), *rows)))
-    return View(by=by, where=where, said=said, from_form=any(name in params for name in _FORM))
+    return ReportForm(by=by, where=where, said=said, from_form=any(name in params for name in _FORM))
 
 
 def _filter(text: str) -> Filter:

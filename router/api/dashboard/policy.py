@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from msgspec import Struct
 
 from router.api.dashboard.entry import posted
-from router.api.dashboard.pages import Pages, Site
+from router.api.dashboard.pages import Dashboard, Pages
 from router.config.load import inspect_policy, try_policy
 from router.config.policy import Config
 from router.decide.in_force import in_force
@@ -32,7 +32,7 @@ REFUSED = 3
 _COMMAND = (sys.executable, "-m", "router.api.dashboard.trial")
 
 
-class Trial(Struct, frozen=True):
+class PolicyTrial(Struct, frozen=True):
     """`text`: the policy to try; `in_force`: the path of the other one; `since_ms`: Unix."""
 
     text: bytes
@@ -40,21 +40,21 @@ class Trial(Struct, frozen=True):
     since_ms: int
 
 
-class Replays:
+class ReplayJobs:
     """Those of one gateway process."""
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._running = asyncio.Lock()
         self._limit_s = limit_s
 
-    async def run(self, trial: Trial) -> Report:
+    async def run(self, trial: PolicyTrial) -> Report:
         """Raises `ClientError`: 409 while there is another one, 504 where it takes too long, 500 where it broke."""
         if self._running.locked():
             raise _refused("Another replay is running: wait until it is done.")
         async with self._running:
             return await self._run(trial)
 
-    async def _run(self, trial: Trial) -> Report:
+    async def _run(self, trial: PolicyTrial) -> Report:
         nowhere = asyncio.subprocess.DEVNULL
         pipe = asyncio.subprocess.PIPE
         # What broke may quote the policy: it is not heard. The child leads a group, and ends with its own children.
@@ -91,7 +91,7 @@ USUAL = 7
 _REPLAY = "replay"
 
 
-class Tried(Struct, frozen=True, kw_only=True):
+class PolicyTrialResult(Struct, frozen=True, kw_only=True):
     """What came of a posted form. `found`: mistakes; None where nothing was posted. `refusal`: why nothing came."""
 
     text: str = ""
@@ -106,12 +106,12 @@ class Tried(Struct, frozen=True, kw_only=True):
         return frozenset(problem.line for problem in self.found or ())
 
 
-def add(router: APIRouter, site: Site, pages: Pages) -> None:
-    replays = Replays()
+def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
+    replays = ReplayJobs()
 
     @router.get("/dashboard/policy")
     async def policy(request: Request) -> Response:
-        return await draw(request, Tried())
+        return await draw(request, PolicyTrialResult())
 
     @router.post("/dashboard/policy")
     async def tried(request: Request) -> Response:
@@ -123,19 +123,19 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
         days = next((days for days in DAYS if form.get("days") == str(days)), USUAL)
         return await draw(request, await attempt(text, days, again=form.get("action") == _REPLAY))
 
-    async def attempt(text: str, days: int, *, again: bool) -> Tried:
+    async def attempt(text: str, days: int, *, again: bool) -> PolicyTrialResult:
         path, data = Path(site.policy().path), text.encode()
         found = await asyncio.to_thread(try_policy, data, path)
         if not isinstance(found, Config):
-            return Tried(text=text, days=days, found=found)
+            return PolicyTrialResult(text=text, days=days, found=found)
         try:
-            about = Trial(data, str(path), site.clock() - days * DAY_MS)
+            about = PolicyTrial(data, str(path), site.clock() - days * DAY_MS)
             replayed = await replays.run(about) if again else None
         except ClientError as error:
-            return Tried(text=text, days=days, found=(), refusal=error)
-        return Tried(text=text, days=days, found=(), replayed=replayed)
+            return PolicyTrialResult(text=text, days=days, found=(), refusal=error)
+        return PolicyTrialResult(text=text, days=days, found=(), replayed=replayed)
 
-    async def draw(request: Request, tried: Tried) -> Response:
+    async def draw(request: Request, tried: PolicyTrialResult) -> Response:
         config = site.policy()
         classes = config.sensitivity
         return pages.draw(

@@ -10,13 +10,13 @@ from fastapi.responses import RedirectResponse
 from starlette.datastructures import QueryParams
 
 from router.api.dashboard import policy
-from router.api.dashboard.entry import COOKIE, LIFE_S, Entry, over_tls, posted
-from router.api.dashboard.pages import HEADERS, Pages, Site, view
+from router.api.dashboard.entry import COOKIE, LIFE_S, SignIn, over_tls, posted
+from router.api.dashboard.pages import HEADERS, Dashboard, Pages, view
 from router.errors import ClientError
 from router.report import request as requests
 from router.report.catalog import definition, read
 from router.report.overview import MONTH, WEEK, overview
-from router.report.query import Question
+from router.report.query import Parameters
 from router.report.render import as_csv
 from router.report.report import Report
 from router.types.account import StoreUnavailable
@@ -25,7 +25,7 @@ from router.types.clock import iso
 # A page for every report of the catalog.
 
 
-def add(router: APIRouter, site: Site, pages: Pages) -> None:
+def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
     @router.get("/dashboard/reports/{name}.csv")
     async def rows(name: str, request: Request) -> Response:
         table = request.query_params.get("table", "")
@@ -62,16 +62,16 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
 
     @router.get("/dashboard/session")
     async def session(request: Request) -> Response:
-        found = await _read(site, "session", Question(subject=request.query_params.get("id", "")))
+        found = await _read(site, "session", Parameters(subject=request.query_params.get("id", "")))
         return pages.draw(request, "drill-down.html", report=found, identifier=request.query_params.get("id", ""))
 
     @router.get("/dashboard/requests/{identifier}")
     async def one(identifier: str, request: Request) -> Response:
-        found = await _read(site, "request", Question(subject=identifier))
+        found = await _read(site, "request", Parameters(subject=identifier))
         return pages.draw(request, "drill-down.html", report=found, identifier=identifier)
 
 
-async def _read(site: Site, name: str, question: Question) -> Report:
+async def _read(site: Dashboard, name: str, question: Parameters) -> Report:
     pots = await site.budgets() if definition(name).needs_pots else None
     targets = site.policy().targets
     return await asyncio.to_thread(partial(read, site.ledger, name, question, targets, pots))
@@ -85,8 +85,8 @@ FASTEST_S, SLOWEST_S = 5, 3_600
 """How often a page may ask for itself again, where its URL says so."""
 
 
-def routes(site: Site) -> APIRouter:
-    entry, pages = Entry(site.keyring, site.secret, site.ledger), Pages()
+def routes(site: Dashboard) -> APIRouter:
+    entry, pages = SignIn(site.keyring, site.secret, site.ledger), Pages()
 
     def guard(request: Request) -> None:
         headers = dict(request.scope["headers"])
@@ -102,7 +102,7 @@ def routes(site: Site) -> APIRouter:
     return router
 
 
-def _doors(router: APIRouter, entry: Entry, pages: Pages) -> None:
+def _doors(router: APIRouter, entry: SignIn, pages: Pages) -> None:
     @router.get("/dashboard/sign-in")
     async def door(request: Request) -> Response:
         return pages.draw(request, "sign-in.html", message="", next="/dashboard")
@@ -142,7 +142,7 @@ def _inside(path: str) -> str:
     return path if ours and path.isascii() and path.isprintable() and "\\" not in path else "/dashboard"
 
 
-def _overview(router: APIRouter, site: Site, pages: Pages) -> None:
+def _overview(router: APIRouter, site: Dashboard, pages: Pages) -> None:
     @router.get("/dashboard")
     async def first(request: Request) -> Response:
         try:

@@ -1,6 +1,6 @@
 """The process behind the dashboard's replay form: another policy over the ledger, away from the gateway's own work.
 
-Reads a `Trial` from its input and writes a `Replayed` to its output, as msgpack; or a reason, with the status
+Reads a `PolicyTrial` from its input and writes a `Replayed` to its output, as msgpack; or a reason, with the status
 `REFUSED`. Nothing of the policy is kept, or said anywhere else.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from router.api.auth import ledger_of
-from router.api.dashboard.policy import REFUSED, Trial
+from router.api.dashboard.policy import REFUSED, PolicyTrial
 from router.config.load import load_policy, try_policy, unlaunched
 from router.config.policy import Config
 from router.errors import ConfigError
@@ -29,27 +29,27 @@ _LOCK = "replay.lock"
 _NICE = 10
 
 
-class Refused(Exception):
+class TrialRefused(Exception):
     """Why there is nothing to show."""
 
 
 def main() -> None:
-    trial = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Trial)
+    trial = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=PolicyTrial)
     os.nice(_NICE)
     try:
         settings = settings_of(os.environ, policy=Path(trial.in_force))
         with _alone(settings.home):
             found = _replayed(trial, settings)
-    except (Refused, SettingError, LedgerUnavailable) as error:
+    except (TrialRefused, SettingError, LedgerUnavailable) as error:
         sys.stdout.buffer.write(str(error).encode())
         sys.exit(REFUSED)
     sys.stdout.buffer.write(msgspec.msgpack.encode(found))
 
 
-def _replayed(trial: Trial, settings: Settings) -> Replayed:
+def _replayed(trial: PolicyTrial, settings: Settings) -> Replayed:
     config = try_policy(trial.text, settings.policy)
     if not isinstance(config, Config):
-        raise Refused("The policy is not sound.")
+        raise TrialRefused("The policy is not sound.")
     # Half of the machine is left to the gateway.
     processes = max(1, (os.cpu_count() or 1) // 2)
     others: list[Config] = []
@@ -64,7 +64,7 @@ def _alone(home: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Refused("Another replay is running: wait until it is done.") from None
+            raise TrialRefused("Another replay is running: wait until it is done.") from None
         yield
 
 

@@ -6,7 +6,18 @@ from typing import TypeVar
 from msgspec import Raw, Struct, structs
 from msgspec.json import encode
 
-from router.api.chat import Block, ChatReader, Choice, Chunk, Message, StreamedCall, ToolCall, completion, kept, merged
+from router.api.chat import (
+    Block,
+    ChatReader,
+    Chunk,
+    ReplyChoice,
+    ReplyMessage,
+    ReplyToolCall,
+    StreamedCall,
+    completion,
+    kept,
+    merged,
+)
 from router.api.responses.request import SUMMARY, custom_input, custom_names, given, included, seal, stated
 from router.types.tables import table
 
@@ -15,7 +26,7 @@ from router.types.tables import table
 Item = dict[str, object]
 
 
-class Kind(Struct, frozen=True):
+class TextKind(Struct, frozen=True):
     """How one kind of text is written: as a part of which type, whose text is in `field`, and with which events."""
 
     type: str
@@ -25,10 +36,10 @@ class Kind(Struct, frozen=True):
     index: str = "content_index"
 
 
-TEXT = Kind("output_text", "text", "response.output_text")
-REFUSAL = Kind("refusal", "refusal", "response.refusal")
-THOUGHT = Kind("reasoning_text", "text", "response.reasoning_text")
-SUMMARIZED = Kind(
+TEXT = TextKind("output_text", "text", "response.output_text")
+REFUSAL = TextKind("refusal", "refusal", "response.refusal")
+THOUGHT = TextKind("reasoning_text", "text", "response.reasoning_text")
+SUMMARIZED = TextKind(
     "summary_text",
     "text",
     "response.reasoning_summary_text",
@@ -40,7 +51,7 @@ SUMMARIZED = Kind(
 class TextPart:
     """A part of a message or of a thought."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: TextKind) -> None:
         self.kind = kind
         self.pieces: list[str] = []
         self.logprobs: list[Item] = []
@@ -53,7 +64,7 @@ class TextPart:
 class OutputItem:
     """An item of the output, to be its next one; its status is in_progress until it is closed."""
 
-    def __init__(self, stream: "ResponsesStream", prefix: str) -> None:
+    def __init__(self, stream: "ResponsesEncoder", prefix: str) -> None:
         self._stream, self._index = stream, len(stream.items)
         # Unique because the response's id is.
         self._id = f"{prefix}_{stream.id.removeprefix('resp_')}_{self._index}"
@@ -80,10 +91,10 @@ class OutputItem:
         self._stream.emit(event, item_id=self._id, output_index=self._index, **fields)
 
 
-class Speech(OutputItem):
+class MessageItem(OutputItem):
     """A message of the assistant, made of parts of text."""
 
-    def __init__(self, stream: "ResponsesStream", prefix: str = "msg") -> None:
+    def __init__(self, stream: "ResponsesEncoder", prefix: str = "msg") -> None:
         super().__init__(stream, prefix)
         self._parts: list[TextPart] = []
 
@@ -91,7 +102,7 @@ class Speech(OutputItem):
         parts = [part.value() for part in self._parts]
         return {"id": self._id, "type": "message", "role": "assistant", "status": self.status, "content": parts}
 
-    def write(self, kind: Kind, text: str, logprobs: list[Item]) -> None:
+    def write(self, kind: TextKind, text: str, logprobs: list[Item]) -> None:
         if not self._parts or self._parts[-1].kind is not kind:
             self._end_part()
             self._parts.append(TextPart(kind))
@@ -116,15 +127,15 @@ class Speech(OutputItem):
         self._say(event, **{self._parts[-1].kind.index: len(self._parts) - 1}, **fields)
 
 
-class Thinking(Speech):
+class ReasoningItem(MessageItem):
     """A reasoning item, with the traces that came with its text."""
 
-    def __init__(self, stream: "ResponsesStream") -> None:
+    def __init__(self, stream: "ResponsesEncoder") -> None:
         super().__init__(stream, "rs")
         self._blocks: list[Block] = []
         self._details: list[Block] = []
 
-    def think(self, text: str, delta: Message) -> None:
+    def think(self, text: str, delta: ReplyMessage) -> None:
         self._blocks += delta.thinking_blocks or ()
         self._details += delta.reasoning_details or ()
         if text:
@@ -141,10 +152,10 @@ class Thinking(Speech):
         return {**item, "encrypted_content": seal(traces)} if traces.opaque or self._stream.sealed else item
 
 
-class Calling(OutputItem):
+class ToolCallItem(OutputItem):
     """A call of a function or a custom tool, whose input is known only when its arguments are complete."""
 
-    def __init__(self, stream: "ResponsesStream", call: StreamedCall) -> None:
+    def __init__(self, stream: "ResponsesEncoder", call: StreamedCall) -> None:
         self._call, self._custom = call, call.name in stream.custom
         super().__init__(stream, "ctc" if self._custom else "fc")
         self._pieces: list[str] = []
@@ -193,17 +204,17 @@ def from_chat(chat: dict[str, Raw], request_body: dict[str, Raw], response_id: s
     `request_body` is the client's Responses body. Raises `UpstreamFailure` if `chat` is not what chat promises.
     """
     answer = completion(chat)
-    choice = (answer.choices or [Choice()])[0]
-    message = choice.message or Message()
+    choice = (answer.choices or [ReplyChoice()])[0]
+    message = choice.message or ReplyMessage()
     calls = [structs.replace(call, index=number) for number, call in enumerate(message.tool_calls or ())]
     whole = structs.replace(choice, delta=structs.replace(message, tool_calls=calls))
-    stream = ResponsesStream(request_body, response_id, silent=True)
+    stream = ResponsesEncoder(request_body, response_id, silent=True)
     stream.take(structs.replace(answer, choices=[whole]))
     stream.final(usage)
     return {name: Raw(encode(value)) for name, value in stream.response.items()}
 
 
-class ResponsesStream(ChatReader):
+class ResponsesEncoder(ChatReader):
     def __init__(self, request_body: dict[str, Raw], response_id: str, *, silent: bool = False) -> None:
         """`request_body` is the client's Responses body, which `to_chat` accepted. `silent`: only its end is read."""
         super().__init__()
@@ -218,9 +229,9 @@ class ResponsesStream(ChatReader):
         self.response: dict[str, object] = {}
         self.items: list[OutputItem] = []
         self._worded = False
-        self._thinking: Thinking | None = None
-        self._speech: Speech | None = None
-        self._called: dict[StreamedCall, Calling] = {}
+        self._thinking: ReasoningItem | None = None
+        self._speech: MessageItem | None = None
+        self._called: dict[StreamedCall, ToolCallItem] = {}
         self._sequence, self._silent = 0, silent
 
     def final(self, usage: bytes) -> bytes:
@@ -267,8 +278,8 @@ class ResponsesStream(ChatReader):
         self.emit("response.created", response=self.response)
         self.emit("response.in_progress", response=self.response)
 
-    def delta(self, choice: Choice) -> None:
-        delta = choice.delta or Message()
+    def delta(self, choice: ReplyChoice) -> None:
+        delta = choice.delta or ReplyMessage()
         if delta.worded or delta.thinking_blocks or delta.reasoning_details:
             self._think(delta)
         if delta.content or (choice.tokens and self._speech is not None and self._speech.status == "in_progress"):
@@ -278,33 +289,33 @@ class ResponsesStream(ChatReader):
         for call in delta.tool_calls or ():
             self._call(call)
 
-    def _think(self, delta: Message) -> None:
+    def _think(self, delta: ReplyMessage) -> None:
         """Traces without text of their own may come late: they don't interrupt the message, nor repeat the thought."""
         self._worded = self._worded or bool(delta.worded)
         text = delta.worded if self._worded else delta.thought
         if text:
             self._close(self._speech)
         if self._thinking is None or self._thinking.status != "in_progress":
-            self._thinking = self._open(Thinking(self))
+            self._thinking = self._open(ReasoningItem(self))
         self._thinking.think(text, delta)
 
-    def _speak(self, kind: Kind, text: str, logprobs: list[Item]) -> None:
+    def _speak(self, kind: TextKind, text: str, logprobs: list[Item]) -> None:
         self._close(self._thinking)
         if self._speech is None or self._speech.status != "in_progress":
-            self._speech = self._open(Speech(self))
+            self._speech = self._open(MessageItem(self))
         self._speech.write(kind, text, logprobs)
 
-    def _call(self, delta: ToolCall) -> None:
+    def _call(self, delta: ReplyToolCall) -> None:
         self._close(self._thinking)
         self._close(self._speech)
         call = self.call_of(delta)
         if delta.arguments:
             self._calling(call).write(delta.arguments)
 
-    def _calling(self, call: StreamedCall) -> Calling:
+    def _calling(self, call: StreamedCall) -> ToolCallItem:
         """A call is announced only when its arguments begin."""
         if call not in self._called:
-            self._called[call] = self._open(Calling(self, call))
+            self._called[call] = self._open(ToolCallItem(self, call))
         return self._called[call]
 
     def _open(self, item: ItemT) -> ItemT:

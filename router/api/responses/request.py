@@ -150,27 +150,27 @@ class _Head(Struct):
     role: str | None = None
 
 
-class _Text(Struct):
+class _InputText(Struct):
     text: str
 
 
 class _Reasoning(Struct):
-    summary: list[_Text] = []
-    content: list[_Text] | None = None
+    summary: list[_InputText] = []
+    content: list[_InputText] | None = None
     encrypted_content: str | None = None
 
 
-class _Call(Struct):
+class _InputCall(Struct):
     call_id: str
     name: str
 
 
-class _FunctionCall(_Call):
+class _InputFunctionCall(_InputCall):
     arguments: str
     extra_content: dict[str, object] | None = None
 
 
-class _CustomCall(_Call):
+class _CustomCall(_InputCall):
     input: str
 
 
@@ -179,11 +179,11 @@ class _Output(Struct):
     output: Raw
 
 
-class _Content(Struct):
+class _InputContent(Struct):
     content: Raw
 
 
-class _Message(Struct):
+class _InputMessage(Struct):
     """A message of a user, the system or a tool."""
 
     role: str
@@ -191,7 +191,7 @@ class _Message(Struct):
     tool_call_id: str | UnsetType = UNSET
 
 
-class _Turn(Struct, tag_field="role", tag="assistant", omit_defaults=True):
+class _AssistantTurn(Struct, tag_field="role", tag="assistant", omit_defaults=True):
     """An assistant message; what a provider said before goes back under the name by which it came."""
 
     content: str | None
@@ -219,8 +219,8 @@ class _Transcript:
     """Messages so far, and the assistant's turn that is still growing."""
 
     def __init__(self) -> None:
-        self._messages: list[_Message | _Turn] = []
-        self._turn = _Turn(None)
+        self._messages: list[_InputMessage | _AssistantTurn] = []
+        self._turn = _AssistantTurn(None)
         self._unanswered: dict[str, str] = {}
 
     def item(self, raw: Raw, param: str) -> None:
@@ -232,7 +232,7 @@ class _Transcript:
             case "reasoning":
                 self._reasoning(read(raw, _Reasoning, param), param)
             case "function_call":
-                call = read(raw, _FunctionCall, param)
+                call = read(raw, _InputFunctionCall, param)
                 extra: dict[str, object] = {"extra_content": call.extra_content} if call.extra_content else {}
                 self._call(call, call.arguments, param, extra)
             case "custom_tool_call":
@@ -250,15 +250,15 @@ class _Transcript:
         """System messages at the beginning become one: texts with a blank line between them, part lists in a row."""
         self._end_turn()
         first = self._messages[0] if len(self._messages) == 1 else None
-        if role != "system" or not isinstance(first, _Message) or first.role != "system":
-            self._messages.append(_Message(role, content))
+        if role != "system" or not isinstance(first, _InputMessage) or first.role != "system":
+            self._messages.append(_InputMessage(role, content))
         elif isinstance(first.content, str) and isinstance(content, str):
             first.content = f"{first.content}\n\n{content}"
         else:
             both = [part if isinstance(part, list) else [text_part(part)] for part in (first.content, content)]
             first.content = both[0] + both[1]
 
-    def finished(self) -> list[_Message | _Turn]:
+    def finished(self) -> list[_InputMessage | _AssistantTurn]:
         self._end_turn()
         if self._unanswered:
             call_id, param = next(iter(self._unanswered.items()))
@@ -270,7 +270,7 @@ class _Transcript:
     def _message(self, raw: Raw, role: str | None, param: str) -> None:
         if role not in _ROLES:
             raise invalid(f"{param}.role", f"{param}.role must be one of {', '.join(_ROLES)}.")
-        content = read(raw, _Content, param).content
+        content = read(raw, _InputContent, param).content
         if role == "assistant":
             text, refusal = _spoken(content, f"{param}.content")
             self._next_turn()
@@ -286,7 +286,7 @@ class _Transcript:
         self._next_turn()
         self._turn.think(text or None, traces.thinking_blocks, traces.reasoning_details)
 
-    def _call(self, item: _Call, arguments: str, param: str, extra: dict[str, object]) -> None:
+    def _call(self, item: _InputCall, arguments: str, param: str, extra: dict[str, object]) -> None:
         self._unanswered[item.call_id] = param
         function = {"name": item.name, "arguments": arguments}
         self._turn.tool_calls.append({"id": item.call_id, "type": "function", "function": function, **extra})
@@ -296,7 +296,7 @@ class _Transcript:
             remedy = "send the call's item as well, because nothing is stored here."
             raise wrong(f"{param}.call_id", f"no call {item.call_id!r} stands before it: {remedy}")
         self._end_turn()
-        self._messages.append(_Message("tool", _content(item.output, f"{param}.output"), item.call_id))
+        self._messages.append(_InputMessage("tool", _content(item.output, f"{param}.output"), item.call_id))
 
     def _next_turn(self) -> None:
         """A second message is a message of its own, unless calls before it still wait for their outputs."""
@@ -305,11 +305,11 @@ class _Transcript:
 
     def _end_turn(self) -> None:
         """Reasoning that nothing follows goes to the assistant message before it; without one, chat has no place."""
-        turn, self._turn = self._turn, _Turn(None)
+        turn, self._turn = self._turn, _AssistantTurn(None)
         last = self._messages[-1] if self._messages else None
         if turn.spoken or turn.tool_calls:
             self._messages.append(turn)
-        elif isinstance(last, _Turn):
+        elif isinstance(last, _AssistantTurn):
             last.think(turn.reasoning_content, turn.thinking_blocks, turn.reasoning_details)
 
 
@@ -333,11 +333,11 @@ class _Format(Struct):
     type: str
 
 
-class _Choice(Struct):
+class _ToolChoice(Struct):
     type: str
     name: str = ""
     mode: str = ""
-    tools: list["_Choice"] = []
+    tools: list["_ToolChoice"] = []
 
 
 class _Input(Struct):
@@ -391,7 +391,7 @@ def _choice(raw: Raw | None, names: set[str]) -> tuple[object, set[str]]:
         return None, names
     if _is_string(raw):
         return _mode(read(raw, str, "tool_choice"), names, "tool_choice"), names
-    choice = read(raw, _Choice, "tool_choice")
+    choice = read(raw, _ToolChoice, "tool_choice")
     if choice.type == "allowed_tools":
         allowed = {_named(tool, names, f"tool_choice.tools[{index}]") for index, tool in enumerate(choice.tools)}
         return _mode(choice.mode, allowed, "tool_choice.mode"), allowed
@@ -406,7 +406,7 @@ def _mode(mode: str, names: set[str], param: str) -> str:
     return mode
 
 
-def _named(choice: _Choice, names: set[str], param: str) -> str:
+def _named(choice: _ToolChoice, names: set[str], param: str) -> str:
     if choice.type not in ("function", "custom"):
         raise wrong(f"{param}.type", f"{choice.type!r} can't be chosen here: name a function.")
     if choice.name not in names:
@@ -466,7 +466,7 @@ def included(body: Fields) -> list[str]:
     return stated(body, "include", list[str]) or []
 
 
-def _messages(body: Fields) -> list[_Message | _Turn]:
+def _messages(body: Fields) -> list[_InputMessage | _AssistantTurn]:
     """`input` (a string or a list of items) behind `instructions`; raises a 400 that names the item."""
     raw, transcript = given(body, "input"), _Transcript()
     if raw is None:

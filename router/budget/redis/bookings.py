@@ -9,16 +9,16 @@ import msgspec
 from msgspec import Struct, structs
 
 from router.budget.redis.connection import Argument
-from router.budget.redis.server import Keys, RedisServer, Reply, number, strings
+from router.budget.redis.server import RedisKeys, RedisServer, Reply, number, strings
 from router.types.account import (
     PARALLEL_ACCOUNTS,
     PASSING_ACCOUNTS,
     SPLIT,
     Account,
     Amount,
-    Ask,
     Child,
     Hold,
+    HoldRequest,
     Journal,
     Refused,
     Reservation,
@@ -36,11 +36,11 @@ from router.types.tables import patterns
 _SQL: Mapping[str, str] = patterns("budget/data/redis.yaml")
 
 
-class Rows:
+class BookingRows:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def held(self, reservation: Reservation, ask: Ask) -> None:
+    def held(self, reservation: Reservation, ask: HoldRequest) -> None:
         for hold in reservation.holds:
             if hold.account.startswith(PASSING_ACCOUNTS):
                 continue
@@ -101,7 +101,7 @@ _TRIES = 5
 
 
 class RedisChildren:
-    def __init__(self, server: RedisServer, rows: Rows) -> None:
+    def __init__(self, server: RedisServer, rows: BookingRows) -> None:
         self._server, self._rows, self._keys = server, rows, server.keys
 
     async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
@@ -204,7 +204,7 @@ _Held = list[tuple[str, int, int]]
 _log = logging.getLogger(__name__)
 
 
-class Ending(Struct):
+class RequestEnd(Struct):
     """What a request is charged for its holds; `drop`: nothing, its reserve was never answered."""
 
     number: int
@@ -221,9 +221,9 @@ class Ending(Struct):
 class Settlements:
     """At most one a request; they never outnumber the requests that were open when the server went."""
 
-    def __init__(self, server: RedisServer, children: RedisChildren, rows: Rows, owner: str) -> None:
+    def __init__(self, server: RedisServer, children: RedisChildren, rows: BookingRows, owner: str) -> None:
         self._server, self._children, self._rows, self._owner = server, children, rows, owner
-        self._open: dict[str, Ending] = {}
+        self._open: dict[str, RequestEnd] = {}
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._climbing: set[asyncio.Task[None]] = set()
         self._number = 0
@@ -240,7 +240,7 @@ class Settlements:
         if request_id in self._open:
             return
         self._number += 1
-        ending = self._open[request_id] = Ending(self._number, request_id, holds, charges, drop)
+        ending = self._open[request_id] = RequestEnd(self._number, request_id, holds, charges, drop)
         if self._server.available:
             self._send(ending)
 
@@ -256,14 +256,14 @@ class Settlements:
         for ending in list(self._open.values()):
             self._send(ending)
 
-    def _send(self, ending: Ending) -> None:
+    def _send(self, ending: RequestEnd) -> None:
         head = ("drop" if ending.drop else "settle", ending.request_id, self._owner, SETTLED_MS)
         pairs = zip(ending.holds, ending.charges, strict=True)
         charges = [(hold.account, hold.window_start_ms, charge) for hold, charge in pairs]
         touched, arguments = _ending(self._server.keys, head, charges, ending.above)
         self._server.call("settle", touched, arguments, lambda reply: self._ended(ending, reply))
 
-    def _ended(self, ending: Ending, reply: Reply | Exception) -> None:
+    def _ended(self, ending: RequestEnd, reply: Reply | Exception) -> None:
         if isinstance(reply, StoreUnavailable):
             ending.unsure = True
             self._wake(None)
@@ -280,7 +280,7 @@ class Settlements:
         self._open.pop(ending.request_id, None)
         self._wake(next((waiting.number for waiting in self._open.values()), self._number + 1))
 
-    async def _look_above(self, ending: Ending, child: str) -> None:
+    async def _look_above(self, ending: RequestEnd, child: str) -> None:
         try:
             above = await self._children.ancestors(child)
         except StoreUnavailable:
@@ -289,7 +289,7 @@ class Settlements:
         ending.above = (*ending.above, *above)
         self._send(ending)
 
-    def _booked(self, ending: Ending, how: int, moved: Sequence[object]) -> None:
+    def _booked(self, ending: RequestEnd, how: int, moved: Sequence[object]) -> None:
         if how == LOST:
             for hold, charge in zip(ending.holds, ending.charges, strict=True):
                 told = (ending.request_id, charge, hold.account)
@@ -313,7 +313,9 @@ class Settlements:
 class Recovery:
     """A process renews one key; see lease.lua."""
 
-    def __init__(self, server: RedisServer, children: RedisChildren, rows: Rows, owner: str, lease_ms: int) -> None:
+    def __init__(
+        self, server: RedisServer, children: RedisChildren, rows: BookingRows, owner: str, lease_ms: int
+    ) -> None:
         self._server, self._children, self._rows = server, children, rows
         self._owner, self._lease_ms = owner, lease_ms
         self._quiet_until = 0.0
@@ -394,7 +396,7 @@ class Recovery:
 
 
 def _ending(
-    keys: Keys, head: tuple[str, str, str, int], charges: _Held, above: Sequence[str]
+    keys: RedisKeys, head: tuple[str, str, str, int], charges: _Held, above: Sequence[str]
 ) -> tuple[list[str], list[Argument]]:
     """Keys and arguments of settle.lua. `head`: how, request, owner, ms for which the end is remembered."""
     _, request_id, owner, _ = head

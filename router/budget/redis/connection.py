@@ -2,7 +2,7 @@
 
 The `redis` package makes it: TLS, users, Sentinel. Commands are pipelined here: those of one turn of the event loop
 leave in one write. A server that answers is waited for, however long its queue; one that is silent for `COMMAND_S`
-is gone: all that was asked is answered with `LinkDown`, and the next connection is a new one. Nothing is sent again.
+is gone: all that was asked is answered with `RedisUnreachable`, and nothing is sent again.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ REFUSALS = (redis_errors.ResponseError, redis_errors.AuthenticationError)
 """What a server answers that won't do what it is asked. After the second the package closes the connection."""
 Argument = str | int | bytes
 Answered = Callable[[object], None]
-"""Is called with the reply: int, str, list, None, `redis.ResponseError`; or with `LinkDown`."""
+"""Is called with the reply: int, str, list, None, `redis.ResponseError`; or with `RedisUnreachable`."""
 
 
-class LinkDown(Exception):
+class RedisUnreachable(Exception):
     """No answer in time, or no connection."""
 
 
@@ -45,10 +45,10 @@ class RedisRefused(LowpassError):
     """The server can be reached and will not serve us; says why and what to do, never a password."""
 
 
-class Link:
+class RedisConnection:
     """One connection, from `Servers.connect` until it fails or is closed."""
 
-    def __init__(self, connection: AbstractConnection, gone: Callable[["Link"], None]) -> None:
+    def __init__(self, connection: AbstractConnection, gone: Callable[["RedisConnection"], None]) -> None:
         self._connection, self._gone = connection, gone
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[float, Answered]] = deque()
@@ -62,7 +62,7 @@ class Link:
 
     def send(self, command: tuple[Argument, ...], answered: Answered) -> None:
         if not self.up:
-            answered(LinkDown("not connected"))
+            answered(RedisUnreachable("not connected"))
             return
         self._out.append(hiredis.pack_command(command))  # type: ignore[arg-type]
         self._to_write.set()
@@ -71,7 +71,7 @@ class Link:
             self._watch = self._loop.call_later(self.patience_s, self.look)
 
     def ask(self, *command: Argument) -> "asyncio.Future[object]":
-        """Raises `LinkDown`; a refusal of the server is the result, a `redis.ResponseError`."""
+        """Raises `RedisUnreachable`; a refusal of the server is the result, a `redis.ResponseError`."""
         future: asyncio.Future[object] = self._loop.create_future()
         self.send(command, lambda reply: resolve(future, reply))
         return future
@@ -87,7 +87,7 @@ class Link:
         self._out.clear()
         waiting, self._waiting = self._waiting, deque()
         for _, answered in waiting:
-            answered(LinkDown(reason))
+            answered(RedisUnreachable(reason))
         self._gone(self)
 
     async def ended(self) -> None:
@@ -177,20 +177,20 @@ class Servers(Struct):
     def __str__(self) -> str:
         return str(self.options.get("path") or ",".join(f"{host}:{port}" for host, port in self.seeds))
 
-    async def connect(self, probe_key: str, gone: Callable[[Link], None]) -> Link:
+    async def connect(self, probe_key: str, gone: Callable[[RedisConnection], None]) -> RedisConnection:
         """A connection that is logged in, at the server that keeps `probe_key` (in a cluster: of its slot) and may
         write.
 
-        Raises `LinkDown` where there is no such server now, `RedisRefused` where it won't have us.
+        Raises `RedisUnreachable` where there is no such server now, `RedisRefused` where it won't have us.
         """
         nodes = [await self._master()] if self.service else dict.fromkeys([*self.seeds, *self.learned])
         failures = []
         for node in nodes or (_SOCKET,):
             try:
                 return await self._follow(node, probe_key, gone)
-            except LinkDown as failure:
+            except RedisUnreachable as failure:
                 failures.append(str(failure))
-        raise LinkDown("; ".join(dict.fromkeys(failures)))
+        raise RedisUnreachable("; ".join(dict.fromkeys(failures)))
 
     async def _master(self) -> Node:
         options = {"socket_timeout": CONNECT_S}
@@ -198,16 +198,18 @@ class Servers(Struct):
         try:
             host, port = await sentinels.discover_master(self.service)
         except redis_errors.RedisError as error:
-            raise LinkDown(f"no Sentinel of {self} knows a master '{self.service}' ({type(error).__name__})") from None
+            raise RedisUnreachable(
+                f"no Sentinel of {self} knows a master '{self.service}' ({type(error).__name__})"
+            ) from None
         finally:
             for client in sentinels.sentinels:
                 await client.aclose()
         return host, int(port)
 
-    async def _follow(self, node: Node, probe_key: str, gone: Callable[[Link], None]) -> Link:
+    async def _follow(self, node: Node, probe_key: str, gone: Callable[[RedisConnection], None]) -> RedisConnection:
         """From node to node, as a cluster points."""
         for _ in range(REDIRECTS):
-            link = Link(await self._open(node), gone)
+            link = RedisConnection(await self._open(node), gone)
             try:
                 # A write: full memory, a full disk and a replica refuse it.
                 reply = await link.ask("SET", probe_key, 1, "PX", 1000)
@@ -220,7 +222,7 @@ class Servers(Struct):
                 raise
             link.close("moved")
             node = reply.host or node[0], reply.port
-        raise LinkDown("the nodes of the cluster point to each other")
+        raise RedisUnreachable("the nodes of the cluster point to each other")
 
     async def _open(self, node: Node) -> AbstractConnection:
         options = {**self.options, "socket_timeout": CONNECT_S, "socket_connect_timeout": CONNECT_S}
@@ -239,11 +241,11 @@ class Servers(Struct):
                     " name its authority with ?ssl_ca_certs=FILE"
                 ) from None
             where = self if node == _SOCKET else f"{node[0]}:{node[1]}"
-            raise LinkDown(f"Redis at {where} can't be reached ({type(error).__name__})") from None
+            raise RedisUnreachable(f"Redis at {where} can't be reached ({type(error).__name__})") from None
         connection.socket_timeout = None  # `Link` looks after what takes too long
         return connection
 
-    async def _learn(self, link: Link, node: Node) -> None:
+    async def _learn(self, link: RedisConnection, node: Node) -> None:
         """A server that is no cluster, or does not tell, refuses."""
         slots = await link.ask("CLUSTER", "SLOTS")
         if isinstance(slots, list):
@@ -301,4 +303,4 @@ def _accepted(reply: object, where: Servers) -> None:
                 f"Redis at {where} refuses this user, password or database ({code(reply)}):"
                 " correct LOWPASS_REDIS_URL, or allow the user its keys and commands"
             )
-        raise LinkDown(f"Redis at {where} can't be written ({code(reply)})")
+        raise RedisUnreachable(f"Redis at {where} can't be written ({code(reply)})")

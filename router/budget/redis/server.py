@@ -14,7 +14,16 @@ from importlib.resources import files
 from msgspec import Struct
 from redis.exceptions import NoScriptError
 
-from router.budget.redis.connection import REFUSALS, Argument, Link, LinkDown, RedisRefused, code, resolve, servers
+from router.budget.redis.connection import (
+    REFUSALS,
+    Argument,
+    RedisConnection,
+    RedisRefused,
+    RedisUnreachable,
+    code,
+    resolve,
+    servers,
+)
 from router.types.account import StoreUnavailable
 from router.types.clock import new_id
 from router.types.target import Secret
@@ -36,7 +45,7 @@ Answered = Callable[[Reply | Exception], None]
 _log = logging.getLogger(__name__)
 
 
-class Keys:
+class RedisKeys:
     """All keys have one hash tag: one slot of a cluster."""
 
     def __init__(self, tag: str) -> None:
@@ -56,7 +65,7 @@ class Keys:
         return self.of(f"c:{child}")
 
 
-class Books(Struct, frozen=True):
+class LedgerTotals(Struct, frozen=True):
     """What the ledger knows of all accounts whose windows may still count, as of one moment."""
 
     spent: Iterable[tuple[str, int, int]]
@@ -70,8 +79,8 @@ class Books(Struct, frozen=True):
 class RedisServer:
     """`start` before use."""
 
-    def __init__(self, url: Secret, books: Callable[[], Books], *, lease_ms: int, tag: str) -> None:
-        self.keys = Keys(tag)
+    def __init__(self, url: Secret, books: Callable[[], LedgerTotals], *, lease_ms: int, tag: str) -> None:
+        self.keys = RedisKeys(tag)
         folder = files("router.budget.redis").joinpath("lua")
         shared = folder.joinpath("pot.lua").read_text()
         self._sources = {name: shared + folder.joinpath(f"{name}.lua").read_text() for name in SCRIPTS}
@@ -80,7 +89,7 @@ class RedisServer:
         self._servers = servers(url)
         self._books, self._lease_ms = books, lease_ms
         self._came: list[Callable[[], None]] = []
-        self.link: Link | None = None
+        self.link: RedisConnection | None = None
         self._epoch = ""
         self._mending: asyncio.Task[None] | None = None
         self._closed = False
@@ -99,7 +108,7 @@ class RedisServer:
         try:
             await self._stand()
             await self._advise()
-        except (LinkDown, StoreUnavailable) as error:
+        except (RedisUnreachable, StoreUnavailable) as error:
             _log.error("no budgets yet: %s; trying again", error)
             self._mend()
 
@@ -140,14 +149,14 @@ class RedisServer:
             raise StoreUnavailable("the budget store can't be reached")
         try:
             reply = self._judge(await self.link.ask(*command))
-        except LinkDown as error:
+        except RedisUnreachable as error:
             raise StoreUnavailable(f"the budget store is gone: {error}") from None
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     def _judge(self, reply: object) -> Reply | Exception:
-        if isinstance(reply, LinkDown):
+        if isinstance(reply, RedisUnreachable):
             return StoreUnavailable(f"the budget store is gone: {reply}")
         if not isinstance(reply, REFUSALS):
             return reply  # type: ignore[return-value]
@@ -160,7 +169,7 @@ class RedisServer:
             self.link.close(reason)
         return StoreUnavailable(f"the budget store can't be used: {reason}")
 
-    def _gone(self, link: Link) -> None:
+    def _gone(self, link: RedisConnection) -> None:
         if link is self.link:
             self.link = None
             if not self._closed:
@@ -179,7 +188,7 @@ class RedisServer:
             tries += 1
             try:
                 await self._stand()
-            except (LinkDown, StoreUnavailable, RedisRefused) as error:
+            except (RedisUnreachable, StoreUnavailable, RedisRefused) as error:
                 if str(error) != self._complaint:  # each reason once, not with every try
                     self._complaint = str(error)
                     _log.error("no budgets: %s", error)
@@ -196,13 +205,13 @@ class RedisServer:
             link.close("not ready")
             raise
         if not link.up:
-            raise LinkDown("the connection broke")
+            raise RedisUnreachable("the connection broke")
         self.link, self._complaint = link, ""
         _log.info("budgets are kept by Redis at %s", self._servers)
         for hears in self._came:
             hears()
 
-    async def _agree(self, link: Link) -> str:
+    async def _agree(self, link: RedisConnection) -> str:
         """The epoch of the counters that are there; where there are none, of those that are written now."""
         if await answer(link, "GET", self.keys.epoch) is None:
             await self._rebuild(link)
@@ -211,7 +220,7 @@ class RedisServer:
             raise StoreUnavailable("another process writes the counters")
         return str(epoch)
 
-    async def _rebuild(self, link: Link) -> None:
+    async def _rebuild(self, link: RedisConnection) -> None:
         """Counters written anew from the ledger, when a server is new or has lost its data; before anything is
         admitted. Of several processes one does it."""
         patience, link.patience_s = link.patience_s, REBUILD_S
@@ -261,10 +270,10 @@ class RedisServer:
 async def windows(url: Secret, tag: str = "lowpass") -> Counter[tuple[str, int, str]]:
     """What a server has by account, start of its window, and kind: `s`, it was spent, or `h`, it is held. Raises
     `RedisRefused`, and `StoreUnavailable` where it can't be reached."""
-    keys, amounts = Keys(tag), Counter[tuple[str, int, str]]()
+    keys, amounts = RedisKeys(tag), Counter[tuple[str, int, str]]()
     try:
         link = await servers(url).connect(keys.probe, lambda _: None)
-    except LinkDown as error:
+    except RedisUnreachable as error:
         raise StoreUnavailable(str(error)) from None
     cursor: object = None
     while cursor != "0":
@@ -286,8 +295,8 @@ _OURS = ("ERR", "WRONGTYPE", "NOPERM")
 _INNER = re.compile(r": -([A-Z]+) ")
 
 
-async def answer(link: Link, *command: Argument) -> object:
-    """Raises `LinkDown` and, where the server refuses, `StoreUnavailable`."""
+async def answer(link: RedisConnection, *command: Argument) -> object:
+    """Raises `RedisUnreachable` and, where the server refuses, `StoreUnavailable`."""
     reply = await link.ask(*command)
     if isinstance(reply, REFUSALS):
         raise StoreUnavailable(f"the budget store refuses {command[0]!s}: {code(reply)}")
@@ -306,7 +315,7 @@ def strings(reply: object) -> list[str]:
 _Fields = Mapping[str, int | str]
 
 
-def _fields(books: Books) -> tuple[Mapping[str, _Fields], Mapping[str, _Fields]]:
+def _fields(books: LedgerTotals) -> tuple[Mapping[str, _Fields], Mapping[str, _Fields]]:
     """The hash of every account, and that of every request that holds something."""
     accounts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     requests: dict[str, dict[str, int | str]] = {}

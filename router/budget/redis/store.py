@@ -8,15 +8,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from router.budget.redis.bookings import LARGEST, Recovery, RedisChildren, Rows, Settlements
+from router.budget.redis.bookings import LARGEST, BookingRows, Recovery, RedisChildren, Settlements
 from router.budget.redis.connection import Argument
-from router.budget.redis.server import Books, RedisServer, number, strings
+from router.budget.redis.server import LedgerTotals, RedisServer, number, strings
 from router.types.account import (
     SPLIT,
     Account,
     Amount,
-    Ask,
     Balance,
+    HoldRequest,
     Journal,
     LedgerUnavailable,
     Refused,
@@ -47,7 +47,7 @@ class RedisBudgets:
         self,
         url: Secret,
         journal: Journal,
-        books: Callable[[], Books],
+        books: Callable[[], LedgerTotals],
         lease_ms: int,
         tag: str = "lowpass",
         held_long: Callable[[], Sequence[Held]] = tuple,
@@ -57,7 +57,7 @@ class RedisBudgets:
         self._journal, self._lease_ms, owner = journal, lease_ms, journal.owner
         self.server = RedisServer(url, books, lease_ms=lease_ms, tag=tag)
         """Also for what is kept beside the budgets, and is lost and rebuilt with them."""
-        self._keys, self._rows = self.server.keys, Rows(journal)
+        self._keys, self._rows = self.server.keys, BookingRows(journal)
         self._mine = self._keys.owner(owner)
         self._held_long, self._recoveries = held_long, 0
         self._bare: set[str] = set()
@@ -92,7 +92,7 @@ class RedisBudgets:
         return self._recovery.policies | {own}
 
     async def reserve(
-        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+        self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> Reservation | Refused:
         """Waits for nothing where no account binds. Raises ValueError for a request that has reserved before, and for
         amounts above `LARGEST`."""
@@ -115,7 +115,7 @@ class RedisBudgets:
         return self._granted(request_id, accounts, ask, reply)
 
     def _asked(
-        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+        self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> tuple[list[str], list[Argument]]:
         """Keys and arguments of reserve.lua."""
         least, tight, whole = ask.least, ask.tight, ask.whole
@@ -129,7 +129,7 @@ class RedisBudgets:
         return keys, arguments
 
     def _granted(
-        self, request_id: str, accounts: Sequence[Account], ask: Ask, reply: Sequence[object]
+        self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, reply: Sequence[object]
     ) -> Reservation | Refused:
         how, first, second, *rest = map(number, (*reply, 0, 0))
         if how == 2:

@@ -129,7 +129,7 @@ _LINE_REACH = 80
 """Characters before a name that say whether it begins its line."""
 
 
-class _Place(NamedTuple):
+class _ValuePlace(NamedTuple):
     """How a value stands behind its name."""
 
     named: str
@@ -158,7 +158,7 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         return
     line = mark in (":", "=") and IS.line_start.fullmatch(before) is not None
     tight = not part["gap"] and not (part["after"] and mark == "=")
-    place = _Place(
+    place = _ValuePlace(
         named=next(kind for kind in KINDS if part[kind]),
         literal=option or _said(mark) or mark == ">" or (mark == "=" and IS.among.search(before) is not None),
         line=line,
@@ -228,7 +228,7 @@ def _unquoted(text: str, at: int, *, line: bool, sentence: bool) -> int:
     return len(text) if stop is None else stop.start()
 
 
-def _plausible_unquoted(value: str, behind: str, place: _Place, mark: str) -> bool:
+def _plausible_unquoted(value: str, behind: str, place: _ValuePlace, mark: str) -> bool:
     """Without quotes it may as well be an expression of a program."""
     if (mark == ">" and not behind.startswith("</")) or (_said(mark) and IS.call.fullmatch(value + behind[:1])):
         return False
@@ -242,7 +242,7 @@ def _plausible_unquoted(value: str, behind: str, place: _Place, mark: str) -> bo
     return by_chance and IS.letters.fullmatch(value) is not None and _secret(value, place)
 
 
-def _secret(value: str, place: _Place) -> bool:
+def _secret(value: str, place: _ValuePlace) -> bool:
     return secret(value, place.named, bare_words=place.environment)
 
 

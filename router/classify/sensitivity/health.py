@@ -55,7 +55,7 @@ _OWN_IDENTIFIERS = frozenset(f"health.{form.name}" for form in _IDENTIFIERS)
 _OWN_HINT = f"health.{_HINTS.name}"
 
 
-class Health(DetectorModel):
+class HealthDetector(DetectorModel):
     kind: Literal["health"]
 
     @property

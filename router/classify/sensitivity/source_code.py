@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from router.classify.detector import Characters, DetectorModel, Form, Pattern, Span
+from router.classify.detector import CharacterOffsets, DetectorModel, Form, Pattern, Span
 from router.types.tables import patterns
 
 # Source code: blocks of lines that only a program has, diffs, and the headers of licences.
@@ -31,7 +31,7 @@ _LEAST_SURE, _LEAST_SHARE = 2, 0.3
 """Of a block's lines, those that surely are code."""
 
 
-class _Block(NamedTuple):
+class _CodeBlock(NamedTuple):
     """Offsets in bytes."""
 
     start: int
@@ -49,7 +49,7 @@ class SourceCode(DetectorModel):
 
     def _blocks(self, text: str, start: int, end: int) -> Iterator[Span]:
         encoded = text.encode("utf-8", "replace")
-        place = Characters(text, encoded)
+        place = CharacterOffsets(text, encoded)
         for block in _together(encoded):
             if block.sure < _LEAST_SURE:
                 continue
@@ -60,7 +60,7 @@ class SourceCode(DetectorModel):
                 yield Span(place.of(block.start), place.of(block.end))
 
 
-def _together(encoded: bytes) -> Iterator[_Block]:
+def _together(encoded: bytes) -> Iterator[_CodeBlock]:
     """Lines of code that lie close to each other."""
     start = end = sure = count = 0
     firsts = {first for lines in _SURE for first, _ in islice(lines.spans(encoded), _MOST_SURE)}
@@ -68,12 +68,12 @@ def _together(encoded: bytes) -> Iterator[_Block]:
         stop = encoded.find(b"\n", first)
         stop = stop if stop >= 0 else len(encoded)
         if sure and first - end > _MOST_BETWEEN and encoded.count(b"\n", end, first) > _MOST_BETWEEN:
-            yield _Block(start, _REST.match(encoded, end, first)[1], sure)
+            yield _CodeBlock(start, _REST.match(encoded, end, first)[1], sure)
             sure = 0
         start = start if sure else first
         end, sure, count = stop, sure + 1, count + 1
         if count == _MOST_SURE:
-            yield _Block(start, len(encoded), sure + encoded.count(b"\n", end))
+            yield _CodeBlock(start, len(encoded), sure + encoded.count(b"\n", end))
             return
     if sure:
-        yield _Block(start, _REST.match(encoded, end, len(encoded))[1], sure)
+        yield _CodeBlock(start, _REST.match(encoded, end, len(encoded))[1], sure)

@@ -12,7 +12,7 @@ Sums = dict[tuple[Label, ...], tuple[int, ...]]
 """Values of the dimensions → sums of the measures, both in the query's order. Money in nano-USD, times in ms."""
 
 
-class Where(Struct, frozen=True):
+class LabelFilter(Struct, frozen=True):
     """Only what has one of these labels in this dimension; or, `inverted`, only what has none of them."""
 
     dimension: str
@@ -31,7 +31,7 @@ class Query(Struct, frozen=True, kw_only=True):
     table: str
     by: tuple[str, ...]
     measures: tuple[str, ...]
-    where: tuple[Where, ...] = ()
+    where: tuple[LabelFilter, ...] = ()
     since_ms: int | None = None
     until_ms: int | None = None
 
@@ -63,7 +63,7 @@ class Query(Struct, frozen=True, kw_only=True):
                 add(sums, tuple([labels[place] for place in by]), tuple([amounts[place] for place in wanted]))
 
 
-class Expired(Exception):
+class RowsExpired(Exception):
     """Rows that the question needs are gone: what is left of them can't be told apart so."""
 
     def __init__(self, before_ms: int, dimensions: Iterable[str]) -> None:

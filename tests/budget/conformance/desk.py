@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from router.budget.budget import rolling
-from router.types.account import LEASE_MS, Account, Amount, Ask, Balance, Child, Refused, Reservation, Unit
+from router.types.account import LEASE_MS, Account, Amount, Balance, Child, HoldRequest, Refused, Reservation, Unit
 from tests.budget.conformance.stores import Place, empty, opened
 
 NOW = 1_790_000_000_000
@@ -43,11 +43,13 @@ def last_hour(now_ms: int, name: str = "p", limit: int = 1_000) -> Account:
     return account(name, limit, window_start_ms=span.start, since_ms=span.since, resets_at_ms=span.resets_at)
 
 
-def ask(least: int, tight: int, whole: int, thinking: tuple[int, int, int] = (0, 0, 0)) -> Ask:
-    return Ask(least=Amount(least, thinking[0]), tight=Amount(tight, thinking[1]), whole=Amount(whole, thinking[2]))
+def ask(least: int, tight: int, whole: int, thinking: tuple[int, int, int] = (0, 0, 0)) -> HoldRequest:
+    return HoldRequest(
+        least=Amount(least, thinking[0]), tight=Amount(tight, thinking[1]), whole=Amount(whole, thinking[2])
+    )
 
 
-def exactly(usd: int, thinking: int = 0) -> Ask:
+def exactly(usd: int, thinking: int = 0) -> HoldRequest:
     return ask(usd, usd, usd, (thinking,) * 3)
 
 
@@ -69,13 +71,13 @@ class Desk:
         await self.__aenter__()
 
     async def reserve(
-        self, accounts: Sequence[Account], wanted: Ask, now_ms: int = NOW, request_id: str = ""
+        self, accounts: Sequence[Account], wanted: HoldRequest, now_ms: int = NOW, request_id: str = ""
     ) -> Reservation | Refused:
         request_id = request_id or f"request-{next(_numbers)}"
         await self.opened.born(request_id, wanted.whole, now_ms)
         return await self.store.reserve(request_id, accounts, wanted, now_ms)
 
-    async def granted(self, accounts: Sequence[Account], wanted: Ask, now_ms: int = NOW) -> Reservation:
+    async def granted(self, accounts: Sequence[Account], wanted: HoldRequest, now_ms: int = NOW) -> Reservation:
         granted = await self.reserve(accounts, wanted, now_ms)
         assert isinstance(granted, Reservation), granted
         return granted

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from router.types.account import AMPLE, GRANTED, Account, Amount, Ask, Balance, Child, Reservation, Unit
+from router.types.account import AMPLE, GRANTED, Account, Amount, Balance, Child, HoldRequest, Reservation, Unit
 
 
 class Booked(Struct):
@@ -81,15 +81,15 @@ class Model:
         ended = child is not None and child.expires_at_ms is not None and child.expires_at_ms <= now_ms
         return account.id in self.closed or ended
 
-    def refuses(self, account: Account, ask: Ask, now_ms: int) -> bool:
+    def refuses(self, account: Account, ask: HoldRequest, now_ms: int) -> bool:
         least = account.needs(ask.least)
         binding = account.hard and not account.targets and least > 0
         return self.shut(account, now_ms) or (binding and self.left(account) < least)
 
-    def granted(self, accounts: Sequence[Account], ask: Ask) -> Amount:
+    def granted(self, accounts: Sequence[Account], ask: HoldRequest) -> Amount:
         return Amount(*(self._granted(accounts, ask, unit) for unit in GRANTED))
 
-    def _granted(self, accounts: Sequence[Account], ask: Ask, unit: Unit) -> int:
+    def _granted(self, accounts: Sequence[Account], ask: HoldRequest, unit: Unit) -> int:
         binding = [one for one in accounts if one.unit is unit and one.hard and not one.targets]
         room = min((self.left(one) for one in binding), default=10**18)
         if room >= AMPLE * ask.whole.of(unit):

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from router.budget.redis.server import Books
+from router.budget.redis.server import LedgerTotals
 from router.budget.redis.store import RedisBudgets
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
@@ -123,12 +123,12 @@ class RedisOpened(Opened):
         await super().forget(request_id)
 
 
-def books(path: Path) -> Books:
+def books(path: Path) -> LedgerTotals:
     """What the ledger knows, for a server that lost its data."""
     query = "SELECT account, window_start_ms, sum(charged) FROM bookings WHERE charged NOT NULL GROUP BY 1, 2"
     spent = [tuple(row.values()) for row in rows(path, query)]
     query = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
-    return Books(spent, [tuple(row.values()) for row in rows(path, query)])
+    return LedgerTotals(spent, [tuple(row.values()) for row in rows(path, query)])
 
 
 @asynccontextmanager

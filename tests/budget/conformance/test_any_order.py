@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 from msgspec import structs
 
-from router.types.account import Account, Amount, Ask, Child, Refused, Reservation, Unit
+from router.types.account import Account, Amount, Child, HoldRequest, Refused, Reservation, Unit
 from tests.budget.conformance.desk import HOUR, NOW, ONLY_A, Desk, account, hourly, last_hour
 from tests.budget.conformance.model import Model
 from tests.budget.conformance.stores import empty
@@ -35,10 +35,10 @@ def accounts(now: int) -> dict[str, Account]:
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> Ask:
+def asks(draw: st.DrawFn) -> HoldRequest:
     steps = [sorted(draw(st.tuples(AMOUNTS, AMOUNTS, AMOUNTS))) for _ in range(2)]
     least, tight, whole = zip(*steps, strict=True)
-    return Ask(least=Amount(*least), tight=Amount(*tight), whole=Amount(*whole))
+    return HoldRequest(least=Amount(*least), tight=Amount(*tight), whole=Amount(*whole))
 
 
 class Orders(RuleBasedStateMachine):
@@ -75,7 +75,7 @@ class Orders(RuleBasedStateMachine):
         return [known[name] for name in sorted(names - set(made.replaces))] + [made.account()]
 
     @rule(names=st.sets(st.sampled_from(NAMES), min_size=1), wanted=asks(), data=st.data())
-    def reserve(self, names: set[str], wanted: Ask, data: st.DataObject) -> None:
+    def reserve(self, names: set[str], wanted: HoldRequest, data: st.DataObject) -> None:
         child = data.draw(st.none() | st.sampled_from(sorted(self.model.children))) if self.model.children else None
         chosen = self.bound(names, child)
         self.number += 1
@@ -94,7 +94,7 @@ class Orders(RuleBasedStateMachine):
         self.model.reserved(outcome)
         self.open[name] = outcome
 
-    def check_holds(self, outcome: Reservation, chosen: Sequence[Account], wanted: Ask) -> None:
+    def check_holds(self, outcome: Reservation, chosen: Sequence[Account], wanted: HoldRequest) -> None:
         held = {hold.account: hold.amount for hold in outcome.holds}
         for at in chosen:
             whole, least, left = at.needs(outcome.granted), wanted.least.of(at.unit), self.model.left(at)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from router.budget.loop_breaker import Breaker
+from router.budget.loop_breaker import LoopBreaker
 from router.budget.loops import Loops, Tripped
 from router.types.account import Journal
 from router.types.clock import new_id
@@ -52,7 +52,7 @@ class World:
     def __init__(self, journal: Journal, loops: Loops, seed: int) -> None:
         self.random, self.now = Random(seed), 1_793_577_600_000  # noqa: S311
         self.journal, self.loops = journal, loops
-        self.breaker = Breaker(loops, self.clock, journal)
+        self.breaker = LoopBreaker(loops, self.clock, journal)
         self.requests, self.last = 0, "Hello! Are you there? I have finished my part of the work."
         """`last`: what was answered."""
         self.warnings: list[str] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from router.cli import delivery
-from router.cli.delivery import Format, Undelivered, Wanted, chosen, deliver, post, put
+from router.cli.delivery import Delivery, DeliveryError, Format, chosen, deliver, post, put
 from router.report.report import Column, Kind, Report
 from router.types.target import Secret
 from tests.report.delivery.sinks import Mailed, mail_server, webhook
@@ -40,7 +40,7 @@ def test_everywhere_at_once(tmp_path: Path) -> None:
     out = tmp_path / "spend.csv"
     with webhook() as hook, mail_server() as sink:
         environ = {"LOWPASS_SMTP_URL": server(sink).reveal(), "LOWPASS_SMTP_FROM": "b@example.com"}
-        wanted = Wanted(form=Format.CSV, out=out, webhook=hook.url, email=["a@example.com"])
+        wanted = Delivery(form=Format.CSV, out=out, webhook=hook.url, email=["a@example.com"])
         deliver(REPORT, wanted, {**environ, "LOWPASS_REPORT_WEBHOOK_TOKEN": "t"}, tmp_path)
     assert out.read_bytes().startswith(b"tag,cost_usd\r\n")
     assert json.loads(hook.bodies[0], parse_float=Decimal)["rows"][0]["cost_usd"] == Decimal("1e-9")
@@ -53,8 +53,8 @@ def test_one_failure_keeps_nothing_else_back_and_the_report_is_kept(tmp_path: Pa
     with webhook(410) as hook, mail_server() as sink:
         # The folder is missing, the webhook is gone.
         out = tmp_path / "no" / "where"
-        wanted = Wanted(form=Format.TEXT, out=out, webhook=hook.url, email=["a@example.com"])
-        with pytest.raises(Undelivered, match=r"(?s)No such file or directory.*answered 410") as failed:
+        wanted = Delivery(form=Format.TEXT, out=out, webhook=hook.url, email=["a@example.com"])
+        with pytest.raises(DeliveryError, match=r"(?s)No such file or directory.*answered 410") as failed:
             deliver(REPORT, wanted, {"LOWPASS_SMTP_URL": server(sink).reveal()}, tmp_path)
     assert len(sink.mails) == 1
     (kept,) = (tmp_path / "reports").iterdir()
@@ -65,8 +65,8 @@ def test_one_failure_keeps_nothing_else_back_and_the_report_is_kept(tmp_path: Pa
 def test_what_can_not_even_be_kept_says_so(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.write_text("a file, no folder")
-    with pytest.raises(Undelivered, match="nor could it be kept"):
-        deliver(REPORT, Wanted(form=Format.TEXT, webhook="ftp://x"), {}, home)
+    with pytest.raises(DeliveryError, match="nor could it be kept"):
+        deliver(REPORT, Delivery(form=Format.TEXT, webhook="ftp://x"), {}, home)
 
 
 # files
@@ -80,7 +80,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
     path.write_text("last week's")
     put(path, b"yesterday's")
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(Undelivered, match="No space left"):
+    with pytest.raises(DeliveryError, match="No space left"):
         put(path, b"today's")
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("spend.json", "yesterday's")]
     assert stat.S_IMODE(path.stat().st_mode) & 0o600 == 0o600
@@ -144,7 +144,7 @@ def test_a_server_that_says_later_is_asked_again_and_one_that_says_no_is_believe
     verb: str, answer: str, times: int
 ) -> None:
     says = f"answered {answer[:3]}" + (", 4 times" if times > 1 else "")
-    with mail_server({verb: answer}) as sink, pytest.raises(Undelivered, match=says) as failed:
+    with mail_server({verb: answer}) as sink, pytest.raises(DeliveryError, match=says) as failed:
         send(server=server(sink, "me:hunter2@"))
     assert asked(sink, verb) == times
     assert "hunter2" not in str(failed.value)
@@ -152,7 +152,7 @@ def test_a_server_that_says_later_is_asked_again_and_one_that_says_no_is_believe
 
 
 def test_smtps_never_speaks_in_the_clear() -> None:
-    with mail_server() as sink, pytest.raises(Undelivered, match="SSLError"):
+    with mail_server() as sink, pytest.raises(DeliveryError, match="SSLError"):
         send(server=server(sink, scheme="smtps"))
     assert sink.mails == []
 
@@ -169,7 +169,7 @@ NO_SERVERS = ("mail.example.com", "http://mail.example.com", "smtp://mail.exampl
     ],
 )
 def test_a_mail_that_can_not_be_sent_says_why(url: str | None, to: str, says: str) -> None:
-    with pytest.raises(Undelivered, match=says):
+    with pytest.raises(DeliveryError, match=says):
         send(to=[to], server=None if url is None else Secret(url))
 
 
@@ -193,7 +193,7 @@ def test_a_webhook_is_called_even_if_the_receiver_stumbles(statuses: tuple[int, 
 @each_row("status, times", [(500, 4), (429, 4), (404, 1), (401, 1), (302, 1)])
 def test_a_receiver_that_refuses_is_named(status: int, times: int) -> None:
     """A redirect is no delivery: it would take the token elsewhere."""
-    with webhook(status) as sink, pytest.raises(Undelivered, match=rf"127\.0\.0\.1 answered {status}") as failed:
+    with webhook(status) as sink, pytest.raises(DeliveryError, match=rf"127\.0\.0\.1 answered {status}") as failed:
         call(f"{sink.url}/s3cret")
     assert len(sink.bodies) == times
     assert "s3cret" not in str(failed.value)
@@ -203,13 +203,13 @@ def test_a_receiver_that_refuses_is_named(status: int, times: int) -> None:
 def test_where_there_is_no_server_the_connection_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    with pytest.raises(Undelivered, match="ConnectionRefusedError"):
+    with pytest.raises(DeliveryError, match="ConnectionRefusedError"):
         call(f"http://127.0.0.1:{port}", token=None)
 
 
 @each_row("url, says", data(__file__, "refused.yaml"))
 def test_addresses_that_are_not_tried(url: str, says: str) -> None:
-    with pytest.raises(Undelivered, match=says) as failed:
+    with pytest.raises(DeliveryError, match=says) as failed:
         call(url)
     assert "pass@" not in str(failed.value)
 
@@ -227,8 +227,8 @@ def test_encryption_is_used_where_it_is_offered(trusted: Path) -> None:
 
 
 def test_a_certificate_of_no_known_authority_is_not_believed(certificate: Path) -> None:
-    with mail_server(certificate=certificate) as mailed, pytest.raises(Undelivered, match="SSLCertVerificationError"):
+    with mail_server(certificate=certificate) as mailed, pytest.raises(DeliveryError, match="SSLCertVerificationError"):
         send(server=server(mailed, "me:pw@", host="localhost"))
-    with webhook(certificate=certificate) as hook, pytest.raises(Undelivered, match="SSLCertVerificationError"):
+    with webhook(certificate=certificate) as hook, pytest.raises(DeliveryError, match="SSLCertVerificationError"):
         call(hook.url)
     assert (asked(mailed, "AUTH"), hook.bodies) == (0, [])
