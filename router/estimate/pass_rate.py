@@ -186,7 +186,8 @@ _SHARES = SHARE + np.array([TASKS.index(task) for task in KNOWN])
 MOST_SAID = 4.0
 """Outcomes: more of one tenant's would let it alone turn everybody's choices."""
 SURPRISE = 0.25
-"""A tenant's mean counts for others at most so far beyond what was expected: what fails there alone is its own."""
+"""A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where nearly
+all pass or fail: what fails there alone is its own."""
 LEAST_SLOPE = 0.2
 _USUAL = np.zeros(len(LEARNED))
 _USUAL[0] = 1
@@ -363,10 +364,11 @@ class PassRateModel:
         row = np.array([1.0, residual, expected, *phi])
         said_by = tenant_of(template) or instructed(template) if outcome.source.startswith(CLIENT) else ""
         turn = self.by_tenant.turn(said_by, target, outcome.weight * np.append(row, spread), at_ms)
-        count, most = outcome.weight, SURPRISE if said_by else 1.0
+        count = outcome.weight
         for sign, sums in ((-1.0, turn.before), (1.0, turn.after)):
             if abs(sums[0]) >= LEAST_WEIGHT:
-                above, _, *means, spread_of_all = (sums[1:] / sums[0]).tolist()
+                above, usual, *means, spread_of_all = (sums[1:] / sums[0]).tolist()
+                most = SURPRISE * max(4 * usual * (1 - usual), LEAST_SLOPE) if said_by else 1.0
                 above, noise_of_all = min(max(above, -most), most), sign * spread_of_all / sums[0]
                 self.posterior.update(at, np.array(means), above, noise_of_all, turn.at_ms, count)
                 count = 0.0

@@ -275,6 +275,13 @@ def test_what_one_tenant_says_moves_others_by_little_in_any_order_however_often_
     before, worst = (rates(taught(*[(POISONED, "strong", 0.0)] * times), OTHER)[1] for times in (0, 300))
     model, other = (taught(*[(POISONED, "strong", score) for score in scores]) for scores in (said, sorted(said)))
     assert 0.8 * before < worst <= rates(model, OTHER)[1] == pytest.approx(rates(other, OTHER)[1])
+    easy = PassRateModel((WEAK, STRONG))
+    for name in (
+        "weak",
+        "strong",
+    ) * 150:  # what nearly always passes, and fails there alone, says as little of what is hard
+        assert easy.observe(structs.replace(outcome(name, 0.0, reading(0.003)), template=POISONED))
+    assert rates(easy, OTHER)[1] > 0.85 * before
     for _ in range(2):  # each time all that was said is taken back, and said again
         for score, weight in [pair for each in said for pair in ((each, -1.0), (each, 1.0))]:
             model.observe(structs.replace(outcome("strong", score, READ), template=POISONED, weight=weight))
