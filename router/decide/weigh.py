@@ -455,9 +455,9 @@ def explore(
     """What is tried; "cheaper" or "dearer" than the choice where chance tries another, else ""; the propensity of what
     is now first.
 
-    A target has the chance share · P(better than the choice) · min(1, cost of the choice ÷ its cost), so that neither
-    requests nor spend exceed `share`; what it is expected to lose by failing more often is a part of its cost. `draw`:
-    uniform in [0, 1). Floors, caps, deadlines and queues hold for it too.
+    A target has the chance share · P(better than the choice) · min(1, cost of the choice ÷ its cost), the lesser of the
+    two with and without the price of failures, so that requests, spend and what failures cost stay within `share`.
+    `draw`: uniform in [0, 1). Floors, caps, deadlines and queues hold for it too.
     """
     if share <= 0 or len(situation.targets) < 2 or situation.forecast.outcomes.sum() < ENOUGH:
         return ranked, "", 1.0
@@ -467,8 +467,10 @@ def explore(
     if not allowed.any() or not np.isfinite(cost[choice]):
         return ranked, "", 1.0
     better = np.where(allowed, chance_of_better(situation, choice), 0.0)
-    lost = (situation.stakes.failure_nano or 0) * np.maximum(situation.forecast.p[choice] - situation.forecast.p, 0.0)
-    cheap = np.where(allowed, np.minimum(1.0, cost[choice] / np.maximum(cost + lost, 1e-9)), 0.0)
+    priced = cost + (situation.stakes.failure_nano or 0) * (1 - situation.forecast.p)
+    cheap = np.where(allowed, 1.0, 0.0)
+    for price in (cost, priced):
+        cheap = np.minimum(cheap, price[choice] / np.maximum(price, 1e-9))
     chances = share * better / max(1.0, better.sum()) * cheap
     ends = np.cumsum(chances)
     if draw >= ends[-1]:

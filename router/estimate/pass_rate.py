@@ -186,8 +186,8 @@ _SHARES = SHARE + np.array([TASKS.index(task) for task in KNOWN])
 MOST_SAID = 4.0
 """Outcomes: more of one tenant's would let it alone turn everybody's choices."""
 SURPRISE = 0.25
-"""A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where nearly
-all pass or fail: what fails there alone is its own."""
+"""A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where
+nearly all pass or fail: what fails there alone is its own."""
 LEAST_SLOPE = 0.2
 _USUAL = np.zeros(len(LEARNED))
 _USUAL[0] = 1

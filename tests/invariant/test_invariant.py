@@ -54,10 +54,6 @@ def _worth_it(result: Found) -> None:
     assert happened["bodies judged"] > sum(happened.values()) // 4
 
 
-async def _unscanned(*_: object) -> frozenset[str]:
-    return _NOTHING
-
-
 # What is taken from the door → what must come of it.
 MUTANTS: dict[str, tuple[object, str, Callable[..., Any], str]] = {
     "the guard is not asked again": (EgressFilter, "_refusal", lambda *_: "", "it can read"),
@@ -66,7 +62,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], str]] = {
         lambda _, sent, __: sent.guard.refusal(sent.target, sent.classes, 0, redacted=sent.redacted),
         "it can read",
     ),
-    "the bytes are not looked at": (EgressFilter, "_unseen", _unscanned, "it can read"),
+    "the bytes are not looked at": (egress, "_unseen", lambda _: _NOTHING, "it can read"),
     "the time is not looked at": (egress, "now_ms", lambda: 0, "its evidence had expired"),
     "the caller's region is not asked for": (egress, "narrowed", lambda *_: "", "another region"),
     "tools of the provider are no place": (ClassGuard, "of", lambda guard, _: guard, "it was sent something of"),

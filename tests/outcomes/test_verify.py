@@ -111,7 +111,7 @@ def test_a_function_that_hangs_does_not_outlive_the_gateway(tmp_path: Path) -> N
     mark = tmp_path / "sleeper"
     program = f"""
 import asyncio
-from router.outcomes.verify import Pool, Work
+from router.outcomes.verify import ChildWork, VerifierPool
 asyncio.run(VerifierPool().call(ChildWork("tests.outcomes.functions:hangs"), {{"text": {str(mark)!r}}}, {{}}))
 """
     with subprocess.Popen([sys.executable, "-c", program]) as gateway:
