@@ -296,31 +296,33 @@ def feedback_routes(
         await read()
         found = await asyncio.to_thread(answered, ledger, wanted)
         since_ms = now_ms() - 1_000 * READ_WITHIN_S
-        if any(not one.about.traits and created_ms(one.request_id) > since_ms for one in found.values()):
+        if any(not attempt.about.traits and created_ms(attempt.request_id) > since_ms for attempt in found.values()):
             # Its text was not read yet: another worker does so at its next tick.
             await asyncio.sleep(READ_WITHIN_S)
             found = await asyncio.to_thread(answered, ledger, wanted)
         caller = request.state.caller
         # The key that asked, one of its organisation, or one with the scope.
-        _check_known(wanted, [name for name, one in found.items() if FEEDBACK in caller.scopes or _own(caller, one)])
-        sources = {name: _source(caller, one, given.source) for name, one in found.items()}
+        _check_known(
+            wanted, [name for name, attempt in found.items() if FEEDBACK in caller.scopes or _own(caller, attempt)]
+        )
+        sources = {name: _source(caller, attempt, given.source) for name, attempt in found.items()}
         _check_key(given.key, sources, score, found)
-        for name, one in found.items():
+        for name, attempt in found.items():
             source = sources[name]
-            count(score >= PASSED, contrary(one, source, score))
+            count(score >= PASSED, contrary(attempt, source, score))
             # Under each further name a client's judgement counts half: all of them together never more than two.
-            others = sum(told != source and told.split(".")[0] == source.split(".")[0] for told in one.told)
+            others = sum(told != source and told.split(".")[0] == source.split(".")[0] for told in attempt.told)
             weight = 0.5**others / len(found)
             told = SourceScore(
-                request_id=one.request_id,
-                attempt=one.attempt,
-                target=one.target,
+                request_id=attempt.request_id,
+                attempt=attempt.attempt,
+                target=attempt.target,
                 source=source,
                 score=score,
                 weight=weight,
                 key=given.key or "",
             )
-            say(journal, told, one.about, now_ms())
+            say(journal, told, attempt.about, now_ms())
         await journal.committed()
         named = {"ids": given.ids} if given.id is None else {"id": given.id}
         return answer({"object": "feedback", **named, "score": score, "source": sources[wanted[0]]})
@@ -328,19 +330,19 @@ def feedback_routes(
     return router
 
 
-def _own(caller: Caller, one: AnsweringAttempt) -> bool:
-    return caller.id == one.key_id or (bool(caller.organisation) and caller.organisation == one.organisation)
+def _own(caller: Caller, attempt: AnsweringAttempt) -> bool:
+    return caller.id == attempt.key_id or (bool(caller.organisation) and caller.organisation == attempt.organisation)
 
 
-def _source(caller: Caller, one: AnsweringAttempt, name: str | None) -> str:
+def _source(caller: Caller, attempt: AnsweringAttempt, name: str | None) -> str:
     """Who asked and who may judge all answers are two, so that neither replaces what the other said."""
-    judge = CLIENT if _own(caller, one) else f"{REVIEWER}.{caller.name}"
+    judge = CLIENT if _own(caller, attempt) else f"{REVIEWER}.{caller.name}"
     return f"{judge}.{name}" if name else judge
 
 
-def contrary(one: AnsweringAttempt, source: str, score: float) -> int:
+def contrary(attempt: AnsweringAttempt, source: str, score: float) -> int:
     """Sources that settled the same answer the other way."""
-    others = [told for name, told in one.told.items() if name != source and told.decides and told.weight > 0]
+    others = [told for name, told in attempt.told.items() if name != source and told.decides and told.weight > 0]
     return sum(told.score is not None and (told.score >= PASSED) != (score >= PASSED) for told in others)
 
 
@@ -357,7 +359,7 @@ def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
 def _check_key(
     key: str | None, sources: Mapping[str, str], score: float, found: Mapping[str, AnsweringAttempt]
 ) -> None:
-    for name, one in found.items():
-        told = one.told.get(sources[name])
+    for name, attempt in found.items():
+        told = attempt.told.get(sources[name])
         if key and told is not None and told.keys.get(key, score) != score:
             raise invalid("key", "This key came with another score before: send a new one to say something else.")

@@ -384,9 +384,9 @@ class HttpTransport:
             head += b"x-request-id: %b\r\n" % request.request_id.encode()
         head += b"content-length: %d\r\n\r\n" % len(request.body)
         began = monotonic_s()
-        kept = self._kept(origin, began - self.quiet_s)
-        connection = kept or await self._connect(origin, timeouts)
-        left = timeouts if kept else _left(timeouts, monotonic_s() - began)
+        idle = self._kept(origin, began - self.quiet_s)
+        connection = idle or await self._connect(origin, timeouts)
+        left = timeouts if idle else _left(timeouts, monotonic_s() - began)
         exchange = connection.start(head, request.body, left)
         try:
             return await exchange.opened()
@@ -403,34 +403,34 @@ class HttpTransport:
         for connection in [one for one, origin in self._active.items() if origin in gone]:
             if connection.exchange is not None:
                 connection.exchange.fail(_STOPPED)
-        for connection in [kept for origin in gone for kept in self._idle.pop(origin, ())]:
+        for connection in [idle for origin in gone for idle in self._idle.pop(origin, ())]:
             connection.abort()
 
     def close(self) -> None:
         self._timer.cancel()
-        for connection in [*self._active, *(kept for pool in self._idle.values() for kept in pool)]:
+        for connection in [*self._active, *(idle for pool in self._idle.values() for idle in pool)]:
             connection.abort()
 
     def _kept(self, origin: Origin, quiet_since: float) -> UpstreamConnection | None:
         pool = self._idle.get(origin)
         if not pool:
             return None
-        kept, resting = None, []
-        while pool and kept is None:
+        idle, resting = None, []
+        while pool and idle is None:
             connection = pool.pop()
             if connection.idle_since > quiet_since:
                 resting.append(connection)
             elif connection.usable:
-                self._active[connection], kept = origin, connection
+                self._active[connection], idle = origin, connection
         if resting:
             pool.extend(reversed(resting))
-        return kept
+        return idle
 
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> UpstreamConnection:
         def distrust() -> None:
             self._distrusted[origin] = monotonic_s() + DISTRUST_S
-            for kept in self._idle.pop(origin, ()):
-                kept.abort()
+            for idle in self._idle.pop(origin, ()):
+                idle.abort()
 
         def release(connection: UpstreamConnection) -> None:
             self._active.pop(connection, None)

@@ -66,10 +66,10 @@ class Adjusted(Struct, frozen=True):
 
 def charged(connection: Connection, request_id: str) -> tuple[RequestRecord, int]:
     """A request and what it is charged now, in nano-USD, corrections included. Raises `NotAdjustable`."""
-    kept = rows.one(connection, request_id)
-    if kept is None:
+    record = rows.one(connection, request_id)
+    if record is None:
         raise NotAdjustable(f"the ledger holds no request '{request_id}': its id is in x-request-id of the answer")
-    request = kept.request
+    request = record.request
     if request["endpoint"] == ADJUSTMENT:
         raise NotAdjustable(f"'{request_id}' is a correction itself: adjust the request that it corrects")
     if request["state"] == "held":
@@ -77,7 +77,7 @@ def charged(connection: Connection, request_id: str) -> tuple[RequestRecord, int
     settles_ms = int(str(request["lease_until_ms"])) + CAME_BACK_MS
     if request["state"] == "recovered" and settles_ms > now_ms():
         raise NotAdjustable(f"'{request_id}' was charged at its hold, and may still be settled: try again later")
-    return kept, int(str(request["cost"] or 0)) + int(connection.execute(_GIVEN, (request_id,)).fetchone()[0])
+    return record, int(str(request["cost"] or 0)) + int(connection.execute(_GIVEN, (request_id,)).fetchone()[0])
 
 
 def adjust(
@@ -95,17 +95,17 @@ def adjust(
     """
     with transaction(connection):
         lock(connection)
-        kept, before = charged(connection, request_id)
+        record, before = charged(connection, request_id)
         added = cost(before) - before
         if not added:
             raise NotAdjustable(f"'{request_id}' is charged ${usd_text(before)} already")
-        attempt = _corrected(connection, kept)
+        attempt = _corrected(connection, record)
         bookings = [
             Booking(str(line["account"]), int(str(line["window_start_ms"])), added)
             for line in rows.booked(books, request_id, request_id).get(request_id, ())
-            if counts(line, kept, str(attempt["target"]), units)
+            if counts(line, record, str(attempt["target"]), units)
         ]
-        return write(connection, books, kept.request, attempt, added, bookings, correction, request_id, before)
+        return write(connection, books, record.request, attempt, added, bookings, correction, request_id, before)
 
 
 def write(
@@ -147,29 +147,29 @@ def _insert(connection: Connection, request: Line, attempt: Line, bookings: Sequ
     insert(connection, "bookings", columns, bookings)
 
 
-def _corrected(connection: Connection, kept: RequestRecord) -> Line:
+def _corrected(connection: Connection, record: RequestRecord) -> Line:
     """The attempt that a correction belongs to: the last that cost anything. Of a request that was recovered none was
     written: then what was chosen for it."""
-    if kept.attempts:
-        costly = [attempt for attempt in kept.attempts if attempt["cost"]]
-        return (costly or kept.attempts)[-1]
-    document = {} if kept.decision is None else msgspec.json.decode(str(kept.decision["document"]))
+    if record.attempts:
+        costly = [attempt for attempt in record.attempts if attempt["cost"]]
+        return (costly or record.attempts)[-1]
+    document = {} if record.decision is None else msgspec.json.decode(str(record.decision["document"]))
     target = str(document.get("chosen") or "")
     if not target:
-        raise NotAdjustable(f"nothing was sent for '{kept.id}'")
+        raise NotAdjustable(f"nothing was sent for '{record.id}'")
     model, provider = connection.execute(_MODEL, (target,)).fetchone() or ("", "")
-    return {"target": target, "model": model, "provider": provider, "started_ms": kept.started_ms}
+    return {"target": target, "model": model, "provider": provider, "started_ms": record.started_ms}
 
 
-def counts(line: Line, kept: RequestRecord, target: str, units: Mapping[str, Unit]) -> bool:
+def counts(line: Line, record: RequestRecord, target: str, units: Mapping[str, Unit]) -> bool:
     """Whether an account counts money, and that of this target."""
     account, charge = str(line["account"]), int(str(line["charged"] or 0))
     budget, _, value = account.partition("|")
     if account.startswith(RATE_ACCOUNTS) or units.get(budget) is Unit.THINKING:
         return False
-    whole = int(str(kept.request["cost"] or 0))
-    there = sum(int(str(attempt["cost"])) for attempt in kept.attempts if attempt["target"] == target)
-    if budget not in units and charge == kept.request["thinking"] and charge != whole:
+    whole = int(str(record.request["cost"] or 0))
+    there = sum(int(str(attempt["cost"])) for attempt in record.attempts if attempt["target"] == target)
+    if budget not in units and charge == record.request["thinking"] and charge != whole:
         return False
     return value == target or charge == whole or (charge == there != 0)
 
@@ -226,15 +226,15 @@ def _row_at_hold(books: Connection, account: AccountOf, identifier: str, known: 
 
 
 def _booked_at_hold(ledger: Connection, books: Connection, account: AccountOf, identifier: str) -> Unequal | None:
-    kept = rows.one(ledger, identifier)
-    if kept is None:
+    record = rows.one(ledger, identifier)
+    if record is None:
         local = rows.one(books, identifier)
         return None if local is None else Unequal(identifier, "the ledger has no row of it", row=local.request)
     lines = _counted(books, identifier, account, "recovered")
-    if kept.request["state"] not in ("settled", "released") or not lines:
+    if record.request["state"] not in ("settled", "released") or not lines:
         return None
     holds = tuple(at.hold(int(str(line["held"]))) for line, at in lines)
-    charges = tuple(_charge(kept, hold) for hold in holds)
+    charges = tuple(_charge(record, hold) for hold in holds)
     return Unequal(identifier, "its bookings say what it held, and its row what it cost", holds=holds, charges=charges)
 
 
@@ -249,13 +249,13 @@ def _counted(books: Connection, identifier: str, account: AccountOf, state: str)
     ]
 
 
-def _charge(kept: RequestRecord, hold: Hold) -> int:
+def _charge(record: RequestRecord, hold: Hold) -> int:
     """What a settled request is charged in an account, by its row and attempts."""
     usd = hold.unit is Unit.USD
     if not hold.targets:
-        return int(str(kept.request["cost" if usd else "thinking"] or 0))
+        return int(str(record.request["cost" if usd else "thinking"] or 0))
     column = "cost" if usd else "output_reasoning"
-    return sum(int(str(line[column] or 0)) for line in kept.attempts if line["target"] in hold.targets)
+    return sum(int(str(line[column] or 0)) for line in record.attempts if line["target"] in hold.targets)
 
 
 def make_equal(journal: Journal, row: Unequal) -> None:

@@ -145,16 +145,16 @@ def _contents(connection: Connection, subject: str, ids: Sequence[str]) -> dict[
         rows = _known(connection, f"SELECT * FROM {subject} WHERE id IN ({sql_placeholders(ids)})", ids)  # noqa: S608
         return {row["id"]: ("", _hashed(row)) for row in rows}
     contents = {}
-    for kept in whole.charged(connection, ids):
-        request = {name: value for name, value in kept.request.items() if name not in _MUTABLE}
-        bookings = [line for line in kept.bookings if not str(line["account"]).startswith(RATE_ACCOUNTS)]
+    for record in whole.charged(connection, ids):
+        request = {name: value for name, value in record.request.items() if name not in _MUTABLE}
+        bookings = [line for line in record.bookings if not str(line["account"]).startswith(RATE_ACCOUNTS)]
         amounts = [(line["account"], line["window_start_ms"], line["charged"]) for line in bookings]
         if request["state"] == "recovered":  # its charge may still come back, and is compared with its hold
             request = {name: request[name] for name in ("id", "state", "started_ms", "key_id", "tags", "session")}
             amounts = []
         # An empty column may be one that was added later.
-        lines = [{k: v for k, v in line.items() if v not in (None, "", 0)} for line in (request, *kept.attempts)]
-        contents[kept.id] = str(request["state"]), _hashed([lines, amounts])
+        lines = [{k: v for k, v in line.items() if v not in (None, "", 0)} for line in (request, *record.attempts)]
+        contents[record.id] = str(request["state"]), _hashed([lines, amounts])
     return contents
 
 
@@ -277,7 +277,7 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
         for at in range(0, len(ids), CHUNK):
             some = ids[at : at + CHUNK]
             rows = whole.live(connection, some)
-            decisions = documents.compressed([kept.decision for kept in rows if kept.decision is not None])
+            decisions = documents.compressed([record.decision for record in rows if record.decision is not None])
             began = time.perf_counter()
             with transaction(connection):
                 _move(connection, some, rows, decisions)
@@ -302,7 +302,7 @@ def _move(
     # Another process may have moved them since they were read, and dropped them again if they were old.
     still = {identifier for (identifier,) in connection.execute(_STILL.format(sql_placeholders(ids)), ids)}
     new = still - there
-    add(connection, names, [kept for kept in rows if kept.id in new], [row for row in decisions if row[0] in new])
+    add(connection, names, [record for record in rows if record.id in new], [row for row in decisions if row[0] in new])
     moved = connection.execute(_SQL["unbooked"].format(sql_placeholders(ids)), ("", *ids)).fetchall()
     known = set(connection.execute(_BOOKED_BEFORE.format(sql_placeholders(ids)), ids).fetchall()) if there else set()
     booked = [line for line in moved if not line[1].startswith(RATE_ACCOUNTS)]
@@ -332,8 +332,8 @@ def add(
     connection: Connection, names: NameTable, rows: Sequence[RequestRecord], decisions: Sequence[Compressed]
 ) -> None:
     """Narrow rows of whole requests, and their decisions, without their bookings; inside a transaction."""
-    requests = [kept.request for kept in rows]
-    attempts = [line for kept in rows for line in kept.attempts]
+    requests = [record.request for record in rows]
+    attempts = [line for record in rows for line in record.attempts]
     policies = {policy for _, _, policy, *_ in decisions}
     names.learn(_texts(requests, NAMED_OF_REQUESTS) | _texts(attempts, NAMED_OF_ATTEMPTS) | policies)
     if requests:
@@ -435,12 +435,12 @@ def unmove(connection: Connection) -> None:
     """All rows back into the live tables, for a version that knows no others; inside a transaction."""
     for (identifier,) in connection.execute(_TWICE).fetchall():
         _move(connection, [identifier], [], [])
-    for kept in every(connection):
-        decisions = () if kept.decision is None else (kept.decision,)
-        whole_rows = {"live_requests": (kept.request,), "live_attempts": kept.attempts, "live_decisions": decisions}
+    for record in every(connection):
+        decisions = () if record.decision is None else (record.decision,)
+        whole_rows = {"live_requests": (record.request,), "live_attempts": record.attempts, "live_decisions": decisions}
         for table, line in [(table, line) for table, lines in whole_rows.items() for line in lines]:
             insert(connection, table, tuple(line), [tuple(line.values())], then="ON CONFLICT DO NOTHING")
-        for line in kept.bookings:
+        for line in record.bookings:
             if insert(connection, "bookings", tuple(line), [tuple(line.values())], then="ON CONFLICT DO NOTHING"):
                 window = f"packed-{line['window_start_ms']!s}"
                 connection.execute(_UNSUMMED, (line["charged"], window, line["account"]))

@@ -97,14 +97,16 @@ def _smallest(connection: Connection, query: Query) -> Grouping | None:
     groups. None: there is none."""
     needed, cursors = query.dimensions - {"hour"}, dict(connection.execute(_CURSORS).fetchall())
     able = [
-        one
-        for one in GROUPINGS
-        if one.table == query.table and needed <= set(one.by) and one.name in cursors
-        if cursors.get(one.since, 0) <= (query.since_ms or 0)
+        grouping
+        for grouping in GROUPINGS
+        if grouping.table == query.table and needed <= set(grouping.by) and grouping.name in cursors
+        if cursors.get(grouping.since, 0) <= (query.since_ms or 0)
     ]
-    most = max((cursors[one.name] for one in able), default=0)
-    furthest = [one for one in able if cursors[one.name] == most]
-    return min(furthest, key=lambda one: int(connection.execute(_SIZE, (one.name,)).fetchone()[0]), default=None)
+    most = max((cursors[grouping.name] for grouping in able), default=0)
+    furthest = [grouping for grouping in able if cursors[grouping.name] == most]
+    return min(
+        furthest, key=lambda grouping: int(connection.execute(_SIZE, (grouping.name,)).fetchone()[0]), default=None
+    )
 
 
 def _windows(query: Query) -> list[Query]:
@@ -228,7 +230,7 @@ def expired(connection: Connection, since_ms: int | None = None, until_ms: int |
 def behind(connection: Connection) -> bool:
     """There are rows of the past that are not in all sums yet."""
     moved, cursors = progress(connection, MOVED), dict(connection.execute(_CURSORS).fetchall())
-    return any(cursors.get(one.name, 0) < moved for one in GROUPINGS if one != LATE)
+    return any(cursors.get(grouping.name, 0) < moved for grouping in GROUPINGS if grouping != LATE)
 
 
 def roll_up(ledger: Ledger, until: int = 0) -> int:
@@ -236,13 +238,21 @@ def roll_up(ledger: Ledger, until: int = 0) -> int:
     beyond it not to the one that is made late. Returns how many requests are left. Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
         moved, cursors = progress(connection, MOVED), dict(connection.execute(_CURSORS).fetchall())
-        goals = {one: until if one == LATE else moved for one in GROUPINGS}
-        waiting = {one: cursors.get(one.name, 0) for one, goal in goals.items() if cursors.get(one.name, 0) < goal}
+        goals = {grouping: until if grouping == LATE else moved for grouping in GROUPINGS}
+        waiting = {
+            grouping: cursors.get(grouping.name, 0)
+            for grouping, goal in goals.items()
+            if cursors.get(grouping.name, 0) < goal
+        }
         if not waiting:
             return 0
         first = min(waiting.values())
-        last = {one: min(goals[one], first + TOGETHER) for one in waiting}
-        made = {one: RollupSums(cursor, last[one]) for one, cursor in waiting.items() if cursor < last[one]}
+        last = {grouping: min(goals[grouping], first + TOGETHER) for grouping in waiting}
+        made = {
+            grouping: RollupSums(cursor, last[grouping])
+            for grouping, cursor in waiting.items()
+            if cursor < last[grouping]
+        }
         which: Condition = ("r.position > ? AND r.position <= ?", [first, max(last.values())])
         count(connection, made, which)
     with ledger.writing() as connection:
@@ -252,7 +262,7 @@ def roll_up(ledger: Ledger, until: int = 0) -> int:
                 begin(connection, grouping)
                 if connection.execute(_ADVANCE, (counted.last, grouping.name, counted.beyond)).rowcount:
                     write(connection, grouping, counted.sums)
-        return max(goal - progress(connection, one.name) for one, goal in goals.items())
+        return max(goal - progress(connection, grouping.name) for grouping, goal in goals.items())
 
 
 def begin(connection: Connection, grouping: Grouping) -> None:
@@ -273,8 +283,8 @@ class RollupSums(Struct):
 
 def count(connection: Connection, made: Mapping[Grouping, RollupSums], which: Condition) -> None:
     """Adds to each grouping the rows of the past of which `which` holds, between its positions."""
-    of_attempts = [(one.by, each) for one, each in made.items() if one.table == attempts.TABLE]
-    of_offers = [(one.by, each) for one, each in made.items() if one.table == offers.TABLE]
+    of_attempts = [(grouping.by, each) for grouping, each in made.items() if grouping.table == attempts.TABLE]
+    of_offers = [(grouping.by, each) for grouping, each in made.items() if grouping.table == offers.TABLE]
     if of_attempts:
         names = [name for name in attempts.DIMENSIONS if name != "quarter"]
         columns = [attempts.DIMENSIONS[name] for name in names] + [_measure(name, _PAST) for name in attempts.MEASURES]

@@ -102,22 +102,24 @@ _labels = msgspec.json.Decoder(tuple[Label, ...])
 def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
     """Of hours whose rows have expired all groupings must say the same; of the others, what the rows say."""
     expired_ms = progress(connection, EXPIRED)
-    cursors = {one: progress(connection, one.name) for one in GROUPINGS}
-    late = {LATE, *(one for one in GROUPINGS if progress(connection, one.since))}
-    for one, cursor in cursors.items():
+    cursors = {grouping: progress(connection, grouping.name) for grouping in GROUPINGS}
+    late = {LATE, *(grouping for grouping in GROUPINGS if progress(connection, grouping.since))}
+    for grouping, cursor in cursors.items():
         if cursor > (moved := progress(connection, MOVED)):
-            yield VerifyFinding("progress", one.name, f"its sums go up to {cursor}, and rows up to {moved}")
+            yield VerifyFinding("progress", grouping.name, f"its sums go up to {cursor}, and rows up to {moved}")
     for (hour,) in connection.execute(_SQL["hours"]).fetchall():
-        kept = {one: _kept(connection, one, hour) for one in GROUPINGS}
+        kept = {grouping: _kept(connection, grouping, hour) for grouping in GROUPINGS}
         if hour * HOUR_MS < expired_ms:
             # Groupings are written one after the other: what is furthest may be ahead of the others for a moment.
-            most = max((cursors[one] for one in GROUPINGS if one not in late), default=0)
-            some = {one: kept[one] for one in GROUPINGS if one not in late and cursors[one] == most}
+            most = max((cursors[grouping] for grouping in GROUPINGS if grouping not in late), default=0)
+            some = {
+                grouping: kept[grouping] for grouping in GROUPINGS if grouping not in late and cursors[grouping] == most
+            }
             if LATE in late and not connection.execute(_ANY, (hour * HOUR_MS, (hour + 1) * HOUR_MS)).fetchone():
                 some[LATE] = kept[LATE]
             yield from _alike(hour, some)
         else:
-            made = {one: RollupSums(0, cursor) for one, cursor in cursors.items()}
+            made = {grouping: RollupSums(0, cursor) for grouping, cursor in cursors.items()}
             count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [hour * HOUR_MS, (hour + 1) * HOUR_MS]))
             for grouping, counted in made.items():
                 yield from _differ(grouping, hour, counted.sums, kept[grouping], "its rows")

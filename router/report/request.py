@@ -137,29 +137,36 @@ _ADJUSTED = "SELECT id, request_id, cost FROM adjustments WHERE request_id IN ({
 
 def latest(connection: Connection, most: int) -> Report:
     """The newest requests first."""
-    newest = sorted(rows.newest(connection, most), key=lambda kept: (kept.started_ms, kept.id), reverse=True)
+    newest = sorted(rows.newest(connection, most), key=lambda record: (record.started_ms, record.id), reverse=True)
     costs = _costs(connection, newest)
-    return made("requests", (line(kept, costs[kept.id]) for kept in newest))
+    return made("requests", (line(record, costs[record.id]) for record in newest))
 
 
-def line(kept: RequestRecord, cost: int | None) -> Row:
+def line(record: RequestRecord, cost: int | None) -> Row:
     """A request as a row of `requests`. `status` is the client's, an error's code, or the state of what is not
     settled. Cost is what was charged, for one that was recovered after a crash too."""
-    request = kept.request
+    request = record.request
     ended = request["status"] if request["state"] == "settled" else request["state"]
     status = request["error"] or (ADJUSTMENT if request["endpoint"] == ADJUSTMENT else ended)
-    last = kept.attempts[-1]["target"] if kept.attempts else None
+    last = record.attempts[-1]["target"] if record.attempts else None
     return (
-        *(kept.id, kept.started_ms, request["route"], request["target"] or last, _text(status), request["data_class"]),
+        *(
+            record.id,
+            record.started_ms,
+            request["route"],
+            request["target"] or last,
+            _text(status),
+            request["data_class"],
+        ),
         *(request[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens")),
         *(usd(cost), request["total_ms"]),
     )
 
 
-def _costs(connection: Connection, kept: Sequence[RequestRecord]) -> dict[str, Any]:
+def _costs(connection: Connection, record: Sequence[RequestRecord]) -> dict[str, Any]:
     """By id, nano-USD: a correction counts at the request that it corrects, where that is among them, and not twice."""
-    costs: dict[str, Any] = {each.id: each.request["cost"] for each in kept}
-    adjusted = connection.execute(_ADJUSTED.format(rows.sql_placeholders(kept)), [*costs]) if kept else ()
+    costs: dict[str, Any] = {each.id: each.request["cost"] for each in record}
+    adjusted = connection.execute(_ADJUSTED.format(rows.sql_placeholders(record)), [*costs]) if record else ()
     for identifier, corrected, added in adjusted:
         costs[corrected] = (costs[corrected] or 0) + added
         costs[identifier] = None
@@ -171,14 +178,14 @@ def _costs(connection: Connection, kept: Sequence[RequestRecord]) -> dict[str, A
 _UNKNOWN = "Where no unit stands it can't be told from the rows: nano-USD, or thinking tokens."
 
 
-def charges(kept: Iterable[RequestRecord], pots: Report | None = None) -> Report:
+def charges(record: Iterable[RequestRecord], pots: Report | None = None) -> Report:
     """One row an account and window; `held` is what was kept back at most.
 
     Bookings don't say their unit: budgets do, where `pots` are known, else amounts that are those of the request.
     """
     # By the budget's id, which accounts begin with.
     units = {pot.account.budget: pot.account.unit for pot in pots.pots} if isinstance(pots, BudgetReport) else {}
-    bookings = ((record.request, booking) for record in kept for booking in record.bookings)
+    bookings = ((record.request, booking) for record in record for booking in record.bookings)
     places = grouped(((str(line["account"]), int(line["window_start_ms"] or 0)), (of, line)) for of, line in bookings)
     table = [_charge(*place, places[place], units) for place in sorted(places)]
     return made("charges", table, note=_UNKNOWN if any(row[1] is None for row in table) else "")
@@ -221,31 +228,31 @@ _CORRECTIONS = (
 def whole_request(source: LedgerView) -> Report:
     """Raises a 404 `ClientError` for an id that the ledger does not hold."""
     connection, identifier = source.connection, source.asked.subject
-    kept = rows.one(connection, identifier)
-    stored = document(connection, identifier) if kept is None else None
+    record = rows.one(connection, identifier)
+    stored = document(connection, identifier) if record is None else None
     if stored is not None:
         first, *others = decision(stored)
         note = f"Decided only, nothing was sent or charged. {reason(stored)}"
         return structs.replace(first, name="request", note=note, below=tuple(others))
-    if kept is None:
+    if record is None:
         message = f"The ledger holds no request with the id {identifier[:80]}. Answers carry theirs in x-request-id."
         raise ClientError(404, "not_found", message, param="subject")
-    decided = b"" if kept.decision is None else str(kept.decision["document"]).encode()
+    decided = b"" if record.decision is None else str(record.decision["document"]).encode()
     fixes = connection.execute(_CORRECTIONS, (identifier, identifier)).fetchall()
     corrections = made("corrections", ((*fix[:-1], usd(fix[-1])) for fix in fixes))
     verdicts = ((*line, "yes" if decides else "no") for *line, decides in connection.execute(_SAID, (identifier,)))
-    more = (charges([kept], source.pots), corrections, made("outcomes", verdicts))
+    more = (charges([record], source.pots), corrections, made("outcomes", verdicts))
     below = (
-        made("attempts", map(tried, kept.attempts)),
+        made("attempts", map(tried, record.attempts)),
         *(decision(decided) if decided else ()),
         *(report for report in more if report.rows),
     )
-    cost = _costs(connection, [kept])[kept.id]
-    key = str(dict(connection.execute(_KEYS).fetchall()).get(kept.request["key_id"], ""))
+    cost = _costs(connection, [record])[record.id]
+    key = str(dict(connection.execute(_KEYS).fetchall()).get(record.request["key_id"], ""))
     why = reason(decided) if decided else ""
-    note = f"{_sentence(kept, cost, key)}.{f' Why: {why}.' if why else ''}"
+    note = f"{_sentence(record, cost, key)}.{f' Why: {why}.' if why else ''}"
     facts: list[Row] = []
-    for name, value in {**kept.request, "key": key or kept.request["key_id"], "cost": cost}.items():
+    for name, value in {**record.request, "key": key or record.request["key_id"], "cost": cost}.items():
         if name in ("cost", "held") and isinstance(value, int):
             facts.append((f"{name}_usd", usd_text(value)))
         elif name in ("started_ms", "lease_until_ms") and isinstance(value, int):
@@ -255,9 +262,9 @@ def whole_request(source: LedgerView) -> Report:
     return made("request", facts, note=note, below=below)
 
 
-def _sentence(kept: RequestRecord, cost: int | None, key: str) -> str:
+def _sentence(record: RequestRecord, cost: int | None, key: str) -> str:
     """Such as: sonnet answered auto of team-a in 9.1 s for $0.013: 12.7 k tokens in, 813 out, 352 of them thoughts."""
-    request = kept.request
+    request = record.request
     whom = f"{request['route']}{f' of {key}' if key else ''}"
     taken = f" in {format_short(float(request['total_ms']), Kind.MS)}" if isinstance(request["total_ms"], int) else ""
     if request["error"] or request["state"] != "settled":
@@ -282,22 +289,22 @@ _LABELS = [column for column in columns("session") if column.kind not in (Kind.C
 def whole_session(source: LedgerView) -> Report:
     """Raises a 404 `ClientError` for a session that the ledger does not hold."""
     ours = LabelFilter("session", frozenset({source.asked.subject}))
-    kept = _requests(source, ours)
-    if not kept:
+    record = _requests(source, ours)
+    if not record:
         message = f"The ledger holds no session {source.asked.subject[:80]} in that time."
         raise ClientError(404, "not_found", message, param="subject")
-    keys, costs = dict(source.connection.execute(_KEYS).fetchall()), _costs(source.connection, kept[:MOST])
-    bookings, listed = charges(kept, source.pots), []
-    for each in kept[:MOST]:
+    keys, costs = dict(source.connection.execute(_KEYS).fetchall()), _costs(source.connection, record[:MOST])
+    bookings, listed = charges(record, source.pots), []
+    for each in record[:MOST]:
         identifier, time, *rest = line(each, costs[each.id])
         key = str(each.request["key_id"])
         listed.append((identifier, time, keys.get(key, key) or None, *rest))
     names = ("input_tokens", "output_tokens", "reasoning_tokens", "cost")
-    *tokens, cost = (sum(value for each in kept if isinstance(value := each.request[name], int)) for name in names)
+    *tokens, cost = (sum(value for each in record if isinstance(value := each.request[name], int)) for name in names)
     targets = source.sums(TABLE, ("target",), measures("targets"), ours).items()
     ranked = sorted(targets, key=lambda item: (item[0][0] is None, -item[1][4], str(item[0][0])))
     by_target = tallied("targets", ["target"], ranked)
-    more = f" The first {MOST:,} of {len(kept):,} requests." if len(kept) > MOST else ""
+    more = f" The first {MOST:,} of {len(record):,} requests." if len(record) > MOST else ""
     return made(
         "session",
         listed,
