@@ -77,10 +77,12 @@ def asked(request: Request) -> AskFeatures:
     instructing = instruction(message)
     ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
     lower, size, most = ask.lower(), width(instructing), 0
-    if _digit(lower) and len(lower) == len(ask) and (limit := _limited(lower)):
-        ask = f"{ask[: limit.start()]} {ask[limit.end() :]}".strip()
-        lower, most = ask.lower(), _number("".join(_digits(limit[0])).encode())
     kinds = cues().of(lower)
+    numbered = _digit(lower) or kinds & cues().counts
+    if numbered and len(lower) == len(ask) and (limit := _limited(lower)):
+        ask, most = f"{ask[: limit.start()]} {ask[limit.end() :]}".strip(), _number(limit[1].encode())
+        lower = ask.lower()
+        kinds = cues().of(lower)
     long = width(message) + len(whole) - len(message)
     follows = len(users) > 1 and size < _figures.short
     from_tool = last_role in ("tool", "function")
