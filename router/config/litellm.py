@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ class LitellmImport:
             if others := section.pop("default_fallbacks", None):
                 self._fallbacks["*"] = others
         self._targets: dict[str, dict[str, Any]] = {}
+        self._known: dict[str, tuple[str, Collection[str]]] = {}
+        """By target: its provider, and what it can do."""
         self._groups: dict[str, dict[str, float]] = {}
         """By the name that clients send: targets and their weights."""
 
@@ -93,6 +95,12 @@ class LitellmImport:
         alone = counts[name] == 1 and not self._others(name)
         identifier = _slug(name if alone else f"{name}-{len(group) + 1}")
         group[identifier], self._targets[identifier] = weight, target
+        model = target["model"]
+        self._known[identifier] = (
+            (model["provider"], model["capabilities"])
+            if isinstance(model, dict)
+            else (model.split("/")[0], shipped().models[model][0].capabilities)
+        )
 
     def _target(self, loc: Loc, sent: str, params: dict[str, Any], info: dict[str, Any]) -> dict[str, Any]:
         provider, model = self._model(loc, sent, params.pop("custom_llm_provider", None))
@@ -208,13 +216,7 @@ class LitellmImport:
                 yield _slug(name), {"strategy": {"kind": "weighted", "weights": weights}}
             elif _slug(name) not in self._targets:
                 yield _slug(name), {"strategy": {"kind": "ordered", "targets": targets}}
-        written = {name: target["model"] for name, target in self._targets.items()}
-        known = {name: shipped().models[model][0] for name, model in written.items() if isinstance(model, str)}
-        can = {
-            name: known[name].capabilities if name in known else model["capabilities"]
-            for name, model in written.items()
-        }
-        chats = [name for name, capabilities in can.items() if "chat" in capabilities]
+        chats = [name for name, (_, capabilities) in self._known.items() if "chat" in capabilities]
         if chats and "auto" not in map(_slug, self._groups):
             yield "auto", {"strategy": {"kind": "cost_of_pass", "targets": chats}, "failure_cost_usd": 0.01}
 
@@ -225,12 +227,7 @@ class LitellmImport:
             yield {"id": "all", "limit_usd": float(limit)} | _window(window)
         for provider, row in (self._router.pop("provider_budget_config", None) or {}).items():
             place = _TABLES["providers"].get(provider, provider)
-            models = {name: target["model"] for name, target in self._targets.items()}
-            places = {
-                name: model["provider"] if isinstance(model, dict) else model.split("/")[0]
-                for name, model in models.items()
-            }
-            targets = [name for name in places if places[name] == place]
+            targets = [name for name, (provider_of, _) in self._known.items() if provider_of == place]
             if targets:
                 size = float(row.get("budget_limit") or row["max_budget"])
                 period = row.get("time_period") or row.get("budget_duration")
