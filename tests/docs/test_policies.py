@@ -127,7 +127,7 @@ def test_who_may_see_which_request(name: str, row: Row) -> None:
     assert found.data_class == classes.split(", ")[-1]
     assert sorted(found.classes) == sorted(classes.split(", "))
     steps = [f"{step.target.id}{' redacted' if step.redacted else ''}" for step in plan.steps]
-    assert (", ".join(steps) or "nobody") == asked
+    assert (", ".join(steps) or "no target") == asked
     assert listed((dropped.target, dropped.detail) for dropped in plan.dropped) == refused
     assert {dropped.reason for dropped in plan.dropped} <= {"data_class", "capability"}
 
@@ -190,7 +190,7 @@ def test_who_is_asked(row: Row) -> None:
     decision = decided(EXAMPLES / "specialists.yaml", row["text"], row["model"], (name, value))
     dropped = decision.plan.dropped
     assert decision.classification.task.value == row["task"]
-    assert (", ".join(step.target.id for step in decision.plan.steps) or "nobody") == row["asked"]
+    assert (", ".join(step.target.id for step in decision.plan.steps) or "no target") == row["asked"]
     assert ("; ".join(f"{each.target}: {each.detail}" for each in dropped) or "—") == row["not asked"]
     assert {each.reason for each in dropped} <= {"specialist"}
 
