@@ -308,7 +308,7 @@ def explain(decision: Decision) -> Explanation:
             ]
         ),
         dropped=plan.dropped,
-        weighed=plan.weighed,
+        weighed=plan.weigh(),
         queued=plan.queued,
         stakes=decision.stakes,
         tactic=plan.tactic,

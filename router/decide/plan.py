@@ -84,7 +84,7 @@ def weighed_plan(
             route=route, strategy=strategy.kind, steps=(), dropped=dropped, queued=noted(gate.queues, frozenset())
         )
     seen = situation(eligible)
-    ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw, strategy.caution)
+    ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw)
     order, alike = ranked.order[:MOST_STEPS], seen.forecast.alike
     asked = [eligible[at] for at in order]
     steps = _candidates(asked, gate, estimate(asked, forecast=_foretold(seen.forecast, order)))
@@ -93,9 +93,9 @@ def weighed_plan(
         strategy=strategy.kind,
         steps=steps,
         dropped=dropped,
-        weighed=ranked.weighed,
+        weigh=ranked.weigh,
         queued=noted(
-            gate.queues, frozenset([row.target for row in ranked.weighed if row.why in ("queued", "too_slow")])
+            gate.queues, frozenset([row.target for row in ranked.weigh() if row.why in ("queued", "too_slow")])
         )
         if gate.queues
         else (),

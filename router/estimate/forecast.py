@@ -98,6 +98,8 @@ class _KnownWork(Struct, frozen=True, eq=False):
     at_ms: int
     at: Index
     """Among all targets."""
+    nothing: Vector
+    """Zeros."""
     usual_paid: Vector
     """For the output of a usual request without a cap."""
     sent: Vector
@@ -124,8 +126,8 @@ class _KnownWork(Struct, frozen=True, eq=False):
     rate_out: Vector
     rate_more: Vector
     """By which thinking is dearer than other output."""
-    better: Vector
-    """Logits, by the effort that is asked for."""
+    better: Vector | None
+    """Logits, by the effort that is asked for; None: all as by themselves."""
     first_ms: Vector
     each_ms: Vector
     low: Vector
@@ -134,6 +136,10 @@ class _KnownWork(Struct, frozen=True, eq=False):
     slow: Vector
     """… of its time, 90 %; and of that for an output whose length is known."""
     slow_each: Vector
+    thinks: bool = True
+    """Any of them does."""
+    writes: bool = True
+    """To write a prompt to a cache costs more, or less, than to send it, at any of them."""
 
 
 class Forecaster:
@@ -171,21 +177,21 @@ class Forecaster:
         media = kind.endswith(MEDIA)
         whole_prompt = self._media_tokens(targets, request, kind) if media else (rough + known.template) * known.sent
         sent = np.minimum(whole_prompt, known.context)
-        cacheable = sent >= known.least
-        read_tokens = np.zeros(len(targets))
-        if cached:
+        read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
+        if cached or known.writes:
+            cacheable = sent >= known.least
             there = np.array([cached.get(target.id, 0.0) for target in targets])
             read_tokens = np.where(cacheable & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
-        # What is long enough to be kept, and is not in the cache yet, is written to it.
-        written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
-        fixed = read_tokens * known.rate_read + written_in + known.fee
+            # What is long enough to be kept, and is not in the cache yet, is written to it.
+            written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
+            fixed = read_tokens * known.rate_read + written_in + known.fee
         out, written = _paid(known, each, thinking) * choices, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
-        expected = self._rates.expect(seen, known.at, known.better if np.count_nonzero(known.better) else None)
+        expected = self._rates.expect(seen, known.at, known.better)
         usual_p = self._rates.usual(known.at)
         # Far more room than the usual length changes nothing.
         ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
-        if np.count_nonzero(ample) < len(targets):
+        if not ample.all():
             whole = self._whole(known, request, read, whole_prompt)
             expected, usual_p = _scaled(expected, whole), usual_p * whole
         return Forecast(
@@ -262,9 +268,15 @@ class Forecaster:
         quantiles = ((spread, -Z90), (spread, Z90), (slow, Z90), (each_sd, Z90))
         columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
-        known = _KnownWork(at_ms, at, np.zeros(len(at)), *columns)
+        known = _KnownWork(at_ms, at, np.zeros(len(at)), np.zeros(len(at)), *columns)
         tokens = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most)
-        return structs.replace(known, usual_paid=_paid(known, *tokens))
+        return structs.replace(
+            known,
+            usual_paid=_paid(known, *tokens),
+            better=known.better if np.any(known.better) else None,
+            thinks=bool(known.most_thought.any()),
+            writes=bool((known.rate_write != known.rate_in).any()),
+        )
 
     def _row(self, target: Target, work: _WorkKey, at_ms: int) -> tuple[float, ...]:
         learned, task, model = self.learned, work.task, target.model
@@ -326,13 +338,15 @@ def _scaled(expected: ExpectedRates, whole: Vector) -> ExpectedRates:
 
 def _tokens(known: _KnownWork, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
     """Of one choice: all output, and thinking."""
+    if not known.thinks:
+        return np.minimum(known.wordiness * read_output, bound), known.nothing
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
     return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
 
 
 def _paid(known: _KnownWork, output: Vector, thinking: Vector) -> Vector:
     """nano-USD of one choice of so many tokens, thinking included."""
-    return output * known.rate_out + thinking * known.rate_more
+    return output * known.rate_out + thinking * known.rate_more if known.thinks else output * known.rate_out
 
 
 def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:
