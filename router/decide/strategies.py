@@ -251,9 +251,9 @@ class Weighted(BaseModel):
         return self.weights[candidate.target.id]
 
 
-# How a route orders its eligible targets. One file each; a new strategy is a file and a name in the union.
+# How a route orders its eligible targets: a new strategy is a class and a name in a union.
 
-Strategy = Annotated[
-    Pinned | Ordered | Cheapest | Weighted | CostOfPass | CascadeStrategy | SelfConsistency | PlanStrategy,
-    Field(discriminator="kind"),
-]
+Ordering = Pinned | Ordered | Cheapest | Weighted
+Weighing = CostOfPass | CascadeStrategy | SelfConsistency | PlanStrategy
+"""They go by forecasts."""
+Strategy = Annotated[Ordering | Weighing, Field(discriminator="kind")]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence, Set
 from functools import partial
 from math import erf, hypot, isfinite, pi, sqrt
 from operator import attrgetter
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
@@ -64,15 +64,6 @@ class Ranking(NamedTuple):
     weigh: Callable[[], tuple[Weighed, ...]]
     """What is told of each target, in their order: worked out for whoever reads it."""
     tactic: Tactic | None = None
-
-
-class RankingStrategy(Protocol):
-    """What a strategy offers that goes by forecasts."""
-
-    @property
-    def kind(self) -> str: ...
-
-    def rank(self, situation: DecisionInput) -> Ranking: ...
 
 
 # Queues of engines, and degraded targets → whom else to ask first. Only the order of targets changes.

@@ -59,6 +59,7 @@ _SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
 """Of a prompt, of an answer, and of what of it is worth something."""
 _ID = attrgetter("id")
 _EMPTY = Queue()
+NO_QUEUES: Queues = {}
 
 
 class PassRates(Protocol):
@@ -100,8 +101,8 @@ class _KnownWork(Struct, frozen=True, eq=False):
     """Among all targets."""
     nothing: Vector
     """Zeros."""
-    usual_paid: Vector
-    """For the output of a usual request without a cap."""
+    usual: tuple[Vector, Vector]
+    """Output and thinking of a usual request without a cap."""
     sent: Vector
     """Input tokens ÷ the rough count …"""
     template: Vector
@@ -162,18 +163,17 @@ class Forecaster:
         at_ms: int,
         cap: int | None = None,
         cached: Mapping[str, float] = COLD,
+        queues: Queues = NO_QUEUES,
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
-        `cached`: tokens of the prompt that targets are expected to have in their caches."""
+        `cached`: tokens of the prompt that targets are expected to have cached; `queues`: where it would wait."""
         rough, kind = roughly(request), script(request)
         known = self._of(targets, request, seen, cap, at_ms, rough, kind)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         read = tokens_read(seen.reading)
         each, thinking = _tokens(known, *read, bound)
-        usual_paid = known.usual_paid
-        if bound is not known.most:
-            usual_paid = _paid(known, *_tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound))
+        usual = known.usual if bound is known.most else _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
         media = kind.endswith(MEDIA)
         whole_prompt = self._media_tokens(targets, request, kind) if media else (rough + known.template) * known.sent
         sent = np.minimum(whole_prompt, known.context)
@@ -194,7 +194,7 @@ class Forecaster:
         if not ample.all():
             whole = self._whole(known, request, read, whole_prompt)
             expected, usual_p = _scaled(expected, whole), usual_p * whole
-        return Forecast(
+        forecast = Forecast(
             p=expected.p,
             p_sd=expected.sd,
             p_nodes=expected.nodes,
@@ -211,8 +211,9 @@ class Forecaster:
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
             cached=read_tokens,
             usual_p=usual_p,
-            usual_cost=fixed + usual_paid * choices,
+            usual_cost=fixed + _paid(known, *usual) * choices,
         )
+        return delayed(forecast, targets, queues) if queues else forecast
 
     def _media_tokens(self, targets: Sequence[Target], request: Request, kind: str) -> Vector:
         """Tokens of a prompt with pictures, sound or documents."""
@@ -268,11 +269,11 @@ class Forecaster:
         quantiles = ((spread, -Z90), (spread, Z90), (slow, Z90), (each_sd, Z90))
         columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
-        known = _KnownWork(at_ms, at, np.zeros(len(at)), np.zeros(len(at)), *columns)
-        tokens = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most)
+        nothing = np.zeros(len(at))
+        known = _KnownWork(at_ms, at, nothing, (nothing, nothing), *columns)
         return structs.replace(
             known,
-            usual_paid=_paid(known, *tokens),
+            usual=_tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most),
             better=known.better if np.any(known.better) else None,
             thinks=bool(known.most_thought.any()),
             writes=bool((known.rate_write != known.rate_in).any()),

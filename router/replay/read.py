@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from router.budget.budget import ChargedTo
-from router.decide.plan import weighs
 from router.decide.strategies import CascadeStrategy, Strategy
 from router.decide.worth import PERFECT, RHO, CascadeValue, VerifierQuality, cascade_value, sample_value
 from router.estimate.estimate import per_choice
@@ -124,7 +123,7 @@ def _left(target: str, plan: Plan, new: PolicyReplay) -> str:
     weighed = next((each.why for each in plan.weigh() if each.target == target), "")
     if plan.explored:
         return f"an experiment ({plan.explored})"
-    return f"{plan.strategy}: {target} is {weighed}" if weighs(route[0].strategy) and weighed else plan.strategy
+    return f"{plan.strategy}: {target} is {weighed}" if weighed else plan.strategy
 
 
 def _told(dropped: Dropped) -> str:
