@@ -23,180 +23,10 @@ from router.types.request import Cause, Finding, Path
 from router.types.tables import table
 from router.types.target import Task
 
-# Why a request went where it did, in one sentence, from its decision document alone.
-
-_WORDS = table("decide/words.yaml")
-MOST_DROPPED = 3
-"""Targets named that may not serve a request."""
-
-
-class ClassificationPart(Struct, frozen=True):
-    """Of a document's `classification`, as far as the sentence needs it."""
-
-    task: str
-    difficulty: float
-
-
-class ConsideredStep(Struct, frozen=True):
-    """One of a document's `considered`."""
-
-    target: str
-    output_tokens: int = 0
-
-
-class DecisionDocument(Struct, frozen=True):
-    """A decision document, as far as the sentence needs it; of any version of lowpass."""
-
-    strategy: str
-    classification: ClassificationPart
-    chosen: str | None = None
-    considered: tuple[ConsideredStep, ...] = ()
-    dropped: tuple[Dropped, ...] = ()
-    weighed: tuple[Weighed, ...] = ()
-    stakes: Objective = NO_STAKES
-    tactic: Tactic | None = None
-    explored: str = ""
-    alike: int | None = None
-    alike_own: int | None = None
-    outcomes: int | None = None
-
-
-def with_reason(document: bytes) -> bytes:
-    """The JSON document of a decision with its sentence as `reason`; other values stay as they were, to the byte."""
-    fields = msgspec.json.decode(document, type=dict[str, Raw])
-    fields["reason"] = Raw(msgspec.json.encode(reason(document)))
-    return msgspec.json.encode(fields)
-
-
-def reason(document: bytes) -> str:
-    """Such as: easy chat, about 30 tokens of output, 412 answers like it: small passes .97 for $0.0001; mid would …
-
-    Empty for a document that lacks what it takes, which another version of lowpass may have written.
-    """
-    try:
-        decision = msgspec.json.decode(document, type=DecisionDocument)
-    except msgspec.ValidationError:
-        return ""
-    if decision.chosen is None:
-        return f"no target may serve it: {_dropped(decision.dropped)}"
-    chosen = next((row for row in decision.weighed if row.target == decision.chosen), None)
-    if chosen is None:
-        dropped = f"; not asked: {_dropped(decision.dropped)}" if decision.dropped else ""
-        return f"{decision.chosen}: {_WORDS['strategies'].get(decision.strategy, decision.strategy)}{dropped}"
-    clauses = [
-        f"{chosen.target} passes {_rate(chosen.p)} for ${usd_about(chosen.cost_nano, 2)}",
-        *_limits(decision, chosen),
-        *_alternatives(decision, chosen),
-        *_special(decision, chosen),
-    ]
-    return f"{_request(decision)}{_evidence(decision)}: {'; '.join(clauses)}"
-
-
-def _request(decision: DecisionDocument) -> str:
-    """ "easy chat, about 30 tokens of output": of the choice, its thoughts included."""
-    seen = decision.classification
-    degree = next(word for word, most in _WORDS["degrees"].items() if seen.difficulty <= most)
-    tokens = next((row.output_tokens for row in decision.considered if row.target == decision.chosen), 0)
-    if not tokens:
-        return f"{degree} {seen.task}"
-    unit = 10 ** max(0, len(str(tokens)) - 2)
-    return f"{degree} {seen.task}, about {round(tokens / unit) * unit} tokens of output"
-
-
-def _evidence(decision: DecisionDocument) -> str:
-    """What pass rates rest on; empty where an older version did not keep that."""
-    alike, own = decision.alike, decision.alike_own
-    if not alike:
-        unlike = f", {decision.outcomes:,} unlike it" if decision.outcomes else ""
-        return "" if alike is None else f", no answers like it yet{unlike}"
-    of_chosen = "" if own is None or own == alike else f", {own or 'none'} of {decision.chosen}"
-    return f", {alike:,} answer{'' if alike == 1 else 's'} like it{of_chosen}"
-
-
-def _alternatives(decision: DecisionDocument, chosen: Weighed) -> list[str]:
-    """Of those that pass more often the best and the likeliest, and the best of those that cost less."""
-    others = [row for row in decision.weighed if row.target != chosen.target and row.why not in _WORDS["out"]]
-    better = [row for row in others if row.p >= chosen.p + 0.005]
-    cheaper = [row for row in others if row.cost_nano < chosen.cost_nano and row not in better]
-    clauses = []
-    if better:
-        best, likeliest = min(better, key=lambda row: row.value_nano), max(better, key=lambda row: row.p)
-        clauses.append(f"{best.target} would {_dearer(best, chosen)}{_unsure(best)}")
-        if likeliest.p >= best.p + 0.1:
-            clauses.append(f"{likeliest.target} would {_dearer(likeliest, chosen)}{_unsure(likeliest)}")
-    if cheaper:
-        best = min(cheaper, key=lambda row: row.value_nano)
-        saved = usd_about(chosen.cost_nano - best.cost_nano, 2)
-        clauses.append(
-            f"{best.target} would save ${saved} and pass {_rate(chosen.p - best.p)} less often{_unsure(best)}"
-        )
-    return clauses
-
-
-def _dearer(other: Weighed, chosen: Weighed) -> str:
-    """ "cost 4 times as much for +.03"."""
-    ratio, gain = other.cost_nano / max(chosen.cost_nano, 1), f"for +{_rate(other.p - chosen.p)}"
-    if ratio < 1:
-        return f"cost ${usd_about(chosen.cost_nano - other.cost_nano, 2)} less {gain}"
-    return f"cost {ratio:.0f} times as much {gain}" if ratio >= 2 else f"cost {ratio - 1:.0%} more {gain}"
-
-
-def _unsure(other: Weighed) -> str:
-    return ", which is not sure enough to leave the route's usual target" if other.why == "not_evident" else ""
-
-
-def _limits(decision: DecisionDocument, chosen: Weighed) -> list[str]:
-    """What the choice was bound by."""
-    stakes, out = decision.stakes, {row.why for row in decision.weighed}
-    clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
-    if "below_floor" in out and (floor := stakes.min_pass_rate) is not None:
-        below = [row.target for row in decision.weighed if row.why == "below_floor"]
-        words = (
-            "no other is surely above"
-            if len(below) + 1 >= len(decision.weighed)
-            else f"{', '.join(below)} may be below"
-        )
-        words = "none is surely above" if chosen.why == "nearest" or chosen.p < floor else words
-        clauses.append(f"{words} the floor of {_rate(floor)}")
-    clauses += [
-        f"{', '.join(row.target for row in decision.weighed if row.why == why)} {words}"
-        for why, words in (("over_cost", "may cost too much"), ("too_slow", "may take too long"), ("queued", "queue"))
-        if why in out and chosen.why != why
-    ]
-    return clauses
-
-
-def _special(decision: DecisionDocument, chosen: Weighed) -> list[str]:
-    """What else than the forecast had a part in it."""
-    clauses = [_WORDS["chosen"][chosen.why]] if chosen.why in _WORDS["chosen"] else []
-    if chosen.cached_tokens:
-        clauses.append(f"about {chosen.cached_tokens:,} tokens of the prompt are in its cache")
-    if isinstance(decision.tactic, Cascade):
-        clauses.append("another is asked where verifiers turn its answer down")
-    elif isinstance(decision.tactic, Vote):
-        clauses.append(f"asked up to {decision.tactic.samples} times, and another where two of its answers differ")
-    elif isinstance(decision.tactic, Hedge):
-        clauses.append(f"another is asked as well after {decision.tactic.after_ms / 1000:.1f} s")
-    if decision.explored:
-        choices = [row.target for row in decision.weighed if row.why in ("chosen", "kept", "first", "nearest")]
-        clauses.append(f"tried in place of {choices[0] if choices else 'the choice'}, to keep the estimates honest")
-    return clauses
-
-
-def _dropped(dropped: Sequence[Dropped]) -> str:
-    names = [f"{row.target} ({row.detail or row.reason})" for row in dropped[:MOST_DROPPED]]
-    more = len(dropped) - MOST_DROPPED
-    return ", ".join(names + ([f"and {more} more"] if more > 0 else [])) or "the route has none"
-
-
-def _rate(share: float) -> str:
-    """.97; what rounds to all or none is told from it."""
-    return f"{share:.2f}".removeprefix("0") if 0.005 <= share < 0.995 else f"{share:.3f}".removeprefix("0")
-
-
 # A decision as a JSON document: what was seen, allowed, estimated and chosen. No text of the request, no secret.
 
 encode = msgspec.json.encode
+_WORDS = table("decide/words.yaml")
 
 OTHER = "*"
 """Stands in a path for a name that is not one of the API's own: what clients name things may be what was found."""
@@ -206,12 +36,12 @@ _NAMES = frozenset(_WORDS["path"].split())
 class StoredClassification(Struct, frozen=True, kw_only=True):
     """A `Classification` without places: rows keep the causes, which count what was found."""
 
-    data_class: str
-    classes: tuple[str, ...]
-    causes: tuple[Cause, ...]
+    data_class: str = ""
+    classes: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
     task: Task
     difficulty: float
-    unfamiliarity: float
+    unfamiliarity: float = 0.0
     traits: bytes = b""
     """`Reading.packed` (in JSON as base64): what outcomes are learned on."""
     app: str = ""
@@ -222,26 +52,26 @@ class ExplainedTarget(Struct, frozen=True):
     """One eligible target and what it would have cost: exact JSON numbers in USD, and tokens."""
 
     target: str
-    model: str
-    effort: str | None
-    redacted: bool
+    model: str = ""
+    effort: str | None = None
+    redacted: bool = False
     """It would see placeholders in the place of what was found."""
-    cost_usd: Raw
-    hold_usd: Raw
-    input_tokens: int
-    output_tokens: int
-    max_output: int
+    cost_usd: Raw = Raw(b"0")
+    hold_usd: Raw = Raw(b"0")
+    input_tokens: int = 0
+    output_tokens: int = 0
+    max_output: int = 0
 
 
 class Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`considered` is in the order of the attempts; the first is the choice. `weighed`: every eligible target, and why
     it was not chosen, where the strategy goes by forecasts."""
 
-    id: str
-    requested: str
-    route: str
+    id: str = ""
+    requested: str = ""
+    route: str = ""
     strategy: str
-    policy: str
+    policy: str = ""
     classification: StoredClassification
     chosen: str | None
     considered: tuple[ExplainedTarget, ...]
@@ -334,3 +164,142 @@ def _told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def _known(path: Path) -> Path:
     return tuple(part if isinstance(part, int) or part in _NAMES else OTHER for part in path)
+
+
+# Why a request went where it did, in one sentence, from its decision document alone.
+
+MOST_DROPPED = 3
+"""Targets named that may not serve a request."""
+
+
+def with_reason(document: bytes) -> bytes:
+    """The JSON document of a decision with its sentence as `reason`; other values stay as they were, to the byte."""
+    fields = msgspec.json.decode(document, type=dict[str, Raw])
+    fields["reason"] = Raw(msgspec.json.encode(reason(document)))
+    return msgspec.json.encode(fields)
+
+
+def reason(document: bytes) -> str:
+    """Such as: easy chat, about 30 tokens of output, 412 answers like it: small passes .97 for $0.0001; mid would …
+
+    Empty for a document that lacks what it takes, which another version of lowpass may have written.
+    """
+    try:
+        decision = msgspec.json.decode(document, type=Explanation)
+    except msgspec.ValidationError:
+        return ""
+    if decision.chosen is None:
+        return f"no target may serve it: {_dropped(decision.dropped)}"
+    chosen = next((row for row in decision.weighed if row.target == decision.chosen), None)
+    if chosen is None:
+        dropped = f"; not asked: {_dropped(decision.dropped)}" if decision.dropped else ""
+        return f"{decision.chosen}: {_WORDS['strategies'].get(decision.strategy, decision.strategy)}{dropped}"
+    clauses = [
+        f"{chosen.target} passes {_rate(chosen.p)} for ${usd_about(chosen.cost_nano, 2)}",
+        *_limits(decision, chosen),
+        *_alternatives(decision, chosen),
+        *_special(decision, chosen),
+    ]
+    return f"{_request(decision)}{_evidence(decision)}: {'; '.join(clauses)}"
+
+
+def _request(decision: Explanation) -> str:
+    """ "easy chat, about 30 tokens of output": of the choice, its thoughts included."""
+    seen = decision.classification
+    degree = next(word for word, most in _WORDS["degrees"].items() if seen.difficulty <= most)
+    tokens = next((row.output_tokens for row in decision.considered if row.target == decision.chosen), 0)
+    if not tokens:
+        return f"{degree} {seen.task}"
+    unit = 10 ** max(0, len(str(tokens)) - 2)
+    return f"{degree} {seen.task}, about {round(tokens / unit) * unit} tokens of output"
+
+
+def _evidence(decision: Explanation) -> str:
+    """What pass rates rest on; empty where an older version did not keep that."""
+    alike, own = decision.alike, decision.alike_own
+    if not alike:
+        unlike = f", {decision.outcomes:,} unlike it" if decision.outcomes else ""
+        return "" if alike is None else f", no answers like it yet{unlike}"
+    of_chosen = "" if own is None or own == alike else f", {own or 'none'} of {decision.chosen}"
+    return f", {alike:,} answer{'' if alike == 1 else 's'} like it{of_chosen}"
+
+
+def _alternatives(decision: Explanation, chosen: Weighed) -> list[str]:
+    """Of those that pass more often the best and the likeliest, and the best of those that cost less."""
+    others = [row for row in decision.weighed if row.target != chosen.target and row.why not in _WORDS["out"]]
+    better = [row for row in others if row.p >= chosen.p + 0.005]
+    cheaper = [row for row in others if row.cost_nano < chosen.cost_nano and row not in better]
+    clauses = []
+    if better:
+        best, likeliest = min(better, key=lambda row: row.value_nano), max(better, key=lambda row: row.p)
+        clauses.append(f"{best.target} would {_dearer(best, chosen)}{_unsure(best)}")
+        if likeliest.p >= best.p + 0.1:
+            clauses.append(f"{likeliest.target} would {_dearer(likeliest, chosen)}{_unsure(likeliest)}")
+    if cheaper:
+        best = min(cheaper, key=lambda row: row.value_nano)
+        saved = usd_about(chosen.cost_nano - best.cost_nano, 2)
+        clauses.append(
+            f"{best.target} would save ${saved} and pass {_rate(chosen.p - best.p)} less often{_unsure(best)}"
+        )
+    return clauses
+
+
+def _dearer(other: Weighed, chosen: Weighed) -> str:
+    """ "cost 4 times as much for +.03"."""
+    ratio, gain = other.cost_nano / max(chosen.cost_nano, 1), f"for +{_rate(other.p - chosen.p)}"
+    if ratio < 1:
+        return f"cost ${usd_about(chosen.cost_nano - other.cost_nano, 2)} less {gain}"
+    return f"cost {ratio:.0f} times as much {gain}" if ratio >= 2 else f"cost {ratio - 1:.0%} more {gain}"
+
+
+def _unsure(other: Weighed) -> str:
+    return ", which is not sure enough to leave the route's usual target" if other.why == "not_evident" else ""
+
+
+def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
+    """What the choice was bound by."""
+    stakes, out = decision.stakes, {row.why for row in decision.weighed}
+    clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
+    if "below_floor" in out and (floor := stakes.min_pass_rate) is not None:
+        below = [row.target for row in decision.weighed if row.why == "below_floor"]
+        words = (
+            "no other is surely above"
+            if len(below) + 1 >= len(decision.weighed)
+            else f"{', '.join(below)} may be below"
+        )
+        words = "none is surely above" if chosen.why == "nearest" or chosen.p < floor else words
+        clauses.append(f"{words} the floor of {_rate(floor)}")
+    clauses += [
+        f"{', '.join(row.target for row in decision.weighed if row.why == why)} {words}"
+        for why, words in (("over_cost", "may cost too much"), ("too_slow", "may take too long"), ("queued", "queue"))
+        if why in out and chosen.why != why
+    ]
+    return clauses
+
+
+def _special(decision: Explanation, chosen: Weighed) -> list[str]:
+    """What else than the forecast had a part in it."""
+    clauses = [_WORDS["chosen"][chosen.why]] if chosen.why in _WORDS["chosen"] else []
+    if chosen.cached_tokens:
+        clauses.append(f"about {chosen.cached_tokens:,} tokens of the prompt are in its cache")
+    if isinstance(decision.tactic, Cascade):
+        clauses.append("another is asked where verifiers turn its answer down")
+    elif isinstance(decision.tactic, Vote):
+        clauses.append(f"asked up to {decision.tactic.samples} times, and another where two of its answers differ")
+    elif isinstance(decision.tactic, Hedge):
+        clauses.append(f"another is asked as well after {decision.tactic.after_ms / 1000:.1f} s")
+    if decision.explored:
+        choices = [row.target for row in decision.weighed if row.why in ("chosen", "kept", "first", "nearest")]
+        clauses.append(f"tried in place of {choices[0] if choices else 'the choice'}, to keep the estimates honest")
+    return clauses
+
+
+def _dropped(dropped: Sequence[Dropped]) -> str:
+    names = [f"{row.target} ({row.detail or row.reason})" for row in dropped[:MOST_DROPPED]]
+    more = len(dropped) - MOST_DROPPED
+    return ", ".join(names + ([f"and {more} more"] if more > 0 else [])) or "the route has none"
+
+
+def _rate(share: float) -> str:
+    """.97; what rounds to all or none is told from it."""
+    return f"{share:.2f}".removeprefix("0") if 0.005 <= share < 0.995 else f"{share:.3f}".removeprefix("0")
