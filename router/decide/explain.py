@@ -102,7 +102,7 @@ class PlacedExplanation(Explanation, frozen=True, kw_only=True):
 
 
 def explain(decision: Decision) -> Explanation:
-    plan, seen = decision.plan, decision.classification
+    plan, known = decision.plan, decision.classification
     return Explanation(
         id=decision.id,
         requested=decision.requested,
@@ -110,15 +110,15 @@ def explain(decision: Decision) -> Explanation:
         strategy=plan.strategy,
         policy=decision.policy,
         classification=StoredClassification(
-            data_class=seen.data_class,
-            classes=tuple(sorted(seen.classes)),
-            causes=seen.causes,
-            task=seen.task,
-            difficulty=seen.difficulty,
-            unfamiliarity=seen.unfamiliarity,
-            traits=b"" if seen.reading is None else seen.reading.packed(),
-            app=seen.app,
-            template=seen.template,
+            data_class=known.data_class,
+            classes=tuple(sorted(known.classes)),
+            causes=known.causes,
+            task=known.task,
+            difficulty=known.difficulty,
+            unfamiliarity=known.unfamiliarity,
+            traits=b"" if known.reading is None else known.reading.packed(),
+            app=known.app,
+            template=known.template,
         ),
         chosen=plan.steps[0].target.id if plan.steps else None,
         considered=tuple(
@@ -152,13 +152,15 @@ def explain(decision: Decision) -> Explanation:
 
 
 def examine(decision: Decision) -> PlacedExplanation:
-    seen = decision.classification
+    known = decision.classification
     return PlacedExplanation(
-        **structs.asdict(explain(decision)), findings=_told(seen.findings), possible=_told(seen.possible)
+        **structs.asdict(explain(decision)),
+        findings=_without_names(known.findings),
+        possible=_without_names(known.possible),
     )
 
 
-def _told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def _without_names(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(structs.replace(finding, path=_known(finding.path)) for finding in findings)
 
 
@@ -205,13 +207,13 @@ def reason(document: bytes) -> str:
 
 def _request(decision: Explanation) -> str:
     """ "easy chat, about 30 tokens of output": of the choice, its thoughts included."""
-    seen = decision.classification
-    degree = next(word for word, most in _WORDS["degrees"].items() if seen.difficulty <= most)
+    known = decision.classification
+    degree = next(word for word, most in _WORDS["degrees"].items() if known.difficulty <= most)
     tokens = next((row.output_tokens for row in decision.considered if row.target == decision.chosen), 0)
     if not tokens:
-        return f"{degree} {seen.task}"
+        return f"{degree} {known.task}"
     unit = 10 ** max(0, len(str(tokens)) - 2)
-    return f"{degree} {seen.task}, about {round(tokens / unit) * unit} tokens of output"
+    return f"{degree} {known.task}, about {round(tokens / unit) * unit} tokens of output"
 
 
 def _evidence(decision: Explanation) -> str:

@@ -78,9 +78,10 @@ _TINY = 1e-9
 
 def cannot_meet_deadline(targets: Sequence[Target], queues: Queues, deadline_ms: int | None) -> tuple[Dropped, ...]:
     """All of them, where none would begin before the deadline: an answer that comes too late does not help."""
-    if deadline_ms is None or not all(queues.get(one.id, _NONE).wait_ms >= deadline_ms for one in targets):
+    if deadline_ms is None or not all(queues.get(target.id, _NONE).wait_ms >= deadline_ms for target in targets):
         return ()
-    return tuple(Dropped(one.id, "saturated", f"its queue takes {queues[one.id].wait_ms} ms") for one in targets)
+    waits = [(target.id, queues[target.id].wait_ms) for target in targets]
+    return tuple(Dropped(name, "saturated", f"its queue takes {wait_ms} ms") for name, wait_ms in waits)
 
 
 def overflow(
@@ -123,8 +124,8 @@ def timely(situation: DecisionInput) -> Vector:
     chance, forecast, deadline = np.ones(len(situation.targets)), situation.forecast, situation.stakes.deadline_ms
     if deadline is None:
         return chance
-    for at, one in enumerate(situation.targets):
-        if one.id in situation.queues:
+    for at, target in enumerate(situation.targets):
+        if target.id in situation.queues:
             spread = (forecast.total_p90_ms[at] - forecast.total_ms[at]) / Z90
             chance[at] = (1 + erf(((deadline - forecast.total_ms[at]) / max(spread, _TINY)) / sqrt(2))) / 2
     return chance
