@@ -3,9 +3,10 @@
 `python -m bench.routing.applications FOLDER SET … [--seeds 5]`: forecasts, choice and exploration are the gateway's
 own, from the shipped priors and what is known of each model; one answer in ten is labelled, of the target that was
 asked only. Failure-priced costs are shares above the best single target in hindsight: what was paid for the first 300
-requests, and what prompts held out would cost after 500 and 2,000. Beside them a table of means by true label of all
-outcomes of the same prompts; and, as what so few labels allow, Thompson sampling (1933) of single targets that knows
-their mean costs and may try as much as it likes.
+requests, and what prompts held out would cost after 500 and 2,000. Beside them a table of means by true label: of all
+outcomes of the same prompts, and, as the most that so few labels could teach, of the labelled prompts alone, with the
+outcomes of all targets instead of the one that was asked. `--fleet 4`: of so many targets in each run, one of each
+share of the price list, as a policy has them; else of all.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from msgspec import structs
 
 from bench.routing.data import Data, load
 from bench.routing.learner import outcome, read, target
-from bench.routing.metrics import Floats, Ints, best_single
+from bench.routing.metrics import Floats, Ints, Truth, best_single
 from bench.routing.online import Estimated, estimated
 from bench.routing.predicted import PRICES
 from router.api.parse import parse
@@ -131,36 +132,24 @@ def stream(of: Traffic, price: float, seed: int) -> dict[str, float]:
     held = order[: min(len(order) // 4, HELD_OUT)]
     served = order[len(held) :][: max(MARKS)]
     priced, best, gateway = truth.cost + price * (1 - truth.score), best_single(truth, price), Gateway(of, price)
-    paid, figures = [], dict[str, float]()
+    paid, labelled, figures = [], list[int](), dict[str, float]()
     for number, prompt in enumerate(served, 1):
         at = gateway.choose(prompt, rng.random())
         paid.append(priced[prompt, at] - priced[prompt, best])
-        told = rng.random() < LABELLED
-        gateway.answered(prompt, at, float(truth.score[prompt, at]) if told else None)
+        if rng.random() < LABELLED:
+            labelled.append(prompt)
+            gateway.answered(prompt, at, float(truth.score[prompt, at]))
+        else:
+            gateway.answered(prompt, at, None)
         if number == PAID:
             figures["paid, first 300"] = float(np.nansum(paid) / np.nansum(priced[served[:PAID], best]))
+            figures["all told, after 300"] = _above(priced, held, lookup(of, np.array(labelled), held, priced), best)
         if number in MARKS or number == len(served):
             mark = min(mark for mark in (*MARKS, number) if mark >= number)
             figures[f"after {mark}"] = _above(priced, held, [gateway.choose(row) for row in held], best)
+    figures["all told, at the end"] = _above(priced, held, lookup(of, np.array(labelled), held, priced), best)
     figures["table"] = _above(priced, held, lookup(of, served, held, priced), best)
     return figures
-
-
-def thompson(of: Traffic, price: float, seed: int) -> dict[str, float]:
-    rng, truth = np.random.default_rng(seed), of.data.truth
-    order = rng.permutation(np.flatnonzero(of.data.scored))
-    served = order[min(len(order) // 4, HELD_OUT) :][:PAID]
-    priced, best = truth.cost + price * (1 - truth.score), best_single(truth, price)
-    cost, right, wrong = np.nanmean(truth.cost, 0), np.ones(len(of.targets)), np.ones(len(of.targets))
-    paid = []
-    for prompt in served:
-        value = np.where(truth.observed[prompt], cost + price * (1 - rng.beta(right, wrong)), np.inf)
-        at = int(value.argmin())
-        paid.append(priced[prompt, at] - priced[prompt, best])
-        if rng.random() < LABELLED:
-            right[at] += truth.score[prompt, at]
-            wrong[at] += 1 - truth.score[prompt, at]
-    return {"Thompson, first 300": float(np.nansum(paid) / np.nansum(priced[served, best]))}
 
 
 def _above(priced: Floats, held: Ints, chosen: Sequence[int] | Ints, best: int) -> float:
@@ -177,11 +166,20 @@ def lookup(of: Traffic, served: Ints, held: Ints, priced: Floats) -> Ints:
     return np.array([chosen[name] for name in label[held]])
 
 
-def measure(of: Traffic, seeds: int) -> dict[float, dict[str, Estimated]]:
+def drawn(of: Traffic, size: int, seed: int) -> Traffic:
+    """With so many of its targets: one of each share of them by mean cost."""
+    by_cost, rng = np.nanmean(of.data.truth.cost, 0).argsort(), np.random.default_rng(seed)
+    columns = np.sort([rng.choice(share) for share in np.array_split(by_cost, size)])
+    truth = Truth(of.data.truth.score[:, columns], of.data.truth.cost[:, columns])
+    names, targets = (tuple(every[at] for at in columns) for every in (of.data.targets, of.targets))
+    return of._replace(data=of.data._replace(targets=names, truth=truth), targets=targets)
+
+
+def measure(of: Traffic, seeds: int, fleet: int) -> dict[float, dict[str, Estimated]]:
     """By price of a failure."""
     figures = {}
     for price in PRICES:
-        runs = [stream(of, price, seed) | thompson(of, price, seed) for seed in range(seeds)]
+        runs = [stream(drawn(of, fleet or len(of.targets), seed), price, seed) for seed in range(seeds)]
         figures[price] = {name: estimated([run[name] for run in runs]) for name in runs[0]}
     return figures
 
@@ -191,10 +189,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("sets", nargs="+")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--fleet", type=int, default=0, metavar="TARGETS")
     options = parser.parse_args()
     for name in options.sets:
         data = load([options.folder / f"{name}.rows.parquet"], [options.folder / f"{name}.prompts.parquet"], name, ())
-        for price, figures in measure(traffic(data), options.seeds).items():
+        for price, figures in measure(traffic(data), options.seeds, options.fleet).items():
             shown = [
                 f"{label} {each.value:+.1%} ({each.low:+.1%} … {each.high:+.1%})" for label, each in figures.items()
             ]

@@ -358,21 +358,21 @@ class Admin:
         return answer({"object": "list", "data": [budgets_as_json(standing) for standing in standings]})
 
     async def one(self, request: Request, identifier: str) -> Response:
-        caller, said = request.state.caller, _limits(request)
-        pot = await self._own(identifier, caller, said)
+        caller, limits = request.state.caller, _limits(request)
+        pot = await self._own(identifier, caller, limits)
         if pot is None and REPORTS in caller.scopes:
             pot = await self._any(identifier)
         if pot is None:
-            raise self._unknown(identifier, caller, said)
+            raise self._unknown(identifier, caller, limits)
         return await self.shown(pot)
 
     async def split(self, request: Request, identifier: str) -> Response:
         wanted = await body_of(request, SplitBody)
-        caller, said = request.state.caller, _limits(request)
-        said = structs.replace(said, session=wanted.session) if wanted.session else said
-        pot = await self._own(identifier, caller, said)
+        caller, limits = request.state.caller, _limits(request)
+        limits = structs.replace(limits, session=wanted.session) if wanted.session else limits
+        pot = await self._own(identifier, caller, limits)
         if pot is None:
-            raise self._unknown(identifier, caller, said)
+            raise self._unknown(identifier, caller, limits)
         child = child_of(pot, wanted, caller, self._clock())
         if child.limit > pot.account.limit:
             (balance,) = await self._store.balances([pot.account])
@@ -396,7 +396,7 @@ class Admin:
         closed = await self._store.close(identifier, self._clock())
         return await self.shown(of_child(closed or child))
 
-    def _binding(self, caller: Caller, said: Limits) -> dict[str, BudgetAccount]:
+    def _binding(self, caller: Caller, limits: Limits) -> dict[str, BudgetAccount]:
         """By account id: the pots that a request of this key may be charged to, whichever model it names."""
         rules, now = self._rules(), self._clock()
         pots: dict[str, BudgetAccount] = {}
@@ -406,8 +406,8 @@ class Admin:
                     request_id="",
                     route=name,
                     caller=caller,
-                    session=said.session,
-                    tags=(*caller.tags, *said.tags),
+                    session=limits.session,
+                    tags=(*caller.tags, *limits.tags),
                     targets=tuple(target.id for target in targets),
                 )
                 for budget in rules.accounts.binding(charged, frozenset({caller.budget})):
@@ -415,9 +415,9 @@ class Admin:
                         pots.setdefault(account.id, BudgetAccount(account=account, budget=budget))
         return pots
 
-    async def _own(self, identifier: str, caller: Caller, said: Limits) -> BudgetAccount | None:
+    async def _own(self, identifier: str, caller: Caller, limits: Limits) -> BudgetAccount | None:
         """By the id of the pot, or of its budget where that has one pot for this key."""
-        pots = self._binding(caller, said)
+        pots = self._binding(caller, limits)
         if identifier in pots:
             return pots[identifier]
         of_budget = [pot for pot in pots.values() if pot.account.budget == identifier]
@@ -432,7 +432,7 @@ class Admin:
         """For readers of reports: also the pot of a value that nothing was booked for yet."""
         now, (name, _, value) = self._clock(), identifier.partition("|")
         named = [budget for budget in self._declared() if budget.id == name]
-        budget = next((one for one in named if not isinstance(one, KeyLimit) or value in one.keys), None)
+        budget = next((limit for limit in named if not isinstance(limit, KeyLimit) or value in limit.keys), None)
         if budget is None:
             child = await self._store.child(identifier)
             return None if child is None else of_child(child)
@@ -443,13 +443,13 @@ class Admin:
             raise _several(identifier, pots)
         return pots[0]
 
-    def _unknown(self, identifier: str, caller: Caller, said: Limits) -> ClientError:
+    def _unknown(self, identifier: str, caller: Caller, limits: Limits) -> ClientError:
         budget = next((budget for budget in self._rules().accounts.budgets if budget.id == identifier), None)
         if budget is not None and budget.scope == "request":
             return invalid("id", f"'{identifier}' limits each request by itself: nothing is kept for it.")
-        if budget is not None and budget.scope == "session" and not said.session:
+        if budget is not None and budget.scope == "session" and not limits.session:
             return invalid("x-lowpass-session", f"'{identifier}' has a pot for each session: send x-lowpass-session.")
-        known = ", ".join(self._binding(caller, said)) or "none"
+        known = ", ".join(self._binding(caller, limits)) or "none"
         message = f"There is no budget '{identifier}' that binds this key. Known: {known}."
         return ClientError(404, "not_found", message, param="id")
 

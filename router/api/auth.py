@@ -37,8 +37,8 @@ class Keyring:
         secret = _secret(headers)
         caller = self.callers.get(digest(secret))
         if caller is None:
-            what = "The API key is not valid here." if secret else "No API key was sent."
-            message = f"{what} Send `Authorization: Bearer lp-…`; `lowpass keys create NAME` makes a key."
+            problem = "The API key is not valid here." if secret else "No API key was sent."
+            message = f"{problem} Send `Authorization: Bearer lp-…`; `lowpass keys create NAME` makes a key."
             raise ClientError(401, "invalid_api_key", message, type="authentication_error", headers=_CHALLENGE)
         return caller
 
@@ -50,10 +50,10 @@ class Keyring:
         """A caller that may change keys and limits; 403 for any other."""
         return self._with(headers, ADMIN, "change keys and limits")
 
-    def _with(self, headers: Mapping[bytes, bytes], scope: str, what: str) -> Caller:
+    def _with(self, headers: Mapping[bytes, bytes], scope: str, action: str) -> Caller:
         caller = self.caller(headers)
         if scope not in caller.scopes:
-            message = f"This key may not {what}: `lowpass keys create NAME --scope {scope}` makes one that may."
+            message = f"This key may not {action}: `lowpass keys create NAME --scope {scope}` makes one that may."
             raise ClientError(403, "missing_scope", message, type="permission_error")
         return caller
 

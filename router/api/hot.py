@@ -58,18 +58,18 @@ def whole(request: Request, served: Served) -> bytes:
 
 
 def answer_headers(request: Request, served: Served) -> Headers:
-    seen, request_id = served.decision.classification, request.id.encode()
+    classification, request_id = served.decision.classification, request.id.encode()
     headers = [
         (b"x-request-id", request_id),
         (b"x-lowpass-decision", request_id),
         (b"x-lowpass-model", served.step.target.id.encode()),
-        (b"x-lowpass-class", seen.data_class.encode()),
+        (b"x-lowpass-class", classification.data_class.encode()),
         (b"x-lowpass-thinking", served.thinking.encode()),
     ]
     if request.endpoint is Endpoint.MESSAGES:
         headers.append((b"request-id", request_id))
-    if seen.reading is not None:
-        headers.append((b"x-lowpass-difficulty", b"%.3f" % seen.difficulty))
+    if classification.reading is not None:
+        headers.append((b"x-lowpass-difficulty", b"%.3f" % classification.difficulty))
     if served.lowered:
         headers.append((b"x-lowpass-lowered", ", ".join(served.lowered).encode()))
     if served.dropped:

@@ -175,8 +175,8 @@ def decisions_routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
         little as of one that there never was."""
         document, caller = decision(ledger, identifier), request.state.caller
         if document is None or (REPORTS not in caller.scopes and asked_by(ledger, identifier) not in (None, caller.id)):
-            what = f"There is no decision '{identifier}', or it has expired"
-            message = f"{what}; answers carry theirs in x-lowpass-decision."
+            problem = f"There is no decision '{identifier}', or it has expired"
+            message = f"{problem}; answers carry theirs in x-lowpass-decision."
             raise ClientError(404, "not_found", message, param="id")
         return answer(Raw(with_reason(document)))
 
@@ -200,11 +200,11 @@ def metrics_routes(
 
     @router.get("/metrics")
     async def counted() -> Response:
-        found = {**await values(), **of_engines(engines())}
+        metrics = {**await values(), **of_engines(engines())}
         with suppress(StoreUnavailable):
             bounded = [budget for budget in declared() if budget.scope not in ENDLESS]
-            found |= as_metrics(await measured(store, await every(store, bounded, now_ms())))
-        return Response(page(found), media_type="text/plain; version=0.0.4; charset=utf-8")
+            metrics |= as_metrics(await measured(store, await every(store, bounded, now_ms())))
+        return Response(page(metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
 
@@ -236,12 +236,12 @@ def reports_routes(
     async def report(request: Request, name: str) -> Response:
         given = request.query_params
         try:
-            asked = msgspec.convert({**given, "where": given.getlist("where")}, ReportQuery)
+            query = msgspec.convert({**given, "where": given.getlist("where")}, ReportQuery)
         except msgspec.ValidationError as error:
             raise unreadable(error) from None
         pots = await budgets() if definition(name).needs_pots else None
-        found = await asyncio.to_thread(read, ledger, name, asked, targets(), pots)
-        return _csv(found, asked.table) if asked.format == "csv" or asked.table else answer(Raw(as_json(found)))
+        result = await asyncio.to_thread(read, ledger, name, query, targets(), pots)
+        return _csv(result, query.table) if query.format == "csv" or query.table else answer(Raw(as_json(result)))
 
     return router
 
@@ -294,26 +294,26 @@ def feedback_routes(
         wanted = list(dict.fromkeys(given.ids or [str(given.id)]))
         score = given.score if given.score is not None else float(bool(given.passed))
         await read()
-        found = await asyncio.to_thread(answered, ledger, wanted)
+        attempts = await asyncio.to_thread(answered, ledger, wanted)
         since_ms = now_ms() - 1_000 * READ_WITHIN_S
-        if any(not attempt.about.traits and created_ms(attempt.request_id) > since_ms for attempt in found.values()):
+        if any(not attempt.about.traits and created_ms(attempt.request_id) > since_ms for attempt in attempts.values()):
             # Its text was not read yet: another worker does so at its next tick.
             await asyncio.sleep(READ_WITHIN_S)
-            found = await asyncio.to_thread(answered, ledger, wanted)
+            attempts = await asyncio.to_thread(answered, ledger, wanted)
         caller = request.state.caller
         # The key that asked, one of its organisation, or one with the scope.
         _check_known(
-            wanted, [name for name, attempt in found.items() if FEEDBACK in caller.scopes or _own(caller, attempt)]
+            wanted, [name for name, attempt in attempts.items() if FEEDBACK in caller.scopes or _own(caller, attempt)]
         )
-        sources = {name: _source(caller, attempt, given.source) for name, attempt in found.items()}
-        _check_key(given.key, sources, score, found)
-        for name, attempt in found.items():
+        sources = {name: _source(caller, attempt, given.source) for name, attempt in attempts.items()}
+        _check_key(given.key, sources, score, attempts)
+        for name, attempt in attempts.items():
             source = sources[name]
             count(score >= PASSED, contrary(attempt, source, score))
             # Under each further name a client's judgement counts half: all of them together never more than two.
-            others = sum(told != source and told.split(".")[0] == source.split(".")[0] for told in attempt.told)
-            weight = 0.5**others / len(found)
-            told = SourceScore(
+            others = sum(row != source and row.split(".")[0] == source.split(".")[0] for row in attempt.told)
+            weight = 0.5**others / len(attempts)
+            row = SourceScore(
                 request_id=attempt.request_id,
                 attempt=attempt.attempt,
                 target=attempt.target,
@@ -322,7 +322,7 @@ def feedback_routes(
                 weight=weight,
                 key=given.key or "",
             )
-            say(journal, told, attempt.about, now_ms())
+            say(journal, row, attempt.about, now_ms())
         await journal.committed()
         named = {"ids": given.ids} if given.id is None else {"id": given.id}
         return answer({"object": "feedback", **named, "score": score, "source": sources[wanted[0]]})
@@ -342,8 +342,10 @@ def _source(caller: Caller, attempt: AnsweringAttempt, name: str | None) -> str:
 
 def contrary(attempt: AnsweringAttempt, source: str, score: float) -> int:
     """Sources that settled the same answer the other way."""
-    others = [told for name, told in attempt.told.items() if name != source and told.decides and told.weight > 0]
-    return sum(told.score is not None and (told.score >= PASSED) != (score >= PASSED) for told in others)
+    others = [
+        settled for name, settled in attempt.told.items() if name != source and settled.decides and settled.weight > 0
+    ]
+    return sum(settled.score is not None and (settled.score >= PASSED) != (score >= PASSED) for settled in others)
 
 
 def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
@@ -351,15 +353,15 @@ def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
     unknown = [name for name in wanted if name not in known]
     if unknown:
         listed = ", ".join(f"'{name}'" for name in unknown[:12]) + (", …" if len(unknown) > 12 else "")
-        what = f"No answer was given to this key under {listed}, or its rows have expired"
-        message = f"{what}; answers carry their id in x-lowpass-decision."
+        problem = f"No answer was given to this key under {listed}, or its rows have expired"
+        message = f"{problem}; answers carry their id in x-lowpass-decision."
         raise ClientError(404, "not_found", message, param="id" if len(wanted) == 1 else "ids")
 
 
 def _check_key(
-    key: str | None, sources: Mapping[str, str], score: float, found: Mapping[str, AnsweringAttempt]
+    key: str | None, sources: Mapping[str, str], score: float, attempts: Mapping[str, AnsweringAttempt]
 ) -> None:
-    for name, attempt in found.items():
-        told = attempt.told.get(sources[name])
-        if key and told is not None and told.keys.get(key, score) != score:
+    for name, attempt in attempts.items():
+        before = attempt.told.get(sources[name])
+        if key and before is not None and before.keys.get(key, score) != score:
             raise invalid("key", "This key came with another score before: send a new one to say something else.")

@@ -296,7 +296,7 @@ def _of_kinds(passages: Sequence[Passage]) -> set[Modality]:
         part = len(path) > 2 and isinstance(path[-2], int) and path[-3] in _LISTS
         if path[-1] != "type" or passage.text in _KNOWN or not part:
             continue
-        modality = next((one for word, one in _WORDS.items() if word in passage.text), None)
+        modality = next((kind for word, kind in _WORDS.items() if word in passage.text), None)
         if modality is None:
             unknown.add(path[:-1])
         else:
@@ -417,11 +417,11 @@ def _part(path: Path, part: ContentPartField, role: str, read: ReadableContent) 
         if text := getattr(part, name):
             read.passages.append(Passage((*path, name), text, role))
     for name, modality in _SOURCES:
-        one = getattr(part, name)
-        if isinstance(one, str):
-            _link((*path, name), one, role, modality, read)
-        elif one is not None:
-            _source((*path, name), one, role, modality, read)
+        value = getattr(part, name)
+        if isinstance(value, str):
+            _link((*path, name), value, role, modality, read)
+        elif value is not None:
+            _source((*path, name), value, role, modality, read)
 
 
 def _source(path: Path, source: MediaSourceField, role: str, modality: Modality, read: ReadableContent) -> None:

@@ -48,7 +48,7 @@ def check_asked(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[str
         target = targets.get(second.target)
         if target is not None and not target.local:
             problem = f"target {target.id} is not local: a second opinion never leaves this machine"
-            local = ", ".join(name for name, one in targets.items() if one.local)
+            local = ", ".join(name for name, other in targets.items() if other.local)
             remedy = f"name a local one: {local}" if local else "add a local target and name it"
             source.report((*_AT, index, "target"), problem, remedy)
 

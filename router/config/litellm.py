@@ -128,9 +128,9 @@ class LitellmImport:
         times = {"total_ms": total, "first_ms": min(filter(None, (first, total)), default=None)}
         if any(times.values()):
             target["timeouts"] = {key: round(float(seconds) * 1000) for key, seconds in times.items() if seconds}
-        asked = (params.pop("max_retries", None), params.pop("num_retries", None))
+        own = (params.pop("max_retries", None), params.pop("num_retries", None))
         usual = (self._router.get("num_retries"), self._litellm.get("num_retries"))
-        if (retries := next((number for number in (*asked, *usual) if number is not None), None)) is not None:
+        if (retries := next((number for number in (*own, *usual) if number is not None), None)) is not None:
             target["retries"] = min(int(retries), 10)
         return target
 

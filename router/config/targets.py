@@ -281,9 +281,9 @@ class TargetBuilder:
         if provider.quirks.asked_only and "none" in model.thinking.levels:
             model = structs.replace(model, thinking=structs.replace(model.thinking, unasked="none"))
         check_special(self._source, loc, row, model)
-        asked, prompt = provider, None
+        prompting, prompt = provider, None
         if row.prompt is not None:
-            model, asked, prompt = prompted(self._source, loc, row.prompt, row.languages, model, provider)
+            model, prompting, prompt = prompted(self._source, loc, row.prompt, row.languages, model, provider)
         self._check_effort(loc, row.effort, model)
         if model.price is None and not (engine and engine.mistakes):
             problem = f"{model.id} has no price and the policy refuses unpriced models"
@@ -296,7 +296,7 @@ class TargetBuilder:
         return Target(
             id=name,
             model=model,
-            provider=asked,
+            provider=prompting,
             base_url=self._address(loc, row, provider) if row.engine is None else engine.urls[0] if engine else "",
             api_key=self._key(loc, row.api_key, provider),
             effort=row.effort,
@@ -390,7 +390,7 @@ class TargetBuilder:
 
     def _check_owner(self, loc: Loc, url: str, provider: Provider) -> None:
         """What a provider promises, and that a model runs here, is not true at somebody else's address."""
-        owners = [one for one in self._catalog.providers.values() if not one.local and _is_of(url, one)]
+        owners = [owner for owner in self._catalog.providers.values() if not owner.local and _is_of(url, owner)]
         if owners and provider not in owners:
             problem = (
                 f"this address is of {owners[0].id}, not of {provider.id}, whose terms would be taken to hold there"

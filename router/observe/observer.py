@@ -59,7 +59,7 @@ class ObservedRequest:
     @property
     def served(self) -> Attempt | None:
         """The attempt whose answer the client got; else the last one."""
-        given = (one for one in reversed(self.attempts) if one.outcome == "ok" and not one.passed_over)
+        given = (attempt for attempt in reversed(self.attempts) if attempt.outcome == "ok" and not attempt.passed_over)
         return next(given, self.attempts[-1] if self.attempts else None)
 
 
@@ -119,9 +119,11 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def line(observed: ObservedRequest) -> bytes:
     decided = answered = None
     if (decision := observed.decision) is not None:
-        plan, seen = decision.plan, decision.classification
-        task = "unread" if seen.unread else seen.task.value
-        decided = ObservedDecision(plan.route, plan.strategy, plan.explored, seen.data_class, task, decision.policy)
+        plan, classification = decision.plan, decision.classification
+        task = "unread" if classification.unread else classification.task.value
+        decided = ObservedDecision(
+            plan.route, plan.strategy, plan.explored, classification.data_class, task, decision.policy
+        )
     if (served := observed.served) is not None:
         target, finish = served.target, plain(served.finish_reason)
         outcome = str(served.outcome)
@@ -145,7 +147,7 @@ def line(observed: ObservedRequest) -> bytes:
 
 
 def _tokens(attempts: Iterable[Attempt]) -> ObservedTokens | None:
-    known = [one.usage for one in attempts if one.usage is not None]
+    known = [attempt.usage for attempt in attempts if attempt.usage is not None]
     if not known:
         return None
     thoughts = [usage.output_reasoning for usage in known if usage.output_reasoning is not None]
@@ -165,11 +167,11 @@ def written(lines: Iterable[bytes], descriptor: int) -> None:
 
 def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
     piece = b""
-    for one in lines:
-        if piece and len(piece) + len(one) >= ATOMIC_BYTES:
+    for line_bytes in lines:
+        if piece and len(piece) + len(line_bytes) >= ATOMIC_BYTES:
             yield piece
             piece = b""
-        piece += one + b"\n"
+        piece += line_bytes + b"\n"
     yield piece
 
 
@@ -177,12 +179,12 @@ class JsonFormatter(logging.Formatter):
     """Everything else that a process logs, one line each. Its format string says who the process is."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = {"time": _iso(record.created), "event": "log", "level": record.levelname.lower()}
+        fields = {"time": _iso(record.created), "event": "log", "level": record.levelname.lower()}
         record.message = record.getMessage()
-        said |= {"name": self.formatMessage(record), "message": record.message}
+        fields |= {"name": self.formatMessage(record), "message": record.message}
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(said).decode()
+            fields["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(fields).decode()
 
 
 def _iso(seconds: float) -> str:

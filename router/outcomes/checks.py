@@ -176,9 +176,9 @@ def mistakes(verifiers: Sequence[Verifier], judge: Judge | None, targets: Sequen
     named: dict[str, int] = {}
     for place, verifier in enumerate(verifiers):
         if verifier.name in named:
-            what = f"two verifiers are named '{verifier.name}': nobody could tell what each of them said"
-            yield VerifierMistake(("verifiers", place), what, "give one of them a label")
+            problem = f"two verifiers are named '{verifier.name}': nobody could tell what each of them said"
+            yield VerifierMistake(("verifiers", place), problem, "give one of them a label")
         named[verifier.name] = place
     if judge is not None and set(targets) <= {judge.target}:
-        what = f"{judge.target} would only judge its own answers, and those are not judged"
-        yield VerifierMistake(("judge", "target"), what, "name another target")
+        problem = f"{judge.target} would only judge its own answers, and those are not judged"
+        yield VerifierMistake(("judge", "target"), problem, "name another target")

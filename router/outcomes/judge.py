@@ -61,13 +61,13 @@ def shown(answer: AnswerChoice) -> str:
     return text if (answer.text or answer.refusal or calls) and len(text) <= MOST_CHARS else ""
 
 
-def body(judge: Judge, asked: str, answer: str, *, reverse: bool) -> bytes:
+def body(judge: Judge, conversation: str, answer: str, *, reverse: bool) -> bytes:
     """Of a chat request: whether `answer` is right or, `reverse`, whether it is wrong."""
     rules, demand = _WORDS["rules"], _WORDS["wrong" if reverse else "right"]
     if judge.rubric:
         rules += f" For this kind of request, right means: {judge.rubric}"
-    told = f'{{"conversation": {asked}, "answer": {answer}}}\n\n{demand}'
-    messages = [{"role": "system", "content": rules}, {"role": "user", "content": told}]
+    prompt = f'{{"conversation": {conversation}, "answer": {answer}}}\n\n{demand}'
+    messages = [{"role": "system", "content": rules}, {"role": "user", "content": prompt}]
     return msgspec.json.encode({"model": judge.target, "messages": messages, "max_completion_tokens": judge.max_output})
 
 
@@ -160,8 +160,8 @@ class Trust:
     def kept(self) -> Mapping[str, Kept]:
         return self._records
 
-    def restore(self, kept: Mapping[str, Kept]) -> None:
-        self._records = dict(kept)
+    def restore(self, memory: Mapping[str, Kept]) -> None:
+        self._records = dict(memory)
 
     def _heard(self, judge: str, answer: _Answer, score: float | None) -> None:
         record = self._records.setdefault(judge, Kept([], []))
@@ -184,10 +184,10 @@ def _share(agreed: Sequence[bool]) -> float:
     return sum(agreed) / len(agreed)
 
 
-def _remember(kept: dict[K, V], key: K, value: V) -> None:
-    if len(kept) >= MOST_WAITING:
-        del kept[next(iter(kept))]
-    kept[key] = value
+def _remember(memory: dict[K, V], key: K, value: V) -> None:
+    if len(memory) >= MOST_WAITING:
+        del memory[next(iter(memory))]
+    memory[key] = value
 
 
 # Judgements are spent where they tell most: on answers for which the two best targets are hardest to tell apart.
@@ -224,16 +224,16 @@ class Case(Struct, frozen=True):
 
 def case(
     judge: Judge,
-    asked: VerifierRequest,
+    answered: VerifierRequest,
     caller: Caller,
     attempt: int,
     priority: float,
     say: Callable[[SourceScore], object],
 ) -> Case | None:
     """None: it can't be judged in words, or the answer is the judge's own."""
-    request, target = asked.request, asked.target.id
-    told, answer = question(request), shown(asked.answers[0])
-    if not told or not answer or target == judge.target:
+    request, target = answered.request, answered.target.id
+    question_text, answer = question(request), shown(answered.answers[0])
+    if not question_text or not answer or target == judge.target:
         return None
     limits = request.limits
     return Case(
@@ -248,7 +248,7 @@ def case(
             budget=limits.budget,
             tags=limits.tags,
         ),
-        question=told,
+        question=question_text,
         attempt=attempt,
         target=target,
         answer=answer,
@@ -260,7 +260,7 @@ def case(
 
 def overlap(weighed: Sequence[Weighed]) -> float:
     """How likely it is that the second best target is really the better one, times two: 0 … 1."""
-    best = sorted(weighed, key=lambda one: (one.value_nano, -one.p))[:2]
+    best = sorted(weighed, key=lambda candidate: (candidate.value_nano, -candidate.p))[:2]
     if len(best) < 2:
         return 0.0
     spread = sqrt(best[0].p_sd ** 2 + best[1].p_sd ** 2)
@@ -285,7 +285,7 @@ class Judging:
         if made is None:
             self._come.set()
             return
-        self._waiting = sorted((*self._waiting, made), key=lambda one: -one.priority)[:JUDGING_MOST_WAITING]
+        self._waiting = sorted((*self._waiting, made), key=lambda case: -case.priority)[:JUDGING_MOST_WAITING]
         self._come.set()
 
     async def run(self) -> None:
@@ -323,10 +323,10 @@ class Judging:
     def _next(self) -> Case | None:
         """The most telling of those whose judge has credit."""
         latest = clock_ms() - STALE_MS
-        self._waiting = [one for one in self._waiting if one.at_ms >= latest]
-        for place, one in enumerate(self._waiting):
-            if self._credit.get(one.judge.target, 0.0) >= 1:
-                self._credit[one.judge.target] -= 1
+        self._waiting = [case for case in self._waiting if case.at_ms >= latest]
+        for place, case in enumerate(self._waiting):
+            if self._credit.get(case.judge.target, 0.0) >= 1:
+                self._credit[case.judge.target] -= 1
                 return self._waiting.pop(place)
         return None
 

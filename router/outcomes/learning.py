@@ -82,14 +82,14 @@ class LogTail:
 
     def new(self, rows: Sequence[LoggedOutcome], now_ms: float) -> list[LoggedOutcome]:
         """Those that were not read before."""
-        found = [row for row in rows if row.position > self.settled and row.position not in self._ahead]
-        self._ahead |= {row.position: now_ms for row in found}
+        new_rows = [row for row in rows if row.position > self.settled and row.position not in self._ahead]
+        self._ahead |= {row.position: now_ms for row in new_rows}
         for position in self.ahead:
             if position > self.settled + 1 and now_ms - self._ahead[position] < PATIENCE_MS:
                 break
             self.settled = position
             del self._ahead[position]
-        return found
+        return new_rows
 
 
 class Learning:
@@ -161,16 +161,16 @@ class Learning:
         self._unsaved += 1
         self._trust.observe(row)
         try:
-            found = [outcome for outcome in outcomes(row) if self._rates.observe(outcome)]
+            learned = [outcome for outcome in outcomes(row) if self._rates.observe(outcome)]
         except ValueError:
-            found = []
-        self._counts.outcomes["learned" if found else "not_learned"] += 1
-        if found and found[-1].weight > 0:
-            self._counts.passes[row.target, "passed" if found[-1].score >= PASSED else "failed"] += 1
+            learned = []
+        self._counts.outcomes["learned" if learned else "not_learned"] += 1
+        if learned and learned[-1].weight > 0:
+            self._counts.passes[row.target, "passed" if learned[-1].score >= PASSED else "failed"] += 1
         # Clients' own traffic and standards may change, and what they say again is no news of the target.
         tenant = tenant_of(row.template) if row.source.startswith(CLIENT) else ""
-        if found and found[-1].weight > 0 and row.decides and row.was_score is None and not tenant:
-            alarm = self._watch(found[-1])
+        if learned and learned[-1].weight > 0 and row.decides and row.was_score is None and not tenant:
+            alarm = self._watch(learned[-1])
             if alarm is not None:
                 self.alarm(alarm, str(row.position))
 
@@ -194,9 +194,9 @@ def outcomes(row: LoggedOutcome) -> Iterator[Outcome]:
         return
     traits = b64decode(row.traits, validate=True)
     was_ms = row.given_ms if row.was_ms is None else row.was_ms
-    for said, weight, at_ms in ((row.was_score, -row.was_weight, was_ms), (row.score, row.weight, row.given_ms)):
+    for given, weight, at_ms in ((row.was_score, -row.was_weight, was_ms), (row.score, row.weight, row.given_ms)):
         # Nothing wrong was seen, so nothing changes: only that it was not wrong is known of one more answer.
-        score = said if row.decides or said is None or said < PASSED else row.expected
+        score = given if row.decides or given is None or given < PASSED else row.expected
         if score is not None and weight != 0:
             yield Outcome(
                 request_id=row.request_id,

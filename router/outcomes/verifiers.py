@@ -91,9 +91,9 @@ def holds(claims: Sequence[SchemaClaim]) -> bool:
     return all(validator(claim.schema).is_valid(msgspec.json.decode(claim.value)) for claim in claims)
 
 
-def child(told: object) -> bool:
+def child(rows: object) -> bool:
     """`holds`, as it is called in a child process."""
-    return holds(msgspec.convert(told, list[SchemaClaim]))
+    return holds(msgspec.convert(rows, list[SchemaClaim]))
 
 
 @lru_cache(maxsize=256)
@@ -258,8 +258,8 @@ def _compiles(expression: str) -> str:
     try:
         re2.compile(expression, _QUIET)
     except re2.error as error:
-        what = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error.args[0])
-        remedy = f"{what}; it has no look-around and no backreferences"
+        problem = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error.args[0])
+        remedy = f"{problem}; it has no look-around and no backreferences"
         raise mistake("a regular expression in RE2's syntax", remedy) from None
     return expression
 

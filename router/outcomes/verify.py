@@ -70,12 +70,12 @@ class VerifierPool:
         for work in wanted:
             self._of(work).fill()
 
-    async def call(self, work: ChildWork, *told: object) -> float | None:
+    async def call(self, work: ChildWork, *arguments: object) -> float | None:
         """What the function says. Cancelled, it kills the child: set a time limit around it.
 
         Raises `Crashed` and `InvalidReply`.
         """
-        question, children = msgspec.json.encode(told), self._of(work)
+        question, children = msgspec.json.encode(arguments), self._of(work)
         child = await children.idle()
         try:
             reply = _reply.decode(await child.ask(question))
@@ -226,12 +226,16 @@ _FAILED: Mapping[type[Exception], CheckResult] = {
 }
 
 
-async def verify_all(verifiers: Sequence[Verifier], asked: VerifierRequest, ports: VerifierPorts) -> Sequence[Verdict]:
+async def verify_all(
+    verifiers: Sequence[Verifier], answered: VerifierRequest, ports: VerifierPorts
+) -> Sequence[Verdict]:
     """In the order of `verifiers`; takes no longer than the slowest may."""
     slow = [verifier for verifier in verifiers if isinstance(verifier, _Elsewhere)]
-    verdicts = await asyncio.gather(*(_verdict(verifier, asked, ports) for verifier in slow)) if len(slow) > 1 else ()
+    verdicts = (
+        await asyncio.gather(*(_verdict(verifier, answered, ports) for verifier in slow)) if len(slow) > 1 else ()
+    )
     ready = dict(zip(map(id, slow), verdicts, strict=False))
-    return [ready.get(id(verifier)) or await _verdict(verifier, asked, ports) for verifier in verifiers]
+    return [ready.get(id(verifier)) or await _verdict(verifier, answered, ports) for verifier in verifiers]
 
 
 def works(verifiers: Iterable[Verifier]) -> list[ChildWork]:
@@ -246,12 +250,14 @@ def score_rows(
 ) -> list[SourceScore]:
     """Rows for the log: one for each verdict that says something. Only one of them counts, however many agree: the
     least score; of equal ones, one that decides."""
-    deciding = {one.name: one.decides for one in verifiers}
+    deciding = {verifier.name: verifier.decides for verifier in verifiers}
     spoken = [
-        (one.score, not deciding.get(one.verifier, True), one.verifier) for one in verdicts if one.score is not None
+        (verdict.score, not deciding.get(verdict.verifier, True), verdict.verifier)
+        for verdict in verdicts
+        if verdict.score is not None
     ]
     no = min(spoken, default=None)
-    yes = min((one for one in spoken if not one[1]), default=no)
+    yes = min((scored for scored in spoken if not scored[1]), default=no)
     counts = no if no is not None and no[0] < PASSED else yes
     return [
         SourceScore(
@@ -267,10 +273,10 @@ def score_rows(
     ]
 
 
-async def _verdict(verifier: Verifier, asked: VerifierRequest, ports: VerifierPorts) -> Verdict:
+async def _verdict(verifier: Verifier, answered: VerifierRequest, ports: VerifierPorts) -> Verdict:
     name = verifier.name
     try:
-        score = await _score(verifier, asked, ports)
+        score = await _score(verifier, answered, ports)
     except Exception as error:  # whatever it is, an answer must not wait for it, nor its text be told
         became = _FAILED.get(type(error), CheckResult.CRASHED)
         ports.count(name, became)
@@ -284,13 +290,13 @@ async def _verdict(verifier: Verifier, asked: VerifierRequest, ports: VerifierPo
     return Verdict(name, score)
 
 
-async def _score(verifier: Verifier, asked: VerifierRequest, ports: VerifierPorts) -> float | None:
+async def _score(verifier: Verifier, answered: VerifierRequest, ports: VerifierPorts) -> float | None:
     """All choices must be right: one no is a no, whatever is not known of the others."""
     if not isinstance(verifier, _Elsewhere):
-        return least(verifier.check(asked.request, answer) for answer in asked.answers)
+        return least(verifier.check(answered.request, answer) for answer in answered.answers)
     limit_ms = verifier.timeout_ms if isinstance(verifier, HttpVerifier | PythonVerifier) else SCHEMA_MS
     async with asyncio.timeout(limit_ms / 1000):
-        return least([await _outside(verifier, asked, answer, ports) for answer in asked.answers])
+        return least([await _outside(verifier, answered, answer, ports) for answer in answered.answers])
 
 
 def least(scores: Iterable[float | None]) -> float | None:
@@ -301,15 +307,15 @@ def least(scores: Iterable[float | None]) -> float | None:
 
 
 async def _outside(
-    verifier: _Elsewhere, asked: VerifierRequest, answer: AnswerChoice, ports: VerifierPorts
+    verifier: _Elsewhere, answered: VerifierRequest, answer: AnswerChoice, ports: VerifierPorts
 ) -> float | None:
-    request = asked.request
+    request = answered.request
     if isinstance(verifier, HttpVerifier):
-        fields = {"request_id": request.id, "target": asked.target.id, "answer": answer}
+        fields = {"request_id": request.id, "target": answered.target.id, "answer": answer}
         fields["expected"] = list(expected(request))
         if verifier.with_request:
             fields["request"] = request.chat or request.body
-        return await ports.post(verifier, asked, msgspec.json.encode(fields))
+        return await ports.post(verifier, answered, msgspec.json.encode(fields))
     if isinstance(verifier, PythonVerifier):
         body = {name: msgspec.json.decode(raw) for name, raw in (request.chat or request.body).items()}
         return await ports.pool.call(_work(verifier), answer, body)

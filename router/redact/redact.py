@@ -249,7 +249,7 @@ class RedactionMark(NamedTuple):
 def marks(findings: Iterable[Finding]) -> dict[Path, list[RedactionMark]]:
     """By the paths of the exact ones, in the order of their starts."""
     by_path: dict[Path, list[RedactionMark]] = {}
-    for finding in sorted(findings, key=lambda one: (one.start, -one.end, one.detector)):
+    for finding in sorted(findings, key=lambda each: (each.start, -each.end, each.detector)):
         if finding.exact and finding.end > finding.start:
             known = by_path.setdefault(finding.path, [])
             known.append(RedactionMark(finding.start, finding.end, kind(finding.detector)))
@@ -366,7 +366,7 @@ def redact(request: Request, findings: Sequence[Finding], key: bytes) -> tuple[R
     if not marked:
         return request, {}
     body, chat = _Form(request.body), None if request.chat is None else _Form(request.chat)
-    passages = [RedactedText(TextSlot(one.path, one.text, None)) for one in request.passages]
+    passages = [RedactedText(TextSlot(passage.path, passage.text, None)) for passage in request.passages]
     read = body if chat is None else chat
     kinds, spelt = _at(marked, passages, read.texts)
     elsewhere([*passages, *read.texts, *(body.texts if chat is not None else ())], kinds, spelt)
@@ -377,7 +377,9 @@ def redact(request: Request, findings: Sequence[Finding], key: bytes) -> tuple[R
         body=written,
         chat=None if chat is None else chat.written(names),
         raw=msgspec.json.encode(written) if request.raw else b"",
-        passages=tuple(_passage(text, names, moved, one) for text, one in zip(passages, request.passages, strict=True)),
+        passages=tuple(
+            _passage(text, names, moved, passage) for text, passage in zip(passages, request.passages, strict=True)
+        ),
     )
     return redacted, {placeholder: value for value, placeholder in names.items()}
 
@@ -421,7 +423,7 @@ def _at(
         for mark in merged(fitting) if text.slot.text in known else ():
             for form, value in text.cover(mark.start, mark.end):
                 kinds.setdefault(value, mark.kind)
-                if sum(mark.end <= len(one) for one in known) == 1:
+                if sum(mark.end <= len(passage) for passage in known) == 1:
                     spelt |= dict.fromkeys((form, *spellings(value)), kinds[value])
     return kinds, spelt
 

@@ -252,8 +252,8 @@ class Alarm(Struct, frozen=True):
 
 def accepted(verdicts: Sequence[Verdict]) -> bool | None:
     """Whether an answer passes: nobody says no, and somebody says yes. None: nobody says anything."""
-    said = [verdict for verdict in verdicts if verdict.score is not None]
-    return all(verdict.passed for verdict in said) if said else None
+    scored = [verdict for verdict in verdicts if verdict.score is not None]
+    return all(verdict.passed for verdict in scored) if scored else None
 
 
 # What happened at one target.

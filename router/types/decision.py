@@ -67,8 +67,8 @@ def stakes(
     )
 
 
-def _first(one: N | None, other: N | None) -> N | None:
-    return one if one is not None else other
+def _first(first: N | None, other: N | None) -> N | None:
+    return first if first is not None else other
 
 
 # What is kept of a request besides its classification, so that it can be decided again under another policy.

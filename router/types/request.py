@@ -50,8 +50,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 def seconds(text: str) -> int:
     """ "36h" → 129600. Raises ValueError, with the remedy."""
-    found = _LENGTH.fullmatch(text)
-    length = int(found[1]) * _SECONDS[found[2]] if found else 0
+    match = _LENGTH.fullmatch(text)
+    length = int(match[1]) * _SECONDS[match[2]] if match else 0
     if not 0 < length <= LONGEST_S:
         raise ValueError("write a length such as 30m, 36h or 7d, at most 3660d")
     return length

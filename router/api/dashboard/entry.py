@@ -80,7 +80,7 @@ class SignIn:
         if not hmac.compare_digest(self._token(key, expires).encode(), token.encode("utf-8", "replace")):
             raise _unknown("Sign in to see the dashboard.")
         # The keys in force are looked at each time, so that a revoked one ends what it opened.
-        caller = next((one for one in self._keyring.callers.values() if one.id == key), None)
+        caller = next((known for known in self._keyring.callers.values() if known.id == key), None)
         ended = caller is None or REPORTS not in caller.scopes or int(expires) <= self._clock()
         with self._ledger.reading() as connection:
             row = connection.execute(_LAST_OUT, (SIGNED_OUT, key)).fetchone()
@@ -90,9 +90,9 @@ class SignIn:
         return caller
 
     def _token(self, key: str, expires: str) -> str:
-        what = f"{key}.{expires}"
-        signature = hmac.new(self._secret.reveal().encode(), _PURPOSE + what.encode(), hashlib.sha256)
-        return f"{what}.{signature.hexdigest()}"
+        claims = f"{key}.{expires}"
+        signature = hmac.new(self._secret.reveal().encode(), _PURPOSE + claims.encode(), hashlib.sha256)
+        return f"{claims}.{signature.hexdigest()}"
 
     def _slow_down(self, address: str) -> None:
         since = self._clock() - WINDOW_S

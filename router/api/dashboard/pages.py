@@ -98,8 +98,8 @@ class Pages:
         """Where the key is at fault, the door: it leads `onward`, or else to the page that was asked for."""
         if error.status in (401, 429) or onward:
             query = f"?{request.url.query}" if request.url.query else ""
-            asked = request.url.path + query if request.method == "GET" else "/dashboard"
-            values = {"message": error.message, "next": onward or asked}
+            page_url = request.url.path + query if request.method == "GET" else "/dashboard"
+            values = {"message": error.message, "next": onward or page_url}
             page = self.draw(request, "sign-in.html", error.status, **values)
         else:
             page = self.draw(request, "error.html", error.status, message=error.message)
@@ -170,8 +170,8 @@ class ReportForm(Struct, frozen=True, kw_only=True):
         """With the `?`, where there is anything to say."""
         single = {**self.said, **changed}
         pairs = [("by", ",".join(self.by)), *(("where", text) for text in self.where), *single.items()]
-        told = [(name, value) for name, value in pairs if value and (name, value) != ("since", USUAL)]
-        return f"?{urlencode(told)}" if told else ""
+        parameters = [(name, value) for name, value in pairs if value and (name, value) != ("since", USUAL)]
+        return f"?{urlencode(parameters)}" if parameters else ""
 
     def filters(self) -> tuple[Filter, ...]:
         """As rows of the form, and an empty one."""
@@ -184,15 +184,15 @@ def view(params: QueryParams) -> ReportForm:
         if name not in _KNOWN:
             raise invalid(name[:40], f"There is no filter '{name[:40]}'.")
     by = tuple(dict.fromkeys(name for text in params.getlist("by") for name in text.split(",") if name))
-    said = {name: params.get(name, "").strip() for name in _SINGLE}
-    said["since"] = said["since"] or ("all" if said["until"] else USUAL)
+    fields = {name: params.get(name, "").strip() for name in _SINGLE}
+    fields["since"] = fields["since"] or ("all" if fields["until"] else USUAL)
     rows = [
         f"{dimension}{'!=' if how == '!=' else '='}{labels.strip()}"
         for dimension, how, labels in zip(*(params.getlist(name) for name in _FORM), strict=False)
         if dimension and labels.strip()
     ]
     where = tuple(dict.fromkeys((*filter(None, params.getlist("where")), *rows)))
-    return ReportForm(by=by, where=where, said=said, from_form=any(name in params for name in _FORM))
+    return ReportForm(by=by, where=where, said=fields, from_form=any(name in params for name in _FORM))
 
 
 def _filter(text: str) -> Filter:

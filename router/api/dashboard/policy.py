@@ -62,7 +62,7 @@ class ReplayJobs:
             *_COMMAND, stdin=pipe, stdout=pipe, stderr=nowhere, start_new_session=True
         )
         try:
-            said, _ = await asyncio.wait_for(child.communicate(msgspec.msgpack.encode(trial)), self._limit_s)
+            output, _ = await asyncio.wait_for(child.communicate(msgspec.msgpack.encode(trial)), self._limit_s)
         except TimeoutError:
             message = f"The replay took longer than {self._limit_s:g} s: try fewer days, or `lowpass replay`."
             raise ClientError(504, "replay_too_long", message, type="api_error") from None
@@ -71,11 +71,11 @@ class ReplayJobs:
                 os.killpg(child.pid, signal.SIGKILL)
             await child.wait()
         if child.returncode == REFUSED:
-            raise _refused(said.decode())
+            raise _refused(output.decode())
         if child.returncode != 0:
             message = f"The replay broke (exit status {child.returncode}): `lowpass replay --policy FILE` tells more."
             raise ClientError(500, "internal_error", message, type="api_error")
-        return as_report(msgspec.msgpack.decode(said, type=Replayed))
+        return as_report(msgspec.msgpack.decode(output, type=Replayed))
 
 
 def _refused(message: str) -> ClientError:
@@ -125,9 +125,9 @@ def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
 
     async def attempt(text: str, days: int, *, again: bool) -> PolicyTrialResult:
         path, data = Path(site.policy().path), text.encode()
-        found = await asyncio.to_thread(try_policy, data, path)
-        if not isinstance(found, Config):
-            return PolicyTrialResult(text=text, days=days, found=found)
+        config = await asyncio.to_thread(try_policy, data, path)
+        if not isinstance(config, Config):
+            return PolicyTrialResult(text=text, days=days, found=config)
         try:
             about = PolicyTrial(data, str(path), site.clock() - days * DAY_MS)
             replayed = await replays.run(about) if again else None

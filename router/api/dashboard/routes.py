@@ -29,18 +29,18 @@ def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
     @router.get("/dashboard/reports/{name}.csv")
     async def rows(name: str, request: Request) -> Response:
         table = request.query_params.get("table", "")
-        found = await _read(site, name, view(request.query_params).question())
+        rows_read = await _read(site, name, view(request.query_params).question())
         headers = {"content-disposition": f'attachment; filename="{name}.csv"', **HEADERS}
-        return Response(as_csv(found, table), headers=headers, media_type="text/csv; charset=utf-8")
+        return Response(as_csv(rows_read, table), headers=headers, media_type="text/csv; charset=utf-8")
 
     @router.get("/dashboard/reports/{name}")
     async def report(name: str, request: Request) -> Response:
-        one, asked, found, problem = definition(name), view(QueryParams()), None, ""
+        declared, form, table, problem = definition(name), view(QueryParams()), None, ""
         try:
-            asked = view(request.query_params)
-            if asked.from_form:
-                return RedirectResponse(request.url.path + asked.query(), 303)
-            found = await _read(site, name, asked.question())
+            form = view(request.query_params)
+            if form.from_form:
+                return RedirectResponse(request.url.path + form.query(), 303)
+            table = await _read(site, name, form.question())
         except ClientError as error:
             if error.status != 400:
                 raise
@@ -53,22 +53,24 @@ def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
             request,
             "report-page.html",
             400 if problem else 200,
-            definition=one,
-            view=asked,
-            report=found,
+            definition=declared,
+            view=form,
+            report=table,
             problem=problem,
             known=sorted(names),
         )
 
     @router.get("/dashboard/session")
     async def session(request: Request) -> Response:
-        found = await _read(site, "session", Parameters(subject=request.query_params.get("id", "")))
-        return pages.draw(request, "drill-down.html", report=found, identifier=request.query_params.get("id", ""))
+        session_report = await _read(site, "session", Parameters(subject=request.query_params.get("id", "")))
+        return pages.draw(
+            request, "drill-down.html", report=session_report, identifier=request.query_params.get("id", "")
+        )
 
     @router.get("/dashboard/requests/{identifier}")
     async def one(identifier: str, request: Request) -> Response:
-        found = await _read(site, "request", Parameters(subject=identifier))
-        return pages.draw(request, "drill-down.html", report=found, identifier=identifier)
+        request_report = await _read(site, "request", Parameters(subject=identifier))
+        return pages.draw(request, "drill-down.html", report=request_report, identifier=identifier)
 
 
 async def _read(site: Dashboard, name: str, question: Parameters) -> Report:
@@ -156,13 +158,13 @@ def _overview(router: APIRouter, site: Dashboard, pages: Pages) -> None:
         seconds = request.query_params.get("refresh", "")
         with site.ledger.reading() as connection:
             connection.execute("BEGIN")
-            seen = overview(connection, config.targets, pots, now)
+            figures = overview(connection, config.targets, pots, now)
             latest = requests.latest(connection, LATEST)
         return pages.draw(
             request,
             "dashboard.html",
             now=iso(now),
-            seen=seen,
+            seen=figures,
             week=WEEK,
             month=MONTH,
             latest=latest,

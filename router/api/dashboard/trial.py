@@ -39,11 +39,11 @@ def main() -> None:
     try:
         settings = settings_of(os.environ, policy=Path(trial.in_force))
         with _alone(settings.home):
-            found = _replayed(trial, settings)
+            replayed = _replayed(trial, settings)
     except (TrialRefused, SettingError, LedgerUnavailable) as error:
         sys.stdout.buffer.write(str(error).encode())
         sys.exit(REFUSED)
-    sys.stdout.buffer.write(msgspec.msgpack.encode(found))
+    sys.stdout.buffer.write(msgspec.msgpack.encode(replayed))
 
 
 def _replayed(trial: PolicyTrial, settings: Settings) -> Replayed:

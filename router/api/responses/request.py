@@ -28,8 +28,8 @@ def read(raw: Raw, kind: type[T], param: str) -> T:
     except RecursionError:
         raise invalid(param, f"{param} is nested too deeply: flatten it.") from None
     except (DecodeError, UnicodeDecodeError) as error:
-        what, place = misplaced(error, param)
-        raise wrong(place, f"{what}. Send the value in the form that the Responses API documents.") from None
+        problem, place = misplaced(error, param)
+        raise wrong(place, f"{problem}. Send the value in the form that the Responses API documents.") from None
 
 
 def given(body: Fields, name: str) -> Raw | None:

@@ -64,7 +64,7 @@ class OpenAIResponses:
 
 
 def _response(ask: Ask) -> Json:
-    asked = {
+    echoed = {
         name: ask.body.get(name)
         for name in ("instructions", "metadata", "temperature", "top_p", "previous_response_id")
     }
@@ -81,7 +81,7 @@ def _response(ask: Ask) -> Json:
         "store": ask.body.get("store", True),
         "tool_choice": ask.body.get("tool_choice", "auto"),
         "tools": ask.body.get("tools", []),
-        **asked,
+        **echoed,
     }
 
 

@@ -256,9 +256,9 @@ class ScriptedServer:
         if route is None:
             await _refuse(connection, self._wires["/v1/chat/completions"], Fault("path"))
             return
-        wire, asked = route
+        wire, model = route
         try:
-            ask = wire.ask(msgspec.json.decode(request.body, type=Json), asked)
+            ask = wire.ask(msgspec.json.decode(request.body, type=Json), model)
         except BadRequest as refused:
             await _refuse(connection, wire, Fault("request", refused.message, refused.param))
         except msgspec.DecodeError:
