@@ -57,7 +57,7 @@ def report(
 
 @app.command()
 def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
-    """Every pot of every budget: limit, spent, held, left, reset."""
+    """Every account of every budget: limit, spent, held, left, reset."""
     report("budgets", policy=policy, as_json=as_json)
 
 
