@@ -59,6 +59,7 @@ _SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
 """Of a prompt, of an answer, and of what of it is worth something."""
 _ID = attrgetter("id")
 _EMPTY = Queue()
+NO_QUEUES: Queues = {}
 
 
 class PassRates(Protocol):
@@ -98,8 +99,10 @@ class _KnownWork(Struct, frozen=True, eq=False):
     at_ms: int
     at: Index
     """Among all targets."""
-    usual_paid: Vector
-    """For the output of a usual request without a cap."""
+    nothing: Vector
+    """Zeros."""
+    usual: tuple[Vector, Vector]
+    """Output and thinking of a usual request without a cap."""
     sent: Vector
     """Input tokens ÷ the rough count …"""
     template: Vector
@@ -124,8 +127,8 @@ class _KnownWork(Struct, frozen=True, eq=False):
     rate_out: Vector
     rate_more: Vector
     """By which thinking is dearer than other output."""
-    better: Vector
-    """Logits, by the effort that is asked for."""
+    better: Vector | None
+    """Logits, by the effort that is asked for; None: all as by themselves."""
     first_ms: Vector
     each_ms: Vector
     low: Vector
@@ -134,6 +137,10 @@ class _KnownWork(Struct, frozen=True, eq=False):
     slow: Vector
     """… of its time, 90 %; and of that for an output whose length is known."""
     slow_each: Vector
+    thinks: bool = True
+    """Any of them does."""
+    writes: bool = True
+    """To write a prompt to a cache costs more, or less, than to send it, at any of them."""
 
 
 class Forecaster:
@@ -156,39 +163,38 @@ class Forecaster:
         at_ms: int,
         cap: int | None = None,
         cached: Mapping[str, float] = COLD,
+        queues: Queues = NO_QUEUES,
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
-        `cached`: tokens of the prompt that targets are expected to have in their caches."""
+        `cached`: tokens of the prompt that targets are expected to have cached; `queues`: where it would wait."""
         rough, kind = roughly(request), script(request)
         known = self._of(targets, request, seen, cap, at_ms, rough, kind)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         read = tokens_read(seen.reading)
         each, thinking = _tokens(known, *read, bound)
-        usual_paid = known.usual_paid
-        if bound is not known.most:
-            usual_paid = _paid(known, *_tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound))
+        usual = known.usual if bound is known.most else _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
         media = kind.endswith(MEDIA)
         whole_prompt = self._media_tokens(targets, request, kind) if media else (rough + known.template) * known.sent
         sent = np.minimum(whole_prompt, known.context)
-        cacheable = sent >= known.least
-        read_tokens = np.zeros(len(targets))
-        if cached:
+        read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
+        if cached or known.writes:
+            cacheable = sent >= known.least
             there = np.array([cached.get(target.id, 0.0) for target in targets])
             read_tokens = np.where(cacheable & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
-        # What is long enough to be kept, and is not in the cache yet, is written to it.
-        written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
-        fixed = read_tokens * known.rate_read + written_in + known.fee
+            # What is long enough to be kept, and is not in the cache yet, is written to it.
+            written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
+            fixed = read_tokens * known.rate_read + written_in + known.fee
         out, written = _paid(known, each, thinking) * choices, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
-        expected = self._rates.expect(seen, known.at, known.better if np.count_nonzero(known.better) else None)
+        expected = self._rates.expect(seen, known.at, known.better)
         usual_p = self._rates.usual(known.at)
         # Far more room than the usual length changes nothing.
         ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
-        if np.count_nonzero(ample) < len(targets):
+        if not ample.all():
             whole = self._whole(known, request, read, whole_prompt)
             expected, usual_p = _scaled(expected, whole), usual_p * whole
-        return Forecast(
+        forecast = Forecast(
             p=expected.p,
             p_sd=expected.sd,
             p_nodes=expected.nodes,
@@ -205,8 +211,9 @@ class Forecaster:
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
             cached=read_tokens,
             usual_p=usual_p,
-            usual_cost=fixed + usual_paid * choices,
+            usual_cost=fixed + _paid(known, *usual) * choices,
         )
+        return delayed(forecast, targets, queues) if queues else forecast
 
     def _media_tokens(self, targets: Sequence[Target], request: Request, kind: str) -> Vector:
         """Tokens of a prompt with pictures, sound or documents."""
@@ -262,9 +269,15 @@ class Forecaster:
         quantiles = ((spread, -Z90), (spread, Z90), (slow, Z90), (each_sd, Z90))
         columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
-        known = _KnownWork(at_ms, at, np.zeros(len(at)), *columns)
-        tokens = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most)
-        return structs.replace(known, usual_paid=_paid(known, *tokens))
+        nothing = np.zeros(len(at))
+        known = _KnownWork(at_ms, at, nothing, (nothing, nothing), *columns)
+        return structs.replace(
+            known,
+            usual=_tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most),
+            better=known.better if np.any(known.better) else None,
+            thinks=bool(known.most_thought.any()),
+            writes=bool((known.rate_write != known.rate_in).any()),
+        )
 
     def _row(self, target: Target, work: _WorkKey, at_ms: int) -> tuple[float, ...]:
         learned, task, model = self.learned, work.task, target.model
@@ -326,13 +339,15 @@ def _scaled(expected: ExpectedRates, whole: Vector) -> ExpectedRates:
 
 def _tokens(known: _KnownWork, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
     """Of one choice: all output, and thinking."""
+    if not known.thinks:
+        return np.minimum(known.wordiness * read_output, bound), known.nothing
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
     return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
 
 
 def _paid(known: _KnownWork, output: Vector, thinking: Vector) -> Vector:
     """nano-USD of one choice of so many tokens, thinking included."""
-    return output * known.rate_out + thinking * known.rate_more
+    return output * known.rate_out + thinking * known.rate_more if known.thinks else output * known.rate_out
 
 
 def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:
