@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
-from router.estimate.learn import MILLE, TargetStats, WorkStats, shrink_to_prior
+from router.estimate.learn import LENGTH_NEAR, LENGTH_SCALE, MILLE, TargetStats, WorkStats, shrink_to_prior
 from router.estimate.pass_rate import ExpectedRates, Index
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import (
@@ -57,6 +57,7 @@ _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 _LEAST = 1e-9
 _SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
 """Of a prompt, of an answer, and of what of it is worth something."""
+_UNBOUND = np.array(np.inf)
 _ID = attrgetter("id")
 _EMPTY = Queue()
 NO_QUEUES: Queues = {}
@@ -108,7 +109,9 @@ class _KnownWork(Struct, frozen=True, eq=False):
     template: Vector
     """… to which its template adds so many."""
     wordiness: Vector
-    """Visible tokens ÷ those that are read from a request's text."""
+    """See `Wordiness`: its ratio …"""
+    read: Vector
+    """… and the logarithm of what was read."""
     thought: Vector
     """Thinking tokens of a request that needs all of the usual thinking …"""
     most_thought: Vector
@@ -226,8 +229,7 @@ class Forecaster:
         thoughts with a part of it that is worth something below the client's own cap."""
         if request.endpoint is Endpoint.EMBEDDINGS:
             return _fits(np.array((sent,)), known.context, _SPREADS[:1])
-        thinking = np.minimum(known.thought * read[1], known.most_thought)
-        written = known.wordiness * read[0] + thinking
+        written, thinking = _tokens(known, *read, _UNBOUND)
         room = np.minimum(known.most, np.maximum(known.context - sent, 1.0))
         if request.max_output is None:
             return _fits(np.array((sent, written)), np.array((known.context, room)), _SPREADS[:2])
@@ -286,10 +288,10 @@ class Forecaster:
         known, pace = usual(target, rung, learned, task, work.template), learned.pace(target.id)
         ratio = learned.input(target.id, work.script, INPUT_SHARE)
         sent = shrink_to_prior(ratio.mean, ratio.seen, MILLE) / MILLE
-        expected = (known.wordiness, known.thought, known.most_thought)
+        expected = (known.wordiness.ratio, log(known.wordiness.read), known.thought, known.most_thought)
         tokens = (sent, template(target), *expected, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
-        mean = known.wordiness * USUAL_OUTPUT + min(known.thought * USUAL_THINKING, known.most_thought)
+        mean = known.wordiness.tokens(USUAL_OUTPUT) + min(known.thought * USUAL_THINKING, known.most_thought)
         spread = _spread(learned.kind(target.id, rung.effort, task, work.template[0]), int(mean))
         better = self._rates.better(self._at[target.id], rung.effort)
         return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
@@ -338,11 +340,13 @@ def _scaled(expected: ExpectedRates, whole: Vector) -> ExpectedRates:
 
 
 def _tokens(known: _KnownWork, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
-    """Of one choice: all output, and thinking."""
+    """Of one choice: all output (see `Wordiness.tokens`), and thinking."""
+    away = np.maximum(np.abs(known.read - log(max(read_output, 1.0))) - LENGTH_NEAR, 0.0)
+    visible = read_output * known.wordiness ** np.exp(away / -LENGTH_SCALE)
     if not known.thinks:
-        return np.minimum(known.wordiness * read_output, bound), known.nothing
+        return np.minimum(visible, bound), known.nothing
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
-    return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
+    return np.minimum(visible + thinking, bound), np.minimum(thinking, bound)
 
 
 def _paid(known: _KnownWork, output: Vector, thinking: Vector) -> Vector:
