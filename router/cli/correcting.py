@@ -75,7 +75,7 @@ def reconcile(
         with writing(settings, ledger) as (writer, books):
             for difference in comparison.differences:
                 written = reconciliation.book(writer, books, difference, COMMAND_LINE, units(budgets))
-                differences.append(structs.replace(difference, booked=sum(one.added for one in written)))
+                differences.append(structs.replace(difference, booked=sum(adjustment.added for adjustment in written)))
                 adjusted += written
             source = f"statement of {provider}"
             learn_billing(writer, comparison.factors, comparison.ratios, source, COMMAND_LINE)
@@ -162,8 +162,8 @@ def follow(settings: Settings, ledger: Ledger, budgets: Sequence[Budget], adjust
         return
     now = now_ms()
     counting = [
-        (one.id, [(account, line.charged) for line in one.bookings if (account := _counting(line, budgets, now))])
-        for one in adjusted
+        (each.id, [(account, line.charged) for line in each.bookings if (account := _counting(line, budgets, now))])
+        for each in adjusted
     ]
 
     async def book() -> None:

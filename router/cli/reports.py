@@ -57,7 +57,7 @@ def report(
 
 @app.command()
 def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
-    """Every pot of every budget: limit, spent, held, left, reset."""
+    """Every account of every budget: limit, spent, held, left, reset."""
     report("budgets", policy=policy, as_json=as_json)
 
 
@@ -181,20 +181,19 @@ def focus(
     from router.cli.offline import directory
     from router.export.focus import ParquetMissing, dataset, write_csv, write_parquet
     from router.ledger.facts.query import RowsExpired
-    from router.report.report import parse_time
+    from router.report.query import Parameters, request_of
+    from router.report.report import Definition
     from router.types.clock import iso, now_ms
 
-    settings, now = settings_of(policy), now_ms()
+    settings = settings_of(policy)
     with failing(ParquetMissing), ledger_there(settings) as ledger:
-        since_ms, until_ms = parse_time("since", since, now), parse_time("until", until, now)
-        if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-            fail(f"--since {since} is not before --until {until}")
+        window = request_of(Definition(name="focus"), Parameters(since=since, until=until), now_ms())
         write = write_csv if (format or out.suffix[1:]) == "csv" else write_parquet
         known = directory(settings.policy, ledger)
         try:
             with ledger.reading() as connection:
                 connection.execute("BEGIN")
-                count = write(out, dataset(connection, known, since_ms, until_ms))
+                count = write(out, dataset(connection, known, window.since_ms, window.until_ms))
         except RowsExpired as error:
             fail(f"requests before {iso(error.before_ms)} have expired: say --since {iso(error.before_ms)}")
         except OSError as error:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from router.errors import ConfigError
     from router.ledger.ledger import Ledger
     from router.ledger.rows import Connection
     from router.settings import Settings
@@ -48,7 +47,9 @@ def failing(*kinds: type[Exception], about: str = "") -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        tell_problems(error)
+        for problem in error.problems:
+            typer.echo(str(problem), err=True)
+        fail(f"{errors(len(error.problems))} in the policy")
     except known as error:
         message: object = error
         if isinstance(error, ClientError):
@@ -77,13 +78,6 @@ def settings_of(
         return read(os.environ, policy=policy, host=host, port=port, workers=workers)
     except SettingError as error:
         fail(str(error))
-
-
-def tell_problems(error: "ConfigError") -> NoReturn:
-    """Every mistake of a policy, each with its place."""
-    for problem in error.problems:
-        typer.echo(str(problem), err=True)
-    fail(f"{errors(len(error.problems))} in the policy")
 
 
 def errors(count: int) -> str:

@@ -121,10 +121,10 @@ def _split(tokens: Mapping[str, int], price: Price | None, cost: int, listed: in
 def shared(total: int, weights: Sequence[int]) -> Iterator[int]:
     """Whole parts in proportion to the weights, together exactly the total; all in the first where none weighs."""
     whole = sum(weights)
-    seen = given = 0
+    weighed = given = 0
     for number, weight in enumerate(weights):
-        seen += weight
-        upto = total if number == len(weights) - 1 or not whole else (2 * total * seen + whole) // (2 * whole)
+        weighed += weight
+        upto = total if number == len(weights) - 1 or not whole else (2 * total * weighed + whole) // (2 * whole)
         yield upto - given
         given = upto
 

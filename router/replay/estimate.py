@@ -61,9 +61,9 @@ class _BucketSums(NamedTuple):
     residual_scored: Vector
 
 
-def factor(seen: TargetTotals) -> float:
+def factor(totals: TargetTotals) -> float:
     """Observed ÷ expected, where there is enough of both."""
-    return seen.observed / seen.expected if seen.answers >= LEAST_SEEN and seen.expected > 0 else 1.0
+    return totals.observed / totals.expected if totals.answers >= LEAST_SEEN and totals.expected > 0 else 1.0
 
 
 def differences(part: Part) -> Differences:
@@ -82,7 +82,7 @@ def differences(part: Part) -> Differences:
 
 def factors(part: Part) -> Vector:
     """By the numbers of targets; the last stands for none."""
-    return np.array([*(factor(part.seen.get(name, TargetTotals())) for name in part.targets), 1.0])
+    return np.array([*(factor(part.totals.get(name, TargetTotals())) for name in part.targets), 1.0])
 
 
 def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
@@ -91,7 +91,7 @@ def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
     drawn = [_route_effect(part, changes, weights, route) for route in range(len(part.routes))]
     routes = [effect for effect, _ in drawn]
     draws = np.sum([draws for _, draws in drawn], axis=0) if drawn else np.zeros((3, RESAMPLES))
-    values = [sum(each[place].value for each in map(_changes, routes)) for place in range(3)]
+    values = [sum(getattr(effect, name).value for effect in routes) for name in ("cost", "passes", "refusals")]
     total = _effect(
         *(part, np.ones(len(part.rows), np.bool_), ALL, values, draws),
         corrected=any(each.corrected for each in routes),
@@ -101,16 +101,13 @@ def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
     return routes, total
 
 
-def _changes(effect: Effect) -> tuple[Change, Change, Change]:
-    return effect.cost, effect.passes, effect.refusals
-
-
 def _effect(
     part: Part, mine: NDArray[np.bool_], route: str, values: Sequence[float], draws: Vector, **corrections: Any
 ) -> Effect:
     """Of the rows that are `mine`; `values`, `draws` [3, resamples]: changes of cost, passes and refusals."""
     rows = part.rows[mine]
-    cost, passes, refusals = map(_change, values, draws)
+    between = np.percentile(draws, BETWEEN, axis=1).T.tolist()
+    cost, passes, refusals = (Change(float(value), *ends) for value, ends in zip(values, between, strict=True))
     return Effect(
         route=route,
         requests=len(rows),
@@ -194,11 +191,6 @@ def _resampled(buckets: NDArray[np.int32]) -> Vector:
     return chance.multinomial(count, np.full(count, 1 / count), RESAMPLES).astype(np.float64)
 
 
-def _change(value: float, draws: Vector) -> Change:
-    low, high = np.percentile(draws, BETWEEN)
-    return Change(float(value), float(low), float(high))
-
-
 # The changes themselves: alike ones together, and the most consequential one by one.
 
 
@@ -240,7 +232,7 @@ _UNASKED = ("never_asked", "hardly_asked")
 CODES = (*_TEXTS, *_UNASKED)
 
 
-def told(part: Part, changes: Differences, sides: Policies, expired: int) -> tuple[Unknown, ...]:
+def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) -> tuple[Unknown, ...]:
     rows, now = part.rows, sides.new.config.sensitivity.detectors
     differ = any(side.config.sensitivity.detectors != now for side in sides.old.values())
     counts = {
@@ -261,13 +253,15 @@ def _unasked(part: Part) -> Iterator[Unknown]:
     to = part.changed["to"]
     counts = np.bincount(to[to >= 0], minlength=len(part.targets))
     for target, count in zip(part.targets, counts.tolist(), strict=True):
-        answers = part.seen.get(target, TargetTotals()).answers
+        answers = part.totals.get(target, TargetTotals()).answers
         if count and not answers:
-            text = f"would go to {target}, which has answered nobody here: its cost and pass rate are prior knowledge."
+            text = f"would go to {target}, which has never answered here: its cost and pass rate are prior knowledge."
             yield Unknown("never_asked", count, text)
         elif count and answers < LEAST_SEEN:
-            seen = f"of which only {answers} answers were seen: its expected cost is not corrected."
-            yield Unknown("hardly_asked", count, f"would go to {target}, {seen}")
+            text = (
+                f"would go to {target}, of which only {answers} answers were seen: its expected cost is not corrected."
+            )
+            yield Unknown("hardly_asked", count, text)
 
 
 # A replay as the new policy's budgets would have it.

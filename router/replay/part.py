@@ -96,7 +96,7 @@ class Part(Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
     moves: tuple[Move, ...]
     accounts: tuple[Account, ...]
-    seen: dict[str, TargetTotals]
+    totals: dict[str, TargetTotals]
     before: Counter[Flow]
     after: Counter[Flow]
     unknown: Counter[str]
@@ -109,7 +109,7 @@ def joined(parts: Sequence[Part]) -> Part:
     routes, targets, moves, accounts = Labels[str](), Labels[str](), Labels[Move](), Labels[Account]()
     kinds = {"rows": ROW, "changed": MOVE, "trials": TRIAL, "charges": CHARGE}
     lines = {name: [np.zeros(0, kind)] for name, kind in kinds.items()}
-    seen: dict[str, TargetTotals] = {}
+    totals: dict[str, TargetTotals] = {}
     first = 0
     for part in parts:
         route, target, move = _places(routes, part.routes), _places(targets, part.targets), _places(moves, part.moves)
@@ -118,15 +118,15 @@ def joined(parts: Sequence[Part]) -> Part:
         lines["trials"].append(_moved(part.trials, route=route, to=target))
         lines["charges"].append(_moved(part.charges, first, account=_places(accounts, part.accounts)))
         first += len(part.rows)
-        for name, counts in part.seen.items():
-            seen[name] = seen.get(name, TargetTotals()).plus(counts)
+        for name, counts in part.totals.items():
+            totals[name] = totals.get(name, TargetTotals()).plus(counts)
     return Part(
         **{name: np.concatenate(some) for name, some in lines.items()},
         routes=routes.labels,
         targets=targets.labels,
         moves=moves.labels,
         accounts=accounts.labels,
-        seen=seen,
+        totals=totals,
         before=sum((part.before for part in parts), Counter[Flow]()),
         after=sum((part.after for part in parts), Counter[Flow]()),
         unknown=sum((part.unknown for part in parts), Counter[str]()),

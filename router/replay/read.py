@@ -54,7 +54,7 @@ def alone(side: PolicyReplay, record: Stored, target: Target, weighed: Sequence[
     for each in weighed:
         if each.target == target.id:
             return ExpectedValue(each.cost_nano, 0.0, each.p)
-    classification = side.seen(record)
+    classification = side.classified(record)
     cap = per_choice(record.request, side.rules.screen.guard.demands(classification.classes).thinking_cap)
     forecast = side.forecaster.forecast((target,), record.request, classification, record.row.started_ms, cap)
     return ExpectedValue(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
@@ -90,7 +90,7 @@ def _pair(choice: Choice, strategy: Strategy, cost: Vector, p: Vector) -> Cascad
 
 # Why a decision changes, in the words that decisions have anyway.
 
-_TOLD = frozenset({"not_allowed", "evidence_expired", "data_class", "region", "capability", "unpriced"})
+_POLICY_REASONS = frozenset({"not_allowed", "evidence_expired", "data_class", "region", "capability", "unpriced"})
 """Reasons whose detail is of the policy alone: others have numbers of the request in it."""
 
 
@@ -101,7 +101,7 @@ def why(record: Stored, decided: NewDecision, new: PolicyReplay) -> str:
         return "the policy has no such route, or the key may not name it"
     plan = decision.plan
     if after == REFUSED:
-        return _told(next((each for each in plan.dropped if each.target == before.target), None) or plan.dropped[0])
+        return _reason(next((each for each in plan.dropped if each.target == before.target), None) or plan.dropped[0])
     if before == REFUSED:
         return "a target may serve it"
     if before.target != after.target:
@@ -116,7 +116,7 @@ def _left(target: str, plan: Plan, new: PolicyReplay) -> str:
     """Why `target` is not first any more."""
     dropped = next((each for each in plan.dropped if each.target == target), None)
     if dropped is not None:
-        return _told(dropped)
+        return _reason(dropped)
     route = new.rules.routes.get(plan.route)
     if route is None or target not in (each.id for each in route[1]):
         return f"{target} is no target of the route"
@@ -126,8 +126,8 @@ def _left(target: str, plan: Plan, new: PolicyReplay) -> str:
     return f"{plan.strategy}: {target} is {weighed}" if weighed else plan.strategy
 
 
-def _told(dropped: Dropped) -> str:
-    detail = f": {dropped.detail}" if dropped.reason in _TOLD else ""
+def _reason(dropped: Dropped) -> str:
+    detail = f": {dropped.detail}" if dropped.reason in _POLICY_REASONS else ""
     return f"{dropped.target} {dropped.reason}{detail}"
 
 
@@ -159,7 +159,7 @@ class ReplayReader:
         self._changed: list[Any] = []
         self._trials: list[Any] = []
         self._charges: list[Any] = []
-        self._seen: dict[str, TargetTotals] = {}
+        self._totals: dict[str, TargetTotals] = {}
         self._before, self._after, self._unknown = Counter[Flow](), Counter[Flow](), Counter[str]()
         budgets = self._new.config.budgets
         self._limited = any(budget.unit is Unit.USD and not budget.soft for budget in budgets)
@@ -174,7 +174,7 @@ class ReplayReader:
             targets=self._targets.labels,
             moves=self._moves.labels,
             accounts=self._accounts.labels,
-            seen=self._seen,
+            totals=self._totals,
             before=self._before,
             after=self._after,
             unknown=self._unknown,
@@ -239,9 +239,14 @@ class ReplayReader:
 
     def _learned(self, record: Stored, old: PolicyReplay | None, decided: NewDecision) -> bool:
         """Its own policy would decide so too by now: that is no merit of the new one, which would still let it be."""
-        if old is None or decided.decision is None or not _may(decided.decision.plan, record.choice):
+        if old is None or decided.decision is None:
             return False
-        if old.decide(record).choice != decided.choice:
+        plan = decided.decision.plan
+        able = {each.target for each in plan.weigh()} or {step.target.id for step in plan.steps}
+        if (
+            not {record.choice.target, record.choice.second} - {""} <= able
+            or old.decide(record).choice != decided.choice
+        ):
             return False
         self._unknown["learned"] += 1
         return True
@@ -292,7 +297,7 @@ class ReplayReader:
     def _compare(self, record: Stored, old: PolicyReplay | None) -> None:
         """What an answer cost, with what it is expected to cost."""
         name = record.choice.target
-        known = self._seen.get(name, TargetTotals())
+        known = self._totals.get(name, TargetTotals())
         if (
             not record.answered
             or record.row.attempts != 1
@@ -303,7 +308,7 @@ class ReplayReader:
         target = self._new.targets.get(name)
         if target is None or (old is not None and not same(old.targets.get(name), target)):
             return
-        self._seen[name] = known.plus(TargetTotals(1, record.spent, alone(self._new, record, target).first))
+        self._totals[name] = known.plus(TargetTotals(1, record.spent, alone(self._new, record, target).first))
 
     def _try(self, record: Stored, decided: NewDecision) -> None:
         """An experiment that asked whom the new policy would choose."""
@@ -317,13 +322,8 @@ class ReplayReader:
         self._trials.append(
             (
                 *(self._routes.at(record.row.route), _bucket(record), self._targets.at(tried.target)),
-                *(
-                    1 / record.document.propensity,
-                    record.spent,
-                    likely.first,
-                    likely.p,
-                    nan if score is None else score,
-                ),
+                *(1 / record.document.propensity, record.spent, likely.first, likely.p),
+                nan if score is None else score,
             )
         )
 
@@ -345,12 +345,6 @@ class ReplayReader:
             if account.hard and account.unit is Unit.USD and (not account.targets or targets[0] in account.targets):
                 place = (len(self._rows) - 1, self._accounts.at(account))
                 self._charges.append((*place, record.row.id.encode(), record.row.started_ms))
-
-
-def _may(plan: Plan, choice: Choice) -> bool:
-    """What was chosen then might still be."""
-    able = {each.target for each in plan.weigh()} or {step.target.id for step in plan.steps}
-    return {choice.target, choice.second} - {""} <= able
 
 
 def _bucket(record: Stored) -> int:

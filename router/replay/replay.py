@@ -14,13 +14,13 @@ from router.ledger.ledger import Ledger
 from router.ledger.query import PositionRange, decided, stretches
 from router.ledger.rollups import expired
 from router.ledger.rows import Connection, documents
-from router.replay.estimate import differences, effects, egress, factor, limited, shifted, told
+from router.replay.estimate import differences, effects, egress, factor, limited, shifted, unknowns
 from router.replay.part import Part, joined
 from router.replay.read import ReplayReader, Wanted
 from router.replay.report import Calibrated, Replayed
 from router.replay.sides import Policies, Stored, compared
 from router.report.catalog import filter_of
-from router.report.query import LedgerView, Parameters, asked
+from router.report.query import LedgerView, Parameters, request_of
 from router.report.report import Definition
 from router.types.clock import now_ms
 from router.types.request import Caller
@@ -53,10 +53,10 @@ def wanted(where: Collection[LabelFilter]) -> Callable[[Stored], bool]:
 def stretch(ledger: Ledger, question: Parameters) -> tuple[int | None, int | None, tuple[LabelFilter, ...]]:
     """As `replay` wants it: since, until, where. Raises a 400 `ClientError` for what makes no sense, or the ledger does
     not know."""
-    about = asked(_ASKABLE, question, now_ms())
+    about = request_of(_ASKABLE, question, now_ms())
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        source = LedgerView(connection=connection, asked=about, targets={})
+        source = LedgerView(connection=connection, request=about, targets={})
         where = tuple(filter_of(_ASKABLE, source, text) for text in question.where)
         return about.since_ms, about.until_ms, where
 
@@ -156,7 +156,7 @@ def replay(
     """`config`: the policy to try. `others`: policies that the recorded decisions may be of, such as the one in force:
     what would be decided otherwise under them too, by what is known today, is no change.
 
-    Nothing is asked of anybody, and nothing is written. Not inside an event loop; with several processes, in a process
+    No target is called, and nothing is written. Not inside an event loop; with several processes, in a process
     without threads. Raises `LedgerUnavailable`, and ValueError for a `where` of what requests don't have.
     """
     sides = compared(config, others, ledger)
@@ -176,6 +176,8 @@ def replay(
         shifts=shifts,
         decisions=decisions,
         egress=egress(whole, sides, past),
-        unknown=told(whole, changes, sides, gone),
-        calibrated=tuple(Calibrated(name, seen.answers, factor(seen)) for name, seen in sorted(whole.seen.items())),
+        unknown=unknowns(whole, changes, sides, gone),
+        calibrated=tuple(
+            Calibrated(name, totals.answers, factor(totals)) for name, totals in sorted(whole.totals.items())
+        ),
     )

@@ -172,10 +172,10 @@ def trial(record: Stored, plan: Plan) -> ExperimentDraw:
     new = _chosen(weighed) if (weighed := plan.weigh()) else plan.steps[0].target.id
     if not new or new == _chosen(document.weighed):
         return ExperimentDraw()
-    asked = new if document.explored and record.choice.target == new else ""
+    tried = new if document.explored and record.choice.target == new else ""
     # Targets within all limits: each has some chance.
     able = any(row.target == new and row.why not in _OUT for row in document.weighed)
-    return ExperimentDraw(asked, not plan.explored and able)
+    return ExperimentDraw(tried, not plan.explored and able)
 
 
 def _chosen(weighed: tuple[StoredForecast, ...] | tuple[Planned, ...]) -> str:
@@ -233,15 +233,15 @@ class LearnedRates:
     def better(self, at: int, effort: str) -> float:
         return self._beliefs.better(at, effort)
 
-    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
-        row = self._at.get(id(seen.reading)) if seen.reading is not None else None
-        if row is None or better is not None or seen.template in self._beliefs.templates:
-            return self._beliefs.expect(seen, at, better)
+    def expect(self, classification: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
+        row = self._at.get(id(classification.reading)) if classification.reading is not None else None
+        if row is None or better is not None or classification.template in self._beliefs.templates:
+            return self._beliefs.expect(classification, at, better)
         if self._next:
             self._expected = self._beliefs.expect_each(np.array([reading.traits for reading in self._next], np.float64))
             self._next = []
         p, sd, nodes, own_sd = self._expected
-        known = self._beliefs.outcomes[at], self._beliefs.alike(seen)
+        known = self._beliefs.outcomes[at], self._beliefs.alike(classification)
         return ExpectedRates(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], *known)
 
     def usual(self, at: Index) -> Vector:
@@ -268,8 +268,8 @@ class NewDecision(NamedTuple):
 class _Health(NamedTuple):
     """Of targets, as it was then: failures of providers are not played anew."""
 
-    rests: frozenset[str] = frozenset()
-    degrades: frozenset[str] = frozenset()
+    rests: frozenset[str]
+    degrades: frozenset[str]
 
     def open_circuits(self, *targets: str, alone: bool = False) -> dict[str, float]:
         return dict.fromkeys(self.rests.intersection(targets), 1.0)
@@ -285,9 +285,6 @@ class _Queued(NamedTuple):
 
     def queue(self, target: Target, usual_ms: Callable[[Target], float]) -> Queue | None:
         return self.queues.get(target.id)
-
-
-_HEALTHY = _Health()
 
 
 class PolicyReplay:
@@ -311,11 +308,13 @@ class PolicyReplay:
         self._ahead.look(record.reading for record in requests if record.reading is not None)
 
     def decide(self, record: Stored) -> NewDecision:
-        seen = self.seen(record)
-        screened = Screened(seen, self._redacted(record, seen.classes))
+        classification = self.classified(record)
+        screened = Screened(classification, self._redacted(record, classification.classes))
+        rests = frozenset([dropped.target for dropped in record.document.dropped if dropped.reason == _RESTS])
+        degrades = frozenset([queued.target for queued in record.document.queued if queued.degraded])
         try:
             decision, _ = choose(
-                *(self.rules, record.request, record.caller, screened, _health(record), self.forecaster),
+                *(self.rules, record.request, record.caller, screened, _Health(rests, degrades), self.forecaster),
                 draw=chance(record.row.id),
                 model=self.named(record) if record.lowered else "",
                 progress=progress_of(record.shape, record.row.started_ms),
@@ -338,10 +337,10 @@ class PolicyReplay:
         unread = record.shape.redacted is None and any(cause.data_class in self._redactable for cause in causes)
         return [*(["class"] if lacks else ()), *(["redaction"] if unread else ())]
 
-    def seen(self, record: Stored) -> Classification:
+    def classified(self, record: Stored) -> Classification:
         """The request as this policy sees it: a class that it lacks is every class, as with what sessions have seen."""
-        seen = record.document.classification
-        causes = frozenset([cause.data_class for cause in seen.causes if cause.by != _DEFAULT])
+        stored_classes = record.document.classification
+        causes = frozenset([cause.data_class for cause in stored_classes.causes if cause.by != _DEFAULT])
         known = self._sets.get(causes)
         if known is None:
             if len(self._sets) >= _MOST_SETS:
@@ -352,12 +351,12 @@ class PolicyReplay:
         return Classification(
             classes=known[0],
             data_class=known[1],
-            difficulty=seen.difficulty,
+            difficulty=stored_classes.difficulty,
             task=record.task,
-            unfamiliarity=seen.unfamiliarity,
+            unfamiliarity=stored_classes.unfamiliarity,
             reading=record.reading,
-            app=seen.app,
-            template=seen.template,
+            app=stored_classes.app,
+            template=stored_classes.template,
         )
 
     def _redacted(self, record: Stored, classes: frozenset[str]) -> Redacted | None:
@@ -431,12 +430,6 @@ def _joined(configs: Iterable[Config]) -> tuple[Target, ...]:
         for name, target in config.targets.items():
             targets.setdefault(name, target)
     return tuple(targets.values())
-
-
-def _health(stored: Stored) -> _Health:
-    rests = frozenset([dropped.target for dropped in stored.document.dropped if dropped.reason == _RESTS])
-    degrades = frozenset([queued.target for queued in stored.document.queued if queued.degraded])
-    return _Health(rests, degrades) if rests or degrades else _HEALTHY
 
 
 def _asks(record: Stored) -> _Queued | None:

@@ -145,7 +145,7 @@ _FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
 def hourly(source: LedgerView, budget: Budget) -> Mapping[str, Hours]:
     """By value of the budget's scope ("" where it has one pot). Keys count to the team that they are in today; what
     was recovered after a crash is charged too."""
-    hour, tagged = source.asked.now_ms // HOUR_MS, bool(budget.tags) or budget.scope == "tag"
+    hour, tagged = source.request.now_ms // HOUR_MS, bool(budget.tags) or budget.scope == "tag"
     by = ["hour", *(["tags"] if tagged else []), *([budget.scope] if budget.scope not in ("all", "tag") else [])]
     filters = {name.removesuffix("s"): frozenset(getattr(budget, name)) for name in _FILTERS if name != "tags"}
     thinking = "output_reasoning" if budget.targets or budget.scope == "target" else "request_thinking"
@@ -207,14 +207,14 @@ async def budgets(store: BudgetStore, declared: Sequence[Budget], now_ms: int) -
 
 def report(source: LedgerView) -> Report:
     """The ledger is asked once a budget, not once a pot."""
-    pots, now_ms = source.pots, source.asked.now_ms
+    pots, now_ms = source.pots, source.request.now_ms
     rows, standings = (pots.rows, pots.standings) if isinstance(pots, BudgetReport) else ((), ())
     budgets = (standing.pot.budget for standing in standings)
     named = {budget.id: budget for budget in budgets if budget and not isinstance(budget.window, RollingWindow)}
     bounded = (item for item in named.items() if item[1].scope not in ("session", "request"))
     spent = {name: hourly(source, budget) for name, budget in bounded}
     refused: dict[str, int] = dict(source.connection.execute(_SINCE, (EXHAUSTED,)).fetchall())
-    trips = source.connection.execute(_TRIPS, source.asked.bounds).fetchall()
+    trips = source.connection.execute(_TRIPS, source.request.bounds).fetchall()
     notes = declared()["budgets"].note, declared()["budgets-ahead"].note
     return made(
         "budgets",

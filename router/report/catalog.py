@@ -15,7 +15,7 @@ from router.report.egress import egress
 from router.report.engines import local_engines
 from router.report.local_vs_api import local_vs_api
 from router.report.price_reversal import price_reversal
-from router.report.query import LedgerView, Parameters, asked, listed, named
+from router.report.query import LedgerView, Parameters, listed, named, request_of
 from router.report.reliability import reliability
 from router.report.report import NO_LABEL, Definition, Report, declared, made
 from router.report.request import whole_request, whole_session
@@ -159,11 +159,11 @@ def answer(
 ) -> Report:
     """`read`, inside a transaction that the caller has begun, so that several reports agree; `at_ms` is now."""
     report = definition(name)
-    about = asked(report, question, now_ms() if at_ms is None else at_ms)
-    source = LedgerView(connection=connection, asked=about, targets=targets, pots=pots)
+    about = request_of(report, question, now_ms() if at_ms is None else at_ms)
+    source = LedgerView(connection=connection, request=about, targets=targets, pots=pots)
     try:
         about = structs.replace(about, where=tuple(filter_of(report, source, text) for text in question.where))
-        source = structs.replace(source, asked=about)
+        source = structs.replace(source, request=about)
         made = _MADE_BY[name](source) if name in _MADE_BY else listed(name, source)
     except RowsExpired as gone:
         raise invalid("since", _gone(report, gone)) from None

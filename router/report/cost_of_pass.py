@@ -94,7 +94,7 @@ _UNKNOWN = (None, None, None)
 
 
 def cost_of_pass(source: LedgerView) -> Report:
-    by = source.asked.by or CELL
+    by = source.request.by or CELL
     finer = cells(source, FINER if {*by} - {*CELL} else CELL)
     facts = {labels: group.facts for labels, group in together(finer, lambda labels: labels[: len(CELL)]).items()}
     below = [_added(facts)]
@@ -123,8 +123,8 @@ def _table(source: LedgerView, by: Sequence[str], by_cell: Mapping[Labels, Judge
         by,
         title=title,
         totals=("total", *(None for _ in by[1:]), *counts, *_UNKNOWN, None, *money, None, *_UNKNOWN),
-        since_ms=source.asked.since_ms,
-        until_ms=source.asked.until_ms,
+        since_ms=source.request.since_ms,
+        until_ms=source.request.until_ms,
     )
 
 

@@ -136,8 +136,8 @@ def _lost(past: PastPolicy, gone: frozenset[str], *, redacted: bool) -> str:
         return ""
     if not redacted:
         return f"it held class {_names(gone)}, was not redacted, and was sent without that class"
-    kept = {name for name in gone if past.classes[name].redact is Redact.NEVER}
-    return f"class {_names(kept)} may not be redacted away" if kept else ""
+    unredactable = {name for name in gone if past.classes[name].redact is Redact.NEVER}
+    return f"class {_names(unredactable)} may not be redacted away" if unredactable else ""
 
 
 def _names(classes: frozenset[str] | set[str]) -> str:
@@ -198,15 +198,15 @@ class ViolationSearch:
 
     def _read(self, alike: SentGroup, begin: int, end: int) -> Iterator[Row]:
         """Each attempt with the rule that it broke; empty where it broke none."""
-        since, until = self._source.asked.bounds
-        for kept in rows.every(self._source.connection, max(begin, since), min(end, until)):
-            held = [kept.request[name] for name in ("policy", "data_class", "classes")]
-            for attempt in kept.attempts:
+        since, until = self._source.request.bounds
+        for record in rows.every(self._source.connection, max(begin, since), min(end, until)):
+            held = [record.request[name] for name in ("policy", "data_class", "classes")]
+            for attempt in record.attempts:
                 went = (attempt[name] for name in ("classes", "target", "redacted", "region", "region_source"))
                 if sent((*held, *went)) == alike:
                     at_ms = int(attempt["started_ms"] or 0)
                     about = (alike.data_class, alike.classes, alike.target, self._policies.violation(alike, at_ms))
-                    yield (kept.id, attempt["number"], at_ms, *about)
+                    yield (record.id, attempt["number"], at_ms, *about)
 
 
 # Where requests went, per class, and whether any of it broke the policy that was in force then.
@@ -305,7 +305,7 @@ def _totals(source: LedgerView, rows: list[Row]) -> Row:
     places = list(zip(*rows, strict=True))[_COUNTS_FROM:] if rows else [()] * (len(columns("egress")) - _COUNTS_FROM)
     _, tried, refused, *rest = [sum(value for value in place if isinstance(value, int)) for place in places]
     requests = None
-    if {condition.dimension for condition in source.asked.where} <= _OF_REQUESTS:
+    if {condition.dimension for condition in source.request.where} <= _OF_REQUESTS:
         sent_requests = source.sums(TABLE, (), ("sent_requests",))
         requests = refused + sum(count for (count,) in sent_requests.values())
     return ("total", *(None for _ in range(1, _COUNTS_FROM)), requests, tried, refused, *rest)

@@ -29,13 +29,13 @@ class _Worked(NamedTuple):
 
 
 def local_engines(source: LedgerView) -> Report:
-    by = source.asked.by or ("engine",)
+    by = source.request.by or ("engine",)
     # What engines did is known by the hour.
-    since, until = source.asked.since_ms, source.asked.until_ms
+    since, until = source.request.since_ms, source.request.until_ms
     since = None if since is None else since // HOUR_MS * HOUR_MS
     until = None if until is None else -(-until // HOUR_MS) * HOUR_MS
-    source = structs.replace(source, asked=structs.replace(source.asked, since_ms=since, until_ms=until))
-    prices = engines.history(source.connection, *source.asked.bounds, MOST_PRICES)
+    source = structs.replace(source, request=structs.replace(source.request, since_ms=since, until_ms=until))
+    prices = engines.history(source.connection, *source.request.bounds, MOST_PRICES)
     return made(
         "engines",
         map(_row, _worked(source, by, prices)),
@@ -49,7 +49,7 @@ def local_engines(source: LedgerView) -> Report:
 
 def _worked(source: LedgerView, by: Sequence[str], prices: Sequence[EnginePrice]) -> Iterator[_Worked]:
     def group(engine: str, hour: int) -> tuple[str, ...]:
-        known = {"engine": engine, "day": day(hour * HOUR_MS, source.asked.zone)}
+        known = {"engine": engine, "day": day(hour * HOUR_MS, source.request.zone)}
         return tuple(known[name] for name in by)
 
     paid: Counter[tuple[str, ...]] = Counter()
@@ -74,7 +74,7 @@ def _worked(source: LedgerView, by: Sequence[str], prices: Sequence[EnginePrice]
 def worked(source: LedgerView) -> list[EngineHour]:
     """Of the window. Where several gateways watch an engine that none of them runs, each saw all of it: the one that
     watched it for longest is believed."""
-    since_ms, until_ms = source.asked.bounds
+    since_ms, until_ms = source.request.bounds
     longest: dict[tuple[str, int, str], EngineHour] = {}
     for hour in engines.hours(source.connection, since_ms // HOUR_MS, -(-until_ms // HOUR_MS)):
         key = (hour.engine, hour.hour, "" if hour.external else hour.gateway)

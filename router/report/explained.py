@@ -18,14 +18,12 @@ MOST_FINDINGS = 100
 
 @group()
 def table(examined: PlacedExplanation) -> Iterator[RenderableType]:
-    seen = examined.classification
-    others = ", ".join(name for name in seen.classes if name != seen.data_class)
-    classes = f"class {seen.data_class}{f' (and {others})' if others else ''}"
-    yield Text(
-        f"route {examined.route} ({examined.strategy}), {classes}, task {seen.task}, difficulty {seen.difficulty:.2f}\n"
-        f"\n{reason(encode(examined))}"
-    )
-    yield from _table("causes", ((cause.data_class, cause.by, cause.count) for cause in seen.causes))
+    classification = examined.classification
+    others = ", ".join(name for name in classification.classes if name != classification.data_class)
+    classes = f"class {classification.data_class}{f' (and {others})' if others else ''}"
+    summary = f"route {examined.route} ({examined.strategy}), {classes}, task {classification.task}"
+    yield Text(f"{summary}, difficulty {classification.difficulty:.2f}\n\n{reason(encode(examined))}")
+    yield from _table("causes", ((cause.data_class, cause.by, cause.count) for cause in classification.causes))
     more = len(examined.findings) - MOST_FINDINGS
     rest = [(f"and {more} more", "", "", "")] if more > 0 else []
     places = (  # where, never what
@@ -36,7 +34,7 @@ def table(examined: PlacedExplanation) -> Iterator[RenderableType]:
     if examined.possible:
         possible = ", ".join(sorted({finding.data_class for finding in examined.possible}))
         yield Text(
-            f"{len(examined.possible)} of them only possibly so ({possible}): nobody can be asked for a second opinion"
+            f"{len(examined.possible)} of them only possibly so ({possible}): there is no second opinion"
             " here, so they count as found"
         )
     stakes = examined.stakes

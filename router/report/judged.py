@@ -108,9 +108,10 @@ def cells(source: LedgerView, by: Sequence[str] = CELL, *, expected: bool = True
     parts += [(labels, JudgedSums(**dict(zip(_JUDGED, sums, strict=True)))) for labels, sums in judged]
     if expected:
         where = (
-            structs.replace(each, dimension=_OFFERED.get(each.dimension, each.dimension)) for each in source.asked.where
+            structs.replace(each, dimension=_OFFERED.get(each.dimension, each.dimension))
+            for each in source.request.where
         )
-        chosen = structs.replace(source, asked=structs.replace(source.asked, where=tuple(where)))
+        chosen = structs.replace(source, request=structs.replace(source.request, where=tuple(where)))
         offered, measures = [_OFFERED.get(name, name) for name in by], ("answered_rated", "answered_pass_e4")
         rates = chosen.sums(offers.TABLE, offered, measures, _TAKEN).items()
         parts += [(labels, JudgedSums(rated=rated, pass_e4=pass_e4)) for labels, (rated, pass_e4) in rates]

@@ -72,8 +72,8 @@ def _compared(source: LedgerView) -> list[_Compared]:
     known_targets = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
     names = sorted(name for name in known_targets | set(source.targets) if policies.now(name).local)
     requests, by_hour = Counter[str](), {name: dict[int, int]() for name in names}
-    asked = (LabelFilter("target", frozenset(names)), LabelFilter("outcome", frozenset({RESTING}), inverted=True))
-    for (target, hour), (count, *tokens) in source.sums(TABLE, ("target", "hour"), _MEASURES, *asked).items():
+    filters = (LabelFilter("target", frozenset(names)), LabelFilter("outcome", frozenset({RESTING}), inverted=True))
+    for (target, hour), (count, *tokens) in source.sums(TABLE, ("target", "hour"), _MEASURES, *filters).items():
         requests[str(target)] += count
         by_hour[str(target)][int(hour or 0)] = sum(tokens)
     tokens_of = {name: sum(hours.values()) for name, hours in by_hour.items()}
@@ -114,12 +114,11 @@ def _metered(source: LedgerView, tokens_of: Mapping[str, int]) -> dict[str, tupl
 
 def _window_ms(source: LedgerView) -> int:
     """From its begin, or the first hour of the ledger, until its end or now."""
-    asked = source.asked
-    since = asked.since_ms
+    request, since = source.request, source.request.since_ms
     if since is None:
         hours = [int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("requests",))]
-        since = min(hours) * HOUR_MS if hours else asked.now_ms
-    until = asked.now_ms if asked.until_ms is None else min(asked.until_ms, asked.now_ms)
+        since = min(hours) * HOUR_MS if hours else request.now_ms
+    until = request.now_ms if request.until_ms is None else min(request.until_ms, request.now_ms)
     return max(0, until - since)
 
 

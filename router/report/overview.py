@@ -53,10 +53,8 @@ def _gauge(standing: BudgetStanding) -> Gauge:
     def text(amount: int) -> str:
         return dollars(amount) if account.unit is Unit.USD else f"{amount:,} tokens"
 
-    used_percent, ends_at_ms = (
-        min(100.0, 100 * balance.spent / account.limit),
-        pot.resets_at_ms or account.expires_at_ms,
-    )
+    used_percent = min(100.0, 100 * balance.spent / account.limit)
+    ends_at_ms = pot.resets_at_ms or account.expires_at_ms
     return Gauge(
         id=account.id,
         whose=f"{account.scope} {pot.value}" if pot.value else f"binds {pot.binds}",
@@ -128,10 +126,8 @@ def overview(connection: Connection, targets: Mapping[str, Target], pots: Report
     """`connection` is inside a read transaction; `pots`: None where their store does not answer."""
     midnight = now_ms - now_ms % _DAY_MS
     month, week = (midnight - (days - 1) * _DAY_MS for days in (MONTH, WEEK))
-    long, short = (
-        LedgerView(connection=connection, asked=ReportRequest(since_ms=since, zone=UTC, now_ms=now_ms), targets=targets)
-        for since in (month, week)
-    )
+    requests = (ReportRequest(since_ms=since, zone=UTC, now_ms=now_ms) for since in (month, week))
+    long, short = (LedgerView(connection=connection, request=request, targets=targets) for request in requests)
     saved, gauges = savings(short), map(_gauge, pots.standings if isinstance(pots, BudgetReport) else ())
     by_hour = long.sums(TABLE, ("hour", "target"), Period._fields)
     return Overview(

@@ -67,13 +67,13 @@ class LedgerView(Struct, frozen=True, kw_only=True):
     standing of its budgets, where that could be read."""
 
     connection: Connection
-    asked: ReportRequest
+    request: ReportRequest
     targets: Mapping[str, Target]
     pots: Report | None = None
 
     def always(self) -> "LedgerView":
         """Of all time and unfiltered."""
-        return structs.replace(self, asked=structs.replace(self.asked, where=(), since_ms=None, until_ms=None))
+        return structs.replace(self, request=structs.replace(self.request, where=(), since_ms=None, until_ms=None))
 
     def sums(self, table: str, by: Sequence[str], measures: Sequence[str], *where: LabelFilter) -> Sums:
         """Of the window and filters that were asked for, and `where`. Raises ValueError and `Expired`."""
@@ -84,8 +84,8 @@ class LedgerView(Struct, frozen=True, kw_only=True):
         return passes.sums(self.connection, self.query(passes.TABLE, by, measures, where))
 
     def query(self, table: str, by: Sequence[str], measures: Sequence[str], where: Sequence[LabelFilter]) -> Query:
-        asked, where = self.asked, (*self.asked.where, *where)
-        window = {"since_ms": asked.since_ms, "until_ms": asked.until_ms}
+        where = (*self.request.where, *where)
+        window = {"since_ms": self.request.since_ms, "until_ms": self.request.until_ms}
         return Query(table=table, by=tuple(by), measures=tuple(measures), where=where, **window)
 
 
@@ -106,16 +106,14 @@ class Parameters(Struct, frozen=True, kw_only=True):
     subject: str = ""
 
 
-def asked(definition: Definition, question: Parameters, now_ms: int) -> ReportRequest:
+def request_of(definition: Definition, question: Parameters, now_ms: int) -> ReportRequest:
     """All but the filters, which only the ledger can tell (`router.report.catalog`).
 
     Raises `ClientError`: 400 with the `param` that makes no sense.
     """
     name, zone, subject = definition.name, zone_of(question.zone), question.subject
-    since_ms, until_ms = (
-        parse_time("since", question.since, now_ms, zone),
-        parse_time("until", question.until, now_ms, zone),
-    )
+    since_ms = parse_time("since", question.since, now_ms, zone)
+    until_ms = parse_time("until", question.until, now_ms, zone)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise invalid("since", f"since ({question.since}) is not before until ({question.until}).")
     by = tuple(dict.fromkeys(text.strip() for text in question.by.split(",") if question.by))
@@ -132,8 +130,15 @@ def asked(definition: Definition, question: Parameters, now_ms: int) -> ReportRe
         raise invalid("subject", "subject: a NUL is in no id.")
     if definition.needs_subject and not subject:
         raise invalid("subject", f"{name} is about one: say which, by its id.")
-    asked = ReportRequest(by=by, since_ms=since_ms, until_ms=until_ms, zone=zone, now_ms=now_ms)
-    return structs.replace(asked, baseline=question.baseline, subject=subject)
+    return ReportRequest(
+        by=by,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        zone=zone,
+        now_ms=now_ms,
+        baseline=question.baseline,
+        subject=subject,
+    )
 
 
 def zone_of(name: str) -> tzinfo:
@@ -152,7 +157,7 @@ def zone_of(name: str) -> tzinfo:
 
 def listed(name: str, source: LedgerView) -> Report:
     """The lines that its statement in `reports.yaml` finds in the window."""
-    return made(name, source.connection.execute(declared()[name].sql, source.asked.bounds).fetchall())
+    return made(name, source.connection.execute(declared()[name].sql, source.request.bounds).fetchall())
 
 
 def named(known: Collection[str]) -> str:

@@ -46,20 +46,20 @@ class _LabelCounts(defaultdict[tuple[str, str], Counter[Any]]):
         return self["outcome", "attempts"]
 
     @property
-    def asked(self) -> int:
+    def sent_to(self) -> int:
         return self.outcomes.total() - self.outcomes[RESTING]
 
 
 def reliability(source: LedgerView) -> Report:
-    label_counts, every = _seen(source)
-    ranked = sorted(label_counts.items(), key=lambda item: (-item[1].asked, item[0]))
+    label_counts, every = _counted(source)
+    ranked = sorted(label_counts.items(), key=lambda item: (-item[1].sent_to, item[0]))
     totals = _row("total", every) if ranked else None
     below = (*_outcomes(ranked), *_skipped(source))
     report = made("reliability", (_row(name, counts) for name, counts in ranked), totals=totals, below=below)
     return structs.replace(report, plots=_plots(report))
 
 
-def _seen(source: LedgerView) -> tuple[Mapping[str, _LabelCounts], _LabelCounts]:
+def _counted(source: LedgerView) -> tuple[Mapping[str, _LabelCounts], _LabelCounts]:
     """By target, and of all; without requests that asked no target."""
     by_target, every = defaultdict[str, _LabelCounts](_LabelCounts), _LabelCounts()
     for dimension, measures, where in _COUNTED:
@@ -75,13 +75,13 @@ def _row(label: str, label_counts: _LabelCounts) -> Row:
     """The target is judged by attempts that it neither refused nor was given up in. An unknown outcome is a failure."""
     outcomes, roles = label_counts.outcomes, label_counts["role", "attempts"]
     refused, given_up = (sum(outcomes[outcome] for outcome in some) for some in (REFUSED, GIVEN_UP))
-    judged = label_counts.asked - refused - given_up
+    judged = label_counts.sent_to - refused - given_up
     failed = judged - outcomes[OK]
     rates: tuple[Value, ...] = wilson(failed / judged, judged) if judged else (None, None, None)
     retries = label_counts["outcome", "retries"].total() + roles["retry"]
     fallbacks = label_counts["outcome", "fallbacks"].total() + roles["fallback"]
     return (
-        *(label, label_counts.asked, outcomes[OK], failed, *rates, refused, given_up, outcomes[RESTING]),
+        *(label, label_counts.sent_to, outcomes[OK], failed, *rates, refused, given_up, outcomes[RESTING]),
         *(retries, fallbacks, *(roles[role] for role in ("hedge", "cascade", "vote"))),
         *(percentile(label_counts["total_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
         *(percentile(label_counts["first_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
@@ -91,7 +91,7 @@ def _row(label: str, label_counts: _LabelCounts) -> Row:
 
 def _outcomes(ranked: Sequence[tuple[str, _LabelCounts]]) -> tuple[Report, ...]:
     wrong = [
-        (name, outcome, count, count / label_counts.asked if outcome != RESTING else None)
+        (name, outcome, count, count / label_counts.sent_to if outcome != RESTING else None)
         for name, label_counts in ranked
         for outcome, count in sorted(label_counts.outcomes.items(), key=lambda item: (-item[1], item[0]))
         if outcome != OK and count
@@ -121,12 +121,12 @@ class _Decided(Struct, frozen=True):
 
 
 def _skipped(source: LedgerView) -> tuple[Report, ...]:
-    counts, (since_ms, until_ms) = Counter[tuple[str, str]](), source.asked.bounds
+    counts, (since_ms, until_ms) = Counter[tuple[str, str]](), source.request.bounds
     for record in rows.newest(source.connection, _LOOKED_AT):
         if since_ms <= record.started_ms < until_ms and record.decision is not None:
             decided = msgspec.json.decode(str(record.decision["document"]), type=_Decided)
             counts.update(dict.fromkeys(_passed_by(record, decided), 1))
-    holds = [where.holds for where in source.asked.where]
+    holds = [where.holds for where in source.request.where]
     ranked = [(*names, count) for names, count in sorted(counts.items()) if all(hold(names[0]) for hold in holds)]
     return (made("reliability/skipped", ranked),) if ranked else ()
 
@@ -135,10 +135,8 @@ def _passed_by(record: RequestRecord, decided: _Decided) -> Iterator[tuple[str, 
     """Each target with why; its attempts are told elsewhere."""
     yield from ((each.target, _LEFT_OUT[each.reason]) for each in decided.dropped if each.reason in _LEFT_OUT)
     yield from ((each.target, "queue") for each in decided.queued if each.spilled)
-    planned, attempted = (
-        [each.target for each in decided.considered],
-        {attempt["target"] for attempt in record.attempts},
-    )
+    planned = [each.target for each in decided.considered]
+    attempted = {attempt["target"] for attempt in record.attempts}
     served, why = record.request["target"], "budget" if decided.stakes.get("deadline_ms") is None else "deadline"
     if record.request["status"] == 200 and served in planned:
         yield from ((target, why) for target in planned[: planned.index(str(served))] if target not in attempted)

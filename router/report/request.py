@@ -150,14 +150,8 @@ def line(record: RequestRecord, cost: int | None) -> Row:
     status = request["error"] or (ADJUSTMENT if request["endpoint"] == ADJUSTMENT else ended)
     last = record.attempts[-1]["target"] if record.attempts else None
     return (
-        *(
-            record.id,
-            record.started_ms,
-            request["route"],
-            request["target"] or last,
-            _text(status),
-            request["data_class"],
-        ),
+        *(record.id, record.started_ms, request["route"], request["target"] or last),
+        *(_text(status), request["data_class"]),
         *(request[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens")),
         *(usd(cost), request["total_ms"]),
     )
@@ -227,7 +221,7 @@ _CORRECTIONS = (
 
 def whole_request(source: LedgerView) -> Report:
     """Raises a 404 `ClientError` for an id that the ledger does not hold."""
-    connection, identifier = source.connection, source.asked.subject
+    connection, identifier = source.connection, source.request.subject
     record = rows.one(connection, identifier)
     stored = document(connection, identifier) if record is None else None
     if stored is not None:
@@ -288,10 +282,10 @@ _LABELS = [column for column in columns("session") if column.kind not in (Kind.C
 
 def whole_session(source: LedgerView) -> Report:
     """Raises a 404 `ClientError` for a session that the ledger does not hold."""
-    ours = LabelFilter("session", frozenset({source.asked.subject}))
+    ours = LabelFilter("session", frozenset({source.request.subject}))
     record = _requests(source, ours)
     if not record:
-        message = f"The ledger holds no session {source.asked.subject[:80]} in that time."
+        message = f"The ledger holds no session {source.request.subject[:80]} in that time."
         raise ClientError(404, "not_found", message, param="subject")
     keys, costs = dict(source.connection.execute(_KEYS).fetchall()), _costs(source.connection, record[:MOST])
     bookings, listed = charges(record, source.pots), []
@@ -316,10 +310,10 @@ def whole_session(source: LedgerView) -> Report:
 
 def _requests(source: LedgerView, ours: LabelFilter) -> list[RequestRecord]:
     """Rows of those hours only in which the session was there."""
-    since, until = source.asked.bounds
+    since, until = source.request.bounds
     records = []
     for hour in sorted(int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("requests",), ours)):
         begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
         every = rows.every(source.connection, max(begin, since), min(end, until))
-        records += [record for record in every if record.request["session"] == source.asked.subject]
+        records += [record for record in every if record.request["session"] == source.request.subject]
     return sorted(records, key=lambda record: (record.started_ms, record.id))

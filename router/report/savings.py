@@ -195,7 +195,7 @@ def overhead_costs(
 ) -> dict[Labels, OverheadCost]:
     """By group; `read`: labels of these dimensions → the group that they belong to."""
     # A route tells judges from clients as well; what is kept when rows expire has one or the other.
-    routed = "route" in dimensions or any(condition.dimension == "route" for condition in source.asked.where)
+    routed = "route" in dimensions or any(condition.dimension == "route" for condition in source.request.where)
     flag, judge = ("route", JUDGE) if routed else ("judging", 1)
     by = tuple(dict.fromkeys((*dimensions, flag)))
     parts = []
@@ -229,7 +229,7 @@ def lines(source: LedgerView, spent: OverheadCost) -> Report:
 
 def quality(source: LedgerView, known: Sequence[Baseline]) -> tuple[Report, ...]:
     """Nothing under a filter by route: judgements know the task and the target of an answer, and not its route."""
-    if any(condition.dimension == "route" for condition in source.asked.where):
+    if any(condition.dimension == "route" for condition in source.request.where):
         return ()
     by_cell: defaultdict[Labels, dict[Label, JudgedSums]] = defaultdict(dict)
     for (target, *about), facts in cells(source, expected=False).items():
@@ -297,13 +297,13 @@ class Saving(Struct, frozen=True):
 
 
 def savings(source: LedgerView) -> Report:
-    by = source.asked.by or _USUAL
+    by = source.request.by or _USUAL
     dimensions = tuple("hour" if name == "day" else name for name in by)
 
     def read(names: Labels) -> Labels:
         """An hour counts in the day in which it begins."""
         return tuple(
-            day(int(label or 0) * HOUR_MS, source.asked.zone) if name == "day" else label
+            day(int(label or 0) * HOUR_MS, source.request.zone) if name == "day" else label
             for name, label in zip(by, names, strict=True)
         )
 
@@ -313,10 +313,10 @@ def savings(source: LedgerView) -> Report:
     total = _bounded(source, (), _compared(everything, {(): whole}, known))
     groups = _compared(every, spent, known, in_order="day" in by)
     main = total
-    if source.asked.by:
+    if source.request.by:
         main = groups if "day" in by else _bounded(source, dimensions, groups)
     below = [*quality(source, known), lines(source, whole)]
-    if not source.asked.by:
+    if not source.request.by:
         names = [*_USUAL, *(column.name for column in columns("savings"))]
         by_route = (dict(zip(names, _savings_row(row), strict=True)) for row in groups)
         wanted = [column.name for column in columns("savings-by-route")]
@@ -328,8 +328,8 @@ def savings(source: LedgerView) -> Report:
     return made(
         "savings",
         map(_savings_row, main),
-        source.asked.by,
-        title="Savings" + (f" by {' and '.join(by)}" if source.asked.by else ""),
+        source.request.by,
+        title="Savings" + (f" by {' and '.join(by)}" if source.request.by else ""),
         note=" ".join(filter(None, (*(row.warning for row in total), declared()["savings"].note))),
         below=tuple(below),
         plots=plots("What was spent, and what it would have been", Shape.BARS, Kind.USD, marks),
@@ -350,20 +350,20 @@ def _baselines(source: LedgerView, every: Sequence[OfferedTarget]) -> list[Basel
     picked = {
         "always best": max(rated, key=lambda target: rated[target], default=""),
         "always cheapest": min(prices, key=lambda target: prices[target], default=""),
-        "as asked": _asked(source, others),
+        "as asked": _named_baseline(source, others),
     }
     return [Baseline(name, target, correction(every, target)) for name, target in picked.items() if target]
 
 
-def _asked(source: LedgerView, offered: Collection[str]) -> str:
-    asked = source.asked.baseline
-    if not asked or asked in offered or asked in source.targets:
-        return asked
+def _named_baseline(source: LedgerView, offered: Collection[str]) -> str:
+    baseline = source.request.baseline
+    if not baseline or baseline in offered or baseline in source.targets:
+        return baseline
     ever = {str(name) for (name,) in source.always().sums(offers.TABLE, ("candidate",), ("requests",))}
-    if asked not in ever:
+    if baseline not in ever:
         targets = named(sorted(ever | {*source.targets}))
-        raise invalid("baseline", f"baseline: there is no target '{asked[:40]}'. {targets}")
-    return asked
+        raise invalid("baseline", f"baseline: there is no target '{baseline[:40]}'. {targets}")
+    return baseline
 
 
 def _compared(

@@ -112,24 +112,23 @@ def spend(source: LedgerView) -> Report:
 
     A row whose label is None holds the requests that have none: no tag, no key, or no target asked (yet).
     """
-    asked = source.asked
-    by = asked.by or ("target",)
-    names = [_spend_name(name, asked) for name in by]
+    by = source.request.by or ("target",)
+    names = [_spend_name(name, source.request) for name in by]
     by_labels = source.sums(TABLE, tuple(dict.fromkeys(dimension for dimension, _ in names)), _SUMS)
     # Of very many groups the sums by hour know the total sooner.
     whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(TABLE, (), _SUMS)
     total = _total(whole.values(), _SUMS)
     groups = _rows(by, _grouped(by_labels, names), total)
-    title, note = f"Spend by {' and '.join(by)}", " ".join(_notes(by, asked))
+    title, note = f"Spend by {' and '.join(by)}", " ".join(_notes(by, source.request))
     chart = drawn(by, [(labels, _charged(sums)) for labels, sums in groups])
     return tallied("spend", by, groups, total, title=title, note=note, plots=chart)
 
 
-def _spend_name(name: str, asked: ReportRequest) -> tuple[str, _Read]:
+def _spend_name(name: str, request: ReportRequest) -> tuple[str, _Read]:
     """The dimension of the ledger, and how its labels are read."""
     if name in TIMES:
-        dimension, step_ms = step(asked.zone, asked.since_ms, asked.until_ms, asked.now_ms)
-        return dimension, cache(lambda label: (TIMES[name](int(label or 0) * step_ms, asked.zone),))
+        dimension, step_ms = step(request.zone, request.since_ms, request.until_ms, request.now_ms)
+        return dimension, cache(lambda label: (TIMES[name](int(label or 0) * step_ms, request.zone),))
     if name == "tag":
         return "tags", cache(lambda label: sorted(set(str(label).split(","))) if label else (None,))
     return name, _as_it_is
@@ -162,11 +161,11 @@ def _rows(by: Sequence[str], groups: dict[Group, Sizes], total: Sizes) -> list[t
 
     least = nlargest(MOST_ROWS, map(_charged, groups.values()))[-1]
     large = [group for group, sums in groups.items() if _charged(sums) >= least]
-    kept = {group: groups.pop(group) for group in nlargest(MOST_ROWS, large, key=size)}
+    dearest = {group: groups.pop(group) for group in nlargest(MOST_ROWS, large, key=size)}
     rest = tuple(f"({len(groups):,} others)" if at == named else None for at in range(len(by)))
-    of_kept = _total(kept.values(), _SUMS)
-    left = _total(groups.values(), _SUMS) if "tag" in by else tuple(map(int.__sub__, total, of_kept))
-    return [*_ordered(by, kept), (rest, left)]
+    of_dearest = _total(dearest.values(), _SUMS)
+    left = _total(groups.values(), _SUMS) if "tag" in by else tuple(map(int.__sub__, total, of_dearest))
+    return [*_ordered(by, dearest), (rest, left)]
 
 
 def _total(sums: Collection[Sizes], measures: Sequence[str]) -> Sizes:
@@ -194,12 +193,12 @@ def _charged(sums: Sizes) -> int:
     return sums[_AT["cost"]] + sums[_AT["recovered"]]
 
 
-def _notes(by: Sequence[str], asked: ReportRequest) -> Iterator[str]:
-    yield _AT_TARGETS if _OF_ATTEMPTS & {*by, *(condition.dimension for condition in asked.where)} else _PER_REQUEST
+def _notes(by: Sequence[str], request: ReportRequest) -> Iterator[str]:
+    yield _AT_TARGETS if _OF_ATTEMPTS & {*by, *(condition.dimension for condition in request.where)} else _PER_REQUEST
     if "tag" in by:
         yield _PER_TAG
     if "day" in by:
-        yield f"Days begin at midnight, {asked.zone}."
+        yield f"Days begin at midnight, {request.zone}."
 
 
 # Where thinking goes: tokens and money; what capped it, and what it was for nothing.
@@ -214,7 +213,7 @@ def silent(target: Target | None) -> bool:
 
 def thinking(source: LedgerView) -> Report:
     """Dearest thoughts first; what was never tried is there only if it cost something."""
-    by = source.asked.by or ("target", "effort")
+    by = source.request.by or ("target", "effort")
     dimensions = tuple(dict.fromkeys((*by, "target")))
     at, groups = dimensions.index("target"), dict[Group, Sizes]()
     for labels, amounts in source.sums(TABLE, dimensions, _THOUGHT).items():

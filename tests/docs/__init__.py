@@ -13,13 +13,13 @@ def page(name: str) -> str:
 
 def rows(text: str, *columns: str) -> list[Row]:
     """The rows of all tables whose header begins with these columns; cells without their backticks."""
-    found: list[Row] = []
+    table_rows: list[Row] = []
     for table in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
         lines = (line.strip().strip("|").replace("`", "").split("|") for line in table.splitlines())
         head, _, *body = ([cell.strip() for cell in line] for line in lines)
         if tuple(head[: len(columns)]) == columns:
-            found += [dict(zip(head, cells, strict=True)) for cells in body]
-    return found
+            table_rows += [dict(zip(head, cells, strict=True)) for cells in body]
+    return table_rows
 
 
 def blocks(text: str, language: str) -> list[str]:

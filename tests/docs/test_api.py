@@ -61,10 +61,10 @@ def test_answers_carry_documented_headers(client: openai.OpenAI) -> None:
     create = client.chat.completions.with_raw_response.create
     whole = create(model="auto", messages=MESSAGES, max_tokens=8)
     stream = create(model="auto", messages=MESSAGES, max_tokens=8, stream=True)
-    seen = {name for answer in (whole, stream) for name in answer.headers if name.startswith("x-")}
-    assert seen <= ANSWER_HEADERS
+    sent = {name for answer in (whole, stream) for name in answer.headers if name.startswith("x-")}
+    assert sent <= ANSWER_HEADERS
     now_and_then = {f"x-lowpass-{name}" for name in ("dropped", "loop", "lowered", "spilled")}
-    assert {name for name in ANSWER_HEADERS if name.startswith("x-lowpass-")} - now_and_then <= seen
+    assert {name for name in ANSWER_HEADERS if name.startswith("x-lowpass-")} - now_and_then <= sent
 
 
 def test_metrics(client: openai.OpenAI, gateway: Gateway) -> None:
@@ -107,12 +107,12 @@ def nodes(folder: str) -> Iterator[ast.AST]:
 
 def _routes() -> set[str]:
     """`@router.get("/path")` and `add_api_route` in the HTTP edge."""
-    found = set()
+    routes = set()
     for node in nodes("router/api"):
         for call in getattr(node, "decorator_list", ()):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
-                found.add(f"{call.func.attr.upper()} {ast.literal_eval(call.args[0]).replace(':path}', '}')}")
+                routes.add(f"{call.func.attr.upper()} {ast.literal_eval(call.args[0]).replace(':path}', '}')}")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_api_route":
             methods = ast.literal_eval(node.keywords[0].value) if node.keywords else ["GET"]
-            found.add(f"{methods[0]} {ast.literal_eval(node.args[0]).replace(':path}', '}')}")
-    return found
+            routes.add(f"{methods[0]} {ast.literal_eval(node.args[0]).replace(':path}', '}')}")
+    return routes

@@ -66,14 +66,14 @@ def test_make_has_the_targets_that_a_page_names(name: str) -> None:
 
 
 def test_every_page_can_be_found_from_the_readme() -> None:
-    seen, waiting = set[str](), ["README.md"]
+    linked, waiting = set[str](), ["README.md"]
     while waiting:
         name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
+        if name not in linked:
+            linked.add(name)
             links = re.findall(r"\]\(([\w./-]+\.md)", page(name))
             waiting += [str(((ROOT / name).parent / link).resolve().relative_to(ROOT)) for link in links]
-    assert set(DOCS) <= seen
+    assert set(DOCS) <= linked
 
 
 @each_row("path", ["README.md", *DOCS])
@@ -85,8 +85,8 @@ def test_blocks_are_what_they_say(path: str) -> None:
 @pytest.mark.parametrize("name", ["README.md", *(f"docs/{name}.md" for name in RUN)])
 def test_examples_run(name: str, tmp_path: Path) -> None:
     """But for the project's own make targets, which `tests/packaging` runs."""
-    found = re.findall(r"^```(sh|python)\n(.+?)^```$", page(name), re.DOTALL | re.MULTILINE)
-    runnable = [(language, code) for language, code in found if not re.search(r"(?m)^make ", code)]
+    examples = re.findall(r"^```(sh|python)\n(.+?)^```$", page(name), re.DOTALL | re.MULTILINE)
+    runnable = [(language, code) for language, code in examples if not re.search(r"(?m)^make ", code)]
     assert runnable
     home = tmp_path / "home"
     with Gateway(home, SHIPPED_POLICY.read_text()) as gateway:

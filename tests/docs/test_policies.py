@@ -54,9 +54,9 @@ def decided(path: Path, content: object, model: str = "auto", header: tuple[str,
     rules = index(load(path, CATALOG, ENVIRON, ENGINES), Secret("test"))
     targets = tuple(rules.config.targets.values())
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": content}]}).encode()
-    asked = parse(Endpoint.CHAT, "r", body, [(header[0].encode(), header[1].encode())] if header[1] else [])
+    request = parse(Endpoint.CHAT, "r", body, [(header[0].encode(), header[1].encode())] if header[1] else [])
     forecaster = Forecaster(targets, TargetStats(), PassRateModel(targets))
-    return choose(rules, asked, OPEN, rules.screen.alone(asked, OPEN), Health(time.monotonic), forecaster, 0.5)[0]
+    return choose(rules, request, OPEN, rules.screen.alone(request, OPEN), Health(time.monotonic), forecaster, 0.5)[0]
 
 
 @each_row("example", SOUND)
@@ -104,10 +104,10 @@ def seen(example: Path, request: str) -> Decision:
 
 def listed(reasons: Iterable[tuple[str, str]]) -> str:
     """Each once, behind all whom it keeps out."""
-    told: dict[str, list[str]] = {}
+    targets: dict[str, list[str]] = {}
     for name, detail in reasons:
-        told.setdefault(detail, []).append(name)
-    return "; ".join(f"{', '.join(names)}: {detail}" for detail, names in told.items()) or "—"
+        targets.setdefault(detail, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {detail}" for detail, names in targets.items()) or "—"
 
 
 def test_every_example_and_every_detector_is_in_the_page() -> None:
@@ -121,13 +121,13 @@ def test_every_example_and_every_detector_is_in_the_page() -> None:
 
 @each_row("name, row", [(name, row) for name, requests in SECTIONS.items() for row in requests])
 def test_who_may_see_which_request(name: str, row: Row) -> None:
-    request, classes, asked, refused = row.values()
+    request, classes, targets, refused = row.values()
     decision = seen(EXAMPLES / f"{name}.yaml", request)
-    found, plan = decision.classification, decision.plan
-    assert found.data_class == classes.split(", ")[-1]
-    assert sorted(found.classes) == sorted(classes.split(", "))
+    classification, plan = decision.classification, decision.plan
+    assert classification.data_class == classes.split(", ")[-1]
+    assert sorted(classification.classes) == sorted(classes.split(", "))
     steps = [f"{step.target.id}{' redacted' if step.redacted else ''}" for step in plan.steps]
-    assert (", ".join(steps) or "no target") == asked
+    assert (", ".join(steps) or "no target") == targets
     assert listed((dropped.target, dropped.detail) for dropped in plan.dropped) == refused
     assert {dropped.reason for dropped in plan.dropped} <= {"data_class", "capability"}
 

@@ -30,13 +30,13 @@ def of(replayed: Replayed, route: str) -> Effect:
     return next(effect for effect in replayed.routes if effect.route == route)
 
 
-def codes(found: Replayed) -> dict[str, int]:
-    return {one.code: one.count for one in found.unknown}
+def codes(result: Replayed) -> dict[str, int]:
+    return {one.code: one.count for one in result.unknown}
 
 
-def to(found: Replayed, target: str, data_class: str = "") -> tuple[int, int]:
+def to(result: Replayed, target: str, data_class: str = "") -> tuple[int, int]:
     """Requests of a class that went there, and that would."""
-    rows = [one for one in found.egress if one.target == target and data_class in ("", one.data_class)]
+    rows = [one for one in result.egress if one.target == target and data_class in ("", one.data_class)]
     return sum(one.before for one in rows), sum(one.after for one in rows)
 
 
@@ -49,14 +49,14 @@ def test_a_vendor_vanishes(recorded: Gateway, tried: Tried) -> None:
             strategy["targets"] = list(dict.fromkeys(n if n != "dear" else "home" for n in strategy["targets"]))
         del rows["routes"]["shared"]["strategy"]["weights"]["dear"]
 
-    found = tried(without)
-    before, after = to(found, "dear")
-    assert before > after == 0 > max(found.total.cost.value, found.total.passes.value)
-    pinned = of(found, "dear")
+    result = tried(without)
+    before, after = to(result, "dear")
+    assert before > after == 0 > max(result.total.cost.value, result.total.passes.value)
+    pinned = of(result, "dear")
     assert (pinned.refusals.value, pinned.cost.value) == (1, -DEAR_NANO)
-    gone = {shift.move.why for shift in found.shifts if shift.move.before == "dear" and not shift.move.after}
+    gone = {shift.move.why for shift in result.shifts if shift.move.before == "dear" and not shift.move.after}
     assert gone == {"the policy has no such route, or the key may not name it"}
-    assert not any(shift.move.route == "cheap-first" and shift.move.after for shift in found.shifts)
+    assert not any(shift.move.route == "cheap-first" and shift.move.after for shift in result.shifts)
 
 
 def test_a_stricter_class(recorded: Gateway, tried: Tried) -> None:
@@ -67,19 +67,19 @@ def test_a_stricter_class(recorded: Gateway, tried: Tried) -> None:
         rows["targets"]["home"]["region"] = "us"
 
     assert len(recorded.rows("SELECT id FROM requests WHERE data_class = 'personal' AND route <> 'judge'")) == 3
-    found = tried(strict)
-    redacted = [place for place in found.egress if place.redacted]
+    result = tried(strict)
+    redacted = [place for place in result.egress if place.redacted]
     assert sum(place.before for place in redacted) > 0 == sum(place.after for place in redacted)
-    assert to(found, "dear", "personal")[1] >= 1
-    assert of(found, "cheap-first").changed == 1
+    assert to(result, "dear", "personal")[1] >= 1
+    assert of(result, "cheap-first").changed == 1
 
 
 def test_a_class_that_is_blocked_is_refused(tried: Tried) -> None:
-    found = tried(lambda rows: rows["sensitivity"]["classes"].update(personal={"block": True}))
-    assert found.total.refusals.value == 3
-    assert {shift.move.after for shift in found.shifts} == {""}
-    assert found.total.cost.value == -sum(-one.cost for one in found.decisions) < 0
-    assert all(shift.move.why.endswith("data_class: class personal may not be sent anywhere") for shift in found.shifts)
+    result = tried(lambda rows: rows["sensitivity"]["classes"].update(personal={"block": True}))
+    assert result.total.refusals.value == 3
+    assert {shift.move.after for shift in result.shifts} == {""}
+    assert result.total.cost.value == -sum(-one.cost for one in result.decisions) < 0
+    assert all(each.move.why.endswith("data_class: class personal may not be sent anywhere") for each in result.shifts)
 
 
 def test_a_cheaper_target_that_was_never_asked(recorded: Gateway, tried: Tried) -> None:
@@ -89,24 +89,24 @@ def test_a_cheaper_target_that_was_never_asked(recorded: Gateway, tried: Tried) 
         rows["targets"]["new"] = {**cheap, "model": {**cheap["model"], "name": "new", "price": price}}
         rows["routes"]["cheap-first"]["strategy"]["targets"].append("new")
 
-    found = tried(cheaper)
-    effect = of(found, "cheap-first")
-    assert effect.changed == codes(found)["never_asked"] > EACH
+    result = tried(cheaper)
+    effect = of(result, "cheap-first")
+    assert effect.changed == codes(result)["never_asked"] > EACH
     assert -effect.spent < effect.cost.value < 0
     assert effect.cost.low <= effect.cost.value <= effect.cost.high <= 0
-    (shift,) = [shift for shift in found.shifts if shift.move.before == "cheap"]
+    (shift,) = [shift for shift in result.shifts if shift.move.before == "cheap"]
     assert (shift.move.after, shift.move.why) == ("new", "cheapest")
-    assert found.decisions[0].move.route == "cheap-first"
+    assert result.decisions[0].move.route == "cheap-first"
 
 
 def test_expected_costs_are_what_answers_did_cost(tried: Tried) -> None:
     """Both targets have answered often enough: the prices of their real answers, not the model's idea of them."""
-    found = tried(other_order)
-    effect = of(found, "fixed")
-    assert {shift.move.route for shift in found.shifts} == {"fixed"}, "other routes are not touched"
-    assert found.total.changed == effect.changed > 0
-    assert "fewer right answers: $" in verdict(found)
-    assert {one.target: one for one in found.calibrated}["cheap"].answers >= 30
+    result = tried(other_order)
+    effect = of(result, "fixed")
+    assert {shift.move.route for shift in result.shifts} == {"fixed"}, "other routes are not touched"
+    assert result.total.changed == effect.changed > 0
+    assert "fewer right answers: $" in verdict(result)
+    assert {one.target: one for one in result.calibrated}["cheap"].answers >= 30
     # One of them asks for two answers to its question.
     expected = effect.changed * (CHEAP_NANO - DEAR_NANO) + OUTPUT * (200 - 40_000)
     assert effect.cost.value == pytest.approx(expected, rel=0.02)
@@ -116,63 +116,63 @@ def test_expected_costs_are_what_answers_did_cost(tried: Tried) -> None:
 def test_experiments_of_the_past_are_trials_of_policies_that_choose_what_they_asked(tried: Tried) -> None:
     """Right answers worth nothing, or much: one of both chooses the other target, which experiments asked."""
     worth = (0.000000001, 1_000)
-    found = [tried(lambda rows: rows["routes"]["tried"].update(failure_cost_usd=usd)) for usd in worth]  # noqa: B023
-    assert sum(of(replayed, "tried").sample for replayed in found) > 0
+    result = [tried(lambda rows: rows["routes"]["tried"].update(failure_cost_usd=usd)) for usd in worth]  # noqa: B023
+    assert sum(of(replayed, "tried").sample for replayed in result) > 0
 
 
 def test_budgets_are_played_in_the_order_of_time(recorded: Gateway, tried: Tried) -> None:
     """All that comes after the limit is refused, and costs nothing: that much is exact."""
     limit = 10 * DEAR_NANO
-    found = tried(lambda rows: rows["budgets"].append({"id": "less", "limit_usd": limit / 1e9, "window": "lifetime"}))
+    result = tried(lambda rows: rows["budgets"].append({"id": "less", "limit_usd": limit / 1e9, "window": "lifetime"}))
     rows = recorded.rows("SELECT id, cost, target FROM requests WHERE route <> 'judge' ORDER BY id")
     sums = list(accumulate((row["cost"] for row in rows), initial=0))
     kept = next(number for number, spent in enumerate(sums) if spent >= limit)
-    assert found.total.cost.value == sums[kept] - found.total.spent
-    assert {shift.move.why for shift in found.shifts} == {"budget less is used up"}
+    assert result.total.cost.value == sums[kept] - result.total.spent
+    assert {shift.move.why for shift in result.shifts} == {"budget less is used up"}
     stopped = [row for row in rows[kept:] if row["cost"] or row["target"]]
-    assert found.total.refusals.value == found.total.changed
-    assert len(stopped) <= found.total.changed <= len(stopped) + 1
-    assert codes(found)["passes"] == found.total.changed
-    assert {one.id for one in found.decisions} <= {row["id"] for row in rows[kept:]}
+    assert result.total.refusals.value == result.total.changed
+    assert len(stopped) <= result.total.changed <= len(stopped) + 1
+    assert codes(result)["passes"] == result.total.changed
+    assert {one.id for one in result.decisions} <= {row["id"] for row in rows[kept:]}
 
 
 def test_a_budget_that_sends_elsewhere_refuses_nothing(tried: Tried) -> None:
     budget = {"id": "less", "limit_usd": 0.000001, "window": "lifetime", "exhausted": {"downgrade": "cheap-first"}}
-    found = tried(lambda rows: rows["budgets"].append({**budget, "routes": ["fixed"]}))
-    assert codes(found)["downgraded"] > 0 == found.total.changed
+    result = tried(lambda rows: rows["budgets"].append({**budget, "routes": ["fixed"]}))
+    assert codes(result)["downgraded"] > 0 == result.total.changed
 
 
 def test_what_was_refused_and_would_be_served_was_never_seen(tried: Tried) -> None:
     """A secret, on a route of remote targets only."""
-    found = tried(lambda rows: rows["routes"]["fixed"]["strategy"]["targets"].append("home"))
-    effect = of(found, "fixed")
-    assert (effect.refused, effect.refusals.value, effect.changed, codes(found)["unseen"]) == (1, -1, 1, 1)
+    result = tried(lambda rows: rows["routes"]["fixed"]["strategy"]["targets"].append("home"))
+    effect = of(result, "fixed")
+    assert (effect.refused, effect.refusals.value, effect.changed, codes(result)["unseen"]) == (1, -1, 1, 1)
     assert min(effect.cost.value, effect.passes.value) > 0
-    (shift,) = found.shifts
+    (shift,) = result.shifts
     assert (shift.move.before, shift.move.after, shift.move.why) == ("", "home", "a target may serve it")
 
 
 def test_a_route_that_is_gone_refuses_what_named_it(tried: Tried) -> None:
-    found = tried(lambda rows: rows["routes"].pop("voted"))
-    effect = of(found, "voted")
+    result = tried(lambda rows: rows["routes"].pop("voted"))
+    effect = of(result, "voted")
     assert (effect.refusals.value, effect.changed) == (EACH, EACH)
     assert effect.cost.value == -effect.spent
-    assert found.decisions[0].move.after == ""
+    assert result.decisions[0].move.after == ""
 
 
 def test_a_pair_is_valued_by_the_chance_that_its_second_is_asked(tried: Tried) -> None:
     """A cascade in place of the dear target alone: cheap answers, and dear ones where the check says no."""
-    found = tried(lambda rows: rows["routes"].update(fixed=rows["routes"]["checked"]))
-    effect = of(found, "fixed")
-    assert "cheap + dear" in {shift.move.after for shift in found.shifts}
+    result = tried(lambda rows: rows["routes"].update(fixed=rows["routes"]["checked"]))
+    effect = of(result, "fixed")
+    assert "cheap + dear" in {shift.move.after for shift in result.shifts}
     assert -effect.spent < effect.cost.value < 0
-    before, after = to(found, "cheap")
+    before, after = to(result, "cheap")
     assert after > before
 
 
 def test_a_failure_is_not_played_again(tried: Tried) -> None:
-    found = tried(lambda rows: rows["routes"].update(failing=ordered("home")))
-    assert (found.total.changed, codes(found)["unanswered"], found.total.cost.value) == (0, 1, 0)
+    result = tried(lambda rows: rows["routes"].update(failing=ordered("home")))
+    assert (result.total.changed, codes(result)["unanswered"], result.total.cost.value) == (0, 1, 0)
 
 
 def test_classes_that_a_policy_lacks_are_all_classes(tried: Tried) -> None:
@@ -182,16 +182,16 @@ def test_classes_that_a_policy_lacks_are_all_classes(tried: Tried) -> None:
         del rows["sensitivity"]["classes"]["personal"]
         rows["sensitivity"]["detectors"] = [{"kind": "secrets", "class": "secret"}]
 
-    found = tried(lacking)
-    assert codes(found)["class"] == 3
-    places = {one.target for one in found.egress if one.data_class == "personal" and one.after}
+    result = tried(lacking)
+    assert codes(result)["class"] == 3
+    places = {one.target for one in result.egress if one.data_class == "personal" and one.after}
     assert places == {"home"}
-    assert codes(found)["detectors"] == found.total.requests
+    assert codes(result)["detectors"] == result.total.requests
 
 
-def unchanged(found: Replayed) -> bool:
-    effects = (found.total, *found.routes)
-    return not found.shifts and all(
+def unchanged(result: Replayed) -> bool:
+    effects = (result.total, *result.routes)
+    return not result.shifts and all(
         (each.changed, each.cost, each.passes, each.refusals) == (0, NOTHING, NOTHING, NOTHING) for each in effects
     )
 
@@ -202,24 +202,24 @@ def test_another_price_or_model_of_a_target_that_is_kept_is_not_looked_at_and_th
     def renamed(rows: Policy) -> None:
         rows["targets"]["dear"]["model"]["name"] = "dearer"
 
-    found = tried(renamed)
+    result = tried(renamed)
     others = sum(
         1 for row in recorded.rows("SELECT target FROM requests WHERE route = 'fixed'") if row["target"] == "dear"
     )
-    assert codes(found)["repriced"] >= others > 0
-    assert "another price or model behind a target is not looked at" in as_report(found).title
+    assert codes(result)["repriced"] >= others > 0
+    assert "another price or model behind a target is not looked at" in as_report(result).title
     assert codes(replay(past, changed(recorded, renamed, tmp_path)))["repriced"] >= others
 
 
 def test_the_same_policy_changes_nothing(recorded: Gateway, past: SqliteLedger) -> None:
-    found = replay(past, config(recorded))
-    assert unchanged(found)
-    assert (verdict(found), "repriced" in codes(found)) == ("Nothing changes", False)
+    result = replay(past, config(recorded))
+    assert unchanged(result)
+    assert (verdict(result), "repriced" in codes(result)) == ("Nothing changes", False)
     (booked,) = recorded.rows("SELECT SUM(cost) AS cost, COUNT(*) AS requests FROM requests WHERE route <> 'judge'")
-    assert (found.total.spent, found.total.requests) == (booked["cost"], booked["requests"])
-    assert sum(effect.spent for effect in found.routes) == booked["cost"]
-    assert {*ROUTES, "lowered", "closed", "dear"} - {"lowered"} <= {effect.route for effect in found.routes}
-    assert all(place.before == place.after for place in found.egress)
+    assert (result.total.spent, result.total.requests) == (booked["cost"], booked["requests"])
+    assert sum(effect.spent for effect in result.routes) == booked["cost"]
+    assert {*ROUTES, "lowered", "closed", "dear"} - {"lowered"} <= {effect.route for effect in result.routes}
+    assert all(place.before == place.after for place in result.egress)
 
 
 def test_what_was_learned_since_is_no_merit_of_a_policy(

@@ -91,14 +91,14 @@ def test_the_example_runs(recorded: Gateway) -> None:
 def test_columns_and_tables_are_those_of_the_report(recorded: Gateway, past: SqliteLedger, tmp_path: Path) -> None:
     report = as_report(replayed(past, changed(recorded, other_order, tmp_path), others=[config(recorded)]))
     assert report.name == NAME
-    told = [name for row in rows(TEXT, "column", "meaning") for name in row["column"].split(", ")]
-    assert told == [column.name for column in report.columns][1:]
-    assert [row["table"] for row in rows(TEXT, "table", "what it tells")] == [one.name for one in report.below]
+    names = [name for row in rows(TEXT, "column", "meaning") for name in row["column"].split(", ")]
+    assert names == [column.name for column in report.columns][1:]
+    assert [row["table"] for row in rows(TEXT, "table", "what it tells")] == [each.name for each in report.below]
 
 
 def test_every_code_field_and_filter_is_explained() -> None:
     assert [row["code"] for row in rows(TEXT, "code", "these requests")] == list(CODES)
-    told = [name for row in rows(TEXT, "field", "what it is") for name in row["field"].split(", ")]
-    assert sorted(told) == sorted(field.name for field in msgspec.structs.fields(RequestProfile))
+    names = [name for row in rows(TEXT, "field", "what it is") for name in row["field"].split(", ")]
+    assert sorted(names) == sorted(field.name for field in msgspec.structs.fields(RequestProfile))
     (filters,) = [line for line in TEXT.splitlines() if line.startswith("| `--where")]
     assert {*DIMENSIONS} <= set(quoted(filters))

@@ -20,7 +20,7 @@ NEW = Move("auto", "old", "new", "dearer")
 
 
 def part(rows: Sequence[Any], changed: Sequence[Any] = (), trials: Sequence[Any] = (), **more: Any) -> Part:
-    named: dict[str, Any] = {"routes": ("auto",), "targets": ("new",), "moves": (NEW,), "accounts": (), "seen": {}}
+    named: dict[str, Any] = {"routes": ("auto",), "targets": ("new",), "moves": (NEW,), "accounts": (), "totals": {}}
     lines = (("rows", rows, ROW), ("changed", changed, MOVE), ("trials", trials, TRIAL), ("charges", (), CHARGE))
     named |= {name: np.array(list(some), kind) for name, some, kind in lines}
     return Part(**named | more, before=Counter(), after=Counter(), unknown=Counter(), read=len(rows))
@@ -48,15 +48,15 @@ def estimated(rows: Sequence[Any], changed: Sequence[Any], trials: Sequence[Any]
 
 @each_row("answers, times", [(LEAST_SEEN, 2.0), (LEAST_SEEN - 1, 1.0)])
 def test_expectations_are_compared_with_enough_answers_only(answers: int, times: float) -> None:
-    whole = part([row()], [change(0)], seen={"new": TargetTotals(answers, 2_000, 1_000.0)})
+    whole = part([row()], [change(0)], totals={"new": TargetTotals(answers, 2_000, 1_000.0)})
     assert differences(whole).cost[0] == 40 * times - 100
 
 
 def test_what_is_not_known_is_no_change() -> None:
-    found = differences(part([row(), row()], [change(0, cost=np.nan), change(1, p=np.nan)]))
-    assert (found.cost.tolist(), found.no_cost.tolist()) == ([0, -60], [True, False])
-    assert (found.passes[1], found.no_passes.tolist()) == (0, [False, True])
-    assert found.paid.tolist() == [100, 40]
+    result = differences(part([row(), row()], [change(0, cost=np.nan), change(1, p=np.nan)]))
+    assert (result.cost.tolist(), result.no_cost.tolist()) == ([0, -60], [True, False])
+    assert (result.passes[1], result.no_passes.tolist()) == (0, [False, True])
+    assert result.paid.tolist() == [100, 40]
 
 
 ROWS, SUPPORTED = [row(at) for at in range(100)], [change(at, supported=True) for at in range(100)]

@@ -46,9 +46,9 @@ def left(tmp_path: Path, *works: Work, now_ms: int = MONDAY_MS) -> Report:
         for work in works:
             await work(store)
         await store.settled()
-        found = await budgets(store, (DAILY, TEAM, THOUGHTS), now_ms)
+        result = await budgets(store, (DAILY, TEAM, THOUGHTS), now_ms)
         await journal.end()
-        return found
+        return result
 
     return asyncio.run(run())
 
@@ -75,14 +75,14 @@ def amounts(report: Report, identifier: str) -> list[Any]:
 
 
 def test_a_hold_is_shown_until_it_is_spent_and_the_next_window_starts_full(tmp_path: Path) -> None:
-    found = left(tmp_path, using(DAILY, 4_000_000, None))
-    assert row(found, "daily") == {
+    result = left(tmp_path, using(DAILY, 4_000_000, None))
+    assert row(result, "daily") == {
         **{"id": "daily", "parent": None, "scope": "all", "value": None, "binds": "everything", "window": "day"},
         **{"unit": "usd", "limit": Decimal("0.01"), "policy_limit": None, "spent": Decimal(0)},
         **{"held": Decimal("0.004"), "remaining": Decimal("0.006")},
         **{"soft": None, "resets_at": MONDAY_MS + DAY_MS, "expires_at": None},
     }
-    team = row(found, "team")
+    team = row(result, "team")
     assert (team["binds"], team["window"]) == ("key web or batch; route auto; tag red", "lifetime")
     assert (team["soft"], team["resets_at"]) == ("soft", None)
     tomorrow = left(tmp_path, now_ms=MONDAY_MS + DAY_MS)
@@ -96,13 +96,13 @@ def test_a_cost_above_its_hold_leaves_less_than_nothing(tmp_path: Path) -> None:
 
 
 def test_each_pot_has_a_row_in_its_own_unit(tmp_path: Path) -> None:
-    found = left(tmp_path, using(THOUGHTS, 5_000, 4_321, "web"), using(THOUGHTS, 100, None, "batch"))
-    assert found.column("id") == ("daily", "team", "thoughts|batch", "thoughts|web")
-    assert amounts(found, "thoughts|web") == [12_000, 4_321, 0, 7_679]
-    assert row(found, "thoughts|web")["value"] == "web"
+    result = left(tmp_path, using(THOUGHTS, 5_000, 4_321, "web"), using(THOUGHTS, 100, None, "batch"))
+    assert result.column("id") == ("daily", "team", "thoughts|batch", "thoughts|web")
+    assert amounts(result, "thoughts|web") == [12_000, 4_321, 0, 7_679]
+    assert row(result, "thoughts|web")["value"] == "web"
     console = Console(width=250)
     with console.capture() as capture:
-        console.print(table(found))
+        console.print(table(result))
     assert {"12 k", "7.68 k", "$0.01", "$2.00"} <= {cell.strip() for cell in capture.get().split("│")}
 
 
@@ -114,10 +114,10 @@ def test_a_budget_that_was_split_off_is_held_in_its_parent_and_has_a_row(tmp_pat
     async def work(store: SqliteBudgets) -> None:
         assert await store.split(pot, child, MONDAY_MS) == child
 
-    found = left(tmp_path, work)
-    assert amounts(found, "daily") == [Decimal("0.01"), 0, Decimal("0.003"), Decimal("0.007")]
-    assert amounts(found, "child") == [Decimal("0.003"), 0, 0, Decimal("0.003")]
-    assert [row(found, "child")[name] for name in ("parent", "scope", "expires_at")] == ["daily", "split", expires_ms]
+    result = left(tmp_path, work)
+    assert amounts(result, "daily") == [Decimal("0.01"), 0, Decimal("0.003"), Decimal("0.007")]
+    assert amounts(result, "child") == [Decimal("0.003"), 0, 0, Decimal("0.003")]
+    assert [row(result, "child")[name] for name in ("parent", "scope", "expires_at")] == ["daily", "split", expires_ms]
 
 
 NOW_MS = MONDAY_MS + 10 * DAY_MS
@@ -173,7 +173,7 @@ def test_each_pot_has_its_own_forecast_by_its_budget_s_filters() -> None:
     day = partial(Budget, window="day")
     in_usd = partial(day, limit_usd=Decimal(9))
     per_tag = in_usd(id="t", scope="tag", tags=("red", "blue"))
-    found = ahead(
+    result = ahead(
         EVERY_HOUR,
         *(standing(in_usd(id="k", scope="key"), value=value) for value in ("web", "ci")),
         *(standing(per_tag, value=value) for value in ("red", "blue")),
@@ -181,7 +181,7 @@ def test_each_pot_has_its_own_forecast_by_its_budget_s_filters() -> None:
         standing(day(id="thoughts", limit_thinking_tokens=10_000, routes=("auto",))),
         standing(in_usd(id="other", keys=("other",))),
     )
-    assert found.column("forecast") == (16, 8, 6, 18, 8, 240, None)
+    assert result.column("forecast") == (16, 8, 6, 18, 8, 240, None)
 
 
 def test_without_a_past_or_without_a_store_nothing_is_foretold() -> None:
@@ -234,9 +234,9 @@ AFTER = AFTER_MS // HOUR_MS
 
 def test_with_a_few_hours_every_hour_is_alike() -> None:
     profile = ProfileInterval({AFTER - 4: 30, AFTER - 1: 10}, AFTER_MS + HOUR_MS // 2, UTC)
-    found = profile.until(AFTER_MS + 2 * HOUR_MS)
-    assert found.value == pytest.approx(15)
-    assert found.low is found.high is None
+    result = profile.until(AFTER_MS + 2 * HOUR_MS)
+    assert result.value == pytest.approx(15)
+    assert result.low is result.high is None
     assert profile.reaches(5, AFTER_MS + 9 * HOUR_MS) == AFTER_MS + HOUR_MS
     assert profile.reaches(15, AFTER_MS + 2 * HOUR_MS) == AFTER_MS + 2 * HOUR_MS
     assert profile.reaches(16, AFTER_MS + 2 * HOUR_MS) is None
@@ -247,8 +247,8 @@ def test_after_two_days_an_hour_is_like_that_of_other_days_and_after_two_weeks_w
     """Half of each day's 240 comes at noon UTC, which is 13:00 in Berlin."""
     spent = {AFTER - day * DAY + hour: 120 for day in (1, 2, 3) for hour in (0, 12)}
     profile = ProfileInterval(spent, AFTER_MS, ZoneInfo("Europe/Berlin"))
-    found = profile.until(AFTER_MS + 13 * HOUR_MS)
-    assert (found.value, found.low, found.high) == (240, 240, 240)
+    result = profile.until(AFTER_MS + 13 * HOUR_MS)
+    assert (result.value, result.low, result.high) == (240, 240, 240)
     assert profile.until(AFTER_MS + HOUR_MS // 4).value == 30
     assert profile.reaches(180, AFTER_MS + DAY * HOUR_MS) == AFTER_MS + 12 * HOUR_MS + HOUR_MS // 2
 
@@ -265,17 +265,17 @@ def test_four_of_five_weeks_end_within_the_interval() -> None:
         chance = random.Random(seed)  # noqa: S311 - a sample
         days = [max(0.0, chance.gauss(2_400 if day % 7 < 5 else 600, 300)) for day in range(28)]
         spent = {AFTER - 21 * DAY + hour: round(days[hour // DAY] / DAY) for hour in range(21 * DAY)}
-        found = ProfileInterval(spent, AFTER_MS, UTC).until(AFTER_MS + 7 * DAY_MS)
-        assert found.low is not None
-        assert found.high is not None
-        inside += found.low <= sum(days[21:]) <= found.high
+        result = ProfileInterval(spent, AFTER_MS, UTC).until(AFTER_MS + 7 * DAY_MS)
+        assert result.low is not None
+        assert result.high is not None
+        inside += result.low <= sum(days[21:]) <= result.high
     assert 0.74 < inside / 300 < 0.92
 
 
 @given(st.dictionaries(st.integers(AFTER - 700, AFTER - 1), st.integers(1, 10**12), min_size=1), st.integers(0, 216))
 def test_a_forecast_is_never_below_nothing_and_contains_itself(spent: dict[int, int], hours: int) -> None:
     assume(max(spent) >= AFTER - 28 * DAY)
-    found = ProfileInterval(spent, AFTER_MS, UTC).until(AFTER_MS + hours * HOUR_MS)
-    assert found.value >= 0
-    if found.low is not None and found.high is not None:
-        assert 0 <= found.low <= found.value <= found.high
+    result = ProfileInterval(spent, AFTER_MS, UTC).until(AFTER_MS + hours * HOUR_MS)
+    assert result.value >= 0
+    if result.low is not None and result.high is not None:
+        assert 0 <= result.low <= result.value <= result.high

@@ -84,7 +84,7 @@ def test_spend_adds_up_to_the_ledger_and_moving_changes_no_report(
 
 def _charged(ledger: Ledger, since_ms: int) -> dict[str, int]:
     """Row by row, as the ledger has them: nano-USD that are spent, charged after a crash, and held."""
-    found = {"cost_usd": 0, "recovered_usd": 0, "held_usd": 0}
+    answer = {"cost_usd": 0, "recovered_usd": 0, "held_usd": 0}
     spent = ("cost_usd", "cost")
     columns = {"settled": spent, "released": spent, "recovered": ("recovered_usd", "cost")}
     with ledger.reading() as connection:
@@ -93,8 +93,8 @@ def _charged(ledger: Ledger, since_ms: int) -> dict[str, int]:
             name, column = columns.get(str(kept.request["state"]), ("held_usd", "held"))
             amount = kept.request[column]
             assert isinstance(amount, int)
-            found[name] += amount
-    return found
+            answer[name] += amount
+    return answer
 
 
 @settings(max_examples=5)
@@ -110,17 +110,17 @@ def test_reports_that_split_money_give_back_all_of_it(new_ledger: Make, seeds: l
 def _gives_back_all(ledger: Ledger, by: str) -> None:
     spend = reported(ledger, "spend", by="target")
     for name in ("cost-of-pass", "thinking"):
-        found = reported(ledger, name, POLICY, by=by)
-        costs = sum(cost or 0 for (cost,) in cells(found, "cost_usd"))
-        assert costs == nano(found.total("cost_usd")) == nano(spend.total("cost_usd"))
-        assert sum(attempts for (attempts,) in cells(found, "attempts")) == found.total("attempts")
+        answer = reported(ledger, name, POLICY, by=by)
+        costs = sum(cost or 0 for (cost,) in cells(answer, "cost_usd"))
+        assert costs == nano(answer.total("cost_usd")) == nano(spend.total("cost_usd"))
+        assert sum(attempts for (attempts,) in cells(answer, "attempts")) == answer.total("attempts")
     spent = nano(spend.total("cost_usd")) + nano(spend.total("recovered_usd"))
     for groups in ("", "route", "day", "task"):
-        found = reported(ledger, "savings", POLICY, by=groups, baseline="sonnet")
+        answer = reported(ledger, "savings", POLICY, by=groups, baseline="sonnet")
         paid: dict[str, int] = {}
-        for against, cost, other, saved in cells(found, "against", "spent_usd", "baseline_usd", "saved_usd"):
+        for against, cost, other, saved in cells(answer, "against", "spent_usd", "baseline_usd", "saved_usd"):
             paid[against] = paid.get(against, 0) + cost
             assert saved == other - cost
         assert set(paid.values()) <= {spent}
-        assert nano(below(found, "outlay").total("spent_usd")) == spent
+        assert nano(below(answer, "outlay").total("spent_usd")) == spent
     reported(ledger, "price-reversal", POLICY)

@@ -38,16 +38,16 @@ PASSED = (
 
 
 def test_what_a_right_answer_costs_is_what_one_works_out_by_hand() -> None:
-    found = reported(PASSED, "cost-of-pass")
+    table = reported(PASSED, "cost-of-pass")
     names = ("target", "task", "difficulty", "attempts", "answers", "judged", "basis", "cost_usd")
-    assert cells(found, *names) == [
+    assert cells(table, *names) == [
         ("small", "chat", 0, 22, 20, 20, "judged", 21_000),
         ("big", "chat", 0, 10, 10, 10, "judged", 90_000),
         ("big", "code", 2, 5, 5, 0, "expected", 45_000),
         ("big", "factual", 0, 1, 1, 0, "unknown", 9_000),
         ("small", "maths", 0, 3, 3, 3, "few judged", 3_000),
     ]
-    assert cells(found, "pass_rate", "cost_per_answer_usd", "cost_of_pass_usd", "thinking_usd") == [
+    assert cells(table, "pass_rate", "cost_per_answer_usd", "cost_of_pass_usd", "thinking_usd") == [
         (0.6, 1_050, 1_750, 5_000),
         (0.9, 9_000, 10_000, 22_500),
         (0.8, 9_000, 11_250, None),
@@ -55,28 +55,28 @@ def test_what_a_right_answer_costs_is_what_one_works_out_by_hand() -> None:
         (pytest.approx(1 / 3), 1_000, 3_000, 750),
     ]
     # Intervals are there where somebody judged: Wilson's interval of 12 in 20.
-    low, high = cells(found, "pass_rate_low", "pass_rate_high")[0]
+    low, high = cells(table, "pass_rate_low", "pass_rate_high")[0]
     assert (low, high) == pytest.approx((0.38658, 0.78119), abs=1e-5)
-    small, big, expected, unknown, _ = cells(found, "cost_of_pass_low_usd", "cost_of_pass_usd", "cost_of_pass_high_usd")
+    small, big, expected, unknown, _ = cells(table, "cost_of_pass_low_usd", "cost_of_pass_usd", "cost_of_pass_high_usd")
     assert 1_050 / high > small[0] > 1_050 / high / 1.1
     assert 1_050 / low < small[2] < 1_050 / low * 1.1
     assert big[0] < big[1] < big[2]
     assert (expected[0], expected[2], *unknown) == (None,) * 5
     # All but the judge's answer is there.
-    assert nano(found.total("cost_usd")) + 77 == nano(reported(PASSED, "spend").total("cost_usd"))
-    assert found.total("attempts") == 41
+    assert nano(table.total("cost_usd")) + 77 == nano(reported(PASSED, "spend").total("cost_usd"))
+    assert table.total("attempts") == 41
 
 
 def test_by_target_each_task_counts_by_its_answers() -> None:
-    found = reported(PASSED, "cost-of-pass", by="target")
+    table = reported(PASSED, "cost-of-pass", by="target")
     names = ("target", "answers", "judged", "basis", "pass_rate", "cost_usd")
     # small: 20 answers at 0.6 and 3 at a third; big: 10 at 0.9 and 5 at 0.8, and one of which nothing is known.
-    assert cells(found, *names) == [
+    assert cells(table, *names) == [
         ("small", 23, 23, "mixed", pytest.approx((20 * 0.6 + 3 / 3) / 23), 24_000),
         ("big", 16, 10, "mixed", pytest.approx((10 * 0.9 + 5 * 0.8) / 15), 144_000),
     ]
     whole = reported(PASSED, "cost-of-pass")
-    assert cells(below(whole, "cost-of-pass"), *names) == cells(found, *names)
+    assert cells(below(whole, "cost-of-pass"), *names) == cells(table, *names)
     # It is drawn, and the targets of the frontier are joined.
     [plot] = whole.plots
     marks = [(mark.label, mark.x, mark.joined) for mark in plot.marks]
@@ -100,16 +100,16 @@ def test_the_frontier_tells_what_each_target_adds() -> None:
 
 
 def test_filters_hold_for_costs_and_for_judgements() -> None:
-    found = reported(PASSED, "cost-of-pass", where=("target=big", "task=chat,code"))
-    assert cells(found, "target", "task", "pass_rate") == [("big", "chat", 0.9), ("big", "code", 0.8)]
+    table = reported(PASSED, "cost-of-pass", where=("target=big", "task=chat,code"))
+    assert cells(table, "target", "task", "pass_rate") == [("big", "chat", 0.9), ("big", "code", 0.8)]
     assert cells(reported(PASSED, "cost-of-pass", where=("difficulty=2",)), "task") == [("code",)]
     assert reported(PASSED, "cost-of-pass", until="2026-11-01").rows == ()
 
 
 @each_row("right, wrong, row", [(1, 0, (1, 1.0, 1_000, None)), (0, 12, (12, 0.0, None, None))])
 def test_of_one_and_of_no_right_answer(right: int, wrong: int, row: tuple[object, ...]) -> None:
-    found = reported(judged("small", 1_000, right, wrong), "cost-of-pass")
-    assert cells(found, "answers", "pass_rate", "cost_of_pass_usd", "cost_of_pass_high_usd") == [row]
+    table = reported(judged("small", 1_000, right, wrong), "cost-of-pass")
+    assert cells(table, "answers", "pass_rate", "cost_of_pass_usd", "cost_of_pass_high_usd") == [row]
 
 
 def test_an_attempt_counts_once_however_often_it_was_judged() -> None:
@@ -135,8 +135,8 @@ def test_an_attempt_counts_once_however_often_it_was_judged() -> None:
         asked(),
     ]
     with ledger_of(happened).reading() as connection:
-        found = passes.sums(connection, Query(table="passes", by=("target",), measures=passes.MEASURES))
-    assert found == {("small",): (6, 5_500_000, 2_000_000, 1, 1_000_000, 700_000)}
+        table = passes.sums(connection, Query(table="passes", by=("target",), measures=passes.MEASURES))
+    assert table == {("small",): (6, 5_500_000, 2_000_000, 1, 1_000_000, 700_000)}
 
 
 @each_row("costs", [(1, 1), (1, 10**13), (0, 0), (0, 1), (999, 1_001, 3)])
@@ -188,8 +188,8 @@ MONEY = ("spent_usd", "baseline_usd", "saved_usd")
 
 
 def test_savings_are_what_one_works_out_by_hand() -> None:
-    found = reported(SAVED, "savings")
-    assert cells(found, "against", "target", "requests", "could_serve", "correction", *MONEY) == [
+    table = reported(SAVED, "savings")
+    assert cells(table, "against", "target", "requests", "could_serve", "correction", *MONEY) == [
         # 5 could have gone nowhere else; of 13 of its own requests big's forecasts are not corrected
         ("always best", "big", 55, 55 / 60, 1.0, CLIENTS + 700, 502_700, 281_300),
         # small's were half as dear again as forecast, in 45 requests
@@ -197,25 +197,25 @@ def test_savings_are_what_one_works_out_by_hand() -> None:
     ]
     assert CLIENTS - OF_BIG + 55 * 9_000 == 502_700
     # A saving that costs correctness says so.
-    assert cells(found, "pass_rate", "baseline_pass_rate") == [
+    assert cells(table, "pass_rate", "baseline_pass_rate") == [
         (pytest.approx((42 * 0.6 + 13 * 0.9) / 55), pytest.approx(0.9)),
         (pytest.approx((47 * 0.6 + 13 * 0.9) / 60), pytest.approx(0.6)),
     ]
-    assert found.note.startswith("Cheaper than always big, and expected to be right less often: 67.1 %, not 90.0 %. ")
-    assert "always small" not in found.note
+    assert table.note.startswith("Cheaper than always big, and expected to be right less often: 67.1 %, not 90.0 %. ")
+    assert "always small" not in table.note
     # big: 12.6 right answers fewer for 281,300 less; small: 3.9 more for 131,200 more
-    assert cells(found, "per_pass_usd") == [(round(281_300 / 12.6),), (round(131_200 / 3.9),)]
+    assert cells(table, "per_pass_usd") == [(round(281_300 / 12.6),), (round(131_200 / 3.9),)]
 
 
 def test_what_routing_itself_costs_is_told() -> None:
-    found = below(reported(SAVED, "savings"), "outlay")
-    assert cells(found, "what", "number", "spent_usd") == [
+    table = below(reported(SAVED, "savings"), "outlay")
+    assert cells(table, "what", "number", "spent_usd") == [
         ("answers given", 61, CLIENTS - 3_000),
         ("answers passed over", 2, 3_000),
         ("judges", 1, 700),
         ("explored requests, part of the above", 3, 30_000),
     ]
-    assert nano(found.total("spent_usd")) == nano(reported(SAVED, "spend").total("cost_usd"))
+    assert nano(table.total("spent_usd")) == nano(reported(SAVED, "spend").total("cost_usd"))
 
 
 def test_by_route_and_by_day() -> None:
@@ -267,36 +267,36 @@ def test_judgements_stand_beside_savings() -> None:
         *judged("big", 10_000, 9, 1, weighed=BOTH),
         *judged("small", 1_500, 0, 20, weighed=BOTH, difficulty=0.9),
     ]
-    found = below(reported(happened, "savings"), "quality")
-    assert cells(found, "target", "answers", "pass_rate", "baseline_pass_rate") == [
+    table = below(reported(happened, "savings"), "quality")
+    assert cells(table, "target", "answers", "pass_rate", "baseline_pass_rate") == [
         ("big", 40, pytest.approx((30 * 0.6 + 10 * 0.9) / 40), pytest.approx(0.9)),
         ("small", 60, pytest.approx((27 + 0) / 60), pytest.approx((40 * 0.6 + 20 * 0) / 60)),
     ]
-    for low, rate, high in cells(found, "baseline_pass_rate_low", "baseline_pass_rate", "baseline_pass_rate_high"):
+    for low, rate, high in cells(table, "baseline_pass_rate_low", "baseline_pass_rate", "baseline_pass_rate_high"):
         assert low < rate < high
     assert all(part.name != "quality" for part in reported(happened, "savings", where=("route=auto",)).below)
 
 
 def test_without_forecasts_there_is_nothing_to_compare_with() -> None:
     """Of what would have been tried costs are expected, and no pass rates."""
-    found = reported([Happened(tried=SMALL)], "savings")
-    assert (found.column("against"), nano(below(found, "outlay").total("spent_usd"))) == (("always cheapest",), 1_500)
+    table = reported([Happened(tried=SMALL)], "savings")
+    assert (table.column("against"), nano(below(table, "outlay").total("spent_usd"))) == (("always cheapest",), 1_500)
 
 
 def test_one_hour_gives_no_interval_and_many_do() -> None:
-    found = reported([Happened(tried=SMALL, weighed=BOTH)], "savings")
-    assert cells(found, *MONEY, "saved_low_usd") == [(1_500, 9_000, 7_500, None), (1_500, 1_000, -500, None)]
+    table = reported([Happened(tried=SMALL, weighed=BOTH)], "savings")
+    assert cells(table, *MONEY, "saved_low_usd") == [(1_500, 9_000, 7_500, None), (1_500, 1_000, -500, None)]
     # Dearer than the baseline is at most all of what was spent.
     dear = [Happened(tried=(Tried("small", 10**9),), weighed=BOTH, at_ms=MONDAY_MS + n * HOUR_MS) for n in range(9)]
-    found = reported([*dear, Happened(tried=BIG, weighed=BOTH, at_ms=MONDAY_MS + 30 * HOUR_MS)], "savings")
-    assert all(-1 <= share <= 1 for share in found.column("saved_share") if isinstance(share, float))
-    assert all(low >= -spent for spent, low in cells(found, "spent_usd", "saved_low_usd"))
-    assert "Always best: the target with the highest expected pass rate" in found.note
+    table = reported([*dear, Happened(tried=BIG, weighed=BOTH, at_ms=MONDAY_MS + 30 * HOUR_MS)], "savings")
+    assert all(-1 <= share <= 1 for share in table.column("saved_share") if isinstance(share, float))
+    assert all(low >= -spent for spent, low in cells(table, "spent_usd", "saved_low_usd"))
+    assert "Always best: the target with the highest expected pass rate" in table.note
     # The same every hour: what was saved is as certain as anything.
     hours = [Happened(tried=SMALL, weighed=BOTH, at_ms=MONDAY_MS + hour * HOUR_MS) for hour in range(40)]
-    found = reported(hours, "savings")
-    assert cells(found, "saved_low_usd", "saved_usd", "saved_high_usd")[0] == (40 * 7_500,) * 3
-    assert [(mark.label, mark.value, mark.low) for mark in found.plots[0].marks] == [
+    table = reported(hours, "savings")
+    assert cells(table, "saved_low_usd", "saved_usd", "saved_high_usd")[0] == (40 * 7_500,) * 3
+    assert [(mark.label, mark.value, mark.low) for mark in table.plots[0].marks] == [
         ("spent", 60_000, None),
         ("always best: big", 360_000, 360_000),
         ("always cheapest: small", 60_000, 60_000),

@@ -72,23 +72,23 @@ ALL = (6, 4, 2, 1, 300, 90, 30, 1, 0, 3_507, 90_000, 40_000)
 
 @each_row("by", spend.BY)
 def test_rows_are_what_one_adds_up_by_hand(week: Ledger, by: str) -> None:
-    found = report(week, by)
-    assert cells(found, by, *COLUMNS) == [tuple(row) for row in BY_HAND["by"][by]]
-    assert totals(found, *COLUMNS) == ALL
+    answer = report(week, by)
+    assert cells(answer, by, *COLUMNS) == [tuple(row) for row in BY_HAND["by"][by]]
+    assert totals(answer, *COLUMNS) == ALL
     assert totals(report(week, by, "2026-11-03", "2026-11-04"), "requests", "cost_usd") == (2, 7)
 
 
 def test_several_groupings_at_once(week: Ledger) -> None:
-    found = report(week, "key,day")
-    assert found.title == "Spend by key and day"
-    assert cells(found, "key", "day", "cost_usd") == [
+    answer = report(week, "key,day")
+    assert answer.title == "Spend by key and day"
+    assert cells(answer, "key", "day", "cost_usd") == [
         ("batch", "2026-11-02", 2_000),
         ("web", "2026-11-02", 1_500),
         ("web", "2026-11-04", 0),
         (None, "2026-11-03", 7),
         (None, "2026-11-04", 0),
     ]
-    assert (found.totals or ())[:2] == ("total", None)
+    assert (answer.totals or ())[:2] == ("total", None)
 
 
 def test_tokens_stand_in_disjoint_buckets() -> None:
@@ -96,12 +96,12 @@ def test_tokens_stand_in_disjoint_buckets() -> None:
         **{"input_uncached": 100, "cache_read": 40, "cache_write": 30, "cache_write_1h": 3, "input_image": 2},
         **{"output_visible": 20, "output_audio": 5},
     }
-    found = report([Happened(tried=(Tried("mini", 3, Usage(output_reasoning=60, **parts)),))], "target")
-    names = [column.name for column in found.columns if column.name.startswith(("input_", "cache_", "output_"))]
-    sizes = {name: found.total(name) for name in names if not name.endswith(("_tokens", "_usd"))}
+    answer = report([Happened(tried=(Tried("mini", 3, Usage(output_reasoning=60, **parts)),))], "target")
+    names = [column.name for column in answer.columns if column.name.startswith(("input_", "cache_", "output_"))]
+    sizes = {name: answer.total(name) for name in names if not name.endswith(("_tokens", "_usd"))}
     assert {name: size for name, size in sizes.items() if size} == parts
-    assert totals(found, "input_tokens", "output_tokens", "reasoning_tokens") == (175, 85, 60)
-    assert found.total("thinking_share") == pytest.approx(60 / 85)
+    assert totals(answer, "input_tokens", "output_tokens", "reasoning_tokens") == (175, 85, 60)
+    assert answer.total("thinking_share") == pytest.approx(60 / 85)
 
 
 def test_the_thinking_share_is_of_what_tells_thinking_apart(week: Ledger) -> None:
@@ -111,10 +111,10 @@ def test_the_thinking_share_is_of_what_tells_thinking_apart(week: Ledger) -> Non
 
 def test_what_caches_saved(ledger: Ledger) -> None:
     change(filled(ledger), "UPDATE live_attempts SET cache_saved = CASE target WHEN 'mini' THEN 11 ELSE -4 END")
-    found = report(ledger, "target")
-    assert cells(found, "cache_saved_usd") == [(33,), (-4,), (0,)]
-    assert nano(found.total("cache_saved_usd")) == 29
-    assert "Cache saved" in found.note
+    answer = report(ledger, "target")
+    assert cells(answer, "cache_saved_usd") == [(33,), (-4,), (0,)]
+    assert nano(answer.total("cache_saved_usd")) == 29
+    assert "Cache saved" in answer.note
 
 
 def test_an_attempt_belongs_to_the_window_of_its_request(ledger: Ledger) -> None:
@@ -130,22 +130,22 @@ def test_a_request_settled_after_its_recovery_is_charged_what_it_cost() -> None:
     """The sweeper took it for dead."""
     happened = [Happened(ends="recovered", held=900, tried=(Tried("mini", 5, None), Tried("local", 20)))]
     for by in spend.BY:
-        found = report(happened, by)
-        assert totals(found, "cost_usd", "recovered_usd") == (25, 0)
-        assert sum(map(nano, found.column("cost_usd"))) == 25
+        answer = report(happened, by)
+        assert totals(answer, "cost_usd", "recovered_usd") == (25, 0)
+        assert sum(map(nano, answer.column("cost_usd"))) == 25
 
 
 def test_a_window_without_requests_says_so(week: Ledger) -> None:
-    found = report(week, "target,day", "2026-12-01", "2026-12-02", where=("target=mini",))
-    assert (found.rows, found.plots, *totals(found, "cost_usd", "input_tokens")) == ((), (), 0, None)
-    assert "Nothing to show in this window with these filters. Ask for a longer time or with" in found.note
+    answer = report(week, "target,day", "2026-12-01", "2026-12-02", where=("target=mini",))
+    assert (answer.rows, answer.plots, *totals(answer, "cost_usd", "input_tokens")) == ((), (), 0, None)
+    assert "Nothing to show in this window with these filters. Ask for a longer time or with" in answer.note
 
 
 @each_row("name", [name for name, one in REPORTS.items() if not one.needs_subject])
 def test_of_an_empty_ledger_every_report_is_empty(name: str) -> None:
-    found = reported((), name)
-    assert (found.rows, found.plots) == ((), ())
-    assert name != "spend" or totals(found, *COLUMNS) == (0, 0, 0, 0, None, None, None, 0, 0, 0, 0, 0)
+    answer = reported((), name)
+    assert (answer.rows, answer.plots) == ((), ())
+    assert name != "spend" or totals(answer, *COLUMNS) == (0, 0, 0, 0, None, None, None, 0, 0, 0, 0, 0)
 
 
 def test_attempts_without_a_price_are_counted_and_explained(ledger: Ledger) -> None:
@@ -153,9 +153,9 @@ def test_attempts_without_a_price_are_counted_and_explained(ledger: Ledger) -> N
     assert "Unpriced" not in report(ledger, "target").note
     change(ledger, "UPDATE live_attempts SET cost_source = 'unpriced' WHERE number = 1")
     for by in spend.BY:
-        found = report(ledger, by)
-        assert found.total("unpriced") == sum(n for n in found.column("unpriced") if isinstance(n, int)) == 1
-        assert "worst case" in found.note
+        answer = report(ledger, by)
+        assert answer.total("unpriced") == sum(n for n in answer.column("unpriced") if isinstance(n, int)) == 1
+        assert "worst case" in answer.note
 
 
 def test_a_key_that_was_replaced_under_its_name_is_one_row(ledger: Ledger) -> None:
@@ -171,10 +171,10 @@ def test_of_many_rows_the_least_are_one(ledger: Ledger, monkeypatch: pytest.Monk
     assert plot.marks[-1].label == "8 others"
     monkeypatch.setattr(spend, "MOST_ROWS", 3)
     for by, first in (("target", 0), ("day,target", 1)):
-        found = report(ledger, by)
-        assert len(found.rows) == 4
-        assert found.rows[-1][first] == "(17 others)"
-        assert sum(map(nano, found.column("cost_usd"))) == nano(found.total("cost_usd")) == sum(range(1, 21))
+        answer = report(ledger, by)
+        assert len(answer.rows) == 4
+        assert answer.rows[-1][first] == "(17 others)"
+        assert sum(map(nano, answer.column("cost_usd"))) == nano(answer.total("cost_usd")) == sum(range(1, 21))
 
 
 @each_row("zone, day, hours", BY_HAND["days"])
@@ -183,19 +183,19 @@ def test_days_begin_at_midnight_in_their_zone(zone: str, day: str, hours: float)
     ends_ms = begins_ms + round(hours * HOUR_MS)
     times = (begins_ms - 1, begins_ms, ends_ms - 1, ends_ms)
     happened = [Happened(tried=(Tried("local", 1),), at_ms=at_ms) for at_ms in times]
-    found = report(happened, "day", zone=zone)
-    assert found.column("requests") == (1, 2, 1)
-    assert found.column("day")[1] == day
-    assert zone in found.note
+    answer = report(happened, "day", zone=zone)
+    assert answer.column("requests") == (1, 2, 1)
+    assert answer.column("day")[1] == day
+    assert zone in answer.note
     until = datetime.fromtimestamp(ends_ms / 1000, ZoneInfo(zone)).isoformat()
     assert report(happened, "day", day, until, zone=zone).column("day") == (day,)
 
 
 def test_an_hour_that_the_clock_shows_twice_is_two() -> None:
     first_ms = 1_792_886_400_000  # 2026-10-25T00:00Z, 02:00 in Berlin, and 02:00 again an hour later
-    found = report([Happened(at_ms=first_ms + n * HOUR_MS) for n in range(-1, 3)], "hour", zone="Europe/Berlin")
+    answer = report([Happened(at_ms=first_ms + n * HOUR_MS) for n in range(-1, 3)], "hour", zone="Europe/Berlin")
     hours = ("01:00+02:00", "02:00+02:00", "02:00+01:00", "03:00+01:00")
-    assert found.column("hour") == tuple(f"2026-10-25T{hour}" for hour in hours)
+    assert answer.column("hour") == tuple(f"2026-10-25T{hour}" for hour in hours)
 
 
 def test_the_chart_of_days_shows_days_without_spend() -> None:
@@ -214,9 +214,9 @@ def test_filters(week: Ledger, where: str, cost: int, requests: int) -> None:
 
 
 def test_all_filters_hold_and_those_of_attempts_take_single_attempts(week: Ledger) -> None:
-    found = report(week, "target", where=("tag=red", "class!=pii"))
-    assert cells(found, "target", "cost_usd") == [("mini", 1_500)]
-    assert nano(found.total("cost_usd")) == 1_500
+    answer = report(week, "target", where=("tag=red", "class!=pii"))
+    assert cells(answer, "target", "cost_usd") == [("mini", 1_500)]
+    assert nano(answer.total("cost_usd")) == 1_500
     assert "attempt by attempt" in report(week, "route", where=("target=mini",)).note
     assert "with all that they cost" in report(week, "route", where=("key=web",)).note
 

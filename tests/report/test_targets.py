@@ -69,8 +69,8 @@ def test_what_a_budget_a_circuit_or_a_queue_passed_by_is_counted() -> None:
     assert cells(below(reported(SKIPPED, "reliability"), "skipped"), *names) == [
         *(("dear", "budget", 1), ("gpu", "queue", 1), ("x", "budget", 1), ("x", "circuit", 1), ("x", "queue", 1)),
     ]
-    found = reported(SKIPPED, "reliability", where=("target=dear",), targets=[target("dear")])
-    assert cells(below(found, "skipped"), *names) == [("dear", "budget", 1)]
+    answer = reported(SKIPPED, "reliability", where=("target=dear",), targets=[target("dear")])
+    assert cells(below(answer, "skipped"), *names) == [("dear", "budget", 1)]
 
 
 # vendors
@@ -211,8 +211,8 @@ def engines(ledger: Ledger, *targets: Target, **question: Any) -> Report:
 
 
 def test_two_hours_of_an_engine_by_hand(filled: Ledger) -> None:
-    found = engines(filled)
-    assert lines(found) == [
+    answer = engines(filled)
+    assert lines(answer) == [
         {
             **{"engine": "qwen", "up_s": 7_200, "busy_s": 1_800, "idle_share": 0.75, "concurrency": 4.0},
             **{"busy_usd": Decimal(2), "idle_usd": Decimal(6), "charged_usd": Decimal(1), "charged_share": 0.5},
@@ -224,8 +224,8 @@ def test_two_hours_of_an_engine_by_hand(filled: Ledger) -> None:
             **{"energy_j": 3_600_000, "energy_wh_per_m": 500, "energy": "declared"},
         }
     ]
-    assert below(found, "prices").column("output_per_m_usd") == (Decimal(6), Decimal(8))
-    marks = [(mark.series, mark.value, mark.x) for mark in found.plots[0].marks]
+    assert below(answer, "prices").column("output_per_m_usd") == (Decimal(6), Decimal(8))
+    marks = [(mark.series, mark.value, mark.x) for mark in answer.plots[0].marks]
     assert marks == [("qwen", 8 * USD, 0.0), ("qwen", 6 * USD, pytest.approx(1 / 3))]
     # A window takes whole hours.
     by_day = engines(filled, by="day,engine", since="2026-11-02T01:01")
@@ -271,8 +271,8 @@ versus = partial(reported, VERSUS, "local-vs-api", TARGETS)
 
 
 def test_ten_hours_of_a_machine_against_the_cheapest_of_two_vendors() -> None:
-    found = versus(**WINDOW)
-    assert lines(found) == [
+    answer = versus(**WINDOW)
+    assert lines(answer) == [
         {
             **{"target": "gpu", "requests": 4, "tokens": 480, "hours": 10, "busy_hours": 2},
             **{"tokens_per_busy_hour": 240, "tokens_in_best_hour": 360},
@@ -282,9 +282,9 @@ def test_ten_hours_of_a_machine_against_the_cheapest_of_two_vendors() -> None:
         },
         {"target": "idle", "hours": 10},
     ]
-    assert "1 of 4 requests of gpu had no remote candidate" in found.note
-    assert "No hourly price is declared for idle: write hourly_usd" in found.note
-    marks = [(mark.label, mark.value) for mark in found.plots[0].marks]
+    assert "1 of 4 requests of gpu had no remote candidate" in answer.note
+    assert "No hourly price is declared for idle: write hourly_usd" in answer.note
+    marks = [(mark.label, mark.value) for mark in answer.plots[0].marks]
     assert marks == [("gpu: machine", 20 * USD), ("gpu: API", 3_000_000)]
     # The window ends now and begins with the ledger.
     assert versus(now_ms=MONDAY_MS + 12 * HOUR_MS).column("hours")[0] == 12
@@ -292,21 +292,21 @@ def test_ten_hours_of_a_machine_against_the_cheapest_of_two_vendors() -> None:
 
 def test_a_busy_machine_is_worth_its_hour() -> None:
     cheap = (at("gpu", "", "", hourly=1_000_000), *TARGETS[1:])
-    found = reported(VERSUS, "local-vs-api", cheap, since="2026-11-02", until="2026-11-02T01:00")
-    assert cells(found, "load", "cheaper", "break_even_requests_per_hour")[0] == (3.0, "local", 1)
+    answer = reported(VERSUS, "local-vs-api", cheap, since="2026-11-02", until="2026-11-02T01:00")
+    assert cells(answer, "load", "cheaper", "break_even_requests_per_hour")[0] == (3.0, "local", 1)
 
 
 def test_without_a_local_target_or_a_choice_the_note_says_so() -> None:
     assert "There is no local target." in reported((), "local-vs-api").note
-    found = reported([OnGpu()], "local-vs-api", (GPU,))
-    assert "No decision of the window chose gpu first" in found.note
-    assert (lines(found)[0]["requests"], "api_usd" in lines(found)[0]) == (1, False)
+    answer = reported([OnGpu()], "local-vs-api", (GPU,))
+    assert "No decision of the window chose gpu first" in answer.note
+    assert (lines(answer)[0]["requests"], "api_usd" in lines(answer)[0]) == (1, False)
 
 
 def test_machine_and_api_go_by_the_hours_in_which_the_engine_was_up(filled: Ledger) -> None:
     """Two of ten; its two targets share them, as their tokens are: two requests to one."""
-    found = reported(filled, "local-vs-api", (QWEN, LORA, FAR), **WINDOW)
-    assert cells(found, "target", "machine_usd", "idle_usd") == [
+    answer = reported(filled, "local-vs-api", (QWEN, LORA, FAR), **WINDOW)
+    assert cells(answer, "target", "machine_usd", "idle_usd") == [
         ("qwen", 5_333_333_333, 4 * USD),
         ("lora", 2_666_666_667, 2 * USD),
     ]

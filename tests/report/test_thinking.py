@@ -49,18 +49,18 @@ TOKENS = ("attempts", "output_tokens", "thinking_tokens", "unknown", "cost_usd",
 
 
 def test_tokens_and_money_by_target_and_effort() -> None:
-    found = reported(THOUGHT, "thinking", POLICY)
-    assert [list(row) for row in cells(found, "target", "effort", *TOKENS)] == data(__file__, "thinking.yaml")
-    assert totals(found, *TOKENS) == (10, 746, 586, 1, 2_560, 1_516)
-    assert cells(found, "thinking_share", "thinking_cost_share")[0] == (560 / 580, 1_400 / 1_900)
-    marks = [(mark.label, mark.value) for mark in found.plots[0].marks]
+    result = reported(THOUGHT, "thinking", POLICY)
+    assert [list(row) for row in cells(result, "target", "effort", *TOKENS)] == data(__file__, "thinking.yaml")
+    assert totals(result, *TOKENS) == (10, 746, 586, 1, 2_560, 1_516)
+    assert cells(result, "thinking_share", "thinking_cost_share")[0] == (560 / 580, 1_400 / 1_900)
+    marks = [(mark.label, mark.value) for mark in result.plots[0].marks]
     assert marks[:2] == [("deep · effort=high", 1_400), ("deep · effort=low", 100)]
 
 
 def test_what_lowered_it_and_what_it_was_for_nothing() -> None:
-    found = reported(THOUGHT, "thinking", POLICY, by="target")
+    result = reported(THOUGHT, "thinking", POLICY, by="target")
     names = ("target", "lowered", "lowered_effort", "cut", "wasted", "wasted_tokens", "wasted_usd")
-    assert cells(found, *names) == [
+    assert cells(result, *names) == [
         ("deep", 0, 0, 1, 1, 500, 900),
         ("opaque", 1, 0, 1, 0, 0, 0),
         ("plain", 1, 1, 0, 0, 0, 0),
@@ -69,19 +69,19 @@ def test_what_lowered_it_and_what_it_was_for_nothing() -> None:
 
 def test_a_target_that_does_not_tell_is_named_as_unknown() -> None:
     """Only the policy knows that plain never thinks."""
-    found = reported(THOUGHT, "thinking", by="target")
-    assert cells(found, "target", "thinking_tokens", "thinking_usd", "unknown") == [
+    result = reported(THOUGHT, "thinking", by="target")
+    assert cells(result, "target", "thinking_tokens", "thinking_usd", "unknown") == [
         ("deep", 586, 1_516, 0),
         ("opaque", None, None, 1),
         ("plain", None, None, 1),
     ]
-    assert "Unknown: " in found.note
+    assert "Unknown: " in result.note
     assert "Unknown: " not in reported(THOUGHT, "thinking", by="target", where=("target=deep",)).note
 
 
 def test_filters_hold_and_where_no_target_was_asked_there_is_no_row() -> None:
-    found = reported(THOUGHT, "thinking", POLICY, by="task", where=("effort=effort=low,effort=high",))
-    assert cells(found, "task", "thinking_tokens") == [("chat", 560), ("code", 10)]
+    result = reported(THOUGHT, "thinking", POLICY, by="task", where=("effort=effort=low,effort=high",))
+    assert cells(result, "task", "thinking_tokens") == [("chat", 560), ("code", 10)]
     nowhere = reported([Happened()], "thinking")
     assert (nowhere.rows, nowhere.plots, totals(nowhere, "cost_usd", "thinking_usd")) == ((), (), (0, None))
 
@@ -111,30 +111,30 @@ REVERSED = (
 
 def test_reversals_are_what_one_works_out_by_hand() -> None:
     """Cells weigh by 10 × 5 ÷ 15 and 5 × 5 ÷ 10: cheap costs 15,714 an answer, 10,714 of that for thinking."""
-    found = reported(REVERSED, "price-reversal", TARGETS)
+    result = reported(REVERSED, "price-reversal", TARGETS)
     names = ("model", "than", "answers", "list_usd", "than_list_usd", "cost_usd", "than_cost_usd")
     lists = [round((price * 100 + 2 * price * 20) / 120 * USD) for price in (1, 2, 3)]
-    assert cells(found, *names) == [
+    assert cells(result, *names) == [
         ("house/mute", "house/dear", 10, lists[1], lists[2], 30_000, 8_000),
         ("house/cheap", "house/dear", 25, lists[0], lists[2], 15_714, 8_000),
     ]
-    mute, cheap = cells(found, "dearer", "without_thinking", "thinking_part")
+    mute, cheap = cells(result, "dearer", "without_thinking", "thinking_part")
     assert mute == pytest.approx((30 / 8, 30 / 7, -1 / 22))
     assert cheap == pytest.approx((15_714.2857 / 8_000, 5 / 7, 9_714.2857 / 7_714.2857))
     # nothing varies
-    assert cells(found, "dearer_low") == cells(found, "dearer") == cells(found, "dearer_high")
-    [plot] = found.plots
+    assert cells(result, "dearer_low") == cells(result, "dearer") == cells(result, "dearer_high")
+    [plot] = result.plots
     assert [mark.label for mark in plot.marks] == ["house/mute : house/dear", "house/cheap : house/dear"]
     assert plot.marks[0].value == plot.marks[0].high == 30 / 8
-    assert found.note.startswith("2 of the 3 pairs of models that can be compared.")
+    assert result.note.startswith("2 of the 3 pairs of models that can be compared.")
     code = reported(REVERSED, "price-reversal", TARGETS, where=("task=code",))
     assert cells(code, "model", "cost_usd") == [("house/cheap", 10_000)]
     assert reported(REVERSED, "price-reversal", TARGETS, until="2026-11-01").rows == ()
 
 
 def test_thinking_that_is_not_known_is_not_none() -> None:
-    found = reported([*REVERSED, *answers("cheap", 1, 20_000, None)], "price-reversal", TARGETS)
-    assert cells(found, "model", "without_thinking") == [("house/mute", pytest.approx(30 / 7)), ("house/cheap", None)]
+    result = reported([*REVERSED, *answers("cheap", 1, 20_000, None)], "price-reversal", TARGETS)
+    assert cells(result, "model", "without_thinking") == [("house/mute", pytest.approx(30 / 7)), ("house/cheap", None)]
 
 
 @each_row(
@@ -149,6 +149,6 @@ def test_thinking_that_is_not_known_is_not_none() -> None:
     ],
 )
 def test_without_list_prices_nothing_is_compared(targets: Sequence[Target], says: str) -> None:
-    found = reported(REVERSED, "price-reversal", targets)
-    assert found.rows == ()
-    assert says in found.note
+    result = reported(REVERSED, "price-reversal", targets)
+    assert result.rows == ()
+    assert says in result.note
