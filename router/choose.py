@@ -14,17 +14,17 @@ from router.classify.template import instructions, template
 from router.config.policy import Config, Route
 from router.decide.eligibility import ANYTHING, Gate, asked
 from router.decide.in_force import PolicyInForce, in_force
-from router.decide.plan import plan, weighed_plan, weighs
+from router.decide.plan import plan, weighed_plan
 from router.decide.profile import NEW, SessionState, own_stakes, shape_of
 from router.decide.replicas import LONGEST, conversation, queues_of
-from router.decide.strategies import Pinned
+from router.decide.strategies import Pinned, Weighing
 from router.decide.weigh import DecisionInput
 from router.dispatch.refusals import unknown_model
 from router.dispatch.tactics import always_the_same
 from router.errors import ClientError
 from router.estimate.caches import COLD, LEAST
 from router.estimate.estimate import estimates, per_choice
-from router.estimate.forecast import Forecaster, delayed
+from router.estimate.forecast import Forecaster
 from router.estimate.learn import TargetStats, takes_ms, usual_ms
 from router.estimate.tokens import fits_thinking, roughly
 from router.screen import Screen, Screened
@@ -36,6 +36,7 @@ from router.types.decision import (
     Counts,
     Decision,
     Objective,
+    Plan,
     RequestProfile,
     first_stated,
 )
@@ -129,48 +130,75 @@ def choose(
 ) -> tuple[Decision, Gate]:
     """Decides a request that `check` let pass. `model`: a route in place of the one that it names; `progress`: of its
     session; `at_ms`: decided again, as of then, without its holds; `asks`: engines; `counts`: of its prompt."""
-    learned, seen = forecaster.learned, screened.classification
-    route, listed = rules.routes[model] if model else _route(rules, request.model, caller)
-    targets = listed if at_ms is not None else learned.measured.priced(listed)
-    if at_ms is None:
-        app, tenant = request.limits.app or caller.name, caller.organisation or caller.id
+    learned, seen, live = forecaster.learned, screened.classification, at_ms is None
+    route, targets = rules.routes[model] if model else _route(rules, request.model, caller)
+    if live:
+        targets, app = learned.measured.priced(targets), request.limits.app or caller.name
         whole = with_reading(seen, request) if route.name in rules.reading else seen
-        seen = structs.replace(whole, app=app, template=template(request, route.name, app, tenant))
+        of_template = template(request, route.name, app, caller.organisation or caller.id)
+        seen = structs.replace(whole, app=app, template=of_template)
     now, for_some = now_ms() if at_ms is None else at_ms, route.name in rules.specialised
     spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
     special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
     resting, queues = _state(targets, health, asks, learned)
-    prefix = _prefix(request, caller, seen.template) if at_ms is None and (rough := roughly(request)) >= LEAST else None
+    prefix = _prefix(request, caller, seen.template) if live and (rough := roughly(request)) >= LEAST else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
-    task, by_request = None if seen.unread else seen.task, partial(estimates, request=request, learned=learned)
-    known = partial(by_request, at_ms=now, holds=at_ms is None, cached=cached, counts=counts)
-    steps = partial(known, task=task, template=seen.template, reading=seen.reading)
-    guard, demands = rules.screen.guard, rules.screen.guard.demands(seen.classes)
-    own = NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
+    guard, own = rules.screen.guard, NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
+    stakes = first_stated(own, guard.demands(seen.classes).stakes, route.stakes)
+    by = (guard.of(request.body) if guard.tools else guard, screened.redacted, now, resting)
+    within = partial(fits_thinking, learned=learned)
+    gate = Gate(request, caller, seen, *by, within, special, queues, stakes.deadline_ms, counts)
     fixed = ("seed" in request.body or "temperature" in request.body) and always_the_same(request)
-    stakes = first_stated(own, demands.stakes, route.stakes)
-    guard_of_tools = guard.of(request.body) if guard.tools else guard
-    by = (guard_of_tools, screened.redacted, now, resting, partial(fits_thinking, learned=learned))
-    gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms, counts)
     profile = (request, own, progress, fixed, screened.redacted, rules.regions, rules.budgets, spoken, now)
-    if weighs(route.strategy):
-        cap, verified = per_choice(request, demands.thinking_cap), bool(route.verifiers)
-        situation = partial(_situation, gate, forecaster, cached, stakes, cap, verified, fixed, progress, draw)
-        chosen = weighed_plan(route.name, route.strategy, targets, gate, steps, situation, route.exploration, draw)
-    else:
-        takes = partial(takes_ms, learned=learned, choices=request.choices)
-        chosen = plan(route.name, route.strategy, targets, gate, steps, draw, takes)
     decision = Decision(
         id=request.id,
         requested=request.model,
         policy=rules.in_force.hash,
         classification=seen,
-        plan=chosen,
+        plan=_plan(rules, route, targets, gate, forecaster, cached, stakes, progress, fixed, draw, live),
         stakes=stakes,
-        shape=shape_of(*profile) if at_ms is None else _KEPT,
+        shape=shape_of(*profile) if live else _KEPT,
         prefix=prefix,
     )
     return decision, gate
+
+
+def _plan(
+    rules: CompiledPolicy,
+    route: Route,
+    targets: Sequence[Target],
+    gate: Gate,
+    forecaster: Forecaster,
+    cached: Mapping[str, float],
+    stakes: Objective,
+    progress: SessionState,
+    fixed: bool,
+    draw: float,
+    live: bool,
+) -> Plan:
+    """By the route's strategy. Where it goes by forecasts, only targets that will be asked are estimated."""
+    request, seen, now, learned = gate.request, gate.classification, gate.now_ms, forecaster.learned
+    about = partial(estimates, request=request, learned=learned, at_ms=now, holds=live, cached=cached)
+    task = None if seen.unread else seen.task
+    steps = partial(about, counts=gate.counts, task=task, template=seen.template, reading=seen.reading)
+    if not isinstance(route.strategy, Weighing):
+        takes = partial(takes_ms, learned=learned, choices=request.choices)
+        return plan(route.name, route.strategy, targets, gate, steps, draw, takes)
+    cap = per_choice(request, rules.screen.guard.demands(seen.classes).thinking_cap)
+    of_request = partial(forecaster.forecast, request=request, seen=seen, at_ms=now, cap=cap)
+    situation = partial(
+        DecisionInput,
+        stakes=stakes,
+        draw=draw,
+        last=progress.target,
+        verified=bool(route.verifiers),
+        samples_differ=request.choices == 1 and not fixed,
+        spent=progress.spent,
+        calls=progress.calls,
+        elapsed_ms=now - progress.at_ms if progress.calls else 0.0,
+    )
+    forecast = partial(of_request, cached=cached, queues=gate.queues)
+    return weighed_plan(route.name, route.strategy, targets, gate, steps, forecast, situation, route.exploration)
 
 
 def _state(
@@ -186,37 +214,6 @@ def _state(
     if degraded or local:
         queues = queues_of(targets, asks, degraded, partial(usual_ms, learned=learned))
     return health.open_circuits(*names, alone=alone), queues
-
-
-def _situation(
-    gate: Gate,
-    forecaster: Forecaster,
-    cached: Mapping[str, float],
-    stakes: Objective,
-    cap: int | None,
-    verified: bool,
-    fixed: bool,
-    progress: SessionState,
-    draw: float,
-    eligible: tuple[Target, ...],
-) -> DecisionInput:
-    request, seen, queues, now = gate.request, gate.classification, gate.queues, gate.now_ms
-    forecast = forecaster.forecast(eligible, request, seen, now, cap, cached)
-    return DecisionInput(
-        targets=eligible,
-        forecast=delayed(forecast, eligible, queues) if queues else forecast,
-        queues=queues,
-        classification=seen,
-        stakes=stakes,
-        draw=draw,
-        last=progress.target,
-        verified=verified,
-        samples_differ=request.choices == 1 and not fixed,
-        stream=request.stream,
-        spent=progress.spent,
-        calls=progress.calls,
-        elapsed_ms=now - progress.at_ms if progress.calls else 0.0,
-    )
 
 
 def _prefix(request: Request, caller: Caller, template: str) -> CachePrefix:

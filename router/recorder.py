@@ -60,7 +60,7 @@ class ServedContext(Struct, frozen=True):
     @property
     def about(self) -> LearningFacts:
         seen, plan = self.decision.classification, self.decision.plan
-        return LearningFacts.of(seen, {one.target: one.p for one in plan.weighed})
+        return LearningFacts.of(seen, {one.target: one.p for one in plan.weigh()})
 
 
 def learned_from(ledger: Ledger) -> TargetStats:
@@ -265,7 +265,7 @@ class OutcomeRecorder:
         def tell(row: SourceScore) -> None:
             self._say(about, (row,))
 
-        priority = overlap(context.decision.plan.weighed)
+        priority = overlap(context.decision.plan.weigh())
         make = partial(case, judge, asked, context.caller, number, priority, tell)
         self._judging.consider(judge, priority, make)
 

@@ -99,7 +99,7 @@ class Gateway:
         )
         ranked = self.strategy.rank(situation)
         if draw is not None:
-            ranked = explore(ranked, situation, Exploration().share, draw, self.strategy.caution)[0]
+            ranked = explore(ranked, situation, Exploration().share, draw)[0]
         return int(observed[ranked.order[0]])
 
     def answered(self, prompt: int, at: int, score: float | None) -> None:

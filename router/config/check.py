@@ -12,8 +12,7 @@ from router.config.policy import Catalog, Config, Policy, Route, RouteRow, Sensi
 from router.config.sensitivity import Found, check_sensitivity, check_served
 from router.config.shape import check_twice, read_policy, report_unknown
 from router.config.targets import TargetBuilder
-from router.decide.plan import weighs
-from router.decide.strategies import CascadeStrategy, PlanStrategy
+from router.decide.strategies import CascadeStrategy, PlanStrategy, Weighing
 from router.errors import ConfigError
 from router.outcomes.checks import mistakes
 from router.types.account import SESSION_TURNS, Unit
@@ -85,7 +84,7 @@ def check_outcomes(source: YamlFile, policy: Policy, targets: Iterable[str]) -> 
 
 def check_stakes(source: YamlFile, policy: Policy) -> None:
     for name, row in policy.routes.items():
-        if weighs(row.strategy):
+        if isinstance(row.strategy, Weighing):
             _check_weighing(source, name, row)
             continue
         for key in _FORECAST_ONLY:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -433,10 +433,8 @@ def _unavailable(target: Target, gate: Gate) -> tuple[Reason, str] | None:
 
 Scan = Callable[[bytes, Mapping[str, Raw]], frozenset[str]]
 """Classes of everything that is found in the bytes of a body, and the fields that it is made of, where known."""
-_MOST_SETS = 4_096
-"""Sets of classes whose verdicts are kept: callers can combine them at will."""
-_Verdicts = dict[tuple[str, bool], tuple[Target, str]]
-"""By a target's id and whether it would see placeholders: that very target, and what it is told."""
+_MOST_SETS = 16_384
+"""Verdicts that are kept: callers can combine classes at will."""
 
 
 class ClassGuard:
@@ -451,28 +449,22 @@ class ClassGuard:
             name: () if row.tools == "none" else row.tools for name, row in classes.items() if row.tools is not None
         }
         """By class that limits them: the beginnings of names of what a provider may do beside answering."""
-        self._joined: dict[frozenset[str], Requirements] = {}
-        self._judged: dict[frozenset[str], _Verdicts] = {}
+        self.demands: Callable[[frozenset[str]], Requirements] = lru_cache(_MOST_SETS)(self._demands)
+        """What all of these classes together require."""
+        self._judged: dict[tuple[frozenset[str], str, bool], tuple[Target, str]] = {}
+        """By classes, a target's id and whether it would see placeholders: that very target, and what it is told."""
         self.clear: dict[tuple[Hashable, ...], tuple[Sequence[Target], frozenset[str]]] = {}
         """By a list's identity, which stays alive here, and all else that `_clear` goes by."""
 
-    def demands(self, classes: frozenset[str]) -> Requirements:
-        """What all of these classes together require."""
-        joined = self._joined.get(classes)
-        if joined is None:
-            _bound(self._joined)
-            required = (self._classes[name] for name in classes or self._classes)
-            joined = self._joined[classes] = reduce(Requirements.joined, required)
-        return joined
+    def _demands(self, classes: frozenset[str]) -> Requirements:
+        return reduce(Requirements.joined, [self._classes[name] for name in classes or self._classes])
 
     def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
-        verdicts = self._judged.get(classes)
-        if verdicts is None:
-            _bound(self._judged)
-            verdicts = self._judged[classes] = {}
-        verdict = verdicts.get((target.id, redacted))
+        key = classes, target.id, redacted
+        verdict = self._judged.get(key)
         if verdict is None or verdict[0] is not target:
-            verdict = verdicts[target.id, redacted] = (target, self._judge(target, classes, redacted=redacted))
+            _bound(self._judged)
+            verdict = self._judged[key] = target, self._judge(target, classes, redacted=redacted)
         return (expired(target, now_ms) if target.terms.expires_ms is not None else "") or verdict[1]
 
     def of(self, body: Mapping[str, Raw]) -> ClassRule:

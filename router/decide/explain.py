@@ -23,42 +23,155 @@ from router.types.request import Cause, Finding, Path
 from router.types.tables import table
 from router.types.target import Task
 
-# Why a request went where it did, in one sentence, from its decision document alone.
+# A decision as a JSON document: what was seen, allowed, estimated and chosen. No text of the request, no secret.
 
+encode = msgspec.json.encode
 _WORDS = table("decide/words.yaml")
-MOST_DROPPED = 3
-"""Targets named that may not serve a request."""
+
+OTHER = "*"
+"""Stands in a path for a name that is not one of the API's own: what clients name things may be what was found."""
+_NAMES = frozenset(_WORDS["path"].split())
 
 
-class ClassificationPart(Struct, frozen=True):
-    """Of a document's `classification`, as far as the sentence needs it."""
+class StoredClassification(Struct, frozen=True, kw_only=True):
+    """A `Classification` without places: rows keep the causes, which count what was found."""
 
-    task: str
+    data_class: str = ""
+    classes: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    task: Task
     difficulty: float
+    unfamiliarity: float = 0.0
+    traits: bytes = b""
+    """`Reading.packed` (in JSON as base64): what outcomes are learned on."""
+    app: str = ""
+    template: str = ""
 
 
-class ConsideredStep(Struct, frozen=True):
-    """One of a document's `considered`."""
+class ExplainedTarget(Struct, frozen=True):
+    """One eligible target and what it would have cost: exact JSON numbers in USD, and tokens."""
 
     target: str
+    model: str = ""
+    effort: str | None = None
+    redacted: bool = False
+    """It would see placeholders in the place of what was found."""
+    cost_usd: Raw = Raw(b"0")
+    hold_usd: Raw = Raw(b"0")
+    input_tokens: int = 0
     output_tokens: int = 0
+    max_output: int = 0
 
 
-class DecisionDocument(Struct, frozen=True):
-    """A decision document, as far as the sentence needs it; of any version of lowpass."""
+class Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`considered` is in the order of the attempts; the first is the choice. `weighed`: every eligible target, and why
+    it was not chosen, where the strategy goes by forecasts."""
 
+    id: str = ""
+    requested: str = ""
+    route: str = ""
     strategy: str
-    classification: ClassificationPart
-    chosen: str | None = None
-    considered: tuple[ConsideredStep, ...] = ()
-    dropped: tuple[Dropped, ...] = ()
+    policy: str = ""
+    classification: StoredClassification
+    chosen: str | None
+    considered: tuple[ExplainedTarget, ...]
+    dropped: tuple[Dropped, ...]
     weighed: tuple[Weighed, ...] = ()
+    queued: tuple[Queued, ...] = ()
+    """Targets of the route at whose engines it would have had to wait."""
     stakes: Objective = NO_STAKES
     tactic: Tactic | None = None
     explored: str = ""
+    propensity: float = 1.0
     alike: int | None = None
+    """Outcomes of the request's template, else of its task, that `weighed` rests on …"""
     alike_own: int | None = None
+    """… those of the chosen target among them …"""
     outcomes: int | None = None
+    """… and those of all requests."""
+    shape: RequestProfile = RequestProfile()
+    """By which `lowpass replay` decides the request again, without its text."""
+
+
+class PlacedExplanation(Explanation, frozen=True, kw_only=True):
+    """With the place of each finding: for a reader who has the request anyway. Never kept: one that was has none."""
+
+    findings: tuple[Finding, ...] = ()
+    possible: tuple[Finding, ...] = ()
+    """Of them: those that count only because no second opinion was asked for."""
+
+
+def explain(decision: Decision) -> Explanation:
+    plan, known = decision.plan, decision.classification
+    return Explanation(
+        id=decision.id,
+        requested=decision.requested,
+        route=plan.route,
+        strategy=plan.strategy,
+        policy=decision.policy,
+        classification=StoredClassification(
+            data_class=known.data_class,
+            classes=tuple(sorted(known.classes)),
+            causes=known.causes,
+            task=known.task,
+            difficulty=known.difficulty,
+            unfamiliarity=known.unfamiliarity,
+            traits=b"" if known.reading is None else known.reading.packed(),
+            app=known.app,
+            template=known.template,
+        ),
+        chosen=plan.steps[0].target.id if plan.steps else None,
+        considered=tuple(
+            [
+                ExplainedTarget(
+                    step.target.id,
+                    step.target.model.id,
+                    step.target.effort,
+                    step.redacted,
+                    Raw(usd_json(step.estimate.cost)),
+                    Raw(usd_json(step.estimate.hold)),
+                    step.estimate.input_tokens,
+                    step.estimate.output_tokens,
+                    step.estimate.max_output,
+                )
+                for step in plan.steps
+            ]
+        ),
+        dropped=plan.dropped,
+        weighed=plan.weigh(),
+        queued=plan.queued,
+        stakes=decision.stakes,
+        tactic=plan.tactic,
+        explored=plan.explored,
+        propensity=plan.propensity,
+        alike=plan.alike,
+        alike_own=plan.alike_own,
+        outcomes=plan.outcomes,
+        shape=decision.shape,
+    )
+
+
+def examine(decision: Decision) -> PlacedExplanation:
+    known = decision.classification
+    return PlacedExplanation(
+        **structs.asdict(explain(decision)),
+        findings=_without_names(known.findings),
+        possible=_without_names(known.possible),
+    )
+
+
+def _without_names(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(structs.replace(finding, path=_known(finding.path)) for finding in findings)
+
+
+def _known(path: Path) -> Path:
+    return tuple(part if isinstance(part, int) or part in _NAMES else OTHER for part in path)
+
+
+# Why a request went where it did, in one sentence, from its decision document alone.
+
+MOST_DROPPED = 3
+"""Targets named that may not serve a request."""
 
 
 def with_reason(document: bytes) -> bytes:
@@ -74,7 +187,7 @@ def reason(document: bytes) -> str:
     Empty for a document that lacks what it takes, which another version of lowpass may have written.
     """
     try:
-        decision = msgspec.json.decode(document, type=DecisionDocument)
+        decision = msgspec.json.decode(document, type=Explanation)
     except msgspec.ValidationError:
         return ""
     if decision.chosen is None:
@@ -92,18 +205,18 @@ def reason(document: bytes) -> str:
     return f"{_request(decision)}{_evidence(decision)}: {'; '.join(clauses)}"
 
 
-def _request(decision: DecisionDocument) -> str:
+def _request(decision: Explanation) -> str:
     """ "easy chat, about 30 tokens of output": of the choice, its thoughts included."""
-    seen = decision.classification
-    degree = next(word for word, most in _WORDS["degrees"].items() if seen.difficulty <= most)
+    known = decision.classification
+    degree = next(word for word, most in _WORDS["degrees"].items() if known.difficulty <= most)
     tokens = next((row.output_tokens for row in decision.considered if row.target == decision.chosen), 0)
     if not tokens:
-        return f"{degree} {seen.task}"
+        return f"{degree} {known.task}"
     unit = 10 ** max(0, len(str(tokens)) - 2)
-    return f"{degree} {seen.task}, about {round(tokens / unit) * unit} tokens of output"
+    return f"{degree} {known.task}, about {round(tokens / unit) * unit} tokens of output"
 
 
-def _evidence(decision: DecisionDocument) -> str:
+def _evidence(decision: Explanation) -> str:
     """What pass rates rest on; empty where an older version did not keep that."""
     alike, own = decision.alike, decision.alike_own
     if not alike:
@@ -113,7 +226,7 @@ def _evidence(decision: DecisionDocument) -> str:
     return f", {alike:,} answer{'' if alike == 1 else 's'} like it{of_chosen}"
 
 
-def _alternatives(decision: DecisionDocument, chosen: Weighed) -> list[str]:
+def _alternatives(decision: Explanation, chosen: Weighed) -> list[str]:
     """Of those that pass more often the best and the likeliest, and the best of those that cost less."""
     others = [row for row in decision.weighed if row.target != chosen.target and row.why not in _WORDS["out"]]
     better = [row for row in others if row.p >= chosen.p + 0.005]
@@ -145,7 +258,7 @@ def _unsure(other: Weighed) -> str:
     return ", which is not sure enough to leave the route's usual target" if other.why == "not_evident" else ""
 
 
-def _limits(decision: DecisionDocument, chosen: Weighed) -> list[str]:
+def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
     """What the choice was bound by."""
     stakes, out = decision.stakes, {row.why for row in decision.weighed}
     clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
@@ -166,7 +279,7 @@ def _limits(decision: DecisionDocument, chosen: Weighed) -> list[str]:
     return clauses
 
 
-def _special(decision: DecisionDocument, chosen: Weighed) -> list[str]:
+def _special(decision: Explanation, chosen: Weighed) -> list[str]:
     """What else than the forecast had a part in it."""
     clauses = [_WORDS["chosen"][chosen.why]] if chosen.why in _WORDS["chosen"] else []
     if chosen.cached_tokens:
@@ -192,145 +305,3 @@ def _dropped(dropped: Sequence[Dropped]) -> str:
 def _rate(share: float) -> str:
     """.97; what rounds to all or none is told from it."""
     return f"{share:.2f}".removeprefix("0") if 0.005 <= share < 0.995 else f"{share:.3f}".removeprefix("0")
-
-
-# A decision as a JSON document: what was seen, allowed, estimated and chosen. No text of the request, no secret.
-
-encode = msgspec.json.encode
-
-OTHER = "*"
-"""Stands in a path for a name that is not one of the API's own: what clients name things may be what was found."""
-_NAMES = frozenset(_WORDS["path"].split())
-
-
-class StoredClassification(Struct, frozen=True, kw_only=True):
-    """A `Classification` without places: rows keep the causes, which count what was found."""
-
-    data_class: str
-    classes: tuple[str, ...]
-    causes: tuple[Cause, ...]
-    task: Task
-    difficulty: float
-    unfamiliarity: float
-    traits: bytes = b""
-    """`Reading.packed` (in JSON as base64): what outcomes are learned on."""
-    app: str = ""
-    template: str = ""
-
-
-class ExplainedTarget(Struct, frozen=True):
-    """One eligible target and what it would have cost: exact JSON numbers in USD, and tokens."""
-
-    target: str
-    model: str
-    effort: str | None
-    redacted: bool
-    """It would see placeholders in the place of what was found."""
-    cost_usd: Raw
-    hold_usd: Raw
-    input_tokens: int
-    output_tokens: int
-    max_output: int
-
-
-class Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`considered` is in the order of the attempts; the first is the choice. `weighed`: every eligible target, and why
-    it was not chosen, where the strategy goes by forecasts."""
-
-    id: str
-    requested: str
-    route: str
-    strategy: str
-    policy: str
-    classification: StoredClassification
-    chosen: str | None
-    considered: tuple[ExplainedTarget, ...]
-    dropped: tuple[Dropped, ...]
-    weighed: tuple[Weighed, ...] = ()
-    queued: tuple[Queued, ...] = ()
-    """Targets of the route at whose engines it would have had to wait."""
-    stakes: Objective = NO_STAKES
-    tactic: Tactic | None = None
-    explored: str = ""
-    propensity: float = 1.0
-    alike: int | None = None
-    """Outcomes of the request's template, else of its task, that `weighed` rests on …"""
-    alike_own: int | None = None
-    """… those of the chosen target among them …"""
-    outcomes: int | None = None
-    """… and those of all requests."""
-    shape: RequestProfile = RequestProfile()
-    """By which `lowpass replay` decides the request again, without its text."""
-
-
-class PlacedExplanation(Explanation, frozen=True, kw_only=True):
-    """With the place of each finding: for a reader who has the request anyway. Never kept: one that was has none."""
-
-    findings: tuple[Finding, ...] = ()
-    possible: tuple[Finding, ...] = ()
-    """Of them: those that count only because no second opinion was asked for."""
-
-
-def explain(decision: Decision) -> Explanation:
-    plan, seen = decision.plan, decision.classification
-    return Explanation(
-        id=decision.id,
-        requested=decision.requested,
-        route=plan.route,
-        strategy=plan.strategy,
-        policy=decision.policy,
-        classification=StoredClassification(
-            data_class=seen.data_class,
-            classes=tuple(sorted(seen.classes)),
-            causes=seen.causes,
-            task=seen.task,
-            difficulty=seen.difficulty,
-            unfamiliarity=seen.unfamiliarity,
-            traits=b"" if seen.reading is None else seen.reading.packed(),
-            app=seen.app,
-            template=seen.template,
-        ),
-        chosen=plan.steps[0].target.id if plan.steps else None,
-        considered=tuple(
-            [
-                ExplainedTarget(
-                    step.target.id,
-                    step.target.model.id,
-                    step.target.effort,
-                    step.redacted,
-                    Raw(usd_json(step.estimate.cost)),
-                    Raw(usd_json(step.estimate.hold)),
-                    step.estimate.input_tokens,
-                    step.estimate.output_tokens,
-                    step.estimate.max_output,
-                )
-                for step in plan.steps
-            ]
-        ),
-        dropped=plan.dropped,
-        weighed=plan.weighed,
-        queued=plan.queued,
-        stakes=decision.stakes,
-        tactic=plan.tactic,
-        explored=plan.explored,
-        propensity=plan.propensity,
-        alike=plan.alike,
-        alike_own=plan.alike_own,
-        outcomes=plan.outcomes,
-        shape=decision.shape,
-    )
-
-
-def examine(decision: Decision) -> PlacedExplanation:
-    seen = decision.classification
-    return PlacedExplanation(
-        **structs.asdict(explain(decision)), findings=_told(seen.findings), possible=_told(seen.possible)
-    )
-
-
-def _told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(structs.replace(finding, path=_known(finding.path)) for finding in findings)
-
-
-def _known(path: Path) -> Path:
-    return tuple(part if isinstance(part, int) or part in _NAMES else OTHER for part in path)

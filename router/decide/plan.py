@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import Protocol
-
-from typing_extensions import TypeIs
 
 from router.decide.eligibility import Gate, must_redact, sift
+from router.decide.strategies import Ordering, Weighing
 from router.decide.weigh import (
     DecisionInput,
     Exploration,
-    RankingStrategy,
     Takes,
     cannot_meet_deadline,
     explore,
@@ -25,35 +22,16 @@ MOST_STEPS = 4
 """Targets that are tried, of those that were weighed: a request that fails so often is not helped by one more."""
 
 
-class EstimateOptions(Protocol):
-    def __call__(self, targets: Sequence[Target], *, forecast: Sequence[Foretold | None] = ()) -> Sequence[Estimate]:
-        """Of a request at each of the targets; `forecast`: what they were chosen by, where that has a number."""
-        ...
-
-
-Situations = Callable[[tuple[Target, ...]], DecisionInput]
-
-
-class Strategy(Protocol):
-    """What every strategy offers."""
-
-    @property
-    def kind(self) -> str: ...
-
-    def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]: ...
-
-
-def weighs(strategy: Strategy | RankingStrategy) -> TypeIs[RankingStrategy]:
-    """It goes by forecasts."""
-    return hasattr(strategy, "rank")
+Estimates = Callable[..., Sequence[Estimate]]
+"""Of targets; `forecast`: what they were chosen by, where that has a number."""
 
 
 def plan(
     route: str,
-    strategy: Strategy,
+    strategy: Ordering,
     targets: Sequence[Target],
     gate: Gate,
-    estimate: EstimateOptions,
+    estimate: Estimates,
     draw: float,
     takes: Takes,
 ) -> Plan:
@@ -69,33 +47,37 @@ def plan(
 
 def weighed_plan(
     route: str,
-    strategy: RankingStrategy,
+    strategy: Weighing,
     targets: Sequence[Target],
     gate: Gate,
-    estimate: EstimateOptions,
-    situation: Situations,
+    estimate: Estimates,
+    forecast: Callable[[Sequence[Target]], Forecast],
+    situation: Callable[..., DecisionInput],
     exploration: Exploration,
-    draw: float,
 ) -> Plan:
-    """Pure. The tokens and holds of the steps alone are worked out: the forecast covers the others."""
+    """Pure. `situation`: what it is decided by, but for what follows from the other arguments. The tokens and holds of
+    the steps alone are worked out: the forecast covers the others."""
     eligible, dropped = _in_time(targets, gate) if gate.queues else sift(targets, gate)
     if not eligible:
         return Plan(
             route=route, strategy=strategy.kind, steps=(), dropped=dropped, queued=noted(gate.queues, frozenset())
         )
-    seen = situation(eligible)
-    ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw, strategy.caution)
-    order, alike = ranked.order[:MOST_STEPS], seen.forecast.alike
+    about, expected = gate.classification, forecast(eligible)
+    whole = situation(
+        targets=eligible, forecast=expected, queues=gate.queues, classification=about, stream=gate.request.stream
+    )
+    ranked, arm, likely = explore(strategy.rank(whole), whole, exploration.share, whole.draw)
+    order, alike = ranked.order[:MOST_STEPS], expected.alike
     asked = [eligible[at] for at in order]
-    steps = _candidates(asked, gate, estimate(asked, forecast=_foretold(seen.forecast, order)))
+    steps = _candidates(asked, gate, estimate(asked, forecast=_foretold(expected, order)))
     return Plan(
         route=route,
         strategy=strategy.kind,
         steps=steps,
         dropped=dropped,
-        weighed=ranked.weighed,
+        weigh=ranked.weigh,
         queued=noted(
-            gate.queues, frozenset([row.target for row in ranked.weighed if row.why in ("queued", "too_slow")])
+            gate.queues, frozenset([row.target for row in ranked.weigh() if row.why in ("queued", "too_slow")])
         )
         if gate.queues
         else (),
@@ -104,7 +86,7 @@ def weighed_plan(
         propensity=likely,
         alike=round(sum(alike.values())),
         alike_own=round(alike.get(asked[0].id, 0.0)),
-        outcomes=round(float(seen.forecast.outcomes.sum())),
+        outcomes=round(float(expected.outcomes.sum())),
     )
 
 

@@ -1,5 +1,6 @@
 """Local engines as the request path sees them: replicas, queues and affinity."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from operator import attrgetter
@@ -303,14 +304,14 @@ class Fleet:
         self._heard: Sequence[EngineState] = ()
         self._states: dict[str, EngineState] = {}
         """By base URL."""
-        self._backlogs: dict[str, Backlog] = {}
+        self._backlogs = defaultdict[str, Backlog](Backlog)
 
     def hear(self, states: Sequence[EngineState]) -> None:
         """What became of the engines."""
         self._heard = states
         self._states = {state.url: state for state in states}
         for url, state in self._states.items():
-            self._backlog(url).hear(state.load, self._replicas.sent(url))
+            self._backlogs[url].hear(state.load, self._replicas.sent(url))
 
     def queue(self, target: Target, usual_ms: Callable[[Target], float]) -> Queue | None:
         """What a request would find there now, on the replica that would begin it first; None: no queue, or not known.
@@ -324,29 +325,21 @@ class Fleet:
         if states is not self._heard:
             self.hear(states)
         up = [url for url in engine.urls if self._up(url)]
-        return self._shortest(target, engine, up, usual_ms) if up else Queue(down=self._status(engine))
+        if not up:
+            return Queue(down=self._status(engine))
+        each = [self._queue(target, engine, url, usual_ms) for url in up]
+        queues = [queue for queue in each if queue is not None]
+        return min(queues, key=attrgetter("full", "wait_ms")) if len(queues) == len(each) else None
 
     def refused(self, target: Target) -> None:
         """Its engine has turned a request away: nobody else should try before it says how busy it is."""
         for url in target.engine.urls if target.engine else ():
-            self._backlog(url).refuse()
-
-    def _shortest(
-        self, target: Target, engine: ServedEngine, urls: Sequence[str], usual_ms: Callable[[Target], float]
-    ) -> Queue | None:
-        best: Queue | None = None
-        for url in urls:
-            found = self._queue(target, engine, url, usual_ms)
-            if found is None:
-                return None
-            if best is None or (found.full, found.wait_ms) < (best.full, best.wait_ms):
-                best = found
-        return best
+            self._backlogs[url].refuse()
 
     def _queue(
         self, target: Target, engine: ServedEngine, url: str, usual_ms: Callable[[Target], float]
     ) -> Queue | None:
-        backlog, state = self._backlog(url), self._states.get(url)
+        backlog, state = self._backlogs[url], self._states.get(url)
         waiting = backlog.waiting(engine.slots, self._replicas.sent(url))
         asleep = state is not None and state.status is Status.SLEEPING
         if waiting < 0 and not asleep and not backlog.full:
@@ -354,12 +347,6 @@ class Fleet:
         wakes_ms = WAKE_MS if asleep else 0
         wait_ms = backlog.wait_ms(engine.slots, waiting, usual_ms(target)) if waiting >= 0 else 0
         return Queue(wait_ms=wait_ms + wakes_ms, waiting=max(waiting, 0), full=backlog.full)
-
-    def _backlog(self, url: str) -> Backlog:
-        found = self._backlogs.get(url)
-        if found is None:
-            found = self._backlogs[url] = Backlog()
-        return found
 
     def _up(self, url: str) -> bool:
         """Nobody watches some: they are taken to be."""

@@ -1,5 +1,6 @@
 """The strategies of routes. Each is its own policy object; `reads`: it chooses by what a request's text foretells."""
 
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -11,23 +12,18 @@ from router.decide.weigh import (
     REASONS,
     DecisionInput,
     ExpectedLoss,
+    PairOption,
     Ranking,
-    TargetPairs,
     by_value,
     excluded,
     expected_loss,
-    lower,
     ranked,
     reasons,
-    singles,
-    values,
     weighed,
-    winner,
 )
-from router.decide.worth import RHO, VerifierQuality, cascade_value, sample_value
-from router.types.decision import Candidate, Hedge, Tactic, Vector, Vote, Why
+from router.decide.worth import VerifierQuality, cascade_value, sample_value
+from router.types.decision import Candidate, Hedge, Tactic, Vote, Why
 from router.types.decision import Cascade as Levels
-from router.types.decision import Cascade as PlanCascade
 from router.types.price import nano_from_usd
 from router.types.target import Task
 
@@ -61,20 +57,9 @@ class CascadeStrategy(_Listed):
     accepts_wrong: Chance = Field(0.05, description="Share of wrong answers that the verifiers accept.")
 
     def rank(self, situation: DecisionInput) -> Ranking:
-        alone = singles(situation, self.caution)
-        if not situation.verified or len(situation.targets) < 2:
-            return ranked(situation, alone, None)
-        return ranked(situation, alone, winner(situation, alone, self._pairs(situation)), Levels(2))
-
-    def _pairs(self, situation: DecisionInput) -> TargetPairs:
-        forecast, check = situation.forecast, VerifierQuality(self.accepts_right, self.accepts_wrong)
-        expected = cascade_value(forecast.cost, forecast.p, check, RHO)
-        worse = cascade_value(forecast.cost, lower(situation, self.caution), check, RHO)
-        most, slow = (
-            np.add.outer(forecast.cost, forecast.cost),
-            np.add.outer(forecast.total_p90_ms, forecast.total_p90_ms),
-        )
-        return TargetPairs(expected.cost, expected.p, worse.cost, worse.p, most, slow)
+        check = VerifierQuality(self.accepts_right, self.accepts_wrong)
+        checked = PairOption(Levels(2), lambda p: cascade_value(situation.forecast.cost, p, check))
+        return ranked(situation, self.caution, [checked] if situation.verified and len(situation.targets) > 1 else [])
 
 
 # By the expected cost of this request, thinking included; ties keep the order of the policy.
@@ -111,8 +96,8 @@ class CostOfPass(_Listed):
         out = excluded(situation, self.caution)
         worths = expected_loss(situation, out, self.caution)
         chosen = self._kept(situation, worths)
-        why = reasons(worths, chosen, "chosen" if chosen == worths.best else "kept")
-        return Ranking(by_value(worths, chosen), weighed(situation, worths, why))
+        why = partial(reasons, chosen=chosen, word="chosen" if chosen == worths.best else "kept")
+        return Ranking(by_value(worths, chosen), worths.out, partial(weighed, situation, worths, why))
 
     def _kept(self, situation: DecisionInput, expected_loss: ExpectedLoss) -> int:
         """What served the session before, while no other is better by more than a trifle, and the evidence for it
@@ -173,23 +158,21 @@ class PlanStrategy(_Listed):
     """
 
     reads: ClassVar[bool] = True
-    caution: ClassVar[float] = 0.0
     kind: Literal["plan"]
     draws: Annotated[int, Field(ge=50, le=2_000)] = 300
     session: SessionTerms | None = None
 
     def rank(self, situation: DecisionInput) -> Ranking:
-        found = expected_loss(situation, excluded(situation, 0.0), 0.0)
+        worths = expected_loss(situation, excluded(situation, 0.0), 0.0)
         possible = candidate_plans(situation)
         chosen = possible[best(simulate(situation, possible, self.draws, self._rest(situation)))]
         first = [chosen.first] if chosen.second is None else [chosen.first, chosen.second]
         # If it fails, what may take too long or cost too much comes last.
-        order = by_value(found, first[0])
-        rows = weighed(situation, found, _why(found, first))
+        order = [*first, *(at for at in by_value(worths, first[0]) if at not in first)]
         tactic: Tactic | None = None
         if chosen.second is not None:
-            tactic = PlanCascade(2) if chosen.hedge_ms is None else Hedge(chosen.hedge_ms)
-        return Ranking([*first, *(at for at in order if at not in first)], rows, tactic)
+            tactic = Levels(2) if chosen.hedge_ms is None else Hedge(chosen.hedge_ms)
+        return Ranking(order, worths.out, partial(weighed, situation, worths, partial(_why, first=first)), tactic)
 
     def _rest(self, situation: DecisionInput) -> RemainingLimits:
         """What this request may take, and what has to be left for those after it."""
@@ -232,26 +215,12 @@ class SelfConsistency(_Listed):
     caution: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
 
     def rank(self, situation: DecisionInput) -> Ranking:
-        alone = singles(situation, self.caution)
         comparable = situation.samples_differ and situation.classification.task in COMPARABLE
-        if not comparable or len(situation.targets) < 2:
-            return ranked(situation, alone, None)
-        # A further sample is drawn only where it pays; of equals the fewest.
-        votes = [(count, self._pairs(situation, count)) for count in range(2, self.samples + 1)]
-        count, pairs = min(votes, key=lambda vote: float(values(situation, alone, vote[1]).min()))
-        return ranked(situation, alone, winner(situation, alone, pairs), Vote(count))
-
-    def _pairs(self, situation: DecisionInput, samples: int) -> TargetPairs:
-        forecast = situation.forecast
-        expected = sample_value(forecast.cost, forecast.p, samples)
-        worse = sample_value(forecast.cost, lower(situation, self.caution), samples)
-        most, slow = (np.add.outer(samples * each, each) for each in (forecast.cost, forecast.total_p90_ms))
-        return TargetPairs(_apart(expected.cost), expected.p, _apart(worse.cost), worse.p, most, slow)
-
-
-def _apart(cost: Vector) -> Vector:
-    """Another target is asked in the end, not the same."""
-    return np.where(np.eye(len(cost), dtype=bool), np.inf, cost)
+        # A further sample is drawn only where it pays.
+        counts = range(2, self.samples + 1) if comparable and len(situation.targets) > 1 else ()
+        by_count = [partial(sample_value, situation.forecast.cost, samples=count) for count in counts]
+        votes = [PairOption(Vote(count), by, count) for count, by in zip(counts, by_count, strict=True)]
+        return ranked(situation, self.caution, votes)
 
 
 # A share of the traffic for each target; the others follow as fallbacks, heaviest first.
@@ -282,9 +251,9 @@ class Weighted(BaseModel):
         return self.weights[candidate.target.id]
 
 
-# How a route orders its eligible targets. One file each; a new strategy is a file and a name in the union.
+# How a route orders its eligible targets: a new strategy is a class and a name in a union.
 
-Strategy = Annotated[
-    Pinned | Ordered | Cheapest | Weighted | CostOfPass | CascadeStrategy | SelfConsistency | PlanStrategy,
-    Field(discriminator="kind"),
-]
+Ordering = Pinned | Ordered | Cheapest | Weighted
+Weighing = CostOfPass | CascadeStrategy | SelfConsistency | PlanStrategy
+"""They go by forecasts."""
+Strategy = Annotated[Ordering | Weighing, Field(discriminator="kind")]

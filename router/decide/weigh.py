@@ -1,15 +1,17 @@
 """What the strategies decide by, and the value of each target."""
 
 from collections.abc import Callable, Sequence, Set
+from functools import partial
 from math import erf, hypot, isfinite, pi, sqrt
 from operator import attrgetter
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from router.decide.worth import CascadeValue
 from router.types.decision import (
     NODE_WEIGHTS,
     Candidate,
@@ -55,23 +57,13 @@ class DecisionInput(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Ranking(NamedTuple):
-    """`order`: indexes of targets, the first to be tried first. `weighed`: in the order of the targets."""
+    """`order`: indexes of targets, the first to be tried first. `out`: why each is out of the question; 0: it is in."""
 
     order: Sequence[int]
-    weighed: tuple[Weighed, ...]
+    out: NDArray[np.intp]
+    weigh: Callable[[], tuple[Weighed, ...]]
+    """What is told of each target, in their order: worked out for whoever reads it."""
     tactic: Tactic | None = None
-
-
-class RankingStrategy(Protocol):
-    """What a strategy offers that goes by forecasts."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def caution(self) -> float: ...
-
-    def rank(self, situation: DecisionInput) -> Ranking: ...
 
 
 # Queues of engines, and degraded targets → whom else to ask first. Only the order of targets changes.
@@ -86,9 +78,10 @@ _TINY = 1e-9
 
 def cannot_meet_deadline(targets: Sequence[Target], queues: Queues, deadline_ms: int | None) -> tuple[Dropped, ...]:
     """All of them, where none would begin before the deadline: an answer that comes too late does not help."""
-    if deadline_ms is None or not all(queues.get(one.id, _NONE).wait_ms >= deadline_ms for one in targets):
+    if deadline_ms is None or not all(queues.get(target.id, _NONE).wait_ms >= deadline_ms for target in targets):
         return ()
-    return tuple(Dropped(one.id, "saturated", f"its queue takes {queues[one.id].wait_ms} ms") for one in targets)
+    waits = [(target.id, queues[target.id].wait_ms) for target in targets]
+    return tuple(Dropped(name, "saturated", f"its queue takes {wait_ms} ms") for name, wait_ms in waits)
 
 
 def overflow(
@@ -131,8 +124,8 @@ def timely(situation: DecisionInput) -> Vector:
     chance, forecast, deadline = np.ones(len(situation.targets)), situation.forecast, situation.stakes.deadline_ms
     if deadline is None:
         return chance
-    for at, one in enumerate(situation.targets):
-        if one.id in situation.queues:
+    for at, target in enumerate(situation.targets):
+        if target.id in situation.queues:
             spread = (forecast.total_p90_ms[at] - forecast.total_ms[at]) / Z90
             chance[at] = (1 + erf(((deadline - forecast.total_ms[at]) / max(spread, _TINY)) / sqrt(2))) / 2
     return chance
@@ -252,7 +245,9 @@ def excluded(situation: DecisionInput, caution: float) -> NDArray[np.intp]:
     return out
 
 
-def weighed(situation: DecisionInput, expected_loss: ExpectedLoss, why: list[Why]) -> tuple[Weighed, ...]:
+def weighed(
+    situation: DecisionInput, expected_loss: ExpectedLoss, why: Callable[[ExpectedLoss], list[Why]]
+) -> tuple[Weighed, ...]:
     """What is kept of all this, in the order of the targets."""
     forecast = situation.forecast
     whole = (
@@ -268,10 +263,10 @@ def weighed(situation: DecisionInput, expected_loss: ExpectedLoss, why: list[Why
         numbers = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
     p, sd = (np.rint(numbers[:2] * _DECIMALS) / _DECIMALS).tolist()
     *columns, cached = numbers[2:].astype(np.int64).tolist()
-    return tuple(map(Weighed, map(_ID, situation.targets), p, sd, *columns, why, cached))
+    return tuple(map(Weighed, map(_ID, situation.targets), p, sd, *columns, why(expected_loss), cached))
 
 
-def reasons(expected_loss: ExpectedLoss, chosen: int, word: Why = "chosen") -> list[Why]:
+def reasons(expected_loss: ExpectedLoss, chosen: int, word: Why = "chosen", second: int | None = None) -> list[Why]:
     """Why each target is or is not the one that is asked; `word` for the one that is."""
     least = float(expected_loss.value[expected_loss.best])
     why: list[Why] = [
@@ -283,15 +278,16 @@ def reasons(expected_loss: ExpectedLoss, chosen: int, word: Why = "chosen") -> l
     if not expected_loss.out[expected_loss.baseline]:
         why[expected_loss.baseline] = "baseline"
     why[chosen] = "nearest" if expected_loss.out[chosen] else word
+    if second is not None:
+        why[second] = "second"
     return why
 
 
 def by_value(expected_loss: ExpectedLoss, first: int) -> list[int]:
     """Indexes of targets: `first`, then by value; what is out last of all, for when no other answers."""
-    order: list[int] = np.lexsort(
-        (expected_loss.value, expected_loss.out, np.arange(len(expected_loss.value)) != first)
-    ).tolist()
-    return order
+    order: list[int] = np.lexsort((expected_loss.value, expected_loss.out)).tolist()
+    order.remove(first)
+    return [first, *order]
 
 
 def _among(situation: DecisionInput, out: NDArray[np.intp]) -> Flags:
@@ -357,77 +353,51 @@ def _below(z: Vector) -> Vector:
 # Two targets one after the other, against the best single one: the pair wins only if it pays.
 
 
-class TargetPairs(Struct, frozen=True, eq=False):
-    """[T, T] each: first and second target. Costs in nano-USD; `low_`: where pass rates are worse than expected."""
+class PairOption(NamedTuple):
+    """A way to ask two targets. `value`: what each ordered pair is worth at the pass rates [T] that it is given."""
 
-    cost: Vector
-    p: Vector
-    low_cost: Vector
-    low_p: Vector
-    most: Vector
-    """Expected cost where all of it is asked …"""
-    slow_ms: Vector
-    """… and a time that hardly any such answer takes."""
+    tactic: Tactic
+    value: Callable[[Vector], CascadeValue]
+    samples: int = 1
+    """How often the first is asked, at most."""
 
 
-class Alone(Struct, frozen=True, eq=False):
-    """The best single target, `low`: its value where its pass rate is worse than expected."""
-
-    expected_loss: ExpectedLoss
-    low: float
-
-
-def singles(situation: DecisionInput, caution: float) -> Alone:
-    forecast = situation.forecast
+def ranked(situation: DecisionInput, caution: float, options: Sequence[PairOption]) -> Ranking:
+    """The best pair of any option, of equals the first, where it beats the best single target as expected and where
+    pass rates are `caution` standard deviations lower, or alone is within limits; else single targets by value."""
+    forecast, stakes, tactic = situation.forecast, situation.stakes, None
     single = expected_loss(situation, excluded(situation, caution), caution)
-    return Alone(single, float(price(forecast.cost, lower(situation, caution), situation.stakes)[single.best]))
+    low = np.minimum(np.maximum(forecast.p - caution * forecast.p_sd, 0.0), 1.0)
+    bounds = single.value[single.best], price(forecast.cost, low, stakes)[single.best]
+    order, why, least = by_value(single, single.best), partial(reasons, chosen=single.best), np.inf
+    for option in options:
+        expected, worse = option.value(forecast.p), option.value(low)
+        value = price(expected.cost, expected.p, stakes)
+        value = np.where(_allowed(situation, single, option.samples, worse.p) & np.isfinite(value), value, np.inf)
+        first, second = divmod(int(value.argmin()), len(value))
+        if value[first, second] >= least:
+            continue
+        least, tactic = value[first, second], None
+        lowest = price(worse.cost[first, second], worse.p[first, second], stakes)
+        if single.out[single.best] or (least < bounds[0] and lowest < bounds[1]):
+            pair, tactic = (first, second), option.tactic
+    if tactic is not None:
+        order = [*pair, *[at for at in order if at not in pair]]
+        why = partial(reasons, chosen=pair[0], word="first", second=pair[1])
+    return Ranking(order, single.out, partial(weighed, situation, single, why), tactic)
 
 
-def lower(situation: DecisionInput, caution: float) -> Vector:
-    """Pass rates that are worse than expected."""
-    forecast = situation.forecast
-    return np.minimum(np.maximum(forecast.p - caution * forecast.p_sd, 0.0), 1.0)
-
-
-def values(situation: DecisionInput, alone: Alone, pairs: TargetPairs) -> Vector:
-    """nano-USD; infinite for pairs that break floor, cap or deadline, also if all of it comes to be asked."""
-    stakes = situation.stakes
-    value = price(pairs.cost, pairs.p, stakes)
-    fine = np.isfinite(value)
+def _allowed(situation: DecisionInput, single: ExpectedLoss, samples: int, low_p: Vector) -> Flags:
+    """[T, T]: pairs that keep floor, cap and deadline, also if all of it comes to be asked."""
+    forecast, stakes = situation.forecast, situation.stakes
+    known = (single.out != UNKNOWN) & (single.out != QUEUED)
+    fine: Flags = known[:, None] & known & ~np.eye(len(known), dtype=bool)
     if stakes.min_pass_rate is not None:
-        fine &= pairs.low_p >= stakes.min_pass_rate
-    if stakes.max_nano is not None:
-        fine &= pairs.most <= stakes.max_nano
-    if stakes.deadline_ms is not None:
-        fine &= pairs.slow_ms <= stakes.deadline_ms
-    known = (alone.expected_loss.out != UNKNOWN) & (alone.expected_loss.out != QUEUED)
-    return np.where(fine & known[:, None] & known[None, :], value, np.inf)
-
-
-def ranked(
-    situation: DecisionInput, alone: Alone, pair: tuple[int, int] | None, tactic: Tactic | None = None
-) -> Ranking:
-    """The pair's two first and how they are asked, or the single targets by their value."""
-    single = alone.expected_loss
-    order = by_value(single, single.best)
-    if pair is None:
-        return Ranking(order, weighed(situation, single, reasons(single, single.best)))
-    first, second = pair
-    why = reasons(single, first, "first")
-    why[second] = "second"
-    return Ranking([first, second, *[at for at in order if at not in pair]], weighed(situation, single, why), tactic)
-
-
-def winner(situation: DecisionInput, alone: Alone, pairs: TargetPairs) -> tuple[int, int] | None:
-    """Better than the best single target, as expected and where pass rates are worse; or the only one within limits."""
-    value, single = values(situation, alone, pairs), alone.expected_loss
-    first, second = divmod(int(value.argmin()), len(value))
-    if value[first, second] == np.inf:
-        return None
-    if single.out[single.best]:
-        return first, second
-    low = price(pairs.low_cost[first, second], pairs.low_p[first, second], situation.stakes)
-    return (first, second) if value[first, second] < single.value[single.best] and low < alone.low else None
+        fine &= low_p >= stakes.min_pass_rate
+    for limit, each in (stakes.max_nano, forecast.cost), (stakes.deadline_ms, forecast.total_p90_ms):
+        if limit is not None:
+            fine &= np.add.outer(samples * each, each) <= limit
+    return fine
 
 
 # A small share of the traffic for targets that may turn out to be better: it keeps the estimates honest.
@@ -449,9 +419,7 @@ class Exploration(BaseModel):
     share: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] = 0.02
 
 
-def explore(
-    ranked: Ranking, situation: DecisionInput, share: float, draw: float, caution: float
-) -> tuple[Ranking, str, float]:
+def explore(ranked: Ranking, situation: DecisionInput, share: float, draw: float) -> tuple[Ranking, str, float]:
     """What is tried; "cheaper" or "dearer" than the choice where chance tries another, else ""; the propensity of what
     is now first.
 
@@ -462,7 +430,7 @@ def explore(
     if share <= 0 or len(situation.targets) < 2 or situation.forecast.outcomes.sum() < ENOUGH:
         return ranked, "", 1.0
     choice, cost = ranked.order[0], situation.forecast.cost
-    allowed = excluded(situation, caution) == IN
+    allowed = ranked.out == IN
     allowed[choice] = False
     if not allowed.any() or not np.isfinite(cost[choice]):
         return ranked, "", 1.0
@@ -477,6 +445,12 @@ def explore(
         return ranked, "", 1.0 - float(ends[-1])
     tried = int(np.searchsorted(ends, draw, side="right"))
     arm = "cheaper" if cost[tried] < cost[choice] else "dearer"
+
+    def weigh() -> tuple[Weighed, ...]:
+        rows = list(ranked.weigh())
+        rows[tried] = structs.replace(rows[tried], why="explored")
+        return tuple(rows)
+
     # Without checks and samples; the others follow as they were.
-    rows = tuple(structs.replace(row, why="explored") if at == tried else row for at, row in enumerate(ranked.weighed))
-    return Ranking([tried, *(at for at in ranked.order if at != tried)], rows), arm, float(chances[tried])
+    order = [tried, *(at for at in ranked.order if at != tried)]
+    return Ranking(order, ranked.out, weigh), arm, float(chances[tried])

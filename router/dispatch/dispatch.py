@@ -102,7 +102,7 @@ class DispatchJob(Struct, frozen=True):
         """An answer of `step` would usually arrive before the deadline."""
         if self.deadline is None:
             return True
-        usual = next((row.total_ms for row in self.plan.weighed if row.target == step.target.id), 0.0)
+        usual = next((row.total_ms for row in self.plan.weigh() if row.target == step.target.id), 0.0)
         return now + max(usual, LEAST_TIME_MS) <= self.deadline
 
     def translated(self, step: Candidate) -> bool:

@@ -1,6 +1,7 @@
 """The cost of a request at a target, and how the request is made to fit into a budget."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
@@ -109,9 +110,11 @@ def estimates(
     Without `holds` what it may cost at most is left out, which is most of the work.
     """
     kind, rough, read, cap = script(request), roughly(request), tokens_read(reading), per_choice(request, thinking_cap)
-    work, known_work, estimated = task or UNREAD, learned.known(template), []
+    work, estimated = (task or UNREAD, learned.known(template), cap, kind), []
     for at, target in enumerate(targets):
-        outlook = _outlook(target, request, learned, work, known_work, cap, kind)
+        asked = target.effort or request.effort or ""
+        conclude = partial(_outlook, target, learned, asked, *work)
+        outlook = learned.recall(target.id, (target.model.thinking, asked, *work), conclude)
         margin, count = learned.margin(target.id), counts.get(target.id) if counts else None
         figures = size(target, request, outlook.rung, outlook.usual, margin, read)
         sent = prompt(target, request, kind, rough, outlook.ratio, margin, count)
@@ -150,9 +153,10 @@ def estimates(
 
 def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_cap: int | None) -> Candidate:
     """With the holds that follow from what was learned since it was estimated."""
-    known, target, cap = step.estimate, step.target, per_choice(request, thinking_cap)
+    known, target, asked = step.estimate, step.target, step.target.effort or request.effort or ""
     work = learned.known(known.template)
-    outlook = _outlook(target, request, learned, known.task or UNREAD, work, cap, known.script)
+    cap = per_choice(request, thinking_cap)
+    outlook = _outlook(target, learned, asked, known.task or UNREAD, work, cap, known.script)
     figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), known.read)
     least, tight, whole = _holds(bill_of(step, request), figures, outlook)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
@@ -187,27 +191,16 @@ def _holds(worst: CallPrice, figures: Size, outlook: _TargetOutlook) -> tuple[Am
 
 
 def _outlook(
-    target: Target,
-    request: Request,
-    learned: TargetStats,
-    task: Work,
-    work: tuple[str, int],
-    cap: int | None,
-    kind: str,
+    target: Target, learned: TargetStats, asked: str, task: Work, work: tuple[str, int], cap: int | None, kind: str
 ) -> _TargetOutlook:
-    """`work`: see `TargetStats.known`."""
-    asked, thinking = target.effort or request.effort or "", target.model.thinking
-
-    def conclude() -> _TargetOutlook:
-        least = lowest(target, learned, task)
-        rung = next(thinking_levels(target, asked, cap, learned, task), None) or ThinkingLevel(asked, least)
-        if not thinking.can_stop and thinking.contract in NUMBERED:
-            least = max(least, LEAST_THOUGHT)
-        known = usual(target, rung, learned, task, work)
-        bounded = least == 0 or thinking.contract is Contract.EXACT or not known.blind
-        return _TargetOutlook(rung, known, least, bounded, learned.input(target.id, kind, INPUT_SHARE))
-
-    return learned.recall(target.id, (thinking, asked, cap, task, work, kind), conclude)
+    """`asked`: the effort; `work`: see `TargetStats.known`."""
+    thinking, least = target.model.thinking, lowest(target, learned, task)
+    rung = next(thinking_levels(target, asked, cap, learned, task), None) or ThinkingLevel(asked, least)
+    if not thinking.can_stop and thinking.contract in NUMBERED:
+        least = max(least, LEAST_THOUGHT)
+    known = usual(target, rung, learned, task, work)
+    bounded = least == 0 or thinking.contract is Contract.EXACT or not known.blind
+    return _TargetOutlook(rung, known, least, bounded, learned.input(target.id, kind, INPUT_SHARE))
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:

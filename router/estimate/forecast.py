@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
-from router.estimate.learn import MILLE, TargetStats, WorkStats, shrink_to_prior
+from router.estimate.learn import LENGTH_NEAR, LENGTH_SCALE, MILLE, TargetStats, WorkStats, shrink_to_prior
 from router.estimate.pass_rate import ExpectedRates, Index
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import (
@@ -57,8 +57,10 @@ _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 _LEAST = 1e-9
 _SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
 """Of a prompt, of an answer, and of what of it is worth something."""
+_UNBOUND = np.array(np.inf)
 _ID = attrgetter("id")
 _EMPTY = Queue()
+NO_QUEUES: Queues = {}
 
 
 class PassRates(Protocol):
@@ -98,14 +100,18 @@ class _KnownWork(Struct, frozen=True, eq=False):
     at_ms: int
     at: Index
     """Among all targets."""
-    usual_paid: Vector
-    """For the output of a usual request without a cap."""
+    nothing: Vector
+    """Zeros."""
+    usual: tuple[Vector, Vector]
+    """Output and thinking of a usual request without a cap."""
     sent: Vector
     """Input tokens ÷ the rough count …"""
     template: Vector
     """… to which its template adds so many."""
     wordiness: Vector
-    """Visible tokens ÷ those that are read from a request's text."""
+    """See `Wordiness`: its ratio …"""
+    read: Vector
+    """… and the logarithm of what was read."""
     thought: Vector
     """Thinking tokens of a request that needs all of the usual thinking …"""
     most_thought: Vector
@@ -124,8 +130,8 @@ class _KnownWork(Struct, frozen=True, eq=False):
     rate_out: Vector
     rate_more: Vector
     """By which thinking is dearer than other output."""
-    better: Vector
-    """Logits, by the effort that is asked for."""
+    better: Vector | None
+    """Logits, by the effort that is asked for; None: all as by themselves."""
     first_ms: Vector
     each_ms: Vector
     low: Vector
@@ -134,6 +140,10 @@ class _KnownWork(Struct, frozen=True, eq=False):
     slow: Vector
     """… of its time, 90 %; and of that for an output whose length is known."""
     slow_each: Vector
+    thinks: bool = True
+    """Any of them does."""
+    writes: bool = True
+    """To write a prompt to a cache costs more, or less, than to send it, at any of them."""
 
 
 class Forecaster:
@@ -156,39 +166,38 @@ class Forecaster:
         at_ms: int,
         cap: int | None = None,
         cached: Mapping[str, float] = COLD,
+        queues: Queues = NO_QUEUES,
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
-        `cached`: tokens of the prompt that targets are expected to have in their caches."""
+        `cached`: tokens of the prompt that targets are expected to have cached; `queues`: where it would wait."""
         rough, kind = roughly(request), script(request)
         known = self._of(targets, request, seen, cap, at_ms, rough, kind)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         read = tokens_read(seen.reading)
         each, thinking = _tokens(known, *read, bound)
-        usual_paid = known.usual_paid
-        if bound is not known.most:
-            usual_paid = _paid(known, *_tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound))
+        usual = known.usual if bound is known.most else _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
         media = kind.endswith(MEDIA)
         whole_prompt = self._media_tokens(targets, request, kind) if media else (rough + known.template) * known.sent
         sent = np.minimum(whole_prompt, known.context)
-        cacheable = sent >= known.least
-        read_tokens = np.zeros(len(targets))
-        if cached:
+        read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
+        if cached or known.writes:
+            cacheable = sent >= known.least
             there = np.array([cached.get(target.id, 0.0) for target in targets])
             read_tokens = np.where(cacheable & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
-        # What is long enough to be kept, and is not in the cache yet, is written to it.
-        written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
-        fixed = read_tokens * known.rate_read + written_in + known.fee
+            # What is long enough to be kept, and is not in the cache yet, is written to it.
+            written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
+            fixed = read_tokens * known.rate_read + written_in + known.fee
         out, written = _paid(known, each, thinking) * choices, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
-        expected = self._rates.expect(seen, known.at, known.better if np.count_nonzero(known.better) else None)
+        expected = self._rates.expect(seen, known.at, known.better)
         usual_p = self._rates.usual(known.at)
         # Far more room than the usual length changes nothing.
         ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
-        if np.count_nonzero(ample) < len(targets):
+        if not ample.all():
             whole = self._whole(known, request, read, whole_prompt)
             expected, usual_p = _scaled(expected, whole), usual_p * whole
-        return Forecast(
+        forecast = Forecast(
             p=expected.p,
             p_sd=expected.sd,
             p_nodes=expected.nodes,
@@ -205,8 +214,9 @@ class Forecaster:
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
             cached=read_tokens,
             usual_p=usual_p,
-            usual_cost=fixed + usual_paid * choices,
+            usual_cost=fixed + _paid(known, *usual) * choices,
         )
+        return delayed(forecast, targets, queues) if queues else forecast
 
     def _media_tokens(self, targets: Sequence[Target], request: Request, kind: str) -> Vector:
         """Tokens of a prompt with pictures, sound or documents."""
@@ -219,8 +229,7 @@ class Forecaster:
         thoughts with a part of it that is worth something below the client's own cap."""
         if request.endpoint is Endpoint.EMBEDDINGS:
             return _fits(np.array((sent,)), known.context, _SPREADS[:1])
-        thinking = np.minimum(known.thought * read[1], known.most_thought)
-        written = known.wordiness * read[0] + thinking
+        written, thinking = _tokens(known, *read, _UNBOUND)
         room = np.minimum(known.most, np.maximum(known.context - sent, 1.0))
         if request.max_output is None:
             return _fits(np.array((sent, written)), np.array((known.context, room)), _SPREADS[:2])
@@ -262,9 +271,15 @@ class Forecaster:
         quantiles = ((spread, -Z90), (spread, Z90), (slow, Z90), (each_sd, Z90))
         columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
-        known = _KnownWork(at_ms, at, np.zeros(len(at)), *columns)
-        tokens = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most)
-        return structs.replace(known, usual_paid=_paid(known, *tokens))
+        nothing = np.zeros(len(at))
+        known = _KnownWork(at_ms, at, nothing, (nothing, nothing), *columns)
+        return structs.replace(
+            known,
+            usual=_tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most),
+            better=known.better if np.any(known.better) else None,
+            thinks=bool(known.most_thought.any()),
+            writes=bool((known.rate_write != known.rate_in).any()),
+        )
 
     def _row(self, target: Target, work: _WorkKey, at_ms: int) -> tuple[float, ...]:
         learned, task, model = self.learned, work.task, target.model
@@ -273,10 +288,10 @@ class Forecaster:
         known, pace = usual(target, rung, learned, task, work.template), learned.pace(target.id)
         ratio = learned.input(target.id, work.script, INPUT_SHARE)
         sent = shrink_to_prior(ratio.mean, ratio.seen, MILLE) / MILLE
-        expected = (known.wordiness, known.thought, known.most_thought)
+        expected = (known.wordiness.ratio, log(known.wordiness.read), known.thought, known.most_thought)
         tokens = (sent, template(target), *expected, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
-        mean = known.wordiness * USUAL_OUTPUT + min(known.thought * USUAL_THINKING, known.most_thought)
+        mean = known.wordiness.tokens(USUAL_OUTPUT) + min(known.thought * USUAL_THINKING, known.most_thought)
         spread = _spread(learned.kind(target.id, rung.effort, task, work.template[0]), int(mean))
         better = self._rates.better(self._at[target.id], rung.effort)
         return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
@@ -325,14 +340,18 @@ def _scaled(expected: ExpectedRates, whole: Vector) -> ExpectedRates:
 
 
 def _tokens(known: _KnownWork, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
-    """Of one choice: all output, and thinking."""
+    """Of one choice: all output (see `Wordiness.tokens`), and thinking."""
+    away = np.maximum(np.abs(known.read - log(max(read_output, 1.0))) - LENGTH_NEAR, 0.0)
+    visible = read_output * known.wordiness ** np.exp(away / -LENGTH_SCALE)
+    if not known.thinks:
+        return np.minimum(visible, bound), known.nothing
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)
-    return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
+    return np.minimum(visible + thinking, bound), np.minimum(thinking, bound)
 
 
 def _paid(known: _KnownWork, output: Vector, thinking: Vector) -> Vector:
     """nano-USD of one choice of so many tokens, thinking included."""
-    return output * known.rate_out + thinking * known.rate_more
+    return output * known.rate_out + thinking * known.rate_more if known.thinks else output * known.rate_out
 
 
 def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:

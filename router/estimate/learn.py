@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
-from math import ceil, exp
+from math import ceil, exp, log
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -47,6 +47,10 @@ MOST_TAUGHT = 4.0
 others', at their mean; and those of one template for its application."""
 LENGTHS_HALF_LIFE_MS = 3 * 86_400_000
 """Of lengths against what was read: a target that changes is followed within days. Holds forget within 128 answers."""
+LENGTH_NEAR, LENGTH_SCALE = 1.0, 2.0
+"""What answers of one length say of those of another carries over whole within so large a difference of the logarithm
+of the tokens read (public outcomes: deviations of models correlate at .5 to .8, as within one length), and falls to 1/e
+over so much more."""
 LONG_CUT = 2
 """An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less."""
 MOST_ASKED = 64
@@ -121,9 +125,6 @@ class InputRatio(NamedTuple):
     seen: int = 0
 
 
-_UNSEEN = InputRatio()
-
-
 class _WorkCell:
     """Tokens of one kind of work."""
 
@@ -154,6 +155,18 @@ _THINKING = _Scale(slice(3, 6), None, PRIOR_WEIGHT, USUAL_THINKING)
 """… and thinking tokens ÷ the need to think."""
 Asked = tuple[str, str]
 """A target and the effort that was asked for."""
+
+
+class Wordiness(NamedTuple):
+    """Visible tokens ÷ those read from the requests' texts, of answers for which so many were read in the mean."""
+
+    ratio: float
+    read: float
+
+    def tokens(self, read: float) -> float:
+        """Of an answer for which so many are read: what short answers say carries over to long ones in part only."""
+        away = abs(log(max(read, 1.0) / self.read)) - LENGTH_NEAR
+        return read * float(self.ratio ** exp(-max(away, 0.0) / LENGTH_SCALE))
 
 
 class _Template:
@@ -199,6 +212,15 @@ class _LengthPool:
             of_target = known.sums[asked]
             of_target.sums += new * of_target.fade(when_ms)[1]
             known.at_ms, known.count = max(known.at_ms, when_ms), known.count + 1
+
+    def read(self, asked: Asked, row: int, template: str) -> float:
+        """Visible tokens that were read in the mean of the requests that `ratio` was learned of."""
+        known, plain = self.templates.get(template), self._plain.get(asked)
+        own = known.sums.get(asked) if known is not None else None
+        for sums, at in ((own, _ROWS[ALL]), (plain, row), (plain, _ROWS[ALL])):
+            if sums is not None and sums.sums[at, 0] >= LEAST_WEIGHT:
+                return max(float(sums.sums[at, 2] / sums.sums[at, 0]), 1.0)
+        return USUAL_OUTPUT
 
     def ratio(self, scale: _Scale, asked: Asked, row: int, template: str, prior: float) -> float:
         """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
@@ -273,9 +295,9 @@ class WorkStats:
             prior = shrink_to_prior(window.upper(share), window.count, prior)
         return prior
 
-    def wordiness(self) -> float:
-        """Visible tokens ÷ those that are read from requests' texts."""
-        return self._pool.ratio(_VISIBLE, self._asked, self._row, self._template, 1.0)
+    def wordiness(self) -> Wordiness:
+        key = self._asked, self._row, self._template
+        return Wordiness(self._pool.ratio(_VISIBLE, *key, 1.0), self._pool.read(*key))
 
     def thought(self, prior: float) -> float:
         """Thinking tokens of a request that needs all of the usual thinking; 0 where answers never tell them apart from
@@ -392,10 +414,19 @@ class TargetStats:
 
     def output_bytes(self, target: str) -> float:
         """How few bytes of a stream may be one token of it."""
+        return self._bytes_a_token(target, BYTES_PER_OUTPUT_TOKEN, lambda window: window.lower(SAME))
+
+    def mean_output_bytes(self, target: str) -> float:
+        """How many bytes of a stream are one token of it, all in all."""
+        return self._bytes_a_token(target, MEAN_OUTPUT_BYTES, _mean)
+
+    def most_output_bytes(self, target: str) -> float:
+        """How many bytes of a stream may be one token of it: what has more, for its tokens, has more tokens."""
+        return self._bytes_a_token(target, MOST_OUTPUT_BYTES, lambda window: int(window.upper(SAME) * DENSER))
+
+    def _bytes_a_token(self, target: str, prior: float, measure: Callable[[QuantileWindow], int]) -> float:
         window = self._bytes.get(target)
-        if window is None:
-            return BYTES_PER_OUTPUT_TOKEN
-        return shrink_to_prior(window.lower(SAME), window.count, int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
+        return prior if window is None else shrink_to_prior(measure(window), window.count, int(prior * MILLE)) / MILLE
 
     def ahead(self, target: str) -> int | None:
         """Tokens of a choice that may come, or be on their way, before the next look at a stream.
@@ -412,23 +443,9 @@ class TargetStats:
         """An answer of it ran on past its cap: no other is trusted to keep to its own."""
         return target in self._deaf
 
-    def mean_output_bytes(self, target: str) -> float:
-        """How many bytes of a stream are one token of it, all in all."""
-        window = self._bytes.get(target)
-        if window is None:
-            return MEAN_OUTPUT_BYTES
-        return shrink_to_prior(_mean(window), window.count, int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
-
-    def most_output_bytes(self, target: str) -> float:
-        """How many bytes of a stream may be one token of it: what has more, for its tokens, has more tokens."""
-        window = self._bytes.get(target)
-        if window is None:
-            return MOST_OUTPUT_BYTES
-        return shrink_to_prior(int(window.upper(SAME) * DENSER), window.count, int(MOST_OUTPUT_BYTES * MILLE)) / MILLE
-
     def _ratio(self, key: tuple[str, str], share: float) -> InputRatio:
         window = self._inputs.get(key)
-        return _UNSEEN if window is None else InputRatio(window.upper(share), _mean(window), window.count)
+        return InputRatio() if window is None else InputRatio(window.upper(share), _mean(window), window.count)
 
 
 def _mean(window: QuantileWindow) -> int:
@@ -447,7 +464,7 @@ def usual_ms(target: Target, learned: TargetStats) -> float:
     """Over all that it is asked."""
     pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "", None)
     thought = kind.thought(0.0) * USUAL_THINKING
-    return pace.first_ms + (kind.wordiness() * USUAL_OUTPUT + thought) * pace.ms_per_token
+    return pace.first_ms + (kind.wordiness().tokens(USUAL_OUTPUT) + thought) * pace.ms_per_token
 
 
 def takes_ms(step: Candidate, learned: TargetStats, choices: int) -> tuple[float, float]:

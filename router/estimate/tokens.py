@@ -8,7 +8,7 @@ from typing import NamedTuple
 import re2
 from msgspec import Struct
 
-from router.estimate.learn import MILLE, PRIOR_WEIGHT, InputRatio, TargetStats, Work, WorkStats
+from router.estimate.learn import MILLE, PRIOR_WEIGHT, InputRatio, TargetStats, Wordiness, Work, WorkStats
 from router.types.decision import PromptCount
 from router.types.price import CallScope, Writes
 from router.types.request import Endpoint, Request
@@ -209,8 +209,7 @@ class Size(Struct, frozen=True):
 class UsualOutput(Struct, frozen=True):
     """What is known of an answer, whatever its caps and its target's margin: output tokens of one choice."""
 
-    wordiness: float
-    """Visible tokens ÷ those that are read from a request's text."""
+    wordiness: Wordiness
     thought: float
     """Thinking tokens of a request that needs all of the usual thinking …"""
     most_thought: float
@@ -236,7 +235,7 @@ def size(target: Target, request: Request, rung: ThinkingLevel, known: UsualOutp
     tight = max(least, tight) if known.blind else tight
     start = tight if known.blind else int(known.tight_thinking * margin)
     thoughts = min(known.thought * read[1], known.most_thought)
-    output, thinking = min(most, int(known.wordiness * read[0] + thoughts)), int(min(most, thoughts))
+    output, thinking = min(most, int(known.wordiness.tokens(read[0]) + thoughts)), int(min(most, thoughts))
     start = min(start, whole_thinking)
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 

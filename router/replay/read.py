@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from router.budget.budget import ChargedTo
-from router.decide.plan import weighs
 from router.decide.strategies import CascadeStrategy, Strategy
 from router.decide.worth import PERFECT, RHO, CascadeValue, VerifierQuality, cascade_value, sample_value
 from router.estimate.estimate import per_choice
@@ -121,10 +120,10 @@ def _left(target: str, plan: Plan, new: PolicyReplay) -> str:
     route = new.rules.routes.get(plan.route)
     if route is None or target not in (each.id for each in route[1]):
         return f"{target} is no target of the route"
-    weighed = next((each.why for each in plan.weighed if each.target == target), "")
+    weighed = next((each.why for each in plan.weigh() if each.target == target), "")
     if plan.explored:
         return f"an experiment ({plan.explored})"
-    return f"{plan.strategy}: {target} is {weighed}" if weighs(route[0].strategy) and weighed else plan.strategy
+    return f"{plan.strategy}: {target} is {weighed}" if weighed else plan.strategy
 
 
 def _told(dropped: Dropped) -> str:
@@ -266,7 +265,7 @@ class ReplayReader:
             self._unknown["unanswered"] += 1
             if choice.target:
                 return
-        weighed = () if decision is None else decision.plan.weighed
+        weighed = () if decision is None else decision.plan.weigh()
         new, before = expected(self._new, record, choice, weighed), self._p_before(record, old, weighed)
         if decision is not None and choice.target:
             self._charge(record, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
@@ -350,7 +349,7 @@ class ReplayReader:
 
 def _may(plan: Plan, choice: Choice) -> bool:
     """What was chosen then might still be."""
-    able = {each.target for each in plan.weighed} or {step.target.id for step in plan.steps}
+    able = {each.target for each in plan.weigh()} or {step.target.id for step in plan.steps}
     return {choice.target, choice.second} - {""} <= able
 
 

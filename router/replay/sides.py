@@ -169,7 +169,7 @@ def trial(record: Stored, plan: Plan) -> ExperimentDraw:
     document = record.document
     if document.propensity >= 1 or not plan.steps:
         return ExperimentDraw()
-    new = _chosen(plan.weighed) if plan.weighed else plan.steps[0].target.id
+    new = _chosen(weighed) if (weighed := plan.weigh()) else plan.steps[0].target.id
     if not new or new == _chosen(document.weighed):
         return ExperimentDraw()
     asked = new if document.explored and record.choice.target == new else ""

@@ -1,6 +1,6 @@
 """A decision, its plan, and what was served."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -292,8 +292,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     strategy: str
     steps: tuple[Candidate, ...]
     dropped: tuple[Dropped, ...] = ()
-    weighed: tuple[Weighed, ...] = ()
-    """Every eligible target, where the strategy goes by forecasts."""
+    weigh: Callable[[], tuple[Weighed, ...]] = tuple
+    """Every eligible target, where the strategy goes by forecasts: worked out for whoever reads it."""
     queued: tuple[Queued, ...] = ()
     """Targets of the route at which it would have to wait."""
     tactic: Tactic | None = None

@@ -61,7 +61,7 @@ def names(ranked: Ranking) -> str:
 
 
 def why(ranked: Ranking) -> dict[str, str]:
-    return {row.target: row.why for row in ranked.weighed}
+    return {row.target: row.why for row in ranked.weigh()}
 
 
 def _of(value: Any, count: int) -> Vector:

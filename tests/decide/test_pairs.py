@@ -35,7 +35,7 @@ def vote(cheap: float = 0.001, samples: int = 5, limits: dict[str, Any] | None =
 def test_a_cheap_answer_that_can_be_checked_comes_first_unless_anything_is_accepted() -> None:
     ranked = cascade(situation(**PAYS))
     assert (names(ranked), ranked.tactic, why(ranked)) == ("ab", Levels(2), {"a": "first", "b": "second"})
-    alone = [(row.target, row.cost_nano) for row in ranked.weighed]
+    alone = [(row.target, row.cost_nano) for row in ranked.weigh()]
     assert alone == [("a", round(0.001 * NANO_PER_USD)), ("b", round(0.1 * NANO_PER_USD))]
     assert [cascade(situation(**PAYS), accepts_wrong=wrong).tactic for wrong in (0.05, 1)] == [Levels(2), None]
     three = cascade(situation([0.6, 0.9, 0.91], [0.001, 0.1, 0.12], stakes=stakes(3.0), verified=True))

@@ -153,7 +153,7 @@ def test_a_long_queue_is_better_than_a_longer_one_and_than_a_target_below_the_fl
     assert names(COST_OF_PASS(busy({"a": waits(3_000), "b": waits(70_000)}))) == "ab"
     assert names(COST_OF_PASS(busy(BUSY, stakes=stakes(1.0, min_pass_rate=0.895)))) == "ab"
     state = busy(BUSY)
-    assert [explore(COST_OF_PASS(state), state, 0.5, draw, 0.0)[0].order[0] for draw in (0.1, 0.4)] == [1, 1]
+    assert [explore(COST_OF_PASS(state), state, 0.5, draw)[0].order[0] for draw in (0.1, 0.4)] == [1, 1]
 
 
 def test_the_nearer_the_deadline_the_dearer_the_queue() -> None:

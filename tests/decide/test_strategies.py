@@ -68,7 +68,7 @@ def sent(state: DecisionInput, share: float) -> dict[tuple[str, str], int]:
     likely: dict[tuple[str, str], float] = {}
     ranked = cost_of_pass(state)
     for draw in range(DRAWS):
-        tried, arm, propensity = explore(ranked, state, share, (draw + 0.5) / DRAWS, 0.0)
+        tried, arm, propensity = explore(ranked, state, share, (draw + 0.5) / DRAWS)
         key = (NAMES[tried.order[0]], arm)
         counts[key] += 1
         assert likely.setdefault(key, propensity) == propensity
@@ -88,10 +88,9 @@ def test_what_is_tried_stays_within_its_share_and_the_target_that_is_tried_is_as
     state = situation([0.5, 0.8, 0.95], [0.001, 0.1, 0.2], 0.3, verified=True, stakes=stakes(0.5))
     ranked = CascadeStrategy(kind="cascade", targets=("a", "b", "c")).rank(state)
     assert ranked.tactic is not None
-    tried, arm, _ = explore(ranked, state, 0.5, 0.0, 0.0)
+    tried, arm, _ = explore(ranked, state, 0.5, 0.0)
     assert (arm != "", tried.tactic) == (True, None)
-    tried, _, _ = explore(cost_of_pass(MIDDLE), MIDDLE, 0.5, 0.0, 0.0)
-    assert why(tried) == {"a": "explored", "b": "chosen", "c": "dearer"}
+    assert why(explore(cost_of_pass(MIDDLE), MIDDLE, 0.5, 0.0)[0]) == {"a": "explored", "b": "chosen", "c": "dearer"}
 
 
 @each_row(
@@ -119,7 +118,7 @@ def test_nothing_is_tried_without_feedback_or_beyond_a_limit(changed: dict[str, 
 def test_none_breaks_a_limit(rows: list[tuple[float, float]], share: float, draw: float, most: float | None) -> None:
     p, cost = zip(*rows, strict=True)
     state = situation(p, cost, 0.3, stakes=stakes(1.0, most))
-    tried, arm, propensity = explore(cost_of_pass(state), state, share, draw, 0.0)
+    tried, arm, propensity = explore(cost_of_pass(state), state, share, draw)
     assert 0 < propensity <= 1
     if arm and state.stakes.max_nano is not None:
         assert state.forecast.cost[tried.order[0]] <= state.stakes.max_nano

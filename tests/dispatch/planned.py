@@ -112,7 +112,7 @@ class Planned(Pipeline):
         weighed = tuple(
             Weighed(name, 0.5, 0.1, 1, 1, 1, total_ms=ms, **times) for name, ms in self.case.takes_ms.items()
         )
-        plan = structs.replace(decision.plan, tactic=self.case.tactic, weighed=weighed)
+        plan = structs.replace(decision.plan, tactic=self.case.tactic, weigh=lambda: weighed)
         return structs.replace(decision, plan=plan), gate, near
 
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> WholeAnswer | OpenStream:

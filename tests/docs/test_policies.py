@@ -127,7 +127,7 @@ def test_who_may_see_which_request(name: str, row: Row) -> None:
     assert found.data_class == classes.split(", ")[-1]
     assert sorted(found.classes) == sorted(classes.split(", "))
     steps = [f"{step.target.id}{' redacted' if step.redacted else ''}" for step in plan.steps]
-    assert (", ".join(steps) or "nobody") == asked
+    assert (", ".join(steps) or "no target") == asked
     assert listed((dropped.target, dropped.detail) for dropped in plan.dropped) == refused
     assert {dropped.reason for dropped in plan.dropped} <= {"data_class", "capability"}
 
@@ -162,20 +162,20 @@ def test_what_is_at_stake_in_the_example(row: Row) -> None:
     assert usd_text(limits.failure_nano or 0) == row["failure, USD"]
     assert f"{limits.min_pass_rate:g}" == row["floor"]
     assert usd_text(limits.max_nano or 0) == row["cap, USD"]
-    assert ", ".join(sorted(target.target for target in decision.plan.weighed)) == row["may be asked"]
+    assert ", ".join(sorted(target.target for target in decision.plan.weigh())) == row["may be asked"]
 
 
 @each_row("route", ["auto", "extract", "agents"])
 def test_every_route_of_the_example_decides(route: str) -> None:
     plan = routed("Take the totals out of this table as JSON.", route).plan
     assert plan.steps
-    assert {step.target.id for step in plan.steps} <= {target.target for target in plan.weighed}
+    assert {step.target.id for step in plan.steps} <= {target.target for target in plan.weigh()}
 
 
 def test_dearer_failures_never_choose_a_target_that_is_less_likely_right() -> None:
     """The same words, of the class in which they cost a hundred times as much."""
     plans = [routed(f"Is this {word} valid in Ohio?").plan for word in ("sentence", "clause")]
-    cheap, dear = ({row.target: row.p for row in plan.weighed}[plan.steps[0].target.id] for plan in plans)
+    cheap, dear = ({row.target: row.p for row in plan.weigh()}[plan.steps[0].target.id] for plan in plans)
     assert dear >= cheap - 0.05
 
 
@@ -190,7 +190,7 @@ def test_who_is_asked(row: Row) -> None:
     decision = decided(EXAMPLES / "specialists.yaml", row["text"], row["model"], (name, value))
     dropped = decision.plan.dropped
     assert decision.classification.task.value == row["task"]
-    assert (", ".join(step.target.id for step in decision.plan.steps) or "nobody") == row["asked"]
+    assert (", ".join(step.target.id for step in decision.plan.steps) or "no target") == row["asked"]
     assert ("; ".join(f"{each.target}: {each.detail}" for each in dropped) or "—") == row["not asked"]
     assert {each.reason for each in dropped} <= {"specialist"}
 

@@ -44,7 +44,7 @@ KINDS: dict[str, type[Struct]] = {"of vLLM": Vllm, "of llama.cpp": Llamacpp}
 PARTS = {"cost": EngineCost, "parallelism": Parallelism, "reasoning": ReasoningParser, "architecture": Architecture}
 
 
-@each_row("column, kind", [*KINDS.items(), ("of a server that somebody else runs", External)])
+@each_row("column, kind", [*KINDS.items(), ("of an external server", External)])
 def test_every_key_of_a_spec_has_its_row_and_default(column: str, kind: type[Struct]) -> None:
     documented = {row["key"]: row.get("default") for row in rows(ENGINES, "key", column)}
     assert documented

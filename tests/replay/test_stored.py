@@ -126,7 +126,7 @@ def experiment(explored: str, target: str, propensity: float = 0.05) -> Any:
 def plan(chosen: str, why: str = "chosen", **more: Any) -> Plan:
     rows = tuple(Planned(each.target, each.p, 0, each.cost_nano, 0, 0, 0, 0, 0, "dearer") for each in OLD)
     rows = tuple(structs.replace(row, why=why) if row.target == chosen else row for row in rows)
-    return Plan(route="auto", strategy="cost_of_pass", steps=(candidate(chosen),), weighed=rows, **more)
+    return Plan(route="auto", strategy="cost_of_pass", steps=(candidate(chosen),), weigh=lambda: rows, **more)
 
 
 EXPERIMENTS = [

@@ -233,7 +233,7 @@ def _decision(one: Happened) -> Decision:
         steps=tuple(Candidate(target(name), _ESTIMATE) for name in asked),
         dropped=one.dropped or ((Dropped("far", "data_class", "class pii may not leave for CN"),) if pii else ()),
         queued=one.queued,
-        weighed=weighed,
+        weigh=lambda: weighed,
         explored=one.explored,
     )
     return Decision(id=one.id, requested=one.route, policy=one.policy, classification=classification, plan=plan)
