@@ -53,11 +53,11 @@ def test_nothing_lowers_a_class(text: str, header: str, default: str) -> None:
 
 
 def test_findings_say_where_but_never_what() -> None:
-    seen = classified(f"x {KEY}")
-    (finding,) = seen.findings
+    result = classified(f"x {KEY}")
+    (finding,) = result.findings
     assert (finding.data_class, finding.path) == ("secret", ("messages", 0, "content"))
     assert (finding.start, finding.end) == (2, 2 + len(KEY))
-    assert KEY not in repr(seen)
+    assert KEY not in repr(result)
 
 
 def raising(text: str, start: int, end: int) -> Iterator[Span]:
@@ -81,8 +81,8 @@ BROKEN = [Detector(Form("x", "x", raising)), Detector(Form("x", "x", raising_lat
 def test_a_detector_that_raises_gives_every_class(broken: Detector, caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     with caplog.at_level(logging.ERROR):
-        seen = classified("x canary", broken)
-    assert (seen.data_class, seen.classes, seen.findings) == ("secret", frozenset(RANKS), ())
+        result = classified("x canary", broken)
+    assert (result.data_class, result.classes, result.findings) == ("secret", frozenset(RANKS), ())
     assert "every class" in caplog.text
     assert "canary" not in caplog.text
 
