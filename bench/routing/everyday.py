@@ -6,6 +6,7 @@ which of four targets (tiny, small, mid, frontier) each request goes to at twelv
 
 import argparse
 import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.types.decision import Forecast, Objective
 from router.types.price import NANO_PER_USD
-from router.types.request import Classification, Reading, Request
+from router.types.request import TASKS, Classification, Reading, Request
 from router.types.target import Target
 from tools.anchors.anchors import Anchor, load
 from tools.priors.reader import kendall, metrics, ordered
@@ -55,6 +56,10 @@ class Report(msgspec.Struct, frozen=True):
     reading: dict[str, float]
     agents: dict[str, float]
     """Of those with tools, results of tools or a system prompt."""
+    shapes: dict[str, tuple[int, float]]
+    """By the shape of a request: how many, and the share whose task is right."""
+    taken: dict[str, dict[str, int]]
+    """[task][task]: how many of the first are taken for the second."""
     targets: tuple[str, ...]
     prices: tuple[float, ...]
     choices: tuple[tuple[int, ...], ...]
@@ -83,12 +88,19 @@ def measure(plot: Path | None = None) -> Report:
     tier = np.array([anchor.tier for anchor in anchors])
     agents = np.array([_like_an_agent(anchor) for anchor in anchors])
     hard = np.array(values)[:, difficulty.TIER_OUT]
+    of_task = [TASKS[int(row[difficulty.TASK_OUT :].argmax())] for row in values]
+    shapes, taken = defaultdict[str, list[bool]](list), defaultdict[str, Counter[str]](Counter)
+    for anchor, task in zip(anchors, of_task, strict=True):
+        shapes[anchor.shape].append(anchor.task == task)
+        taken[anchor.task][task] += 1
     if plot is not None:
         draw(plot, hard, chosen, [target.id for target in targets])
     return Report(
         requests=len(anchors),
         reading=metrics(np.array(values), anchors),
         agents={"tau": kendall(hard[agents], tier[agents]), "two_tiers_apart": ordered(hard[agents], tier[agents])},
+        shapes={shape: (len(right), sum(right) / len(right)) for shape, right in shapes.items()},
+        taken={task: dict(counts) for task, counts in taken.items()},
         targets=tuple(target.id for target in targets),
         prices=PRICES,
         choices=tuple(tuple(map(int, row)) for row in counts),
@@ -196,6 +208,11 @@ def render(report: Report) -> str:
         lines.append(
             f"| {name} | {value:.3f} | {format(report.agents[name], '.3f') if name in report.agents else ''} |"
         )
+    lines += ["", "| shape | requests | task right |", "|---|--:|--:|"]
+    lines += [f"| {shape} | {count} | {right:.3f} |" for shape, (count, right) in report.shapes.items()]
+    lines += ["", f"| task, taken for … | {' | '.join(report.taken)} |", f"|---|{'--:|' * len(report.taken)}"]
+    for task, counts in report.taken.items():
+        lines.append(f"| {task} | {' | '.join(str(counts.get(other, 0)) for other in report.taken)} |")
     lines += ["", f"| price of a failure | {' | '.join(report.targets)} |", f"|---|{'--:|' * len(report.targets)}"]
     for price, row in zip(report.prices, report.choices, strict=True):
         lines.append(f"| ${price:g} | {' | '.join(map(str, row))} |")

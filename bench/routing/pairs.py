@@ -18,10 +18,10 @@ class Gain(NamedTuple):
 def gain(merit: Floats, weak: Floats, strong: Floats, weights: Floats | None = None) -> Gain:
     """`merit` [n]: how much the router thinks the strong one adds; `weak`, `strong` [n]: true scores. Prompts where a
     score is NaN are left out."""
-    seen = np.isfinite(weak) & np.isfinite(strong)
-    given = (once(len(merit)) if weights is None else weights)[:, seen]
-    order = np.argsort(-merit[seen], kind="stable")
-    ranked, added = merit[seen][order], (strong - weak)[seen][order]
+    scored = np.isfinite(weak) & np.isfinite(strong)
+    given = (once(len(merit)) if weights is None else weights)[:, scored]
+    order = np.argsort(-merit[scored], kind="stable")
+    ranked, added = merit[scored][order], (strong - weak)[scored][order]
     last = np.flatnonzero(np.append(np.diff(ranked) != 0, True))
     drawn = given[:, order]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -32,13 +32,13 @@ def within(merit: Floats, fold: Ints) -> Floats:
     """Merit as its rank among the prompts of its own fold, 0 to 1: each fold gets the same share of strong calls.
     A fold that was left out as a whole was predicted by a fit that lacked just its prompts, so levels of folds don't
     compare: the more the strong one adds there, the less the others say it does."""
-    found = np.empty(len(merit))
+    rank = np.empty(len(merit))
     for number in set(fold.tolist()):
         own = merit[fold == number]
         ordered = np.sort(own)
         below, upto = np.searchsorted(ordered, own, "left"), np.searchsorted(ordered, own, "right")
-        found[fold == number] = (below + upto) / (2 * len(own))
-    return found
+        rank[fold == number] = (below + upto) / (2 * len(own))
+    return rank
 
 
 def _share(parts: Floats) -> Floats:
@@ -49,8 +49,8 @@ def _share(parts: Floats) -> Floats:
 def apgr(curve: Gain) -> Floats:
     """Mean of what is recovered over the share of strong calls [R]; 0.5 is a random router."""
     widths, heights = np.diff(curve.share, axis=1), curve.recovered
-    found: Floats = (widths * (heights[:, 1:] + heights[:, :-1]) / 2).sum(1)
-    return found
+    area: Floats = (widths * (heights[:, 1:] + heights[:, :-1]) / 2).sum(1)
+    return area
 
 
 def cpt(curve: Gain, part: float) -> Floats:

@@ -23,9 +23,7 @@ from router.types.target import Capability
 _PATTERNS = patterns("classify/data/asked.yaml")
 _AMOUNTS = table("classify/data/amounts.yaml")
 _figures = SimpleNamespace(**_PATTERNS["figures"], **_AMOUNTS["figures"])
-
-
-AROUND = 4
+AROUND = 5
 
 
 class AskFeatures(NamedTuple):
@@ -33,7 +31,8 @@ class AskFeatures(NamedTuple):
     """The instruction: the user's last message, or both ends of it. Of a script without known words: in English."""
     around: tuple[str, ...]
     """[AROUND], "" where there is none: what the user said before it, where that is needed to understand it; the end of
-    a tool's result, where that came last; the beginnings of the last answers; both ends of the system prompt."""
+    a tool's result, where that came last; the beginnings of the last answers; both ends of the system prompt; the names
+    and values that the schema of the answer allows."""
     kinds: int
     """A bit for each kind of words that the instruction has, as `CueWords` finds them."""
     numbers: tuple[float, ...]
@@ -57,7 +56,7 @@ NUMBERS = FLAGS + COUNTS
 
 def asked(request: Request) -> AskFeatures:
     """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
-    users, answers, system_parts, last_role, result, tools = _messages(request)
+    users, answers, system_parts, fields, last_role, result, tools = _messages(request)
     whole = users[-1].strip() if users else ""
     if whole.isupper() and len(whole) > _figures.beginning:
         whole = whole.lower()
@@ -78,8 +77,7 @@ def asked(request: Request) -> AskFeatures:
     ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
     lower, size, most = ask.lower(), width(instructing), 0
     kinds = cues().of(lower)
-    numbered = _digit(lower) or kinds & cues().counts
-    if numbered and len(lower) == len(ask) and (limit := _limited(lower)):
+    if (_digit(lower) or kinds & cues().counts) and len(lower) == len(ask) and (limit := _limited(lower)):
         ask, most = f"{ask[: limit.start()]} {ask[limit.end() :]}".strip(), _number(limit[1].encode())
         lower = ask.lower()
         kinds = cues().of(lower)
@@ -106,6 +104,7 @@ def asked(request: Request) -> AskFeatures:
         result[-_figures.before :] if from_tool else "",
         " ".join(answer[: _figures.answer] for answer in answers[-_figures.answers :]),
         about if len(about) <= 2 * _figures.system else f"{about[: _figures.system]} {about[-_figures.system :]}",
+        " ".join(fields).replace("_", " ")[: _figures.before],
     )
     return AskFeatures(
         ask=ask,
@@ -117,10 +116,10 @@ def asked(request: Request) -> AskFeatures:
     )
 
 
-def _messages(request: Request) -> tuple[list[str], list[str], list[str], str, str, int]:
-    """The user's messages, the assistant's, the system prompt's parts, whose the last message is, the last result of a
-    tool, and how many tools are offered."""
-    users, answers, system = list[str](), list[str](), list[str]()
+def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], str, str, int]:
+    """The user's messages, the assistant's, the system prompt's parts, names and values of the answer's schema, whose
+    the last message is, the last result of a tool, and how many tools are offered."""
+    users, answers, system, fields = (list[str]() for _ in range(4))
     tools, last_role, result, at = 0, "", "", None
     for passage in request.passages:
         path, text, role = passage.path, passage.text, passage.role
@@ -143,7 +142,9 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], str, s
             result, last_role = text, role
         elif path and path[0] in ("tools", "functions") and isinstance(place, int):
             tools = max(tools, place + 1)
-    return users, answers, system, last_role, result, tools
+        elif path and path[0] == "response_format" and path[-2:-1] in (("properties",), ("enum",)):
+            fields.append(text)
+    return users, answers, system, fields, last_role, result, tools
 
 
 _ADDRESSES = frozenset(("url", "image_url", "input_audio", "file", "filename", "file_id", "tool_call_id"))
@@ -181,6 +182,7 @@ def _prose(text: str, cut: int) -> str:
     if text.count("\n") < _figures.alike - 1:
         return text
     shapes = text.encode(errors="replace").translate(_SHAPE)
+    shapes = b"\n".join([line[: _figures.alike_in] for line in shapes.split(b"\n")])
     for run, letter in _RUNS:
         shapes = shapes.replace(run, letter)
     begins = [shape[: _figures.alike_to] for shape in shapes.split(b"\n")]
@@ -232,15 +234,21 @@ _failed = re2.compile(rb"error|fail|exception|traceback|denied|not found|timeout
 # How long an answer gets where the request says so.
 
 _KINDS: dict[str, float] = {stem: tokens for tokens, stems in _AMOUNTS["tokens"].items() for stem in stems}
+_UNITS, _MULTIPLES = (
+    {name: value for value, names in _AMOUNTS[kind].items() for name in names.split(", ")}
+    for kind in ("numbers", "multiples")
+)
+_NAMES = "|".join(sorted(_UNITS | _MULTIPLES, key=len, reverse=True))
 _LENGTHS = patterns(
     "classify/data/amounts.yaml",
-    number="|".join(sorted(_AMOUNTS["numbers"], key=len, reverse=True)),
+    number=f"(?:{_NAMES})(?:[ -]?(?:(?:and|und|et|e|y) |und)?(?:{_NAMES}))*",
     kind="|".join(sorted(_KINDS, key=len, reverse=True)),
 )
 _range, _program, _amount, _make, _enumerate, _elsewhere, _within, _mentioned, _times = (
     re2.compile(_LENGTHS[name].encode())
     for name in ("range", "program", "amount", "make", "enumerate", "elsewhere", "within", "mentioned", "times")
 )
+_never = re2.compile(_LENGTHS["never"].encode())
 _returned, _shorter, _longer = (re2.compile(_LENGTHS[name]).search for name in ("returned", "shorter", "longer"))
 _limited = re2.compile(_LENGTHS["limited"]).search
 _goes_on, _redone = (re2.compile(_LENGTHS[name]).search for name in ("goes_on", "redone"))
@@ -264,12 +272,14 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
     beginning = ask[: _figures.short]
     if not (_digit(beginning) or kinds & cues().counts):
         return 0
-    writes, beginning_bytes = cues().writes(kinds, ask), beginning.encode(errors="replace")
-    counted, repeated = _range.search(beginning_bytes), _times.search(beginning_bytes)
-    if (counted or repeated) and not _program.search(beginning_bytes):
-        numbers = [_number(number) for number in (counted or repeated).groups() if number]
+    beginning_bytes = beginning.encode(errors="replace")
+    counted = _range.search(beginning_bytes)
+    repeated = counted or _times.search(beginning_bytes)
+    if repeated and not _program.search(beginning_bytes) and (counted or not _never.search(beginning_bytes)):
+        numbers = [_number(number) for number in repeated.groups() if number]
         each = _figures.per_number if counted else _figures.per_word
         return int(min(abs(numbers[-1] - sum(numbers[-2:-1])) * each, _figures.most_stated))
+    writes = bool(kinds & cues().writing or "?" not in ask) and not kinds & cues().working
     return _stated_amount(beginning_bytes, writes=writes)
 
 
@@ -299,10 +309,18 @@ def _number(written: bytes) -> int:
         if unit := _AMOUNTS["units"].get(digits[-1]):
             return int(unit * float(".".join(groups[:2]) if len(groups[-1]) < 3 else groups[0]))
         return int("".join(groups)[:6])
-    return int(_AMOUNTS["numbers"].get(digits, 4))
+    parts = [0.0]
+    for name in _names(digits):
+        times = _MULTIPLES.get(name)
+        if times is None:
+            parts.append(_UNITS[name])
+        else:
+            smaller = sum(part for part in parts if part < times)
+            parts = [*(part for part in parts if part > times), times * (smaller or 1)]
+    return int(sum(parts))
 
 
-_digits = re.compile(r"[0-9]+").findall
+_digits, _names = re.compile(r"[0-9]+").findall, re.compile(_NAMES).findall
 
 
 class CueWords(dict[str, int]):
@@ -318,7 +336,7 @@ class CueWords(dict[str, int]):
         self.names = tuple(stems)
         self._begins, self._anywhere, self._phrases = (defaultdict[str, list[tuple[str, int]]](list) for _ in range(3))
         self._starting = dict[str, list[tuple[str, int]]]()
-        numbers = [number if number[0] > _LETTERS else f" {number}" for number in _AMOUNTS["numbers"]]
+        numbers = [name if name[0] > _LETTERS else f" {name}" for name in _UNITS | _MULTIPLES]
         for at, listed in enumerate((*stems.values(), numbers)):
             for stem in listed:
                 bare, kind = stem.lstrip(" "), 1 << at
@@ -329,7 +347,7 @@ class CueWords(dict[str, int]):
                 else:
                     self._anywhere[bare[0]].append((bare, kind))
         self.counts, self._starts = 1 << len(stems), 2 << len(stems)
-        self._writing, self._working, self.apart = (
+        self.writing, self.working, self.apart = (
             sum(1 << self.names.index(name) for name in _PATTERNS[group].split("|"))
             for group in ("writing", "working", "apart")
         )
@@ -374,16 +392,8 @@ class CueWords(dict[str, int]):
         """[len(names)]: 1 for each kind of words that is there."""
         return np.unpackbits(np.frombuffer(kinds.to_bytes(8, "little"), np.uint8), bitorder="little")[: len(self.names)]
 
-    def writes(self, kinds: int, text: str) -> bool:
-        """It asks for a text to be written, and for nothing to be done with one that is there."""
-        return bool(kinds & self._writing or "?" not in text) and not kinds & self._working
-
 
 _marks = re.compile(r"[\W_]").finditer
 _LETTERS = "\u2e7f"
 """Scripts beyond it have no spaces between words."""
-
-
-@cache
-def cues() -> CueWords:
-    return CueWords()
+cues = cache(CueWords)

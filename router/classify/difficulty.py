@@ -42,12 +42,12 @@ from router.types.target import Capability, Task
 
 FOLDER = Path(__file__).parent / "data"
 ARRAYS, MANIFEST = "reader.npz", "reader.json"
-FORMAT = 6
+FORMAT = 7
 GROUPS = 256
 """Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
 BUCKETS, FIRST = 1 << 15, 6
 """Of hashed pieces; pieces at the beginning of what is asked, which count by themselves."""
-_PIECE, _SALTS = np.uint64(32_003), np.arange(7, dtype=np.uint64) << np.uint64(50)
+_PIECE, _SALTS = np.uint64(32_003), np.arange(3 + AROUND, dtype=np.uint64) << np.uint64(50)
 _MIX, _SHIFT = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(64 - 15)
 MOST_REMEMBERED = 1_024
 """Requests whose readings are kept, by a hash of what they ask: an agent sends the same words with every step."""
@@ -219,7 +219,7 @@ def read_arrays(folder: Path) -> DifficultyReader:
     try:
         data = (folder / ARRAYS).read_bytes()
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[str, Any])
-        if (manifest["format"], manifest["version"]) != (FORMAT, digest(data)):
+        if (manifest["format"], manifest["version"]) != (FORMAT, sha256(data).hexdigest()[:16]):
             raise ValueError("another artefact than the manifest's")
         with np.load(BytesIO(data), allow_pickle=False) as arrays:
             fields: dict[str, Any] = {name: widened(arrays[name]) for name in arrays.files}
@@ -241,14 +241,8 @@ def widened(array: NDArray[np.generic]) -> Any:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-def digest(data: bytes) -> str:
-    return sha256(data).hexdigest()[:16]
-
-
-@cache
-def load() -> DifficultyReader:
-    """The reader that ships with lowpass. Raises `ReaderError`."""
-    return read_arrays(FOLDER)
+load = cache(partial(read_arrays, FOLDER))
+"""The reader that ships with lowpass. Raises `ReaderError`."""
 
 
 def warm() -> None:

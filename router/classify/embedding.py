@@ -51,8 +51,6 @@ _NEVER = b"\xff\xff"
 _LINE = "\x01"
 """Stands before a line's first word, as a newline itself would not outlive the split into words."""
 _INDENTS = tuple((" " * width, f" {SPACE * (width - 1)} ") for width in (15, 11, 7, 3))
-_STOPS = ".,;:!?)\"'"
-"""No piece joins them to a letter before them, so a word, and the same word before a comma, is cut once."""
 _parts = re.compile(r"[0-9]|[A-Za-z]+|[^0-9A-Za-z]+").findall
 """Of a word in ASCII: no piece has both letters and others, or a digit and anything else, so each is cut alone."""
 
@@ -140,7 +138,7 @@ class WordPieces(dict[str, bytes]):
     def __missing__(self, word: str) -> bytes:
         if len(word) > LONGEST:
             return self._long(word)
-        parts = _parts(word) if word.isascii() else _stem(word)
+        parts = _parts(word) if word.isascii() else (word,)
         if len(parts) > 1:
             cut = self[parts[0]] + b"".join(map(self._pieces.__getitem__, parts[1:]))
         else:
@@ -183,12 +181,6 @@ class _Pieces(dict[str, bytes]):
             if at:
                 ranks[at - 1] = self.get(parts[at - 1] + parts[at], _NEVER)
         return b"".join(map(self.__getitem__, parts))
-
-
-def _stem(word: str) -> list[str]:
-    """And the stops after it, where it ends in a letter or digit."""
-    stem = word.rstrip(_STOPS)
-    return [stem, word[len(stem) :]] if len(stem) < len(word) and stem[-1:].isalnum() else [word]
 
 
 def _byte(value: int) -> bytes:

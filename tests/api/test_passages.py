@@ -66,6 +66,12 @@ def test_the_very_bytes_show_it_too_and_nothing_is_seen_without_it(row: dict[str
     assert not classes(_request(row, "nothing"))
 
 
+def test_blanks_between_the_parts_of_a_body_are_no_part_of_its_prompt() -> None:
+    body = {"model": "auto", "messages": PLAIN, "tools": [TOOL]}
+    styles: list[dict[str, Any]] = [{"separators": (",", ":")}, {}, {"indent": 2}]
+    assert len({sent(CHAT, json.dumps(body, **style).encode()).prompt_bytes for style in styles}) == 1
+
+
 @each_row("body", data(__file__, "passed_over.yaml"))
 def test_what_the_parser_passes_over_is_seen(body: str) -> None:
     """A key that stands twice, escaped or not."""

@@ -53,11 +53,11 @@ def test_nothing_lowers_a_class(text: str, header: str, default: str) -> None:
 
 
 def test_findings_say_where_but_never_what() -> None:
-    seen = classified(f"x {KEY}")
-    (finding,) = seen.findings
+    result = classified(f"x {KEY}")
+    (finding,) = result.findings
     assert (finding.data_class, finding.path) == ("secret", ("messages", 0, "content"))
     assert (finding.start, finding.end) == (2, 2 + len(KEY))
-    assert KEY not in repr(seen)
+    assert KEY not in repr(result)
 
 
 def raising(text: str, start: int, end: int) -> Iterator[Span]:
@@ -81,8 +81,8 @@ BROKEN = [Detector(Form("x", "x", raising)), Detector(Form("x", "x", raising_lat
 def test_a_detector_that_raises_gives_every_class(broken: Detector, caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     with caplog.at_level(logging.ERROR):
-        seen = classified("x canary", broken)
-    assert (seen.data_class, seen.classes, seen.findings) == ("secret", frozenset(RANKS), ())
+        result = classified("x canary", broken)
+    assert (result.data_class, result.classes, result.findings) == ("secret", frozenset(RANKS), ())
     assert "every class" in caplog.text
     assert "canary" not in caplog.text
 
@@ -176,9 +176,7 @@ def test_a_text_is_looked_at_once_and_again_when_it_is_forgotten() -> None:
 
 # Templates
 
-TOOLS, OTHERS = (
-    [{"type": "function", "function": {"name": "f", "parameters": {"type": kind}}}] for kind in ("object", "array")
-)
+TOOLS, OTHERS = ([{"function": {"name": "f", "parameters": {"type": kind}}}] for kind in ("object", "array"))
 DATED = "Today is {}. The ticket is {}. Be brief."
 
 
@@ -199,15 +197,9 @@ SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"system": DATED.format("2026-11-02", "T-9321")}, {"system": DATED.format("2026-12-30", "T-17")}),
     ({"system": "You sort tickets. " * 5_000}, {"system": "You sort tickets. " * 9_000}),
 ]
-OTHER: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    *(
-        ({}, {name: value})
-        for name, value in (("system", "You translate tickets."), ("system", ""), ("route", "cheap"))
-    ),
-    *(({}, {name: value}) for name, value in (("app", "news"), ("app", ""), ("tools", TOOLS))),
-    ({}, {"response_format": {"type": "json_object"}}),
-    ({"tools": TOOLS}, {"tools": OTHERS}),
-]
+NAMED = [("system", "You translate tickets."), ("system", ""), ("route", "cheap"), ("app", "news"), ("app", "")]
+CHANGED: list[tuple[str, Any]] = [*NAMED, ("tools", TOOLS), ("response_format", {"type": "json_object"})]
+OTHER = [*(({}, {name: value}) for name, value in CHANGED), ({"tools": TOOLS}, {"tools": OTHERS})]
 
 
 @each_row("first, second, same", [*((*row, True) for row in SAME), *((*row, False) for row in OTHER)])

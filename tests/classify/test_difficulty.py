@@ -38,6 +38,12 @@ def test_what_it_is_follows_from_the_text_unless_its_caller_says(task: Task, tex
     assert (stated.task, reading.share(Task.SUMMARY)) == (Task.SUMMARY, 1)
 
 
+def test_what_is_hard_is_about_as_hard_behind_instructions() -> None:
+    rules = "You are an engineer in a TypeScript monorepo. Write tests, keep functions small, run the linter. " * 40
+    behind, _ = reading_of(conversation(("system", rules), ("user", PROOF)))
+    assert behind.difficulty > reading_of(PROOF)[0].difficulty - 0.15
+
+
 LOG = "\n".join(f"2026-11-{day} 10:00:0{day % 9} ERROR billing[{day}]: no route, retry {day}" for day in range(10, 29))
 ROWS = "\n".join(f"{name},{at},{at * 37}.50,Rue {at}" for at, name in enumerate(["Amy", "Bo", "Cleo", "Dev"] * 40))
 SYSTEMS = (MATERIAL, "x" * 12_000, "Rule 7: be brief.\n" * 600)
@@ -89,14 +95,8 @@ WORK = "Refactor our order service to event sourcing, move 40 million rows witho
 
 def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not() -> None:
     (hard, _), (offered, _) = talk(WORK), talk(WORK, "Shall I write it?", "yes please write everything")
-    for reply in (
-        "still crashes",
-        "continue",
-        "Now in Rust",
-        "now for two services",
-        "Same but without a queue",
-        "add tests",
-    ):
+    replies = ("still crashes", "continue", "Now in Rust", "now for two services", "Same but without a queue")
+    for reply in (*replies, "add tests"):
         assert talk(WORK, "…", reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
     assert talk(WORK, "Shall I?", "yes")[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
     assert 0.3 < hard.difficulty == pytest.approx(offered.difficulty, abs=0.2)

@@ -19,8 +19,6 @@ THINKING = ("none", "some", "much")
 CHARACTERS_PER_TOKEN = 4
 LONG_SYSTEM = 3_000
 """Tokens of a system prompt that is given by its domain."""
-EASY = 1
-"""The highest tier that is."""
 TOOLS = ("search_flights", "get_weather", "run_sql", "read_file", "edit_file", "send_email", "web_search", "notify")
 
 
@@ -66,13 +64,13 @@ def load(split: str) -> list[Anchor]:
 
 
 def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Anchor]]:
-    """Some of the easy ones without a system prompt, by their place, once more with instructions of an application
-    before them and often with tools that they don't need: what is asked stays as easy as it was."""
+    """Some of those without a system prompt, by their place, once more with instructions of an application before them
+    and often with tools that they don't need: what is asked stays as easy or as hard as it was."""
     pool, chance = _pool("train"), Random(0)
     copies = list[tuple[int, Anchor]]()
     for at, anchor in enumerate(anchors):
         messages = anchor.body["messages"]
-        if anchor.tier > EASY or messages[0]["role"] == "system" or chance.random() >= share:
+        if messages[0]["role"] == "system" or chance.random() >= share:
             continue
         texts, length = chance.sample(pool["around"], chance.choice((1, 1, 2, 4))), chance.choice((1, 2, 8, 60, 200))
         domains = [name for name in pool["system"] if name != "common"]

@@ -110,7 +110,7 @@ def read(folder: Path, known: Mapping[str, Known], names: tuple[str, ...] = tupl
             if score == score:
                 kinds[key][2].setdefault(one_name.get(str(model), str(model)), []).append(float(score))  # type: ignore[arg-type]
     models = tuple(sorted({model for _, _, scores in labels.values() for model in scores}))
-    found = tuple(
+    measured = tuple(
         Label(
             *(name, task, tuple(texts)),
             np.array([np.mean(scores[model]) if model in scores else 0.0 for model in models]),
@@ -118,7 +118,7 @@ def read(folder: Path, known: Mapping[str, Known], names: tuple[str, ...] = tupl
         )
         for name, (task, texts, scores) in labels.items()
     )
-    return Sets(found, models, _scores(found, len(models)))
+    return Sets(measured, models, _scores(measured, len(models)))
 
 
 def _scores(labels: tuple[Label, ...], models: int) -> Vector:
