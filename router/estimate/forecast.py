@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
-from router.estimate.learn import LENGTH_NEAR, LENGTH_SCALE, MILLE, TargetStats, WorkStats, shrink_to_prior
+from router.estimate.learn import MILLE, MOST_RATIO, TargetStats, WorkStats, shrink_to_prior
 from router.estimate.pass_rate import ExpectedRates, Index
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import (
@@ -109,9 +109,9 @@ class _KnownWork(Struct, frozen=True, eq=False):
     template: Vector
     """… to which its template adds so many."""
     wordiness: Vector
-    """See `Wordiness`: its ratio …"""
-    read: Vector
-    """… and the logarithm of what was read."""
+    """See `Wordiness`: tokens for each that was read …"""
+    base: Vector
+    """… and whatever was read."""
     thought: Vector
     """Thinking tokens of a request that needs all of the usual thinking …"""
     most_thought: Vector
@@ -288,7 +288,7 @@ class Forecaster:
         known, pace = usual(target, rung, learned, task, work.template), learned.pace(target.id)
         ratio = learned.input(target.id, work.script, INPUT_SHARE)
         sent = shrink_to_prior(ratio.mean, ratio.seen, MILLE) / MILLE
-        expected = (known.wordiness.ratio, log(known.wordiness.read), known.thought, known.most_thought)
+        expected = (known.wordiness.each, known.wordiness.base, known.thought, known.most_thought)
         tokens = (sent, template(target), *expected, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
         mean = known.wordiness.tokens(USUAL_OUTPUT) + min(known.thought * USUAL_THINKING, known.most_thought)
@@ -341,8 +341,7 @@ def _scaled(expected: ExpectedRates, whole: Vector) -> ExpectedRates:
 
 def _tokens(known: _KnownWork, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
     """Of one choice: all output (see `Wordiness.tokens`), and thinking."""
-    away = np.maximum(np.abs(known.read - log(max(read_output, 1.0))) - LENGTH_NEAR, 0.0)
-    visible = read_output * known.wordiness ** np.exp(away / -LENGTH_SCALE)
+    visible = np.maximum(known.wordiness * read_output + known.base, max(read_output / MOST_RATIO, 1.0))
     if not known.thinks:
         return np.minimum(visible, bound), known.nothing
     thinking = np.minimum(known.thought * read_thinking, known.most_thought)

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
-from math import ceil, exp, log
+from math import ceil, exp
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -38,19 +38,21 @@ HALF = 0.5
 """Of an answer: a target whose typical stream has a larger piece does not stream."""
 SAME = 0.99
 """Share of streams that have no fewer bytes in a token than they are metered by."""
-PLAIN_WEIGHT = 4
-"""Likewise of what is learned for all templates, where an answer counts as at most …"""
 MOST_RATIO = 16
-"""… so many times what was read, and at least as that part of it."""
+"""Times what was read: an answer counts as no longer where all templates learn of it, nor as shorter than that part."""
 MOST_TAUGHT = 4.0
 """Answers that those of one tenant, or where no keys are of one template, count for at most in what is expected of all
 others', at their mean; and those of one template for its application."""
 LENGTHS_HALF_LIFE_MS = 3 * 86_400_000
 """Of lengths against what was read: a target that changes is followed within days. Holds forget within 128 answers."""
-LENGTH_NEAR, LENGTH_SCALE = 1.0, 2.0
-"""What answers of one length say of those of another carries over whole within so large a difference of the logarithm
-of the tokens read (public outcomes: deviations of models correlate at .5 to .8, as within one length), and falls to 1/e
-over so much more."""
+NOISE = 0.87**2
+"""Variance of an answer's visible tokens, in squares of (those that were read + `SMALLEST`): public outcomes differ by
+a factor of 1.8 at the median from what their text foretells."""
+SMALLEST = 100.0
+"""Tokens read beside which the noise of an answer stays the same: that of a greeting is no twentieth of a poem's."""
+PLAIN_SD, TEMPLATE_SD = (0.52, 50.0), (0.7, 80.0)
+"""What own answers may have to correct, of tokens for each that is read and of tokens whatever is read: of a target for
+all templates (the prior then counts like four usual answers), and of a template (like two)."""
 LONG_CUT = 2
 """An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less."""
 MOST_ASKED = 64
@@ -135,38 +137,23 @@ class _WorkCell:
 
 
 _ROWS: Mapping[str, int] = {ALL: 0, UNREAD: 1, **{task: at for at, task in enumerate(Task, 2)}}
-"""Of sums of lengths: all that were read, all that were not, and those of each task."""
-_sums = partial(Fading, (len(_ROWS), 6), LENGTHS_HALF_LIFE_MS)
-
-
-class _Scale(NamedTuple):
-    """Of sums [rows, 6], which three: answers, their tokens, and what was read of their requests. The prior, if any,
-    and how many usual answers it counts like."""
-
-    part: slice
-    prior: float | None
-    weight: float
-    usual: float
-
-
-_VISIBLE = _Scale(slice(0, 3), 1.0, PLAIN_WEIGHT, USUAL_OUTPUT)
-"""Visible tokens ÷ those that are read from the text …"""
-_THINKING = _Scale(slice(3, 6), None, PRIOR_WEIGHT, USUAL_THINKING)
-"""… and thinking tokens ÷ the need to think."""
+"""Of sums of lengths: all that were read, all that were not, and those of each task. Answers; their weights, times what
+was read, times its square, times their visible tokens, times both; those whose thoughts are known, their thinking
+tokens, and what need was read."""
+_COLUMNS, _VISIBLE, _THINKING = 9, slice(1, 6), slice(6, 9)
+_sums = partial(Fading, (len(_ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
 Asked = tuple[str, str]
 """A target and the effort that was asked for."""
 
 
 class Wordiness(NamedTuple):
-    """Visible tokens ÷ those read from the requests' texts, of answers for which so many were read in the mean."""
+    """A line: visible tokens for each that was read from a request's text, and those whatever was read."""
 
-    ratio: float
-    read: float
+    each: float = 1.0
+    base: float = 0.0
 
     def tokens(self, read: float) -> float:
-        """Of an answer for which so many are read: what short answers say carries over to long ones in part only."""
-        away = abs(log(max(read, 1.0) / self.read)) - LENGTH_NEAR
-        return read * float(self.ratio ** exp(-max(away, 0.0) / LENGTH_SCALE))
+        return max(self.each * read + self.base, read / MOST_RATIO, 1.0)
 
 
 class _Template:
@@ -182,7 +169,7 @@ class _LengthPool:
     template for all targets. Sums, so that all who read the same answers come to the same in whatever order."""
 
     def __init__(self) -> None:
-        pooled = partial(Pooled, MOST_TAUGHT, (len(_ROWS), 6), LENGTHS_HALF_LIFE_MS)
+        pooled = partial(Pooled, MOST_TAUGHT, (len(_ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
         self._plain, self._groups, self._applications = Recent[Asked, Fading](MOST_CELLS, _sums), pooled(), pooled()
         self.templates = Recent[str, _Template](MOST_TEMPLATES, _Template, str)
 
@@ -192,12 +179,13 @@ class _LengthPool:
         if output is None or not read or (seen.cut and output < LONG_CUT * read):
             return
         template, at_ms, asked = seen.template, seen.ended_ms, (seen.target, seen.effort)
-        sums, rows = np.zeros((len(_ROWS), 6)), [_ROWS[UNREAD]] if seen.task is None else [_ROWS[ALL], _ROWS[seen.task]]
-        sums[rows, :3] = 1.0, max(output - (thinking or 0), 0), max(read, 1.0)
+        rows = [_ROWS[UNREAD]] if seen.task is None else [_ROWS[ALL], _ROWS[seen.task]]
+        sums, bounded = np.zeros((len(_ROWS), _COLUMNS)), np.zeros((len(_ROWS), _COLUMNS))
+        read, visible = max(read, 1.0), max(output - (thinking or 0), 0)
+        sums[rows, :6] = _line(read, visible)
+        bounded[rows, :6] = _line(read, min(max(visible, read / MOST_RATIO), read * MOST_RATIO))
         if thinking is not None:
-            sums[rows, 3:] = 1.0, thinking, max(seen.read_thinking, 1 / MILLE)
-        bounded = sums.copy()
-        bounded[:, 1] = np.minimum(np.maximum(sums[:, 1], sums[:, 2] / MOST_RATIO), sums[:, 2] * MOST_RATIO)
+            sums[rows, 6:] = bounded[rows, 6:] = 1.0, thinking, max(seen.read_thinking, 1 / MILLE)
         turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
         plain = self._plain[asked]
         self._plain.move_to_end(asked)
@@ -213,45 +201,90 @@ class _LengthPool:
             of_target.sums += new * of_target.fade(when_ms)[1]
             known.at_ms, known.count = max(known.at_ms, when_ms), known.count + 1
 
-    def read(self, asked: Asked, row: int, template: str) -> float:
-        """Visible tokens that were read in the mean of the requests that `ratio` was learned of."""
-        known, plain = self.templates.get(template), self._plain.get(asked)
-        own = known.sums.get(asked) if known is not None else None
-        for sums, at in ((own, _ROWS[ALL]), (plain, row), (plain, _ROWS[ALL])):
-            if sums is not None and sums.sums[at, 0] >= LEAST_WEIGHT:
-                return max(float(sums.sums[at, 2] / sums.sums[at, 0]), 1.0)
-        return USUAL_OUTPUT
-
-    def ratio(self, scale: _Scale, asked: Asked, row: int, template: str, prior: float) -> float:
+    def wordiness(self, asked: Asked, row: int, template: str) -> Wordiness:
         """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
         answers: else the one that was asked would alone seem dearer, or cheaper, by it."""
-        least, known = 0.0 if instructed(template) else scale.usual, self.templates.get(template)
+        beside, known = Wordiness(), self.templates.get(template)
+        for level in (self.templates.get(application_of(template)), known):
+            if level is not None:
+                beside = _fitted(self._beside(level, row), beside, TEMPLATE_SD)
+        plain = self._plainly(asked, row)
+        line = Wordiness(beside.each * plain.each, beside.each * plain.base + beside.base)
+        own = known.sums.get(asked) if known is not None else None
+        of_all = row if row == _ROWS[UNREAD] else _ROWS[ALL]
+        return line if own is None else _fitted(own.sums[of_all, _VISIBLE], line, TEMPLATE_SD)
+
+    def _beside(self, known: _Template, row: int) -> Vector:
+        """[5]: weighted sums of a template's answers, against what was to be expected of their targets for as much."""
+        total = np.zeros(5)
+        for asked, sums in known.sums.items():
+            rows = sums.left(known.at_ms)[:, _VISIBLE]
+            for at in _tasks(rows, row):
+                (each, base), (weight, read, squares, tokens, both) = self._plainly(asked, at), rows[at].tolist()
+                expected = each * read + base * weight
+                squared = each * each * squares + 2 * each * base * read + base * base * weight
+                total += (weight, expected, squared, tokens, each * both + base * tokens)
+        return total
+
+    def _plainly(self, asked: Asked, row: int) -> Wordiness:
+        """Whatever the template."""
+        line, known = Wordiness(), self._plain.get(asked)
+        if known is not None:
+            for at in sorted({_ROWS[ALL], row}):
+                line = _fitted(known.sums[at, _VISIBLE], line, PLAIN_SD)
+        return line
+
+    def thought(self, asked: Asked, row: int, template: str, prior: float) -> float:
+        """Thinking tokens ÷ the need to think, likewise."""
+        least, known = 0.0 if instructed(template) else USUAL_THINKING, self.templates.get(template)
         beside: float | None = 1.0
         for level in (self.templates.get(application_of(template)), known):
             if level is not None:
-                beside = _leaning(self._beside(scale, level, row), beside, PRIOR_WEIGHT, least)
-        ratio: float | None = (self._plainly(scale, asked, row, prior) or 0.0) * (beside or 0.0)
+                beside = _leaning(self._thought_beside(level, row), beside, PRIOR_WEIGHT, least)
+        ratio: float | None = (self._thought_plainly(asked, row, prior) or 0.0) * (beside or 0.0)
         if known is not None and (own := known.sums.get(asked)) is not None:
             of_all = row if row == _ROWS[UNREAD] else _ROWS[ALL]
-            ratio = _leaning(own.sums[of_all, scale.part], ratio, PRIOR_WEIGHT, least)
+            ratio = _leaning(own.sums[of_all, _THINKING], ratio, PRIOR_WEIGHT, least)
         return ratio or 0.0
 
-    def _beside(self, scale: _Scale, known: _Template, row: int) -> Vector:
+    def _thought_beside(self, known: _Template, row: int) -> Vector:
         """[3]: answers of a template, their tokens, and what was to be expected of such answers of their targets."""
-        total, unread = np.zeros(3), _ROWS[UNREAD]
+        total = np.zeros(3)
         for asked, sums in known.sums.items():
-            rows = sums.left(known.at_ms)[:, scale.part]
-            for at in [unread] if row == unread else (np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1).tolist():
-                if plain := self._plainly(scale, asked, at, scale.prior):
+            rows = sums.left(known.at_ms)[:, _THINKING]
+            for at in _tasks(rows, row):
+                if plain := self._thought_plainly(asked, at, None):
                     total += rows[at] * (1.0, 1.0, plain)
         return total
 
-    def _plainly(self, scale: _Scale, asked: Asked, row: int, prior: float | None) -> float | None:
+    def _thought_plainly(self, asked: Asked, row: int, prior: float | None) -> float | None:
         """Whatever the template. None: nothing is known of it, nor expected."""
         if (known := self._plain.get(asked)) is not None:
             for at in sorted({_ROWS[ALL], row}):
-                prior = _leaning(known.sums[at, scale.part], prior, scale.weight, scale.usual)
+                prior = _leaning(known.sums[at, _THINKING], prior, PRIOR_WEIGHT, USUAL_THINKING)
         return prior
+
+
+def _tasks(rows: Vector, row: int) -> list[int]:
+    """Those of sums by row that an answer counts in once."""
+    unread = _ROWS[UNREAD]
+    return [unread] if row == unread else (np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1).tolist()
+
+
+def _line(read: float, visible: float) -> tuple[float, ...]:
+    """Sums of one answer."""
+    weight = 1 / (read + SMALLEST) ** 2
+    return 1.0, weight, weight * read, weight * read * read, weight * visible, weight * read * visible
+
+
+def _fitted(sums: Vector, prior: Wordiness, sds: tuple[float, float]) -> Wordiness:
+    """Bayesian linear regression of visible tokens on those that were read, of weighted sums [5]; `sds`: how far the
+    line may be from the prior."""
+    weight, read, squares, tokens, both = (sums / NOISE).tolist()
+    of_each, of_base = squares + sds[0] ** -2, weight + sds[1] ** -2
+    slanted, up = both + prior.each * sds[0] ** -2, tokens + prior.base * sds[1] ** -2
+    each = max((of_base * slanted - read * up) / (of_each * of_base - read * read), 0.0)
+    return Wordiness(each, (up - read * each) / of_base)
 
 
 def _leaning(sums: Vector, prior: float | None, weight: float, least: float) -> float | None:
@@ -296,15 +329,14 @@ class WorkStats:
         return prior
 
     def wordiness(self) -> Wordiness:
-        key = self._asked, self._row, self._template
-        return Wordiness(self._pool.ratio(_VISIBLE, *key, 1.0), self._pool.read(*key))
+        return self._pool.wordiness(self._asked, self._row, self._template)
 
     def thought(self, prior: float) -> float:
         """Thinking tokens of a request that needs all of the usual thinking; 0 where answers never tell them apart from
         visible ones, as all tokens count as visible then."""
         if self._outputs and not self._thoughts:
             return 0.0
-        return self._pool.ratio(_THINKING, self._asked, self._row, self._template, prior)
+        return self._pool.thought(self._asked, self._row, self._template, prior)
 
 
 class TargetStats:
