@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import SQLITE, newest
 from router.ledger.postgres import PostgresLedger
@@ -367,6 +368,7 @@ def test_what_was_spent_counts_in_another_window_of_its_budget(
 ) -> None:
     """Also after its rows have expired, where the window that was booked began in the other one."""
     environ, rules, cost = {}, policy(upstream.url), 0.0
+    until(lambda: now_ms() % HOUR_MS < HOUR_MS - 40_000, 60)
     with ExitStack() as stack:
         if "redis" in places:
             environ["LOWPASS_REDIS_URL"] = stack.enter_context(RedisProcess()).url.reveal()
