@@ -22,8 +22,6 @@ EXTEND = 0.15
 """A stream that has used up its hold has it raised to so much more than what it has used."""
 PRIOR_WEIGHT = 2
 """A prior counts like so many observations, and so does the whole target within one kind of work."""
-TAIL = 0.1
-"""Of a quantile with so little beyond it it counts for 1; of 99.5 % for 20."""
 MOST_CELLS = 2_048
 """Kinds of work remembered, over all targets (2 to 6 KiB each); the one without news for longest is forgotten."""
 OVERRUN = 1.5
@@ -262,10 +260,9 @@ class WorkStats:
         self._thoughts = [cell.thinking for cell in known if cell.thinking.count]
 
     def output(self, share: float, prior: int) -> int:
-        """Thinking included. What few answers say of a high share is less than what they say of the mean."""
-        weight = max(PRIOR_WEIGHT, round(TAIL / (1 - share)))
+        """Thinking included."""
         for window in self._outputs:
-            prior = shrink_to_prior(window.upper(share), window.count, prior, weight)
+            prior = shrink_to_prior(window.upper(share), window.count, prior)
         return prior
 
     def thinking(self, share: float, prior: int) -> int:
@@ -438,9 +435,9 @@ def _mean(window: QuantileWindow) -> int:
     return window.sum // window.count
 
 
-def shrink_to_prior(value: int, count: int, prior: int, weight: int = PRIOR_WEIGHT) -> int:
-    """What `count` observations say, leaning on the prior, which counts for so many."""
-    return (value * count + prior * weight) // (count + weight)
+def shrink_to_prior(value: int, count: int, prior: int) -> int:
+    """What `count` observations say, leaning on the prior."""
+    return (value * count + prior * PRIOR_WEIGHT) // (count + PRIOR_WEIGHT)
 
 
 # For how long a target is busy with a request, once it has begun.
