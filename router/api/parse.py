@@ -79,11 +79,11 @@ def _chat(body: Body, data: bytes) -> Parsed:
     if not fields.messages:
         raise invalid("messages", "Send at least one message.")
     needs = _needs(fields, texts.kinds)
-    # What is made into tokens: messages without their media, tools, and the schema of the answer; no blanks between.
-    prompt = msgspec.json.format(bytes(body["messages"]), indent=-1) if texts.media is NO_MEDIA else _text(texts.read)
+    # What is made into tokens: messages without their media, tools, the schema of the answer; blanks are made equal.
+    prompt = msgspec.json.format(bytes(body["messages"]), indent=0) if texts.media is NO_MEDIA else _text(texts.read)
     if needs is not _PLAIN_CHAT:
         schemas = (bytes(body[name]) for name in _SCHEMAS if name in body)
-        prompt = b"".join((prompt, *(msgspec.json.format(schema, indent=-1) for schema in schemas)))
+        prompt = b"".join((prompt, *(msgspec.json.format(schema, indent=0) for schema in schemas)))
     others(body, "messages", texts.read)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
     cap = _tokens(cap, "max_completion_tokens")

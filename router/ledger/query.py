@@ -110,7 +110,13 @@ LONGEST_WINDOW_MS = 400 * 86_400_000
 """A year and more; what counts for ever is booked at 0."""
 _HELD = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
 _LOOPS = "SELECT id, document FROM loops WHERE changed_ms >= ?"
-_LATEST = _SQL["latest"]
+_LATEST = (
+    "SELECT a.target, a.thinking, r.task, r.template, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
+    " a.output_reasoning, a.output_audio, CASE r.stream WHEN 1 THEN a.first_ms END, a.total_ms, a.started_ms,"
+    " r.id"
+    " FROM {} AS r CROSS JOIN {} AS a WHERE r.id = a.request_id AND {}"
+    " AND a.usage_source = 'reported' AND a.violations = '' ORDER BY {} DESC LIMIT ?"
+)
 _LATEST_LIVE = _LATEST.format("live_requests", "live_attempts", "1 = 1", "r.id")
 _LATEST_PAST = _LATEST.format(
     *("past_requests_named", "past_attempts_named"),
