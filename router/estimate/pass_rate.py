@@ -187,7 +187,7 @@ MOST_SAID = 4.0
 """Outcomes: more of one tenant's would let it alone turn everybody's choices."""
 SURPRISE = 0.25
 """A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where
-nearly all pass or fail: what fails there alone is its own."""
+nearly all pass or fail: what fails there alone is its own. A template's for its application twice as far."""
 LEAST_SLOPE = 0.2
 _USUAL = np.zeros(len(LEARNED))
 _USUAL[0] = 1
@@ -365,9 +365,10 @@ class PassRateModel:
         count = outcome.weight
         for sign, sums in ((-1.0, turn.before), (1.0, turn.after)):
             if abs(sums[0]) >= LEAST_WEIGHT:
-                above, usual, *means, spread_of_all = (sums[1:] / sums[0]).tolist()
-                most = SURPRISE * max(4 * usual * (1 - usual), LEAST_SLOPE) if said_by else 1.0
-                above, noise_of_all = min(max(above, -most), most), sign * spread_of_all / sums[0]
+                above, _, *means, spread_of_all = (
+                    (_credible(sums, SURPRISE) if said_by else sums)[1:] / sums[0]
+                ).tolist()
+                noise_of_all = sign * spread_of_all / sums[0]
                 self.posterior.update(at, np.array(means), above, noise_of_all, turn.at_ms, count)
                 count = 0.0
         if template:
@@ -375,7 +376,8 @@ class PassRateModel:
             self.templates.observe(template, at, precise, at_ms)
             if application := application_of(template):
                 turn = self.by_template.turn(template, target, precise, at_ms)
-                self.templates.observe(application, at, turn.after - turn.before, turn.at_ms)
+                before, after = (_credible(sums, 2 * SURPRISE) for sums in (turn.before, turn.after))
+                self.templates.observe(application, at, after - before, turn.at_ms)
         return True
 
     def _count(self, outcome: Outcome, most: float) -> None:
@@ -410,6 +412,17 @@ class PassRateModel:
     def _rates(self, logits: Vector, at: Index | slice = slice(None)) -> Vector:
         """The mean of a logistic over a normal ability is about one of a flatter slope."""
         return np.asarray(1 / (1 + np.exp(-logits * self._flatter[at])))
+
+
+def _credible(sums: Vector, surprise: float) -> Vector:
+    """Sums [1, above, expected …] of a group, with no more of a surprise in their mean than counts for others."""
+    if abs(sums[0]) < LEAST_WEIGHT:
+        return sums
+    above, usual = (sums[1:3] / sums[0]).tolist()
+    most = surprise * max(4 * usual * (1 - usual), LEAST_SLOPE)
+    bounded = sums.copy()
+    bounded[1] = min(max(above, -most), most) * sums[0]
+    return bounded
 
 
 def _ability_for(rate: float) -> float:
