@@ -165,6 +165,8 @@ def instruction(message: str) -> str:
         return bare
     head = _quotations('""', bare[: _figures.quoted * _figures.head])
     tail = _quotations('""', bare[-_figures.quoted * _figures.tail :])
+    if (question := _set_apart(bare)) and not cues().of(bare[: _figures.quoted * _figures.head].lower()) & cues().hard:
+        return str(question[1] or question[2])
     first, last = _prose(head, cut=-1)[: _figures.head], _prose(tail, cut=0)[-_figures.tail :]
     if not first.strip() and not last.strip():
         first, last = head[: _figures.head], tail[-_figures.tail :]
@@ -199,7 +201,7 @@ _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations = re.compile(_PATTERNS["quotations"]).sub
-_upon = re2.compile(_PATTERNS["upon"]).search
+_upon, _set_apart = (re2.compile(_PATTERNS[name]).search for name in ("upon", "set_apart"))
 
 
 def width(text: str) -> int:
@@ -352,9 +354,9 @@ class CueWords(dict[str, int]):
                 else:
                     self._anywhere[bare[0]].append((bare, kind))
         self.counts, self._starts = 1 << len(stems), 2 << len(stems)
-        self.writing, self.working, self.apart = (
+        self.writing, self.working, self.apart, self.hard = (
             sum(1 << self.names.index(name) for name in _PATTERNS[group].split("|"))
-            for group in ("writing", "working", "apart")
+            for group in ("writing", "working", "apart", "hard")
         )
 
     def __repr__(self) -> str:
