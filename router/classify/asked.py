@@ -6,7 +6,7 @@ read for what is asked, and of all else how much of it there is.
 
 import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
 from collections import Counter, defaultdict
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -159,12 +159,12 @@ def instruction(message: str) -> str:
         return str(upon[0])
     bare = "```".join(message.split("```")[::2])
     if len(bare) <= _figures.quoted * (_figures.head + _figures.tail):
-        bare = _quotations('""', bare)
+        bare = _unquoted(bare)
         bare = bare if len(bare.strip()) >= 4 else message
     if len(bare) <= _figures.material:
         return bare
-    head = _quotations('""', bare[: _figures.quoted * _figures.head])
-    tail = _quotations('""', bare[-_figures.quoted * _figures.tail :])
+    head = _unquoted(bare[: _figures.quoted * _figures.head])
+    tail = _unquoted(bare[-_figures.quoted * _figures.tail :])
     if (question := _set_apart(bare)) and not cues().of(bare[: _figures.quoted * _figures.head].lower()) & cues().hard:
         return str(question[1] or question[2])
     first, last = _prose(head, cut=-1)[: _figures.head], _prose(tail, cut=0)[-_figures.tail :]
@@ -200,7 +200,7 @@ _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run
 """… and a word or a number is one of them."""
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
-_quotations = re.compile(_PATTERNS["quotations"]).sub
+_unquoted = partial(re.compile(_PATTERNS["quotations"]).sub, r'\1\2""')
 _upon, _set_apart = (re2.compile(_PATTERNS[name]).search for name in ("upon", "set_apart"))
 
 
