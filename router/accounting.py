@@ -20,7 +20,7 @@ from router.dispatch.refusals import ledger_down, store_down, stream_error
 from router.dispatch.stream import OpenStream
 from router.errors import TABLE, ClientError
 from router.estimate.learn import TargetStats
-from router.ledger.adjust import AccountOf, make_equal, unequal
+from router.ledger.adjust import make_equal, unequal
 from router.ledger.incident import exhausted, odd_answers
 from router.ledger.ledger import Ledger
 from router.ledger.query import booked_elsewhere
@@ -35,7 +35,6 @@ from router.types.account import (
     Amount,
     BudgetBound,
     BudgetStore,
-    Child,
     Journal,
     Lease,
     LedgerUnavailable,
@@ -137,18 +136,20 @@ class Settlement:
             budget.bind(bound)
         ask = budget.ask(steps)
         self._birth(decision, ask.whole)
-        if not accounting.journal.available:
-            raise self._down(ledger_down())
-        if not (bound.accounts or bound.caps):
-            return None
         deadline = decision.stakes.deadline_ms
         try:
+            if not accounting.journal.available:
+                raise LedgerUnavailable
+            if not (bound.accounts or bound.caps):
+                return None
             refused = await budget.open(ask, steps, PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline))
         except asyncio.CancelledError:
             self.close(CLIENT_CLOSED, CLIENT_GONE)
             raise
         except (LedgerUnavailable, StoreUnavailable) as error:
-            raise self._down(ledger_down() if isinstance(error, LedgerUnavailable) else store_down()) from None
+            refusal = ledger_down() if isinstance(error, LedgerUnavailable) else store_down()
+            self.close(refusal.status, refusal.code)
+            raise refusal from None
         if refused is None:
             return None
         if refused.account in bound.accounts and not refused.account.size and not refused.passing:
@@ -180,10 +181,6 @@ class Settlement:
         self._accounting.open[self.id] = self
         if self.observed is not None:
             self.observed.decision = decision
-
-    def _down(self, refusal: ClientError) -> ClientError:
-        self.close(refusal.status, refusal.code)
-        return refusal
 
     def abandon(self, status: int, error: str) -> None:
         """Whatever went wrong: a request that has a row, and may have a hold, is closed."""
@@ -299,24 +296,19 @@ class Settlement:
 # Rows and budgets in different stores: what a process that died left unequal.
 
 
-def account_of(budgets: Iterable[Budget], children: Iterable[Child]) -> AccountOf:
-    """Of the budgets in force and those that were split off."""
-    by_name, split = {budget.id: budget for budget in budgets}, {child.id: child.account() for child in children}
-
-    def account(identifier: str) -> Account | None:
-        name, _, value = identifier.partition("|")
-        return by_name[name].pot(value, now_ms()) if name in by_name else split.get(name)
-
-    return account
-
-
 async def reconcile(
     store: BudgetStore, journal: Journal, ledger: Ledger, books: Ledger, budgets: Iterable[Budget]
 ) -> None:
     """After recovery: what one of the stores knows better the other learns, as an incident. `books`: what has the
     bookings. Raises `StoreUnavailable`, of which `LedgerUnavailable` is one."""
     await journal.committed()
-    account = account_of(budgets, await store.children())
+    split = {child.id: child.account() for child in await store.children()}
+    by_name = {budget.id: budget for budget in budgets}
+
+    def account(identifier: str) -> Account | None:
+        name, _, value = identifier.partition("|")
+        return by_name[name].pot(value, now_ms()) if name in by_name else split.get(name)
+
     for row in await asyncio.to_thread(unequal, ledger, books, account):
         _log.error("request %s: %s; corrected", row.request_id, row.says)
         make_equal(journal, row)
@@ -331,11 +323,11 @@ async def carry_over(store: BudgetStore, books: Ledger, budgets: Iterable[Budget
     for budget in budgets:
         if budget.scope == "request" or isinstance(budget.window, RollingWindow):
             continue
-        for name, amount, last in await asyncio.to_thread(booked_elsewhere, books, budget.id, budget.span(now).start):
+        for name, amount, total in await asyncio.to_thread(booked_elsewhere, books, budget.id, budget.span(now).start):
             account = structs.replace(budget.pot(name.partition("|")[2], now), hard=False, targets=frozenset())
             with suppress(ValueError):  # another process was first
                 opening = await store.reserve(
-                    f"opening-{name}-{account.window_start_ms}-{last}", [account], NOTHING, now
+                    f"opening-{name}-{account.window_start_ms}-{total}", [account], NOTHING, now
                 )
                 if isinstance(opening, Reservation):
                     store.settle(opening, [amount])

@@ -99,11 +99,11 @@ def run(site: Site, store: str, processes: int, cells: Sequence[Cell], requests:
     for cell in cells:
         if cell.warm:
             in_turns(_asks(site, cell, cell.target, PRIMING * processes, tickets), LANES)
-        before = _billed(port, cell)
+        before = billed(port, cell)
         answers = at_once(_leaving(cell, _asks(site, cell, f"route-{cell.target}", requests, tickets)))
         if not until(lambda: site.open_requests() == 0, 60):
             raise LoadError(f"{cell.target}: requests are still open")
-        yield _outcome(site, store, processes, cell, answers, _billed(port, cell) - before)
+        yield _outcome(site, store, processes, cell, answers, billed(port, cell) - before)
 
 
 def _asks(site: Site, cell: Cell, route: str, count: int, tickets: Iterator[int]) -> list[Ask]:
@@ -136,7 +136,8 @@ def _outcome(site: Site, store: str, processes: int, cell: Cell, answers: Sequen
     )
 
 
-def _billed(port: int, cell: Cell) -> int:
+def billed(port: int, cell: Cell) -> int:
+    """nano-USD, by the upstream's own count."""
     _, truth = get(port, "/truth")
     row = truth.get(cell.target, {"input": 0, "visible": 0, "thoughts": 0})
     return int(row["input"] * RATES["input"] + (row["visible"] + row["thoughts"]) * RATES["output"]) * 1_000

@@ -39,11 +39,15 @@ class Ask(Struct, frozen=True):
     leaves_s: float = LIMIT_S
     n: int = 1
 
-    def encoded(self) -> bytes:
-        """As HTTP/1.1. Every ticket has its own words: what is measured is no loop."""
+    @property
+    def text(self) -> str:
+        """Every ticket has its own words: what is measured is no loop."""
         draw = random.Random(self.ticket)  # noqa: S311 - the same prompt each time
-        text = f"Ticket {self.ticket:08d}: {' '.join(draw.choices(_WORDS.split(), k=60))}"
-        body: dict[str, object] = {"model": self.route, "messages": [{"role": "user", "content": text}]}
+        return f"Ticket {self.ticket:08d}: {' '.join(draw.choices(_WORDS.split(), k=60))}"
+
+    def encoded(self) -> bytes:
+        """As HTTP/1.1."""
+        body: dict[str, object] = {"model": self.route, "messages": [{"role": "user", "content": self.text}]}
         if self.n > 1:
             body["n"] = self.n
         if self.stream:

@@ -8,6 +8,7 @@ from bench.budgets.cells import Outcome
 from bench.budgets.cost import Cost
 from bench.budgets.crowds import Crowd
 from bench.budgets.kills import Kills
+from bench.budgets.turns import Spent
 from bench.holds import Report as Holds
 
 
@@ -30,6 +31,7 @@ class Report(Struct, frozen=True):
     """Over every budget of every crowd, and of the kills."""
     false_refusals: int
     overshoot: tuple[Outcome, ...] = ()
+    turns: tuple[Spent, ...] = ()
     crowds: tuple[Crowd, ...] = ()
     kills: tuple[Kills, ...] = ()
     holds: Holds | None = None
@@ -48,6 +50,7 @@ def render(report: Report) -> str:
     )
     parts = [
         ("500 at once, room for 10" if not report.quick else "At once, room for 10", _cells(report.overshoot)),
+        ("One after another, room for 100", _turns(report.turns)),
         ("Other crowds", _crowds(report.crowds)),
         ("kill -9", _kills(report.kills)),
         ("Held ÷ spent", _holds(report)),
@@ -66,6 +69,18 @@ def _cells(cells: Sequence[Outcome]) -> str:
         for row in cells
     ]
     return _table([*title, "billed ÷ limit", "overspent"], rows)
+
+
+def _turns(spent: Sequence[Spent]) -> str:
+    title = ("cell", "store", "answered", "402 with room", "first refusal at", "cut or lowered early", "held ÷ spent")
+    rows = [
+        (
+            *(row.cell, row.store, row.answered, row.refused_with_room, f"{row.first_refusal:.1%}"),
+            *(f"{row.lowered_early:.1%}", f"{row.held_per_spent:.2f}", row.overspent),
+        )
+        for row in spent
+    ]
+    return _table((*title, "overspent"), rows)
 
 
 def _crowds(crowds: Sequence[Crowd]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from bench import holds
+from bench.budgets import turns
 from bench.budgets.cells import Outcome, cells, run
 from bench.budgets.cells import policy as cells_policy
 from bench.budgets.cost import costs
@@ -27,7 +28,7 @@ from bench.load import LoadError
 
 __all__ = ["PARTS", "LoadError", "measure", "render"]
 
-PARTS = ("overshoot", "crowds", "kills", "holds", "cost")
+PARTS = ("overshoot", "turns", "crowds", "kills", "holds", "cost")
 UPSTREAM = "bench.budgets.upstream"
 SEED = 20_261_121
 
@@ -45,10 +46,12 @@ class Size(Struct, frozen=True):
     """In each store."""
     shuffles: int
     cost_requests: int
+    turns: int
+    """Every how many-th cell is spent one request after another."""
 
 
-WHOLE = Size(500, (("sqlite", 1, 1), ("sqlite", 4, 5), ("redis", 1, 5), ("redis", 4, 5)), 10, 100, 50, 5, 4_000)
-QUICK = Size(200, (("sqlite", 2, 24), ("redis", 2, 24)), 5, 40, 5, 1, 1_000)
+WHOLE = Size(500, (("sqlite", 1, 1), ("sqlite", 4, 5), ("redis", 1, 5), ("redis", 4, 5)), 10, 100, 50, 5, 4_000, 1)
+QUICK = Size(200, (("sqlite", 2, 24), ("redis", 2, 24)), 5, 40, 5, 1, 1_000, 8)
 
 
 def measure(only: Collection[str], quick: bool) -> Report:
@@ -57,6 +60,7 @@ def measure(only: Collection[str], quick: bool) -> Report:
     with tempfile.TemporaryDirectory(prefix="lowpass-bench-") as name, upstream(cores().all, UPSTREAM) as port:
         place, rules = Path(name), policy(port)
         overshoot = tuple(_overshoot(place, port, size)) if "overshoot" in only else ()
+        spent = tuple(_turns(place, port, size)) if "turns" in only else ()
         crowds = tuple(_crowds(place, rules, size)) if "crowds" in only else ()
         kills = tuple(_kills(place, rules, size, quick)) if "kills" in only else ()
         cost = costs(place / "cost", size.cost_requests) if "cost" in only else ()
@@ -68,6 +72,7 @@ def measure(only: Collection[str], quick: bool) -> Report:
         max_overshoot=max(
             (
                 *(cell.overspent for cell in overshoot),
+                *(budget.overspent for budget in spent),
                 *(crowd.overshoot for crowd in crowds),
                 *(campaign.overshoot for campaign in kills),
             ),
@@ -75,6 +80,7 @@ def measure(only: Collection[str], quick: bool) -> Report:
         ),
         false_refusals=sum(crowd.false_refusals for crowd in crowds),
         overshoot=overshoot,
+        turns=spent,
         crowds=crowds,
         kills=kills,
         cost=cost,
@@ -90,6 +96,13 @@ def _overshoot(place: Path, port: int, size: Size) -> Iterator[Outcome]:
         rules = cells_policy(port, chosen)
         with site(store, processes, place / f"overshoot-{store}-{processes}", rules, one_ledger=True) as gateways:
             yield from run(gateways, store, processes, chosen, size.requests, port)
+
+
+def _turns(place: Path, port: int, size: Size) -> Iterator[turns.Spent]:
+    for store in STORES:
+        chosen = turns.cells()[:: size.turns]
+        with site(store, 1, place / f"turns-{store}", turns.policy(port, chosen)) as gateways:
+            yield from turns.run(gateways, store, chosen, port)
 
 
 def _crowds(place: Path, rules: dict[str, Any], size: Size) -> Iterator[Crowd]:

@@ -41,6 +41,7 @@ from router.types.target import Capability
 MOST_CHOICES = 128
 MOST_TOKENS = 10_000_000
 
+_CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _BODY = msgspec.json.Decoder(dict[str, Raw])
 _RESPONSES = msgspec.json.Decoder(Responses)
 _COMPLETION, _EMBEDDING = msgspec.json.Decoder(Completion), msgspec.json.Decoder(EmbeddingFields)
@@ -79,14 +80,12 @@ def _chat(body: Body, data: bytes) -> Parsed:
     if not fields.messages:
         raise invalid("messages", "Send at least one message.")
     needs = _needs(fields, texts.kinds)
-    # What is made into tokens: messages without their media, tools, and the schema of the answer; no blanks between.
-    prompt = msgspec.json.format(bytes(body["messages"]), indent=-1) if texts.media is NO_MEDIA else _text(texts.read)
+    # What is made into tokens: messages without their media, tools, and the schema of the answer.
+    prompt = _even(body["messages"]) if texts.media is NO_MEDIA else _text(texts.read)
     if needs is not _PLAIN_CHAT:
-        schemas = (bytes(body[name]) for name in _SCHEMAS if name in body)
-        prompt = b"".join((prompt, *(msgspec.json.format(schema, indent=-1) for schema in schemas)))
+        prompt = b"".join((prompt, *(_even(body[name]) for name in _SCHEMAS if name in body)))
     others(body, "messages", texts.read)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
-    cap = _tokens(cap, "max_completion_tokens")
     return _request(body, fields, texts, prompt, needs, cap, fields.reasoning_effort), fields.metadata
 
 
@@ -114,17 +113,15 @@ def _native(body: Body, data: bytes, unsaid: ClientError) -> Parsed:
     if body.get("prompt", _NULL) != _NULL:
         read.unscannable.add(Modality.FILE)
     texts = RequestContent(read, media=_native_media(body))
-    cap = _tokens(fields.max_output_tokens, "max_output_tokens")
     effort = fields.reasoning.effort if fields.reasoning else None
-    request = _request(body, fields, texts, _text(read), _NATIVE, cap, effort)
+    request = _request(body, fields, texts, _text(read), _NATIVE, fields.max_output_tokens, effort)
     return structs.replace(request, unsaid=(unsaid.message, unsaid.param)), fields.metadata
 
 
 def _completion(body: Body, data: bytes) -> Parsed:
     fields = _COMPLETION.decode(data)
     needs = {Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set())
-    cap = _tokens(fields.max_tokens, "max_tokens")
-    return _plain(body, fields, "prompt", frozenset(needs), cap, fields.best_of or 1), fields.metadata
+    return _plain(body, fields, "prompt", frozenset(needs), fields.max_tokens, fields.best_of or 1), fields.metadata
 
 
 def _embedding(body: Body, data: bytes) -> Parsed:
@@ -174,6 +171,9 @@ def _request(
     choices = 1 if fields.n is None else fields.n
     if not 1 <= choices <= MOST_CHOICES:
         raise invalid("n", f"n must be from 1 to {MOST_CHOICES}.")
+    if max_output is not None and not 1 <= max_output <= MOST_TOKENS:
+        name = next(name for name in _CAPS if name in body)
+        raise invalid(name, f"{name} must be from 1 to {MOST_TOKENS}.")
     # One character is found many times faster than several.
     caches = "cache_control" in body or (b"_" in prompt and _CACHE in prompt)
     read, media = texts.read, texts.media
@@ -203,6 +203,12 @@ def _request(
     )
 
 
+def _even(raw: Raw) -> bytes:
+    """JSON with a blank between values and letters in UTF-8, however its client writes it."""
+    data = bytes(raw)
+    return msgspec.json.format(msgspec.json.encode(msgspec.json.decode(data)) if b"\\u" in data else data, indent=0)
+
+
 def _text(read: ReadableContent) -> bytes:
     return "\n".join([*(passage.text for passage in read.passages), *read.bare]).encode()
 
@@ -213,12 +219,6 @@ def _native_media(body: dict[str, Raw]) -> MediaSizes:
     stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
     data = sent.count(b'"input_file"') and len(sent)
     return MediaSizes(sent.count(b'"input_image"'), files=None if stored else data)
-
-
-def _tokens(value: int | None, param: str) -> int | None:
-    if value is not None and not 1 <= value <= MOST_TOKENS:
-        raise invalid(param, f"{param} must be from 1 to {MOST_TOKENS}.")
-    return value
 
 
 def _needs(fields: Chat[Any], kinds: frozenset[str]) -> frozenset[Capability]:

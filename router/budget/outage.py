@@ -276,10 +276,10 @@ class OutageBudgets:
         """Up to what its budget allows, less what is still out on leases that are given up."""
         account = pot.account
         out = sum(lease.amount for lease in self._drained if lease.account.id == account.id)
-        more = self._within(account) - out - (pot.lease.amount if pot.lease is not None else 0)
+        before = pot.lease.amount if pot.lease is not None else 0
+        more = self._within(account) - out - before
         if more <= 0 or now_ms < pot.rest_until_ms:
             return
-        before = pot.lease.amount if pot.lease is not None else 0
         if pot.lease is None:
             bound = structs.replace(account, targets=frozenset())
             ask = structs.replace(_exactly(account, more), least=_amount_of(account, 1))

@@ -38,7 +38,7 @@ def _measured(suite: Any, error: type[Exception], as_json: bool, *options: objec
 @bench.command("budgets")
 def bench_budgets(
     quick: Annotated[bool, typer.Option("--quick", help="Less of everything: a minute instead of several.")] = False,
-    only: Annotated[str, typer.Option(help="Some of overshoot,crowds,kills,holds,cost.")] = "",
+    only: Annotated[str, typer.Option(help="Some of overshoot,turns,crowds,kills,holds,cost.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Overshoot, refusals, crashes and cost of budgets, with real processes and stores."""

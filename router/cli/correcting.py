@@ -1,7 +1,6 @@
 """Corrections of charges, as commands make them while gateways run: rows of the ledger, and the budgets' own store."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import Held, Spent, booked
 from router.ledger.reconcile import Comparison, Reconciliation, StatementError, read
 from router.ledger.rows import Connection
-from router.ledger.verify import VerifyFinding
+from router.ledger.verify import VerifyFinding, lasting
 from router.settings import Settings
 from router.types.account import NOTHING, RATE_ACCOUNTS, Account, Reservation, Unit
 from router.types.clock import now_ms
@@ -83,10 +82,6 @@ def reconcile(
     return Reconciled(form, structs.replace(comparison, differences=tuple(differences)), len(adjusted), left_out)
 
 
-LOOKS, LOOK_S = 5, 0.3
-"""How often Redis and the ledger are compared: what a gateway has in flight is in one of them for a moment."""
-
-
 def redis_findings(settings: Settings, ledger: Ledger) -> list[VerifyFinding]:
     """Windows in Redis beside the bookings, in both directions, without rates. Raises `StoreUnavailable`.
 
@@ -97,18 +92,12 @@ def redis_findings(settings: Settings, ledger: Ledger) -> list[VerifyFinding]:
         f"{budget.id}|{budget.keys[0]}" if isinstance(budget, KeyLimit) else budget.id: budget.span(now).since
         for budget in declared(settings, ledger)
     }
-    lasting: set[tuple[str, int, str, int]] | None = None
-    for look in range(LOOKS):
-        time.sleep(LOOK_S if look else 0)
-        there = asyncio.run(windows(settings.redis_url))
-        differing = _differing(there, *booked(ledger), since)
-        lasting = differing if lasting is None else lasting & differing
-        if not lasting:
-            break
+    url = settings.redis_url
+    differing = lasting(lambda: _differing(asyncio.run(windows(url)), *booked(ledger), since))
     words = {"s": "spent", "h": "held"}
     return [
         VerifyFinding("redis", f"{account} from {start}", f"it has {beyond:+} {words[kind]} beside its bookings")
-        for account, start, kind, beyond in sorted(lasting or ())
+        for account, start, kind, beyond in sorted(differing)
         if settings.database_url is not None or beyond < 0
     ]
 

@@ -53,7 +53,7 @@ def verify(as_json: JsonOption = False) -> None:
         looked_at = [(books, known)]
         local = SqliteLedger(settings.sqlite)
         if settings.database_url is not None and settings.redis_url is None and local.exists():
-            looked_at.append((local, verify_budgets(local)))
+            looked_at.append((local, verify_budgets(local, books)))
     if as_json:
         echo_json([{"ledger": each.name, "sound": known.sound, **asdict(known)} for each, known in looked_at])
     else:

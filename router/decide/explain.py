@@ -239,10 +239,9 @@ def _alternatives(decision: Explanation, chosen: Weighed) -> list[str]:
             clauses.append(f"{likeliest.target} would {_dearer(likeliest, chosen)}{_unsure(likeliest)}")
     if cheaper:
         best = min(cheaper, key=lambda row: row.value_nano)
-        saved = usd_about(chosen.cost_nano - best.cost_nano, 2)
-        clauses.append(
-            f"{best.target} would save ${saved} and pass {_rate(chosen.p - best.p)} less often{_unsure(best)}"
-        )
+        saved, less = usd_about(chosen.cost_nano - best.cost_nano, 2), _rate(chosen.p - best.p)
+        passes = "about as often" if less == ".000" else f"{less} less often"
+        clauses.append(f"{best.target} would save ${saved} and pass {passes}{_unsure(best)}")
     return clauses
 
 
@@ -273,7 +272,11 @@ def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
         clauses.append(f"{words} the floor of {_rate(floor)}")
     clauses += [
         f"{', '.join(row.target for row in decision.weighed if row.why == why)} {words}"
-        for why, words in (("over_cost", "may cost too much"), ("too_slow", "may take too long"), ("queued", "queue"))
+        for why, words in (
+            ("over_cost", "may cost too much"),
+            ("too_slow", "may take too long"),
+            ("queued", "has a queue, or was slow or failing"),
+        )
         if why in out and chosen.why != why
     ]
     return clauses

@@ -43,7 +43,8 @@ BECOMES_USUAL_S = 3_600.0
 WARM = 8
 """Answers that make a usual latency."""
 START_TOKENS = 32
-"""An answer takes as long to begin as so many tokens take: whole answers of all lengths are comparable then."""
+"""An answer takes as long to begin as so many tokens take, or far longer: whole answers are slow where they are both by
+the token, with these, and as they are. Then neither short ones after long ones are, nor the reverse."""
 LATE, PATIENT_MS, OVERDUE = 1.5, 500, 0.2
 """A request that gave up after `LATE` times what is usual, or after `PATIENT_MS` at a target that has not answered for
 `WELL_S`, takes this much of its success rate: others are asked first more often. It is no failure, for it may just have
@@ -87,8 +88,8 @@ class _Circuit:
         """Failures in a row, and how many of them are an outage."""
         self.rest_s, self.resting_until, self.alone_at, self.probing = FIRST_REST_S, 0.0, 0.0, False
         """`alone_at`: from when on a request without another target may ask it, though it rests."""
-        self.first, self.whole = _Latency(), _Latency()
-        """Of the first byte of streams, and of whole answers."""
+        self.first, self.whole, self.total = _Latency(), _Latency(), _Latency()
+        """Of the first byte of streams, and of whole answers by the token and as they are."""
 
     @property
     def outage(self) -> bool:
@@ -98,7 +99,7 @@ class _Circuit:
     def share(self) -> float:
         """Of the requests that may ask it first, where there is another target."""
         share = self.rate if self.rate < DEGRADED_RATE else 1.0
-        return min(share, SLOW_SHARE) if self.first.slow or self.whole.slow else share
+        return min(share, SLOW_SHARE) if self.first.slow or (self.whole.slow and self.total.slow) else share
 
     def is_of(self, share: float) -> bool:
         """Whether this request is one of the share: asked ten times, three are at 0.3."""
@@ -185,7 +186,8 @@ class Health:
         `at_least`: it was not waited for to its end, so only a time above the latest says anything.
         """
         circuit = self._circuits[target]
-        for latency, ms, size in (circuit.first, first_ms, 1), (circuit.whole, total_ms, START_TOKENS + output):
+        whole = (circuit.whole, total_ms, START_TOKENS + output), (circuit.total, total_ms, 1)
+        for latency, ms, size in ((circuit.first, first_ms, 1), *whole):
             took = None if ms is None else log(max(ms, LEAST_MS) / size)
             if took is not None and (not at_least or (latency.answers >= WARM and took > latency.latest)):
                 latency.note(took, self._clock)

@@ -14,6 +14,7 @@ from router.types.account import Amount
 from router.types.attempt import Call, StreamDecoder, Usage
 from router.types.decision import Candidate
 from router.types.request import Endpoint, Request
+from router.types.tables import table
 from router.types.target import Contract
 
 # How the gateway ends a stream: in its wire's own words, with what it cost and why.
@@ -130,15 +131,7 @@ def answer_text(body: Mapping[str, Raw]) -> str | None:
     return content if isinstance(content, str) else None
 
 
-_MEDIA = ("audio", "b64_json", "images", "partial_image_b64", "result")
-_FOUND = (
-    *("annotations", "citations", "executed_tools", "instructions", "logprobs", "outputs", "prompt_logprobs"),
-    *("prompt_token_ids", "results", "search_results", "sources", "tools"),
-)
-_OWN_TOOLS = ("_call", "_call_output", "mcp_list_tools", "compaction")
-"""Ends of the types of items that a provider's own tools write …"""
-_CLIENTS_TOOLS = ("function_call", "custom_tool_call")
-"""… and of those that the model writes."""
+_MEDIA, _FOUND, _OWN_TOOLS, _CLIENTS_TOOLS = map(tuple, table("dispatch/data/beside_output.yaml").values())
 _SIGNS = [b'"%b":' % name.encode() for name in _MEDIA + _FOUND] + [name.encode() + b'"' for name in _OWN_TOOLS]
 
 

@@ -192,12 +192,10 @@ async def _short(chunks: AsyncIterator[bytes]) -> bytes:
 def _score(body: bytes) -> float | None:
     """`{"score": 0.5}`, `{"passed": true}`, or null in their place: nothing can be said."""
     try:
-        answer_text = _reply.decode(body)
+        reply = _reply.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise InvalidReply from None
-    score = (
-        float(answer_text.passed) if answer_text.score is None and answer_text.passed is not None else answer_text.score
-    )
+    score = float(reply.passed) if reply.score is None and reply.passed is not None else reply.score
     if score is not None and not 0 <= score <= 1:
         raise InvalidReply
     return score
@@ -239,14 +237,12 @@ class Webhooks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _deliver(self, url: str, body: bytes) -> None:
-        for wait_s in (*self._waits_s, None):
-            answer = await self._try(url, body)
-            if answer == "":
+        problem = ""
+        for wait_s in (0.0, *self._waits_s):
+            await asyncio.sleep(wait_s)
+            if not (problem := await self._try(url, body)):
                 return
-            if wait_s is None:
-                _log.error("an alert was not delivered: %s %s", urlsplit(url).hostname, answer)
-            else:
-                await asyncio.sleep(wait_s)
+        _log.error("an alert was not delivered: %s %s", urlsplit(url).hostname, problem)
 
     async def _try(self, url: str, body: bytes) -> str:
         """What went wrong; empty for a 2xx."""

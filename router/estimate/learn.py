@@ -446,19 +446,21 @@ class TargetStats:
 
     def output_bytes(self, target: str) -> float:
         """How few bytes of a stream may be one token of it."""
-        return self._bytes_a_token(target, BYTES_PER_OUTPUT_TOKEN, lambda window: window.lower(SAME))
+        if (window := self._bytes.get(target)) is None:
+            return BYTES_PER_OUTPUT_TOKEN
+        return shrink_to_prior(window.lower(SAME), window.count, int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
 
     def mean_output_bytes(self, target: str) -> float:
         """How many bytes of a stream are one token of it, all in all."""
-        return self._bytes_a_token(target, MEAN_OUTPUT_BYTES, _mean)
+        if (window := self._bytes.get(target)) is None:
+            return MEAN_OUTPUT_BYTES
+        return shrink_to_prior(_mean(window), window.count, int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
 
     def most_output_bytes(self, target: str) -> float:
         """How many bytes of a stream may be one token of it: what has more, for its tokens, has more tokens."""
-        return self._bytes_a_token(target, MOST_OUTPUT_BYTES, lambda window: int(window.upper(SAME) * DENSER))
-
-    def _bytes_a_token(self, target: str, prior: float, measure: Callable[[QuantileWindow], int]) -> float:
-        window = self._bytes.get(target)
-        return prior if window is None else shrink_to_prior(measure(window), window.count, int(prior * MILLE)) / MILLE
+        if (window := self._bytes.get(target)) is None:
+            return MOST_OUTPUT_BYTES
+        return shrink_to_prior(int(window.upper(SAME) * DENSER), window.count, int(MOST_OUTPUT_BYTES * MILLE)) / MILLE
 
     def ahead(self, target: str) -> int | None:
         """Tokens of a choice that may come, or be on their way, before the next look at a stream.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
-from math import log, log2
+from math import inf, log, log2
 from pathlib import Path
 from typing import NamedTuple
 from zipfile import BadZipFile
@@ -187,7 +187,7 @@ MOST_SAID = 4.0
 """Outcomes: more of one tenant's would let it alone turn everybody's choices."""
 SURPRISE = 0.25
 """A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where
-nearly all pass or fail: what fails there alone is its own."""
+nearly all pass or fail: what fails there alone is its own. A template's for its application twice as far."""
 LEAST_SLOPE = 0.2
 _USUAL = np.zeros(len(LEARNED))
 _USUAL[0] = 1
@@ -354,22 +354,21 @@ class PassRateModel:
         if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
             return False
         self._usual_now = None
-        for name in (outcome.template, outcome.task):
-            counts = self._alike.used(name)
-            counts[outcome.target] = counts.get(outcome.target, 0.0) + outcome.weight  # what is taken back weighs < 0
         expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
         spread, residual = noise(expected), outcome.score - expected
         phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
         template, target, at_ms = outcome.template, outcome.target, outcome.given_ms
         row = np.array([1.0, residual, expected, *phi])
         said_by = tenant_of(template) or instructed(template) if outcome.source.startswith(CLIENT) else ""
+        self._count(outcome, MOST_SAID if said_by else inf)
         turn = self.by_tenant.turn(said_by, target, outcome.weight * np.append(row, spread), at_ms)
         count = outcome.weight
         for sign, sums in ((-1.0, turn.before), (1.0, turn.after)):
             if abs(sums[0]) >= LEAST_WEIGHT:
-                above, usual, *means, spread_of_all = (sums[1:] / sums[0]).tolist()
-                most = SURPRISE * max(4 * usual * (1 - usual), LEAST_SLOPE) if said_by else 1.0
-                above, noise_of_all = min(max(above, -most), most), sign * spread_of_all / sums[0]
+                above, _, *means, spread_of_all = (
+                    (_credible(sums, SURPRISE) if said_by else sums)[1:] / sums[0]
+                ).tolist()
+                noise_of_all = sign * spread_of_all / sums[0]
                 self.posterior.update(at, np.array(means), above, noise_of_all, turn.at_ms, count)
                 count = 0.0
         if template:
@@ -377,8 +376,16 @@ class PassRateModel:
             self.templates.observe(template, at, precise, at_ms)
             if application := application_of(template):
                 turn = self.by_template.turn(template, target, precise, at_ms)
-                self.templates.observe(application, at, turn.after - turn.before, turn.at_ms)
+                before, after = (_credible(sums, 2 * SURPRISE) for sums in (turn.before, turn.after))
+                self.templates.observe(application, at, after - before, turn.at_ms)
         return True
+
+    def _count(self, outcome: Outcome, most: float) -> None:
+        """Of its template, and `most` of these of its task. What is taken back weighs less than 0."""
+        target, own, task = outcome.target, self._alike.used(outcome.template), self._alike.used(outcome.task)
+        before = own.get(target, 0.0)
+        own[target] = before + outcome.weight
+        task[target] = task.get(target, 0.0) + min(own[target], most) - min(before, most)
 
     def alike(self, seen: Classification) -> Mapping[str, float]:
         """By target: outcomes that were learned from of the request's template, else of its task."""
@@ -405,6 +412,17 @@ class PassRateModel:
     def _rates(self, logits: Vector, at: Index | slice = slice(None)) -> Vector:
         """The mean of a logistic over a normal ability is about one of a flatter slope."""
         return np.asarray(1 / (1 + np.exp(-logits * self._flatter[at])))
+
+
+def _credible(sums: Vector, surprise: float) -> Vector:
+    """Sums [1, above, expected …] of a group, with no more of a surprise in their mean than counts for others."""
+    if abs(sums[0]) < LEAST_WEIGHT:
+        return sums
+    above, usual = (sums[1:3] / sums[0]).tolist()
+    most = surprise * max(4 * usual * (1 - usual), LEAST_SLOPE)
+    bounded = sums.copy()
+    bounded[1] = min(max(above, -most), most) * sums[0]
+    return bounded
 
 
 def _ability_for(rate: float) -> float:
@@ -434,6 +452,8 @@ LEAST_VARIANCE = 0.25
 """Of residuals over what a score's noise is: a target that never fails would raise an alarm at its first failures."""
 SETTLED = 100
 """Observations of a target before any alarm about its pass rate."""
+FIRST = 32
+"""Observations of a target in a template that are no news of the target: what is expected there still follows them."""
 MOST_SURPRISE = 3.0
 """One score counts at most so many standard deviations: rare failures of a good target come alone."""
 SAME_NAME = 50
@@ -482,6 +502,8 @@ class Drift:
     def __init__(self, targets: Iterable[str] = ()) -> None:
         self.targets = frozenset(targets)
         self._scores = defaultdict[str, _Scores](_Scores)
+        self._templates = Recent[tuple[str, str], tuple[int, float]](MOST_TEMPLATES, lambda: (0, 0.0))
+        """By target and template: observations, and their mean in standard deviations."""
         self._names = defaultdict[tuple[str, str], Recent[str, int]](lambda: Recent[str, int](MOST_NAMES, int))
         self._same = Counter[tuple[str, str]]()
 
@@ -493,11 +515,19 @@ class Drift:
         if not (0 <= expected <= 1 and 0 <= score <= 1):
             raise ValueError("an expected or seen score is not within 0 to 1")
         surprise = (score - expected) / noise(expected) ** 0.5
+        # Templates come and go: what one of them is off by is no change of the target.
+        count, mean = self._templates.used((target, outcome.template))
+        self._templates[target, outcome.template] = count + 1, mean + (surprise - mean) / min(count + 1, MEMORY)
+        if count < FIRST:
+            return None
+        surprise -= mean
         scores = self._scores[target]
         side = scores.add(max(-MOST_SURPRISE, min(MOST_SURPRISE, surprise)), score)
         if side is None:
             return None
         del self._scores[target]
+        for key in [key for key in self._templates if key[0] == target]:
+            del self._templates[key]
         before = side.total / max(1, side.seen)
         after = (scores.total - side.total) / (scores.seen - side.seen)
         return Alarm(target, "pass_rate", before, after, outcome.given_ms)

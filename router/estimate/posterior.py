@@ -371,7 +371,7 @@ MOST_OF_TEMPLATE, MOST_OF_APPLICATION = 40.0, 80.0
 say for a template, at most: like four and like eight outcomes of a usual variance of 0.1."""
 OWN = 0.1**2
 """Variance of what a target's pass rate in a template is above what it is expected to be …"""
-FEW = 16.0
+FEW = 8.0
 """… and at most that of the mean of so many outcomes: what is expected counts like so many where nearly all pass."""
 
 
@@ -459,11 +459,12 @@ class Templates:
         shift = steep * float((observed * steep * above / variance).sum() / precision)
         reached = kept(there + shift + np.where(observed, own / variance * (above - shift), 0.0))
         odds = np.where(observed, _logit(reached) - _logit(there), shift / slope)
-        moved = 1 / (1 + np.exp(-_logit(nodes) - odds))
-        mean = NODE_WEIGHTS @ moved
-        surer = np.minimum(own_sd, np.sqrt(own / weight / variance)) * doubt(mean) / doubt(reached)
+        mean, moved = (1 / (1 + np.exp(-_logit(each) - odds)) for each in (p, nodes))
+        # As sure as own outcomes make it, at the rate that they show.
+        known = np.sqrt(own / weight / variance * ((reached * (1 - reached) + NOISE_FLOOR) / (slope + NOISE_FLOOR)))
+        surer = np.minimum(own_sd * doubt(reached) / doubt(there), known) * doubt(mean) / doubt(reached)
         own_sd = np.where(observed, surer, np.hypot(own_sd * doubt(mean) / doubt(p), CARRIED * (mean - p)))
-        return mean + (moved - mean) * np.sqrt(1 - SHARED + 1 / precision), own_sd
+        return mean + (moved - NODE_WEIGHTS @ moved) * np.sqrt(1 - SHARED + 1 / precision), own_sd
 
     def widen(self, target: int, factor: float) -> None:
         """What was observed of this target counts 1/`factor`."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import re2
 from msgspec import Struct
 
-from router.estimate.learn import MILLE, PRIOR_WEIGHT, InputRatio, TargetStats, Wordiness, Work, WorkStats
+from router.estimate.learn import MILLE, MOST_RATIO, PRIOR_WEIGHT, InputRatio, TargetStats, Wordiness, Work, WorkStats
 from router.types.decision import PromptCount
 from router.types.price import CallScope, Writes
 from router.types.request import Endpoint, Request
@@ -235,7 +235,8 @@ def size(target: Target, request: Request, rung: ThinkingLevel, known: UsualOutp
     tight = max(least, tight) if known.blind else tight
     start = tight if known.blind else int(known.tight_thinking * margin)
     thoughts = min(known.thought * read[1], known.most_thought)
-    output, thinking = min(most, int(known.wordiness.tokens(read[0]) + thoughts)), int(min(most, thoughts))
+    visible = max(known.wordiness.each * read[0] + known.wordiness.base, read[0] / MOST_RATIO, 1.0)
+    output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
     start = min(start, whole_thinking)
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 

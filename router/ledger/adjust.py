@@ -133,16 +133,16 @@ def write(
     columns = ("id", "request_id", "given_ms", "actor", "source", "cause", "reason", "cost")
     insert(connection, "adjustments", columns, [adjustment])
     seal(connection, "adjustments")
-    _insert(connection, request_row, attempt_row, lines if books is connection else ())
+    insert(connection, "live_attempts", tuple(attempt_row), [tuple(attempt_row.values())])
+    _insert(connection, request_row, lines if books is connection else ())
     if books is not connection:
         with transaction(books):
-            _insert(books, request_row, attempt_row, lines)
+            _insert(books, request_row, lines)
     return Adjusted(identifier, before, added, tuple(bookings))
 
 
-def _insert(connection: Connection, request: Line, attempt: Line, bookings: Sequence[Sequence[Any]]) -> None:
+def _insert(connection: Connection, request: Line, bookings: Sequence[Sequence[Any]]) -> None:
     insert(connection, "live_requests", tuple(request), [tuple(request.values())])
-    insert(connection, "live_attempts", tuple(attempt), [tuple(attempt.values())])
     columns = ("request_id", "account", "window_start_ms", "held", "charged", "state")
     insert(connection, "bookings", columns, bookings)
 

@@ -13,6 +13,7 @@ from router.ledger import outcomes
 from router.ledger.ledger import Ledger
 from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents, sql_placeholders
 from router.types.clock import least_id, now_ms
+from router.types.request import DAY_MS
 from router.types.tables import patterns
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["query"]
@@ -170,18 +171,19 @@ def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
         return spent, connection.execute(_HELD).fetchall()
 
 
-def booked_elsewhere(ledger: Ledger, budget: str, start_ms: int) -> list[tuple[str, int, str]]:
-    """What requests since the start of a budget's window were charged in other windows of it, less what was carried
-    over: account, amount, and the last such request. There are some where the budget had another window."""
+def booked_elsewhere(ledger: Ledger, budget: str, start_ms: int) -> list[tuple[str, int, int]]:
+    """What requests since the start of a budget's window were charged in other windows of it: account, amount less what
+    was carried over, and all of it. There are some where the budget had another window."""
     low, high = f"{budget}|", f"{budget}}}"  # "}" follows "|"
     with ledger.reading() as connection:
         newest, used = connection.execute(_SQL["windows"], (start_ms, budget, low, high)).fetchone()
-        if newest is None or (used and newest <= start_ms):
+        # Of a day it is quick to look; a window that is used again may lack what was spent in the meantime.
+        if newest is None or (used and newest <= start_ms < now_ms() - DAY_MS):
             return []
         values = {"first": least_id(start_ms), "budget": budget, "low": low, "high": high, "start": start_ms}
         strays = connection.execute(_SQL["elsewhere"], values).fetchall()
         opened = dict(connection.execute(_SQL["opened"], (start_ms,)).fetchall())
-        amounts = [(account, int(amount) - opened.get(account, 0), last) for account, amount, last in strays]
+        amounts = [(account, int(amount) - opened.get(account, 0), int(amount)) for account, amount in strays]
         return [row for row in amounts if row[1] > 0]
 
 

@@ -12,11 +12,13 @@ from router.ledger.rows import transaction
 from router.settings import SettingError, read
 from router.types.account import LedgerUnavailable
 from router.types.clock import now_ms as clock
+from router.types.request import DAY_MS
 
 EVERY_S = 5.0
 """How often it is looked whether there is something to do."""
 IDLE_S = 60.0
 """How long the process stays with nothing to do."""
+MONTH_MS = 32 * DAY_MS
 _OF_LEDGERS = ("live_attempts", "past_attempts", "live_decisions", "past_decisions", "outcomes")
 """Tables that only a ledger has rows in."""
 NICE = 10
@@ -76,18 +78,16 @@ def main() -> None:
             if any(upkeep(ledger, clock(), settings.keep_rows_ms)):
                 worked = time.monotonic()
             if settings.database_url is not None and settings.redis_url is None:
-                _keep_budgets(SqliteLedger(settings.sqlite))
+                # The rows of this machine's budgets tell what counts in one that gets another window. A file that was a
+                # ledger before keeps all of its rows.
+                local = SqliteLedger(settings.sqlite)
+                with local.reading() as connection:
+                    some = (f"SELECT 1 FROM {table} LIMIT 1" for table in _OF_LEDGERS)  # noqa: S608 - names of ours
+                    ledgers = any(connection.execute(sql).fetchone() for sql in some)
+                upkeep(local, clock(), None if ledgers else min(settings.keep_rows_ms or MONTH_MS, MONTH_MS))
             time.sleep(EVERY_S)
     except (LedgerUnavailable, SettingError) as error:
         sys.exit(str(error))
-
-
-def _keep_budgets(local: SqliteLedger) -> None:
-    """The budgets of this machine, where the ledger is elsewhere: of their own rows only the sums are of use. A file
-    that was a ledger before keeps all of its rows."""
-    with local.reading() as connection:
-        ledger = any(connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in _OF_LEDGERS)  # noqa: S608
-    upkeep(local, clock(), None if ledger else 0)
 
 
 def _end_with_parent() -> None:

@@ -1,9 +1,11 @@
 """`lowpass ledger verify`: books, charges, outcomes and sums compared with their rows."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -17,7 +19,7 @@ from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rollups import GROUPINGS, LATE, Grouping, RollupSums, count
 from router.ledger.rows import Connection, Line, RequestRecord, every
 from router.ledger.write import BUCKETS, INPUT_TOKENS, OUTPUT_TOKENS
-from router.types.clock import least_id
+from router.types.clock import least_id, now_ms
 from router.types.tables import patterns
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["verify"]
@@ -158,6 +160,11 @@ MOST = 200
 """Findings that are told; all are counted."""
 PAGE = 1_000
 """Requests that are looked at together."""
+OWN_RULES = ("moved", "belonging", "budgets")
+"""Of a file that has the budgets."""
+LOOKS, LOOK_S = 5, 0.3
+"""How often two stores are compared before they count as unequal, and the time between."""
+Difference = TypeVar("Difference")
 Check = Callable[[RequestRecord], Iterable[VerifyFinding]]
 
 
@@ -200,20 +207,23 @@ def verify(
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         counts: Counter[str] = Counter()
-        chained = (
-            VerifyFinding("past_requests", f"positions {first} to {last}", says)
-            for first, last, says in past.broken(connection)
-        )
-        seals = ((table, *seal) for table in past.SUBJECTS for seal in past.looked_at(connection, table))
-        sealed = (VerifyFinding(table, row, says) for table, _, row, says in seals if says)
         row_rules = ("rows", "types") if ledger.dialect.name == "sqlite" else ("rows",)
-        parts = [_rows(connection, also, told, counts, row_rules), chained, sealed, _unaudited(connection)]
-        rules_of = ("moved", "belonging", "budgets") if own_budgets else ("moved", "belonging")
+        parts = [_rows(connection, also, told, counts, row_rules), _unsealed(connection), _unaudited(connection)]
+        rules_of = ("corrections", *(OWN_RULES if own_budgets else OWN_RULES[:-1]))
         parts += [sums_findings(connection), *(_violations(connection, part) for part in rules_of)]
         every_finding = chain.from_iterable(parts)
         shown = tuple(islice(every_finding, MOST))
         found = len(shown) + sum(1 for _ in every_finding)
         return Verified(**counts, chain=past.head(connection), findings=shown, found=found)
+
+
+def _unsealed(connection: Connection) -> Iterator[VerifyFinding]:
+    """Rows that are not those that were chained or sealed."""
+    for first, last, says in past.broken(connection):
+        yield VerifyFinding("past_requests", f"positions {first} to {last}", says)
+    for table in past.SUBJECTS:
+        seals = past.looked_at(connection, table)
+        yield from (VerifyFinding(table, row, says) for _, row, says in seals if says)
 
 
 def _unaudited(connection: Connection) -> Iterator[VerifyFinding]:
@@ -237,14 +247,48 @@ def _unaudited(connection: Connection) -> Iterator[VerifyFinding]:
     yield from (VerifyFinding("keys", name, "it is in force, and was revoked by the audit") for name in again)
 
 
-def verify_budgets(ledger: Ledger) -> Verified:
-    """Only what budgets hold and have spent: of a file beside a ledger that is elsewhere."""
-    if damage := _damage(ledger):
+def verify_budgets(local: Ledger, ledger: Ledger) -> Verified:
+    """A file with the budgets of this machine: by itself, and beside the ledger that is elsewhere."""
+    if damage := _damage(local):
         return damage
-    with ledger.reading() as connection:
+    with local.reading() as connection:
         connection.execute("BEGIN")
-        findings = tuple(_violations(connection, "budgets"))
-        return Verified(findings=findings[:MOST], found=len(findings))
+        parts = (_violations(connection, part) for part in OWN_RULES)
+        findings = (*_unsealed(connection), *chain.from_iterable(parts))
+    findings += tuple(sorted(lasting(lambda: set(_unlike(local, ledger))), key=str))
+    return Verified(findings=findings[:MOST], found=len(findings))
+
+
+def _unlike(local: Ledger, ledger: Ledger) -> Iterator[VerifyFinding]:
+    """Requests that only one of them has, or that cost something else there; of the hours that both have.
+
+    The ledger may have requests of other machines: those of other processes.
+    """
+    with local.reading() as here, ledger.reading() as there:
+        oldest = there.execute("SELECT COALESCE(MIN(id), 'ffffffffffff') FROM requests").fetchone()[0]
+        first = max(oldest, *(least_id(progress(each, EXPIRED)) for each in (here, there)))
+        owners = {owner for (owner,) in here.execute("SELECT DISTINCT owner FROM requests WHERE id >= ?", (first,))}
+        for hour in range(int(first[:12], 16) // HOUR_MS, now_ms() // HOUR_MS + 1):
+            span = (max(first, least_id(hour * HOUR_MS)), least_id((hour + 1) * HOUR_MS))
+            own, rows = (
+                {name: (owner, cost) for name, owner, cost in each.execute(_SQL["ended"], span)}
+                for each in (here, there)
+            )
+            for identifier in own.keys() | {name for name, (owner, _) in rows.items() if owner in owners}:
+                (_, cost), (_, own_cost) = (each.get(identifier, ("", "no row")) for each in (rows, own))
+                if cost != own_cost:
+                    says = f"the ledger has {cost} of it, and the file of the budgets {own_cost}"
+                    yield VerifyFinding("requests", identifier, says)
+
+
+def lasting(differences: Callable[[], set[Difference]]) -> set[Difference]:
+    """Those that stay: what gateways have in flight is in one of two stores for a moment."""
+    remaining = differences()
+    for _ in range(LOOKS - 1):
+        if remaining:
+            time.sleep(LOOK_S)
+            remaining &= differences()
+    return remaining
 
 
 def _damage(ledger: Ledger) -> Verified | None:

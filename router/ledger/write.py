@@ -10,7 +10,7 @@ from router.types.account import LEASE_MS, Amount, Journal, Value
 from router.types.attempt import Attempt, Usage
 from router.types.decision import Decision
 from router.types.request import Caller, Request
-from router.types.tables import patterns
+from router.types.tables import patterns, table
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["write"]
 
@@ -25,13 +25,8 @@ _OUTPUT = [name for name in BUCKETS if name.startswith("output") and name != "ou
 INPUT_TOKENS = " + ".join(("input_uncached", *(f"COALESCE({name}, 0)" for name in _INPUT)))
 OUTPUT_TOKENS = " + ".join(("output_visible", *(f"COALESCE({name}, 0)" for name in _OUTPUT)))
 """All of an attempt's tokens, in SQL; NULL where its usage is not known."""
-_COLUMNS = (
-    *("request_id", "number", "target", "model", "provider", "model_served", "outcome", "upstream_status"),
-    *("finish_reason", "answered", "thinking", "started_ms", "total_ms", "first_ms", *BUCKETS, "units", "usage_source"),
-    *("reasoning_source", "service_tier", "region", "violations", "cost", "cost_source", "own_cost", "price_version"),
-    *("flagged", "classes", "redacted", "region_source", "role", "passed_over", "verdict", "verdicts"),
-    *("thinking_cost", "cache_saved"),
-)
+_BEFORE, _AFTER = table("ledger/data/named.yaml")["columns"]
+_COLUMNS = (*_BEFORE, *BUCKETS, *_AFTER)
 INSERT = f"INSERT INTO live_attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
 _NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "")
 

@@ -66,10 +66,12 @@ def test_the_very_bytes_show_it_too_and_nothing_is_seen_without_it(row: dict[str
     assert not classes(_request(row, "nothing"))
 
 
-def test_blanks_between_the_parts_of_a_body_are_no_part_of_its_prompt() -> None:
-    body = {"model": "auto", "messages": PLAIN, "tools": [TOOL]}
-    styles: list[dict[str, Any]] = [{"separators": (",", ":")}, {}, {"indent": 2}]
-    assert len({sent(CHAT, json.dumps(body, **style).encode()).prompt_bytes for style in styles}) == 1
+@each_row("text", ["hi", "Привет, как дела?", "今天天气怎么样"])
+def test_blanks_and_escapes_in_the_json_of_a_body_change_nothing_of_its_prompt(text: str) -> None:
+    body = {"model": "auto", "messages": [{"role": "user", "content": text}], "tools": [TOOL]}
+    styles: list[dict[str, Any]] = [{"separators": (",", ":")}, {}, {"indent": 2}, {"ensure_ascii": False}]
+    read = [sent(CHAT, json.dumps(body, **style).encode()) for style in styles]
+    assert len({(request.prompt_bytes, request.dense_bytes) for request in read}) == 1
 
 
 @each_row("body", data(__file__, "passed_over.yaml"))

@@ -170,6 +170,15 @@ def test_a_target_that_is_ten_times_as_slow_has_a_tenth_until_it_is_quick_again(
     assert not health.degraded("t")
 
 
+@each_row("outputs", [(1_500, 6), (6, 1_500)])
+def test_short_answers_after_long_ones_are_not_slow_nor_the_reverse(outputs: tuple[int, int]) -> None:
+    """A third of a second to begin, and 2,000 tokens in a second."""
+    health = Circuits()
+    for output in (outputs[0],) * 20 + (outputs[1],) * 20:
+        health.took("t", 300 + output / 2, None, output)
+    assert not health.degraded("t")
+
+
 def test_a_suspension_outlives_answers_and_failures_and_ends_with_its_hour_or_the_policy(health: Circuits) -> None:
     health.suspend("t")
     health.succeeded("t")

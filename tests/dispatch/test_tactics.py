@@ -14,7 +14,7 @@ from router.types.decision import Cascade, Hedge, Tactic, Vote
 from router.types.request import Endpoint
 from tests.dispatch.planned import COST, WHOLE, Case, Opinion, run
 from tests.dispatch.scripted import Reply, Scripted, after, booked, called, never
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 Row = tuple[Any, ...]
 Scripts = dict[str, list[Reply]]
@@ -54,67 +54,18 @@ def down(target: str, role: str = "cascade") -> Row:
     return target, "server_error", role, 0
 
 
-A_BAD, B = level("a", 1, 0.2), level("b")
-SAMPLE, OVER, INSTEAD = ("a", "ok", "vote", 0), ("a", "ok", "vote", 1), ("b", "ok", "", 0)
-FIRST, RIVAL, OUTRUN = ("a", "ok", "", 0), ("b", "ok", "hedge", 0), ("a", "outrun", "", 0)
-RIVAL_OUTRUN, RIVAL_DOWN = ("b", "outrun", "hedge", 0), down("b", "hedge")
-# Tactic, and what is said by whom → what is given, and of each attempt: target, outcome, role, passed over, score.
-CASES: dict[str, tuple[Tactic, Scripts, str, list[Row]]] = {
-    "cascade: the first is accepted": (TWO, loop(GOOD, BEST), "good", [level("a", 0, 0.9)]),
-    "the first is rejected": (TWO, BOTH, "best", [A_BAD, B]),
-    "the second of three is accepted": (THREE, loop(BAD, GOOD, BEST), "good", [A_BAD, level("b", 0, 0.9)]),
-    "the last level is given whatever it is": (
-        *(THREE, loop(BAD, Reply("worse"), BAD, BEST), "bad"),
-        [A_BAD, level("b", 1, 0.0), level("c")],
-    ),
-    "no verifier can say": (TWO, loop(UNKNOWN, BEST), "no idea", [level("a")]),
-    "the first level fails": (TWO, loop(DOWN, BEST), "best", [down("a"), B]),
-    "of three: the next is looked at": (
-        THREE,
-        loop(DOWN, BAD, BEST),
-        "best",
-        [down("a"), level("b", 1, 0.2), level("c")],
-    ),
-    "the last level fails, a fallback is left": (TWO, loop(BAD, DOWN, GOOD), "good", [A_BAD, down("b"), level("c")]),
-    "all others fail: what was rejected is better than an error": (
-        *(TWO, loop(BAD, DOWN, DOWN), "bad"),
-        [down("b"), down("c"), level("a", 0, 0.2)],
-    ),
-    "the other finds the request wrong: no other is asked": (
-        *(TWO, loop(BAD, REFUSED, BEST), "bad"),
-        [level("b", outcome="bad_request"), level("a", 0, 0.2)],
-    ),
-    "there is but one level": (TWO, loop(BAD), "bad", [level("a")]),
-    "vote: all agree": (VOTE, loop([YES, SAME, YES], BEST), YES.text, [OVER, OVER, SAMPLE]),
-    "the second differs": (VOTE, loop([YES, OTHER, YES], BEST), "best", [OVER, OVER, INSTEAD]),
-    "the third differs": (VOTE, loop([YES, SAME, OTHER], BEST), "best", [OVER, OVER, OVER, INSTEAD]),
-    "nothing to compare": (VOTE, loop(PROSE, BEST), PROSE.text, [SAMPLE]),
-    "the first is empty": (VOTE, loop(Reply(""), BEST), "best", [OVER, INSTEAD]),
-    "the first is cut": (VOTE, loop(CUT, BEST), "best", [OVER, INSTEAD]),
-    "the second is cut": (VOTE, loop([YES, CUT], BEST), "best", [OVER, OVER, INSTEAD]),
-    "the first fails": (VOTE, loop(DOWN, BEST), "best", [down("a", "vote"), INSTEAD]),
-    "the second fails": (VOTE, loop([YES, DOWN], BEST), "best", [OVER, down("a", "vote"), INSTEAD]),
-    "they differ, no other answers": (VOTE, loop([YES, OTHER], DOWN), YES.text, [OVER, down("b", ""), SAMPLE]),
-    "calls that are the same": (VOTE, loop([CALL, SAME_CALL], BEST), '["look"]', [OVER, OVER, SAMPLE]),
-    "calls that differ": (VOTE, loop([CALL, OTHER_CALL], BEST), "best", [OVER, OVER, INSTEAD]),
-    "hedge: the first is quick": (PATIENT, loop(GOOD, SLOW), "good", [FIRST]),
-    "the first is slow": (SOON, loop(SLOW, GOOD), "good", [OUTRUN, RIVAL]),
-    "the second is slower still": (SOON, loop(LATE, SLOW), "late", [RIVAL_OUTRUN, FIRST]),
-    "the first fails at once": (PATIENT, loop(DOWN, GOOD), "good", [down("a", ""), INSTEAD]),
-    "the rival fails": (SOON, loop(AFTER_A_FAILURE, DOWN), "late", [RIVAL_DOWN, FIRST]),
-    "both fail, and a third is left": (
-        *(SOON, loop(DOWN_AFTER_A_FAILURE, DOWN, GOOD), "good"),
-        [RIVAL_DOWN, down("a", ""), ("c", "ok", "", 0)],
-    ),
-    "none is left to be asked as well": (SOON, loop(GOOD), "good", [FIRST]),
-}
+A_BAD, SAMPLE, OVER = level("a", 1, 0.2), ("a", "ok", "vote", 0), ("a", "ok", "vote", 1)
+NAMED: dict[str, Any] = {name: value for name, value in globals().items() if name.isupper()}
+CASES = data(__file__, "tactics.yaml")
 
 
 @STREAM
 @each_row("name", CASES)
 def test_what_is_given_and_what_is_written_down(tmp_path: Path, name: str, stream: bool) -> None:
-    tactic, scripts, text, history = CASES[name]
-    given = run(tmp_path, Case(scripts=scripts, tactic=tactic, verify=opinion(), stream=stream))
+    tactic, texts, text, lines = CASES[name]
+    scripts = loop(*([NAMED.get(said) or Reply(said) for said in target] for target in texts))
+    given = run(tmp_path, Case(scripts=scripts, tactic=NAMED[tactic], verify=opinion(), stream=stream))
+    history = [tuple(line) for line in lines]
     assert [step[: len(row)] for step, row in zip(given.history, history, strict=True)] == history
     assert (given.text, given.row["target"], given.row["status"]) == (text, history[-1][0], 200)
     outcomes = [row[1] for row in history]

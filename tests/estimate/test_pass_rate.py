@@ -239,6 +239,20 @@ def test_a_target_that_is_better_at_a_template_than_elsewhere_is_told_from_the_o
     assert (np.ptp(sure.nodes[:, 0]) < np.ptp(none.nodes[:, 0])).all()
 
 
+def test_after_two_hundred_outcomes_a_template_passes_as_often_as_they_did() -> None:
+    """Also where what was read says little of how hard its requests are; one that fails says little of its siblings."""
+    for hard, sd in ((0.003, 0.5), (0.1, 2.0), (0.5, 1.0)):
+        read, model, own = reading(hard, sd), PassRateModel((WEAK, STRONG)), "5" * 14 + "1" * 10
+        asked = [structs.replace(SEEN, reading=read, template=name) for name in (own, "5" * 14 + "2" * 10)]
+        before = model.expect(asked[1], EVERY).p[1]
+        for score in (1.0, 0.0, 1.0, 0.0, 1.0) * 40:
+            model.observe(structs.replace(outcome("strong", score, read), template=own))
+        known, sibling = (model.expect(each, EVERY) for each in asked)
+        assert known.p[1] == pytest.approx(0.6, abs=0.03)
+        assert 0.02 < known.own_sd[1] < 0.06
+        assert abs(sibling.p[1] - before) < 0.7 * abs(0.6 - before) + 0.01
+
+
 def test_templates_that_differ_by_a_name_learn_from_each_other_and_one_alone_moves_the_others_by_little() -> None:
     """The first 14 digits stand for tenant and application."""
     many = taught(*[(f"{'5' * 14}{at:010}", "strong", 0.0) for at in range(50)])

@@ -245,6 +245,23 @@ def test_a_changed_target_is_watched_anew_first_observations_are_no_news_and_say
     assert not any(drift.scored(outcome("b", 0.0, expected=0.9)) for _ in range(2 * SETTLED))
 
 
+def test_templates_of_other_rates_that_come_and_go_are_no_alarm_and_a_change_in_all_of_them_is() -> None:
+    """What was expected in each follows its first outcomes."""
+    drift, rng, alarms = Drift(["a"]), np.random.default_rng(3), list[Alarm]()
+    for batch, rate in enumerate((0.6, 0.97, 0.02, 0.5, 0.6, 1.0, 0.0)):
+        right, times = 16.0 * 0.9, 16.0
+        for _ in range(150):
+            score = float(rng.random() < rate)
+            told = outcome("a", score, expected=right / times, template=f"{batch}")
+            alarms += filter(None, [drift.scored(told)])
+            right, times = right + score, times + 1
+    assert alarms == []
+    for at in range(200):
+        failed = outcome("a", 0.0, expected=0.6 if at % 2 else 0.95, template="4" if at % 2 else "1")
+        alarms += filter(None, [drift.scored(failed)])
+    assert [alarm.kind for alarm in alarms[:1]] == ["pass_rate"]
+
+
 def test_what_is_no_score_is_refused() -> None:
     for expected, score in ((math.nan, 1.0), (0.5, math.nan), (0.5, 2.0), (-0.1, 0.5)):
         with pytest.raises(ValueError, match="within 0 to 1"):

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
+from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import SQLITE, newest
 from router.ledger.postgres import PostgresLedger
+from router.ledger.upkeep import upkeep
 from router.ledger.verify import verify
 from router.testing import lowpass
 from router.testing.upstream import Upstream
+from router.types.clock import now_ms
+from router.types.request import DAY_MS
 from router.types.target import Secret
 from tests.budget.redis_process import RedisProcess
 from tests.gateway.running import Client, Gateway, Process, Reply, ordered, processing, serving, target, until
@@ -341,3 +345,45 @@ def test_a_gateway_whose_disk_is_full_refuses_and_goes_on_when_there_is_room(
     served.start()
     assert served.chat("auto").status == 200
     assert "Traceback" not in served.log.read_text()
+
+
+def test_rows_in_the_server_and_bookings_in_a_file_are_compared_in_both_directions(gateway: Gateway) -> None:
+    ids = [gateway.chat("auto").id for _ in range(4)]
+    until(lambda: gateway.lowpass("ledger", "verify")[0] == 0)
+    with ledger_of(gateway).writing() as there, SqliteLedger(gateway.ledger).writing() as here:
+        here.execute("DELETE FROM live_requests WHERE id = ?", (ids[0],))
+        there.execute("DELETE FROM live_requests WHERE id = ?", (ids[1],))
+        there.execute("UPDATE live_requests SET cost = cost + 1 WHERE id = ?", (ids[2],))
+        here.execute("UPDATE bookings SET charged = charged + 1 WHERE request_id = ? AND account = 'day'", (ids[3],))
+    status, output = gateway.lowpass("ledger", "verify", "--json")
+    said = [[f"{row['table']} {row['row']}: {row['says']}" for row in each["findings"]] for each in json.loads(output)]
+    assert status == 1
+    for identifier, words in zip(ids, ("budgets no row", "has no row", "nano-USD and", "charged"), strict=True):
+        assert any(identifier in line and words in line for line in said[1]), (words, said)
+
+
+@each_row("places", [(), ("postgres",), ("redis",), ("postgres", "redis")])
+def test_what_was_spent_counts_in_another_window_of_its_budget(
+    tmp_path: Path, upstream: Upstream, postgres: Server, places: tuple[str, ...]
+) -> None:
+    """Also after its rows have expired, where the window that was booked began in the other one."""
+    environ, rules, cost = {}, policy(upstream.url), 0.0
+    until(lambda: now_ms() % HOUR_MS < HOUR_MS - 40_000, 60)
+    with ExitStack() as stack:
+        if "redis" in places:
+            environ["LOWPASS_REDIS_URL"] = stack.enter_context(RedisProcess()).url.reveal()
+        if "postgres" in places:
+            environ[SETTING] = postgres.empty()
+        for number, window in enumerate(("hour", "day", "month", "lifetime", "hour", "week", "day")):
+            rules["budgets"][0]["window"] = window
+            with serving(tmp_path, rules, environ) as gateway:
+                cost += float(gateway.chat("auto").headers["x-lowpass-cost-usd"])
+                gateway.tick()
+                (budget,) = [budget for budget in gateway.get("/v1/budgets").json["data"] if budget["id"] == "day"]
+                assert budget["spent"] == pytest.approx(cost), window
+                assert gateway.lowpass("ledger", "verify")[0] == 0
+            if not number:
+                books = (
+                    ledger_of(gateway) if "postgres" in places and "redis" in places else SqliteLedger(gateway.ledger)
+                )
+                upkeep(books, now_ms() + DAY_MS, 1, all_of_them=True)
