@@ -6,7 +6,7 @@ read for what is asked, and of all else how much of it there is.
 
 import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
 from collections import Counter, defaultdict
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -75,18 +75,18 @@ def asked(request: Request) -> AskFeatures:
     message = ends.encode(errors="replace").decode()
     instructing = instruction(message)
     ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
-    lower, size, most = ask.lower(), width(instructing), 0
-    kinds = cues().of(lower)
-    if (_digit(lower) or kinds & cues().counts) and len(lower) == len(ask) and (limit := _limited(lower)):
-        ask, most = f"{ask[: limit.start()]} {ask[limit.end() :]}".strip(), _number(limit[1].encode())
+    lower, size, long, most = ask.lower(), width(instructing), width(message) + len(whole) - len(message), 0.0
+    if len(lower) == len(ask) and (limit := _limit(lower)) and len(limit[0].strip()) < len(ask):
+        mark = "?" * ("?" in limit[0])
+        ask = f"{ask[: limit.start()].rstrip()}{mark} {ask[limit.end() :].lstrip(' ,:;')}".replace(" ?", "?").strip()
+        size, long, most = size - width(limit[0]), long - width(limit[0]), _most_tokens(limit)
         lower = ask.lower()
-        kinds = cues().of(lower)
-    long = width(message) + len(whole) - len(message)
+    kinds = cues().of(lower)
     follows = len(users) > 1 and size < _figures.short
     from_tool = last_role in ("tool", "function")
     last_answer = width(answers[-1]) if answers else 0
     tokens = 0 if from_tool else _figures.in_short if in_short else _stated_tokens(lower, kinds, long, last_answer)
-    tokens = tokens or int(most * _figures.per_word * (most <= _figures.capped or "?" not in ask))
+    at_most = int(most * (most <= _figures.capped or "?" not in ask))
     system, answered = sum(map(len, system_parts)), sum(map(len, answers))
     shares, counts = _form(ask, message)
     numbers = (
@@ -111,7 +111,7 @@ def asked(request: Request) -> AskFeatures:
         around=around if all(map(str.isascii, around)) else tuple(in_english(text)[0] for text in around),
         kinds=kinds,
         numbers=numbers,
-        tokens=tokens,
+        tokens=min(tokens, at_most) or tokens or at_most,
         strange=strange if whole else float(request.images > 0),
     )
 
@@ -147,8 +147,7 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[s
     return users, answers, system, fields, last_role, result, tools
 
 
-_ADDRESSES = frozenset(("url", "image_url", "input_audio", "file", "filename", "file_id", "tool_call_id"))
-"""Of pictures, sounds, documents and calls: nothing is asked in them."""
+_ADDRESSES = frozenset(table("classify/data/asked.yaml")["addresses"])
 
 
 def instruction(message: str) -> str:
@@ -160,12 +159,14 @@ def instruction(message: str) -> str:
         return str(upon[0])
     bare = "```".join(message.split("```")[::2])
     if len(bare) <= _figures.quoted * (_figures.head + _figures.tail):
-        bare = _quotations('""', bare)
+        bare = _unquoted(bare)
         bare = bare if len(bare.strip()) >= 4 else message
     if len(bare) <= _figures.material:
         return bare
-    head = _quotations('""', bare[: _figures.quoted * _figures.head])
-    tail = _quotations('""', bare[-_figures.quoted * _figures.tail :])
+    head = _unquoted(bare[: _figures.quoted * _figures.head])
+    tail = _unquoted(bare[-_figures.quoted * _figures.tail :])
+    if (question := _set_apart(bare)) and not cues().of(bare[: _figures.quoted * _figures.head].lower()) & cues().hard:
+        return str(question[1] or question[2])
     first, last = _prose(head, cut=-1)[: _figures.head], _prose(tail, cut=0)[-_figures.tail :]
     if not first.strip() and not last.strip():
         first, last = head[: _figures.head], tail[-_figures.tail :]
@@ -188,8 +189,6 @@ def _prose(text: str, cut: int) -> str:
     begins = [shape[: _figures.alike_to] for shape in shapes.split(b"\n")]
     counts = Counter(begins).items()
     alike = {shape for shape, count in counts if count >= _figures.alike and shape.translate(None, b"a '\".!?-")}
-    if not alike:
-        return text
     material = [shape in alike for shape in begins]
     material[cut] |= material[1 if cut == 0 else -2]
     return "\n".join(line for line, drop in zip(text.split("\n"), material, strict=True) if not drop)
@@ -201,8 +200,8 @@ _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run
 """… and a word or a number is one of them."""
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
-_quotations = re.compile(_PATTERNS["quotations"]).sub
-_upon = re2.compile(_PATTERNS["upon"]).search
+_unquoted = partial(re.compile(_PATTERNS["quotations"]).sub, r'\1\2""')
+_upon, _set_apart = (re2.compile(_PATTERNS[name]).search for name in ("upon", "set_apart"))
 
 
 def width(text: str) -> int:
@@ -238,23 +237,21 @@ _UNITS, _MULTIPLES = (
     {name: value for value, names in _AMOUNTS[kind].items() for name in names.split(", ")}
     for kind in ("numbers", "multiples")
 )
+_SCALES: dict[str, float] = _MULTIPLES | _AMOUNTS["units"]
 _NAMES = "|".join(sorted(_UNITS | _MULTIPLES, key=len, reverse=True))
 _LENGTHS = patterns(
     "classify/data/amounts.yaml",
     number=f"(?:{_NAMES})(?:[ -]?(?:(?:and|und|et|e|y) |und)?(?:{_NAMES}))*",
     kind="|".join(sorted(_KINDS, key=len, reverse=True)),
 )
-_range, _program, _amount, _make, _enumerate, _elsewhere, _within, _mentioned, _times = (
-    re2.compile(_LENGTHS[name].encode())
-    for name in ("range", "program", "amount", "make", "enumerate", "elsewhere", "within", "mentioned", "times")
+_range, _program, _amount, _make, _enumerate, _elsewhere, _within, _mentioned, _times, _never = (
+    re2.compile(_LENGTHS[name]) for name in _LENGTHS["amounts"].split("|")
 )
-_never = re2.compile(_LENGTHS["never"].encode())
-_returned, _shorter, _longer = (re2.compile(_LENGTHS[name]).search for name in ("returned", "shorter", "longer"))
-_limited = re2.compile(_LENGTHS["limited"]).search
-_goes_on, _redone = (re2.compile(_LENGTHS[name]).search for name in ("goes_on", "redone"))
-_assent, _retry, _in_short = (re2.compile(_LENGTHS[name]).search for name in ("assent", "retry", "in_short"))
+_returned, _shorter, _longer, _limiting, _unexplained, _goes_on, _redone, _assent, _retry, _in_short = (
+    re2.compile(_LENGTHS[name]).search for name in _LENGTHS["answers_length"].split("|")
+)
+_limited = [re2.compile(pattern).search for pattern in _LENGTHS["limited"].values()]
 _sentence = re.compile(r"[.:!?\n。：！？]").split
-_digit = re.compile(r"\d").search
 
 
 def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
@@ -270,26 +267,25 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
         if any(_returned(end[: _figures.begin]) and not _shorter(end) for end in {*sentences[:1], *sentences[-1:]}):
             return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
     beginning = ask[: _figures.short]
-    if not (_digit(beginning) or kinds & cues().counts):
+    if not (_digits(beginning) or kinds & cues().counts):
         return 0
-    beginning_bytes = beginning.encode(errors="replace")
-    counted = _range.search(beginning_bytes)
-    repeated = counted or _times.search(beginning_bytes)
-    if repeated and not _program.search(beginning_bytes) and (counted or not _never.search(beginning_bytes)):
+    counted = _range.search(beginning)
+    repeated = counted or _times.search(beginning)
+    if repeated and not _program.search(beginning) and (counted or not _never.search(beginning)):
         numbers = [_number(number) for number in repeated.groups() if number]
         each = _figures.per_number if counted else _figures.per_word
         return int(min(abs(numbers[-1] - sum(numbers[-2:-1])) * each, _figures.most_stated))
     writes = bool(kinds & cues().writing or "?" not in ask) and not kinds & cues().working
-    return _stated_amount(beginning_bytes, writes=writes)
+    return _stated_amount(beginning, writes=writes)
 
 
-def _stated_amount(ask: bytes, *, writes: bool) -> int:
+def _stated_amount(ask: str, *, writes: bool) -> int:
     """Tokens of the things of which a request says how many it wants. `writes`: it asks for a text."""
     amounts, most = list(_amount.finditer(ask)), 0.0
     made = _make.search(ask) if amounts else None
     for amount in amounts:
         limit, number, kind, each = amount.groups()
-        per, start = _KINDS[kind.decode()], amount.start()
+        per, start = _KINDS[kind], amount.start()
         each = each or _mentioned.search(ask[: amount.start(2)])
         wanted = made and start >= made.end() and not limit and not _elsewhere.search(ask[made.end() : start])
         words = per <= _figures.per_word  # of which all are to be written
@@ -302,13 +298,24 @@ def _stated_amount(ask: bytes, *, writes: bool) -> int:
     return int(most)
 
 
-def _number(written: bytes) -> int:
-    digits = written.decode()
+def _limit(ask: str) -> re.Match[str] | None:
+    """Where it says how long an answer may be at most."""
+    limits = (search(ask) for search in _limited) if _limiting(ask) else iter(())
+    return next(filter(None, limits), None) or ("?" in ask and _unexplained(ask)) or None
+
+
+def _most_tokens(limit: re.Match[str]) -> float:
+    """Of an answer, by what limits it. `limit`: its groups are a number and what is counted, or none."""
+    number, measure = [group for group in limit.groups() if group] or ("", "")
+    stem = max(filter(measure.startswith, _KINDS), key=len, default="sentence")
+    return max(float(_figures.in_short), (_number(number) or 1) * _KINDS[stem] if number else 0)
+
+
+def _number(digits: str) -> float:
     if digits[0].isdigit():
-        groups = _digits(digits)
-        if unit := _AMOUNTS["units"].get(digits[-1]):
-            return int(unit * float(".".join(groups[:2]) if len(groups[-1]) < 3 else groups[0]))
-        return int("".join(groups)[:6])
+        *groups, last = _digits(digits)
+        point = "." if groups and len(last) < 3 else ""
+        return _SCALES.get(digits.lstrip("0123456789., -"), 1.0) * float("".join([*groups, point, last])[:9])
     parts = [0.0]
     for name in _names(digits):
         times = _MULTIPLES.get(name)
@@ -317,7 +324,7 @@ def _number(written: bytes) -> int:
         else:
             smaller = sum(part for part in parts if part < times)
             parts = [*(part for part in parts if part > times), times * (smaller or 1)]
-    return int(sum(parts))
+    return sum(parts)
 
 
 _digits, _names = re.compile(r"[0-9]+").findall, re.compile(_NAMES).findall
@@ -347,9 +354,9 @@ class CueWords(dict[str, int]):
                 else:
                     self._anywhere[bare[0]].append((bare, kind))
         self.counts, self._starts = 1 << len(stems), 2 << len(stems)
-        self.writing, self.working, self.apart = (
+        self.writing, self.working, self.apart, self.hard = (
             sum(1 << self.names.index(name) for name in _PATTERNS[group].split("|"))
-            for group in ("writing", "working", "apart")
+            for group in ("writing", "working", "apart", "hard")
         )
 
     def __repr__(self) -> str:

@@ -170,10 +170,7 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         for kind, text in enumerate(asks.around):
             if text:
                 key = hash((self.version, kind, text))
-                yield _remembered(_places, key, partial(self._place_around, kind, text))
-
-    def _place_around(self, kind: int, text: str) -> Single:
-        return self.place(of_text_around(kind, text))
+                yield _remembered(_places, key, lambda *around: self.place(of_text_around(*around)), kind, text)
 
     def reading(self, asks: AskFeatures, stated: Task | None, *, tools: bool = False) -> Reading:
         """`stated`: the task that its caller says it is. `tools`: some are offered, which is half of what the task is
@@ -197,14 +194,12 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         traits = [1.0, difficulty, hard_sd, 0.5 ** (nearest / self.near), output, output_sd, thinking]
         for at, scale in SCALES.items():
             traits[at] /= scale
+        shares = _shares(values[TASK_OUT:], self.sharpness)
         if stated in TASKS:
-            traits += [float(task is stated) for task in TASKS]
-        else:
-            shares = _shares(values[TASK_OUT:], self.sharpness)
-            if stated is None and tools:
-                shares = [share / 2 + 0.5 * (task is Task.TOOL_USE) for share, task in zip(shares, TASKS, strict=True)]
-            traits += shares
-        return Reading(np.rint(np.array(traits, np.float32) * np.float32(STEPS)) / np.float32(STEPS))
+            shares = [float(task is stated) for task in TASKS]
+        elif stated is None and tools:
+            shares = [share / 2 + 0.5 * (task is Task.TOOL_USE) for share, task in zip(shares, TASKS, strict=True)]
+        return Reading(np.rint(np.array(traits + shares, np.float32) * np.float32(STEPS)) / np.float32(STEPS))
 
 
 def _shares(values: list[float], sharpness: float) -> list[float]:
@@ -255,10 +250,10 @@ _T = TypeVar("_T")
 _readings, _places = OrderedDict[int, Reading](), OrderedDict[int, Single]()
 
 
-def _remembered(values: OrderedDict[int, _T], key: int, make: Callable[[], _T]) -> _T:
+def _remembered(values: OrderedDict[int, _T], key: int, make: Callable[..., _T], *given: Any) -> _T:
     """The latest of what was made, by a hash of what it was made of: no text."""
     if (value := values.get(key)) is None:
-        value = values[key] = make()
+        value = values[key] = make(*given)
         if len(values) > MOST_REMEMBERED:
             values.popitem(last=False)
     return value

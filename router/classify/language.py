@@ -135,8 +135,7 @@ def _parted(message: str) -> tuple[str, str]:
 
 def _asks(head: str) -> bool:
     """It says that something is to be translated, or into which language."""
-    lowered = head.lower()
-    return any(word in lowered for word in _ASKING) or bool(_named(head, bare=False)[1])
+    return any(map(head.lower().__contains__, _ASKING)) or bool(_named(head, bare=False)[1])
 
 
 def _named(head: str, *, bare: bool = True) -> tuple[str, str]:
@@ -144,10 +143,8 @@ def _named(head: str, *, bare: bool = True) -> tuple[str, str]:
     source = target = ""
     alone: list[str] = []
     words = [word.strip(_MARKS) for word in head.lower().split()]
-    for at, code in enumerate(map(_NAMED.get, words)):
+    for at, code in ((at, _NAMED[word]) for at, word in enumerate(words) if word in _NAMED):
         lead = next((word for word in reversed(words[max(at - 2, 0) : at]) if word not in _ARTICLES), "")
-        if code is None:
-            continue
         if lead in _INTO:
             target = code
         elif lead in _FROM:

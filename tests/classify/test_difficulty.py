@@ -47,12 +47,13 @@ def test_what_is_hard_is_about_as_hard_behind_instructions() -> None:
 LOG = "\n".join(f"2026-11-{day} 10:00:0{day % 9} ERROR billing[{day}]: no route, retry {day}" for day in range(10, 29))
 ROWS = "\n".join(f"{name},{at},{at * 37}.50,Rue {at}" for at, name in enumerate(["Amy", "Bo", "Cleo", "Dev"] * 40))
 SYSTEMS = (MATERIAL, "x" * 12_000, "Rule 7: be brief.\n" * 600)
+QUESTIONS = ("What language is this text in?", "On which day did the council meet?", "An welchem Tag tagte der Rat?")
 BROUGHT = {
     "log before": request(text=f"{LOG * 5}\nWhich service had the first error?"),
     "log after": request(text=f"Which service had the first error?\n{LOG * 5}"),
     "rows before": request(text=f"name,number,amount,street\n{ROWS}\n\nHow many rows are there?"),
-    "before": request(text=f"What language is this text in?\n\n{MATERIAL}"),
-    "after": request(text=f"{MATERIAL}\n\nWhat language is the text above in?"),
+    **{f"before: {question}": request(text=f"{question}\n\n{MATERIAL}") for question in QUESTIONS},
+    **{f"after: {question}": request(text=f"{MATERIAL}\n\n{question}") for question in QUESTIONS},
     "after a colon": request(text=f"Count the words: {PROOF}"),
     **{f"{text[:9]} before": conversation(("system", text), ("user", "hi")) for text in SYSTEMS},
     "earlier turns": conversation(("user", PROOF), ("assistant", MATERIAL), ("user", "thanks!")),
@@ -95,8 +96,7 @@ WORK = "Refactor our order service to event sourcing, move 40 million rows witho
 
 def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not() -> None:
     (hard, _), (offered, _) = talk(WORK), talk(WORK, "Shall I write it?", "yes please write everything")
-    replies = ("still crashes", "continue", "Now in Rust", "now for two services", "Same but without a queue")
-    for reply in (*replies, "add tests"):
+    for reply in data(__file__, "replies.yaml"):
         assert talk(WORK, "…", reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
     assert talk(WORK, "Shall I?", "yes")[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
     assert 0.3 < hard.difficulty == pytest.approx(offered.difficulty, abs=0.2)
