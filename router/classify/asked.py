@@ -119,7 +119,7 @@ def asked(request: Request) -> AskFeatures:
 def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], str, str, int]:
     """The user's messages, the assistant's, the system prompt's parts, names and values of the answer's schema, whose
     the last message is, the last result of a tool, and how many tools are offered."""
-    users, answers, system, fields = (list[str]() for _ in range(4))
+    users, answers, system, fields = [list[str]() for _ in range(4)]
     tools, last_role, result, at = 0, "", "", None
     for passage in request.passages:
         path, text, role = passage.path, passage.text, passage.role
@@ -217,7 +217,7 @@ _CLASSES = [b"0123456789", bytes(range(0x41, 0x5B)), b"()[]{}<>=+*/_|&%#@;", b"\
 def _form(ask: str, message: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The first of `FLAGS`, and the last of `COUNTS`."""
     raw = ask.encode(errors="replace")
-    numerals, capitals, marks, latex = (len(raw) - len(raw.translate(None, span)) for span in _CLASSES)
+    numerals, capitals, marks, latex = [len(raw) - len(raw.translate(None, span)) for span in _CLASSES]
     share = 1 / max(len(ask), 1)
     shares = (
         *(min(1.0, 4 * numerals * share), min(1.0, 4 * capitals * share), min(1.0, 5 * (marks + latex) * share)),
@@ -300,8 +300,13 @@ def _stated_amount(ask: str, *, writes: bool) -> int:
 
 def _limit(ask: str) -> re.Match[str] | None:
     """Where it says how long an answer may be at most."""
-    limits = (search(ask) for search in _limited) if _limiting(ask) else iter(())
-    return next(filter(None, limits), None) or ("?" in ask and _unexplained(ask)) or None
+    if _limiting(ask):
+        for search in _limited:
+            limit: re.Match[str] | None = search(ask)
+            if limit:
+                return limit
+    unexplained: re.Match[str] | None = _unexplained(ask) if "?" in ask else None
+    return unexplained
 
 
 def _most_tokens(limit: re.Match[str]) -> float:

@@ -184,7 +184,7 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         values: list[float] = outputs.tolist()
         at = min(max(2 * (values[TIER_OUT] - TIERS[0]), 0.0), len(TIERS) - 1.001)
         levels: list[tuple[float, float]] = self.levels[:, int(at) : int(at) + 2].tolist()
-        difficulty, hard_sd, output_sd, most_thinking = (below + (above - below) * (at % 1) for below, above in levels)
+        difficulty, hard_sd, output_sd, most_thinking = [below + (above - below) * (at % 1) for below, above in levels]
         hard_sd = min(hard_sd + strange * NOTHING_SD, SCALES[DIFFICULTY_SD])
         output = min(max(values[OUTPUT_OUT], OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
         if tokens >= LEAST_STATED:

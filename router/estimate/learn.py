@@ -183,7 +183,8 @@ class _LengthPool:
         sums, bounded = np.zeros((len(_ROWS), _COLUMNS)), np.zeros((len(_ROWS), _COLUMNS))
         read, visible = max(read, 1.0), max(output - (thinking or 0), 0)
         sums[rows, :6] = _line(read, visible)
-        bounded[rows, :6] = _line(read, min(max(visible, read / MOST_RATIO), read * MOST_RATIO))
+        credible = min(max(visible, read / MOST_RATIO), read * MOST_RATIO)
+        bounded[rows, :6] = sums[rows, :6] if credible == visible else _line(read, credible)
         if thinking is not None:
             sums[rows, 6:] = bounded[rows, 6:] = 1.0, thinking, max(seen.read_thinking, 1 / MILLE)
         turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
