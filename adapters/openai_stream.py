@@ -354,11 +354,11 @@ def _cut(event: bytes, key: bytes, text: bytes) -> tuple[bytes, bytes, bytes] | 
         parts = event.split(opening + text + b'"')
         if len(parts) == 2:
             before, after = parts[0] + opening, b'"' + parts[1]
-            padding = next((padding for padding in _PADDINGS if padding in after), None)
-            if padding is None:
-                return before, after, b""
-            head, _, rest = after.partition(padding)
-            return before, head + padding, rest[rest.index(b'"') :]
+            for padding in _PADDINGS:
+                if padding in after:
+                    head, _, rest = after.partition(padding)
+                    return before, head + padding, rest[rest.index(b'"') :]
+            return before, after, b""
     return None
 
 

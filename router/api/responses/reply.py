@@ -220,7 +220,7 @@ class ResponsesEncoder(ChatReader):
         super().__init__()
         self._body, self.id = request_body, response_id
         reasoning = stated(request_body, "reasoning", dict[str, Raw]) or {}
-        self.summary = any(given(reasoning, name) is not None for name in SUMMARY)
+        self.summary = bool(reasoning) and any(given(reasoning, name) is not None for name in SUMMARY)
         """Thinking is shown as a summary, not as its own text."""
         self.sealed = "reasoning.encrypted_content" in included(request_body)
         """Thinking is wanted in `encrypted_content` too."""
