@@ -6,7 +6,7 @@ read for what is asked, and of all else how much of it there is.
 
 import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
 from collections import Counter, defaultdict
-from functools import cache, partial
+from functools import cache
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -200,8 +200,12 @@ _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run
 """… and a word or a number is one of them."""
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
-_unquoted = partial(re.compile(_PATTERNS["quotations"]).sub, r'\1\2""')
-_upon, _set_apart = (re2.compile(_PATTERNS[name]).search for name in ("upon", "set_apart"))
+_quotations, _spoken = (re.compile(_PATTERNS[name]).sub for name in ("quotations", "spoken"))
+_upon, _set_apart, _speaks = (re2.compile(_PATTERNS[name]).search for name in ("upon", "set_apart", "speaks"))
+
+
+def _unquoted(text: str) -> str:
+    return _quotations('""', _spoken(r'\1\2""', text) if _speaks(text) else text)
 
 
 def width(text: str) -> int:
