@@ -254,7 +254,7 @@ _range, _program, _amount, _make, _enumerate, _elsewhere, _within, _mentioned, _
 _returned, _shorter, _longer, _limiting, _unexplained, _goes_on, _redone, _assent, _retry, _in_short = (
     re2.compile(_LENGTHS[name]).search for name in _LENGTHS["answers_length"].split("|")
 )
-_limited = [re2.compile(pattern).search for pattern in _LENGTHS["limited"].values()]
+_limited = re2.compile("|".join(f"(?:{pattern})" for pattern in _LENGTHS["limited"].values())).search
 _sentence = re.compile(r"[.:!?\n。：！？]").split
 
 
@@ -304,13 +304,8 @@ def _stated_amount(ask: str, *, writes: bool) -> int:
 
 def _limit(ask: str) -> re.Match[str] | None:
     """Where it says how long an answer may be at most."""
-    if _limiting(ask):
-        for search in _limited:
-            limit: re.Match[str] | None = search(ask)
-            if limit:
-                return limit
-    unexplained: re.Match[str] | None = _unexplained(ask) if "?" in ask else None
-    return unexplained
+    limit: re.Match[str] | None = _limited(ask) if _limiting(ask) else None
+    return limit or ("?" in ask and _unexplained(ask)) or None
 
 
 def _most_tokens(limit: re.Match[str]) -> float:
