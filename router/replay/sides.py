@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from router.choose import CompiledPolicy, chance, choose, index
 from router.config.policy import Config
 from router.decide.eligibility import Redact
+from router.decide.explain import Explanation
 from router.decide.profile import progress_of, request_of
 from router.errors import ClientError
 from router.estimate.forecast import Forecaster
@@ -25,9 +26,8 @@ from router.recorder import learned_from, recollect
 from router.screen import Screened
 from router.types.account import LedgerUnavailable
 from router.types.clock import new_id
-from router.types.decision import Decision, Dropped, Plan, Queued, RequestProfile, Tactic, Vector
-from router.types.decision import Weighed as Planned
-from router.types.request import TRAITS, Caller, Cause, Classification, Reading, Redacted, Request
+from router.types.decision import Decision, Plan, RequestProfile, Tactic, Vector, Weighed
+from router.types.request import TRAITS, Caller, Classification, Reading, Redacted, Request
 from router.types.target import Queue, Queues, Secret, Target, Task
 
 # Rows of the ledger → requests as they can be decided again.
@@ -35,47 +35,6 @@ from router.types.target import Queue, Queues, Secret, Target, Task
 _ENDED = ("settled", "released")
 LOWERED = "route"
 """In a row's `lowered`: a budget sent it to another route than the one it named."""
-
-
-class _StoredClasses(Struct, gc=False):
-    data_class: str
-    causes: tuple[Cause, ...] = ()
-    difficulty: float = 0.0
-    unfamiliarity: float = 1.0
-    traits: bytes = b""
-    app: str = ""
-    template: str = ""
-
-
-class ConsideredTarget(Struct, gc=False):
-    target: str
-    model: str = ""
-    redacted: bool = False
-
-
-class StoredForecast(Struct, gc=False):
-    """As much of `router.types.decision.Weighed` as is asked for."""
-
-    target: str
-    p: float
-    cost_nano: int
-    why: str
-
-
-class StoredDecision(Struct, gc=False):
-    """A decision, as far as it takes to make it again. Without `shape` it is of an older lowpass."""
-
-    policy: str
-    classification: _StoredClasses
-    chosen: str | None = None
-    considered: tuple[ConsideredTarget, ...] = ()
-    dropped: tuple[Dropped, ...] = ()
-    weighed: tuple[StoredForecast, ...] = ()
-    queued: tuple[Queued, ...] = ()
-    tactic: Tactic | None = None
-    explored: str = ""
-    propensity: float = 1.0
-    shape: RequestProfile | None = None
 
 
 class Choice(Struct, frozen=True):
@@ -101,7 +60,7 @@ class Stored(Struct, frozen=True, gc=False):
     reading: Reading | None
     """None: its text was not looked at, as with embeddings."""
     answered: bool
-    document: StoredDecision
+    document: Explanation
     shape: RequestProfile
     request: Request
     caller: Caller
@@ -109,7 +68,7 @@ class Stored(Struct, frozen=True, gc=False):
     task: Task
 
 
-_decoder = msgspec.json.Decoder(StoredDecision)
+_decoder, _UNSHAPED = msgspec.json.Decoder(Explanation), RequestProfile()
 
 
 def stored(row: RequestRow, callers: Mapping[str, Caller]) -> Stored | str:
@@ -120,7 +79,7 @@ def stored(row: RequestRow, callers: Mapping[str, Caller]) -> Stored | str:
         return "undecided"
     try:
         document = _decoder.decode(row.document)
-        if document.shape is None:
+        if document.shape == _UNSHAPED:
             return "unshaped"
         traits, tags = document.classification.traits, tuple(row.tags.split(",")) if row.tags else ()
         about = {"id": row.id, "endpoint": row.endpoint, "model": row.requested, "session": row.session}
@@ -152,7 +111,7 @@ def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str
 
 # Experiments of the past as trials of another policy.
 
-_CHOSEN, _PAIRED = ("chosen", "kept", "nearest"), "first"
+_CHOSEN = ("chosen", "kept", "nearest")
 _OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued")
 
 
@@ -178,7 +137,7 @@ def trial(record: Stored, plan: Plan) -> ExperimentDraw:
     return ExperimentDraw(tried, not plan.explored and able)
 
 
-def _chosen(weighed: tuple[StoredForecast, ...] | tuple[Planned, ...]) -> str:
+def _chosen(weighed: Sequence[Weighed]) -> str:
     """The choice without chance; empty where it is a pair."""
     return next((row.target for row in weighed if row.why in _CHOSEN), "")
 
