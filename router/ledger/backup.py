@@ -25,8 +25,6 @@ _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["backup"]
 
 # How large the ledger is, and from when on it has rows.
 
-_COUNT = "SELECT COUNT(*) FROM {}_requests"
-
 
 class Info(Struct, frozen=True, kw_only=True):
     """Times are Unix ms; None: there is none."""
@@ -57,7 +55,7 @@ def info(ledger: Ledger) -> Info:
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         version = current(connection, ledger.dialect)
-        past, live = (int(connection.execute(_COUNT.format(name)).fetchone()[0]) for name in ("past", "live"))
+        past, live = connection.execute(_SQL["counts"]).fetchone()
         gone = expired(connection)
         return Info(
             ledger=ledger.name,

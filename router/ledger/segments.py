@@ -19,7 +19,7 @@ from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.facts.query import Label, Sums, add
 from router.ledger.past import EXPIRED, NameTable
 from router.ledger.rollups import GROUPINGS, Grouping, begin, write
-from router.ledger.rows import Connection, Documents, Line, RequestRecord, sql_placeholders
+from router.ledger.rows import Connection, Documents, Line, RequestRecord, among, batched
 from router.types.account import Value
 
 _PARTS = "SELECT part, data FROM segment_parts WHERE segment = ? AND part LIKE ? ORDER BY part"
@@ -55,9 +55,9 @@ def _add_rows(connection: Connection, rows: Sequence[RequestRecord]) -> None:
     """Those that were not taken out of the tables yet are there; so are bookings that were not settled."""
     names, ids = NameTable(connection), [record.id for record in rows]
     there, unsettled = set[str](), set[tuple[str, str]]()
-    for some in (ids[at : at + 500] for at in range(0, len(ids), 500)):
-        there |= {identifier for (identifier,) in connection.execute(_LIVE.format(sql_placeholders(some)), some)}
-        unsettled.update(connection.execute(_OPEN.format(sql_placeholders(some)), some).fetchall())
+    for some in batched(ids):
+        there |= {identifier for (identifier,) in among(connection, _LIVE, some)}
+        unsettled.update(among(connection, _OPEN, some).fetchall())
     gone = [record for record in rows if record.id not in there]
     decisions = Documents(connection).compressed([record.decision for record in gone if record.decision is not None])
     past.add(connection, names, gone, decisions)

@@ -97,7 +97,6 @@ _KEPT = """
     SELECT g.labels, {} FROM hourly_{} AS h JOIN sum_groups AS g ON g.id = h.group_id
     WHERE h.hour = ? AND h.grouping_id = (SELECT id FROM names WHERE name = ?)
 """
-_ANY = "SELECT 1 FROM past_requests WHERE started_ms >= ? AND started_ms < ? LIMIT 1"
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
 
@@ -111,18 +110,19 @@ def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
             yield VerifyFinding("progress", grouping.name, f"its sums go up to {cursor}, and rows up to {moved}")
     for (hour,) in connection.execute(_SQL["hours"]).fetchall():
         kept = {grouping: _kept(connection, grouping, hour) for grouping in GROUPINGS}
+        span = [hour * HOUR_MS, (hour + 1) * HOUR_MS]
         if hour * HOUR_MS < expired_ms:
             # Groupings are written one after the other: what is furthest may be ahead of the others for a moment.
             most = max((cursors[grouping] for grouping in GROUPINGS if grouping not in late), default=0)
             some = {
                 grouping: kept[grouping] for grouping in GROUPINGS if grouping not in late and cursors[grouping] == most
             }
-            if LATE in late and not connection.execute(_ANY, (hour * HOUR_MS, (hour + 1) * HOUR_MS)).fetchone():
+            if LATE in late and not connection.execute(_SQL["any"], span).fetchone():
                 some[LATE] = kept[LATE]
             yield from _alike(hour, some)
         else:
             made = {grouping: RollupSums(0, cursor) for grouping, cursor in cursors.items()}
-            count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [hour * HOUR_MS, (hour + 1) * HOUR_MS]))
+            count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [*span]))
             for grouping, counted in made.items():
                 yield from _differ(grouping, hour, counted.sums, kept[grouping], "its rows")
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from pyarrow import types as arrow
 
-from router.export.focus import BY, NAMES, VERSION, Directory, charges, dataset, shared, write_csv, write_parquet
+from router.export.focus import BY, NAMES, VERSION, Directory, charges, dataset, write_csv, write_parquet
 from router.ledger.facts.attempts import GROUPINGS, HOUR_MS, TABLE
 from router.ledger.facts.query import Query
 from router.ledger.ledger import Ledger, SqliteLedger
@@ -24,7 +24,7 @@ from router.ledger.rollups import sums
 from router.ledger.write import BUCKETS
 from router.testing import Done, lowpass
 from router.types.attempt import Usage
-from router.types.price import NANO_PER_USD, Price, Rule
+from router.types.price import NANO_PER_USD, Price, Rule, shared
 from tests.docs.gateway import environment
 from tests.export.focus_rules import COLUMNS, OURS, Row, breaches
 from tests.ledger.plain import expire, move

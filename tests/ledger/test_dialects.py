@@ -52,8 +52,7 @@ _POSTGRES = """
 Column = tuple[str, bool, object, bool]
 LOCAL = {"journal", "migrate", "postgres", "postgres_connection", "segments", "sqlite"}
 """Modules and packages that speak to one database, or one version, only."""
-PARTS = {"rollups._DECIDED", "rollups._DECIDED_LIVE", "rollups._DECIDED_PAST", "past._SETTLED_LIVE", "query._ROWS"}
-PARTS |= {"backup._COUNT", "query._LATEST", "rows._REQUESTS", "rows._ATTEMPTS", "verify._KEPT"}
+PARTS = {"verify._KEPT", "requests_where", "attempts_between", "newest", "offers_live", "offers_past"}
 """Of statements, and none themselves."""
 VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")
 
