@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from router.budget.budget import Downgrade
 from router.decide import in_force
-from router.replay.part import MOVE, REFUSED, SERVED, Flow, Labels, Lines, Move, Part, TargetTotals, stopped
-from router.replay.read import BUCKETS
-from router.replay.report import Change, ChangedDecision, Effect, Egress, Shift, Unknown
+from router.replay.read import BUCKETS, MOVE, REFUSED, SERVED, Flow, Labels, Lines, Part, TargetTotals, stopped
+from router.replay.report import Change, ChangedDecision, Effect, Egress, Move, Shift, Unknown
 from router.replay.sides import Policies
 from router.types.decision import Vector
 from router.types.tables import table

@@ -15,8 +15,7 @@ from router.ledger.query import PositionRange, decided, stretches
 from router.ledger.rollups import expired
 from router.ledger.rows import Connection, documents
 from router.replay.estimate import differences, effects, egress, factor, limited, shifted, unknowns
-from router.replay.part import Part, joined
-from router.replay.read import ReplayReader, Wanted
+from router.replay.read import Part, ReplayReader, Wanted, joined
 from router.replay.report import Calibrated, Replayed
 from router.replay.sides import Policies, Stored, compared
 from router.report.catalog import filter_of

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from msgspec import Struct, structs
 
-from router.replay.part import Move
 from router.report.charts import dollars
 from router.report.report import Report, Row, made, usd
 
@@ -38,6 +37,15 @@ class Effect(Struct, frozen=True, kw_only=True):
     sample: float
     """… of this effective size."""
     passes_corrected: bool
+
+
+class Move(NamedTuple):
+    """What changes. `before` and `after`: who was and who would be asked."""
+
+    route: str
+    before: str
+    after: str
+    why: str
 
 
 class Shift(Struct, frozen=True):

@@ -9,7 +9,7 @@ from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, Sums
 from router.ledger.rows import Connection
 from router.report.budgets import BudgetReport
-from router.report.judged import cells, pooled, together
+from router.report.cost_of_pass import cells, pooled, together
 from router.report.query import LedgerView, ReportRequest, listed, summed
 from router.report.report import NO_LABEL, Kind, Plot, Report, Shape, bars, day
 from router.report.savings import savings

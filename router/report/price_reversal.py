@@ -10,7 +10,7 @@ from math import inf
 from typing import NamedTuple
 
 from router.ledger.facts import attempts
-from router.report.judged import CLIENTS, SPENT, JudgedSums, Labels
+from router.report.cost_of_pass import CLIENTS, SPENT, JudgedSums, Labels
 from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Report, Row, Shape, declared, made, plots, usd
 from router.report.spend import silent

@@ -13,7 +13,7 @@ from router.errors import invalid
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS, JUDGE
 from router.ledger.facts.query import Label, LabelFilter
-from router.report.judged import JudgedSums, Labels, cells, pooled
+from router.report.cost_of_pass import JudgedSums, Labels, cells, pooled
 from router.report.query import LedgerView, grouped, named, summed, summed_by
 from router.report.report import Kind, Mark, Report, Row, Shape, columns, day, declared, made, plots, usd
 from router.report.statistics import Interval, bounds, drawn, weighted

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US
-from router.report.cost_of_pass import hull
-from router.report.judged import JudgedSums, pooled
+from router.report.cost_of_pass import JudgedSums, hull, pooled
 from router.report.savings import Baseline, CostRatio, Offer, spread
 from router.report.statistics import LEAST, Interval, drawn, percentile, quotient, skewed, weighted, wilson
 from tests.tables import data, each_row
