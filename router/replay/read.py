@@ -17,7 +17,7 @@ from router.decide.strategies import CascadeStrategy, Strategy
 from router.decide.worth import PERFECT, RHO, CascadeValue, VerifierQuality, cascade_value, sample_value
 from router.estimate.estimate import per_choice
 from router.ledger.query import RequestRow
-from router.replay.report import Move
+from router.replay.report import NO_TARGET
 from router.replay.sides import (
     Choice,
     NewDecision,
@@ -60,6 +60,10 @@ TRIAL = np.dtype(
 )
 """An experiment that asked whom the new policy would choose: what it cost and what came of it."""
 CHARGE = np.dtype([("row", "i8"), ("account", "i4"), ("id", "S32"), ("at_ms", "i8")])
+
+
+Move = tuple[str, str, str, str]
+"""What changes: a route, who was asked and who would be, and why."""
 
 
 class Flow(NamedTuple):
@@ -436,7 +440,7 @@ class ReplayReader:
         new, before = expected(self._new, record, choice, weighed), self._p_before(record, old, weighed)
         if decision is not None and choice.target:
             self._charge(record, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
-        move = Move(record.row.route, _who(record.choice), _who(choice), why(record, decided, self._new))
+        move = (record.row.route, _who(record.choice), _who(choice), why(record, decided, self._new))
         failure = None if decision is None else decision.stakes.failure_nano
         first, second = (self._targets.at(name) if name else -1 for name in (choice.target, choice.second))
         self._changed.append(
@@ -520,5 +524,4 @@ def _flow(flows: Counter[Flow], record: Stored, policy: str, choice: Choice) -> 
 
 
 def _who(choice: Choice) -> str:
-    """Empty: it was refused."""
-    return f"{choice.target} + {choice.second}" if choice.second else choice.target
+    return f"{choice.target} + {choice.second}" if choice.second else choice.target or NO_TARGET

@@ -16,7 +16,7 @@ from router.ledger.rollups import expired
 from router.ledger.rows import Connection, documents
 from router.replay.estimate import differences, effects, egress, factor, limited, shifted, unknowns
 from router.replay.read import Part, ReplayReader, Wanted, joined
-from router.replay.report import Calibrated, Replayed
+from router.replay.report import Replayed
 from router.replay.sides import Policies, Stored, compared
 from router.report.catalog import filter_of
 from router.report.query import LedgerView, Parameters, request_of
@@ -172,11 +172,11 @@ def replay(
         until_ms=until_ms,
         routes=tuple(sorted(routes, key=lambda effect: effect.route)),
         total=total,
-        shifts=shifts,
-        decisions=decisions,
-        egress=egress(whole, sides, past),
-        unknown=unknowns(whole, changes, sides, gone),
-        calibrated=tuple(
-            Calibrated(name, totals.answers, factor(totals)) for name, totals in sorted(whole.totals.items())
-        ),
+        tables={
+            "changes": shifts,
+            "decisions": decisions,
+            "egress": egress(whole, sides, past),
+            "calibration": [(name, known.answers, factor(known)) for name, known in sorted(whole.totals.items())],
+            "unknown": unknowns(whole, changes, sides, gone),
+        },
     )

@@ -9,7 +9,7 @@ from msgspec import structs
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.query import Label, LabelFilter
 from router.report.query import LedgerView, grouped, summed, summed_by
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, made, plots, usd
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, made, plots, usd
 from router.report.statistics import Interval, quotient, skewed, weighted, wilson
 
 CELL = ("target", "task", "difficulty")
@@ -154,22 +154,6 @@ class TaskCell(NamedTuple):
     values: Mapping[Label, float]
 
 
-class Adds(NamedTuple):
-    """Of one target, over the cells where it and another are known. `frontier`, `without`: what a right answer costs on
-    the mean of these cells' answers from the best target of each, and from the best but this one; nano-USD."""
-
-    target: Label
-    cells: int
-    lowest: int
-    share: float
-    """Of the answers of all cells: where it is the lowest."""
-    alone: int
-    """Cells where no other target is known, which tell nothing of what it adds."""
-    frontier: float | None
-    without: float | None
-    factor: float | None
-
-
 def known(by_cell: Mapping[Labels, JudgedSums]) -> list[TaskCell]:
     """By task and difficulty, from facts by target, task and difficulty."""
     values: defaultdict[Labels, dict[Label, float]] = defaultdict(dict)
@@ -182,25 +166,25 @@ def known(by_cell: Mapping[Labels, JudgedSums]) -> list[TaskCell]:
     return [TaskCell(str(about[0] or ""), answers[about], some) for about, some in values.items()]
 
 
-def adds(cells: Sequence[TaskCell]) -> list[Adds]:
-    """One a target, what adds most first."""
-    parts = [_adds(target, cells) for target in {name for cell in cells for name in cell.values}]
-    return sorted(parts, key=lambda part: (-(part.factor or 0), -part.share, str(part.target)))
-
-
-def _adds(target: Label, cells: Sequence[TaskCell]) -> Adds:
-    mine = [cell for cell in cells if target in cell.values]
-    lowest = [cell for cell in mine if cell.values[target] == min(cell.values.values())]
-    compared = [cell for cell in mine if len(cell.values) > 1]
-    wanted, answers = sum(cell.answers for cell in cells), sum(cell.answers for cell in compared)
-    frontier = without = factor = None
-    if answers:
-        frontier = sum(cell.answers * min(cell.values.values()) for cell in compared) / answers
-        others = ((cell, (cost for name, cost in cell.values.items() if name != target)) for cell in compared)
-        without = sum(cell.answers * min(costs) for cell, costs in others) / answers
-        factor = without / frontier if frontier else None
-    share = sum(cell.answers for cell in lowest) / wanted if wanted else 0.0
-    return Adds(target, len(mine), len(lowest), share, len(mine) - len(compared), frontier, without, factor)
+def adds(cells: Sequence[TaskCell]) -> list[Row]:
+    """One a target, in the order of `frontier`, what adds most first. Its cells are compared where it and another are
+    known: what a right answer costs on the mean of their answers from the best target of each, and the best but it."""
+    rows, wanted = [], sum(cell.answers for cell in cells)
+    for target in {name for cell in cells for name in cell.values}:
+        mine = [cell for cell in cells if target in cell.values]
+        lowest = [cell for cell in mine if cell.values[target] == min(cell.values.values())]
+        compared = [cell for cell in mine if len(cell.values) > 1]
+        answers, frontier, without, factor = sum(cell.answers for cell in compared), None, None, 0.0
+        if answers:
+            frontier = sum(cell.answers * min(cell.values.values()) for cell in compared) / answers
+            others = ((cell, (cost for name, cost in cell.values.items() if name != target)) for cell in compared)
+            without = sum(cell.answers * min(costs) for cell, costs in others) / answers
+            factor = without / frontier if frontier else 0.0
+        share = sum(cell.answers for cell in lowest) / wanted if wanted else 0.0
+        counts = (len(mine), len(lowest), share, len(mine) - len(compared))
+        order = (-factor, -share, str(target))
+        rows.append((order, (target, *counts, usd(frontier), usd(without), factor or None)))
+    return [row for _, row in sorted(rows, key=lambda item: item[0])]
 
 
 def hull(points: Iterable[tuple[float, float, str]]) -> list[str]:
@@ -274,14 +258,10 @@ def _added(by_cell: Mapping[Labels, JudgedSums]) -> Report:
     """Of single tasks only targets on the frontier: elsewhere they add nothing."""
     cells = known(by_cell)
     tasks = grouped((cell.task, cell) for cell in cells)
-    of_tasks = ((task, *_add_row(part)) for task in sorted(tasks) for part in adds(tasks[task]) if part.lowest)
+    lowest = [column.name for column in columns("frontier")].index("lowest")
+    of_tasks = ((task, *row) for task in sorted(tasks) for row in adds(tasks[task]) if row[lowest])
     below = (made("frontier-by-task", of_tasks),) if len(tasks) > 1 else ()
-    return made("frontier", map(_add_row, adds(cells)), below=below)
-
-
-def _add_row(part: Adds) -> Row:
-    *about, frontier, without, factor = part
-    return (*about, usd(frontier), usd(without), factor)
+    return made("frontier", adds(cells), below=below)
 
 
 def _plots(by_cell: Mapping[Labels, JudgedSums]) -> tuple[Plot, ...]:

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import NamedTuple
 
 from msgspec import structs
 
@@ -144,56 +143,7 @@ def _plots(prices: Sequence[EnginePrice]) -> tuple[Plot, ...]:
 _MEASURES = ("requests", "input_tokens", "output_tokens")
 
 
-class _Compared(NamedTuple):
-    """One target: what it served, and what the same requests would have cost elsewhere. Hours of the window in ms;
-    money in nano-USD."""
-
-    target: str
-    requests: int
-    by_hour: Mapping[int, int]
-    """Tokens."""
-    window_ms: int
-    hourly: int | None
-    other: VendorLoss
-    paid: int | None
-    """Where its engine is metered: for its share of the hours in which that was up, and …"""
-    idle: int | None
-    """… of those the part in which it did nothing."""
-
-    @property
-    def machine(self) -> int | None:
-        if self.paid is not None or self.hourly is None:
-            return self.paid
-        return (2 * self.hourly * self.window_ms + HOUR_MS) // (2 * HOUR_MS)
-
-    @property
-    def load(self) -> float | None:
-        """Of the break-even."""
-        machine = self.machine
-        return self.other.then / machine if machine and self.other.served else None
-
-    @property
-    def cheaper(self) -> str | None:
-        """What had no price elsewhere can only speak for the machine."""
-        if self.load is None:
-            return None
-        return "local" if self.load >= 1 else "api" if not self.other.stranded else "api, for what it could serve"
-
-
 def local_vs_api(source: LedgerView) -> Report:
-    targets = _compared(source)
-    note = " ".join((declared()["local-vs-api"].note, *_unknown(targets)))
-    marks = []
-    for target in targets:
-        if target.machine is not None:
-            marks.append(Mark(label=f"{target.target}: machine", value=target.machine, series="machine"))
-        if target.other.served:
-            marks.append(Mark(label=f"{target.target}: API", value=target.other.then, series="API"))
-    chart = plots("The machine, and the same requests at an API", Shape.BARS, Kind.USD, marks)
-    return made("local-vs-api", map(_compared_row, targets), note=note, plots=chart)
-
-
-def _compared(source: LedgerView) -> list[_Compared]:
     """The local targets of the policy in force and of the window, also those that served nothing."""
     policies = PastPolicies(source)
     known_targets = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
@@ -210,18 +160,52 @@ def _compared(source: LedgerView) -> list[_Compared]:
     def remote(target: str) -> bool:
         return policies.offered(target) and not policies.now(target).local
 
-    return [
-        _Compared(
-            name,
-            requests[name],
-            by_hour[name],
-            window_ms,
-            source.targets[name].hourly if name in source.targets else None,
-            vendor_loss(chosen.get(name, ()), remote),
-            *metered.get(name, (None, None)),
-        )
-        for name in sorted(names, key=lambda name: (-tokens_of[name], name))
-    ]
+    rows, marks, notes, unpriced = list[Row](), list[Mark](), list[str](), list[str]()
+    for name in sorted(names, key=lambda name: (-tokens_of[name], name)):
+        other, hourly = vendor_loss(chosen.get(name, ()), remote), None
+        if name in source.targets:
+            hourly = source.targets[name].hourly
+        machine, idle = metered.get(name, (None, None))
+        if machine is None and hourly is not None:
+            machine = (2 * hourly * window_ms + HOUR_MS) // (2 * HOUR_MS)
+        served = (name, requests[name], tokens_of[name], round(window_ms / HOUR_MS))
+        rows.append((*served, *_compared(requests[name], by_hour[name], (hourly, machine, idle), other)))
+        unpriced += [name] if hourly is None else []
+        notes += _incomparable(name, requests[name], other)
+        marks += [] if machine is None else [Mark(label=f"{name}: machine", value=machine, series="machine")]
+        marks += [Mark(label=f"{name}: API", value=other.then, series="API")] if other.served else []
+    if unpriced:
+        notes.insert(0, f"No hourly price is declared for {', '.join(unpriced)}: write hourly_usd in its target.")
+    note = " ".join((declared()["local-vs-api"].note, *(notes if names else ["There is no local target."])))
+    chart = plots("The machine, and the same requests at an API", Shape.BARS, Kind.USD, marks)
+    return made("local-vs-api", rows, note=note, plots=chart)
+
+
+def _compared(
+    requests: int, by_hour: Mapping[int, int], money: tuple[int | None, int | None, int | None], other: VendorLoss
+) -> Row:
+    """From its busy hours on. `by_hour`: tokens; `money`: nano-USD of an hour, of the machine, and of that idle."""
+    (hourly, machine, _), tokens, busy = money, sum(by_hour.values()), len(by_hour)
+    # Requests an hour at which machine and API cost the same; and the load, of this break-even.
+    even = hourly * other.served / other.then if hourly and other.then else None
+    load = other.then / machine if machine and other.served else None
+    # What had no price elsewhere can only speak for the machine.
+    dearer = "api" if not other.stranded else "api, for what it could serve"
+    return (
+        *(busy, round(tokens / busy) if busy else None, max(by_hour.values(), default=None)),
+        *(*map(usd, money), other.served, usd(other.then) if other.served else None),
+        *(None if even is None else round(even), round(even * (tokens / requests)) if requests and even else None),
+        *(load, None if load is None else "local" if load >= 1 else dearer),
+    )
+
+
+def _incomparable(target: str, requests: int, other: VendorLoss) -> list[str]:
+    if other.stranded:
+        which = f"{other.stranded:,} of {other.requests:,} requests of {target}"
+        return [f"{which} had no remote candidate: they can't be compared."]
+    if requests and not other.requests:
+        return [f"No decision of the window chose {target} first: what an API had cost is not known."]
+    return []
 
 
 def _metered(source: LedgerView, tokens_of: Mapping[str, int]) -> dict[str, tuple[int, int]]:
@@ -247,31 +231,3 @@ def _window_ms(source: LedgerView) -> int:
         since = min(hours) * HOUR_MS if hours else request.now_ms
     until = request.now_ms if request.until_ms is None else min(request.until_ms, request.now_ms)
     return max(0, until - since)
-
-
-def _compared_row(compared: _Compared) -> Row:
-    tokens, busy, other = sum(compared.by_hour.values()), len(compared.by_hour), compared.other
-    # Requests an hour at which machine and API cost the same.
-    even = compared.hourly * other.served / other.then if compared.hourly and other.then else None
-    return (
-        *(compared.target, compared.requests, tokens, round(compared.window_ms / HOUR_MS), busy),
-        *(round(tokens / busy) if busy else None, max(compared.by_hour.values(), default=None)),
-        *map(usd, (compared.hourly, compared.machine, compared.idle)),
-        *(other.served, usd(other.then) if other.served else None, None if even is None else round(even)),
-        None if even is None or not compared.requests else round(even * (tokens / compared.requests)),
-        *(compared.load, compared.cheaper),
-    )
-
-
-def _unknown(targets: Sequence[_Compared]) -> Iterator[str]:
-    unpriced = [compared.target for compared in targets if compared.hourly is None]
-    if unpriced:
-        yield f"No hourly price is declared for {', '.join(unpriced)}: write hourly_usd in its target."
-    for compared in targets:
-        if compared.other.stranded:
-            which = f"{compared.other.stranded:,} of {compared.other.requests:,} requests of {compared.target}"
-            yield f"{which} had no remote candidate: they can't be compared."
-        elif compared.requests and not compared.other.requests:
-            yield f"No decision of the window chose {compared.target} first: what an API had cost is not known."
-    if not targets:
-        yield "There is no local target."
