@@ -28,8 +28,6 @@ ADJUSTED = CostSource.ADJUSTED.value
 _ROWS: Mapping[str, Mapping[str, Any]] = table("ledger/data/adjustment.yaml")
 PRICE = "price of "
 """In `billing` before the id of a model whose price statements corrected; other names are targets."""
-LEAST_FACTOR, MOST_FACTOR = 0.1, 10.0
-"""Bounds of what statements may teach of estimates."""
 
 
 class NotAdjustable(ValueError):
@@ -272,6 +270,11 @@ def billing(connection: Connection) -> dict[str, float]:
     return dict(connection.execute("SELECT target, factor FROM billing").fetchall())
 
 
+def bounded(factor: float) -> float:
+    """What statements may teach of estimates."""
+    return max(0.1, min(10.0, factor))
+
+
 def learn_billing(
     connection: Connection,
     factors: Mapping[str, float],
@@ -288,7 +291,7 @@ def learn_billing(
     every |= {f"{PRICE}{model}": ratio for model, ratio in ratios.items()}
     with transaction(connection):
         for name, (factor, evidence) in every.items():
-            product = max(LEAST_FACTOR, min(MOST_FACTOR, factor * before.get(name, 1.0)))
+            product = bounded(factor * before.get(name, 1.0))
             text = f"{source}: {evidence}" if evidence else source
             connection.execute(_SQL["learned"], (name, product, now_ms(), text))
             if evidence:

@@ -53,7 +53,6 @@ class Info(Struct, frozen=True, kw_only=True):
 def info(ledger: Ledger) -> Info:
     """Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         version = current(connection, ledger.dialect)
         past, live = connection.execute(_SQL["counts"]).fetchone()
         gone = expired(connection)
@@ -176,7 +175,6 @@ def _write(ledger: Ledger, raw: BinaryIO, told: Told) -> None:
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=_LEVEL, filename="", mtime=0) as packed,
         ledger.reading(any_version=True) as connection,
     ):
-        connection.execute("BEGIN")
         version = current(connection, ledger.dialect)
         if version > newest(ledger.dialect):
             raise LedgerTooNew(f"{ledger.name} has version {version}: a newer lowpass knows all of it, and backs it up")

@@ -135,7 +135,6 @@ def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
 def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
     """What accounts were charged in windows that may still count, and what they hold, as of one moment."""
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         spent = connection.execute(_SQL["spent"], (now_ms() - LONGEST_WINDOW_MS,)).fetchall()
         return spent, connection.execute(_SQL["held"]).fetchall()
 
@@ -171,7 +170,6 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
 def finished(ledger: Ledger, most: int) -> list[FinishedAttempt]:
     """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at."""
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         rows = connection.execute(_SQL["latest_live"], (most,)).fetchall()
         if len(rows) < most:
             rows += connection.execute(_SQL["latest_past"], (most - len(rows),)).fetchall()
@@ -223,7 +221,6 @@ class OtherProcesses:
 def decision(ledger: Ledger, identifier: str) -> bytes | None:
     """The JSON document of one decision; None where there is none, or its rows expired."""
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         return document(connection, identifier)
 
 

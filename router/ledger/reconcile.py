@@ -13,18 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from router.ledger import rows
-from router.ledger.adjust import (
-    ADJUSTED,
-    LEAST_FACTOR,
-    MOST_FACTOR,
-    Adjusted,
-    Booking,
-    Correction,
-    NotAdjustable,
-    adjust,
-    counts,
-    write,
-)
+from router.ledger.adjust import ADJUSTED, Adjusted, Booking, Correction, NotAdjustable, adjust, bounded, counts, write
 from router.ledger.query import document
 from router.ledger.rows import Connection, Line, transaction
 from router.types.account import Unit
@@ -387,10 +376,7 @@ class Reconciliation:
             for target in {key[0] for key in kept.groups}:
                 sums[target][0] += beyond
                 sums[target][1] += estimated
-        return {
-            target: max(LEAST_FACTOR, min(MOST_FACTOR, beyond / estimated))
-            for target, (beyond, estimated) in sums.items()
-        }
+        return {target: bounded(beyond / estimated) for target, (beyond, estimated) in sums.items()}
 
 
 def _estimated(kept: LedgerLine, added: int) -> tuple[str, str]:

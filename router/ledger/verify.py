@@ -205,7 +205,6 @@ def verify(
     if damage := _damage(ledger):
         return damage
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         counts: Counter[str] = Counter()
         row_rules = ("rows", "types") if ledger.dialect.name == "sqlite" else ("rows",)
         parts = [_rows(connection, also, told, counts, row_rules), _unsealed(connection), _unaudited(connection)]
@@ -252,7 +251,6 @@ def verify_budgets(local: Ledger, ledger: Ledger) -> Verified:
     if damage := _damage(local):
         return damage
     with local.reading() as connection:
-        connection.execute("BEGIN")
         parts = (_violations(connection, part) for part in OWN_RULES)
         findings = (*_unsealed(connection), *chain.from_iterable(parts))
     findings += tuple(sorted(lasting(lambda: set(_unlike(local, ledger))), key=str))

@@ -18,18 +18,7 @@ from router.decide.worth import PERFECT, RHO, CascadeValue, VerifierQuality, cas
 from router.estimate.estimate import per_choice
 from router.ledger.query import RequestRow
 from router.replay.report import NO_TARGET
-from router.replay.sides import (
-    Choice,
-    NewDecision,
-    Policies,
-    PolicyReplay,
-    Stored,
-    repriced,
-    same,
-    same_rules,
-    stored,
-    trial,
-)
+from router.replay.sides import Choice, NewDecision, Policies, PolicyReplay, Stored, repriced, same, same_rules, stored
 from router.types.account import Account, Unit
 from router.types.decision import Dropped, Hedge, Plan, Vector, Vote, Weighed
 from router.types.request import Caller
@@ -447,7 +436,7 @@ class ReplayReader:
             (
                 *(len(self._rows) - 1, self._moves.at(move), record.row.id.encode(), record.row.started_ms),
                 *(new.first, new.second, first, second, new.p, before),
-                *(failure or 0, decision is not None and trial(record, decision.plan).supported),
+                *(failure or 0, decision is not None and record.trial(decision.plan).supported),
             )
         )
 
@@ -480,7 +469,7 @@ class ReplayReader:
         """An experiment that asked whom the new policy would choose."""
         if not record.document.explored or decided.decision is None or not record.answered:
             return
-        tried = trial(record, decided.decision.plan)
+        tried = record.trial(decided.decision.plan)
         target = self._new.targets.get(tried.target)
         if target is None:
             return

@@ -54,7 +54,6 @@ def stretch(ledger: Ledger, question: Parameters) -> tuple[int | None, int | Non
     not know."""
     about = request_of(_ASKABLE, question, now_ms())
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         source = LedgerView(connection=connection, request=about, targets={})
         where = tuple(filter_of(_ASKABLE, source, text) for text in question.where)
         return about.since_ms, about.until_ms, where
@@ -87,7 +86,6 @@ class ReplayJob(Struct, frozen=True):
     def read(self, stretch: PositionRange) -> Part:
         """As of one moment. Raises `LedgerUnavailable`."""
         with self.ledger.reading() as connection:
-            connection.execute("BEGIN")
             reader = ReplayReader(self.compared, callers(connection), self.wanted, scores(connection))
             rows = decided(connection, stretch, self.since_ms, self.until_ms)
             while some := list(islice(rows, TOGETHER)):

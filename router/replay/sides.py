@@ -48,6 +48,16 @@ class Choice(Struct, frozen=True):
 
 
 REFUSED = Choice()
+_CHOSEN = ("chosen", "kept", "nearest")
+_OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued")
+
+
+class ExperimentDraw(NamedTuple):
+    """`target`: whom the new policy would choose, and an experiment asked; empty where none did."""
+
+    target: str = ""
+    supported: bool = False
+    """The new choice is another one, and chance might have asked it."""
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -66,6 +76,25 @@ class Stored(Struct, frozen=True, gc=False):
     caller: Caller
     choice: Choice
     task: Task
+
+    def trial(self, plan: Plan) -> ExperimentDraw:
+        """Its experiment as a trial of another policy, whose plan this is. Only of single targets: experiments ask one
+        alone."""
+        document = self.document
+        if document.propensity >= 1 or not plan.steps:
+            return ExperimentDraw()
+        new = _chosen(weighed) if (weighed := plan.weigh()) else plan.steps[0].target.id
+        if not new or new == _chosen(document.weighed):
+            return ExperimentDraw()
+        tried = new if document.explored and self.choice.target == new else ""
+        # Targets within all limits: each has some chance.
+        able = any(row.target == new and row.why not in _OUT for row in document.weighed)
+        return ExperimentDraw(tried, not plan.explored and able)
+
+
+def _chosen(weighed: Sequence[Weighed]) -> str:
+    """The choice without chance; empty where it is a pair."""
+    return next((row.target for row in weighed if row.why in _CHOSEN), "")
 
 
 _decoder, _UNSHAPED = msgspec.json.Decoder(Explanation), RequestProfile()
@@ -107,39 +136,6 @@ def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str
         return REFUSED
     second = steps[1][0] if tactic is not None and len(steps) > 1 else ""
     return Choice(chosen, tactic, second, bool(steps and steps[0][1]))
-
-
-# Experiments of the past as trials of another policy.
-
-_CHOSEN = ("chosen", "kept", "nearest")
-_OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued")
-
-
-class ExperimentDraw(NamedTuple):
-    """`target`: whom the new policy would choose, and an experiment asked; empty where none did."""
-
-    target: str = ""
-    supported: bool = False
-    """The new choice is another one, and chance might have asked it."""
-
-
-def trial(record: Stored, plan: Plan) -> ExperimentDraw:
-    """`plan`: the new policy's. Only of single targets: experiments ask one alone."""
-    document = record.document
-    if document.propensity >= 1 or not plan.steps:
-        return ExperimentDraw()
-    new = _chosen(weighed) if (weighed := plan.weigh()) else plan.steps[0].target.id
-    if not new or new == _chosen(document.weighed):
-        return ExperimentDraw()
-    tried = new if document.explored and record.choice.target == new else ""
-    # Targets within all limits: each has some chance.
-    able = any(row.target == new and row.why not in _OUT for row in document.weighed)
-    return ExperimentDraw(tried, not plan.explored and able)
-
-
-def _chosen(weighed: Sequence[Weighed]) -> str:
-    """The choice without chance; empty where it is a pair."""
-    return next((row.target for row in weighed if row.why in _CHOSEN), "")
 
 
 # What the ledger has taught so far of some targets, for decisions without a gateway.

@@ -144,7 +144,6 @@ def read(
     `LedgerUnavailable`.
     """
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         return answer(connection, name, question, targets, pots)
 
 

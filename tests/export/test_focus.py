@@ -53,7 +53,6 @@ TOTAL = WORTH + 7 + 70_000 + 90_000 + 12
 
 def exported(ledger: Ledger, path: Path, since_ms: int | None = None, until_ms: int | None = None) -> list[Row]:
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         records = dataset(connection, DIRECTORY, since_ms, until_ms)
         count = (write_parquet if path.suffix == ".parquet" else write_csv)(path, records)
     rows = list(parquet.read_table(path).to_pylist()) if path.suffix == ".parquet" else read_csv(path)

@@ -68,13 +68,11 @@ def queries(draw: st.DrawFn) -> Query:
 
 def answers(ledger: Ledger, asked: Sequence[Query]) -> list[Sums]:
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         return [sums(connection, query) for query in asked]
 
 
 def everything(ledger: Ledger) -> list[RequestRecord]:
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         return list(rows.every(connection))
 
 

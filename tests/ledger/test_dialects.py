@@ -149,7 +149,6 @@ def test_a_mistake_in_a_statement_says_where_and_no_value(postgres: Server) -> N
 def test_a_reader_sees_the_ledger_as_of_one_moment(ledger: Ledger) -> None:
     count = "SELECT COUNT(*) FROM decisions"
     with ledger.reading() as reader, ledger.writing() as writer:
-        reader.execute("BEGIN")
         assert reader.execute(count).fetchone() == (0,)
         writer.execute("INSERT INTO live_decisions VALUES ('d', 0, 'p', '{}')")
         assert reader.execute(count).fetchone() == (0,)

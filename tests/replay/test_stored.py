@@ -17,15 +17,7 @@ from router.ledger import keys
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import RequestRow
 from router.replay.replay import callers, scores
-from router.replay.sides import (
-    Choice,
-    ExperimentDraw,
-    PolicyReplay,
-    Stored,
-    compared,
-    stored,
-    trial,
-)
+from router.replay.sides import Choice, ExperimentDraw, PolicyReplay, Stored, compared, stored
 from router.types.clock import new_id
 from router.types.decision import Plan, Weighed
 from router.types.request import Caller, Endpoint, KeyTerms
@@ -147,7 +139,7 @@ EXPERIMENTS = [
     ids=["asked", "another end", "might have been", "no other choice", "no experiments", "out", "pair", "own chance"],
 )
 def test_what_an_experiment_says(done: Any, new: Plan, expected: ExperimentDraw) -> None:
-    assert trial(done, new) == expected
+    assert done.trial(new) == expected
 
 
 def test_the_last_word_of_every_source_that_counts(ledger: Ledger) -> None:
