@@ -336,12 +336,9 @@ class ReplayReader:
             read=self._read,
         )
 
-    def take(self, rows: Sequence[RequestRow]) -> None:
-        self._read += len(rows)
-        records = [record for row in rows if (record := self._replayable(row)) is not None]
-        for side in {id(side): side for side in (self._new, *self._compared.old.values())}.values():
-            side.look(records)
-        for record in records:
+    def take(self, row: RequestRow) -> None:
+        self._read += 1
+        if (record := self._replayable(row)) is not None:
             self._decide(record)
 
     def _replayable(self, row: RequestRow) -> Stored | None:

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice
 from multiprocessing import get_context
 
 from msgspec import Struct, structs
@@ -70,9 +69,6 @@ _SCORES = (
     " AND n.source = o.source AND n.revision > o.revision)"
 )
 
-TOGETHER = 1_024
-"""Requests that are looked at together."""
-
 
 class ReplayJob(Struct, frozen=True):
     """What every process is told."""
@@ -88,8 +84,8 @@ class ReplayJob(Struct, frozen=True):
         with self.ledger.reading() as connection:
             reader = ReplayReader(self.compared, callers(connection), self.wanted, scores(connection))
             rows = decided(connection, stretch, self.since_ms, self.until_ms)
-            while some := list(islice(rows, TOGETHER)):
-                reader.take(some)
+            for row in rows:
+                reader.take(row)
             return reader.part()
 
 

@@ -7,7 +7,6 @@ from itertools import starmap, zip_longest
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec import Struct, structs
 
 from router.choose import CompiledPolicy, chance, choose, index
@@ -18,7 +17,7 @@ from router.decide.profile import progress_of, request_of
 from router.errors import ClientError
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import TargetStats
-from router.estimate.pass_rate import ExpectedRates, Index, PassRateModel
+from router.estimate.pass_rate import PassRateModel
 from router.estimate.price import timed
 from router.ledger.ledger import Ledger
 from router.ledger.query import RequestRow
@@ -26,8 +25,8 @@ from router.recorder import learned_from, recollect
 from router.screen import Screened
 from router.types.account import LedgerUnavailable
 from router.types.clock import new_id
-from router.types.decision import Decision, Plan, RequestProfile, Tactic, Vector, Weighed
-from router.types.request import TRAITS, Caller, Classification, Reading, Redacted, Request
+from router.types.decision import Decision, Plan, RequestProfile, Tactic, Weighed
+from router.types.request import Caller, Classification, Reading, Redacted, Request
 from router.types.target import Queue, Queues, Secret, Target, Task
 
 # Rows of the ledger → requests as they can be decided again.
@@ -167,42 +166,6 @@ def known(ledger: Ledger, targets: Sequence[Target]) -> PassRateSnapshot:
     return PassRateSnapshot(learned, beliefs.state())
 
 
-# Pass rates of many requests, worked out together before each is decided: nothing is learned meanwhile.
-
-
-class LearnedRates:
-    """Implements `Rates` (`router.estimate.forecast`), of `beliefs` as they are."""
-
-    def __init__(self, beliefs: PassRateModel, targets: int) -> None:
-        self._beliefs = beliefs
-        self._usual = beliefs.usual(np.arange(targets))
-        self._at: dict[int, int] = {}
-        self._next: list[Reading] = []
-        self._expected = beliefs.expect_each(np.zeros((0, TRAITS)))
-
-    def look(self, readings: Iterable[Reading]) -> None:
-        """At the next ones, which are there until then: once one of them is asked about."""
-        self._next = list(readings)
-        self._at = {id(reading): at for at, reading in enumerate(self._next)}
-
-    def better(self, at: int, effort: str) -> float:
-        return self._beliefs.better(at, effort)
-
-    def expect(self, classification: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
-        row = self._at.get(id(classification.reading)) if classification.reading is not None else None
-        if row is None or better is not None or classification.template in self._beliefs.templates:
-            return self._beliefs.expect(classification, at, better)
-        if self._next:
-            self._expected = self._beliefs.expect_each(np.array([reading.traits for reading in self._next], np.float64))
-            self._next = []
-        p, sd, nodes, own_sd = self._expected
-        known = self._beliefs.outcomes[at], self._beliefs.alike(classification)
-        return ExpectedRates(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], *known)
-
-    def usual(self, at: Index) -> Vector:
-        return self._usual[at]
-
-
 # A policy as it decides with what is known today: the same knowledge for every policy that is compared.
 
 QUARTER_MS = 900_000
@@ -249,18 +212,13 @@ class PolicyReplay:
         """`targets`: all that anything is known of."""
         self.rules: CompiledPolicy = index(config, Secret(new_id()))
         self.targets = {target.id: target for target in targets}
-        self._ahead = LearnedRates(knowledge.beliefs(targets), len(targets))
-        self.forecaster = Forecaster(targets, knowledge.learned, self._ahead, fresh_ms)
+        self.forecaster = Forecaster(targets, knowledge.learned, knowledge.beliefs(targets), fresh_ms)
         self._ranks = self.rules.screen.ranks
         classes = config.sensitivity.classes
         self._redactable = frozenset(name for name, row in classes.items() if row.redact is not Redact.NEVER)
         self._sets: dict[frozenset[str], tuple[frozenset[str], str]] = {}
 
         self.hash, self.config = self.rules.in_force.hash, config
-
-    def look(self, requests: Iterable[Stored]) -> None:
-        """At those that are decided next: so it takes less time."""
-        self._ahead.look(record.reading for record in requests if record.reading is not None)
 
     def decide(self, record: Stored) -> NewDecision:
         classification = self.classified(record)
