@@ -73,30 +73,19 @@ def _violations(connection: Connection, part: str, first: str = "", last: str = 
             yield VerifyFinding(rule.table, rule.row.format(*row), rule.says.format(*row))
 
 
-class _SealedDocument(Struct):
-    id: str
-
-
-_document = msgspec.json.Decoder(_SealedDocument)
-
-
 def _of_decision(decision: Line) -> Iterator[VerifyFinding]:
     identifier = str(decision["id"])
     try:
-        read = _document.decode(str(decision["document"]))
+        own = msgspec.json.decode(str(decision["document"]), type=dict[str, msgspec.Raw]).get("id", b"")
     except msgspec.DecodeError:
         yield VerifyFinding("decisions", identifier, "its document can't be read")
         return
-    if read.id != identifier:
-        yield VerifyFinding("decisions", identifier, f"its document is that of {read.id}")
+    if (known := bytes(own).decode().strip('"')) != identifier:
+        yield VerifyFinding("decisions", identifier, f"its document is that of {known}")
 
 
 # Sums by hour beside the rows that they were made of, and charges of moved requests beside what is booked for them.
 
-_KEPT = """
-    SELECT g.labels, {} FROM hourly_{} AS h JOIN sum_groups AS g ON g.id = h.group_id
-    WHERE h.hour = ? AND h.grouping_id = (SELECT id FROM names WHERE name = ?)
-"""
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
 
@@ -119,7 +108,11 @@ def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
             }
             if LATE in late and not connection.execute(_SQL["any"], span).fetchone():
                 some[LATE] = kept[LATE]
-            yield from _alike(hour, some)
+            first: dict[str, Sums] = {}
+            for grouping, sums in some.items():
+                measures = tuple(map(sum, zip(*sums.values(), strict=True))) or (0,) * len(grouping.measures)
+                whole: Sums = {(hour,): measures}
+                yield from _differ(grouping, hour, first.setdefault(grouping.table, whole), whole, "other sums")
         else:
             made = {grouping: RollupSums(0, cursor) for grouping, cursor in cursors.items()}
             count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [*span]))
@@ -129,15 +122,8 @@ def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
 
 def _kept(connection: Connection, grouping: Grouping, hour: int) -> Sums:
     measures = ", ".join(f"h.{name}" for name in grouping.measures)
-    rows = connection.execute(_KEPT.format(measures, grouping.table), (hour, grouping.name))
+    rows = connection.execute(_SQL["sums"].format(measures, grouping.table), (hour, grouping.name))
     return {(hour, *_labels.decode(labels)): tuple(amounts) for labels, *amounts in rows}
-
-
-def _alike(hour: int, kept: dict[Grouping, Sums]) -> Iterator[VerifyFinding]:
-    first: dict[str, Sums] = {}
-    for grouping, sums in kept.items():
-        whole: Sums = {(hour,): tuple(map(sum, zip(*sums.values(), strict=True))) or (0,) * len(grouping.measures)}
-        yield from _differ(grouping, hour, first.setdefault(grouping.table, whole), whole, "other sums")
 
 
 def _differ(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str) -> Iterator[VerifyFinding]:
