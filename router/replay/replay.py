@@ -22,6 +22,7 @@ from router.report.query import LedgerView, Parameters, request_of
 from router.report.report import Definition
 from router.types.clock import now_ms
 from router.types.request import Caller
+from router.types.tables import patterns
 
 # Which requests are replayed, by what decisions and rows say of them.
 
@@ -63,11 +64,7 @@ _ASKABLE = Definition(name="replay", where=tuple(DIMENSIONS))
 
 # The stretches of a ledger, read by one process or several.
 
-_SCORES = (
-    "SELECT score, weight FROM outcomes AS o WHERE request_id = ? AND weight > 0 AND score IS NOT NULL"
-    " AND NOT EXISTS (SELECT 1 FROM outcomes AS n WHERE n.request_id = o.request_id AND n.attempt = o.attempt"
-    " AND n.source = o.source AND n.revision > o.revision)"
-)
+_SCORES: str = patterns("ledger/data/sql.yaml")["query"]["scores"]
 
 
 class ReplayJob(Struct, frozen=True):
