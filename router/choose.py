@@ -141,7 +141,8 @@ def choose(
     spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
     special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
     resting, queues = _state(targets, health, asks, learned)
-    prefix = _prefix(request, caller, seen.template) if live and (rough := roughly(request)) >= LEAST else None
+    long = live and request.prompt_bytes > LEAST and (rough := roughly(request)) >= LEAST
+    prefix = _prefix(request, caller, seen.template) if long else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     guard, own = rules.screen.guard, NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
     stakes = first_stated(own, guard.demands(seen.classes).stakes, route.stakes)

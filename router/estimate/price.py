@@ -246,7 +246,12 @@ def _rounded(amount: int, scale: int) -> int:
 
 def _parts(price: Price, some: CallTerms, usage: Usage) -> tuple[int | None, int | None]:
     """What of the charge reasoning cost, and what caches saved; each rounded once."""
-    thoughts, saved = usage.output_reasoning, _saved(some.rates, usage)
+    thoughts, saved, rates = usage.output_reasoning, 0, some.rates
+    if any(counts := _cached_counts(usage)):  # cached tokens × what each was cheaper than as plain input
+        named = zip(_CACHED.items(), counts, strict=True)
+        saved = sum(
+            tokens * (rate_of(rates, plain) - rate_of(rates, name)) for (name, plain), tokens in named if tokens
+        )
     if not thoughts and not saved:
         return thoughts, 0
     top, bottom = 1, some.under * UNITS_PER_RATE
@@ -261,14 +266,6 @@ def _part(amount: int, top: int, bottom: int) -> int | None:
     if not top:
         return 0
     return _rounded(amount * top, bottom) if bottom else None
-
-
-def _saved(rates: TokenPrices, usage: Usage) -> int:
-    """Cached tokens × what each was cheaper than as plain input, in nano-USD per million."""
-    if not any(counts := _cached_counts(usage)):
-        return 0
-    named = zip(_CACHED.items(), counts, strict=True)
-    return sum(tokens * (rate_of(rates, plain) - rate_of(rates, name)) for (name, plain), tokens in named if tokens)
 
 
 def rate_of(rates: TokenPrices, name: str) -> int:
