@@ -23,7 +23,7 @@ from router.ledger.ledger import Ledger
 from router.ledger.query import RequestRow
 from router.recorder import learned_from, recollect
 from router.screen import Screened
-from router.types.account import LedgerUnavailable
+from router.types.account import ANY_AMOUNT, Amount, LedgerUnavailable
 from router.types.clock import new_id
 from router.types.decision import Decision, Dropped, Plan, Queued, RequestProfile, Tactic, Vector
 from router.types.decision import Weighed as Planned
@@ -153,7 +153,7 @@ def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str
 # Experiments of the past as trials of another policy.
 
 _CHOSEN, _PAIRED = ("chosen", "kept", "nearest"), "first"
-_OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued")
+_OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued", "degraded")
 
 
 class ExperimentDraw(NamedTuple):
@@ -320,6 +320,7 @@ class PolicyReplay:
                 progress=progress_of(record.shape, record.row.started_ms),
                 at_ms=record.row.started_ms,
                 asks=_asks(record),
+                left=ANY_AMOUNT if record.shape.left is None else Amount(*record.shape.left),
             )
         except ClientError:
             return NewDecision(REFUSED, None)

@@ -102,7 +102,7 @@ def _outcomes(ranked: Sequence[tuple[str, _LabelCounts]]) -> tuple[Report, ...]:
 # Targets that were left out of a decision, or stood in its plan and were never asked.
 
 _LOOKED_AT = 2_000
-_LEFT_OUT = {"circuit_open": "circuit", "engine_down": "circuit", "saturated": "queue"}
+_LEFT_OUT = {"circuit_open": "circuit", "engine_down": "circuit", "saturated": "queue", "over_cost": "budget"}
 """Reasons of decisions for targets that the policy would have allowed."""
 _SHORT = (ErrorKind.BUDGET, "budget_exceeded")
 
@@ -111,6 +111,7 @@ class _Target(Struct, frozen=True):
     target: str
     reason: str = ""
     spilled: bool = False
+    degraded: bool = False
 
 
 class _Decided(Struct, frozen=True):
@@ -134,7 +135,7 @@ def _skipped(source: LedgerView) -> tuple[Report, ...]:
 def _passed_by(record: RequestRecord, decided: _Decided) -> Iterator[tuple[str, str]]:
     """Each target with why; its attempts are told elsewhere."""
     yield from ((each.target, _LEFT_OUT[each.reason]) for each in decided.dropped if each.reason in _LEFT_OUT)
-    yield from ((each.target, "queue") for each in decided.queued if each.spilled)
+    yield from ((row.target, "health" if row.degraded else "queue") for row in decided.queued if row.spilled)
     planned = [each.target for each in decided.considered]
     attempted = {attempt["target"] for attempt in record.attempts}
     served, why = record.request["target"], "budget" if decided.stakes.get("deadline_ms") is None else "deadline"
