@@ -257,11 +257,11 @@ class Settlement:
             accounting.recorder.read_later(self._request, self._decision, attempts)
         route = "" if self._decision is None else self._decision.plan.route
         for queue in () if self._decision is None else self._decision.plan.queued:
-            accounting.telemetry.spilled[queue.target] += queue.spilled
+            accounting.telemetry.spilled[queue.target,] += queue.spilled
         accounting.telemetry.settled(route, status, attempts, outcome.overhead_us or 0, held)
         if overrun:
             accounting.learned.overrun(attempts[-1].target.id)
-            accounting.telemetry.overruns += 1
+            accounting.telemetry.count("overruns")
 
     def _remember(self, cost: int, ended_ms: int) -> None:
         """What a client's own request tells of its session and its conversation."""

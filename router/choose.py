@@ -149,11 +149,11 @@ def choose(
     spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
     special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
     resting, queues = _state(targets, health, asks, learned)
-    prefix = _prefix(request, caller, seen.template) if live and (rough := roughly(request)) >= LEAST else None
+    long = live and request.prompt_bytes > LEAST and (rough := roughly(request)) >= LEAST
+    prefix = _prefix(request, caller, seen.template) if long else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     guard, own = rules.screen.guard, NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
-    demands, accounts = guard.demands(seen.classes), rules.accounts
-    caps, thinking = tuple[Account, ...](), None
+    demands, accounts, caps, thinking = guard.demands(seen.classes), rules.accounts, tuple[Account, ...](), None
     stakes, name = first_stated(own, demands.stakes, route.stakes), internal or route.name
     if own is not NO_STAKES or stakes.max_nano is not None or demands.thinking_cap is not None or accounts.capping:
         caps, thinking = accounts.caps(

@@ -87,7 +87,7 @@ class Pipeline:
         decision, gate = await self._decide(self.rules, request, caller, {})
         decision = read_too(decision, request)
         for queue in decision.plan.queued:
-            self._accounting.telemetry.spilled[queue.target] += queue.spilled
+            self._accounting.telemetry.spilled[queue.target,] += queue.spilled
         record(self._accounting.journal, decision.id, gate.now_ms, decision.policy, encode(explain(decision)))
         await self._accounting.durable()
         return decision

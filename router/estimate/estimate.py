@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, keeps, least
-from router.estimate.learn import UNREAD, InputRatio, TargetStats, Work
+from router.estimate.learn import UNREAD, InputSize, TargetStats, Work
 from router.estimate.price import UNLIMITED, ceiling, output_left, own_cost
 from router.estimate.tokens import (
     INPUT_SHARE,
@@ -120,7 +120,7 @@ def estimates(
         outlook = learned.recall(target.id, (target.model.thinking, asked, *work), conclude)
         margin, count = learned.margin(target.id), counts.get(target.id) if counts else None
         figures = size(target, sent_as, outlook.rung, outlook.usual, margin, read)
-        sent = prompt(target, request, kind, rough, outlook.ratio, margin, count)
+        sent = prompt(target, request, kind, rough, outlook.input, margin, count)
         known = forecast[at] if forecast else None
         if known is None:
             output, thinking = figures.output * request.choices, figures.thinking * request.choices
@@ -173,7 +173,7 @@ class _TargetOutlook(Struct, frozen=True):
     """Thinking tokens per choice that leave room to think at all, and that the target can be held to."""
     bounded: bool
     """It keeps to them, whatever the cap on its output."""
-    ratio: InputRatio
+    input: InputSize
     """Of the tokens of its prompts."""
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
-from router.estimate.learn import MILLE, MOST_RATIO, TargetStats, WorkStats, shrink_to_prior
+from router.estimate.learn import MOST_RATIO, TargetStats, WorkStats
 from router.estimate.pass_rate import ExpectedRates, Index
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import (
@@ -108,15 +108,19 @@ class _KnownWork(Struct, frozen=True, eq=False):
     usual: tuple[Vector, Vector]
     """Output and thinking of a usual request without a cap."""
     sent: Vector
-    """Input tokens ÷ the rough count …"""
+    """Input tokens for each of the rough count …"""
+    sent_base: Vector
+    """… and whatever that is …"""
     template: Vector
     """… to which its template adds so many."""
-    wordiness: Vector
-    """See `Wordiness`: tokens for each that was read …"""
+    each: Vector
+    """Visible tokens for each that was read …"""
     base: Vector
     """… and whatever was read."""
     thought: Vector
-    """Thinking tokens of a request that needs all of the usual thinking …"""
+    """Thinking tokens by the need to think …"""
+    thought_base: Vector
+    """… whatever that is …"""
     most_thought: Vector
     """… and at most."""
     most: Vector
@@ -181,8 +185,8 @@ class Forecaster:
         read = tokens_read(seen.reading)
         each, thinking = _tokens(known, *read, bound)
         usual = known.usual if bound is known.most else _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
-        media = kind.endswith(MEDIA)
-        whole_prompt = self._media_tokens(targets, request, kind) if media else (rough + known.template) * known.sent
+        plain = np.maximum(known.sent * (rough + known.template) + known.sent_base, 0.0)
+        whole_prompt = self._media_tokens(targets, request, kind) if kind.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
         read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
         if cached or known.writes:
@@ -224,8 +228,8 @@ class Forecaster:
 
     def _media_tokens(self, targets: Sequence[Target], request: Request, kind: str) -> Vector:
         """Tokens of a prompt with pictures, sound or documents."""
-        ratios = [(target, self.learned.input(target.id, kind, INPUT_SHARE)) for target in targets]
-        tokens = [prompt(target, request, kind, roughly(request), ratio, 1.0).tokens for target, ratio in ratios]
+        sizes = [(target, self.learned.input(target.id, kind, INPUT_SHARE)) for target in targets]
+        tokens = [prompt(target, request, kind, roughly(request), size, 1.0).tokens for target, size in sizes]
         return np.array(tokens, dtype=np.float64)
 
     def _whole(self, known: _KnownWork, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
@@ -296,12 +300,11 @@ class Forecaster:
         asked, cap = level[0] or target.effort or work.effort, level[1] or work.cap
         rung = next(thinking_levels(target, asked, cap, learned, task), None) or ThinkingLevel(asked, 0)
         known, pace = usual(target, rung, learned, task, work.template), learned.pace(target.id)
-        ratio = learned.input(target.id, work.script, INPUT_SHARE)
-        sent = shrink_to_prior(ratio.mean, ratio.seen, MILLE) / MILLE
-        expected = (known.wordiness.each, known.wordiness.base, known.thought, known.most_thought)
-        tokens = (sent, template(target), *expected, model.max_output, model.context, least(model.name))
-        rates = self._rates_of(target, work, int(work.size * sent), at_ms)
-        mean = known.wordiness.tokens(USUAL_OUTPUT) + min(known.thought * USUAL_THINKING, known.most_thought)
+        sent = learned.input(target.id, work.script, INPUT_SHARE).line
+        expected = (*known.visible, *known.thought, known.most_thought)
+        tokens = (*sent, template(target), *expected, model.max_output, model.context, least(model.name))
+        rates = self._rates_of(target, work, int(sent.tokens(work.size)), at_ms)
+        mean = known.visible.visible(USUAL_OUTPUT) + min(known.thought.tokens(USUAL_THINKING), known.most_thought)
         spread = _spread(learned.kind(target.id, rung.effort, task, work.template[0]), int(mean))
         better = self._rates.better(self._at[target.id], rung.effort)
         return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
@@ -339,11 +342,11 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
 
 
 def _tokens(known: _KnownWork, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
-    """Of one choice: all output (see `Wordiness.tokens`), and thinking."""
-    visible = np.maximum(known.wordiness * read_output + known.base, max(read_output / MOST_RATIO, 1.0))
+    """Of one choice: all output (see `Line.visible`), and thinking."""
+    visible = np.maximum(known.each * read_output + known.base, max(read_output / MOST_RATIO, 1.0))
     if not known.thinks:
         return np.minimum(visible, bound), known.nothing
-    thinking = np.minimum(known.thought * read_thinking, known.most_thought)
+    thinking = np.minimum(np.maximum(known.thought * read_thinking + known.thought_base, 0.0), known.most_thought)
     return np.minimum(visible + thinking, bound), np.minimum(thinking, bound)
 
 

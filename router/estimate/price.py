@@ -230,8 +230,8 @@ def _rounded(amount: int, scale: int) -> int:
 
 def _parts(price: Price, some: CallTerms, usage: Usage) -> tuple[int | None, int | None]:
     """What of the charge reasoning cost, and what caches saved; each rounded once."""
-    thoughts, rates, counts, saved = usage.output_reasoning, some.rates, _cached_counts(usage), 0
-    if any(counts):  # cached tokens × what each was cheaper than as plain input, in nano-USD per million
+    thoughts, saved, rates = usage.output_reasoning, 0, some.rates
+    if any(counts := _cached_counts(usage)):  # cached tokens × what each was cheaper than as plain input
         named = zip(_CACHED.items(), counts, strict=True)
         saved = sum(
             tokens * (rate_of(rates, plain) - rate_of(rates, name)) for (name, plain), tokens in named if tokens
