@@ -203,7 +203,7 @@ class Forecaster:
         ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
         if not ample.all():
             whole = self._whole(known, request, read, whole_prompt)
-            p, sd, nodes, own_sd, usual_p = (rate * whole for rate in (*expected[:4], usual_p))
+            p, sd, nodes, own_sd, usual_p = [rate * whole for rate in (*expected[:4], usual_p)]
             expected = expected._replace(p=p, sd=sd, nodes=nodes, own_sd=own_sd)
         forecast = Forecast(
             p=expected.p,
