@@ -478,14 +478,8 @@ class ReplayReader:
         if not self._limited or not targets or not (record.row.attempts or not record.choice.target):
             return
         rules = self._new.rules
-        charged = ChargedTo(
-            request_id=record.row.id,
-            route=route,
-            caller=record.caller,
-            session=record.row.session,
-            tags=record.request.limits.tags,
-            targets=targets,
-        )
+        row, tags = record.row, record.request.limits.tags
+        charged = ChargedTo(row.id, route, record.caller, row.session, tags, targets)
         binds = rules.accounts.binding(charged, rules.accounts.named(record.request, record.caller))
         for account in rules.accounts.accounts(charged, binds, record.row.started_ms):
             if account.hard and account.unit is Unit.USD and (not account.targets or targets[0] in account.targets):

@@ -23,7 +23,7 @@ from router.ledger.ledger import Ledger
 from router.ledger.query import RequestRow
 from router.recorder import learned_from, recollect
 from router.screen import Screened
-from router.types.account import LedgerUnavailable
+from router.types.account import ANY_AMOUNT, Amount, LedgerUnavailable
 from router.types.clock import new_id
 from router.types.decision import Decision, Plan, RequestProfile, Tactic, Weighed
 from router.types.request import Caller, Classification, Reading, Redacted, Request
@@ -48,7 +48,7 @@ class Choice(Struct, frozen=True):
 
 REFUSED = Choice()
 _CHOSEN = ("chosen", "kept", "nearest")
-_OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued")
+_OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued", "degraded")
 
 
 class ExperimentDraw(NamedTuple):
@@ -233,6 +233,7 @@ class PolicyReplay:
                 progress=progress_of(record.shape, record.row.started_ms),
                 at_ms=record.row.started_ms,
                 asks=_asks(record),
+                left=ANY_AMOUNT if record.shape.left is None else Amount(*record.shape.left),
             )
         except ClientError:
             return NewDecision(REFUSED, None)

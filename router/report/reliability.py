@@ -102,7 +102,7 @@ def _outcomes(ranked: Sequence[tuple[str, _LabelCounts]]) -> tuple[Report, ...]:
 # Targets that were left out of a decision, or stood in its plan and were never asked.
 
 _LOOKED_AT = 2_000
-_LEFT_OUT = {"circuit_open": "circuit", "engine_down": "circuit", "saturated": "queue"}
+_LEFT_OUT = {"circuit_open": "circuit", "engine_down": "circuit", "saturated": "queue", "over_cost": "budget"}
 """Reasons of decisions for targets that the policy would have allowed."""
 _SHORT = (ErrorKind.BUDGET, "budget_exceeded")
 
@@ -122,7 +122,8 @@ def _passed_by(record: RequestRecord, document: Mapping[str, Any]) -> Iterator[t
     """Each target with why, by the document of the decision; attempts are counted elsewhere."""
     reasons = [(row["target"], _LEFT_OUT.get(row["reason"])) for row in document.get("dropped", ())]
     yield from ((target, why) for target, why in reasons if why)
-    yield from ((row["target"], "queue") for row in document.get("queued", ()) if row.get("spilled"))
+    spilled = [row for row in document.get("queued", ()) if row.get("spilled")]
+    yield from ((row["target"], "health" if row.get("degraded") else "queue") for row in spilled)
     planned = [row["target"] for row in document.get("considered", ())]
     attempted = {attempt["target"] for attempt in record.attempts}
     served, limits = record.request["target"], document.get("stakes", {})
