@@ -70,7 +70,6 @@ class Stored(Struct, frozen=True, gc=False):
     """None: its text was not looked at, as with embeddings."""
     answered: bool
     document: Explanation
-    shape: RequestProfile
     request: Request
     caller: Caller
     choice: Choice
@@ -119,7 +118,6 @@ def stored(row: RequestRow, callers: Mapping[str, Caller]) -> Stored | str:
             reading=Reading.unpack(traits) if traits else None,
             answered=row.status == 200,
             document=document,
-            shape=document.shape,
             request=request_of(document.shape, **about, stream=bool(row.stream), tags=tags),
             caller=callers.get(row.key_id) or Caller(id=row.key_id),
             choice=_choice(document.chosen, document.tactic, steps),
@@ -230,10 +228,10 @@ class PolicyReplay:
                 *(self.rules, record.request, record.caller, screened, _Health(rests, degrades), self.forecaster),
                 draw=chance(record.row.id),
                 model=self.named(record) if record.lowered else "",
-                progress=progress_of(record.shape, record.row.started_ms),
+                progress=progress_of(record.document.shape, record.row.started_ms),
                 at_ms=record.row.started_ms,
                 asks=_asks(record),
-                left=ANY_AMOUNT if record.shape.left is None else Amount(*record.shape.left),
+                left=ANY_AMOUNT if record.document.shape.left is None else Amount(*record.document.shape.left),
             )
         except ClientError:
             return NewDecision(REFUSED, None)
@@ -246,9 +244,9 @@ class PolicyReplay:
 
     def unknown(self, record: Stored) -> list[str]:
         """What of a request this policy would have to know, and is not kept."""
-        causes = record.document.classification.causes
+        causes, left = record.document.classification.causes, record.document.shape.redacted
         lacks = any(cause.data_class not in self._ranks and cause.by != _DEFAULT for cause in causes)
-        unread = record.shape.redacted is None and any(cause.data_class in self._redactable for cause in causes)
+        unread = left is None and any(cause.data_class in self._redactable for cause in causes)
         return [*(["class"] if lacks else ()), *(["redaction"] if unread else ())]
 
     def classified(self, record: Stored) -> Classification:
@@ -276,9 +274,9 @@ class PolicyReplay:
     def _redacted(self, record: Stored, classes: frozenset[str]) -> Redacted | None:
         """What was left then, what this policy would not redact, and what it would leave."""
         names = classes & self._redactable
-        if record.shape.redacted is None or not names:
+        if record.document.shape.redacted is None or not names:
             return None
-        left = frozenset(record.shape.redacted).intersection(self._ranks)
+        left = frozenset(record.document.shape.redacted).intersection(self._ranks)
         to = frozenset(self.config.sensitivity.redacted_to(name) for name in names)
         return Redacted(record.request, left | (classes - names) | to, {})
 
