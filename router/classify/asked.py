@@ -174,12 +174,13 @@ def instruction(message: str) -> str:
         return bare
     head = _unquoted(bare[: _figures.quoted * _figures.head])
     tail = _unquoted(bare[-_figures.quoted * _figures.tail :])
-    begins = cues().of(bare[: _figures.quoted * _figures.head].lower())
-    if (question := _set_apart(bare)) and not begins & cues().hard:
-        return str(question[1] or question[2])
-    last = bare.rstrip().rpartition("\n\n")[2]
-    if len(last) < _figures.short and cues().of(last.lower()) & cues().working & ~begins:
-        return last
+    question, last = _set_apart(bare), bare.rstrip().rpartition("\n\n")[2]
+    if question or len(last) < _figures.short:
+        begins = cues().of(bare[: _figures.quoted * _figures.head].lower())
+        if question and not begins & cues().hard:
+            return str(question[1] or question[2])
+        if len(last) < _figures.short and cues().of(last.lower()) & cues().working & ~begins:
+            return last
     first, last = _prose(head, cut=-1)[: _figures.head], _prose(tail, cut=0)[-_figures.tail :]
     if not first.strip() and not last.strip():
         first, last = head[: _figures.head], tail[-_figures.tail :]
