@@ -135,7 +135,8 @@ class Settlement:
             self._bound = bound
             budget.bind(bound)
         ask = budget.ask(steps)
-        self._birth(decision, ask.whole)
+        # What budgets hold is written with their bookings: a request that waits for room costs nothing if it is lost.
+        self._birth(decision, Amount() if bound.accounts else ask.whole)
         deadline = decision.stakes.deadline_ms
         try:
             if not accounting.journal.available:

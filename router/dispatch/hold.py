@@ -226,14 +226,12 @@ class BudgetHold:
             lent = not (await self._knowing_what_is_lent(granted)).passing
             patience_ms = min(patience_ms, LENT_PATIENCE_MS) if lent else patience_ms
             granted = await self._room.until_there_is(
-                lambda: self._reserve(
-                    structs.replace(self._thoughtful(self.ask([self._anew(step) for step in steps])), born=ask.whole)
-                ),
+                lambda: self._reserve(self._thoughtful(self.ask([self._anew(step) for step in steps]))),
                 patience_ms,
             )
         if isinstance(granted, Refused) and granted.account.unit is Unit.THINKING:
             # There will be no room for the usual thinking: it is answered with less.
-            granted = await self._reserve(structs.replace(ask, born=ask.whole))
+            granted = await self._reserve(ask)
         if isinstance(granted, Refused):
             return await self._knowing_what_is_lent(granted) if granted.passing else granted
         self.reservation = granted

@@ -175,7 +175,7 @@ def counts(line: Line, record: RequestRecord, target: str, units: Mapping[str, U
 
 
 # Where rows and budgets are in different stores, a process that dies between its two commits leaves them unequal: one
-# was charged what was held, and the other what it cost.
+# was charged what was held, and the other what it cost, or had been told of no hold yet.
 
 _AT_HOLD = "SELECT id, held, held_thinking FROM live_requests WHERE state = 'recovered' AND id >= ? ORDER BY id"
 _BOOKED_AT_HOLD = "SELECT DISTINCT request_id FROM bookings WHERE state = 'recovered' AND request_id >= ? ORDER BY 1"
@@ -207,14 +207,24 @@ def unequal(ledger: Ledger, books: Ledger, account: AccountOf) -> list[Unequal]:
     since = (least_id(now_ms() - COMPARED_MS),)
     with ledger.reading() as there, books.reading() as here:
         at_hold = there.execute(_AT_HOLD, since).fetchall()
-        late = [_row_at_hold(here, account, identifier, known) for identifier, *known in at_hold]
+        late = [
+            _row_at_hold(here, account, identifier, known, both=books is not ledger) for identifier, *known in at_hold
+        ]
         booked_at_hold = here.execute(_BOOKED_AT_HOLD, since).fetchall()
         late += [_booked_at_hold(there, here, account, identifier) for (identifier,) in booked_at_hold]
     return [row for row in late if row is not None]
 
 
-def _row_at_hold(books: Connection, account: AccountOf, identifier: str, known: Sequence[int]) -> Unequal | None:
-    """`known`: what the row says, in nano-USD and thinking tokens."""
+def _row_at_hold(
+    books: Connection, account: AccountOf, identifier: str, known: Sequence[int], *, both: bool
+) -> Unequal | None:
+    """`known`: what the row says, in nano-USD and thinking tokens. `both`: the bookings' store has a row of its own,
+    which was written with them."""
+    own = rows.one(books, identifier) if both else None
+    if own is not None and own.request["state"] == "recovered":
+        held = int(str(own.request["cost"])), int(str(own.request["thinking"]))
+        says = "the two ledgers say that it held different amounts"
+        return None if held == tuple(known) else Unequal(identifier, says, cost=held)
     lines = _counted(books, identifier, account, "settled")
     charges = [(at.unit, int(str(line["charged"]))) for line, at in lines]
     # An account for some targets is charged less than the others.

@@ -118,8 +118,6 @@ class HoldRequest(Struct, frozen=True, kw_only=True):
     least: Amount
     tight: Amount
     whole: Amount
-    born: Amount | None = None
-    """What the request's row says that it holds, where it was born with another amount than `whole`."""
 
     def granted(self, unit: Unit, left: int) -> int:
         """Where the accounts that bind all targets have so much left, which is `least` or more."""
