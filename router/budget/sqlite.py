@@ -42,7 +42,7 @@ class SqliteBudgets:
     """
 
     def __init__(self, journal: LocalJournal, lease_ms: int, rows: Journal | None = None) -> None:
-        """`rows`: writes the rows of requests to another ledger too."""
+        """`rows`: writes the rows of requests to another ledger too, so that both are charged alike after a crash."""
         self._journal, self._lease_ms, self._rows = journal, lease_ms, rows
 
     @property
@@ -65,14 +65,9 @@ class SqliteBudgets:
             raise
         if granted is None:
             raise ValueError(f"request {request_id} has reserved before: an id is for one request only")
-        return self._written(granted) if isinstance(granted, Reservation) else granted
-
-    def _written(self, reservation: Reservation) -> Reservation:
-        """What is charged if this process dies is the same in both ledgers."""
-        if self._rows is not None:
-            granted = reservation.granted
-            self._rows.change(_SQL["granted"], (granted.usd, granted.thinking, reservation.request_id))
-        return reservation
+        if self._rows is not None and isinstance(granted, Reservation):
+            self._rows.change(_SQL["granted"], (granted.granted.usd, granted.granted.thinking, request_id))
+        return granted
 
     def _give_back(self, step: "asyncio.Future[Reservation | Refused | None]") -> None:
         if step.exception() is None and isinstance(made := step.result(), Reservation):
@@ -85,8 +80,10 @@ class SqliteBudgets:
         bound = {account.id: account for account in accounts}
         if not any(hold.account in bound for hold in reservation.holds):
             return reservation.grown(more, bound)
-        step = self._journal.call(lambda connection: _extend(connection, reservation, bound, more, now_ms))
-        return self._written(await step)
+        grown = await self._journal.call(lambda connection: _extend(connection, reservation, bound, more, now_ms))
+        if self._rows is not None:
+            self._rows.change(_SQL["granted"], (grown.granted.usd, grown.granted.thinking, grown.request_id))
+        return grown
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
         """Raises ValueError where there are not as many charges as holds."""

@@ -27,7 +27,7 @@ from router.budget.redis.server import LedgerTotals
 from router.budget.redis.store import RedisBudgets
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
-from router.types.account import LEASE_MS, Amount, BudgetStore
+from router.types.account import LEASE_MS, BudgetStore
 from router.types.target import Secret
 from tests.budget.redis_process import connected, shared_part
 from tests.ledger.books import rows
