@@ -29,6 +29,7 @@ from router.observe.metrics import Telemetry
 from router.observe.observer import ObservedRequest
 from router.recorder import OutcomeRecorder, ServedContext
 from router.types.account import (
+    ANY_AMOUNT,
     NOTHING,
     UNBOUND,
     Account,
@@ -49,6 +50,8 @@ from router.types.decision import Decision, Translation
 from router.types.request import Caller, Request, session_key
 
 _log = logging.getLogger(__name__)
+MOST_TRIES = 3
+"""How often a request is decided again for that; then it takes what is left, and is lowered as it is sent."""
 CLIENT_CLOSED = 499
 """Status of a request whose client left, as nginx logs it; it is not sent."""
 
@@ -115,6 +118,8 @@ class Settlement:
         self._presence.lost_since = accounting.lease.lost_since
         self.budget = BudgetHold(accounting.store, accounting.learned, accounting.room, request, self._presence)
         self.lowered: tuple[str, ...] = ()
+        self.left, self._tries = ANY_AMOUNT, 0
+        """In its budgets, once one of them had less than what was decided would hold."""
         self.loop = ""
         """What will stop the conversation if it goes on like this."""
         self.translation: Translation | None = None
@@ -126,7 +131,8 @@ class Settlement:
         """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
 
     async def reserve(self, decision: Decision, bound: BudgetBound) -> Refused | None:
-        """Holds enough for an answer; None: it is held. May be called again, with another decision, after a refusal.
+        """Holds enough for the answer that was decided; None: it is held. May be called again, with another decision,
+        after a refusal: one that is `short` wants it decided again, by what is `left`.
 
         Raises `ClientError` while nothing can be held, or written down.
         """
@@ -134,7 +140,7 @@ class Settlement:
         if bound is not UNBOUND:
             self._bound = bound
             budget.bind(bound)
-        ask = budget.ask(steps)
+        ask = budget.ask(steps, exactly=self._tries < MOST_TRIES)
         # What budgets hold is written with their bookings: a request that waits for room costs nothing if it is lost.
         self._birth(decision, Amount() if bound.accounts else ask.whole)
         deadline = decision.stakes.deadline_ms
@@ -153,7 +159,10 @@ class Settlement:
             raise refusal from None
         if refused is None:
             return None
-        if refused.account in bound.accounts and not refused.account.size and not refused.passing:
+        if refused.short:
+            self._tries += 1
+            self.left = self.left.within((structs.replace(refused.account, limit=refused.left),))
+        elif refused.account in bound.accounts and not refused.account.size and not refused.passing:
             exhausted(accounting.journal, refused, now_ms())
             accounting.alerts.refuse(refused.account)
         return refused
@@ -249,11 +258,11 @@ class Settlement:
             accounting.recorder.read_later(self._request, self._decision, attempts)
         route = "" if self._decision is None else self._decision.plan.route
         for queue in () if self._decision is None else self._decision.plan.queued:
-            accounting.telemetry.spilled[queue.target] += queue.spilled
+            accounting.telemetry.spilled[queue.target,] += queue.spilled
         accounting.telemetry.settled(route, status, attempts, outcome.overhead_us or 0, held)
         if overrun:
             accounting.learned.overrun(attempts[-1].target.id)
-            accounting.telemetry.overruns += 1
+            accounting.telemetry.count("overruns")
 
     def _remember(self, cost: int, ended_ms: int) -> None:
         """What a client's own request tells of its session and its conversation."""

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -187,7 +188,7 @@ class GatewayProcess:
         self._replicas = Replicas(self._secret.reveal().encode())
         fleet = Fleet(self._replicas, lambda: crew.engines)
         dispatcher = Dispatcher(_ADAPTERS, self._egress, self._health, self._replicas)
-        opinions = SecondOpinions(dispatcher, self._telemetry.opinion)
+        opinions = SecondOpinions(dispatcher, partial(self._telemetry.count, "second_opinions"))
         self._webhooks = Webhooks(self._egress)
 
         async def to_alert(account: str, window_start_ms: int, shares: Sequence[int]) -> Sequence[int]:
@@ -195,7 +196,7 @@ class GatewayProcess:
 
         self._alerts = Alerts(self._budgets, to_alert, self._webhooks.post, self._egress.withheld)
         self._alerts.adopt(config.budgets)
-        verifiers = Verifiers(self._egress, self._telemetry.verdict)
+        verifiers = Verifiers(self._egress, partial(self._telemetry.count, "verdicts"))
         learned = learned_from(self._ledger)
         self._recorder = OutcomeRecorder(
             self._ledger, self._journal, learned, PassRateModel(), verifiers, self._telemetry, asking(self._judged)

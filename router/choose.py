@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from operator import attrgetter
 from typing import Protocol
 
+import numpy as np
 from msgspec import Struct, structs
 
 from router.budget.budget import BudgetAccounts
@@ -14,20 +16,21 @@ from router.classify.template import instructions, template
 from router.config.policy import Config, Route
 from router.decide.eligibility import ANYTHING, Gate, asked
 from router.decide.in_force import PolicyInForce, in_force
-from router.decide.plan import plan, weighed_plan
+from router.decide.plan import in_time, plan, weighed_plan
 from router.decide.profile import NEW, SessionState, own_stakes, shape_of
-from router.decide.replicas import LONGEST, conversation, queues_of
+from router.decide.replicas import LONGEST, conversation
 from router.decide.strategies import Pinned, Weighing
-from router.decide.weigh import DecisionInput
+from router.decide.weigh import DecisionInput, noted
 from router.dispatch.refusals import unknown_model
 from router.dispatch.tactics import always_the_same
 from router.errors import ClientError
 from router.estimate.caches import COLD, LEAST
-from router.estimate.estimate import estimates, per_choice
+from router.estimate.estimate import afforded, estimates, per_choice
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import TargetStats, takes_ms, usual_ms
 from router.estimate.tokens import fits_thinking, roughly
 from router.screen import Screen, Screened
+from router.types.account import ANY_AMOUNT, Account, Amount
 from router.types.clock import now_ms
 from router.types.decision import (
     NO_STAKES,
@@ -44,7 +47,7 @@ from router.types.request import NO_LIMITS, UNKNOWN, Caller, Request
 from router.types.target import Queue, QueueReader, Queues, Secret, Target
 
 _CHANCES = 1 << 62
-_KEPT = RequestProfile()
+_ID = attrgetter("id")
 
 
 class RecentHealth(Protocol):
@@ -91,17 +94,19 @@ def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = Non
     specialised = {name for name, (_, targets) in routes.items() if any(row.tasks or row.languages for row in targets)}
     regions = frozenset(target.region for target in config.targets.values())
     budgets = frozenset(budget.id for budget in config.budgets)
-    reading = specialised | {name for name, (route, targets) in routes.items() if _reads(route, targets)}
+    # By its strategy, by whom its answers teach, or by how long a request would keep an engine busy.
+    reading = specialised | {
+        name
+        for name, (route, targets) in routes.items()
+        if route.strategy.reads
+        or route.verifiers
+        or route.judge is not None
+        or (len(targets) > 1 and any(target.engine is not None for target in targets))
+    }
     rules = CompiledPolicy(
         config, document, screen, accounts, routes, frozenset(specialised), frozenset(reading), regions, budgets
     )
     return limited(rules, limits) if limits else rules
-
-
-def _reads(route: Route, targets: Sequence[Target]) -> bool:
-    """By its strategy, by whom its answers teach, or by how long a request would keep an engine busy."""
-    waits = len(targets) > 1 and any(target.engine is not None for target in targets)
-    return route.strategy.reads or bool(route.verifiers) or route.judge is not None or waits
 
 
 def limited(rules: CompiledPolicy, limits: Mapping[str, int]) -> CompiledPolicy:
@@ -124,12 +129,15 @@ def choose(
     draw: float,
     model: str = "",
     progress: SessionState = NEW,
-    at_ms: int | None = None,
     asks: QueueReader | None = None,
     counts: Counts = UNCOUNTED,
+    left: Amount = ANY_AMOUNT,
+    internal: str = "",
+    at_ms: int | None = None,
 ) -> tuple[Decision, Gate]:
     """Decides a request that `check` let pass. `model`: a route in place of the one that it names; `progress`: of its
-    session; `at_ms`: decided again, as of then, without its holds; `asks`: engines; `counts`: of its prompt."""
+    session; `at_ms`: decided again, as of then, without its holds; `asks`: engines; `counts`: of its prompt; `left`: in
+    its budgets, where they are short; `internal`: the name of its route, where no client sent it."""
     learned, seen, live = forecaster.learned, screened.classification, at_ms is None
     route, targets = rules.routes[model] if model else _route(rules, request.model, caller)
     if live:
@@ -141,31 +149,41 @@ def choose(
     spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
     special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
     resting, queues = _state(targets, health, asks, learned)
-    prefix = _prefix(request, caller, seen.template) if live and (rough := roughly(request)) >= LEAST else None
+    long = live and request.prompt_bytes > LEAST and (rough := roughly(request)) >= LEAST
+    prefix = _prefix(request, caller, seen.template) if long else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     guard, own = rules.screen.guard, NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
-    stakes = first_stated(own, guard.demands(seen.classes).stakes, route.stakes)
+    demands, accounts, caps, thinking = guard.demands(seen.classes), rules.accounts, tuple[Account, ...](), None
+    stakes, name = first_stated(own, demands.stakes, route.stakes), internal or route.name
+    if own is not NO_STAKES or stakes.max_nano is not None or demands.thinking_cap is not None or accounts.capping:
+        caps, thinking = accounts.caps(
+            request, caller, name, tuple(map(_ID, targets)), stakes.max_nano, demands.thinking_cap
+        )
     by = (guard.of(request.body) if guard.tools else guard, screened.redacted, now, resting)
     within = partial(fits_thinking, learned=learned)
     gate = Gate(request, caller, seen, *by, within, special, queues, stakes.deadline_ms, counts)
     fixed = ("seed" in request.body or "temperature" in request.body) and always_the_same(request)
-    profile = (request, own, progress, fixed, screened.redacted, rules.regions, rules.budgets, spoken, now)
+    rest = None if left is ANY_AMOUNT else (left.usd, left.thinking)
+    profile = (request, own, progress, fixed, screened.redacted, rules.regions, rules.budgets, spoken, now, rest)
+    money = (live, left.within(caps) if caps else left, thinking)
     decision = Decision(
         id=request.id,
         requested=request.model,
         policy=rules.in_force.hash,
         classification=seen,
-        plan=_plan(rules, route, targets, gate, forecaster, cached, stakes, progress, fixed, draw, live),
+        plan=_plan(route, name, targets, gate, forecaster, cached, stakes, progress, fixed, draw, *money),
         stakes=stakes,
-        shape=shape_of(*profile) if live else _KEPT,
+        shape=shape_of(*profile) if live else RequestProfile(),
         prefix=prefix,
+        caps=caps,
+        thinking=thinking,
     )
     return decision, gate
 
 
 def _plan(
-    rules: CompiledPolicy,
     route: Route,
+    name: str,
     targets: Sequence[Target],
     gate: Gate,
     forecaster: Forecaster,
@@ -175,44 +193,62 @@ def _plan(
     fixed: bool,
     draw: float,
     live: bool,
+    limit: Amount,
+    thinking: int | None,
 ) -> Plan:
-    """By the route's strategy. Where it goes by forecasts, only targets that will be asked are estimated."""
+    """By the route's strategy. Where it goes by forecasts, only targets that will be asked are estimated. `name`: of
+    the route; `limit`, `thinking`: what it may cost and think."""
     request, seen, now, learned = gate.request, gate.classification, gate.now_ms, forecaster.learned
     about = partial(estimates, request=request, learned=learned, at_ms=now, holds=live, cached=cached)
-    task = None if seen.unread else seen.task
+    task, afford = None if seen.unread else seen.task, None
     steps = partial(about, counts=gate.counts, task=task, template=seen.template, reading=seen.reading)
+    if limit is not ANY_AMOUNT or thinking is not None:
+        as_asked = partial(steps, holds=True)
+        afford = partial(
+            afforded, request=request, learned=learned, limit=limit, thinking_cap=thinking, estimate=as_asked
+        )
     if not isinstance(route.strategy, Weighing):
         takes = partial(takes_ms, learned=learned, choices=request.choices)
-        return plan(route.name, route.strategy, targets, gate, steps, draw, takes)
-    cap = per_choice(request, rules.screen.guard.demands(seen.classes).thinking_cap)
-    of_request = partial(forecaster.forecast, request=request, seen=seen, at_ms=now, cap=cap)
-    situation = partial(
-        DecisionInput,
+        return plan(name, route.strategy, targets, gate, steps, draw, takes, afford)
+    eligible, dropped = in_time(targets, gate)
+    if not eligible:
+        queued = noted(gate.queues, ())
+        return Plan(route=name, strategy=route.strategy.kind, steps=(), dropped=dropped, queued=queued)
+    fits, cap = afford(eligible) if afford else (), per_choice(request, None)
+    situation = DecisionInput(
+        targets=eligible,
+        forecast=forecaster.forecast(eligible, request, seen, now, cap, cached, gate.queues, fits),
+        classification=seen,
         stakes=stakes,
         draw=draw,
+        queues=gate.queues,
+        unpaid=np.array([made is None for made in fits]) if fits else None,
         last=progress.target,
         verified=bool(route.verifiers),
         samples_differ=request.choices == 1 and not fixed,
+        stream=request.stream,
         spent=progress.spent,
         calls=progress.calls,
         elapsed_ms=now - progress.at_ms if progress.calls else 0.0,
     )
-    forecast = partial(of_request, cached=cached, queues=gate.queues)
-    return weighed_plan(route.name, route.strategy, targets, gate, steps, forecast, situation, route.exploration)
+    return weighed_plan(name, route.strategy, gate, situation, dropped, fits, steps, route.exploration.share)
 
 
 def _state(
     targets: Sequence[Target], health: RecentHealth, asks: QueueReader | None, learned: TargetStats
 ) -> tuple[Mapping[str, float], Queues]:
     """Which targets rest, and for how many seconds more; and the queues at their engines."""
-    names, local = list[str](), False
-    for target in targets:
-        names.append(target.id)
-        local = local or target.engine is not None
+    names = list(map(_ID, targets))
     alone, queues = len(names) == 1, dict[str, Queue]()
     degraded = frozenset[str]() if alone else health.degraded(*names)
-    if degraded or local:
-        queues = queues_of(targets, asks, degraded, partial(usual_ms, learned=learned))
+    for target in targets:
+        asked = None if target.engine is None else asks
+        queue = asked.queue(target, partial(usual_ms, learned=learned)) if asked else None
+        # A degraded target is as one with too long a queue.
+        if target.id in degraded:
+            queue = structs.replace(queue or Queue(), degraded=True)
+        if queue is not None:
+            queues[target.id] = queue
     return health.open_circuits(*names, alone=alone), queues
 
 

@@ -5,8 +5,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from msgspec import structs
-
 from router.accounting import CLIENT_CLOSED, Accounting, Settlement
 from router.choose import CompiledPolicy, chance, check, choose, index, limited
 from router.classify.difficulty import read_too
@@ -40,7 +38,7 @@ from router.ledger.write import record
 from router.observe.observer import ObservedRequest
 from router.recorder import ServedContext
 from router.screen import Screened, ScreenSources
-from router.types.account import SESSION_TURNS, Child, LedgerUnavailable, Refused, StoreUnavailable
+from router.types.account import ANY_AMOUNT, SESSION_TURNS, Child, LedgerUnavailable, Refused, StoreUnavailable
 from router.types.attempt import Attempt, ErrorKind, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Counts, Decision, PromptCount, Served, Translation
@@ -89,7 +87,7 @@ class Pipeline:
         decision, gate = await self._decide(self.rules, request, caller, {})
         decision = read_too(decision, request)
         for queue in decision.plan.queued:
-            self._accounting.telemetry.spilled[queue.target] += queue.spilled
+            self._accounting.telemetry.spilled[queue.target,] += queue.spilled
         record(self._accounting.journal, decision.id, gate.now_ms, decision.policy, encode(explain(decision)))
         await self._accounting.durable()
         return decision
@@ -151,13 +149,20 @@ class Pipeline:
             raise
 
     def _choose(
-        self, rules: CompiledPolicy, request: Request, caller: Caller, screened: Screened, route: str, counts: Counts
+        self,
+        rules: CompiledPolicy,
+        request: Request,
+        caller: Caller,
+        screened: Screened,
+        route: str,
+        counts: Counts,
+        paid: Settlement | None = None,
     ) -> tuple[Decision, Gate, Sequence[str]]:
         """Also the targets that a bound alone says are too small for the prompt, which was not counted there yet."""
         draw, session = chance(request.id), request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
         known = (rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)
-        decision, gate = choose(*known, asks=self._fleet, counts=counts)
+        decision, gate = choose(*known, self._fleet, counts, *((paid.left, paid.internal) if paid else ()))
         near: Sequence[str] = ()
         for step in decision.plan.steps:
             if step.estimate.input_bound >= step.target.model.context and step.target.id not in counts:
@@ -210,39 +215,39 @@ class Pipeline:
     async def _pay(
         self, rules: CompiledPolicy, request: Request, caller: Caller, settlement: Settlement, children: Sequence[Child]
     ) -> tuple[Decision, Gate]:
-        """Decides, and holds what the choice costs; a budget that is used up may send the request to another route."""
+        """Decides, and holds what the choice costs. Where a budget is short it is decided again by what is left; one
+        that is used up may send the request to another route."""
         observed, breaker = settlement.observed, self._accounting.breaker
         tried, route, counts = set[str](), check(rules, request, caller), dict[str, PromptCount | None]()
         screened = await rules.screen.look(request, caller, self._sources)
         while True:
             if observed is not None:
                 observed.step("decide")
-            decision, gate, near = self._choose(rules, request, caller, screened, route, counts)
+            decision, gate, near = self._choose(rules, request, caller, screened, route, counts, settlement)
             if near and await self._count(near, decision, gate, rules, counts):
                 continue  # it is decided by the exact length of its prompt
             if not tried and not settlement.internal:
                 if (looped := breaker.check(request, caller, gate.now_ms)) is not None:
                     raise await settlement.turn_away(decision, loop_detected(looped))
                 settlement.loop = breaker.approaching(request.id)
-            elif not tried:
-                decision = structs.replace(decision, plan=structs.replace(decision.plan, route=settlement.internal))
             tried.add(decision.plan.route)
             if not decision.plan.steps:
                 raise await settlement.turn_away(decision, _unserved(request, decision, self.health))
             if observed is not None:
                 observed.step("reserve")
-            cap = rules.screen.guard.demands(decision.classification.classes).thinking_cap
-            bound = rules.accounts.bound(request, caller, decision, children, cap, gate.now_ms)
+            bound = rules.accounts.bound(request, caller, decision, children, gate.now_ms)
             refused = await settlement.reserve(decision, breaker.bind(bound, request.id))
             if refused is None:
                 return decision, gate
+            if refused.short:
+                continue  # it is decided by what is left
             lower = not (refused.account.size or settlement.internal)
             if lower and not refused.passing and await self._count((), decision, gate, rules, counts):
                 continue  # no more is held for the prompt than it costs
             route = rules.accounts.downgrade(refused.account.budget) if lower else ""
             if not route or route in tried:
                 raise await settlement.refuse(self._unpaid(refused, rules.config.budget_status))
-            settlement.lowered = ("route",)
+            settlement.lowered, settlement.left = ("route",), ANY_AMOUNT
 
     def _unpaid(self, refused: Refused, status: int) -> ClientError:
         """`status`: of a spent budget."""
@@ -290,15 +295,14 @@ class Pipeline:
         events: AsyncGenerator[bytes] | None = None
         body, usage, cost, recorder = None, b"", None, self._accounting.recorder
         translated = job.translated(answer.step)
+        settlement.lowered += tuple(sorted({*answer.step.estimate.lowered, *answer.lowered}))
         if isinstance(answer, OpenStream):
-            settlement.lowered += answer.record.fit.lowered
             sent: AttemptRecord | Attempt = answer.record
             settlement.translation = translation if translated else None
             events = forward(answer, self.health, settlement)
             if context.watched:
                 events = tee(events, job, answer, partial(recorder.given, context, job))
         else:
-            settlement.lowered += answer.lowered
             sent, body = answer.attempt, answer.reply.body
             settlement.budget.attempts.append(answer.attempt)
             settlement.answer = answer_text(body)

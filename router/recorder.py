@@ -164,7 +164,7 @@ class OutcomeRecorder:
         self._learned, self.beliefs = learned, beliefs
         self._journal, self._verifiers, self._telemetry = journal, verifiers, telemetry
         self._trust = Trust()
-        self._judging = Judging(ask, self._trust, telemetry.judgement)
+        self._judging = Judging(ask, self._trust, partial(telemetry.count, "judgements"))
         self._drift = Drift()
         self._pending: set[asyncio.Task[None]] = set()
         self._unread: list[Unread] = []
@@ -273,5 +273,5 @@ class OutcomeRecorder:
         was, now = (one if isinstance(one, str) else f"{one:.0%}" for one in (alarm.before, alarm.after))
         reason = f"{alarm.kind} was {was}, is {now}"
         _log.warning("%s is not what it was: %s", alarm.target, reason)
-        self._telemetry.drift[alarm.target] += 1
+        self._telemetry.count("drift_alarms", alarm.target)
         drifted(self._journal, place, alarm.target, reason, now_ms())

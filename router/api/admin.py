@@ -402,14 +402,8 @@ class Admin:
         pots: dict[str, BudgetAccount] = {}
         for name, (_, targets) in rules.routes.items():
             if may_name(rules, caller, name):
-                charged = ChargedTo(
-                    request_id="",
-                    route=name,
-                    caller=caller,
-                    session=limits.session,
-                    tags=(*caller.tags, *limits.tags),
-                    targets=tuple(target.id for target in targets),
-                )
+                places = tuple(target.id for target in targets)
+                charged = ChargedTo("", name, caller, limits.session, (*caller.tags, *limits.tags), places)
                 for budget in rules.accounts.binding(charged, frozenset({caller.budget})):
                     for account in rules.accounts.accounts(charged, [budget], now):
                         pots.setdefault(account.id, BudgetAccount(account=account, budget=budget))

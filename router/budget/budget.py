@@ -26,7 +26,7 @@ from router.errors import ClientError, mistake
 from router.types.account import UNBOUND, Account, BudgetBound, Child, Unit
 from router.types.decision import Decision
 from router.types.price import nano_from_usd, usd_from_nano
-from router.types.request import NO_LIMITS, Allowance, Caller, Request, seconds
+from router.types.request import Allowance, Caller, Request, seconds
 
 # Windows of time: which bookings count now. Nothing is ever reset; a window is a condition on timestamps.
 
@@ -169,7 +169,7 @@ _Form = Tag("form")
 Window = Literal["hour", "day", "week", "month", "year", "lifetime"]
 
 
-class ChargedTo(Struct, frozen=True, kw_only=True):
+class ChargedTo(Struct, frozen=True):
     """What decides which accounts a request is charged to."""
 
     request_id: str
@@ -370,6 +370,8 @@ class BudgetAccounts:
 
     def __init__(self, budgets: Iterable[Budget]) -> None:
         self.budgets = tuple(budgets)
+        self.capping = any(row.scope in ("request", "session") or row.thinking_cap is not None for row in self.budgets)
+        """Some of them may limit each request by itself."""
         self._accounts: dict[tuple[int, str], tuple[int, int, Account, Budget]] = {}
         """By identity of the budget, which stays alive here, and value: from when and until when it is this account."""
         self._of_keys: dict[tuple[str, Allowance], KeyLimit] = {}
@@ -424,30 +426,41 @@ class BudgetAccounts:
         self._accounts[id(budget), value] = span.start, until, account, budget
         return account
 
-    def bound(
+    def caps(
         self,
         request: Request,
         caller: Caller,
-        decision: Decision,
-        children: Sequence[Child],
+        route: str,
+        targets: tuple[str, ...],
+        max_nano: int | None,
         thinking_cap: int | None,
-        at_ms: int,
+    ) -> tuple[tuple[Account, ...], int | None]:
+        """What limits a request by itself, whatever others spend: of header and stakes (`max_nano`), class
+        (`thinking_cap`) and budgets; and the tokens that it may think, over all its choices."""
+        limits, caps = request.limits, list[Account]()
+        if limits.budget_nano is not None:
+            caps.append(_cap("x-lowpass-budget-usd", limits.budget_nano))
+        if max_nano is not None:
+            caps.append(_cap("max_cost_usd", max_nano))
+        most = [limits.thinking_budget, thinking_cap]
+        if self.capping:
+            charged = ChargedTo(request.id, route, caller, limits.session, (*caller.tags, *limits.tags), targets)
+            for budget in self.binding(charged, self.named(request, caller)):
+                most.append(budget.thinking_cap)
+                if budget.scope != "all" and not budget.soft and budget.caps(charged):
+                    caps.append(_cap(budget.id, budget.limit_of(budget.id), budget.unit))
+        return tuple(caps), min([tokens for tokens in most if tokens is not None], default=None)
+
+    def bound(
+        self, request: Request, caller: Caller, decision: Decision, children: Sequence[Child], at_ms: int
     ) -> BudgetBound:
         """Everything that limits what a request may spend: budgets of the policy whose filters match it or that key
-        and header name, the budgets split off for it, and the caps of header and class (`thinking_cap`: tokens).
-        Raises `ClientError`."""
-        limits = request.limits
-        free = limits is NO_LIMITS and thinking_cap is None and decision.stakes.max_nano is None
+        and header name, the budgets split off for it, and what limits it by itself. Raises `ClientError`."""
+        limits, free = request.limits, decision.thinking is None and not decision.caps
         if free and not (self.budgets or children or caller.allowance):
             return UNBOUND
-        charged = ChargedTo(
-            request_id=request.id,
-            route=decision.plan.route,
-            caller=caller,
-            session=limits.session,
-            tags=(*caller.tags, *limits.tags),
-            targets=tuple([step.target.id for step in decision.plan.steps]),
-        )
+        targets, tags = tuple([step.target.id for step in decision.plan.steps]), (*caller.tags, *limits.tags)
+        charged = ChargedTo(request.id, decision.plan.route, caller, limits.session, tags, targets)
         names = self.named(request, caller) if caller.budget or limits.budget else frozenset[str]()
         binds = self.binding(charged, names)
         tagged = [budget.id for budget in binds if budget.scope == "tag" and budget.id in names] if names else ()
@@ -461,18 +474,7 @@ class BudgetAccounts:
             accounts = [account for account in accounts if account.id not in replaced]
         if caller.allowance is not None:
             accounts = [*rates(caller.name, caller.allowance, _tokens(request, decision), at_ms), *accounts]
-        caps = []
-        if limits.budget_nano is not None:
-            caps.append(_cap("x-lowpass-budget-usd", limits.budget_nano))
-        if decision.stakes.max_nano is not None:  # what is expected to cost no more may still turn out to
-            caps.append(_cap("max_cost_usd", decision.stakes.max_nano))
-        most = [limits.thinking_budget, thinking_cap]
-        for budget in binds:
-            most.append(budget.thinking_cap)
-            if budget.scope != "all" and not budget.soft and budget.caps(charged):
-                caps.append(_cap(budget.id, budget.limit_of(budget.id), budget.unit))
-        thinking = min([tokens for tokens in most if tokens is not None], default=None)
-        return BudgetBound(accounts=tuple(accounts), caps=tuple(caps), thinking=thinking)
+        return BudgetBound(accounts=tuple(accounts), caps=decision.caps, thinking=decision.thinking)
 
     def named(self, request: Request, caller: Caller) -> frozenset[str]:
         """The budgets of the policy that key and header name."""

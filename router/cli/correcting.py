@@ -61,7 +61,6 @@ def reconcile(
         raise StatementError("all of its lines are of today (UTC), which is not over: wait, or add --today")
     budgets = declared(settings, ledger)
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         known = sorted(name for (name,) in connection.execute("SELECT DISTINCT provider FROM attempts") if name)
         if provider not in known:
             raise LookupError(f"the ledger has no provider '{provider}'. Known: {', '.join(known) or 'none'}")

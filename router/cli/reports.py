@@ -192,7 +192,6 @@ def focus(
         known = directory(settings.policy, ledger)
         try:
             with ledger.reading() as connection:
-                connection.execute("BEGIN")
                 count = write(out, dataset(connection, known, window.since_ms, window.until_ms))
         except RowsExpired as error:
             fail(f"requests before {iso(error.before_ms)} have expired: say --since {iso(error.before_ms)}")

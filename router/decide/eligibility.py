@@ -378,7 +378,7 @@ def narrowed(target: Target, region: str) -> str:
 
 Reason = Literal[
     "not_allowed", "evidence_expired", "data_class", "region", "capability", "specialist", "context", "thinking",
-    "unpriced", "circuit_open", "engine_down",
+    "unpriced", "circuit_open", "engine_down", "over_cost",
 ]  # fmt: skip
 """Why a target is dropped, in the order in which that is looked at."""
 

@@ -1,6 +1,7 @@
 """A decision explained: the reason for each choice in one sentence, and the whole table."""
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -12,6 +13,7 @@ from router.types.decision import (
     Dropped,
     Hedge,
     Objective,
+    Plan,
     Queued,
     RequestProfile,
     Tactic,
@@ -19,7 +21,7 @@ from router.types.decision import (
     Weighed,
 )
 from router.types.price import usd_about, usd_json
-from router.types.request import Cause, Finding, Path
+from router.types.request import Cause, Classification, Finding, Path
 from router.types.tables import table
 from router.types.target import Task
 
@@ -54,6 +56,7 @@ class ExplainedTarget(Struct, frozen=True):
     target: str
     model: str = ""
     effort: str | None = None
+    """That is asked for; None: the model's own default."""
     redacted: bool = False
     """It would see placeholders in the place of what was found."""
     cost_usd: Raw = Raw(b"0")
@@ -61,6 +64,8 @@ class ExplainedTarget(Struct, frozen=True):
     input_tokens: int = 0
     output_tokens: int = 0
     max_output: int = 0
+    lowered: tuple[str, ...] = ()
+    """What its money or thinking tokens do not suffice for: "effort", "output"."""
 
 
 class Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,53 +106,39 @@ class PlacedExplanation(Explanation, frozen=True, kw_only=True):
     """Of them: those that count only because no second opinion was asked for."""
 
 
+_SEEN = [name for name in StoredClassification.__struct_fields__ if name in Classification.__struct_fields__]
+_PLANNED = [name for name in Explanation.__struct_fields__ if name in Plan.__struct_fields__]
+_seen, _planned, _sizes = attrgetter(*_SEEN), attrgetter(*_PLANNED), attrgetter(*ExplainedTarget.__struct_fields__[6:])
+"""What is told as it stands."""
+
+
 def explain(decision: Decision) -> Explanation:
     plan, known = decision.plan, decision.classification
+    seen = dict(zip(_SEEN, _seen(known), strict=True)) | {"classes": tuple(sorted(known.classes))}
     return Explanation(
         id=decision.id,
         requested=decision.requested,
-        route=plan.route,
-        strategy=plan.strategy,
         policy=decision.policy,
-        classification=StoredClassification(
-            data_class=known.data_class,
-            classes=tuple(sorted(known.classes)),
-            causes=known.causes,
-            task=known.task,
-            difficulty=known.difficulty,
-            unfamiliarity=known.unfamiliarity,
-            traits=b"" if known.reading is None else known.reading.packed(),
-            app=known.app,
-            template=known.template,
-        ),
+        classification=StoredClassification(**seen, traits=b"" if known.reading is None else known.reading.packed()),
         chosen=plan.steps[0].target.id if plan.steps else None,
         considered=tuple(
             [
                 ExplainedTarget(
                     step.target.id,
                     step.target.model.id,
-                    step.target.effort,
+                    step.estimate.effort or None,
                     step.redacted,
                     Raw(usd_json(step.estimate.cost)),
                     Raw(usd_json(step.estimate.hold)),
-                    step.estimate.input_tokens,
-                    step.estimate.output_tokens,
-                    step.estimate.max_output,
+                    *_sizes(step.estimate),
                 )
                 for step in plan.steps
             ]
         ),
-        dropped=plan.dropped,
         weighed=plan.weigh(),
-        queued=plan.queued,
         stakes=decision.stakes,
-        tactic=plan.tactic,
-        explored=plan.explored,
-        propensity=plan.propensity,
-        alike=plan.alike,
-        alike_own=plan.alike_own,
-        outcomes=plan.outcomes,
         shape=decision.shape,
+        **dict(zip(_PLANNED, _planned(plan), strict=True)),
     )
 
 
@@ -170,6 +161,8 @@ def _known(path: Path) -> Path:
 
 # Why a request went where it did, in one sentence, from its decision document alone.
 
+SAME_RATE = 0.0005
+"""By which pass rates differ at least to be told apart."""
 MOST_DROPPED = 3
 """Targets named that may not serve a request."""
 
@@ -239,8 +232,8 @@ def _alternatives(decision: Explanation, chosen: Weighed) -> list[str]:
             clauses.append(f"{likeliest.target} would {_dearer(likeliest, chosen)}{_unsure(likeliest)}")
     if cheaper:
         best = min(cheaper, key=lambda row: row.value_nano)
-        saved, less = usd_about(chosen.cost_nano - best.cost_nano, 2), _rate(chosen.p - best.p)
-        passes = "about as often" if less == ".000" else f"{less} less often"
+        saved, less = usd_about(chosen.cost_nano - best.cost_nano, 2), chosen.p - best.p
+        passes = "as often" if less < SAME_RATE else f"{_rate(less)} less often"
         clauses.append(f"{best.target} would save ${saved} and pass {passes}{_unsure(best)}")
     return clauses
 
@@ -272,11 +265,7 @@ def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
         clauses.append(f"{words} the floor of {_rate(floor)}")
     clauses += [
         f"{', '.join(row.target for row in decision.weighed if row.why == why)} {words}"
-        for why, words in (
-            ("over_cost", "may cost too much"),
-            ("too_slow", "may take too long"),
-            ("queued", "has a queue, or was slow or failing"),
-        )
+        for why, words in _WORDS["limits"].items()
         if why in out and chosen.why != why
     ]
     return clauses
@@ -285,6 +274,9 @@ def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
 def _special(decision: Explanation, chosen: Weighed) -> list[str]:
     """What else than the forecast had a part in it."""
     clauses = [_WORDS["chosen"][chosen.why]] if chosen.why in _WORDS["chosen"] else []
+    sent = next((row for row in decision.considered if row.target == chosen.target), None)
+    if sent is not None and "effort" in sent.lowered:
+        clauses.append(f"asked at effort {sent.effort}, as no more is paid for")
     if chosen.cached_tokens:
         clauses.append(f"about {chosen.cached_tokens:,} tokens of the prompt are in its cache")
     if isinstance(decision.tactic, Cascade):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -10,6 +11,9 @@ from msgspec import Struct
 from router.decide.eligibility import ClassGuard, Requirements
 from router.types.target import Licence, Model, Provider, Target, Terms, Wire
 
+_place = attrgetter(
+    *("local", "provider.id", "provider.entity", "provider.jurisdiction", "region", "terms", "model.licence")
+)
 DIGITS = 16
 """Of the SHA-256 in hex: 64 bits tell apart all policies that anybody will ever have."""
 
@@ -30,7 +34,7 @@ class PastPolicy(Struct, frozen=True):
     guard: ClassGuard
 
 
-class _TargetPlace(Struct, frozen=True, kw_only=True):
+class _TargetPlace(Struct, frozen=True):
     local: bool
     provider: str
     entity: str
@@ -57,7 +61,7 @@ def in_force(
     Holds no key, no header, no URL. The same policy gives the same document in every process.
     """
     demands = {name: row.model_dump(mode="json", exclude_defaults=True) for name, row in classes.items()}
-    places = {name: _place(target) for name, target in targets.items()}
+    places = {name: _TargetPlace(*_place(target)) for name, target in targets.items()}
     document = msgspec.json.encode(_PolicyDocument(file, default, demands, places))
     return PolicyInForce(sha256(document).hexdigest()[:DIGITS], document)
 
@@ -68,19 +72,6 @@ def read(document: bytes) -> PastPolicy:
     classes = {name: Requirements.model_validate(demands, strict=False) for name, demands in past.classes.items()}
     targets = {name: _target(name, place) for name, place in past.targets.items()}
     return PastPolicy(past.default, classes, targets, ClassGuard(classes, _blind))
-
-
-def _place(target: Target) -> _TargetPlace:
-    provider = target.provider
-    return _TargetPlace(
-        local=target.local,
-        provider=provider.id,
-        entity=provider.entity,
-        jurisdiction=provider.jurisdiction,
-        region=target.region,
-        terms=target.terms,
-        licence=target.model.licence,
-    )
 
 
 def _target(name: str, place: _TargetPlace) -> Target:

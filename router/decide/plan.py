@@ -3,27 +3,23 @@
 from collections.abc import Callable, Sequence
 from math import isfinite
 
-from router.decide.eligibility import Gate, must_redact, sift
+from router.decide.eligibility import Gate, Reason, must_redact, sift
 from router.decide.strategies import Ordering, Weighing
-from router.decide.weigh import (
-    DecisionInput,
-    Exploration,
-    Takes,
-    cannot_meet_deadline,
-    explore,
-    moved_back,
-    noted,
-    overflow,
-)
-from router.types.decision import Candidate, Dropped, Estimate, Forecast, Foretold, Plan
+from router.decide.weigh import DecisionInput, Takes, explore, moved_back, noted, overflow
+from router.types.decision import Candidate, Dropped, Estimate, FittedRequest, Forecast, Foretold, Plan
 from router.types.target import Target
 
+_BEHIND = ("queued", "degraded", "too_slow")
 MOST_STEPS = 4
 """Targets that are tried, of those that were weighed: a request that fails so often is not helped by one more."""
 
 
 Estimates = Callable[..., Sequence[Estimate]]
-"""Of targets; `forecast`: what they were chosen by, where that has a number."""
+"""Of targets; `forecast`: what they were chosen by, where that has a number; `fits`: see `Afford`."""
+Afford = Callable[[Sequence[Target]], Sequence[FittedRequest | None]]
+"""How each target is asked so that money and thinking tokens suffice; None: they can't. It is asked for only where
+something limits them."""
+_UNPAID: tuple[Reason, str] = "over_cost", "not even a short answer at its lowest effort is within what this may cost"
 
 
 def plan(
@@ -34,10 +30,16 @@ def plan(
     estimate: Estimates,
     draw: float,
     takes: Takes,
+    afford: Afford | None = None,
 ) -> Plan:
     """Pure: `draw`, uniform in [0, 1), is the only chance in it."""
-    eligible, dropped = _in_time(targets, gate) if gate.queues else sift(targets, gate)
-    steps = strategy.order(_candidates(eligible, gate, estimate(eligible)), draw)
+    eligible, dropped = in_time(targets, gate)
+    fits = afford(eligible) if afford else ()
+    if any(fits):
+        dropped += tuple([Dropped(row.id, *_UNPAID) for row, made in zip(eligible, fits, strict=True) if made is None])
+        eligible = tuple([row for row, made in zip(eligible, fits, strict=True) if made is not None])
+        fits = [made for made in fits if made is not None]
+    steps = strategy.order(_candidates(eligible, gate, estimate(eligible, fits=fits)), draw)
     if not gate.queues:
         return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
     after = overflow(steps, gate.queues, gate.deadline_ms, takes)
@@ -48,53 +50,48 @@ def plan(
 def weighed_plan(
     route: str,
     strategy: Weighing,
-    targets: Sequence[Target],
     gate: Gate,
+    whole: DecisionInput,
+    dropped: tuple[Dropped, ...],
+    fits: Sequence[FittedRequest | None],
     estimate: Estimates,
-    forecast: Callable[[Sequence[Target]], Forecast],
-    situation: Callable[..., DecisionInput],
-    exploration: Exploration,
+    share: float,
 ) -> Plan:
-    """Pure. `situation`: what it is decided by, but for what follows from the other arguments. The tokens and holds of
-    the steps alone are worked out: the forecast covers the others."""
-    eligible, dropped = _in_time(targets, gate) if gate.queues else sift(targets, gate)
-    if not eligible:
-        return Plan(
-            route=route, strategy=strategy.kind, steps=(), dropped=dropped, queued=noted(gate.queues, frozenset())
-        )
-    about, expected = gate.classification, forecast(eligible)
-    whole = situation(
-        targets=eligible, forecast=expected, queues=gate.queues, classification=about, stream=gate.request.stream
-    )
-    ranked, arm, likely = explore(strategy.rank(whole), whole, exploration.share, whole.draw)
-    order, alike = ranked.order[:MOST_STEPS], expected.alike
-    asked = [eligible[at] for at in order]
-    steps = _candidates(asked, gate, estimate(asked, forecast=_foretold(expected, order)))
+    """Pure. The tokens and holds of the steps alone are worked out: the forecast covers the others. `share`: of
+    exploration."""
+    eligible, expected = whole.targets, whole.forecast
+    ranked, arm, likely = explore(strategy.rank(whole), whole, share, whole.draw)
+    order = [at for at in ranked.order if fits[at] is not None] if any(fits) else list(ranked.order)
+    del order[MOST_STEPS:]
+    asked, sent_as = [eligible[at] for at in order], [fits[at] for at in order] if fits else ()
+    behind = [row.target for row in ranked.weigh() if row.why in _BEHIND] if gate.queues else ()
     return Plan(
         route=route,
         strategy=strategy.kind,
-        steps=steps,
+        steps=_candidates(asked, gate, estimate(asked, forecast=_foretold(expected, order), fits=sent_as)),
         dropped=dropped,
         weigh=ranked.weigh,
-        queued=noted(
-            gate.queues, frozenset([row.target for row in ranked.weigh() if row.why in ("queued", "too_slow")])
-        )
-        if gate.queues
-        else (),
+        queued=noted(gate.queues, behind) if gate.queues else (),
         tactic=ranked.tactic,
         explored=arm,
         propensity=likely,
-        alike=round(sum(alike.values())),
-        alike_own=round(alike.get(asked[0].id, 0.0)),
+        alike=round(sum(expected.alike.values())),
+        alike_own=round(expected.alike.get(asked[0].id, 0.0)),
         outcomes=round(float(expected.outcomes.sum())),
     )
 
 
-def _in_time(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
-    """Targets that may and can serve, in spite of queues before the deadline, and why the others may not or can't."""
-    eligible, dropped = sift(targets, gate)
-    late = cannot_meet_deadline(eligible, gate.queues, gate.deadline_ms)
-    return ((), (*dropped, *late)) if late else (eligible, dropped)
+def in_time(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
+    """Targets that may and can serve, and why the others may not or can't. Where none would begin before the deadline
+    none can: an answer that comes too late does not help."""
+    (eligible, dropped), queues, deadline_ms = sift(targets, gate), gate.queues, gate.deadline_ms
+    if not queues or deadline_ms is None:
+        return eligible, dropped
+    waits = {target.id: queues[target.id].wait_ms if target.id in queues else 0 for target in eligible}
+    if any(wait_ms < deadline_ms for wait_ms in waits.values()):
+        return eligible, dropped
+    late = [Dropped(name, "saturated", f"its queue takes {wait_ms} ms") for name, wait_ms in waits.items()]
+    return (), (*dropped, *late)
 
 
 def _foretold(forecast: Forecast, order: Sequence[int]) -> list[Foretold | None]:

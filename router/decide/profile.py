@@ -1,6 +1,7 @@
 """A request's profile, which is stored with its decision, and what sessions have done so far."""
 
 from collections.abc import Set
+from operator import attrgetter
 
 from msgspec import Raw, Struct
 
@@ -48,6 +49,10 @@ class SessionStates:
 
 TIERS = frozenset({"auto", "batch", "default", "fast", "flex", "priority", "scale", "standard", "standard_only"})
 """Service tiers by the names that providers give them."""
+_SIZES = {"bytes": "prompt_bytes", "dense": "dense_bytes", "wide": "wide_bytes", "audio_s": "audio_seconds"}
+_SIZES |= {name: name for name in ("images", "file_bytes", "max_output", "n", "prompts", "best_of")}
+"""Fields of a profile, and of the request."""
+_sizes = attrgetter(*_SIZES.values())
 _CHAT = frozenset({Capability.CHAT})
 _NOTHING: dict[str, Raw] = {}
 _SPOKEN, _FIXED = {"audio": Raw(b"{}")}, {"seed": Raw(b"0")}
@@ -63,23 +68,15 @@ def shape_of(
     budgets: Set[str],
     languages: Languages | None,
     at_ms: int,
+    left: tuple[int, int] | None = None,
 ) -> RequestProfile:
     """`stakes`: the request's own. `regions`, `budgets`: of the policy; no other name is kept. `languages`: where
-    they were looked for. `at_ms`: Unix."""
+    they were looked for. `at_ms`: Unix. `left`: see `RequestProfile`."""
     limits, needs = request.limits, request.needs
     return RequestProfile(
-        bytes=request.prompt_bytes,
-        dense=request.dense_bytes,
-        wide=request.wide_bytes,
-        images=request.images,
-        audio_s=request.audio_seconds,
-        file_bytes=request.file_bytes,
+        **dict(zip(_SIZES, _sizes(request), strict=True)),
         needs=USUAL if needs == _CHAT else tuple(sorted(needs)),
-        max_output=request.max_output,
         effort=_known(request.effort, EFFORTS) if request.effort else "",
-        n=request.n,
-        prompts=request.prompts,
-        best_of=request.best_of,
         tier=_known(request.service_tier, TIERS) if request.service_tier else "",
         caches=request.caches + request.caches_long,
         speaks="audio" in request.body,
@@ -94,6 +91,7 @@ def shape_of(
         before=None
         if progress is NEW
         else Before(progress.target, progress.spent, progress.calls, at_ms - progress.at_ms),
+        left=left,
     )
 
 
@@ -109,21 +107,12 @@ def request_of(
         endpoint=Endpoint(endpoint),
         model=model,
         body=body,
-        prompt_bytes=shape.bytes,
-        dense_bytes=shape.dense,
-        wide_bytes=shape.wide,
-        images=shape.images,
-        audio_seconds=shape.audio_s,
-        file_bytes=shape.file_bytes,
+        **{field: getattr(shape, name) for name, field in _SIZES.items()},
         caches=shape.caches > 0,
         caches_long=shape.caches > 1,
         service_tier=shape.tier,
         needs=_CHAT if shape.needs == USUAL else frozenset(shape.needs),
         stream=stream,
-        n=shape.n,
-        prompts=shape.prompts,
-        best_of=shape.best_of,
-        max_output=shape.max_output,
         effort=shape.effort or None,
         limits=_limits(shape, session, tags),
         languages=UNKNOWN if shape.languages is None else Languages(*shape.languages),
@@ -150,13 +139,7 @@ def progress_of(shape: RequestProfile, at_ms: int) -> SessionState:
 
 def _limits(shape: RequestProfile, session: str, tags: tuple[str, ...]) -> Limits:
     own = shape.stakes
-    if (
-        not (session or tags or shape.region or shape.budget or shape.task)
-        and own is NO_STAKES
-        and shape.thinking is None
-    ):
-        return NO_LIMITS
-    return Limits(
+    limits = Limits(
         session=session,
         task=shape.task,
         region=shape.region,
@@ -168,6 +151,7 @@ def _limits(shape: RequestProfile, session: str, tags: tuple[str, ...]) -> Limit
         min_pass_rate=own.min_pass_rate,
         tags=tags,
     )
+    return NO_LIMITS if limits == NO_LIMITS else limits
 
 
 def _known(word: str, words: Set[str] | tuple[str, ...]) -> str:

@@ -5,11 +5,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from operator import attrgetter
 
-from msgspec import structs
-
 from router.types.clock import clock_ms
 from router.types.request import Endpoint, Request
-from router.types.target import SERVING, EngineState, Load, Queue, QueueReader, ServedEngine, Status, Target
+from router.types.target import SERVING, EngineState, Load, Queue, ServedEngine, Status, Target
 
 # Which requests belong together: a replica's prefix cache knows the beginnings of what it has served.
 #
@@ -268,23 +266,6 @@ class Backlog:
             return slots
         waits = load.waiting > 0 and before is not None and before.waiting > 0
         return load.running if waits or (load.kv_cache or 0.0) >= FULL else slots
-
-
-# The queues that one request would find.
-
-
-def queues_of(
-    targets: Sequence[Target], asks: QueueReader | None, degraded: Collection[str], usual_ms: Callable[[Target], float]
-) -> dict[str, Queue]:
-    """At the engines of those targets that have one; a degraded target is as one with too long a queue."""
-    queues = {}
-    for target in targets:
-        queue = asks.queue(target, usual_ms) if target.engine is not None and asks is not None else None
-        if target.id in degraded:
-            queue = structs.replace(queue or Queue(), degraded=True)
-        if queue is not None:
-            queues[target.id] = queue
-    return queues
 
 
 # What one process knows of all replicas: what they said of themselves, and what it has sent them since.

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import cache
 from itertools import permutations
-from math import isfinite
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -11,14 +10,12 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
-from router.decide.weigh import DecisionInput, queued
+from router.decide.weigh import Z90, DecisionInput, queued
 from router.decide.worth import both_pass
 from router.types.decision import Vector
 
 MOST_TARGETS = 5
 """Of which pairs are made: the ones likeliest to be right within the limits on their own."""
-Z90 = 1.2816
-"""Quantile of the normal distribution."""
 _SEEDS = 2**32
 _TINY = 1e-9
 _ENDLESS = 1e30
@@ -66,15 +63,6 @@ class _Draws(NamedTuple):
     """When the first byte of the answer is there."""
 
 
-class _Pairs(NamedTuple):
-    """Which courses are pairs of one kind, and which target is second in them."""
-
-    at: NDArray[np.intp]
-    first: NDArray[np.intp]
-    second: NDArray[np.intp]
-    late: NDArray[np.intp]
-
-
 def candidate_plans(situation: DecisionInput) -> list[SimulatedPlan]:
     """Every target alone; of the best few checked pairs, and pairs of which the second is a hedge."""
     open_to = _open(situation)
@@ -110,25 +98,18 @@ def best(played: Simulation) -> int:
 
 def _known(situation: DecisionInput) -> DecisionInput:
     """A target with a figure that is no number is never right, and never done."""
-    forecast = situation.forecast
-    columns = {
-        name: getattr(forecast, name) for name in ("p", "cost", "cost_p90", "first_ms", "total_ms", "total_p90_ms")
-    }
-    if isfinite(sum(float(column.sum()) for column in columns.values())):
-        return situation
-    worst = {
-        name: np.nan_to_num(column, nan=_ENDLESS, posinf=_ENDLESS) for name, column in columns.items() if name != "p"
-    }
-    sound = structs.replace(forecast, p=np.nan_to_num(forecast.p), **worst)
-    return structs.replace(situation, forecast=sound)
+    forecast, names = situation.forecast, ("cost", "cost_p90", "first_ms", "total_ms", "total_p90_ms")
+    worst = {name: np.nan_to_num(getattr(forecast, name), nan=_ENDLESS, posinf=_ENDLESS) for name in names}
+    return structs.replace(situation, forecast=structs.replace(forecast, p=np.nan_to_num(forecast.p), **worst))
 
 
 def _open(situation: DecisionInput) -> set[int]:
-    """Whose queue is not too long; everybody where all are."""
-    every = range(len(situation.targets))
-    if not situation.queues:
-        return set(every)
-    return {at for at, long in enumerate(queued(situation).tolist()) if not long} or set(every)
+    """That can be paid for and whose queue is not too long; everybody where all are."""
+    every = list(range(len(situation.targets)))
+    if situation.unpaid is not None:
+        every = np.flatnonzero(~situation.unpaid).tolist() or every
+    long = queued(situation)
+    return {at for at in every if not long[at]} or set(every)
 
 
 def _few(situation: DecisionInput) -> list[int]:
@@ -183,37 +164,38 @@ def _lognormal(normal: Vector, mean: Vector, p90: Vector) -> Vector:
     return drawn
 
 
-def _pairs(possible: Sequence[SimulatedPlan], *, hedged: bool) -> _Pairs:
+def _pairs(possible: Sequence[SimulatedPlan], *, hedged: bool) -> NDArray[np.intp]:
+    """[4, pairs]: which courses are pairs of one kind, their first and second targets, and ms until the second."""
     rows = [
         (at, course.first, course.second, course.hedge_ms or 0)
         for at, course in enumerate(possible)
         if course.second is not None and (course.hedge_ms is not None) is hedged
     ]
-    return _Pairs(*np.array(rows, dtype=np.intp).reshape(-1, 4).T)
+    return np.array(rows, dtype=np.intp).reshape(-1, 4).T
 
 
 def _check(
-    pairs: _Pairs, p: Vector, drawn: _Draws, rest: RemainingLimits, cost: Vector, time: Vector, right: Vector
+    pairs: NDArray[np.intp], p: Vector, drawn: _Draws, rest: RemainingLimits, cost: Vector, time: Vector, right: Vector
 ) -> None:
     """A wrong answer of the first is always seen, and takes its time and money."""
-    one, two = p[pairs.first][:, None], p[pairs.second][:, None]
-    rescued, second = two - both_pass(one, two), pairs.second
-    both = rest.allows(cost[pairs.at] + drawn.cost[second], time[pairs.at] + drawn.time[second])
-    right[pairs.at] += rescued * both
-    cost[pairs.at] += (1 - one) * drawn.cost[second]
-    time[pairs.at] += (1 - one) * drawn.time[second]
+    at, first, second, _ = pairs
+    one, two = p[first][:, None], p[second][:, None]
+    both = rest.allows(cost[at] + drawn.cost[second], time[at] + drawn.time[second])
+    right[at] += (two - both_pass(one, two)) * both
+    cost[at] += (1 - one) * drawn.cost[second]
+    time[at] += (1 - one) * drawn.time[second]
 
 
 def _hedge(
-    pairs: _Pairs, p: Vector, drawn: _Draws, rest: RemainingLimits, cost: Vector, time: Vector, right: Vector
+    pairs: NDArray[np.intp], p: Vector, drawn: _Draws, rest: RemainingLimits, cost: Vector, time: Vector, right: Vector
 ) -> None:
     """Of a stream the first to begin is given, of an answer in one piece the first that is there."""
-    late, begun = pairs.late[:, None], drawn.begun[pairs.first]
-    outrun = late + drawn.begun[pairs.second] < begun
-    cost[pairs.at] += (begun > late) * drawn.cost[pairs.second]
-    time[pairs.at] = np.where(outrun, late + drawn.time[pairs.second], time[pairs.at])
-    sound = np.where(outrun, p[pairs.second][:, None], p[pairs.first][:, None])
-    right[pairs.at] = sound * rest.allows(cost[pairs.at], time[pairs.at])
+    at, first, second, _ = pairs
+    late, begun = pairs[3][:, None], drawn.begun[first]
+    outrun = late + drawn.begun[second] < begun
+    cost[at] += (begun > late) * drawn.cost[second]
+    time[at] = np.where(outrun, late + drawn.time[second], time[at])
+    right[at] = np.where(outrun, p[second][:, None], p[first][:, None]) * rest.allows(cost[at], time[at])
 
 
 def _with_rest(situation: DecisionInput, now: Vector, cost: Vector, time: Vector, rest: RemainingLimits) -> Vector:

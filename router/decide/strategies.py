@@ -37,6 +37,10 @@ class _Listed(BaseModel):
     def names(self) -> tuple[str, ...]:
         return self.targets
 
+    def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]:
+        """`candidates` come in the order of `names()`."""
+        return candidates
+
 
 # A cheap answer first, checked by the route's verifiers; another target only where the check says no.
 
@@ -116,10 +120,6 @@ class CostOfPass(_Listed):
 class Ordered(_Listed):
     reads: ClassVar[bool] = False
     kind: Literal["ordered"]
-
-    def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]:
-        """`candidates` come in the order of `names()`."""
-        return candidates
 
 
 # Always the same target, no fallback.

@@ -1,6 +1,6 @@
 """What the strategies decide by, and the value of each target."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from math import erf, hypot, isfinite, pi, sqrt
 from operator import attrgetter
@@ -15,7 +15,6 @@ from router.decide.worth import CascadeValue
 from router.types.decision import (
     NODE_WEIGHTS,
     Candidate,
-    Dropped,
     Forecast,
     Objective,
     Queued,
@@ -41,6 +40,8 @@ class DecisionInput(Struct, frozen=True, kw_only=True, eq=False):
     """Uniform in [0, 1): the only chance there is."""
     queues: Queues = {}
     """The forecast's times have them in it."""
+    unpaid: NDArray[np.bool_] | None = None
+    """Targets for whose shortest answer money or thinking tokens do not suffice; None: they do for all."""
     last: str = ""
     """The target that answered before in this session."""
     verified: bool = False
@@ -76,14 +77,6 @@ _NONE = Queue()
 _TINY = 1e-9
 
 
-def cannot_meet_deadline(targets: Sequence[Target], queues: Queues, deadline_ms: int | None) -> tuple[Dropped, ...]:
-    """All of them, where none would begin before the deadline: an answer that comes too late does not help."""
-    if deadline_ms is None or not all(queues.get(target.id, _NONE).wait_ms >= deadline_ms for target in targets):
-        return ()
-    waits = [(target.id, queues[target.id].wait_ms) for target in targets]
-    return tuple(Dropped(name, "saturated", f"its queue takes {wait_ms} ms") for name, wait_ms in waits)
-
-
 def overflow(
     steps: Sequence[Candidate], queues: Queues, deadline_ms: int | None, takes: Takes
 ) -> tuple[Candidate, ...]:
@@ -104,13 +97,13 @@ def moved_back(before: Sequence[Candidate], after: Sequence[Candidate]) -> froze
     )
 
 
-def noted(queues: Queues, overflow: Set[str]) -> tuple[Queued, ...]:
+def noted(queues: Queues, overflow: Collection[str]) -> tuple[Queued, ...]:
     """What is kept of queues; an engine that is down is told of as the reason for which its target was dropped."""
     fields = "wait_ms", "waiting", "full", "degraded"
-    up = [(name, queue) for name, queue in queues.items() if not queue.down]
     return tuple(
         Queued(target=name, spilled=name in overflow, **{field: getattr(queue, field) for field in fields})
-        for name, queue in up
+        for name, queue in queues.items()
+        if not queue.down
     )
 
 
@@ -165,8 +158,8 @@ def _sooner(steps: list[Candidate], takes: Takes) -> list[Candidate]:
 
 Flags = NDArray[np.bool_]
 
-IN, QUEUED, BELOW_FLOOR, OVER_COST, TOO_SLOW, UNKNOWN = range(6)
-REASONS: tuple[Why | None, ...] = (None, "queued", "below_floor", "over_cost", "too_slow", "unknown")
+IN, QUEUED, BELOW_FLOOR, OVER_COST, TOO_SLOW, UNPAID, UNKNOWN = range(7)
+REASONS: tuple[Why | None, ...] = (None, "queued", "below_floor", "over_cost", "too_slow", "over_cost", "unknown")
 """Why a target is out, in the order of how bad that is."""
 
 _ID = attrgetter("id")
@@ -230,15 +223,17 @@ def excluded(situation: DecisionInput, caution: float) -> NDArray[np.intp]:
     out = np.zeros(len(forecast.p), dtype=np.intp)
     if situation.queues:
         out[queued(situation)] = QUEUED
-    cannot_meet_deadline = forecast.p < HOPELESS
-    if 0 < np.count_nonzero(cannot_meet_deadline) < len(out):
-        out[cannot_meet_deadline] = BELOW_FLOOR
+    hopeless = forecast.p < HOPELESS
+    if 0 < np.count_nonzero(hopeless) < len(out):
+        out[hopeless] = BELOW_FLOOR
     if stakes.min_pass_rate is not None:
         out[~(forecast.p - caution * forecast.p_sd >= stakes.min_pass_rate)] = BELOW_FLOOR
     if stakes.max_nano is not None:
         out[~(forecast.cost <= stakes.max_nano)] = OVER_COST
     if stakes.deadline_ms is not None:
         out[~(forecast.total_p90_ms <= stakes.deadline_ms)] = TOO_SLOW
+    if situation.unpaid is not None:
+        out[situation.unpaid] = UNPAID
     if not isfinite(forecast.p @ forecast.cost + forecast.usual_p @ forecast.usual_cost):
         known = np.isfinite((forecast.p, forecast.cost, forecast.usual_p, forecast.usual_cost)).all(axis=0)
         out[~known] = UNKNOWN
@@ -263,7 +258,11 @@ def weighed(
         numbers = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
     p, sd = (np.rint(numbers[:2] * _DECIMALS) / _DECIMALS).tolist()
     *columns, cached = numbers[2:].astype(np.int64).tolist()
-    return tuple(map(Weighed, map(_ID, situation.targets), p, sd, *columns, why(expected_loss), cached))
+    words = why(expected_loss)
+    for at, target in enumerate(situation.targets) if situation.queues else ():
+        if words[at] == "queued" and situation.queues[target.id].degraded:
+            words[at] = "degraded"
+    return tuple(map(Weighed, map(_ID, situation.targets), p, sd, *columns, words, cached))
 
 
 def reasons(expected_loss: ExpectedLoss, chosen: int, word: Why = "chosen", second: int | None = None) -> list[Why]:
@@ -294,7 +293,7 @@ def _among(situation: DecisionInput, out: NDArray[np.intp]) -> Flags:
     """Targets that are in; where none is, those that are nearest to the least bad of the limits."""
     forecast, least = situation.forecast, int(out.min())
     among = np.equal(out, least)
-    if least in (IN, UNKNOWN):
+    if least in (IN, UNPAID, UNKNOWN):
         return among
     dear, slow = forecast.cost, forecast.total_p90_ms
     waits = np.array([situation.queues.get(target.id, _NONE).wait_ms for target in situation.targets])
@@ -315,14 +314,6 @@ def _regret(forecast: Forecast, stakes: Objective, baseline: int, late: Vector |
     regret: Vector = NODE_WEIGHTS.dot(loss)
     regret[baseline] = 0.0
     return regret
-
-
-def chance_of_better(situation: DecisionInput, choice: int) -> Vector:
-    """[T]: how likely each target's value is better than that of `choice`."""
-    forecast = structs.replace(situation.forecast, p_own_sd=np.maximum(situation.forecast.p_own_sd, DOUBT))
-    gain, spread = _gains(forecast, situation.stakes, choice, 1.0)
-    chance: Vector = 1 - NODE_WEIGHTS @ _below(np.clip(gain / spread, -_MOST_Z, _MOST_Z))
-    return chance
 
 
 def _gains(forecast: Forecast, stakes: Objective, choice: int, late: Vector | float) -> tuple[Vector, Vector]:
@@ -390,7 +381,7 @@ def ranked(situation: DecisionInput, caution: float, options: Sequence[PairOptio
 def _allowed(situation: DecisionInput, single: ExpectedLoss, samples: int, low_p: Vector) -> Flags:
     """[T, T]: pairs that keep floor, cap and deadline, also if all of it comes to be asked."""
     forecast, stakes = situation.forecast, situation.stakes
-    known = (single.out != UNKNOWN) & (single.out != QUEUED)
+    known = (single.out < UNPAID) & (single.out != QUEUED)
     fine: Flags = known[:, None] & known & ~np.eye(len(known), dtype=bool)
     if stakes.min_pass_rate is not None:
         fine &= low_p >= stakes.min_pass_rate
@@ -434,7 +425,9 @@ def explore(ranked: Ranking, situation: DecisionInput, share: float, draw: float
     allowed[choice] = False
     if not allowed.any() or not np.isfinite(cost[choice]):
         return ranked, "", 1.0
-    better = np.where(allowed, chance_of_better(situation, choice), 0.0)
+    doubtful = structs.replace(situation.forecast, p_own_sd=np.maximum(situation.forecast.p_own_sd, DOUBT))
+    gain, spread = _gains(doubtful, situation.stakes, choice, 1.0)
+    better = np.where(allowed, 1 - NODE_WEIGHTS @ _below(np.clip(gain / spread, -_MOST_Z, _MOST_Z)), 0.0)
     priced = cost + (situation.stakes.failure_nano or 0) * (1 - situation.forecast.p)
     cheap = np.where(allowed, 1.0, 0.0)
     for price in (cost, priced):

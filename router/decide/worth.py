@@ -81,13 +81,7 @@ def agreement(p: Vector, samples: int, wrong_answers: float = 4.0, rho: float = 
 
 
 def sample_value(
-    cost: Vector,
-    p: Vector,
-    samples: int,
-    *,
-    wrong_answers: float = 4.0,
-    repeat_rho: float = 0.5,
-    rho: float = RHO,
+    cost: Vector, p: Vector, samples: int, *, wrong_answers: float = 4.0, repeat_rho: float = 0.5, rho: float = RHO
 ) -> CascadeValue:
     """Every pair [..., sampled, other]: `samples` of the first, given if all agree; where one differs the other.
 

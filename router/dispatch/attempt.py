@@ -14,7 +14,6 @@ from router.decide.replicas import Replicas
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold
 from router.dispatch.meter import PAST_CAP, Meter, apart
 from router.estimate import tokens as counts
-from router.estimate.estimate import FittedRequest
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
 from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES, AttemptSample
 from router.estimate.price import charge
@@ -33,7 +32,7 @@ from router.types.attempt import (
     UpstreamResponse,
     Usage,
 )
-from router.types.decision import Candidate
+from router.types.decision import Candidate, FittedRequest
 from router.types.price import Cost, CostSource
 from router.types.request import Endpoint, Request
 from router.types.target import Contract, Target
@@ -485,8 +484,10 @@ class AttemptRecord:
             if usage.units or usage.provider_cost is not None:
                 usage = self._believed(usage, took, model_served)
             if outcome == "ok" and target.engine is None:
-                total, first = (took, None) if self.decoder is None else (self._arrived, self._first)
-                self._health.took(target.id, total, first, output // self.call.n)
+                # Of a stream until all of it had come: None where its client may have been what was slow.
+                arrived = None if self._response is None else self._response.arrived_ms
+                whole = took if self.decoder is None else None if arrived is None else arrived - self._start
+                self._health.took(target.id, whole, self._first if self.decoder else None, output // self.call.n)
         return Attempt(
             target=target,
             outcome=outcome,
@@ -570,12 +571,6 @@ class AttemptRecord:
         if usage is None:
             return Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
         return charge(target.price(served), usage, at_ms=self._started_ms, took_ms=took, region=target.region)
-
-    @property
-    def _arrived(self) -> float | None:
-        """ms until all of a stream had come; None where its client may have been what was slow."""
-        arrived = None if self._response is None else self._response.arrived_ms
-        return None if arrived is None else arrived - self._start
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)

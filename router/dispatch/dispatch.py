@@ -18,12 +18,11 @@ from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, READ_ON_S, WITH_FAL
 from router.dispatch.meter import AnswerCollector, Meter
 from router.dispatch.stream import CUT, OpenStream, WholeAnswer, metered, unreadable, without_key
 from router.errors import TABLE, LowpassError, UpstreamFailure
-from router.estimate.estimate import FittedRequest
 from router.redact.restore import Restorer
 from router.types.account import StoreUnavailable
 from router.types.attempt import Adapter, Call, ErrorKind, Failure, StreamDecoder, TargetReply, UpstreamResponse, Verify
 from router.types.clock import clock_ms, now_ms
-from router.types.decision import Candidate, Plan
+from router.types.decision import Candidate, FittedRequest, Plan
 from router.types.request import UNKNOWN, Endpoint, Redacted, Request
 from router.types.target import Timeouts, Wire
 

@@ -9,10 +9,12 @@ from typing import Any
 from msgspec import Struct, structs
 
 from router.errors import UpstreamFailure
-from router.estimate.estimate import FittedRequest, affordable_output, fit, held_anew
+from router.estimate.estimate import fit, held_anew, within_reach
 from router.estimate.learn import TargetStats
 from router.types.account import (
     AMPLE,
+    ANY_AMOUNT,
+    ENDLESS,
     GRANTED,
     UNBOUND,
     Account,
@@ -28,11 +30,9 @@ from router.types.account import (
 )
 from router.types.attempt import Attempt, Verdict
 from router.types.clock import clock_ms, now_ms
-from router.types.decision import Candidate
+from router.types.decision import Candidate, FittedRequest
 from router.types.request import Request
 from router.types.target import Contract
-
-# How one target is asked, where that is not as plainly as can be.
 
 _log = logging.getLogger(__name__)
 CLIENT_GONE = "client_gone"
@@ -147,11 +147,8 @@ class Waits:
 
 # What one request holds, and what it may still spend of that.
 
-ENDLESS = 2**62
-"""Stands for no limit, in nano-USD and in tokens."""
 LENT_PATIENCE_MS = 1_000
 """How long a request waits for what was split off: it may come back at once, or in a month."""
-_ENDLESS = Amount(ENDLESS, ENDLESS)
 
 
 class BudgetHold:
@@ -171,7 +168,7 @@ class BudgetHold:
         self._accounts: tuple[Account, ...] = ()
         """Those that limit what it spends; the others are rates."""
         self.bound = self._usd = self._thinking = self._partial = False
-        self.reservation = Reservation(request.id, _ENDLESS)
+        self.reservation = Reservation(request.id, ANY_AMOUNT)
         self.attempts: list[Attempt] = []
         self.reading = set[asyncio.Task[None]]()
         """Attempts that were late, and are read on: what they cost is not known before."""
@@ -198,16 +195,23 @@ class BudgetHold:
             cost += attempt.cost.nano
         return cost
 
-    def ask(self, steps: Sequence[Candidate]) -> HoldRequest:
-        """Enough for the first step, or at least for the cheapest, and no more than the caps allow."""
-        first = steps[0].estimate
+    def ask(self, steps: Sequence[Candidate], *, exactly: bool = False) -> HoldRequest:
+        """Enough for the first step, or at least for the cheapest, and no more than the caps allow. `exactly`: for the
+        first as it was decided."""
+        first, caps = steps[0].estimate, self._bound.caps
         # A stream that is metered as it comes needs no more than its start.
         metered = self._request.stream and first.metered and not first.blind
-        whole = first.tight if metered else first.whole
+        tight, whole = first.tight, first.tight if metered else first.whole
         least = first.least if len(steps) == 1 else _least(steps)
-        if not self._bound.caps:
-            return HoldRequest(least=least, tight=first.tight, whole=whole)
-        return HoldRequest(least=least, tight=self._capped(first.tight), whole=self._capped(whole))
+        if caps:
+            tight, whole = tight.within(caps), whole.within(caps)
+        # An account of some targets may have less than the others, and is left out.
+        if exactly and not self._partial:
+            return HoldRequest(least=tight, tight=tight, whole=whole, shortest=least)
+        # What others hold of its usual thinking is waited for before a request thinks less.
+        if self._thinking:
+            least = Amount(least.usd, tight.thinking)
+        return HoldRequest(least=least, tight=tight, whole=whole)
 
     async def open(self, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float) -> Refused | None:
         """`ask` is for `steps`. Raises `StoreUnavailable`.
@@ -216,32 +220,41 @@ class BudgetHold:
         they teach meanwhile.
         """
         for cap in self._bound.caps:
-            if cap.limit < ask.least.of(cap.unit):
-                return Refused(account=cap, spent=0, held=0, needed=ask.least.of(cap.unit))
+            needed = _least(steps).of(cap.unit)
+            if cap.limit < needed:
+                return Refused(account=cap, spent=0, held=0, needed=needed)
         if not self._bound.accounts:
-            self.reservation = structs.replace(self.reservation, granted=self._capped(_ENDLESS))
+            self.reservation = structs.replace(self.reservation, granted=ANY_AMOUNT.within(self._bound.caps))
             return None
-        granted = await self._reserve(self._thoughtful(ask) if self._thinking else ask)
-        if isinstance(granted, Refused) and granted.passing:
-            lent = not (await self._knowing_what_is_lent(granted)).passing
-            patience_ms = min(patience_ms, LENT_PATIENCE_MS) if lent else patience_ms
-            granted = await self._room.until_there_is(
-                lambda: self._reserve(self._thoughtful(self.ask([self._anew(step) for step in steps]))),
-                patience_ms,
-            )
-        if isinstance(granted, Refused) and granted.account.unit is Unit.THINKING:
-            # There will be no room for the usual thinking: it is answered with less.
-            granted = await self._reserve(ask)
+        granted = await self._reserve(ask)
+        if isinstance(granted, Refused):
+            granted = await self._wait(granted, ask, steps, patience_ms)
         if isinstance(granted, Refused):
             return await self._knowing_what_is_lent(granted) if granted.passing else granted
         self.reservation = granted
         return None
 
-    def _thoughtful(self, ask: HoldRequest) -> HoldRequest:
-        """With room for the usual thinking: what others hold of it is waited for before a request thinks less."""
-        if not self._thinking:
-            return ask
-        return structs.replace(ask, least=Amount(ask.least.usd, max(ask.least.thinking, ask.tight.thinking)))
+    async def _wait(
+        self, refused: Refused, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float
+    ) -> Reservation | Refused:
+        """Until there is room for an answer and its usual thinking; it is decided anew before it waits for money that
+        a shorter answer, or one with less thought, does not need."""
+
+        async def again() -> Reservation | Refused:
+            fresh = self.ask([self._anew(step) for step in steps], exactly=ask.shortest is not None)
+            outcome = await self._reserve(fresh)
+            return outcome if isinstance(outcome, Reservation) else _short(outcome, fresh)
+
+        refused = _short(refused, ask)
+        outcome: Reservation | Refused = refused
+        if refused.passing:
+            if not (await self._knowing_what_is_lent(refused)).passing:
+                patience_ms = min(patience_ms, LENT_PATIENCE_MS)
+            outcome = await self._room.until_there_is(again, patience_ms)
+        if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
+            # There will be no room for the usual thinking: it is answered with less.
+            return await self._reserve(structs.replace(ask, least=_least(steps)))
+        return outcome
 
     def fit(self, step: Candidate) -> FittedRequest | None:
         """How `step` may be asked so that what is left pays for it; None if that leaves no room for an answer."""
@@ -250,22 +263,23 @@ class BudgetHold:
         cap = self._bound.thinking
         if cap is not None and self.attempts:
             cap = max(0, cap - sum(map(thought, self.attempts)))
-        if cap is None and not self.bound:
-            return FittedRequest(effort=step.estimate.effort or None)
-        left, whole = self.left(step.target.id), step.estimate.whole
+        known = step.estimate
+        left, whole = self.left(step.target.id), known.whole
         if cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking:
             # Where budgets are short its first answers are looked at as streams: the next holds go by how they come.
-            blind = step.estimate.metered and step.estimate.blind and self._accounts != ()
+            looked_at = known.metered and known.blind and self._accounts != ()
             short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
-            return FittedRequest(effort=step.estimate.effort or None, metered=blind and short)
-        found = fit(step, self._request, left, self.learned, cap)
-        return self._within_reach(step, found) if found is not None and found.metered else found
+            return FittedRequest(
+                max_output=known.cap,
+                effort=known.effort or None,
+                thinking_budget=known.thinking_budget,
+                metered=looked_at and short,
+            )
+        fitted = fit(step, self._request, left, self.learned, cap)
+        return self._within_reach(step, fitted) if fitted is not None and fitted.metered else fitted
 
     async def extended_fit(self, step: Candidate, fitted: FittedRequest | None) -> FittedRequest | None:
-        """As `fit`, after more was held for a step that needs more than is held, such as a dearer fallback.
-
-        `fitted`: what `fit` gave.
-        """
+        """As `fit`, which gave `fitted`, after more was held for a step that needs it, such as a dearer fallback."""
         if not self._accounts:
             return fitted
         for _ in range(TRIES):
@@ -308,7 +322,7 @@ class BudgetHold:
         usd, thinking = more.usd if self._usd else 0, more.thinking if self._thinking else 0
         async with self._extending:
             held = self.reservation.granted
-            total = self._capped(Amount(held.usd + usd, held.thinking + thinking))
+            total = Amount(held.usd + usd, held.thinking + thinking).within(self._bound.caps)
             wanted = Amount(total.usd - held.usd, total.thinking - held.thinking)
             if not self._accounts or wanted.usd + wanted.thinking <= 0:
                 return False
@@ -361,23 +375,16 @@ class BudgetHold:
         limits += [Refused(account=cap, spent=0, held=0, needed=least.of(cap.unit)) for cap in self._bound.caps]
         return min(limits, key=lambda refused: refused.left - refused.needed, default=None)
 
-    def _within_reach(self, step: Candidate, found: FittedRequest) -> FittedRequest:
+    def _within_reach(self, step: Candidate, fitted: FittedRequest) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
         left, granted, room = self.left(step.target.id), self.reservation.granted, self.reservation.room
         # What might be had beyond what is held.
-        most_held = self._capped(Amount(granted.usd + room.usd, granted.thinking + room.thinking))
-        more = Amount(most_held.usd - granted.usd, most_held.thinking - granted.thinking)
-        most = affordable_output(step, self._request, left.usd + more.usd)
-        if found.thinks and self._thinking:
-            thoughts = (left.thinking + more.thinking) // self._request.n
-            if step.target.model.thinking.contract is Contract.EXACT:
-                found = structs.replace(found, thinking_budget=min(found.thinking_budget or thoughts, thoughts))
-            elif step.estimate.blind:
-                # Only the cap on all output keeps within bounds a thought that is not told its length, and not seen.
-                most = min(most, thoughts)
-        if most >= (found.max_output or step.estimate.max_output):
-            return found
-        return structs.replace(found, max_output=most, metered=more.usd + more.thinking > 0)
+        most_held = Amount(granted.usd + room.usd, granted.thinking + room.thinking).within(self._bound.caps)
+        usd, thinking = most_held.usd - granted.usd, most_held.thinking - granted.thinking
+        reached = within_reach(step, self._request, fitted, Amount(left.usd + usd, left.thinking + thinking))
+        if reached.max_output == fitted.max_output:
+            return reached
+        return structs.replace(reached, metered=usd + thinking > 0)
 
     def left(self, target: str) -> Amount:
         """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""
@@ -400,8 +407,10 @@ class BudgetHold:
                     continue
                 if hold.unit is Unit.USD:
                     charge += attempt.cost.nano
-                else:
-                    charge += used(attempt) if hold.unit is Unit.TOKENS else thought(attempt)
+                elif hold.unit is not Unit.TOKENS:
+                    charge += thought(attempt)
+                elif attempt.usage is not None:
+                    charge += attempt.usage.input_total + attempt.usage.output_total
             charges.append(charge)
             overrun = overrun or (charge > hold.amount and hold.unit in GRANTED)
             if hold.unit is Unit.USD:
@@ -415,18 +424,6 @@ class BudgetHold:
         children = await self._store.children()
         lent = sum(child.limit for child in children if child.parent == refused.account.id)
         return structs.replace(refused, lent=lent)
-
-    def _capped(self, amount: Amount) -> Amount:
-        if not self._bound.caps:
-            return amount
-        limits = {cap.unit: cap.limit for cap in sorted(self._bound.caps, key=lambda cap: cap.limit, reverse=True)}
-        usd, thinking = limits.get(Unit.USD, ENDLESS), limits.get(Unit.THINKING, ENDLESS)
-        return Amount(min(amount.usd, usd), min(amount.thinking, thinking))
-
-
-def used(attempt: Attempt) -> int:
-    """Tokens of an attempt, input and output; 0 where its usage is not known."""
-    return 0 if attempt.usage is None else attempt.usage.input_total + attempt.usage.output_total
 
 
 def thought(attempt: Attempt) -> int:
@@ -444,3 +441,12 @@ def _least(steps: Sequence[Candidate]) -> Amount:
     """For the cheapest; a dearer one that is fallen back to has more held for it then."""
     least = [step.estimate.least for step in steps]
     return Amount(min([amount.usd for amount in least]), min([amount.thinking for amount in least]))
+
+
+def _short(refused: Refused, ask: HoldRequest) -> Refused:
+    """Whether there is room for less than was decided; more money for it is not waited for."""
+    unit, least = refused.account.unit, ask.shortest
+    if least is None or unit not in GRANTED:
+        return refused
+    short = least.of(unit) <= refused.left < refused.needed
+    return structs.replace(refused, short=short, needed=least.usd if unit is Unit.USD else refused.needed)

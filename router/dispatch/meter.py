@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from router.dispatch.hold import ENDLESS, BudgetHold
-from router.estimate.estimate import FittedRequest, bill_of, worst_cost
+from router.dispatch.hold import BudgetHold
+from router.estimate.estimate import bill_of, worst_cost
 from router.estimate.learn import EXTEND
-from router.types.account import Amount
+from router.types.account import ENDLESS, Amount
 from router.types.attempt import Call, StreamDecoder, Usage
-from router.types.decision import Candidate
+from router.types.decision import Candidate, FittedRequest
 from router.types.request import Endpoint, Request
 from router.types.tables import table
 from router.types.target import Contract

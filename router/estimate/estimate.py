@@ -1,13 +1,13 @@
 """The cost of a request at a target, and how the request is made to fit into a budget."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, keeps, least
-from router.estimate.learn import UNREAD, InputRatio, TargetStats, Work
+from router.estimate.learn import UNREAD, InputSize, TargetStats, Work
 from router.estimate.price import UNLIMITED, ceiling, output_left, own_cost
 from router.estimate.tokens import (
     INPUT_SHARE,
@@ -26,9 +26,9 @@ from router.estimate.tokens import (
     thinking_levels,
     usual,
 )
-from router.types.account import Amount
+from router.types.account import ENDLESS, Amount
 from router.types.attempt import Usage
-from router.types.decision import UNCOUNTED, Candidate, Counts, Estimate, Foretold
+from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
 from router.types.price import UNITS_PER_RATE, WORST_CASE, CallScope, Price
 from router.types.request import Endpoint, Reading, Request, tokens_read
 from router.types.target import Contract, Target, Task, Wire
@@ -96,33 +96,36 @@ def estimates(
     learned: TargetStats,
     task: Task | None = Task.CHAT,
     reading: Reading | None = None,
-    thinking_cap: int | None = None,
     at_ms: int = 0,
     holds: bool = True,
     template: str = "",
     cached: Mapping[str, float] = COLD,
     counts: Counts = UNCOUNTED,
     forecast: Sequence[Foretold | None] = (),
+    fits: Sequence[FittedRequest | None] = (),
 ) -> list[Estimate]:
-    """Pure. `thinking_cap`: over all choices, of class and budgets; the header's holds anyway. `at_ms`: Unix.
-    `forecast`: what the targets were chosen by, in place of what would be expected here.
-
-    Without `holds` what it may cost at most is left out, which is most of the work.
-    """
-    kind, rough, read, cap = script(request), roughly(request), tokens_read(reading), per_choice(request, thinking_cap)
-    work, estimated = (task or UNREAD, learned.known(template), cap, kind), []
+    """Pure. `at_ms`: Unix. `forecast`: what the targets were chosen by, in place of what would be expected here;
+    `fits`: how each of them would be asked (see `afforded`). Without `holds` what it may cost at most is left out,
+    which is most of the work."""
+    kind, rough, read, cap = script(request), roughly(request), tokens_read(reading), per_choice(request, None)
+    usual_work, estimated = (task or UNREAD, learned.known(template), cap, kind), []
+    of_request: dict[str, Any] = {"task": task, "template": template, "at_ms": at_ms, "script": kind}
+    of_request |= {"read_output": read[0], "read_thinking": read[1]}
     for at, target in enumerate(targets):
-        asked = target.effort or request.effort or ""
+        asked, work, sent_as, fitted = target.effort or request.effort or "", usual_work, request, AS_ASKED
+        if fits and (fitted := fits[at] or AS_ASKED) is not AS_ASKED:
+            asked, sent_as = fitted.effort or asked, _capped(request, fitted.max_output)
+            work = (*usual_work[:2], fitted.thinking_budget or cap, kind)
         conclude = partial(_outlook, target, learned, asked, *work)
         outlook = learned.recall(target.id, (target.model.thinking, asked, *work), conclude)
         margin, count = learned.margin(target.id), counts.get(target.id) if counts else None
-        figures = size(target, request, outlook.rung, outlook.usual, margin, read)
-        sent = prompt(target, request, kind, rough, outlook.ratio, margin, count)
+        figures = size(target, sent_as, outlook.rung, outlook.usual, margin, read)
+        sent = prompt(target, request, kind, rough, outlook.input, margin, count)
         known = forecast[at] if forecast else None
         if known is None:
             output, thinking = figures.output * request.choices, figures.thinking * request.choices
-            reads = cached.get(target.id, 0.0)
-            known = _cost(target, request, sent.tokens, reads, output, thinking, at_ms), output, thinking
+            sizes = sent.tokens, cached.get(target.id, 0.0), output, thinking
+            known = _cost(target, request, *sizes, at_ms), output, thinking
         least, tight, whole = _holds(bill(target, request, sent.bound, at_ms), figures, outlook) if holds else _NO_HOLDS
         estimated.append(
             Estimate(
@@ -138,14 +141,12 @@ def estimates(
                 tight=tight,
                 whole=whole,
                 effort=outlook.rung.effort,
-                task=task,
-                template=template,
-                read_output=read[0],
-                read_thinking=read[1],
+                thinking_budget=fitted.thinking_budget,
+                cap=fitted.max_output,
+                lowered=fitted.lowered,
                 metered=figures.metered,
                 blind=figures.blind,
-                at_ms=at_ms,
-                script=kind,
+                **of_request,
             )
         )
     return estimated
@@ -153,10 +154,9 @@ def estimates(
 
 def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_cap: int | None) -> Candidate:
     """With the holds that follow from what was learned since it was estimated."""
-    known, target, asked = step.estimate, step.target, step.target.effort or request.effort or ""
-    work = learned.known(known.template)
-    cap = per_choice(request, thinking_cap)
-    outlook = _outlook(target, learned, asked, known.task or UNREAD, work, cap, known.script)
+    known, target, cap = step.estimate, step.target, _thinking_cap(step, request, thinking_cap)
+    asked, request = known.effort or target.effort or request.effort or "", _capped(request, known.cap)
+    outlook = _outlook(target, learned, asked, known.task or UNREAD, learned.known(known.template), cap, known.script)
     figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), known.read)
     least, tight, whole = _holds(bill_of(step, request), figures, outlook)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
@@ -173,7 +173,7 @@ class _TargetOutlook(Struct, frozen=True):
     """Thinking tokens per choice that leave room to think at all, and that the target can be held to."""
     bounded: bool
     """It keeps to them, whatever the cap on its output."""
-    ratio: InputRatio
+    input: InputSize
     """Of the tokens of its prompts."""
 
 
@@ -210,6 +210,16 @@ def per_choice(request: Request, thinking_cap: int | None) -> int | None:
     return (asked if thinking_cap is None else min(asked, thinking_cap)) // request.choices
 
 
+def _thinking_cap(step: Candidate, request: Request, thinking_cap: int | None) -> int | None:
+    """Per choice; at most what was decided."""
+    caps = per_choice(request, thinking_cap), step.estimate.thinking_budget
+    return min([tokens for tokens in caps if tokens is not None], default=None)
+
+
+def _capped(request: Request, most: int | None) -> Request:
+    return request if most is None else structs.replace(request, max_output=most)
+
+
 def affordable_output(step: Candidate, request: Request, nano: int) -> int:
     """How many output tokens a choice may have so that the request's worst case costs at most `nano`."""
     return min(step.estimate.max_output, bill_of(step, request).output(nano) // request.choices)
@@ -244,20 +254,37 @@ def _cost(
 # that hardly any answer reaches costs nothing, less thinking costs quality.
 
 
-class FittedRequest(Struct, frozen=True, kw_only=True):
-    """How a target is asked so that what is granted pays for it."""
+def afforded(
+    targets: Sequence[Target],
+    request: Request,
+    learned: TargetStats,
+    limit: Amount,
+    thinking_cap: int | None,
+    estimate: Callable[[Sequence[Target]], Sequence[Estimate]],
+) -> list[FittedRequest | None]:
+    """How each target would be asked so that `limit` pays for it; None: see `fit`. `estimate`: as it is asked."""
+    fits = list[FittedRequest | None]()
+    for step in map(Candidate, targets, estimate(targets)):
+        if thinking_cap is None and _covers(limit, step.estimate.whole):
+            fits.append(AS_ASKED)
+        else:
+            made = fit(step, request, limit, learned, thinking_cap)
+            fits.append(None if made is None else within_reach(step, request, made, limit))
+    return fits
 
-    max_output: int | None = None
-    """The cap per choice to send; None: leave the client's own."""
-    effort: str | None = None
-    """The effort to ask for, in the place of the policy's and the client's; None: leave the model's own default."""
-    thinking_budget: int | None = None
-    """Thinking tokens per choice to send, where the contract takes a number."""
-    lowered: tuple[str, ...] = ()
-    """What was changed to fit: "effort", "output"."""
-    thinks: bool = False
-    metered: bool = False
-    """What is sent may cost more than is granted: the stream must be metered against that and extended."""
+
+def within_reach(step: Candidate, request: Request, made: FittedRequest, most: Amount) -> FittedRequest:
+    """A metered stream is never asked for more than `most` pays for."""
+    output = affordable_output(step, request, most.usd)
+    if made.thinks and most.thinking < ENDLESS:
+        thoughts = most.thinking // request.n
+        if step.target.model.thinking.contract is Contract.EXACT:
+            made = structs.replace(made, thinking_budget=min(made.thinking_budget or thoughts, thoughts))
+        elif step.estimate.blind:
+            # Only the cap on all output keeps within bounds a thought that is not told its length, and not seen.
+            output = min(output, thoughts)
+    enough = output >= (made.max_output or step.estimate.max_output)
+    return made if enough else structs.replace(made, max_output=output)
 
 
 def fit(
@@ -266,16 +293,25 @@ def fit(
     """None: not even a short answer fits, or the thinking can't be kept within the cap (tokens over all choices)."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return FittedRequest() if step.estimate.tight.usd <= granted.usd else None
-    target, task, work = step.target, step.estimate.task or UNREAD, learned.known(step.estimate.template)
-    effort = step.estimate.effort
-    cap = per_choice(request, thinking_cap)
-    for rung in thinking_levels(target, target.effort or request.effort or "", cap, learned, task):
-        known, margin = usual(target, rung, learned, task, work), learned.margin(target.id)
-        figures = size(target, request, rung, known, margin, step.estimate.read)
-        limits = _limits(step, request, granted, rung, figures)
+    target, known, most = step.target, step.estimate, step.estimate.cap
+    task, work, cap = known.task or UNREAD, learned.known(known.template), _thinking_cap(step, request, thinking_cap)
+    levels = list(thinking_levels(target, target.effort or request.effort or "", cap, learned, task))
+    if cap is None and not known.effort and target.model.thinking.unasked == "none":
+        # Any word that makes it think costs more than to say none.
+        levels = [rung for rung in levels if not (rung.effort and rung.thinks)]
+    decided = next((at for at, rung in enumerate(levels) if rung.effort == known.effort), 0)
+    request = _capped(request, most)
+    exact, thinking = target.model.thinking.contract is Contract.EXACT, granted.thinking // request.choices
+    most_output = bill_of(step, request).output(granted.usd) // request.choices
+    for rung in levels[decided:]:
+        expected, margin = usual(target, rung, learned, task, work), learned.margin(target.id)
+        figures = size(target, request, rung, expected, margin, known.read)
+        output = min(most_output, thinking) if rung.thinks and figures.blind and not exact else most_output
+        limits = _TokenLimits(min(output, figures.most), thinking, exact)
         fitted = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)
         if fitted is not None:
-            return fitted if rung.effort == effort else structs.replace(fitted, lowered=("effort", *fitted.lowered))
+            lowered = fitted.lowered if rung.effort == known.effort else ("effort", *fitted.lowered)
+            return structs.replace(fitted, lowered=lowered, max_output=fitted.max_output or most)
     return None
 
 
@@ -288,60 +324,40 @@ class _TokenLimits(NamedTuple):
     """The number that is sent keeps the thinking within its limit, whatever the cap on all output."""
 
 
-def _limits(step: Candidate, request: Request, granted: Amount, rung: ThinkingLevel, figures: Size) -> _TokenLimits:
-    output, thinking = (
-        bill_of(step, request).output(granted.usd) // request.choices,
-        granted.thinking // request.choices,
-    )
-    exact = step.target.model.thinking.contract is Contract.EXACT
-    if rung.thinks and figures.blind and not exact:
-        output = min(output, thinking)
-    return _TokenLimits(min(output, figures.most), thinking, exact)
-
-
 def _uncut(
     step: Candidate, request: Request, granted: Amount, rung: ThinkingLevel, figures: Size, limits: _TokenLimits
 ) -> FittedRequest | None:
     """Nothing is lowered. A cap goes out where the hold has to be made true by it."""
     sizes = (figures.most, figures.whole_thinking), (figures.tight, figures.tight_thinking)
     whole, tight = bill_of(step, request).amounts(*sizes)
-    if _covers(granted, whole):
-        return _as_asked(rung)
     if not _covers(granted, tight):
         return None
-    if not figures.blind:
-        return _as_asked(rung, metered=True)
+    covered = _covers(granted, whole)
+    if covered or not figures.blind:
+        asked = FittedRequest(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks)
+        return asked if covered else structs.replace(asked, metered=True)
     if limits.exact and rung.thinks:
         rung = structs.replace(rung, number=min(rung.number or figures.most, limits.thinking))
     # A stream that may show its tokens is looked at even so: the next holds go by how they came.
     return structs.replace(_fit(rung, figures, limits), lowered=(), metered=figures.metered)
 
 
-def _as_asked(rung: ThinkingLevel, metered: bool = False) -> FittedRequest:
-    return FittedRequest(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks, metered=metered)
-
-
 def _cut(step: Candidate, rung: ThinkingLevel, figures: Size, limits: _TokenLimits) -> FittedRequest | None:
-    """A shorter answer to the same thinking; or to less of it, where the contract takes a number."""
+    """A shorter answer to the same thinking; or to as much of it as leaves room for an answer, where the contract takes
+    a number. The room is half of what the client allows where that is less."""
+    room = min(LEAST_ANSWER, figures.most // 2)
+    number = min(rung.number or figures.most, limits.thinking, limits.output - room)
     if limits.output >= figures.least and rung.p90 <= limits.thinking:
-        number = rung.number
         if limits.exact and rung.thinks and figures.blind:
-            number = min(number or figures.most, limits.thinking, limits.output - _room(figures))
-        return _fit(structs.replace(rung, number=number), figures, limits)
-    smaller = _shrunk(step, rung, figures, limits)
-    return None if smaller is None else _fit(smaller, figures, limits, ("effort",))
-
-
-def _shrunk(step: Candidate, rung: ThinkingLevel, figures: Size, limits: _TokenLimits) -> ThinkingLevel | None:
-    """As much thinking as leaves room for an answer."""
+            rung = structs.replace(rung, number=number)
+        return _fit(rung, figures, limits)
     thinking = step.target.model.thinking
     if not rung.thinks or thinking.contract not in NUMBERED:
         return None
-    number = min(rung.number or figures.most, limits.thinking, limits.output - _room(figures))
     least = max(thinking.minimum, min(LEAST_THOUGHT, rung.number or LEAST_THOUGHT, figures.most // 2), 1)
     smaller = ThinkingLevel(rung.effort, min(rung.p90, number), number)
     answers = limits.output >= min(figures.most, smaller.p90 + LEAST_ANSWER)
-    return smaller if number >= least and answers else None
+    return _fit(smaller, figures, limits, ("effort",)) if number >= least and answers else None
 
 
 def _fit(rung: ThinkingLevel, figures: Size, limits: _TokenLimits, lowered: tuple[str, ...] = ()) -> FittedRequest:
@@ -355,11 +371,6 @@ def _fit(rung: ThinkingLevel, figures: Size, limits: _TokenLimits, lowered: tupl
         thinks=rung.thinks,
         metered=figures.metered and (figures.blind or (not bounded and limits.output > limits.thinking)),
     )
-
-
-def _room(figures: Size) -> int:
-    """For an answer; half of what the client allows where that is less."""
-    return min(LEAST_ANSWER, figures.most // 2)
 
 
 def _covers(granted: Amount, wanted: Amount) -> bool:

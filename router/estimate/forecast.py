@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
-from router.estimate.learn import MILLE, MOST_RATIO, TargetStats, WorkStats, shrink_to_prior
+from router.estimate.learn import MOST_RATIO, TargetStats, WorkStats
 from router.estimate.pass_rate import ExpectedRates, Index
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import (
@@ -24,7 +24,7 @@ from router.estimate.tokens import (
     thinking_levels,
     usual,
 )
-from router.types.decision import Forecast, Vector
+from router.types.decision import FittedRequest, Forecast, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Classification, Endpoint, Request, tokens_read
 from router.types.target import Queue, Queues, Target, Task
@@ -58,6 +58,9 @@ _LEAST = 1e-9
 _SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
 """Of a prompt, of an answer, and of what of it is worth something."""
 _UNBOUND = np.array(np.inf)
+_Levels = tuple[tuple[str, int | None], ...]
+"""Effort and thinking tokens that each target is asked for; none: as request and policy say."""
+_AS_ASKED = ("", None)
 _ID = attrgetter("id")
 _EMPTY = Queue()
 NO_QUEUES: Queues = {}
@@ -105,15 +108,19 @@ class _KnownWork(Struct, frozen=True, eq=False):
     usual: tuple[Vector, Vector]
     """Output and thinking of a usual request without a cap."""
     sent: Vector
-    """Input tokens ÷ the rough count …"""
+    """Input tokens for each of the rough count …"""
+    sent_base: Vector
+    """… and whatever that is …"""
     template: Vector
     """… to which its template adds so many."""
-    wordiness: Vector
-    """See `Wordiness`: tokens for each that was read …"""
+    each: Vector
+    """Visible tokens for each that was read …"""
     base: Vector
     """… and whatever was read."""
     thought: Vector
-    """Thinking tokens of a request that needs all of the usual thinking …"""
+    """Thinking tokens by the need to think …"""
+    thought_base: Vector
+    """… whatever that is …"""
     most_thought: Vector
     """… and at most."""
     most: Vector
@@ -156,7 +163,7 @@ class Forecaster:
         self._at = {target.id: at for at, target in enumerate(self._targets)}
         rules = [rule for target in self._targets for rule in (target.model.price.rules if target.model.price else ())]
         self._steps = sorted({rule.above for rule in rules if rule.above})
-        self._known: dict[tuple[_WorkKey, tuple[str, ...]], _KnownWork] = {}
+        self._known: dict[tuple[_WorkKey, tuple[str, ...], _Levels], _KnownWork] = {}
 
     def forecast(
         self,
@@ -167,18 +174,19 @@ class Forecaster:
         cap: int | None = None,
         cached: Mapping[str, float] = COLD,
         queues: Queues = NO_QUEUES,
+        fits: Sequence[FittedRequest | None] = (),
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
-        `cached`: tokens of the prompt that targets are expected to have cached; `queues`: where it would wait."""
+        `cached`: tokens of the prompt that targets may have cached; `fits`: how each is asked (`estimate.afforded`)."""
         rough, kind = roughly(request), script(request)
-        known = self._of(targets, request, seen, cap, at_ms, rough, kind)
+        known = self._of(targets, request, seen, cap, at_ms, rough, kind, fits)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         read = tokens_read(seen.reading)
         each, thinking = _tokens(known, *read, bound)
         usual = known.usual if bound is known.most else _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
-        media = kind.endswith(MEDIA)
-        whole_prompt = self._media_tokens(targets, request, kind) if media else (rough + known.template) * known.sent
+        plain = np.maximum(known.sent * (rough + known.template) + known.sent_base, 0.0)
+        whole_prompt = self._media_tokens(targets, request, kind) if kind.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
         read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
         if cached or known.writes:
@@ -190,13 +198,13 @@ class Forecaster:
             fixed = read_tokens * known.rate_read + written_in + known.fee
         out, written = _paid(known, each, thinking) * choices, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
-        expected = self._rates.expect(seen, known.at, known.better)
-        usual_p = self._rates.usual(known.at)
+        expected, usual_p = self._rates.expect(seen, known.at, known.better), self._rates.usual(known.at)
         # Far more room than the usual length changes nothing.
         ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
         if not ample.all():
             whole = self._whole(known, request, read, whole_prompt)
-            expected, usual_p = _scaled(expected, whole), usual_p * whole
+            p, sd, nodes, own_sd, usual_p = [rate * whole for rate in (*expected[:4], usual_p)]
+            expected = expected._replace(p=p, sd=sd, nodes=nodes, own_sd=own_sd)
         forecast = Forecast(
             p=expected.p,
             p_sd=expected.sd,
@@ -220,8 +228,8 @@ class Forecaster:
 
     def _media_tokens(self, targets: Sequence[Target], request: Request, kind: str) -> Vector:
         """Tokens of a prompt with pictures, sound or documents."""
-        ratios = [(target, self.learned.input(target.id, kind, INPUT_SHARE)) for target in targets]
-        tokens = [prompt(target, request, kind, roughly(request), ratio, 1.0).tokens for target, ratio in ratios]
+        sizes = [(target, self.learned.input(target.id, kind, INPUT_SHARE)) for target in targets]
+        tokens = [prompt(target, request, kind, roughly(request), size, 1.0).tokens for target, size in sizes]
         return np.array(tokens, dtype=np.float64)
 
     def _whole(self, known: _KnownWork, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
@@ -246,7 +254,9 @@ class Forecaster:
         at_ms: int,
         rough: int,
         kind: str,
+        fits: Sequence[FittedRequest | None],
     ) -> _KnownWork:
+        levels = tuple([(made.effort or "", made.thinking_budget) if made else _AS_ASKED for made in fits])
         asks = int(request.caches) + int(request.caches_long)
         # Rounded; 0 where the prompt is too short for any rate to change. Without pictures and sound.
         steps, size = self._steps, 0
@@ -254,17 +264,21 @@ class Forecaster:
             size = round(SIZE_STEP ** round(log(min(rough, steps[-1] * NEAR), SIZE_STEP)))
         asked = request.effort or "", cap, kind, request.service_tier, size, asks
         work = _WorkKey(seen.task, self.learned.known(seen.template), *asked)
-        key = (work, tuple(map(_ID, targets)))
+        key = (work, tuple(map(_ID, targets)), levels)
         known = self._known.get(key)
         fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.template[0] else 1)
         if known is None or at_ms // fresh_ms != known.at_ms // fresh_ms:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            known = self._known[key] = self._look(targets, work, at_ms)
+            known = self._known[key] = self._look(targets, work, at_ms, levels)
+        if fits:
+            most = np.minimum(known.most, [made.max_output or np.inf if made else np.inf for made in fits])
+            tokens = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, most)
+            known = structs.replace(known, most=most, usual=tokens)
         return known
 
-    def _look(self, targets: Sequence[Target], work: _WorkKey, at_ms: int) -> _KnownWork:
-        rows = [self._row(target, work, at_ms) for target in targets]
+    def _look(self, targets: Sequence[Target], work: _WorkKey, at_ms: int, levels: _Levels) -> _KnownWork:
+        rows = [self._row(*row, work, at_ms) for row in zip(targets, levels or [_AS_ASKED] * len(targets), strict=True)]
         *columns, spread, each_sd = np.array(rows, dtype=np.float64).T
         slow = np.minimum(np.hypot(spread, each_sd), Z90)
         # Quantiles of lognormals of mean 1.
@@ -281,17 +295,16 @@ class Forecaster:
             writes=bool((known.rate_write != known.rate_in).any()),
         )
 
-    def _row(self, target: Target, work: _WorkKey, at_ms: int) -> tuple[float, ...]:
+    def _row(self, target: Target, level: tuple[str, int | None], work: _WorkKey, at_ms: int) -> tuple[float, ...]:
         learned, task, model = self.learned, work.task, target.model
-        asked = target.effort or work.effort
-        rung = next(thinking_levels(target, asked, work.cap, learned, task), None) or ThinkingLevel(asked, 0)
+        asked, cap = level[0] or target.effort or work.effort, level[1] or work.cap
+        rung = next(thinking_levels(target, asked, cap, learned, task), None) or ThinkingLevel(asked, 0)
         known, pace = usual(target, rung, learned, task, work.template), learned.pace(target.id)
-        ratio = learned.input(target.id, work.script, INPUT_SHARE)
-        sent = shrink_to_prior(ratio.mean, ratio.seen, MILLE) / MILLE
-        expected = (known.wordiness.each, known.wordiness.base, known.thought, known.most_thought)
-        tokens = (sent, template(target), *expected, model.max_output, model.context, least(model.name))
-        rates = self._rates_of(target, work, int(work.size * sent), at_ms)
-        mean = known.wordiness.tokens(USUAL_OUTPUT) + min(known.thought * USUAL_THINKING, known.most_thought)
+        sent = learned.input(target.id, work.script, INPUT_SHARE).line
+        expected = (*known.visible, *known.thought, known.most_thought)
+        tokens = (*sent, template(target), *expected, model.max_output, model.context, least(model.name))
+        rates = self._rates_of(target, work, int(sent.tokens(work.size)), at_ms)
+        mean = known.visible.visible(USUAL_OUTPUT) + min(known.thought.tokens(USUAL_THINKING), known.most_thought)
         spread = _spread(learned.kind(target.id, rung.effort, task, work.template[0]), int(mean))
         better = self._rates.better(self._at[target.id], rung.effort)
         return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
@@ -310,14 +323,9 @@ class Forecaster:
         rates, scale = some.rates, 1 / UNITS_PER_RATE * some.over / some.under
         reasoning = rate_of(rates, "reasoning")
         read, write = cache_rates(rates, target.provider.wire, work.asks)
-        return (
-            rates.input * scale,
-            read * scale,
-            write * scale,
-            units_cost(some, target.provider.quirks.units) / UNITS_PER_RATE,
-            rates.output * scale,
-            (reasoning - rates.output) * scale,
-        )
+        fee = units_cost(some, target.provider.quirks.units) / UNITS_PER_RATE
+        into, out = (rates.input * scale, read * scale, write * scale), rates.output * scale
+        return (*into, fee, out, (reasoning - rates.output) * scale)
 
 
 def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Forecast:
@@ -333,18 +341,12 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
     )
 
 
-def _scaled(expected: ExpectedRates, whole: Vector) -> ExpectedRates:
-    """Of answers that are whole by these chances [T]."""
-    p, sd, nodes, own_sd, outcomes, alike = expected
-    return ExpectedRates(p * whole, sd * whole, nodes * whole, own_sd * whole, outcomes, alike)
-
-
 def _tokens(known: _KnownWork, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
-    """Of one choice: all output (see `Wordiness.tokens`), and thinking."""
-    visible = np.maximum(known.wordiness * read_output + known.base, max(read_output / MOST_RATIO, 1.0))
+    """Of one choice: all output (see `Line.visible`), and thinking."""
+    visible = np.maximum(known.each * read_output + known.base, max(read_output / MOST_RATIO, 1.0))
     if not known.thinks:
         return np.minimum(visible, bound), known.nothing
-    thinking = np.minimum(known.thought * read_thinking, known.most_thought)
+    thinking = np.minimum(np.maximum(known.thought * read_thinking + known.thought_base, 0.0), known.most_thought)
     return np.minimum(visible + thinking, bound), np.minimum(thinking, bound)
 
 

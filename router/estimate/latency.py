@@ -27,10 +27,12 @@ Z90 = 1.2816
 
 
 class Pace(Struct):
-    """Of one target. Means and variances of logarithms, as sums that forget."""
+    """Of one target. Means and variances of logarithms, as sums that forget, the prior like any other observation."""
 
-    first: float = 0.0
-    first_weight: float = 0.0
+    first: float = PRIOR_WEIGHT * log(PRIOR_FIRST_MS)
+    first_weight: float = PRIOR_WEIGHT
+    prior: float = PRIOR_WEIGHT
+    """What is left of its weight."""
     each: float = 0.0
     squares: float = 0.0
     weight: float = 0.0
@@ -51,6 +53,7 @@ class Pace(Struct):
         self.each = self.each * KEEP + each
         self.squares = self.squares * KEEP + each * each
         self.weight = self.weight * KEEP + 1
+        self.prior *= KEEP
         self.busy_ms = self.busy_ms * KEEP + self._new(ended_ms - total_ms, ended_ms)
         self.tokens = self.tokens * KEEP + output
 
@@ -68,12 +71,12 @@ class Pace(Struct):
 
     @property
     def first_ms(self) -> float:
-        return exp((self.first + PRIOR_WEIGHT * log(PRIOR_FIRST_MS)) / (self.first_weight + PRIOR_WEIGHT))
+        return exp(self.first / self.first_weight)
 
     @property
     def ms_per_token(self) -> float:
         """Expected, once the first is there."""
-        median = (self.each + PRIOR_WEIGHT * log(PRIOR_MS_PER_TOKEN)) / (self.weight + PRIOR_WEIGHT)
+        median = (self.each + self.prior * log(PRIOR_MS_PER_TOKEN)) / (self.weight + self.prior)
         return exp(median + self.sd**2 / 2)
 
     @property
@@ -86,7 +89,7 @@ class Pace(Struct):
         """Of the logarithm of the time that a token takes."""
         mean = self.each / self.weight if self.weight else 0.0
         seen = max(0.0, self.squares - self.weight * mean * mean)
-        return sqrt((seen + PRIOR_WEIGHT * PRIOR_SD**2) / (self.weight + PRIOR_WEIGHT))
+        return sqrt((seen + self.prior * PRIOR_SD**2) / (self.weight + self.prior))
 
     @property
     def throughput(self) -> float:

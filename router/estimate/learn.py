@@ -1,8 +1,9 @@
 """What attempts taught of targets: quantiles of tokens, lengths against what was read, margins, paces, times."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from math import ceil, exp
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -10,8 +11,8 @@ import numpy as np
 from msgspec import Struct
 
 from router.estimate.caches import Caches, QuantileWindow
-from router.estimate.latency import Z90, Measured, Pace
-from router.estimate.posterior import LEAST_WEIGHT, MOST_TEMPLATES, Fading, Pooled, Recent
+from router.estimate.latency import KEEP, Z90, Measured, Pace
+from router.estimate.posterior import MOST_TEMPLATES, Fading, Pooled, Recent
 from router.types.decision import Candidate, Vector
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, application_of, instructed, tenant_of
 from router.types.target import Target, Task
@@ -32,6 +33,8 @@ CALM = 0.97
 """… what is left of the excess after each attempt that kept within its hold: half in 23."""
 LONG = 0.9
 """An answer longer than so many others is long, also if it was cut."""
+MOST_OTHERS = 8
+"""Observations that those of other kinds of work count for at most: long answers are not cut where short ones came."""
 MILLE = 1_000
 """Ratios are kept in thousandths."""
 HALF = 0.5
@@ -46,13 +49,8 @@ others', at their mean; and those of one template for its application."""
 LENGTHS_HALF_LIFE_MS = 3 * 86_400_000
 """Of lengths against what was read: a target that changes is followed within days. Holds forget within 128 answers."""
 NOISE = 0.87**2
-"""Variance of an answer's visible tokens, in squares of (those that were read + `SMALLEST`): public outcomes differ by
-a factor of 1.8 at the median from what their text foretells."""
-SMALLEST = 100.0
-"""Tokens read beside which the noise of an answer stays the same: that of a greeting is no twentieth of a poem's."""
-PLAIN_SD, TEMPLATE_SD = (0.52, 50.0), (0.7, 80.0)
-"""What own answers may have to correct, of tokens for each that is read and of tokens whatever is read: of a target for
-all templates (the prior then counts like four usual answers), and of a template (like two)."""
+"""Variance of an answer's tokens, in squares of (what was read + the smallest of its kind): public outcomes differ by a
+factor of 1.8 at the median from what their text foretells."""
 LONG_CUT = 2
 """An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less."""
 MOST_ASKED = 64
@@ -60,6 +58,8 @@ MOST_ASKED = 64
 NEWS, EACH = 32, 8
 """Each of the first so many observations of a target, and of a template, is news, then one in eight: what follows from
 them is worked out again."""
+STALE = 64
+"""Observations of all targets after which all of it is: what one does in a template says something of the others."""
 MOST_RECALLED = 1_024
 """Remembered conclusions of a target: they hang on the client's words and templates too."""
 MEAN_OUTPUT_BYTES = 3.5
@@ -119,41 +119,58 @@ class AttemptSample(Struct, frozen=True, kw_only=True):
     """By a cap, the budget, a fault or the client: the answer would have been at least so long."""
 
 
-class InputRatio(NamedTuple):
-    """Actual ÷ rough input tokens, in thousandths, of so many requests: an upper quantile, and the mean."""
-
-    upper: int = 0
-    mean: int = 0
-    seen: int = 0
-
-
-class _WorkCell:
-    """Tokens of one kind of work."""
-
-    __slots__ = ("output", "thinking")
-
-    def __init__(self) -> None:
-        self.output, self.thinking = QuantileWindow(), QuantileWindow()
-
-
+_Windows = tuple[QuantileWindow, QuantileWindow]
+"""Output tokens and thinking tokens of one kind of work."""
 _ROWS: Mapping[str, int] = {ALL: 0, UNREAD: 1, **{task: at for at, task in enumerate(Task, 2)}}
-"""Of sums of lengths: all that were read, all that were not, and those of each task. Answers; their weights, times what
-was read, times its square, times their visible tokens, times both; those whose thoughts are known, their thinking
-tokens, and what need was read."""
-_COLUMNS, _VISIBLE, _THINKING = 9, slice(1, 6), slice(6, 9)
+"""Of sums of lengths: all that were read, all that were not, and those of each task. Answers; of their visible tokens,
+and of their thinking tokens where these are known, the sums of a line (`_line`)."""
+_COLUMNS = 11
 _sums = partial(Fading, (len(_ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
 Asked = tuple[str, str]
 """A target and the effort that was asked for."""
 
 
-class Wordiness(NamedTuple):
-    """A line: visible tokens for each that was read from a request's text, and those whatever was read."""
+class Line(NamedTuple):
+    """Tokens for each that was read from a request, and those whatever was read."""
 
     each: float = 1.0
     base: float = 0.0
 
-    def tokens(self, read: float) -> float:
+    def visible(self, read: float) -> float:
         return max(self.each * read + self.base, read / MOST_RATIO, 1.0)
+
+    def tokens(self, read: float) -> float:
+        return max(self.each * read + self.base, 0.0)
+
+
+class InputSize(NamedTuple):
+    """Of prompts, against their rough count: what is expected; an upper quantile of the ratio, in thousandths, and the
+    share that it has in the bound, beside what is known before."""
+
+    line: Line = Line()
+    upper: int = 0
+    share: float = 0.0
+
+
+class _Lengths(NamedTuple):
+    """How a line is fitted to a kind of tokens. Its prior has a scale: tokens for each that is read."""
+
+    columns: slice
+    smallest: float
+    """Read beside which the noise of an answer stays the same: that of a greeting is no twentieth of a poem's."""
+    plain_sd: tuple[float, float]
+    """What own answers may have to correct, in units of the scale: of tokens for each that is read, and of tokens
+    whatever is read. Of a target for all templates (the prior then counts like four usual answers) …"""
+    template_sd: tuple[float, float]
+    """… and of a template (like two)."""
+    least_scale: float
+
+
+INPUT_SD, INPUT_NOISE, INPUT_SMALLEST = (0.3, 8.0), 0.11**2, 20.0
+"""Likewise of a prompt, for each token of the rough count: what a provider adds to every prompt is no part of it."""
+VISIBLE = _Lengths(slice(1, 6), 100.0, (0.6, 50.0), (0.7, 80.0), 1.0)
+THINKING = _Lengths(slice(6, 11), 0.02, (0.75, 0.004), (0.75, 0.006), 500.0)
+"""Against the need to think, a share of all of the usual thinking."""
 
 
 class _Template:
@@ -180,13 +197,15 @@ class _LengthPool:
             return
         template, at_ms, asked = seen.template, seen.ended_ms, (seen.target, seen.effort)
         rows = [_ROWS[UNREAD]] if seen.task is None else [_ROWS[ALL], _ROWS[seen.task]]
-        sums, bounded = np.zeros((len(_ROWS), _COLUMNS)), np.zeros((len(_ROWS), _COLUMNS))
-        read, visible = max(read, 1.0), max(output - (thinking or 0), 0)
-        sums[rows, :6] = _line(read, visible)
-        credible = min(max(visible, read / MOST_RATIO), read * MOST_RATIO)
-        bounded[rows, :6] = sums[rows, :6] if credible == visible else _line(read, credible)
+        sums, visible = np.zeros((len(_ROWS), _COLUMNS)), max(output - (thinking or 0), 0)
+        read = max(read, 1.0)
+        sums[rows, 0], sums[rows, VISIBLE.columns] = 1.0, _line(read, visible, VISIBLE.smallest)
         if thinking is not None:
-            sums[rows, 6:] = bounded[rows, 6:] = 1.0, thinking, max(seen.read_thinking, 1 / MILLE)
+            sums[rows, THINKING.columns] = _line(seen.read_thinking, thinking, THINKING.smallest)
+        bounded, credible = sums, min(max(visible, read / MOST_RATIO), read * MOST_RATIO)
+        if credible != visible:
+            bounded = sums.copy()
+            bounded[rows, VISIBLE.columns] = _line(read, credible, VISIBLE.smallest)
         turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
         plain = self._plain[asked]
         self._plain.move_to_end(asked)
@@ -202,100 +221,67 @@ class _LengthPool:
             of_target.sums += new * of_target.fade(when_ms)[1]
             known.at_ms, known.count = max(known.at_ms, when_ms), known.count + 1
 
-    def wordiness(self, asked: Asked, row: int, template: str) -> Wordiness:
+    def line(self, kind: _Lengths, asked: Asked, row: int, template: str, prior: float) -> Line:
         """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
-        answers: else the one that was asked would alone seem dearer, or cheaper, by it."""
-        beside, known = Wordiness(), self.templates.get(template)
+        answers: else the one that was asked would alone seem dearer, or cheaper, by it. `prior`: tokens for each that
+        is read."""
+        beside, known = Line(), self.templates.get(template)
         for level in (self.templates.get(application_of(template)), known):
             if level is not None:
-                beside = _fitted(self._beside(level, row), beside, TEMPLATE_SD)
-        plain = self._plainly(asked, row)
-        line = Wordiness(beside.each * plain.each, beside.each * plain.base + beside.base)
+                beside = _fitted(self._beside(kind, level, row), beside, kind.template_sd)
+        plain, scale = self._plainly(kind, asked, row, prior), max(prior, kind.least_scale)
+        line = Line(beside.each * plain.each, beside.each * plain.base + beside.base)
         own = known.sums.get(asked) if known is not None else None
         of_all = row if row == _ROWS[UNREAD] else _ROWS[ALL]
-        return line if own is None else _fitted(own.sums[of_all, _VISIBLE], line, TEMPLATE_SD)
+        return line if own is None else _fitted(own.sums[of_all, kind.columns], line, kind.template_sd, scale)
 
-    def _beside(self, known: _Template, row: int) -> Vector:
-        """[5]: weighted sums of a template's answers, against what was to be expected of their targets for as much."""
+    def _beside(self, kind: _Lengths, known: _Template, row: int) -> Vector:
+        """[5]: sums of a template's answers, against what was to be expected of their targets for as much."""
         total = np.zeros(5)
         for asked, sums in known.sums.items():
-            rows = sums.left(known.at_ms)[:, _VISIBLE]
-            for at in _tasks(rows, row):
-                (each, base), (weight, read, squares, tokens, both) = self._plainly(asked, at), rows[at].tolist()
+            rows, unread = sums.left(known.at_ms)[:, kind.columns], _ROWS[UNREAD]
+            # An answer counts once, in the row of its task.
+            of_tasks = np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1
+            for at in [unread] if row == unread else of_tasks.tolist():
+                prior = 1.0 if kind is VISIBLE else self._usual(asked)
+                each, base = self._plainly(kind, asked, at, prior)
+                scale = max(prior, kind.least_scale)
+                weight, read, squares, tokens, both = (rows[at] / scale**2).tolist()
                 expected = each * read + base * weight
                 squared = each * each * squares + 2 * each * base * read + base * base * weight
                 total += (weight, expected, squared, tokens, each * both + base * tokens)
         return total
 
-    def _plainly(self, asked: Asked, row: int) -> Wordiness:
-        """Whatever the template."""
-        line, known = Wordiness(), self._plain.get(asked)
+    def _usual(self, asked: Asked) -> float:
+        """Thinking tokens ÷ the need to think, of a target's answers on the whole: priors of others are not at hand."""
+        _, read, _, tokens, _ = self._plain[asked].sums[:2, THINKING.columns].sum(axis=0).tolist()
+        return tokens / read if read else 0.0
+
+    def _plainly(self, kind: _Lengths, asked: Asked, row: int, prior: float) -> Line:
+        """Whatever the template: answers of a task lean on those of all others."""
+        line, known, scale = Line(prior), self._plain.get(asked), max(prior, kind.least_scale)
         if known is not None:
-            for at in sorted({_ROWS[ALL], row}):
-                line = _fitted(known.sums[at, _VISIBLE], line, PLAIN_SD)
+            own, of_all = known.sums[row, kind.columns], known.sums[_ROWS[ALL], kind.columns]
+            for sums in (of_all - own if row > _ROWS[UNREAD] else of_all, own) if row else (of_all,):
+                line = _fitted(sums, line, kind.plain_sd, scale)
         return line
 
-    def thought(self, asked: Asked, row: int, template: str, prior: float) -> float:
-        """Thinking tokens ÷ the need to think, likewise."""
-        least, known = 0.0 if instructed(template) else USUAL_THINKING, self.templates.get(template)
-        beside: float | None = 1.0
-        for level in (self.templates.get(application_of(template)), known):
-            if level is not None:
-                beside = _leaning(self._thought_beside(level, row), beside, PRIOR_WEIGHT, least)
-        ratio: float | None = (self._thought_plainly(asked, row, prior) or 0.0) * (beside or 0.0)
-        if known is not None and (own := known.sums.get(asked)) is not None:
-            of_all = row if row == _ROWS[UNREAD] else _ROWS[ALL]
-            ratio = _leaning(own.sums[of_all, _THINKING], ratio, PRIOR_WEIGHT, least)
-        return ratio or 0.0
 
-    def _thought_beside(self, known: _Template, row: int) -> Vector:
-        """[3]: answers of a template, their tokens, and what was to be expected of such answers of their targets."""
-        total = np.zeros(3)
-        for asked, sums in known.sums.items():
-            rows = sums.left(known.at_ms)[:, _THINKING]
-            for at in _tasks(rows, row):
-                if plain := self._thought_plainly(asked, at, None):
-                    total += rows[at] * (1.0, 1.0, plain)
-        return total
-
-    def _thought_plainly(self, asked: Asked, row: int, prior: float | None) -> float | None:
-        """Whatever the template. None: nothing is known of it, nor expected."""
-        if (known := self._plain.get(asked)) is not None:
-            for at in sorted({_ROWS[ALL], row}):
-                prior = _leaning(known.sums[at, _THINKING], prior, PRIOR_WEIGHT, USUAL_THINKING)
-        return prior
+def _line(read: float, tokens: float, smallest: float) -> tuple[float, ...]:
+    """Sums of one answer: its weight, times what was read, its square, the tokens, and both."""
+    weight = 1 / (read + smallest) ** 2
+    return weight, weight * read, weight * read * read, weight * tokens, weight * read * tokens
 
 
-def _tasks(rows: Vector, row: int) -> list[int]:
-    """Those of sums by row that an answer counts in once."""
-    unread = _ROWS[UNREAD]
-    return [unread] if row == unread else (np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1).tolist()
-
-
-def _line(read: float, visible: float) -> tuple[float, ...]:
-    """Sums of one answer."""
-    weight = 1 / (read + SMALLEST) ** 2
-    return 1.0, weight, weight * read, weight * read * read, weight * visible, weight * read * visible
-
-
-def _fitted(sums: Vector, prior: Wordiness, sds: tuple[float, float]) -> Wordiness:
-    """Bayesian linear regression of visible tokens on those that were read, of weighted sums [5]; `sds`: how far the
-    line may be from the prior."""
-    weight, read, squares, tokens, both = (sums / NOISE).tolist()
-    of_each, of_base = squares + sds[0] ** -2, weight + sds[1] ** -2
-    slanted, up = both + prior.each * sds[0] ** -2, tokens + prior.base * sds[1] ** -2
+def _fitted(sums: Vector, prior: Line, sds: tuple[float, float], scale: float = 1.0, noise: float = NOISE) -> Line:
+    """Bayesian linear regression of tokens on what was read, of weighted sums [5]; `sds`: how far the line may be from
+    the prior, in units of the scale."""
+    weight, read, squares, tokens, both = (sums / (noise * scale**2)).tolist()
+    sure_each, sure_base = (sds[0] * scale) ** -2, (sds[1] * scale) ** -2
+    of_each, of_base = squares + sure_each, weight + sure_base
+    slanted, up = both + prior.each * sure_each, tokens + prior.base * sure_base
     each = max((of_base * slanted - read * up) / (of_each * of_base - read * read), 0.0)
-    return Wordiness(each, (up - read * each) / of_base)
-
-
-def _leaning(sums: Vector, prior: float | None, weight: float, least: float) -> float | None:
-    """Tokens ÷ what was read, of sums [3], with so many answers of the prior. These are as large as the usual one, and
-    at least as `least`: what small answers say hardly changes what is expected of large ones."""
-    count, tokens, read = sums.tolist()
-    if count < LEAST_WEIGHT:
-        return prior
-    each = 0.0 if prior is None else weight * max(read / count, least)
-    return float((tokens + (prior or 0.0) * each) / (read + each))
+    return Line(each, (up - read * each) / of_base)
 
 
 class WorkStats:
@@ -308,47 +294,49 @@ class WorkStats:
     __slots__ = ("_asked", "_outputs", "_pool", "_row", "_template", "_thoughts")
 
     def __init__(
-        self, cells: Iterable[_WorkCell | None], pool: _LengthPool, asked: Asked, row: int, template: str
+        self, cells: Iterable[_Windows | None], pool: _LengthPool, asked: Asked, row: int, template: str
     ) -> None:
-        known = [cell for cell in cells if cell is not None]
+        known = [windows for windows in cells if windows is not None]
         self._pool, self._asked, self._row, self._template = pool, asked, row, template
-        self._outputs = [cell.output for cell in known if cell.output.count]
-        self._thoughts = [cell.thinking for cell in known if cell.thinking.count]
+        self._outputs = [output for output, _ in known if output.count]
+        self._thoughts = [thinking for _, thinking in known if thinking.count]
 
     def output(self, share: float, prior: int) -> int:
         """Thinking included."""
-        for window in self._outputs:
-            prior = shrink_to_prior(window.upper(share), window.count, prior)
-        return prior
+        return _leaning(self._outputs, lambda window: window.upper(share), prior)
+
+    def mean(self, prior: int) -> int:
+        """Likewise, of all."""
+        return _leaning(self._outputs, lambda window: window.sum // window.count, prior)
 
     def thinking(self, share: float, prior: int) -> int:
         """At most the output, where the provider does not tell them apart."""
         if self._outputs and not self._thoughts:
             return min(prior, self.output(share, prior))
-        for window in self._thoughts:
-            prior = shrink_to_prior(window.upper(share), window.count, prior)
-        return prior
+        return _leaning(self._thoughts, lambda window: window.upper(share), prior)
 
-    def wordiness(self) -> Wordiness:
-        return self._pool.wordiness(self._asked, self._row, self._template)
+    def visible(self) -> Line:
+        return self._pool.line(VISIBLE, self._asked, self._row, self._template, 1.0)
 
-    def thought(self, prior: float) -> float:
-        """Thinking tokens of a request that needs all of the usual thinking; 0 where answers never tell them apart from
-        visible ones, as all tokens count as visible then."""
+    def thought(self, prior: float) -> Line:
+        """Of the need to think; `prior`: tokens where that is all of the usual. None where answers never tell thinking
+        apart from visible tokens, as all count as visible then."""
         if self._outputs and not self._thoughts:
-            return 0.0
-        return self._pool.thought(self._asked, self._row, self._template, prior)
+            return Line(0.0)
+        return self._pool.line(THINKING, self._asked, self._row, self._template, prior)
 
 
 class TargetStats:
     """In memory; `observe` every settled attempt, and at the start the last ones of the ledger, oldest first."""
 
     def __init__(self) -> None:
-        self._cells = Recent[tuple[str, str, str], _WorkCell](
-            MOST_CELLS, _WorkCell, lambda key: key[2].removeprefix(UNREAD)
+        self._cells = Recent[tuple[str, str, str, str], _Windows](
+            MOST_CELLS, lambda: (QuantileWindow(), QuantileWindow()), lambda key: key[3]
         )
         self._pool = _LengthPool()
-        self._inputs = defaultdict[tuple[str, str], QuantileWindow](QuantileWindow)
+        self._inputs = defaultdict[tuple[str, str], tuple[QuantileWindow, Vector]](
+            lambda: (QuantileWindow(), np.zeros(5))
+        )
         self._bytes = defaultdict[str, QuantileWindow](QuantileWindow)
         self._pieces = defaultdict[str, QuantileWindow](QuantileWindow)
         self._shares = defaultdict[str, QuantileWindow](QuantileWindow)
@@ -371,8 +359,13 @@ class TargetStats:
         self._count[target] += 1
         if (count := self._count[target]) <= NEWS or count % EACH == 0:
             self._recalled.pop(target, None)
+        if self._count.total() % STALE == 0:
+            self._recalled.clear()
         if seen.input is not None and seen.expected_input > 0:
-            self._inputs[target, seen.script].add(seen.input * MILLE // seen.expected_input)
+            window, sums = self._inputs[target, seen.script]
+            window.add(seen.input * MILLE // seen.expected_input)
+            sums *= KEEP
+            sums += _line(seen.expected_input, seen.input, INPUT_SMALLEST)
         if seen.output_bytes and output:
             self._bytes[target].add(seen.output_bytes * MILLE // output)
         if seen.largest:
@@ -395,14 +388,13 @@ class TargetStats:
         """Of work, from the widest kind to the narrowest; what is read and what is not are kinds of their own. Of an
         answer that was cut only a length that is long even so says something."""
         template, output, thinking = seen.template, seen.output, seen.thinking
-        kinds = (ALL, seen.task, template) if seen.task is not None else (ALL, UNREAD, UNREAD + template)
-        for kind in kinds[widest : 3 if template else 2]:
-            cell = self._cells[seen.target, seen.effort, kind]
-            self._cells.move_to_end((seen.target, seen.effort, kind))
-            if output is not None and not (seen.cut and cell.output.count and output < cell.output.upper(LONG)):
-                cell.output.add(output)
-            if thinking is not None and not (seen.cut and cell.thinking.count and thinking < cell.thinking.upper(LONG)):
-                cell.thinking.add(thinking)
+        task = UNREAD if seen.task is None else seen.task
+        for kind in ((ALL, ""), (task, ""), (task, template))[widest : 3 if template else 2]:
+            windows = self._cells[cell := (seen.target, seen.effort, *kind)]
+            self._cells.move_to_end(cell)
+            for window, tokens in zip(windows, (output, thinking), strict=True):
+                if tokens is not None and not (seen.cut and window.count and tokens < window.upper(LONG)):
+                    window.add(tokens)
         self._pool.add(seen)
 
     def overrun(self, target: str) -> None:
@@ -419,8 +411,8 @@ class TargetStats:
 
     def kind(self, target: str, effort: str, task: Work | None, template: str = "") -> WorkStats:
         """Work of a template leans on all work of its task, and that on all of the target."""
-        name = UNREAD + template if template and task == UNREAD else template
-        cells = [self._cells.get((target, effort, kind)) for kind in dict.fromkeys((ALL, task or ALL, name))]
+        kinds = dict.fromkeys(((ALL, ""), (task or ALL, ""), (task or ALL, template)))
+        cells = [self._cells.get((target, effort, *kind)) for kind in kinds]
         return WorkStats(cells, self._pool, (target, effort), _ROWS[task or ALL], template)
 
     def known(self, template: str) -> tuple[str, int]:
@@ -441,9 +433,9 @@ class TargetStats:
             found = known[key] = conclude()
         return found
 
-    def input(self, target: str, script: str, share: float) -> InputRatio:
+    def input(self, target: str, script: str, share: float) -> InputSize:
         """Of the prompts of that script."""
-        return self.recall(target, (script, share), lambda: self._ratio((target, script), share))
+        return self.recall(target, (script, share), lambda: self._input((target, script), share))
 
     def output_bytes(self, target: str) -> float:
         """How few bytes of a stream may be one token of it."""
@@ -455,7 +447,7 @@ class TargetStats:
         """How many bytes of a stream are one token of it, all in all."""
         if (window := self._bytes.get(target)) is None:
             return MEAN_OUTPUT_BYTES
-        return shrink_to_prior(_mean(window), window.count, int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
+        return shrink_to_prior(window.sum // window.count, window.count, int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
 
     def most_output_bytes(self, target: str) -> float:
         """How many bytes of a stream may be one token of it: what has more, for its tokens, has more tokens."""
@@ -478,18 +470,28 @@ class TargetStats:
         """An answer of it ran on past its cap: no other is trusted to keep to its own."""
         return target in self._deaf
 
-    def _ratio(self, key: tuple[str, str], share: float) -> InputRatio:
-        window = self._inputs.get(key)
-        return InputRatio() if window is None else InputRatio(window.upper(share), _mean(window), window.count)
+    def _input(self, key: tuple[str, str], share: float) -> InputSize:
+        if (known := self._inputs.get(key)) is None:
+            return InputSize()
+        window, sums = known
+        line = _fitted(sums, Line(), INPUT_SD, noise=INPUT_NOISE)
+        own = window.count / (window.count + PRIOR_WEIGHT * KEEP**window.count)
+        return InputSize(line, window.upper(share), own)
 
 
-def _mean(window: QuantileWindow) -> int:
-    return window.sum // window.count
+def _leaning(windows: Sequence[QuantileWindow], value: Callable[[QuantileWindow], int], prior: int) -> int:
+    """Of the narrowest, which leans on the others: what was observed counts once, and of other kinds at most like
+    `MOST_OTHERS`."""
+    for window, narrower in zip_longest(windows, windows[1:]):
+        count = window.count if narrower is None else min(max(window.count - narrower.count, 0), MOST_OTHERS)
+        prior = shrink_to_prior(value(window), count, prior)
+    return prior
 
 
 def shrink_to_prior(value: int, count: int, prior: int) -> int:
-    """What `count` observations say, leaning on the prior."""
-    return (value * count + prior * PRIOR_WEIGHT) // (count + PRIOR_WEIGHT)
+    """What `count` observations say, leaning on the prior, which fades as the oldest observations do."""
+    weight = PRIOR_WEIGHT * KEEP**count
+    return int((value * count + prior * weight) / (count + weight))
 
 
 # For how long a target is busy with a request, once it has begun.
@@ -498,8 +500,8 @@ def shrink_to_prior(value: int, count: int, prior: int) -> int:
 def usual_ms(target: Target, learned: TargetStats) -> float:
     """Over all that it is asked."""
     pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "", None)
-    thought = kind.thought(0.0) * USUAL_THINKING
-    return pace.first_ms + (kind.wordiness().tokens(USUAL_OUTPUT) + thought) * pace.ms_per_token
+    tokens = kind.visible().visible(USUAL_OUTPUT) + kind.thought(0.0).tokens(USUAL_THINKING)
+    return pace.first_ms + tokens * pace.ms_per_token
 
 
 def takes_ms(step: Candidate, learned: TargetStats, choices: int) -> tuple[float, float]:

@@ -27,9 +27,7 @@ from router.types.price import (
 
 # Which rules of a price apply: to a size, a service tier, a region, a moment.
 
-_DAY_MIN, _DAY_MS = 1_440, 86_400_000
-_EPOCH_WEEKDAY = 3
-"""1970-01-01 was a Thursday: three days after a Monday."""
+_DAY_MS = 86_400_000
 
 
 class CallTerms(NamedTuple):
@@ -102,21 +100,14 @@ def _replaced(price: TokenPrices, changed: Mapping[str, int], rates: Mapping[str
 
 
 def _open(window: PriceHours, at_ms: int) -> bool:
-    minute, day = _clock(window.zone, at_ms)
+    local = datetime.fromtimestamp(at_ms // 1000, ZoneInfo(window.zone))
+    minute, day = local.hour * 60 + local.minute, local.isoweekday()
     if window.start < window.end:
         within = window.start <= minute < window.end
     else:  # over midnight it belongs to the day on which it began
         within = minute >= window.start or minute < window.end
         day = day if minute >= window.start else (day - 2) % 7 + 1
     return within and (not window.days or day in window.days)
-
-
-def _clock(zone: str, at_ms: int) -> tuple[int, int]:
-    """(minute of the day, ISO weekday)."""
-    if zone == "UTC":
-        return at_ms // 60_000 % _DAY_MIN, (at_ms // _DAY_MS + _EPOCH_WEEKDAY) % 7 + 1
-    local = datetime.fromtimestamp(at_ms // 1000, ZoneInfo(zone))
-    return local.hour * 60 + local.minute, local.isoweekday()
 
 
 def _moments(rules: Iterable[Rule], at_ms: int, until_ms: int) -> set[int]:
@@ -130,18 +121,11 @@ def _moments(rules: Iterable[Rule], at_ms: int, until_ms: int) -> set[int]:
 
 
 def _edges(window: PriceHours, at_ms: int, until_ms: int) -> Iterator[int]:
-    """Every moment after `at_ms` at which the clock of the window shows its begin, its end or midnight."""
-    for minute in {0, window.start, window.end}:
-        if window.zone == "UTC":
-            yield from range(at_ms + (minute * 60_000 - at_ms) % _DAY_MS, until_ms + 1, _DAY_MS)
-        else:
-            yield from _local_edges(ZoneInfo(window.zone), minute, at_ms, until_ms)
-
-
-def _local_edges(zone: ZoneInfo, minute: int, at_ms: int, until_ms: int) -> Iterator[int]:
-    """Both of them where the clock is set back over that minute."""
-    midnight = datetime.fromtimestamp(at_ms // 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    for days, fold in product(range((until_ms - at_ms) // _DAY_MS + 3), (0, 1)):
+    """Moments at which the clock of the window shows its begin, its end or midnight, those after `at_ms` among them;
+    both where the clock is set back over that minute."""
+    now = datetime.fromtimestamp(at_ms // 1000, ZoneInfo(window.zone))
+    midnight, days_on = now.replace(hour=0, minute=0, second=0, microsecond=0), (until_ms - at_ms) // _DAY_MS + 3
+    for minute, days, fold in product({0, window.start, window.end}, range(days_on), (0, 1)):
         at = (midnight + timedelta(days=days, minutes=minute)).replace(fold=fold)
         yield int(at.timestamp()) * 1000
 
@@ -246,14 +230,19 @@ def _rounded(amount: int, scale: int) -> int:
 
 def _parts(price: Price, some: CallTerms, usage: Usage) -> tuple[int | None, int | None]:
     """What of the charge reasoning cost, and what caches saved; each rounded once."""
-    thoughts, saved = usage.output_reasoning, _saved(some.rates, usage)
+    thoughts, saved, rates = usage.output_reasoning, 0, some.rates
+    if any(counts := _cached_counts(usage)):  # cached tokens × what each was cheaper than as plain input
+        named = zip(_CACHED.items(), counts, strict=True)
+        saved = sum(
+            tokens * (rate_of(rates, plain) - rate_of(rates, name)) for (name, plain), tokens in named if tokens
+        )
     if not thoughts and not saved:
         return thoughts, 0
     top, bottom = 1, some.under * UNITS_PER_RATE
     if usage.provider_cost is not None:
         # At the worst case of an unknown price nothing is known of the shares.
         top, bottom = usage.provider_cost, 0 if price.assumed else _paid(some, usage)
-    thinking = _part(thoughts * rate_of(some.rates, "reasoning") * some.over, top, bottom) if thoughts else thoughts
+    thinking = _part(thoughts * rate_of(rates, "reasoning") * some.over, top, bottom) if thoughts else thoughts
     return thinking, _part(saved * some.over, top, bottom) if saved else 0
 
 
@@ -261,14 +250,6 @@ def _part(amount: int, top: int, bottom: int) -> int | None:
     if not top:
         return 0
     return _rounded(amount * top, bottom) if bottom else None
-
-
-def _saved(rates: TokenPrices, usage: Usage) -> int:
-    """Cached tokens × what each was cheaper than as plain input, in nano-USD per million."""
-    if not any(counts := _cached_counts(usage)):
-        return 0
-    named = zip(_CACHED.items(), counts, strict=True)
-    return sum(tokens * (rate_of(rates, plain) - rate_of(rates, name)) for (name, plain), tokens in named if tokens)
 
 
 def rate_of(rates: TokenPrices, name: str) -> int:
@@ -291,9 +272,4 @@ def _worst(rates: TokenPrices, scope: CallScope) -> tuple[int, int]:
     """The dearest rates that input and output of such a call can have; one that is not stated is no dearer."""
     into = (*_READS, *_WRITES[scope.writes], *(_MEDIA_IN if scope.media else ()))
     out = (*_OUT, *(_MEDIA_OUT if scope.media else ()))
-    return _dearest(rates, into), _dearest(rates, out)
-
-
-def _dearest(rates: TokenPrices, names: tuple[str, ...]) -> int:
-    stated: tuple[int | None, ...] = tuple(getattr(rates, name) for name in names)
-    return max(rate or 0 for rate in stated)
+    return max([getattr(rates, name) or 0 for name in into]), max([getattr(rates, name) or 0 for name in out])

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import re2
 from msgspec import Struct
 
-from router.estimate.learn import MILLE, MOST_RATIO, PRIOR_WEIGHT, InputRatio, TargetStats, Wordiness, Work, WorkStats
+from router.estimate.learn import MILLE, MOST_RATIO, InputSize, Line, TargetStats, Work, WorkStats
 from router.types.decision import PromptCount
 from router.types.price import CallScope, Writes
-from router.types.request import Endpoint, Request
+from router.types.request import USUAL_OUTPUT, Endpoint, Request
 from router.types.tables import table
 from router.types.target import EFFORTS, Capability, Contract, Target, Thinking, Wire
 
@@ -209,9 +209,9 @@ class Size(Struct, frozen=True):
 class UsualOutput(Struct, frozen=True):
     """What is known of an answer, whatever its caps and its target's margin: output tokens of one choice."""
 
-    wordiness: Wordiness
-    thought: float
-    """Thinking tokens of a request that needs all of the usual thinking …"""
+    visible: Line
+    thought: Line
+    """Thinking tokens, by the need to think …"""
     most_thought: float
     """… and at most, by what is asked for."""
     tight: int
@@ -219,6 +219,8 @@ class UsualOutput(Struct, frozen=True):
     tight_thinking: int
     blind: bool
     """See `Size`."""
+    mean: int
+    """Output tokens of all such answers."""
     long: int
     """What hardly any answer exceeds."""
 
@@ -231,12 +233,14 @@ def size(target: Target, request: Request, rung: ThinkingLevel, known: UsualOutp
     exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
     whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
     metered = target.model.thinking.streamed or not thinks
-    least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
-    tight = max(least, tight) if known.blind else tight
-    start = tight if known.blind else int(known.tight_thinking * margin)
-    thoughts = min(known.thought * read[1], known.most_thought)
-    visible = max(known.wordiness.each * read[0] + known.wordiness.base, read[0] / MOST_RATIO, 1.0)
+    (each, base), (each_need, unasked) = known.visible, known.thought
+    thoughts = min(max(each_need * read[1] + unasked, 0.0), known.most_thought)
+    visible = max(each * read[0] + base, read[0] / MOST_RATIO, 1.0)
     output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
+    least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
+    if known.blind:  # a request that asks for more than the usual one may need more by as much
+        tight = max(least, min(most, int(tight * max(1.0, output / max(known.mean, 1)))))
+    start = tight if known.blind else int(known.tight_thinking * margin)
     start = min(start, whole_thinking)
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 
@@ -255,17 +259,18 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     """`ahead`: see `TargetStats.ahead`."""
     thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
     long = kind.output(LONG, START_ANSWER + thought)
-    words, safe = kind.wordiness(), int(kind.output(SAFE, SAFE_ANSWER + SAFE_THOUGHT * thought) * SAFE_MARGIN)
+    words, safe = kind.visible(), int(kind.output(SAFE, SAFE_ANSWER + SAFE_THOUGHT * thought) * SAFE_MARGIN)
     safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
     # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
     unasked = not rung.effort and target.model.thinking.unasked == "none"
-    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else 0.0
+    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else Line(0.0)
     most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
+    usual_output = kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90)
     start = 0 if ahead is None else _start(kind.output, rung, thought) + ahead
     if ahead is None or start >= safe or (rung.thinks and not target.model.thinking.streamed):
-        return UsualOutput(words, mean, most, safe, safe if rung.thinks else 0, True, long)
+        return UsualOutput(words, mean, most, safe, safe if rung.thinks else 0, True, usual_output, long)
     thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
-    return UsualOutput(words, mean, most, start, thoughts, False, long)
+    return UsualOutput(words, mean, most, start, thoughts, False, usual_output, long)
 
 
 def scope(target: Target, request: Request) -> CallScope:
@@ -321,13 +326,13 @@ def prompt(
     request: Request,
     kind: str,
     text: int,
-    ratio: InputRatio,
+    known: InputSize,
     margin: float,
     count: PromptCount | None = None,
 ) -> PromptSize:
-    """`kind`: its script; `text`: its tokens, roughly; `ratio`: what was learned of that here; `count`: what was
-    counted, which goes before all that is estimated."""
-    context, weight = target.model.context, ratio.seen + PRIOR_WEIGHT
+    """`kind`: its script; `text`: its tokens, roughly; `known`: what was learned of such prompts; `count`: what
+    was counted, which goes before all that is estimated."""
+    context = target.model.context
     words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
     media_bound = media_tokens(target, request) if kind.endswith(MEDIA) else 0
     rough = text + (media_tokens(target, request, usual=True) if media_bound else 0)
@@ -340,11 +345,11 @@ def prompt(
     if count is not None:
         likely = ceiling = count.most + TEMPLATE_TOKENS
     elif not media_bound:  # small images say nothing of the next one
-        upper = ratio.upper * int(rough * INPUT_MARGIN) // MILLE
-        likely = (upper * ratio.seen + ceiling * PRIOR_WEIGHT) // weight + TEMPLATE_TOKENS
+        upper = known.upper * rough * INPUT_MARGIN / MILLE
+        likely = int(upper * known.share + ceiling * (1 - known.share)) + TEMPLATE_TOKENS
     bound = int(min(likely, ceiling) * margin)
-    mean = (ratio.mean * rough // MILLE * ratio.seen + rough * PRIOR_WEIGHT) // weight
-    tokens = mean if count is None else count.tokens
+    each, base = known.line
+    tokens = int(max(each * rough + base, 0.0)) if count is None else count.tokens
     return PromptSize(rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
 
 

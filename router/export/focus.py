@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
@@ -19,7 +19,7 @@ from router.ledger.facts.query import Label, Query, Sums
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
 from router.ledger.write import BUCKETS
-from router.types.price import KIN, UNITS_PER_RATE, CostSource, Price, Prices, price_then, usd_from_nano
+from router.types.price import KIN, UNITS_PER_RATE, CostSource, Price, Prices, price_then, shared, usd_from_nano
 from router.types.tables import table
 
 # The columns of an export, in their order: those of the specification by name, then our own with the prefix `x_`.
@@ -116,17 +116,6 @@ def _split(tokens: Mapping[str, int], price: Price | None, cost: int, listed: in
     shares = zip(tokens.items(), shared(cost, weights), shared(listed, weights), strict=True)
     for (bucket, count), paid, at_list in shares:
         yield Charge(bucket, count, paid, at_list)
-
-
-def shared(total: int, weights: Sequence[int]) -> Iterator[int]:
-    """Whole parts in proportion to the weights, together exactly the total; all in the first where none weighs."""
-    whole = sum(weights)
-    weighed = given = 0
-    for number, weight in enumerate(weights):
-        weighed += weight
-        upto = total if number == len(weights) - 1 or not whole else (2 * total * weighed + whole) // (2 * whole)
-        yield upto - given
-        given = upto
 
 
 def _beyond(tokens: Mapping[str, int], price: Price | None, listed: int, attempts: int) -> int:

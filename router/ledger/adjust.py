@@ -25,13 +25,9 @@ _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["adjust"]
 ADJUSTMENT = "adjustment"
 """The endpoint of rows that correct others."""
 ADJUSTED = CostSource.ADJUSTED.value
-_GIVEN = "SELECT COALESCE(SUM(cost), 0) FROM adjustments WHERE request_id = ?"
-_MODEL = "SELECT model, provider FROM attempts WHERE target = ? LIMIT 1"
 _ROWS: Mapping[str, Mapping[str, Any]] = table("ledger/data/adjustment.yaml")
 PRICE = "price of "
 """In `billing` before the id of a model whose price statements corrected; other names are targets."""
-LEAST_FACTOR, MOST_FACTOR = 0.1, 10.0
-"""Bounds of what statements may teach of estimates."""
 
 
 class NotAdjustable(ValueError):
@@ -77,7 +73,7 @@ def charged(connection: Connection, request_id: str) -> tuple[RequestRecord, int
     settles_ms = int(str(request["lease_until_ms"])) + CAME_BACK_MS
     if request["state"] == "recovered" and settles_ms > now_ms():
         raise NotAdjustable(f"'{request_id}' was charged at its hold, and may still be settled: try again later")
-    return record, int(str(request["cost"] or 0)) + int(connection.execute(_GIVEN, (request_id,)).fetchone()[0])
+    return record, int(str(request["cost"] or 0)) + int(connection.execute(_SQL["given"], (request_id,)).fetchone()[0])
 
 
 def adjust(
@@ -157,7 +153,7 @@ def _corrected(connection: Connection, record: RequestRecord) -> Line:
     target = str(document.get("chosen") or "")
     if not target:
         raise NotAdjustable(f"nothing was sent for '{record.id}'")
-    model, provider = connection.execute(_MODEL, (target,)).fetchone() or ("", "")
+    model, provider = connection.execute(_SQL["model"], (target,)).fetchone() or ("", "")
     return {"target": target, "model": model, "provider": provider, "started_ms": record.started_ms}
 
 
@@ -177,8 +173,6 @@ def counts(line: Line, record: RequestRecord, target: str, units: Mapping[str, U
 # Where rows and budgets are in different stores, a process that dies between its two commits leaves them unequal: one
 # was charged what was held, and the other what it cost, or had been told of no hold yet.
 
-_AT_HOLD = "SELECT id, held, held_thinking FROM live_requests WHERE state = 'recovered' AND id >= ? ORDER BY id"
-_BOOKED_AT_HOLD = "SELECT DISTINCT request_id FROM bookings WHERE state = 'recovered' AND request_id >= ? ORDER BY 1"
 COMPARED_MS = 43_200_000
 """How far back rows and bookings are compared: half as long as Redis remembers what it recovered."""
 
@@ -206,11 +200,11 @@ def unequal(ledger: Ledger, books: Ledger, account: AccountOf) -> list[Unequal]:
     `LedgerUnavailable`."""
     since = (least_id(now_ms() - COMPARED_MS),)
     with ledger.reading() as there, books.reading() as here:
-        at_hold = there.execute(_AT_HOLD, since).fetchall()
+        at_hold = there.execute(_SQL["at_hold"], since).fetchall()
         late = [
             _row_at_hold(here, account, identifier, known, both=books is not ledger) for identifier, *known in at_hold
         ]
-        booked_at_hold = here.execute(_BOOKED_AT_HOLD, since).fetchall()
+        booked_at_hold = here.execute(_SQL["booked_at_hold"], since).fetchall()
         late += [_booked_at_hold(there, here, account, identifier) for (identifier,) in booked_at_hold]
     return [row for row in late if row is not None]
 
@@ -280,13 +274,15 @@ def make_equal(journal: Journal, row: Unequal) -> None:
     lost_booking(journal, row.request_id, row.says, now_ms())
 
 
-_BILLING = "SELECT target, factor FROM billing"
-
-
 def billing(connection: Connection) -> dict[str, float]:
     """By target: what was billed ÷ what had been estimated for attempts whose usage never came; by `PRICE` and model:
     ÷ what its price makes of the usage."""
-    return {str(target): float(factor) for target, factor in connection.execute(_BILLING).fetchall()}
+    return dict(connection.execute("SELECT target, factor FROM billing").fetchall())
+
+
+def bounded(factor: float) -> float:
+    """What statements may teach of estimates."""
+    return max(0.1, min(10.0, factor))
 
 
 def learn_billing(
@@ -305,7 +301,7 @@ def learn_billing(
     every |= {f"{PRICE}{model}": ratio for model, ratio in ratios.items()}
     with transaction(connection):
         for name, (factor, evidence) in every.items():
-            product = max(LEAST_FACTOR, min(MOST_FACTOR, factor * before.get(name, 1.0)))
+            product = bounded(factor * before.get(name, 1.0))
             text = f"{source}: {evidence}" if evidence else source
             connection.execute(_SQL["learned"], (name, product, now_ms(), text))
             if evidence:

@@ -25,8 +25,6 @@ _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["backup"]
 
 # How large the ledger is, and from when on it has rows.
 
-_COUNT = "SELECT COUNT(*) FROM {}_requests"
-
 
 class Info(Struct, frozen=True, kw_only=True):
     """Times are Unix ms; None: there is none."""
@@ -55,9 +53,8 @@ class Info(Struct, frozen=True, kw_only=True):
 def info(ledger: Ledger) -> Info:
     """Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         version = current(connection, ledger.dialect)
-        past, live = (int(connection.execute(_COUNT.format(name)).fetchone()[0]) for name in ("past", "live"))
+        past, live = connection.execute(_SQL["counts"]).fetchone()
         gone = expired(connection)
         return Info(
             ledger=ledger.name,
@@ -178,7 +175,6 @@ def _write(ledger: Ledger, raw: BinaryIO, told: Told) -> None:
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=_LEVEL, filename="", mtime=0) as packed,
         ledger.reading(any_version=True) as connection,
     ):
-        connection.execute("BEGIN")
         version = current(connection, ledger.dialect)
         if version > newest(ledger.dialect):
             raise LedgerTooNew(f"{ledger.name} has version {version}: a newer lowpass knows all of it, and backs it up")

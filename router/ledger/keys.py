@@ -221,7 +221,7 @@ def _columns(terms: KeyTerms) -> dict[str, Any]:
 
 
 def _rows(connection: Connection) -> list[tuple[Mapping[str, Any], Key]]:
-    return [(row, _key(row)) for row in lines(connection, "SELECT * FROM keys ORDER BY id", ())]
+    return [(row, _key(row)) for row in lines(connection.execute("SELECT * FROM keys ORDER BY id"))]
 
 
 def _key(row: Mapping[str, Any]) -> Key:

@@ -49,7 +49,7 @@ class Ledger(Protocol):
         ...
 
     def reading(self, *, any_version: bool = False) -> AbstractContextManager[Connection]:
-        """A connection that can't write. After BEGIN it sees the ledger as of one moment; a server's does so anyway.
+        """A connection that can't write, and sees the ledger as of one moment.
 
         Raises `LedgerTooOld` for a ledger that lacks what this lowpass reads, unless `any_version` will do.
         """
@@ -116,6 +116,7 @@ class SqliteLedger:
         ):
             if not any_version:
                 readable(self.name, int(connection.execute(SQLITE.read).fetchone()[0]), SQLITE)
+            connection.execute("BEGIN")
             yield connection
 
     @contextmanager

@@ -13,18 +13,7 @@ from router.ledger import rows as whole
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.ledger import Ledger
 from router.ledger.query import LONGEST_WINDOW_MS
-from router.ledger.rows import (
-    PARAMETERS,
-    Compressed,
-    Connection,
-    Documents,
-    Line,
-    RequestRecord,
-    every,
-    insert,
-    sql_placeholders,
-    transaction,
-)
+from router.ledger.rows import Connection, Line, RequestRecord, among, batched, insert, transaction
 from router.types import tables
 from router.types.account import RATE_ACCOUNTS, Value
 from router.types.clock import least_id
@@ -36,15 +25,6 @@ _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["past"]
 # Batches of rows of the past, each with a digest over its rows and the digest before: what is changed, taken out or
 # put in afterwards shows (`lowpass ledger verify`).
 
-_SIZE = 16
-_ADD = "INSERT INTO chain (last, first, digest, complete) VALUES (?, ?, ?, 1)"
-_BATCHES = "SELECT first, last, digest, complete FROM chain WHERE last > ? ORDER BY last LIMIT ?"
-_REQUESTS = "SELECT * FROM past_requests WHERE position >= ? AND position <= ? ORDER BY position"
-_ATTEMPTS = "SELECT * FROM past_attempts WHERE request_id IN ({}) ORDER BY request_id, number"
-_BOOKINGS = "SELECT * FROM past_bookings WHERE request_id IN ({}) ORDER BY request_id, account"
-_NAMES = "SELECT id, name FROM names WHERE id IN ({}) ORDER BY id"
-_DROPPED = "UPDATE chain SET complete = 0 WHERE last >= ? AND first <= ?"
-_ALONE = "SELECT position FROM past_requests WHERE position > ? AND position < ? LIMIT 1"
 _PAGE = 1_000
 NAMED_OF_REQUESTS, NAMED_OF_ATTEMPTS = (
     frozenset(tables.table("ledger/data/named.yaml")[name]) for name in ("requests", "attempts")
@@ -64,59 +44,43 @@ def broken(connection: Connection) -> Iterator[tuple[int, int, str]]:
     them; inside one transaction."""
     before, end = "", 0
     last = 0
-    while batches := connection.execute(_BATCHES, (last, _PAGE)).fetchall():
+    while batches := connection.execute(_SQL["batches"], (last, _PAGE)).fetchall():
         for first, last, digest, complete in batches:
             if end and first != end + 1:
                 yield end + 1, first - 1, "the chain has no batch of them"
             if complete and _digest(connection, first, last, before) != digest:
                 yield first, last, "a row, attempt, booking or name is not what was written, or is gone"
             before, end = digest, last
-    if end and (row := connection.execute(_ALONE, (end, 2**62)).fetchone()):
+    if end and (row := connection.execute(_SQL["alone"], (end, 2**62)).fetchone()):
         yield row[0], row[0], "it stands beyond the end of the chain"
 
 
 def _digest(connection: Connection, first: int, last: int, before: str) -> str:
-    rows = _known(connection, _REQUESTS, (first, last))
-    identifiers = [str(row["id"]) for row in rows]
-    attempts, bookings = (
-        _known(connection, statement.format(sql_placeholders(identifiers)), identifiers)
-        for statement in (_ATTEMPTS, _BOOKINGS)
-    )
+    rows = _known(connection.execute(_SQL["requests"], (first, last)))
+    ids = [str(row["id"]) for row in rows]
+    attempts, bookings = (_known(among(connection, _SQL[name], ids)) for name in ("attempts", "bookings_of"))
     named = ((rows, NAMED_OF_REQUESTS), (attempts, NAMED_OF_ATTEMPTS), (bookings, ("account",)))
     used = sorted({line[name] for lines, names in named for line in lines for name in names if name in line})
     content: list[Any] = [before, first, last, rows, attempts, bookings]
-    for at in range(0, len(used), PARAMETERS):
-        some = used[at : at + PARAMETERS]
-        content.append(connection.execute(_NAMES.format(sql_placeholders(some)), some).fetchall())
+    content += [among(connection, _SQL["names"], some).fetchall() for some in batched(used)]
     return _hashed(content)
 
 
 def _hashed(content: object) -> str:
-    return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=_SIZE).hexdigest()
+    return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=16).hexdigest()
 
 
-def _known(connection: Connection, statement: str, values: Sequence[Value]) -> list[dict[str, Any]]:
-    """Rows by column, without what is NULL: so a column that is added later changes no digest."""
-    lines = whole.lines(connection, statement, values)
-    return [{name: value for name, value in line.items() if value is not None} for line in lines]
+def _known(rows: whole.SqlRows) -> list[dict[str, Any]]:
+    """By column, without what is NULL: so a column that is added later changes no digest."""
+    return [{name: value for name, value in line.items() if value is not None} for line in whole.lines(rows)]
 
 
 # Seals of rows that are not in the past: of the audit, of corrections, and of settled requests that are to move. Each
 # has a digest of its row, and one over that and the seal before.
 
-_UNSEALED = "NOT EXISTS (SELECT 1 FROM seals AS s WHERE s.subject = '{}' AND s.id = r.id{}) ORDER BY r.id LIMIT 500"
-_SETTLED_LIVE = (
-    # Where budgets are in Redis, bookings follow their request.
-    f"SELECT r.id FROM live_requests AS r WHERE r.state <> 'held' AND {whole.NOT_MOVED} AND (r.state = 'recovered'"  # noqa: S608
-    " OR NOT EXISTS (SELECT 1 FROM bookings AS b WHERE b.request_id = r.id AND b.state <> 'settled')) AND "
-)
-SUBJECTS = {
-    "requests": _SETTLED_LIVE + _UNSEALED.format("requests", " AND s.state = r.state"),
-    **{name: f"SELECT r.id FROM {name} AS r WHERE {_UNSEALED.format(name, '')}" for name in ("adjustments", "audit")},  # noqa: S608
-}
+SUBJECTS = {subject: _SQL[f"unsealed_{subject}"] for subject in ("requests", "adjustments", "audit")}
 """By subject: the ids of rows without a seal."""
 _SEALED = ("subject", "position", "id", "state", "content", "digest")
-_LAST_SEAL = "SELECT position, digest FROM seals WHERE subject = ? ORDER BY position DESC LIMIT 1"
 _MUTABLE = frozenset({"task", "difficulty", "lease_until_ms"})
 """Columns of a settled request that may still change: its text is read after its answer."""
 
@@ -131,7 +95,7 @@ def seal(connection: Connection, *subjects: str) -> None:
     lock(connection)
     for subject in subjects or SUBJECTS:
         while ids := [identifier for (identifier,) in connection.execute(SUBJECTS[subject]).fetchall()]:
-            position, digest = connection.execute(_LAST_SEAL, (subject,)).fetchone() or (0, "")
+            position, digest = connection.execute(_SQL["last_seal"], (subject,)).fetchone() or (0, "")
             seals = []
             for identifier, (state, content) in _contents(connection, subject, ids).items():
                 position, digest = position + 1, _hashed([digest, position + 1, identifier, state, content])
@@ -142,7 +106,7 @@ def seal(connection: Connection, *subjects: str) -> None:
 def _contents(connection: Connection, subject: str, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Of each row that is there, wherever it is: its state, and the digest of what money and the audit rest on."""
     if subject != "requests":
-        rows = _known(connection, f"SELECT * FROM {subject} WHERE id IN ({sql_placeholders(ids)})", ids)  # noqa: S608
+        rows = _known(among(connection, f"SELECT * FROM {subject} WHERE id IN ({{}})", ids))  # noqa: S608
         return {row["id"]: ("", _hashed(row)) for row in rows}
     contents = {}
     for record in whole.charged(connection, ids):
@@ -181,7 +145,7 @@ def unseal(connection: Connection) -> None:
     """Drops the first seals of requests that are as they were sealed and have moved: the chain has these."""
     moved = 0
     for position, identifier, says in islice(looked_at(connection, "requests"), 1_000):
-        if says or connection.execute(_STILL.format("?"), (identifier,)).fetchone():
+        if says or connection.execute(_SQL["still"].format("?"), (identifier,)).fetchone():
             break
         moved = position
     # The last stays: the next is chained to it.
@@ -211,23 +175,8 @@ MOVED, EXPIRED, SWEPT, UNSEALED = "moved", "expired", "swept", "unsealed"
 _REST = 3
 """For each second that others may have had to wait, how many follow in which they need not."""
 
-_PAST_NAMES = "SELECT name, id FROM names WHERE name IN ({})"
-_PAST = "SELECT id FROM past_requests WHERE id IN ({})"
-_STILL = "SELECT id FROM live_requests WHERE id IN ({})"
-_TWICE = "SELECT id FROM live_requests AS l WHERE EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = l.id)"
-_BOOKED_BEFORE = "SELECT request_id, account FROM past_bookings WHERE request_id IN ({})"
 _LIVE = (("live_decisions", "id"), ("live_attempts", "request_id"), ("live_requests", "id"))
 _OLD = (("past_bookings", "request_id"), *((name.replace("live", "past"), column) for name, column in _LIVE))
-_PAST_LAST = "SELECT MAX(started_ms), MAX(position) FROM past_requests WHERE started_ms < ?"
-_EXPIRING = "SELECT id, position FROM past_requests WHERE started_ms < ? AND position <= ? ORDER BY started_ms LIMIT ?"
-_OUTCOMES = "SELECT position, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
-_OUTCOME = "DELETE FROM outcomes WHERE position IN ({}) AND position < (SELECT MAX(position) FROM outcomes)"
-_WINDOWS = (
-    "DELETE FROM bookings WHERE request_id > 'packed-0' AND request_id < :packed AND window_start_ms > 0"
-    " AND window_start_ms < :before",
-    "DELETE FROM budget_windows WHERE spent = 0 AND held = 0 AND window_start_ms > 0 AND window_start_ms < :before",
-)
-_UNSUMMED = "UPDATE bookings SET charged = charged - ? WHERE request_id = ? AND account = ?"
 BOOKING = ("request_id", "account", "window_start_ms", "held", "charged")
 """Columns of `past_bookings`."""
 
@@ -241,9 +190,8 @@ class NameTable(dict[str, int]):
 
     def learn(self, texts: Iterable[str]) -> None:
         wanted = sorted(set(texts) - self.keys())
-        for at in range(0, len(wanted), PARAMETERS):
-            some = wanted[at : at + PARAMETERS]
-            self.update(self._connection.execute(_PAST_NAMES.format(sql_placeholders(some)), some).fetchall())
+        for some in batched(wanted):
+            self.update(among(self._connection, _SQL["numbers"], some).fetchall())
         new = [text for text in wanted if text not in self]
         last = self._connection.execute("SELECT COALESCE(MAX(id), 0) FROM names").fetchone()[0] if new else 0
         numbered = [(text, number) for number, text in enumerate(new, last + 1)]
@@ -273,7 +221,7 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
     with ledger.reading() as connection:
         ids = due(connection, now_ms, all_of_them=all_of_them)
     with ledger.writing() as connection:
-        documents = Documents(connection)
+        documents = whole.Documents(connection)
         for at in range(0, len(ids), CHUNK):
             some = ids[at : at + CHUNK]
             rows = whole.live(connection, some)
@@ -293,18 +241,18 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
 
 
 def _move(
-    connection: Connection, ids: Sequence[str], rows: Sequence[RequestRecord], decisions: Sequence[Compressed]
+    connection: Connection, ids: Sequence[str], rows: Sequence[RequestRecord], decisions: Sequence[whole.Compressed]
 ) -> None:
     lock(connection)
     names = NameTable(connection)
     # Where the answer to a commit was lost, rows are written a second time, perhaps after the first ones were moved.
-    there = {identifier for (identifier,) in connection.execute(_PAST.format(sql_placeholders(ids)), ids)}
+    there = {identifier for (identifier,) in among(connection, _SQL["moved"], ids)}
     # Another process may have moved them since they were read, and dropped them again if they were old.
-    still = {identifier for (identifier,) in connection.execute(_STILL.format(sql_placeholders(ids)), ids)}
+    still = {identifier for (identifier,) in among(connection, _SQL["still"], ids)}
     new = still - there
     add(connection, names, [record for record in rows if record.id in new], [row for row in decisions if row[0] in new])
-    moved = connection.execute(_SQL["unbooked"].format(sql_placeholders(ids)), ("", *ids)).fetchall()
-    known = set(connection.execute(_BOOKED_BEFORE.format(sql_placeholders(ids)), ids).fetchall()) if there else set()
+    moved = among(connection, _SQL["unbooked"], ids, "").fetchall()
+    known = set(among(connection, _SQL["booked_before"], ids).fetchall())
     booked = [line for line in moved if not line[1].startswith(RATE_ACCOUNTS)]
     names.learn(account for _, account, *_ in booked)
     lines = [line for line in booked if (line[0], names[line[1]]) not in known]
@@ -314,9 +262,9 @@ def _move(
     if new:
         last = progress(connection, MOVED)
         first = last - len(new) + 1
-        connection.execute(_ADD, (last, first, _digest(connection, first, last, head(connection))))
+        connection.execute(_SQL["chain"], (last, first, _digest(connection, first, last, head(connection))))
     for table, column in _LIVE:
-        connection.execute(f"DELETE FROM {table} WHERE {column} IN ({sql_placeholders(ids)})", ids)  # noqa: S608 - names of ours
+        among(connection, f"DELETE FROM {table} WHERE {column} IN ({{}})", ids)  # noqa: S608 - names of ours
 
 
 def book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
@@ -329,7 +277,7 @@ def book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
 
 
 def add(
-    connection: Connection, names: NameTable, rows: Sequence[RequestRecord], decisions: Sequence[Compressed]
+    connection: Connection, names: NameTable, rows: Sequence[RequestRecord], decisions: Sequence[whole.Compressed]
 ) -> None:
     """Narrow rows of whole requests, and their decisions, without their bookings; inside a transaction."""
     requests = [record.request for record in rows]
@@ -384,22 +332,19 @@ def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str
     with transaction(connection):
         lock(connection)
         summed = min(progress(connection, name) for name in groupings)
-        expiring = connection.execute(_EXPIRING, (before_ms, summed, CHUNK)).fetchall()
+        expiring = connection.execute(_SQL["expiring"], (before_ms, summed, CHUNK)).fetchall()
         ids = [identifier for identifier, _ in expiring]
         if ids:
             # The rest of their batches can't be told from what was written any more.
             positions = [position for _, position in expiring]
-            connection.execute(_DROPPED, (min(positions), max(positions)))
+            connection.execute(_SQL["dropped"], (min(positions), max(positions)))
             # With the first row: reports refuse what they can't answer any more, and never answer with less.
-            hours = connection.execute(_PAST_LAST, (before_ms,)).fetchone()[0] // HOUR_MS + 1
+            hours = connection.execute(_SQL["last"], (before_ms,)).fetchone()[0] // HOUR_MS + 1
             connection.execute(_SQL["set"], (EXPIRED, max(hours * HOUR_MS, progress(connection, EXPIRED))))
             # What was recovered before it moved.
-            book_sums(
-                connection,
-                connection.execute(_SQL["unbooked"].format(sql_placeholders(ids)), ("recovered", *ids)).fetchall(),
-            )
+            book_sums(connection, among(connection, _SQL["unbooked"], ids, "recovered").fetchall())
         for table, column in _OLD if ids else ():
-            connection.execute(f"DELETE FROM {table} WHERE {column} IN ({sql_placeholders(ids)})", ids)  # noqa: S608
+            among(connection, f"DELETE FROM {table} WHERE {column} IN ({{}})", ids)  # noqa: S608 - names of ours
     time.sleep(_REST * (time.perf_counter() - began))
     return len(ids)
 
@@ -407,18 +352,18 @@ def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str
 def _sweep(connection: Connection, before_ms: int, now_ms: int) -> None:
     """What is of no use without the rows of that time."""
     position = 0
-    while rows := connection.execute(_OUTCOMES, (position, PARAMETERS)).fetchall():
+    while rows := connection.execute(_SQL["outcomes"], (position, whole.PARAMETERS)).fetchall():
         position = rows[-1][0]
         old = [at for at, given_ms in rows if given_ms < before_ms]
         if not old:
             break
         # Readers of the log know how far they have read: the newest stays, so that no later one gets its place.
-        connection.execute(_OUTCOME.format(sql_placeholders(old)), old)
+        among(connection, _SQL["outcome"], old)
     connection.execute(_SQL["decisions"], {"id": least_id(before_ms), "before": before_ms})
     connection.execute("DELETE FROM incidents WHERE at_ms < :before AND until_ms < :before", {"before": before_ms})
     windows_ms = min(before_ms, now_ms - LONGEST_WINDOW_MS)
-    connection.execute(_WINDOWS[0], {"packed": f"packed-{windows_ms}", "before": windows_ms})
-    connection.execute(_WINDOWS[1], {"before": windows_ms})
+    connection.execute(_SQL["old_bookings"], {"packed": f"packed-{windows_ms}", "before": windows_ms})
+    connection.execute(_SQL["old_windows"], {"before": windows_ms})
     connection.execute(_SQL["set"], (SWEPT, before_ms))
 
 
@@ -428,14 +373,14 @@ def expiring(connection: Connection, now_ms: int, keep_ms: int) -> int:
     oldest = connection.execute("SELECT MIN(started_ms) FROM past_requests").fetchone()[0]
     if oldest is None or oldest >= before:
         return 0
-    return int(connection.execute(_PAST_LAST, (before,)).fetchone()[1])
+    return int(connection.execute(_SQL["last"], (before,)).fetchone()[1])
 
 
 def unmove(connection: Connection) -> None:
     """All rows back into the live tables, for a version that knows no others; inside a transaction."""
-    for (identifier,) in connection.execute(_TWICE).fetchall():
+    for (identifier,) in connection.execute(_SQL["twice"]).fetchall():
         _move(connection, [identifier], [], [])
-    for record in every(connection):
+    for record in whole.every(connection):
         decisions = () if record.decision is None else (record.decision,)
         whole_rows = {"live_requests": (record.request,), "live_attempts": record.attempts, "live_decisions": decisions}
         for table, line in [(table, line) for table, lines in whole_rows.items() for line in lines]:
@@ -443,5 +388,5 @@ def unmove(connection: Connection) -> None:
         for line in record.bookings:
             if insert(connection, "bookings", tuple(line), [tuple(line.values())], then="ON CONFLICT DO NOTHING"):
                 window = f"packed-{line['window_start_ms']!s}"
-                connection.execute(_UNSUMMED, (line["charged"], window, line["account"]))
+                connection.execute(_SQL["unsummed"], (line["charged"], window, line["account"]))
     connection.execute("DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND charged = 0")

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from router.ledger import outcomes
 from router.ledger.ledger import Ledger
-from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents, sql_placeholders
+from router.ledger.rows import EVER_MS, Connection, Documents, among, sql_placeholders
 from router.types.clock import least_id, now_ms
 from router.types.request import DAY_MS
 from router.types.tables import patterns
@@ -23,8 +23,6 @@ _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["query"]
 
 LENGTH = 16_384
 """Requests in a stretch."""
-_CHUNK = 1_000
-_POSITIONS = "SELECT MIN(position), MAX(position) FROM past_requests WHERE started_ms >= ? AND started_ms < ?"
 
 
 class PositionRange(NamedTuple):
@@ -56,22 +54,10 @@ class RequestRow(NamedTuple):
     document: str | None
 
 
-_ROWS = f"""
-    SELECT {{}}, {", ".join(f"r.{name}" for name in RequestRow._fields[:-2])},
-        (SELECT COUNT(*) FROM {{}} AS a WHERE a.request_id = r.id), {{}}, d.document
-    FROM {{}} AS r LEFT JOIN {{}} AS d ON d.id = r.id WHERE {{}} ORDER BY 1 LIMIT {_CHUNK}
-"""  # noqa: S608 - names of ours
-_PAST = _ROWS.format(
-    *("r.position", "past_attempts", "d.dictionary", "past_requests_named", "past_decisions"),
-    "r.position > ? AND (? = 0 OR r.position <= ?)",
-)
-_LIVE = _ROWS.format("r.id", "live_attempts", "NULL", "live_requests", "live_decisions", "r.id > ? AND " + NOT_MOVED)
-
-
 def stretches(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[PositionRange]:
     """All that may have requests of the window. What moves to the past meanwhile stays in its stretch, the last one."""
     window = (since_ms or 0, EVER_MS if until_ms is None else until_ms)
-    first, last = connection.execute(_POSITIONS, window).fetchone()
+    first, last = connection.execute(_SQL["positions"], window).fetchone()
     edges = range(first - 1, last, LENGTH) if first else ()
     return [PositionRange(*pair) for pair in pairwise((*edges, last or 0))] + [PositionRange(last or 0)]
 
@@ -90,11 +76,11 @@ def decided(
 
 def _every(connection: Connection, stretch: PositionRange) -> Iterator[list[Any]]:
     beyond: int | str = stretch.first
-    while rows := connection.execute(_PAST, (beyond, stretch.last, stretch.last)).fetchall():
+    while rows := connection.execute(_SQL["decided_past"], (beyond, stretch.last, stretch.last)).fetchall():
         beyond = rows[-1][0]
         yield from (row[1:] for row in rows)
     beyond = ""
-    while not stretch.last and (rows := connection.execute(_LIVE, (beyond,)).fetchall()):
+    while not stretch.last and (rows := connection.execute(_SQL["decided_live"], (beyond,)).fetchall()):
         beyond = rows[-1][0]
         yield from (row[1:] for row in rows)
 
@@ -108,23 +94,6 @@ Held = tuple[str, str, int, int]
 
 LONGEST_WINDOW_MS = 400 * 86_400_000
 """A year and more; what counts for ever is booked at 0."""
-_HELD = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
-_LOOPS = "SELECT id, document FROM loops WHERE changed_ms >= ?"
-_LATEST = (
-    "SELECT a.target, a.thinking, r.task, r.template, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
-    " a.output_reasoning, a.output_audio, CASE r.stream WHEN 1 THEN a.first_ms END, a.total_ms, a.started_ms,"
-    " r.id"
-    " FROM {} AS r CROSS JOIN {} AS a WHERE r.id = a.request_id AND {}"
-    " AND a.usage_source = 'reported' AND a.violations = '' ORDER BY {} DESC LIMIT ?"
-)
-_LATEST_LIVE = _LATEST.format("live_requests", "live_attempts", "1 = 1", "r.id")
-_LATEST_PAST = _LATEST.format(
-    *("past_requests_named", "past_attempts_named"),
-    *("r.position > (SELECT position FROM progress WHERE name = 'moved') - 100000", "r.position"),
-)
-_ATTEMPTS_OF = _LATEST.format("live_requests", "live_attempts", "r.id IN ({})", "r.id")
-_SINCE = "SELECT id, state = 'held' FROM live_requests WHERE id >= ? AND owner <> ?"
-_AMONG = "SELECT id, state = 'held' FROM live_requests WHERE id IN ({})"
 LATE_MS = 10_000
 """A request may show in the ledger so long after its id was made: clocks of hosts differ, commits wait."""
 LOOKS = 3
@@ -160,15 +129,14 @@ class FinishedAttempt(Struct, frozen=True):
 def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
     """What the loop breakers of all processes wrote down since then: id, document."""
     with ledger.reading() as connection:
-        return [(str(name), str(document)) for name, document in connection.execute(_LOOPS, (since_ms,)).fetchall()]
+        return connection.execute(_SQL["loops"], (since_ms,)).fetchall()
 
 
 def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
     """What accounts were charged in windows that may still count, and what they hold, as of one moment."""
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         spent = connection.execute(_SQL["spent"], (now_ms() - LONGEST_WINDOW_MS,)).fetchall()
-        return spent, connection.execute(_HELD).fetchall()
+        return spent, connection.execute(_SQL["held"]).fetchall()
 
 
 def booked_elsewhere(ledger: Ledger, budget: str, start_ms: int) -> list[tuple[str, int, int]]:
@@ -202,10 +170,9 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
 def finished(ledger: Ledger, most: int) -> list[FinishedAttempt]:
     """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at."""
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
-        rows = connection.execute(_LATEST_LIVE, (most,)).fetchall()
+        rows = connection.execute(_SQL["latest_live"], (most,)).fetchall()
         if len(rows) < most:
-            rows += connection.execute(_LATEST_PAST, (most - len(rows),)).fetchall()
+            rows += connection.execute(_SQL["latest_past"], (most - len(rows),)).fetchall()
         return _with_traits(connection, rows)
 
 
@@ -236,29 +203,24 @@ class OtherProcesses:
         """The oldest first, of the latest `most` requests; blocks. Raises what the ledger raises."""
         since, self._since = self._since, least_id(now_ms() - LATE_MS)
         with self._ledger.reading() as connection:
-            rows = connection.execute(_SINCE, (since, self._owner)).fetchall()
+            rows = connection.execute(_SQL["others_since"], (since, self._owner)).fetchall()
             if waiting := sorted(self._waiting):
-                rows += connection.execute(_AMONG.format(sql_placeholders(waiting)), waiting).fetchall()
+                rows += among(connection, _SQL["others_among"], waiting).fetchall()
             ended = {identifier for identifier, is_held in rows if not is_held} - self._told
             self._looks = {identifier: self._looks.get(identifier, 0) + 1 for identifier in ended}
             ready = {identifier for identifier, looks in self._looks.items() if looks >= LOOKS}
             new = sorted(ready, reverse=True)[:most]
             self._waiting = set(sorted({identifier for identifier, _ in rows} - self._told - ready)[-most:])
             self._told = {identifier for identifier in self._told | ready if identifier >= self._since}
-            attempts = (
-                connection.execute(
-                    _ATTEMPTS_OF.format(sql_placeholders(new)), (*new, len(new) * MOST_ATTEMPTS)
-                ).fetchall()
-                if new
-                else []
-            )
-            return _with_traits(connection, attempts)
+            if not new:
+                return []
+            latest = _SQL["latest_of"].format(sql_placeholders(new))
+            return _with_traits(connection, connection.execute(latest, (*new, len(new) * MOST_ATTEMPTS)).fetchall())
 
 
 def decision(ledger: Ledger, identifier: str) -> bytes | None:
     """The JSON document of one decision; None where there is none, or its rows expired."""
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         return document(connection, identifier)
 
 

@@ -3,33 +3,21 @@
 import csv
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache, partial
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from router.ledger import rows
-from router.ledger.adjust import (
-    ADJUSTED,
-    LEAST_FACTOR,
-    MOST_FACTOR,
-    Adjusted,
-    Booking,
-    Correction,
-    NotAdjustable,
-    adjust,
-    counts,
-    write,
-)
+from router.ledger.adjust import ADJUSTED, Adjusted, Booking, Correction, NotAdjustable, adjust, bounded, counts, write
 from router.ledger.query import document
-from router.ledger.rows import Connection, transaction
+from router.ledger.rows import Connection, Line, transaction
 from router.types.account import Unit
-from router.types.price import NANO_PER_USD, usd_text
+from router.types.price import NANO_PER_USD, shared, usd_text
 from router.types.request import DAY_MS
 from router.types.tables import patterns, table
 
@@ -89,23 +77,16 @@ def read(lines: Sequence[str]) -> tuple[str, list[StatementLine]]:
     """The name of the form, and all lines that have an amount. Raises `StatementError`, with all mistakes."""
     for at, header in enumerate(csv.reader(lines[:_PREAMBLE])):
         names = [name.strip().lower().lstrip("\ufeff") for name in header]
-        for form in _known().forms:
+        for form in _forms():
             if all(not some.isdisjoint(names) for some in map(set, form.needed)):
                 return form.name, _billed(form, names, lines[at + 1 :], at + 2)
-    known = "; ".join(f"{form.name}: {', '.join(map(' or '.join, form.needed))}" for form in _known().forms)
+    known = "; ".join(f"{form.name}: {', '.join(map(' or '.join, form.needed))}" for form in _forms())
     raise StatementError(f"line 1: these are the columns of no export that is known. Known: {known}")
 
 
-class _Statements(Struct, frozen=True):
-    """`data/statements.yaml`."""
-
-    forms: tuple[StatementForm, ...]
-    fees: tuple[str, ...]
-
-
 @cache
-def _known() -> _Statements:
-    return msgspec.convert(table("ledger/data/statements.yaml"), _Statements)
+def _forms() -> tuple[StatementForm, ...]:
+    return msgspec.convert(table("ledger/data/statements.yaml")["forms"], tuple[StatementForm, ...])
 
 
 def _billed(form: StatementForm, names: Sequence[str], lines: Sequence[str], first: int) -> list[StatementLine]:
@@ -177,11 +158,9 @@ def model_of(line: StatementLine, models: Mapping[str, str]) -> str | None:
 
 # A provider's statement against the ledger, by day and model: differences, what they come from, and their bookings.
 
-_TARGETS = "SELECT DISTINCT target, model FROM attempts WHERE provider = ?"
 _LEFT = "client_gone"
 DAYS, CALLS, SAME = 3, 50, 0.01
 """A price is wrong where so many days, and calls, were billed by one factor of it, within so much, that is not 1."""
-K = TypeVar("K")
 
 
 class LedgerLine(Struct):
@@ -240,7 +219,7 @@ class Reconciliation:
     def __init__(self, connection: Connection, provider: str, statement: Sequence[StatementLine]) -> None:
         self._connection, self._provider = connection, provider
         self._days = {line.day for line in statement}
-        self._targets = dict(connection.execute(_TARGETS, (provider,)).fetchall())
+        self._targets: dict[str, str] = dict(connection.execute(_SQL["targets"], (provider,)).fetchall())
         self._kept: dict[tuple[int, str], LedgerLine] = defaultdict(LedgerLine)
         self._names: dict[str, str] = {model: model for model in self._targets.values()}
         self._read()
@@ -260,71 +239,48 @@ class Reconciliation:
         kept = self._kept.get((difference.day, difference.model))
         if kept is None or not kept.groups:
             return []
-        correction = Correction(
-            actor=actor,
-            source=f"statement of {self._provider}",
-            cause=difference.cause,
-            reason=difference.explanation,
-        )
-        rest, written = difference.added, []
-        if kept.uncertain and (rest > 0 or -rest <= sum(kept.uncertain.values())):
-            for request_id, share in _shares(rest, kept.uncertain):
+        source, cause, reason = f"statement of {self._provider}", difference.cause, difference.explanation
+        correction = Correction(actor=actor, source=source, cause=cause, reason=reason)
+        rest, uncertain, written = difference.added, kept.uncertain, []
+        if uncertain and (rest > 0 or -rest <= sum(uncertain.values())):
+            for request_id, share in zip(uncertain, shared(rest, [*uncertain.values()]), strict=True):
                 # What may still change by itself is left for the next statement.
                 with suppress(NotAdjustable):
                     more = partial(int.__add__, share)
                     written.append(adjust(writer, books, request_id, more, correction, units))
             return written
-        weights = {key: sum(costs.values()) for key, costs in kept.groups.items()}
-        for key, share in _shares(rest, weights):
+        weights = [sum(costs.values()) for costs in kept.groups.values()]
+        for costs, share in zip(kept.groups.values(), shared(rest, weights), strict=True):
             if share:
-                costs = kept.groups[key]
-                written.append(self._write(writer, books, costs, difference.model, share, correction, units))
+                request, attempt, bookings = self._booked(books, costs, difference.model, share, units)
+                with transaction(writer):
+                    written.append(write(writer, books, request, attempt, share, bookings, correction))
         return written
 
-    def _write(
-        self,
-        writer: Connection,
-        books: Connection,
-        costs: Mapping[str, int],
-        model: str,
-        added: int,
-        correction: Correction,
-        units: Mapping[str, Unit],
-    ) -> Adjusted:
-        """One row for a group, booked in its accounts by the part of the group that was charged to them."""
-        whole, sums, sample = sum(costs.values()), defaultdict[tuple[str, int], int](int), None
+    def _booked(
+        self, books: Connection, costs: Mapping[str, int], model: str, added: int, units: Mapping[str, Unit]
+    ) -> tuple[Line, Line, list[Booking]]:
+        """A request and an attempt of a group, and `added` in its accounts, by the part of the group that was charged
+        to them."""
+        whole, sums, sample = sum(costs.values()), Counter[tuple[str, int]](), None
         for request_id, cost in costs.items():
-            kept = rows.one(self._connection, request_id)
-            attempt = next((line for line in kept.attempts if line["model"] == model), None) if kept else None
-            if kept is None or attempt is None:
+            record = rows.one(self._connection, request_id)
+            attempt = next((line for line in record.attempts if line["model"] == model), None) if record else None
+            if record is None or attempt is None:
                 continue
-            sample = sample or (kept.request, attempt)
+            sample = sample or (record.request, attempt)
             for line in rows.booked(books, request_id, request_id).get(request_id, ()):
-                if counts(line, kept, str(attempt["target"]), units):
+                if counts(line, record, str(attempt["target"]), units):
                     sums[str(line["account"]), int(str(line["window_start_ms"]))] += cost
         if sample is None:
             raise NotAdjustable(f"the rows of {model} have expired")
-        bookings = [
-            Booking(account, window, round(added * cost / whole) if whole else added)
-            for (account, window), cost in sorted(sums.items())
-        ]
-        with transaction(writer):
-            return write(writer, books, *sample, added, bookings, correction)
+        shares = {place: round(added * cost / whole) if whole else added for place, cost in sorted(sums.items())}
+        return (*sample, [Booking(*place, share) for place, share in shares.items()])
 
     def _read(self) -> None:
         first, last = min(self._days) * DAY_MS, (max(self._days) + 1) * DAY_MS
-        for (
-            started_ms,
-            model,
-            served,
-            target,
-            request_id,
-            cost,
-            source,
-            cached,
-            *group,
-            error,
-        ) in self._connection.execute(_SQL["attempts"], (self._provider, first, last)):
+        attempts = self._connection.execute(_SQL["attempts"], (self._provider, first, last))
+        for started_ms, model, served, target, request_id, cost, source, cached, *group, error in attempts:
             if started_ms // DAY_MS not in self._days:
                 continue
             kept = self._kept[started_ms // DAY_MS, model]
@@ -360,10 +316,9 @@ class Reconciliation:
             numbers[place] = line.number
         if negative := [place for place, nano in billed.items() if nano < 0]:
             (day, model), number = negative[0], numbers[negative[0]]
-            total = (
-                f"'{model}' on {datetime.fromtimestamp(day * DAY_S, UTC):%Y-%m-%d} is ${usd_text(billed[day, model])}"
-            )
-            raise StatementError(f"line {number}: all that is billed for {total}: take out credits of other days")
+            date, amount = f"{datetime.fromtimestamp(day * DAY_S, UTC):%Y-%m-%d}", usd_text(billed[day, model])
+            total = f"all that is billed for '{model}' on {date} is ${amount}"
+            raise StatementError(f"line {number}: {total}: take out credits of other days")
         return billed, rounding
 
     def _difference(self, day: int, model: str) -> Difference | None:
@@ -371,12 +326,12 @@ class Reconciliation:
         ledger = 0 if kept is None else kept.cost
         if billed == ledger:
             return None
-        cause, explanation = self._cause(kept, model, billed - ledger, self._rounding.get((day, model), 0))
-        return Difference(day=day, model=model, billed=billed, ledger=ledger, cause=cause, explanation=explanation)
+        cause, why = self._cause(kept, model, billed - ledger, self._rounding.get((day, model), 0))
+        return Difference(day=day, model=model, billed=billed, ledger=ledger, cause=cause, explanation=why)
 
     def _cause(self, kept: LedgerLine | None, model: str, added: int, rounding: int) -> tuple[str, str]:
         if kept is None:
-            if any(word in model.lower() for word in _known().fees):
+            if any(word in model.lower() for word in table("ledger/data/statements.yaml")["fees"]):
                 return "tool_fees", f"'{model}' is billed beside the tokens, and no row has it"
             return "not_in_ledger", f"no row has '{model}': called beside the gateway, or served in place of another"
         if abs(added) <= kept.attempts + rounding:
@@ -412,19 +367,16 @@ class Reconciliation:
 
     def _factors(self) -> dict[str, float]:
         """By target: what was billed beyond the exact rows ÷ what was estimated for the others."""
-        sums: dict[str, tuple[int, int]] = {}
+        sums = defaultdict[str, list[int]](lambda: [0, 0])
         for (day, model), kept in self._kept.items():
             estimated = sum(kept.uncertain.values())
             if not estimated or (day, model) not in self._billed:
                 continue
             beyond = max(0, self._billed[day, model] - kept.exact)
             for target in {key[0] for key in kept.groups}:
-                before = sums.get(target, (0, 0))
-                sums[target] = before[0] + beyond, before[1] + estimated
-        return {
-            target: max(LEAST_FACTOR, min(MOST_FACTOR, beyond / estimated))
-            for target, (beyond, estimated) in sums.items()
-        }
+                sums[target][0] += beyond
+                sums[target][1] += estimated
+        return {target: bounded(beyond / estimated) for target, (beyond, estimated) in sums.items()}
 
 
 def _estimated(kept: LedgerLine, added: int) -> tuple[str, str]:
@@ -435,14 +387,3 @@ def _estimated(kept: LedgerLine, added: int) -> tuple[str, str]:
     if kept.left:
         return "cancelled", f"{counted}: {kept.left} were left by their clients"
     return "cut", f"{counted}: their answers were cut before the usage came"
-
-
-def _shares(total: int, weights: Mapping[K, int]) -> Iterator[tuple[K, int]]:
-    """Whole parts in proportion to the weights, together exactly the total; equal ones where none weighs."""
-    whole = sum(weights.values())
-    seen = given = 0
-    for number, (key, weight) in enumerate(weights.items(), 1):
-        seen += weight if whole else 1
-        upto = total * seen // (whole or len(weights)) if number < len(weights) else total
-        yield key, upto - given
-        given = upto

@@ -15,9 +15,11 @@ from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.facts.query import Label, LabelFilter, Query, RowsExpired, Sums, add
 from router.ledger.ledger import Ledger
 from router.ledger.past import EXPIRED, MOVED, NameTable, lock, progress
-from router.ledger.rows import NOT_MOVED, PARAMETERS, Connection, Documents, insert, sql_placeholders, transaction
+from router.ledger.rows import NOT_MOVED, Connection, Documents, among, batched, insert, transaction
 from router.types.account import Value
+from router.types.tables import patterns
 
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["rollups"]
 TOGETHER = 1_024
 """Requests that are summed up together: others wait some ten ms for a grouping's transaction, in SQLite."""
 _TABLES = {attempts.TABLE: attempts, offers.TABLE: offers}
@@ -25,19 +27,6 @@ _LIVE, _PAST = ("live_requests", "live_attempts"), ("past_requests_named", "past
 _SOURCE = "{} AS r LEFT JOIN {} AS a ON a.request_id = r.id LEFT JOIN keys AS k ON k.id = r.key_id"
 _WIDE = 2**32
 """`cost_square` may leave 64 bits when it is summed; its upper and lower halves do not."""
-_BEGIN = "INSERT INTO progress (name, position) VALUES (?, ?) ON CONFLICT DO NOTHING"
-_ADVANCE = "UPDATE progress SET position = ? WHERE name = ? AND position = ?"
-_CURSORS = "SELECT name, position FROM progress"
-_GROUPS = "SELECT id, labels FROM sum_groups WHERE grouping_name = ?"
-_SIZE = "SELECT COUNT(*) FROM sum_groups WHERE grouping_name = ?"
-_KNOWN_GROUPS = "SELECT labels, id FROM sum_groups WHERE grouping_name = ? AND labels IN ({})"
-_DECIDED = (
-    "SELECT {}, r.started_ms, r.route, r.data_class, r.task, r.difficulty, CASE WHEN r.status = 200 THEN 1 ELSE 0 END,"
-    " r.cost, {}, d.document FROM {} AS r JOIN {} AS d ON d.id = r.id WHERE {{}}"
-)
-_DECIDED_LIVE = _DECIDED.format("0", "NULL", "live_requests", "live_decisions")
-_DECIDED_PAST = _DECIDED.format("r.position", "d.dictionary", "past_requests_named", "past_decisions")
-_COUNT = "SELECT COUNT(*) FROM requests WHERE started_ms >= ? AND started_ms < ?"
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
 
@@ -95,7 +84,7 @@ def sums(connection: Connection, query: Query) -> Sums:
 def _smallest(connection: Connection, query: Query) -> Grouping | None:
     """Of the groupings that tell apart what is asked: the one that is furthest, and of these the one with the fewest
     groups. None: there is none."""
-    needed, cursors = query.dimensions - {"hour"}, dict(connection.execute(_CURSORS).fetchall())
+    needed, cursors = query.dimensions - {"hour"}, dict(connection.execute(_SQL["cursors"]).fetchall())
     able = [
         grouping
         for grouping in GROUPINGS
@@ -104,9 +93,8 @@ def _smallest(connection: Connection, query: Query) -> Grouping | None:
     ]
     most = max((cursors[grouping.name] for grouping in able), default=0)
     furthest = [grouping for grouping in able if cursors[grouping.name] == most]
-    return min(
-        furthest, key=lambda grouping: int(connection.execute(_SIZE, (grouping.name,)).fetchone()[0]), default=None
-    )
+    sizes = {grouping: connection.execute(_SQL["size"], (grouping.name,)).fetchone()[0] for grouping in furthest}
+    return min(sizes, key=sizes.__getitem__, default=None)
 
 
 def _windows(query: Query) -> list[Query]:
@@ -162,7 +150,7 @@ def _groups(connection: Connection, grouping: Grouping, query: Query) -> dict[in
     """Those that the query's conditions hold of, by number."""
     by = grouping.by
     conditions = [(by.index(where.dimension), where) for where in query.where if where.dimension in by]
-    rows = ((number, _labels.decode(labels)) for number, labels in connection.execute(_GROUPS, (grouping.name,)))
+    rows = ((number, _labels.decode(labels)) for number, labels in connection.execute(_SQL["groups"], (grouping.name,)))
     return {number: labels for number, labels in rows if all(where.holds(labels[at]) for at, where in conditions)}
 
 
@@ -195,7 +183,7 @@ def _measure(name: str, arm: _Arm) -> str:
 def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, totals: Sums) -> None:
     window, edges = _window(query)
     text, values = f"{which[0]} AND {window}", [*which[1], *edges]
-    decided = connection.execute((_DECIDED_LIVE if arm == _LIVE else _DECIDED_PAST).format(text), values)
+    decided = connection.execute(_SQL["offers_live" if arm == _LIVE else "offers_past"].format(text), values)
     facts = ((labels, amounts) for _, labels, amounts in _offered(decided, Documents(connection)))
     query.collect(facts, offers.DIMENSIONS, offers.MEASURES, totals)
 
@@ -224,12 +212,12 @@ def expired(connection: Connection, since_ms: int | None = None, until_ms: int |
         return 0
     counted = Query(table=attempts.TABLE, by=(), measures=("requests",), since_ms=since, until_ms=until)
     ever = sum(requests for (requests,) in sums(connection, counted).values())
-    return ever - int(connection.execute(_COUNT, (since, until)).fetchone()[0])
+    return ever - int(connection.execute(_SQL["count"], (since, until)).fetchone()[0])
 
 
 def behind(connection: Connection) -> bool:
     """There are rows of the past that are not in all sums yet."""
-    moved, cursors = progress(connection, MOVED), dict(connection.execute(_CURSORS).fetchall())
+    moved, cursors = progress(connection, MOVED), dict(connection.execute(_SQL["cursors"]).fetchall())
     return any(cursors.get(grouping.name, 0) < moved for grouping in GROUPINGS if grouping != LATE)
 
 
@@ -237,7 +225,7 @@ def roll_up(ledger: Ledger, until: int = 0) -> int:
     """Adds rows of the past to the sums, a few thousand requests at most; up to position `until` to all groupings,
     beyond it not to the one that is made late. Returns how many requests are left. Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
-        moved, cursors = progress(connection, MOVED), dict(connection.execute(_CURSORS).fetchall())
+        moved, cursors = progress(connection, MOVED), dict(connection.execute(_SQL["cursors"]).fetchall())
         goals = {grouping: until if grouping == LATE else moved for grouping in GROUPINGS}
         waiting = {
             grouping: cursors.get(grouping.name, 0)
@@ -260,7 +248,7 @@ def roll_up(ledger: Ledger, until: int = 0) -> int:
         for grouping, counted in made.items():
             with transaction(connection):
                 begin(connection, grouping)
-                if connection.execute(_ADVANCE, (counted.last, grouping.name, counted.beyond)).rowcount:
+                if connection.execute(_SQL["advance"], (counted.last, grouping.name, counted.beyond)).rowcount:
                     write(connection, grouping, counted.sums)
         return max(goal - progress(connection, grouping.name) for grouping, goal in goals.items())
 
@@ -269,8 +257,8 @@ def begin(connection: Connection, grouping: Grouping) -> None:
     """Keeps other writers out until the end of the transaction; sums may be written from then on."""
     lock(connection)
     expired_ms = progress(connection, EXPIRED)
-    if connection.execute(_BEGIN, (grouping.name, 0)).rowcount and expired_ms:
-        connection.execute(_BEGIN, (grouping.since, expired_ms))
+    if connection.execute(_SQL["begin"], (grouping.name, 0)).rowcount and expired_ms:
+        connection.execute(_SQL["begin"], (grouping.since, expired_ms))
 
 
 class RollupSums(Struct):
@@ -294,7 +282,7 @@ def count(connection: Connection, made: Mapping[Grouping, RollupSums], which: Co
         )
         _count(rows, names, of_attempts)
     if of_offers:
-        decided = connection.execute(_DECIDED_PAST.format(which[0]), which[1])
+        decided = connection.execute(_SQL["offers_past"].format(which[0]), which[1])
         _count(_offered(decided, Documents(connection)), offers.DIMENSIONS, of_offers)
 
 
@@ -304,8 +292,8 @@ def _count(
     wanted: Sequence[tuple[tuple[str, ...], RollupSums]],
 ) -> None:
     """`facts`: position, labels by `names`, measures."""
-    sql_placeholders = {name: at for at, name in enumerate(names)}
-    made = [(each, [sql_placeholders[name] for name in ("hour", *by)]) for by, each in wanted]
+    places = {name: at for at, name in enumerate(names)}
+    made = [(each, [places[name] for name in ("hour", *by)]) for by, each in wanted]
     for position, labels, amounts in facts:
         for each, at in made:
             if each.beyond < position <= each.last:
@@ -329,12 +317,8 @@ def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:
     table, measures = f"hourly_{grouping.table}", grouping.measures
     texts = {key: msgspec.json.encode(key[1:]).decode() for key in counted}
     groups: dict[str, int] = {}
-    distinct = sorted(set(texts.values()))
-    for at in range(0, len(distinct), PARAMETERS - 1):
-        some = distinct[at : at + PARAMETERS - 1]
-        groups.update(
-            connection.execute(_KNOWN_GROUPS.format(sql_placeholders(some)), (grouping.name, *some)).fetchall()
-        )
+    for some in batched(sorted(set(texts.values()))):
+        groups.update(among(connection, _SQL["known_groups"], some, grouping.name).fetchall())
     last = int(connection.execute("SELECT COALESCE(MAX(id), 0) FROM sum_groups").fetchone()[0])
     rows: list[tuple[Any, ...]] = []
     new: list[tuple[int, str, str]] = []

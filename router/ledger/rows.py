@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["rows"]
 
 # What reports, keys and look-ups need of a database: SQLite's own connection has it, PostgreSQL's is made to.
 
+K = TypeVar("K")
 PARAMETERS = 900
 """Of one statement at most; SQLite's own limit was 999 once."""
 
@@ -81,6 +82,16 @@ def sql_placeholders(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
 
 
+def among(connection: Connection, statement: str, ids: Sequence[Value], *before: Value) -> SqlRows:
+    """A statement whose gap is for `ids`, and follows values `before`."""
+    return connection.execute(statement.format(sql_placeholders(ids)), (*before, *ids))
+
+
+def batched(values: Sequence[K]) -> Iterator[Sequence[K]]:
+    """As many at a time as a statement takes that has a few values more."""
+    return (values[at : at + PARAMETERS] for at in range(0, len(values), PARAMETERS))
+
+
 # Documents of decisions in few bytes: raw deflate, with documents of the same policy as its dictionary.
 
 NONE = 0
@@ -91,8 +102,6 @@ _LARGEST = 32_768
 """Bytes of a dictionary; deflate looks no further back."""
 _LEVEL = 6
 _RAW = -zlib.MAX_WBITS
-_KNOWN = "SELECT id, policy, data FROM dictionaries WHERE id > ? ORDER BY id"
-_ADD = "INSERT INTO dictionaries (id, policy, data) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 Compressed = tuple[str, int, str, int, bytes]
 """A decision: id, when it was made (Unix ms), policy, number of the dictionary, document."""
 
@@ -114,12 +123,12 @@ class Documents:
         for policy, texts in by_policy.items():
             if policy not in self._of_policy and len(texts) >= SAMPLE:
                 data = "".join(texts[:SAMPLE]).encode()[-_LARGEST:]
-                self._connection.execute(_ADD, (max(self._data) + 1, policy, data))
+                self._connection.execute(_SQL["add_dictionary"], (max(self._data) + 1, policy, data))
                 self._read()
         return [self._compressed(line) for line in decisions]
 
     def _read(self) -> None:
-        for number, policy, data in self._connection.execute(_KNOWN, (max(self._data),)):
+        for number, policy, data in self._connection.execute(_SQL["dictionaries"], (max(self._data),)):
             self._data[number], self._of_policy[policy] = bytes(data), number
 
     def _compressed(self, line: Mapping[str, Value]) -> Compressed:
@@ -144,13 +153,6 @@ CHUNK = 1_000
 """Requests read at a time."""
 Line = Mapping[str, Value]
 """Column → value."""
-_REQUESTS = "SELECT * FROM {} WHERE {} ORDER BY id{}"
-_ATTEMPTS = "SELECT * FROM {} WHERE request_id BETWEEN ? AND ? ORDER BY request_id, number"
-_BOOKINGS = "SELECT * FROM bookings WHERE request_id BETWEEN ? AND ? ORDER BY request_id, account"
-_DECISIONS = "SELECT id, decided_ms, policy, document FROM live_decisions WHERE id BETWEEN ? AND ?"
-_NEWEST_LIVE = "SELECT id FROM live_requests ORDER BY id DESC LIMIT ?"
-_NEWEST_PAST = "SELECT id FROM past_requests ORDER BY id DESC LIMIT ?"
-_SPAN = "SELECT MIN(id), MAX(id) FROM requests WHERE started_ms >= ? AND started_ms < ?"
 EVER_MS = 2**62
 NOT_MOVED = "NOT EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = r.id)"
 """Of a live request `r`. Where the answer to a commit was lost, its rows may be written again after they moved."""
@@ -188,7 +190,7 @@ def every(connection: Connection, since_ms: int | None = None, until_ms: int | N
     documents, which, values = Documents(connection), "id >= ?", list[Value]([""])
     if since_ms is not None or until_ms is not None:
         window = (since_ms or 0, EVER_MS if until_ms is None else until_ms)
-        first, last = connection.execute(_SPAN, window).fetchone()
+        first, last = connection.execute(_SQL["span"], window).fetchone()
         if first is None:
             return
         # By id, and not by the index of times (a plus keeps from it), which would be sorted anew for every page.
@@ -200,62 +202,56 @@ def every(connection: Connection, since_ms: int | None = None, until_ms: int | N
 
 def newest(connection: Connection, most: int) -> list[RequestRecord]:
     """The last ids first. Each table is read by its index: the view of both would be sorted whole."""
-    ids = {row[0] for newest in (_NEWEST_LIVE, _NEWEST_PAST) for row in connection.execute(newest, (most,))}
+    tables = ("live_requests", "past_requests")
+    ids = {row[0] for name in tables for row in connection.execute(_SQL["newest"].format(name), (most,))}
     first = sorted(ids, reverse=True)[:most][-1:]
     return _read(connection, "id >= ?", (*first,), Documents(connection))[::-1] if first else []
 
 
 def live(connection: Connection, ids: Sequence[str]) -> list[RequestRecord]:
     """Of these requests, given in order, what is in the live tables: bookings without those that have moved."""
-    span = (ids[0], ids[-1])
-    requests = lines(connection, _REQUESTS.format("live_requests", f"id IN ({sql_placeholders(ids)})", ""), ids)
-    attempts = lines(connection, _ATTEMPTS.format("live_attempts"), span)
-    decisions = lines(connection, _DECISIONS, span)
-    return _kept(requests, attempts, _by_request(lines(connection, _BOOKINGS, span)), decisions)
+    return _read(connection, f"id IN ({sql_placeholders(ids)})", ids, of="live_")
 
 
 def charged(connection: Connection, ids: Sequence[str]) -> list[RequestRecord]:
     """Of these requests, given in order, what is there of them anywhere; without decisions."""
-    requests = lines(connection, _REQUESTS.format("requests", f"id IN ({sql_placeholders(ids)})", ""), ids)
-    attempts = lines(connection, _ATTEMPTS.format("attempts"), (ids[0], ids[-1]))
-    return _kept(requests, attempts, booked(connection, ids[0], ids[-1]), [])
+    return _read(connection, f"id IN ({sql_placeholders(ids)})", ids)
 
 
 def _read(
-    connection: Connection, which: str, values: tuple[Value, ...], documents: Documents, most: int | None = None
+    connection: Connection,
+    which: str,
+    values: Sequence[Value],
+    documents: Documents | None = None,
+    most: int | None = None,
+    of: str = "",
 ) -> list[RequestRecord]:
-    """Requests of which the condition `which` holds, by id; the first of them, where there are more than `most`."""
+    """Requests of which the condition `which` holds, by id; the first of them, where there are more than `most`. Their
+    decisions where `documents` restore those of the past, or where all is `of` the live tables."""
     limit = "" if most is None else f" LIMIT {most}"
-    requests = lines(connection, _REQUESTS.format("requests", which, limit), values)
+    requests = lines(connection.execute(_SQL["requests_where"].format(of, which, limit), values))
     if not requests:
         return []
     span = (str(requests[0]["id"]), str(requests[-1]["id"]))
-    attempts = lines(connection, _ATTEMPTS.format("attempts"), span)
-    decisions = lines(connection, _DECISIONS, span)
-    for identifier, decided_ms, policy, dictionary, data in connection.execute(_SQL["past_decisions"], span):
-        text = documents.restored(dictionary, data)
-        decisions.append({"id": identifier, "decided_ms": decided_ms, "policy": policy, "document": text})
-    return _kept(requests, attempts, booked(connection, *span), decisions)
+    attempts = _by_request(lines(connection.execute(_SQL["attempts_between"].format(of), span)))
+    bookings = _by_request(lines(connection.execute(_SQL["bookings"], span))) if of else booked(connection, *span)
+    decisions = lines(connection.execute(_SQL["live_decisions"], span)) if of or documents else []
+    for identifier, at, policy, *data in connection.execute(_SQL["past_decisions"], span) if documents else ():
+        text = documents.restored(*data) if documents else ""
+        decisions.append({"id": identifier, "decided_ms": at, "policy": policy, "document": text})
+    decided = {line["id"]: line for line in decisions}  # of several the last counts
+    ids = [(request, request["id"]) for request in requests]
+    return [
+        RequestRecord(row, tuple(attempts.get(at, ())), tuple(bookings.get(at, ())), decided.get(at)) for row, at in ids
+    ]
 
 
 def booked(connection: Connection, first_id: str, last_id: str) -> dict[Value, list[Line]]:
     """What requests from one id to the other booked, by request."""
-    return _by_request(lines(connection, _SQL["all_bookings"], {"first": first_id, "last": last_id}))
+    return _by_request(lines(connection.execute(_SQL["all_bookings"], {"first": first_id, "last": last_id})))
 
 
-def _kept(
-    requests: list[Line], attempts: list[Line], bookings: Mapping[Value, list[Line]], decisions: list[Line]
-) -> list[RequestRecord]:
-    """Of several decisions of a request the last counts."""
-    tried, decided = _by_request(attempts), {line["id"]: line for line in decisions}
-    ids = [(request, request["id"]) for request in requests]
-    return [
-        RequestRecord(row, tuple(tried.get(at, ())), tuple(bookings.get(at, ())), decided.get(at)) for row, at in ids
-    ]
-
-
-def lines(connection: Connection, statement: str, values: Sequence[Value] | Mapping[str, Value]) -> list[Line]:
-    rows = connection.execute(statement, values)
+def lines(rows: SqlRows) -> list[Line]:
     names = [column for column, *_ in rows.description]
     return [dict(zip(names, row, strict=True)) for row in rows]
 
@@ -266,12 +262,10 @@ def _by_request(lines: list[Line]) -> dict[Value, list[Line]]:
 
 # Every policy that was in force, by the hash that rows of requests hold.
 
-_ADOPTED = "INSERT INTO policies (hash, adopted_ms, document) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-
 
 def adopted(journal: Journal, policy: str, now_ms: int, document: bytes) -> None:
     """Before the first decision under it. Keeps the first time; several processes may say it."""
-    journal.add(_ADOPTED, (policy, now_ms, document.decode()))
+    journal.add(_SQL["adopted"], (policy, now_ms, document.decode()))
 
 
 def documents(connection: Connection) -> dict[str, bytes]:

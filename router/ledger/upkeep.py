@@ -61,7 +61,6 @@ def seal_all(ledger: Ledger, *, prune: bool = False) -> None:
 def needed(ledger: Ledger, now_ms: int, keep_ms: int | None) -> bool:
     """Reads a few rows; raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         old = keep_ms is not None and expiring(connection, now_ms, keep_ms) > 0
         return old or behind(connection) or unsealed(connection) or bool(due(connection, now_ms))
 

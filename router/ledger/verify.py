@@ -97,7 +97,6 @@ _KEPT = """
     SELECT g.labels, {} FROM hourly_{} AS h JOIN sum_groups AS g ON g.id = h.group_id
     WHERE h.hour = ? AND h.grouping_id = (SELECT id FROM names WHERE name = ?)
 """
-_ANY = "SELECT 1 FROM past_requests WHERE started_ms >= ? AND started_ms < ? LIMIT 1"
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
 
@@ -111,18 +110,19 @@ def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
             yield VerifyFinding("progress", grouping.name, f"its sums go up to {cursor}, and rows up to {moved}")
     for (hour,) in connection.execute(_SQL["hours"]).fetchall():
         kept = {grouping: _kept(connection, grouping, hour) for grouping in GROUPINGS}
+        span = [hour * HOUR_MS, (hour + 1) * HOUR_MS]
         if hour * HOUR_MS < expired_ms:
             # Groupings are written one after the other: what is furthest may be ahead of the others for a moment.
             most = max((cursors[grouping] for grouping in GROUPINGS if grouping not in late), default=0)
             some = {
                 grouping: kept[grouping] for grouping in GROUPINGS if grouping not in late and cursors[grouping] == most
             }
-            if LATE in late and not connection.execute(_ANY, (hour * HOUR_MS, (hour + 1) * HOUR_MS)).fetchone():
+            if LATE in late and not connection.execute(_SQL["any"], span).fetchone():
                 some[LATE] = kept[LATE]
             yield from _alike(hour, some)
         else:
             made = {grouping: RollupSums(0, cursor) for grouping, cursor in cursors.items()}
-            count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [hour * HOUR_MS, (hour + 1) * HOUR_MS]))
+            count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [*span]))
             for grouping, counted in made.items():
                 yield from _differ(grouping, hour, counted.sums, kept[grouping], "its rows")
 
@@ -205,7 +205,6 @@ def verify(
     if damage := _damage(ledger):
         return damage
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         counts: Counter[str] = Counter()
         row_rules = ("rows", "types") if ledger.dialect.name == "sqlite" else ("rows",)
         parts = [_rows(connection, also, told, counts, row_rules), _unsealed(connection), _unaudited(connection)]
@@ -252,7 +251,6 @@ def verify_budgets(local: Ledger, ledger: Ledger) -> Verified:
     if damage := _damage(local):
         return damage
     with local.reading() as connection:
-        connection.execute("BEGIN")
         parts = (_violations(connection, part) for part in OWN_RULES)
         findings = (*_unsealed(connection), *chain.from_iterable(parts))
     findings += tuple(sorted(lasting(lambda: set(_unlike(local, ledger))), key=str))

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from router.ledger.write import plain
-from router.types.attempt import Attempt
+from router.types.attempt import Attempt, Usage
 from router.types.decision import Decision
 from router.types.price import usd_json
 from router.types.request import Endpoint
@@ -57,6 +57,18 @@ class ObservedRequest:
             self.status, self.error = status, error
 
     @property
+    def decided(self) -> dict[str, str]:
+        """Why it went where it went; empty: nothing was decided."""
+        if (decision := self.decision) is None:
+            return {}
+        plan, known = decision.plan, decision.classification
+        return {
+            **{"route": plan.route, "strategy": plan.strategy, "explored": plan.explored},
+            **{"class": known.data_class, "task": "unread" if known.unread else known.task.value},
+            "policy": decision.policy,
+        }
+
+    @property
     def served(self) -> Attempt | None:
         """The attempt whose answer the client got; else the last one."""
         given = (attempt for attempt in reversed(self.attempts) if attempt.outcome == "ok" and not attempt.passed_over)
@@ -70,92 +82,41 @@ ATOMIC_BYTES = 4096
 _NS_PER_MS = 1_000_000
 
 
-class ObservedDecision(Struct, frozen=True):
-    """Why it went where it went."""
-
-    route: str
-    strategy: str
-    explored: str
-    data_class: str = msgspec.field(name="class")
-    task: str
-    policy: str
-
-
-class ObservedAnswer(Struct, frozen=True):
-    """By whom; of an attempt that gave no answer, how it ended."""
-
-    target: str
-    model: str
-    outcome: str
-    finish: str
-    effort: str
-    first_ms: int | None
-
-
-class ObservedTokens(Struct, frozen=True):
-    input: int
-    output: int
-    thinking: int | None
-    """Part of `output`; null: not told apart."""
-
-
-class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Names of the policy, closed sets and numbers, and nothing else. `tokens` and `cost_usd` are of all attempts."""
-
-    time: str
-    event: str
-    id: str
-    endpoint: str
-    status: int
-    error: str | None = None
-    ms: int
-    decision: ObservedDecision | None = None
-    answer: ObservedAnswer | None = None
-    attempts: int
-    tokens: ObservedTokens | None = None
-    cost_usd: Raw
-
-
 def line(observed: ObservedRequest) -> bytes:
-    decided = answered = None
-    if (decision := observed.decision) is not None:
-        plan, classification = decision.plan, decision.classification
-        task = "unread" if classification.unread else classification.task.value
-        decided = ObservedDecision(
-            plan.route, plan.strategy, plan.explored, classification.data_class, task, decision.policy
-        )
-    if (served := observed.served) is not None:
-        target, finish = served.target, plain(served.finish_reason)
-        outcome = str(served.outcome)
-        answered = ObservedAnswer(target.id, target.model.id, outcome, finish, served.thinking, served.first_ms)
-    return msgspec.json.encode(
-        Line(
-            time=_iso(observed.began_ns / 1e9),
-            event="request",
-            id=observed.id,
-            endpoint=observed.endpoint.value,
-            status=observed.status,
-            error=observed.error,
-            ms=(observed.ended_ns - observed.began_ns) // _NS_PER_MS,
-            decision=decided,
-            answer=answered,
-            attempts=len(observed.attempts),
-            tokens=_tokens(observed.attempts),
-            cost_usd=Raw(usd_json(observed.cost)),
-        )
-    )
+    """Names of the policy, closed sets and numbers, and nothing else. Tokens and cost are of all attempts."""
+    fields: dict[str, object] = {
+        "time": _iso(observed.began_ns / 1e9),
+        "event": "request",
+        "id": observed.id,
+        "endpoint": observed.endpoint.value,
+        "status": observed.status,
+        "error": observed.error,
+        "ms": (observed.ended_ns - observed.began_ns) // _NS_PER_MS,
+        "decision": observed.decided or None,
+        "answer": observed.served and _answer(observed.served),
+        "attempts": len(observed.attempts),
+        "tokens": _tokens([attempt.usage for attempt in observed.attempts if attempt.usage is not None]),
+        "cost_usd": Raw(usd_json(observed.cost)),
+    }
+    return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
 
 
-def _tokens(attempts: Iterable[Attempt]) -> ObservedTokens | None:
-    known = [attempt.usage for attempt in attempts if attempt.usage is not None]
-    if not known:
-        return None
-    thoughts = [usage.output_reasoning for usage in known if usage.output_reasoning is not None]
-    return ObservedTokens(
-        sum(usage.input_total for usage in known),
-        sum(usage.output_total for usage in known),
-        sum(thoughts) if thoughts else None,
-    )
+def _answer(served: Attempt) -> dict[str, object]:
+    """By whom; of an attempt that gave no answer, how it ended."""
+    names = {"target": served.target.id, "model": served.target.model.id, "outcome": str(served.outcome)}
+    return {
+        **names,
+        "finish": plain(served.finish_reason),
+        "effort": served.thinking,
+        "first_ms": served.first_ms,
+    }
+
+
+def _tokens(usages: Sequence[Usage]) -> dict[str, int | None] | None:
+    """`thinking` is part of `output`; null: not told apart."""
+    thoughts = [usage.output_reasoning for usage in usages if usage.output_reasoning is not None]
+    totals = {"input": sum(u.input_total for u in usages), "output": sum(u.output_total for u in usages)}
+    return {**totals, "thinking": sum(thoughts) if thoughts else None} if usages else None
 
 
 def written(lines: Iterable[bytes], descriptor: int) -> None:

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from router.budget.budget import Downgrade
 from router.decide import in_force
-from router.replay.part import MOVE, REFUSED, SERVED, Flow, Labels, Lines, Move, Part, TargetTotals, stopped
-from router.replay.read import BUCKETS
-from router.replay.report import Change, ChangedDecision, Effect, Egress, Shift, Unknown
+from router.replay.read import BUCKETS, MOVE, REFUSED, SERVED, Flow, Labels, Lines, Part, TargetTotals, stopped
+from router.replay.report import NO_TARGET, Change, Effect, Line
 from router.replay.sides import Policies
 from router.types.decision import Vector
 from router.types.tables import table
@@ -194,45 +193,43 @@ def _resampled(buckets: NDArray[np.int32]) -> Vector:
 # The changes themselves: alike ones together, and the most consequential one by one.
 
 
-def shifted(part: Part, changes: Differences, most: int) -> tuple[tuple[Shift, ...], tuple[ChangedDecision, ...]]:
+def shifted(part: Part, changes: Differences, most: int) -> tuple[list[Line], list[Line]]:
     """Alike ones by money. Of single ones, those that begin or cease to be served come first; then by what is at stake:
     money, and what failures cost."""
     changed = part.changed
     if not len(changed):
-        return (), ()
-    at = changed["row"]
+        return [], []
+    at, ids, times = changed["row"], changed["id"], changed["at_ms"]
     cost, passes, turned = changes.cost[at], changes.passes[at], changes.refusals[at] != 0
     weight = np.abs(cost) + changed["failure"] * np.abs(passes)
-    order = np.lexsort((changed["id"], -weight, ~turned))
-    decisions = tuple(
-        ChangedDecision(
-            bytes(changed["id"][row]).decode(),
-            int(changed["at_ms"][row]),
-            part.moves[changed["move"][row]],
-            float(cost[row]),
-            float(passes[row]),
-        )
-        for row in order[:most]
-    )
+    order = np.lexsort((ids, -weight, ~turned))
     moves, size = changed["move"], len(part.moves)
+    decisions: list[Line] = [
+        (bytes(ids[row]).decode(), int(times[row]), *part.moves[moves[row]], float(cost[row]), float(passes[row]))
+        for row in order[:most]
+    ]
     counts = np.bincount(moves, minlength=size)
-    sums = [np.bincount(moves, each, size) for each in (cost, passes, weight)]
-    shifts = (
-        Shift(part.moves[row], int(counts[row]), float(sums[0][row]), float(sums[1][row]))
-        for row in np.lexsort((np.arange(size), -sums[2], -np.abs(sums[0])))
+    costs, right, weights = (np.bincount(moves, each, size) for each in (cost, passes, weight))
+    shifts: list[Line] = [
+        (*part.moves[row], int(counts[row]), float(costs[row]), float(right[row]))
+        for row in np.lexsort((np.arange(size), -weights, -np.abs(costs)))
         if counts[row]
-    )
-    return tuple(shifts), decisions
+    ]
+    return shifts, decisions
 
 
 # What a replay can't know, in plain words, each with the number of requests that it is about.
 _TEXTS: dict[str, str] = table("replay/unknowns.yaml")
 
 _UNASKED = ("never_asked", "hardly_asked")
+_OF_UNASKED = (
+    "would go to {target}, which has never answered here: its cost and pass rate are prior knowledge.",
+    "would go to {target}, of which only {answers} answers were seen: its expected cost is not corrected.",
+)
 CODES = (*_TEXTS, *_UNASKED)
 
 
-def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) -> tuple[Unknown, ...]:
+def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) -> list[Line]:
     rows, now = part.rows, sides.new.config.sensitivity.detectors
     differ = any(side.config.sensitivity.detectors != now for side in sides.old.values())
     counts = {
@@ -244,24 +241,19 @@ def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) ->
         "behaviour": len(part.changed),
         "expired": expired,
     }
-    plain = [Unknown(code, counts[code], text) for code, text in _TEXTS.items() if counts.get(code)]
-    return (*plain, *_unasked(part))
+    plain: list[Line] = [(code, counts[code], text) for code, text in _TEXTS.items() if counts.get(code)]
+    return [*plain, *_unasked(part)]
 
 
-def _unasked(part: Part) -> Iterator[Unknown]:
+def _unasked(part: Part) -> Iterator[Line]:
     """New choices of which little or nothing was seen."""
     to = part.changed["to"]
     counts = np.bincount(to[to >= 0], minlength=len(part.targets))
     for target, count in zip(part.targets, counts.tolist(), strict=True):
         answers = part.totals.get(target, TargetTotals()).answers
-        if count and not answers:
-            text = f"would go to {target}, which has never answered here: its cost and pass rate are prior knowledge."
-            yield Unknown("never_asked", count, text)
-        elif count and answers < LEAST_SEEN:
-            text = (
-                f"would go to {target}, of which only {answers} answers were seen: its expected cost is not corrected."
-            )
-            yield Unknown("hardly_asked", count, text)
+        if count and answers < LEAST_SEEN:
+            code, text = _UNASKED[answers > 0], _OF_UNASKED[answers > 0]
+            yield code, count, text.format(target=target, answers=answers)
 
 
 # A replay as the new policy's budgets would have it.
@@ -296,7 +288,7 @@ def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
     routes = rows["route"][at].tolist()
     numbers = np.full(len(rows), -1, np.int32)
     numbers[at] = [
-        moves.at(Move(part.routes[route], ANY_TARGET, "", f"budget {part.accounts[account].budget} is used up"))
+        moves.at((part.routes[route], ANY_TARGET, NO_TARGET, f"budget {part.accounts[account].budget} is used up"))
         for route, account in zip(routes, by[at].tolist(), strict=True)
     ]
     rows["after"][at] = REFUSED
@@ -326,17 +318,13 @@ def _lines(charges: Lines, rows: NDArray[np.intp], numbers: NDArray[np.int32]) -
 # Where each class went, and where it would go.
 
 
-_Place = tuple[str, str, str, str, str, bool, bool]
-"""As the first fields of `Egress`."""
-
-
-def egress(part: Part, sides: Policies, past: Mapping[str, bytes]) -> tuple[Egress, ...]:
+def egress(part: Part, sides: Policies, past: Mapping[str, bytes]) -> list[Line]:
     """One a place; `past`: documents of policies by their hashes. The largest changes first."""
     policies = {flow.policy for flow in (*part.before, *part.after)}
     known = {policy: _targets(policy, sides, past) for policy in policies}
     before, after = _placed(part.before, known), _placed(part.after, known)
-    rows = [Egress(*place, before[place], after[place]) for place in {**before, **after}]
-    return tuple(sorted(rows, key=lambda row: (-abs(row.after - row.before), row.data_class, row.target, row.region)))
+    rows: list[Line] = [(*place, before[place], after[place], after[place] - before[place]) for place in before | after]
+    return sorted(rows, key=lambda row: (-abs(float(row[-1] or 0)), *map(str, row)))
 
 
 def _targets(policy: str, sides: Policies, past: Mapping[str, bytes]) -> Mapping[str, Target]:
@@ -347,13 +335,14 @@ def _targets(policy: str, sides: Policies, past: Mapping[str, bytes]) -> Mapping
     return in_force.read(document).targets if document is not None else sides.new.targets
 
 
-def _placed(flows: Counter[Flow], known: Mapping[str, Mapping[str, Target]]) -> Counter[_Place]:
-    places = Counter[_Place]()
+def _placed(flows: Counter[Flow], known: Mapping[str, Mapping[str, Target]]) -> Counter[Line]:
+    """By the first columns of `replay/egress`."""
+    places = Counter[Line]()
     for flow, count in flows.items():
         target = known[flow.policy].get(flow.target)
-        about = ("", "", "", False)
+        about: Line = (None, None, None)
         if target is not None:
-            provider = target.provider
-            about = (provider.entity or provider.id, provider.jurisdiction, target.region, provider.local)
-        places[flow.data_class, flow.target, *about, flow.redacted] += count
+            provider, region = target.provider, "local" if target.provider.local else target.region
+            about = (provider.entity or provider.id, provider.jurisdiction or None, region or None)
+        places[flow.data_class, flow.target, *about, "yes" if flow.redacted else "no"] += count
     return places

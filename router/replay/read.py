@@ -1,37 +1,192 @@
-"""Reads a stretch of the ledger and decides each of its requests under both policies."""
+"""Reads a stretch of the ledger, decides each of its requests under both policies, and keeps what comes of it."""
 
 import zlib
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import groupby
 from math import isnan, nan
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
 
 from router.budget.budget import ChargedTo
 from router.decide.strategies import CascadeStrategy, Strategy
 from router.decide.worth import PERFECT, RHO, CascadeValue, VerifierQuality, cascade_value, sample_value
 from router.estimate.estimate import per_choice
 from router.ledger.query import RequestRow
-from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, TargetTotals
-from router.replay.part import REFUSED as PART_REFUSED
-from router.replay.sides import (
-    REFUSED,
-    Choice,
-    NewDecision,
-    Policies,
-    PolicyReplay,
-    Stored,
-    repriced,
-    same,
-    same_rules,
-    stored,
-    trial,
-)
+from router.replay.report import NO_TARGET
+from router.replay.sides import Choice, NewDecision, Policies, PolicyReplay, Stored, repriced, same, same_rules, stored
 from router.types.account import Account, Unit
 from router.types.decision import Dropped, Hedge, Plan, Vector, Vote, Weighed
 from router.types.request import Caller
 from router.types.target import Target
+
+# What was found in a stretch of the ledger: a line for each request, and more of those whose decision changes.
+
+K = TypeVar("K", bound=Hashable)
+Lines = NDArray[np.void]
+"""One structured value a line."""
+
+SERVED, REFUSED, UNANSWERED = range(3)
+"""Unanswered: its target failed, its budget was used up, it looped, its client left."""
+ROW = np.dtype([("route", "i4"), ("bucket", "i4"), ("spent", "i8"), ("before", "i1"), ("after", "i1")])
+MOVE = np.dtype(
+    [
+        *(("row", "i8"), ("move", "i4"), ("id", "S32"), ("at_ms", "i8")),
+        *(("first", "f8"), ("second", "f8"), ("to", "i2"), ("then", "i2")),
+        *(("p", "f4"), ("p_before", "f4"), ("failure", "f4"), ("supported", "?")),
+    ]
+)
+"""`first`, `second`: expected nano-USD of the new choice's targets `to` and `then`; NaN is not known."""
+TRIAL = np.dtype(
+    [
+        *(("route", "i4"), ("bucket", "i4"), ("to", "i4"), ("weight", "f8")),
+        *(("paid", "f8"), ("expected", "f8"), ("p", "f8"), ("score", "f8")),
+    ]
+)
+"""An experiment that asked whom the new policy would choose: what it cost and what came of it."""
+CHARGE = np.dtype([("row", "i8"), ("account", "i4"), ("id", "S32"), ("at_ms", "i8")])
+
+
+Move = tuple[str, str, str, str]
+"""What changes: a route, who was asked and who would be, and why."""
+
+
+class Flow(NamedTuple):
+    """Where a class goes: to which target, under which policy, and whether it sees placeholders."""
+
+    data_class: str
+    policy: str
+    target: str
+    redacted: bool
+
+
+class TargetTotals(NamedTuple):
+    """Of one target, where it answered alone: how often, and nano-USD observed and expected."""
+
+    answers: int = 0
+    observed: int = 0
+    expected: float = 0.0
+
+    def plus(self, other: "TargetTotals") -> "TargetTotals":
+        return TargetTotals(
+            self.answers + other.answers, self.observed + other.observed, self.expected + other.expected
+        )
+
+
+class Labels(Generic[K]):
+    """Values ↔ small numbers."""
+
+    def __init__(self, labels: Iterable[K] = ()) -> None:
+        self._at = {label: at for at, label in enumerate(labels)}
+
+    def at(self, label: K) -> int:
+        return self._at.setdefault(label, len(self._at))
+
+    @property
+    def labels(self) -> tuple[K, ...]:
+        return tuple(self._at)
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """Lines hold numbers of `routes`, `targets`, `moves` and `accounts`."""
+
+    rows: Lines
+    changed: Lines
+    trials: Lines
+    charges: Lines
+    routes: tuple[str, ...]
+    targets: tuple[str, ...]
+    moves: tuple[Move, ...]
+    accounts: tuple[Account, ...]
+    totals: dict[str, TargetTotals]
+    before: Counter[Flow]
+    after: Counter[Flow]
+    unknown: Counter[str]
+    read: int
+    """Requests that are there, replayed or not."""
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """In the order of the parts, which is that of time."""
+    routes, targets, moves, accounts = Labels[str](), Labels[str](), Labels[Move](), Labels[Account]()
+    kinds = {"rows": ROW, "changed": MOVE, "trials": TRIAL, "charges": CHARGE}
+    lines = {name: [np.zeros(0, kind)] for name, kind in kinds.items()}
+    totals: dict[str, TargetTotals] = {}
+    first = 0
+    for part in parts:
+        route, target, move = _places(routes, part.routes), _places(targets, part.targets), _places(moves, part.moves)
+        lines["rows"].append(_moved(part.rows, route=route))
+        lines["changed"].append(_moved(part.changed, first, move=move, to=target, then=target))
+        lines["trials"].append(_moved(part.trials, route=route, to=target))
+        lines["charges"].append(_moved(part.charges, first, account=_places(accounts, part.accounts)))
+        first += len(part.rows)
+        for name, counts in part.totals.items():
+            totals[name] = totals.get(name, TargetTotals()).plus(counts)
+    return Part(
+        **{name: np.concatenate(some) for name, some in lines.items()},
+        routes=routes.labels,
+        targets=targets.labels,
+        moves=moves.labels,
+        accounts=accounts.labels,
+        totals=totals,
+        before=sum((part.before for part in parts), Counter[Flow]()),
+        after=sum((part.after for part in parts), Counter[Flow]()),
+        unknown=sum((part.unknown for part in parts), Counter[str]()),
+        read=sum(part.read for part in parts),
+    )
+
+
+def _places(labels: Labels[K], of: Iterable[K]) -> NDArray[np.int32]:
+    return np.array([labels.at(label) for label in of], np.int32)
+
+
+def _moved(lines: Lines, first: int = 0, **places: NDArray[np.int32]) -> Lines:
+    """With the numbers of the whole; rows of this part begin at `first`. Below 0: there is none."""
+    lines = lines.copy()
+    for name, numbers in places.items():
+        given = lines[name] >= 0
+        lines[name][given] = numbers[lines[name][given]]
+    if first:
+        lines["row"] += first
+    return lines
+
+
+# The new policy's budgets in the order of time: who would have found one used up.
+
+Flags = NDArray[np.bool_]
+
+
+def stopped(charges: Lines, accounts: Sequence[Account], paid: Vector) -> NDArray[np.intp]:
+    """[rows]: the account that stops a request, or −1. `charges` go by rows; `paid` [rows]: nano-USD.
+
+    An account stops every request once its limit is reached; all of them begin empty. No request waits, and holds are
+    not played: each request is charged before the next one comes.
+    """
+    by = np.full(len(paid), -1, np.intp)
+    booked: dict[str, dict[int, float]] = defaultdict(dict)
+    costs = paid.tolist()
+    for row, lines in groupby(zip(charges["row"].tolist(), charges["account"].tolist(), strict=True), itemgetter(0)):
+        numbers = [number for _, number in lines]
+        full = (n for n in numbers if _spent(booked[accounts[n].id], accounts[n]) >= accounts[n].limit)
+        by[row] = next(full, -1)
+        for account in (accounts[number] for number in numbers if by[row] < 0):
+            window = booked[account.id]
+            window[account.window_start_ms] = window.get(account.window_start_ms, 0.0) + costs[row]
+    return by
+
+
+def _spent(booked: dict[int, float], account: Account) -> float:
+    """In its window; what is older is forgotten."""
+    if account.since_ms == account.window_start_ms:
+        return booked.get(account.window_start_ms, 0.0)
+    for start in [start for start in booked if start < account.since_ms]:
+        del booked[start]
+    return sum(booked.values())
+
 
 # What a choice is expected to cost, target by target, and how likely it ends in a right answer.
 
@@ -100,9 +255,9 @@ def why(record: Stored, decided: NewDecision, new: PolicyReplay) -> str:
     if decision is None:
         return "the policy has no such route, or the key may not name it"
     plan = decision.plan
-    if after == REFUSED:
+    if not after.target:
         return _reason(next((each for each in plan.dropped if each.target == before.target), None) or plan.dropped[0])
-    if before == REFUSED:
+    if not before.target:
         return "a target may serve it"
     if before.target != after.target:
         return _left(before.target, plan, new)
@@ -253,15 +408,15 @@ class ReplayReader:
 
     def _line(self, record: Stored, decided: NewDecision | None) -> None:
         """`decided`: where it changes."""
-        before = PART_REFUSED if not record.choice.target else SERVED if record.answered else UNANSWERED
+        before = REFUSED if not record.choice.target else SERVED if record.answered else UNANSWERED
         after = before
         choice = record.choice if decided is None else decided.choice
         if decided is not None:
-            after = PART_REFUSED if not choice.target else before if before == UNANSWERED else SERVED
+            after = REFUSED if not choice.target else before if before == UNANSWERED else SERVED
         self._rows.append((self._routes.at(record.row.route), _bucket(record), record.spent, before, after))
         if record.row.attempts:
             _flow(self._before, record, record.document.policy, record.choice)
-        if record.row.attempts or before == PART_REFUSED:
+        if record.row.attempts or before == REFUSED:
             _flow(self._after, record, self._new.hash, choice)
 
     def _change(self, record: Stored, old: PolicyReplay | None, decided: NewDecision) -> None:
@@ -274,14 +429,14 @@ class ReplayReader:
         new, before = expected(self._new, record, choice, weighed), self._p_before(record, old, weighed)
         if decision is not None and choice.target:
             self._charge(record, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
-        move = Move(record.row.route, _who(record.choice), _who(choice), why(record, decided, self._new))
+        move = (record.row.route, _who(record.choice), _who(choice), why(record, decided, self._new))
         failure = None if decision is None else decision.stakes.failure_nano
         first, second = (self._targets.at(name) if name else -1 for name in (choice.target, choice.second))
         self._changed.append(
             (
                 *(len(self._rows) - 1, self._moves.at(move), record.row.id.encode(), record.row.started_ms),
                 *(new.first, new.second, first, second, new.p, before),
-                *(failure or 0, decision is not None and trial(record, decision.plan).supported),
+                *(failure or 0, decision is not None and record.trial(decision.plan).supported),
             )
         )
 
@@ -314,7 +469,7 @@ class ReplayReader:
         """An experiment that asked whom the new policy would choose."""
         if not record.document.explored or decided.decision is None or not record.answered:
             return
-        tried = trial(record, decided.decision.plan)
+        tried = record.trial(decided.decision.plan)
         target = self._new.targets.get(tried.target)
         if target is None:
             return
@@ -332,14 +487,8 @@ class ReplayReader:
         if not self._limited or not targets or not (record.row.attempts or not record.choice.target):
             return
         rules = self._new.rules
-        charged = ChargedTo(
-            request_id=record.row.id,
-            route=route,
-            caller=record.caller,
-            session=record.row.session,
-            tags=record.request.limits.tags,
-            targets=targets,
-        )
+        row, tags = record.row, record.request.limits.tags
+        charged = ChargedTo(row.id, route, record.caller, row.session, tags, targets)
         binds = rules.accounts.binding(charged, rules.accounts.named(record.request, record.caller))
         for account in rules.accounts.accounts(charged, binds, record.row.started_ms):
             if account.hard and account.unit is Unit.USD and (not account.targets or targets[0] in account.targets):
@@ -358,5 +507,4 @@ def _flow(flows: Counter[Flow], record: Stored, policy: str, choice: Choice) -> 
 
 
 def _who(choice: Choice) -> str:
-    """Empty: it was refused."""
-    return f"{choice.target} + {choice.second}" if choice.second else choice.target
+    return f"{choice.target} + {choice.second}" if choice.second else choice.target or NO_TARGET

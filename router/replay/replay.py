@@ -15,9 +15,8 @@ from router.ledger.query import PositionRange, decided, stretches
 from router.ledger.rollups import expired
 from router.ledger.rows import Connection, documents
 from router.replay.estimate import differences, effects, egress, factor, limited, shifted, unknowns
-from router.replay.part import Part, joined
-from router.replay.read import ReplayReader, Wanted
-from router.replay.report import Calibrated, Replayed
+from router.replay.read import Part, ReplayReader, Wanted, joined
+from router.replay.report import Replayed
 from router.replay.sides import Policies, Stored, compared
 from router.report.catalog import filter_of
 from router.report.query import LedgerView, Parameters, request_of
@@ -55,7 +54,6 @@ def stretch(ledger: Ledger, question: Parameters) -> tuple[int | None, int | Non
     not know."""
     about = request_of(_ASKABLE, question, now_ms())
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         source = LedgerView(connection=connection, request=about, targets={})
         where = tuple(filter_of(_ASKABLE, source, text) for text in question.where)
         return about.since_ms, about.until_ms, where
@@ -88,7 +86,6 @@ class ReplayJob(Struct, frozen=True):
     def read(self, stretch: PositionRange) -> Part:
         """As of one moment. Raises `LedgerUnavailable`."""
         with self.ledger.reading() as connection:
-            connection.execute("BEGIN")
             reader = ReplayReader(self.compared, callers(connection), self.wanted, scores(connection))
             rows = decided(connection, stretch, self.since_ms, self.until_ms)
             while some := list(islice(rows, TOGETHER)):
@@ -173,11 +170,11 @@ def replay(
         until_ms=until_ms,
         routes=tuple(sorted(routes, key=lambda effect: effect.route)),
         total=total,
-        shifts=shifts,
-        decisions=decisions,
-        egress=egress(whole, sides, past),
-        unknown=unknowns(whole, changes, sides, gone),
-        calibrated=tuple(
-            Calibrated(name, totals.answers, factor(totals)) for name, totals in sorted(whole.totals.items())
-        ),
+        tables={
+            "changes": shifts,
+            "decisions": decisions,
+            "egress": egress(whole, sides, past),
+            "calibration": [(name, known.answers, factor(known)) for name, known in sorted(whole.totals.items())],
+            "unknown": unknowns(whole, changes, sides, gone),
+        },
     )

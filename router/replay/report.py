@@ -1,13 +1,15 @@
 """The report of a replay. Money in nano-USD, passes and refusals in requests; a change is new less old."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from router.replay.part import Move
 from router.report.charts import dollars
-from router.report.report import Report, Row, made, usd
+from router.report.report import Report, Row, in_usd, made, usd
+
+Line = tuple[str | int | float | None, ...]
+NO_TARGET = "(refused)"
 
 # What a replay found. Money in nano-USD, passes and refusals in requests; a change is new less old.
 
@@ -40,55 +42,6 @@ class Effect(Struct, frozen=True, kw_only=True):
     passes_corrected: bool
 
 
-class Shift(Struct, frozen=True):
-    """Decisions that change alike."""
-
-    move: Move
-    requests: int
-    cost: float
-    passes: float
-
-
-class ChangedDecision(Struct, frozen=True):
-    """One decision that changes."""
-
-    id: str
-    at_ms: int
-    move: Move
-    cost: float
-    passes: float
-
-
-class Egress(Struct, frozen=True):
-    """How many requests of a class go somewhere. Empty: not stated; `entity` is also that where it is not known."""
-
-    data_class: str
-    target: str
-    entity: str
-    jurisdiction: str
-    region: str
-    local: bool
-    redacted: bool
-    before: int
-    after: int
-
-
-class Unknown(Struct, frozen=True):
-    """What can't be known, by a stable code, and of how many requests."""
-
-    code: str
-    count: int
-    text: str
-
-
-class Calibrated(NamedTuple):
-    """What answers of a target cost, so many times what they were expected to; 1 where they are too few to tell."""
-
-    target: str
-    answers: int
-    factor: float
-
-
 class Replayed(Struct, frozen=True, kw_only=True):
     policy: str
     """Its hash, as decisions have it."""
@@ -97,30 +50,18 @@ class Replayed(Struct, frozen=True, kw_only=True):
     until_ms: int | None
     routes: tuple[Effect, ...]
     total: Effect
-    shifts: tuple[Shift, ...]
-    """Those of the most money first."""
-    decisions: tuple[ChangedDecision, ...]
-    egress: tuple[Egress, ...]
-    unknown: tuple[Unknown, ...]
-    calibrated: tuple[Calibrated, ...]
+    tables: Mapping[str, Sequence[Line]]
+    """Of `reports.yaml` below `replay`, in nano-USD: what changes and the decisions that do, those of the most money
+    first; where data goes; what answers cost compared with what was expected; and what can't be known, by its code."""
 
 
-# A replay as a report: one row a route, and below it what changes, where data goes, and what can't be known.
+# A replay as a report: one row a route, and below it every table that has something in it.
 
 NAME = "replay"
-NO_TARGET = "(refused)"
 
 
 def as_report(replayed: Replayed) -> Report:
-    """Every list that has something in it is a table below."""
-    below: Mapping[str, Iterable[Row]] = {
-        "changes": ((*_moved(row.move), row.requests, usd(row.cost), row.passes) for row in replayed.shifts),
-        "decisions": ((row.id, row.at_ms, *_moved(row.move), usd(row.cost), row.passes) for row in replayed.decisions),
-        "egress": map(_egress, replayed.egress),
-        "calibration": replayed.calibrated,
-        "unknown": map(structs.astuple, replayed.unknown),
-    }
-    tables = [made(f"{NAME}/{name}", rows) for name, rows in below.items()]
+    names = {name: f"{NAME}/{name}" for name, lines in replayed.tables.items() if lines}
     return made(
         NAME,
         map(_row, replayed.routes),
@@ -128,7 +69,7 @@ def as_report(replayed: Replayed) -> Report:
         totals=("total", *_row(replayed.total)[1:]),
         since_ms=replayed.since_ms,
         until_ms=replayed.until_ms,
-        below=tuple(table for table in tables if table.rows),
+        below=tuple(made(place, in_usd(place, replayed.tables[name])) for name, place in names.items()),
     )
 
 
@@ -138,7 +79,7 @@ LEAST_PASSES = 0.05
 
 def verdict(replayed: Replayed) -> str:
     """In one sentence: "$1.52 dearer and 13.8 fewer right answers: no"."""
-    total, terms = replayed.total, any(row.code == "repriced" for row in replayed.unknown)
+    total, terms = replayed.total, any(code == "repriced" for code, *_ in replayed.tables["unknown"])
     besides = "; another price or model behind a target is not looked at where decisions stay" if terms else ""
     if not total.changed:
         return f"Nothing changes{besides}"
@@ -167,13 +108,3 @@ def _row(effect: Effect) -> Row:
         "corrected" if effect.corrected else "expected" if effect.changed else "observed",
         effect.sample or None,
     )
-
-
-def _moved(move: Move) -> Row:
-    return move.route, move.before or NO_TARGET, move.after or NO_TARGET, move.why
-
-
-def _egress(flow: Egress) -> Row:
-    region = "local" if flow.local else flow.region or None
-    place = (flow.data_class, flow.target, flow.entity or None, flow.jurisdiction or None, region)
-    return (*place, "yes" if flow.redacted else "no", flow.before, flow.after, flow.after - flow.before)

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from router.choose import CompiledPolicy, chance, choose, index
 from router.config.policy import Config
 from router.decide.eligibility import Redact
+from router.decide.explain import Explanation
 from router.decide.profile import progress_of, request_of
 from router.errors import ClientError
 from router.estimate.forecast import Forecaster
@@ -23,11 +24,10 @@ from router.ledger.ledger import Ledger
 from router.ledger.query import RequestRow
 from router.recorder import learned_from, recollect
 from router.screen import Screened
-from router.types.account import LedgerUnavailable
+from router.types.account import ANY_AMOUNT, Amount, LedgerUnavailable
 from router.types.clock import new_id
-from router.types.decision import Decision, Dropped, Plan, Queued, RequestProfile, Tactic, Vector
-from router.types.decision import Weighed as Planned
-from router.types.request import TRAITS, Caller, Cause, Classification, Reading, Redacted, Request
+from router.types.decision import Decision, Plan, RequestProfile, Tactic, Vector, Weighed
+from router.types.request import TRAITS, Caller, Classification, Reading, Redacted, Request
 from router.types.target import Queue, Queues, Secret, Target, Task
 
 # Rows of the ledger → requests as they can be decided again.
@@ -35,47 +35,6 @@ from router.types.target import Queue, Queues, Secret, Target, Task
 _ENDED = ("settled", "released")
 LOWERED = "route"
 """In a row's `lowered`: a budget sent it to another route than the one it named."""
-
-
-class _StoredClasses(Struct, gc=False):
-    data_class: str
-    causes: tuple[Cause, ...] = ()
-    difficulty: float = 0.0
-    unfamiliarity: float = 1.0
-    traits: bytes = b""
-    app: str = ""
-    template: str = ""
-
-
-class ConsideredTarget(Struct, gc=False):
-    target: str
-    model: str = ""
-    redacted: bool = False
-
-
-class StoredForecast(Struct, gc=False):
-    """As much of `router.types.decision.Weighed` as is asked for."""
-
-    target: str
-    p: float
-    cost_nano: int
-    why: str
-
-
-class StoredDecision(Struct, gc=False):
-    """A decision, as far as it takes to make it again. Without `shape` it is of an older lowpass."""
-
-    policy: str
-    classification: _StoredClasses
-    chosen: str | None = None
-    considered: tuple[ConsideredTarget, ...] = ()
-    dropped: tuple[Dropped, ...] = ()
-    weighed: tuple[StoredForecast, ...] = ()
-    queued: tuple[Queued, ...] = ()
-    tactic: Tactic | None = None
-    explored: str = ""
-    propensity: float = 1.0
-    shape: RequestProfile | None = None
 
 
 class Choice(Struct, frozen=True):
@@ -89,6 +48,16 @@ class Choice(Struct, frozen=True):
 
 
 REFUSED = Choice()
+_CHOSEN = ("chosen", "kept", "nearest")
+_OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued", "degraded")
+
+
+class ExperimentDraw(NamedTuple):
+    """`target`: whom the new policy would choose, and an experiment asked; empty where none did."""
+
+    target: str = ""
+    supported: bool = False
+    """The new choice is another one, and chance might have asked it."""
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -101,15 +70,34 @@ class Stored(Struct, frozen=True, gc=False):
     reading: Reading | None
     """None: its text was not looked at, as with embeddings."""
     answered: bool
-    document: StoredDecision
+    document: Explanation
     shape: RequestProfile
     request: Request
     caller: Caller
     choice: Choice
     task: Task
 
+    def trial(self, plan: Plan) -> ExperimentDraw:
+        """Its experiment as a trial of another policy, whose plan this is. Only of single targets: experiments ask one
+        alone."""
+        document = self.document
+        if document.propensity >= 1 or not plan.steps:
+            return ExperimentDraw()
+        new = _chosen(weighed) if (weighed := plan.weigh()) else plan.steps[0].target.id
+        if not new or new == _chosen(document.weighed):
+            return ExperimentDraw()
+        tried = new if document.explored and self.choice.target == new else ""
+        # Targets within all limits: each has some chance.
+        able = any(row.target == new and row.why not in _OUT for row in document.weighed)
+        return ExperimentDraw(tried, not plan.explored and able)
 
-_decoder = msgspec.json.Decoder(StoredDecision)
+
+def _chosen(weighed: Sequence[Weighed]) -> str:
+    """The choice without chance; empty where it is a pair."""
+    return next((row.target for row in weighed if row.why in _CHOSEN), "")
+
+
+_decoder, _UNSHAPED = msgspec.json.Decoder(Explanation), RequestProfile()
 
 
 def stored(row: RequestRow, callers: Mapping[str, Caller]) -> Stored | str:
@@ -120,7 +108,7 @@ def stored(row: RequestRow, callers: Mapping[str, Caller]) -> Stored | str:
         return "undecided"
     try:
         document = _decoder.decode(row.document)
-        if document.shape is None:
+        if document.shape == _UNSHAPED:
             return "unshaped"
         traits, tags = document.classification.traits, tuple(row.tags.split(",")) if row.tags else ()
         about = {"id": row.id, "endpoint": row.endpoint, "model": row.requested, "session": row.session}
@@ -148,39 +136,6 @@ def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str
         return REFUSED
     second = steps[1][0] if tactic is not None and len(steps) > 1 else ""
     return Choice(chosen, tactic, second, bool(steps and steps[0][1]))
-
-
-# Experiments of the past as trials of another policy.
-
-_CHOSEN, _PAIRED = ("chosen", "kept", "nearest"), "first"
-_OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued")
-
-
-class ExperimentDraw(NamedTuple):
-    """`target`: whom the new policy would choose, and an experiment asked; empty where none did."""
-
-    target: str = ""
-    supported: bool = False
-    """The new choice is another one, and chance might have asked it."""
-
-
-def trial(record: Stored, plan: Plan) -> ExperimentDraw:
-    """`plan`: the new policy's. Only of single targets: experiments ask one alone."""
-    document = record.document
-    if document.propensity >= 1 or not plan.steps:
-        return ExperimentDraw()
-    new = _chosen(weighed) if (weighed := plan.weigh()) else plan.steps[0].target.id
-    if not new or new == _chosen(document.weighed):
-        return ExperimentDraw()
-    tried = new if document.explored and record.choice.target == new else ""
-    # Targets within all limits: each has some chance.
-    able = any(row.target == new and row.why not in _OUT for row in document.weighed)
-    return ExperimentDraw(tried, not plan.explored and able)
-
-
-def _chosen(weighed: tuple[StoredForecast, ...] | tuple[Planned, ...]) -> str:
-    """The choice without chance; empty where it is a pair."""
-    return next((row.target for row in weighed if row.why in _CHOSEN), "")
 
 
 # What the ledger has taught so far of some targets, for decisions without a gateway.
@@ -320,6 +275,7 @@ class PolicyReplay:
                 progress=progress_of(record.shape, record.row.started_ms),
                 at_ms=record.row.started_ms,
                 asks=_asks(record),
+                left=ANY_AMOUNT if record.shape.left is None else Amount(*record.shape.left),
             )
         except ClientError:
             return NewDecision(REFUSED, None)

@@ -88,6 +88,12 @@ class BudgetStanding(Struct, frozen=True):
             return 0
         return self.pot.account.limit - self.balance.spent - self.balance.held
 
+    @property
+    def used(self) -> float:
+        """Spent and held, of the limit."""
+        limit = self.pot.account.limit
+        return (self.balance.spent + self.balance.held) / limit if limit else 1.0
+
 
 def of_child(child: Child) -> BudgetAccount:
     return BudgetAccount(account=child.account(), child=child)
@@ -129,8 +135,7 @@ def as_metrics(standings: Iterable[BudgetStanding]) -> Mapping[str, Mapping[tupl
         for name, amount in amounts.items():
             measured_sums[f"lowpass_budget_{name}_{unit}"][budget.id,] += amount / scale
         shares = measured_sums["lowpass_budget_used_share"]
-        used = (balance.spent + balance.held) / account.limit if account.limit else 1.0
-        shares[budget.id,] = max(shares[budget.id,], used)
+        shares[budget.id,] = max(shares[budget.id,], standing.used)
     return measured_sums
 
 

@@ -12,8 +12,7 @@ from router.ledger.rows import Connection
 from router.report.budgets import report as budgets
 from router.report.cost_of_pass import cost_of_pass
 from router.report.egress import egress
-from router.report.engines import local_engines
-from router.report.local_vs_api import local_vs_api
+from router.report.engines import local_engines, local_vs_api
 from router.report.price_reversal import price_reversal
 from router.report.query import LedgerView, Parameters, listed, named, request_of
 from router.report.reliability import reliability
@@ -145,7 +144,6 @@ def read(
     `LedgerUnavailable`.
     """
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         return answer(connection, name, question, targets, pots)
 
 

@@ -1,10 +1,10 @@
 """`lowpass report egress`: which data went to which provider and region, and whether the policy allowed it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from router.decide.eligibility import Redact
 from router.decide.in_force import PastPolicy, read
@@ -219,84 +219,61 @@ _MOST_BARS = 20
 _COUNTS_FROM = next(number for number, column in enumerate(columns("egress")) if column.kind is Kind.COUNT)
 
 
-class _Group(Struct, frozen=True):
-    """Attempts that are alike. `unknown`: why they can't be checked; `lost`: those that would have to be read, and have
-    expired."""
-
-    sent: SentGroup
-    went: bool
-    requests: int
-    attempts: int
-    usage: tuple[int, ...]
-    """How many of them it is known of, input and output tokens."""
-    unknown: str
-    violations: int
-    lost: int
-
-    @property
-    def misplaced(self) -> int:
-        return self.attempts if self.sent.region_source == "mismatch" else 0
-
-    @property
-    def unchecked(self) -> int:
-        return self.attempts if self.unknown else self.lost
-
-
 def egress(source: LedgerView) -> Report:
     policies = PastPolicies(source)
-    search = ViolationSearch(source, policies)
-    groups = _groups(source, policies, search)
+    search, places = ViolationSearch(source, policies), dict[Row, tuple[int, ...]]()
+    counts, unchecked_by = Counter[str](), Counter[str]()
+    for (sent_alike, went), (requests, tried, *usage) in sorted(_alike(source).items()):
+        unknown = policies.unknown(sent_alike)
+        # Those that break a rule, and those that would have to be read, and have expired.
+        violations, lost = (0, 0) if unknown else search.among(sent_alike)
+        unchecked, misplaced = tried if unknown else lost, tried * (sent_alike.region_source == "mismatch")
+        unchecked_by[unknown or _EXPIRED] += unchecked
+        counts.update(checked=tried - unchecked, violations=violations, misplaced=misplaced)
+        if went or violations:
+            checks = (misplaced, unchecked, violations)
+            add(places, _place(policies, sent_alike), (requests, tried * went, *usage, *checks))
+    rows: list[Row] = []
+    for labels, (requests, tried, counted, *tokens, misplaced, unchecked, violations) in places.items():
+        # Tokens are unknown where the usage of no attempt is known.
+        known = tokens if counted else (None, None)
+        rows.append((*labels, requests, tried, 0, *known, misplaced, unchecked, violations))
     refused = source.sums(TABLE, ("class",), ("requests",), LabelFilter("error", frozenset({"no_eligible_target"})))
     nowhere = [None] * (_COUNTS_FROM - 1)
-    rows = [
-        *_rows(policies, groups),
-        *((str(name), *nowhere, count, 0, count, None, None, 0, 0, 0) for (name,), (count,) in refused.items()),
-    ]
+    rows += [(str(name), *nowhere, count, 0, count, None, None, 0, 0, 0) for (name,), (count,) in refused.items()]
     rows.sort(key=lambda row: tuple(str(value or "") for value in row[:_COUNTS_FROM]))
-    violations, listed = sum(group.violations for group in groups), search.listed
+    violations, listed = counts["violations"], search.listed
     listed.sort(key=lambda row: (str(row[0]), str(row[1])))
     more = f"{len(listed):,} of {violations:,}." if violations > len(listed) else ""
     return made(
         "egress",
         rows,
         totals=_totals(source, rows),
-        note=" ".join(_notes(source, groups, violations)),
+        note=" ".join(_notes(source, counts, unchecked_by)),
         sound=not violations,
         below=(made("violations", listed, note=more),) if violations else (),
         plots=_plots(rows),
     )
 
 
-def _groups(source: LedgerView, policies: PastPolicies, search: ViolationSearch) -> list[_Group]:
-    """Nothing is sent to a target that rests after failures."""
+def _alike(source: LedgerView) -> dict[tuple[SentGroup, bool], tuple[int, ...]]:
+    """Sums of attempts that are alike, and whether anything was sent: nothing is to a target that rests after
+    failures."""
     alike: dict[tuple[SentGroup, bool], tuple[int, ...]] = {}
     for (*labels, outcome), sums in source.sums(TABLE, (*SENT, "outcome"), _MEASURES).items():
         key = (sent(labels), outcome != RESTING)
         if sums[1] and (key[1] or key[0].classes):
             add(alike, key, sums)
-    groups = []
-    for (about, went), (requests, tried, *usage) in sorted(alike.items()):
-        unknown = policies.unknown(about)
-        violations, lost = (0, 0) if unknown else search.among(about)
-        groups.append(_Group(about, went, requests, tried, (*usage,), unknown, violations, lost))
-    return groups
+    return alike
 
 
-def _rows(policies: PastPolicies, groups: Iterable[_Group]) -> Iterator[Row]:
-    """One row a place, with entity and jurisdiction as the policy of that time had them: groups that differ in nothing
-    but their policy are one. Tokens are None where the usage of no attempt is known."""
-    places: dict[Row, tuple[int, ...]] = {}
-    for group in groups:
-        if group.went or group.violations:
-            sent, place = group.sent, Destination.of(policies.target(group.sent.policy, group.sent.target))
-            about = (sent.data_class, sent.classes or None, sent.target, place.entity, place.jurisdiction)
-            region = (sent.region or None, "local" if place.local else sent.region_source or None)
-            checks = (group.misplaced, group.unchecked, group.violations)
-            counts = (group.requests, group.attempts * group.went, *group.usage, *checks)
-            add(places, (*about, *region, "yes" if sent.redacted else "no"), counts)
-    for labels, (requests, tried, counted, *tokens, misplaced, unchecked, violations) in places.items():
-        usage = tokens if counted else (None, None)
-        yield (*labels, requests, tried, 0, *usage, misplaced, unchecked, violations)
+def _place(policies: PastPolicies, group: SentGroup) -> Row:
+    """With entity and jurisdiction as the policy of that time had them: groups that differ in nothing but their policy
+    are one."""
+    place = Destination.of(policies.target(group.policy, group.target))
+    about = (group.data_class, group.classes or None, group.target, place.entity, place.jurisdiction)
+    region = (group.region or None, "local" if place.local else group.region_source or None)
+    return (*about, *region, "yes" if group.redacted else "no")
 
 
 def _totals(source: LedgerView, rows: list[Row]) -> Row:
@@ -311,23 +288,17 @@ def _totals(source: LedgerView, rows: list[Row]) -> Row:
     return ("total", *(None for _ in range(1, _COUNTS_FROM)), requests, tried, refused, *rest)
 
 
-def _notes(source: LedgerView, groups: list[_Group], violations: int) -> Iterator[str]:
-    checked = sum(group.attempts - group.unchecked for group in groups)
-    yield f"{_number(checked, 'attempt')} checked again, each under the policy that was in force for it:"
-    yield f"{_number(violations, 'violation')}."
-    unknown: Counter[str] = Counter()
-    for group in groups:
-        unknown[group.unknown or _EXPIRED] += group.unchecked
-    for why, count in unknown.items():
-        if count:
-            yield f"{count:,} can't be checked: {why}."
+def _notes(source: LedgerView, counts: Counter[str], unchecked: Counter[str]) -> Iterator[str]:
+    """`unchecked`: how many attempts could not be, by why."""
+    yield f"{_number(counts['checked'], 'attempt')} checked again, each under the policy that was in force for it:"
+    yield f"{_number(counts['violations'], 'violation')}."
+    yield from (f"{count:,} can't be checked: {why}." for why, count in unchecked.items() if count)
     unwritten = Counter({str(to): count for (to,), (count,) in source.sums(TABLE, ("target",), ("unwritten",)).items()})
     if unwritten.total():
         places = ", ".join(f"{place} ({count:,})" for place, count in unwritten.most_common() if count)
         yield f"{_number(unwritten.total(), 'request')} in progress, or lost with the gateway; planned for {places}."
-    misplaced = sum(group.misplaced for group in groups)
-    if misplaced:
-        yield f"{_number(misplaced, 'attempt')} came from another region than the target states."
+    if counts["misplaced"]:
+        yield f"{_number(counts['misplaced'], 'attempt')} came from another region than the target states."
     yield "A request that went to several places counts in each of their rows, and once in the total."
 
 

@@ -1,31 +1,23 @@
-"""What local engines did, what a token of them costs by that, and whether what was charged pays for their hours."""
+"""What local engines did, what a token of them costs, and whether their hours are worth it beside the cheapest API."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import NamedTuple
 
 from msgspec import structs
 
 from router.ledger import engines
 from router.ledger.facts.attempts import HOUR_MS, TABLE
+from router.ledger.facts.query import LabelFilter
+from router.report.egress import RESTING, PastPolicies
 from router.report.query import LedgerView, grouped
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, day, made, plots, usd
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, day, declared, made, plots, usd
+from router.report.vendors import VendorLoss, cells, vendor_loss
 from router.types.clock import iso
 from router.types.price import MEASURED, EngineHour, EnginePrice, Price, added
 
 MOST_PRICES = 1_000
 _MJ_PER_WH = 3_600_000
-
-
-class _Worked(NamedTuple):
-    """One row: an engine, or a day of it; `charged` in nano-USD. `price`: the last of the window."""
-
-    labels: tuple[str, ...]
-    did: EngineHour
-    charged: int
-    price: EnginePrice | None
-    listed: Price | None
 
 
 def local_engines(source: LedgerView) -> Report:
@@ -38,7 +30,7 @@ def local_engines(source: LedgerView) -> Report:
     prices = engines.history(source.connection, *source.request.bounds, MOST_PRICES)
     return made(
         "engines",
-        map(_row, _worked(source, by, prices)),
+        _rows(source, by, prices),
         by,
         since_ms=since,
         until_ms=until,
@@ -47,7 +39,9 @@ def local_engines(source: LedgerView) -> Report:
     )
 
 
-def _worked(source: LedgerView, by: Sequence[str], prices: Sequence[EnginePrice]) -> Iterator[_Worked]:
+def _rows(source: LedgerView, by: Sequence[str], prices: Sequence[EnginePrice]) -> Iterator[Row]:
+    """One an engine, or a day of it, each with the last price of the window."""
+
     def group(engine: str, hour: int) -> tuple[str, ...]:
         known = {"engine": engine, "day": day(hour * HOUR_MS, source.request.zone)}
         return tuple(known[name] for name in by)
@@ -68,7 +62,7 @@ def _worked(source: LedgerView, by: Sequence[str], prices: Sequence[EnginePrice]
         # None where the row has several engines.
         priced = (price for price in prices if names == {price.engine} and price.since_ms < end_ms)
         did, listed = reduce(added, hours), lists.get(hours[0].engine)
-        yield _Worked(labels, did, paid[labels], next(priced, None), listed)
+        yield (*labels, *_row(did, paid[labels], next(priced, None), listed))
 
 
 def worked(source: LedgerView) -> list[EngineHour]:
@@ -83,24 +77,23 @@ def worked(source: LedgerView) -> list[EngineHour]:
     return list(longest.values())
 
 
-def _row(row: _Worked) -> Row:
-    did = row.did
+def _row(did: EngineHour, charged: int, price: EnginePrice | None, listed: Price | None) -> Row:
+    """`charged` in nano-USD."""
     # Of busy hours and of idle ones, and the share of the charges in what they are to pay for.
     busy = did.cost * did.busy_ms // did.wall_ms if did.wall_ms else 0
-    due = did.cost if row.price is not None and row.price.counted == "full" else busy
+    due = did.cost if price is not None and price.counted == "full" else busy
     return (
-        *row.labels,
         *(round(did.wall_ms / 1000), round(did.busy_ms / 1000)),
         1 - did.busy_ms / did.wall_ms if did.wall_ms else None,
         *((usd(busy), usd(did.cost - busy)) if did.cost else (None, None)),
-        *(usd(row.charged), row.charged / due if due else None),
+        *(usd(charged), charged / due if due else None),
         *(did.uncached_tokens, did.cached_tokens, did.output_tokens),
         did.request_ms / did.busy_ms if did.busy_ms else None,
         # Tokens a second of one request, in one phase.
         round(1000 * did.uncached_tokens / did.prefill_ms) if did.prefill_ms else None,
         round(1000 * did.output_tokens / did.decode_ms) if did.decode_ms else None,
-        *_rates(row.price),
-        *((usd(row.listed.input), usd(row.listed.output)) if row.listed else (None, None)),
+        *_rates(price),
+        *((usd(listed.input), usd(listed.output)) if listed else (None, None)),
         *_energy(did),
         *(did.rejected, did.preempted, did.restarts),
     )
@@ -145,3 +138,96 @@ def _plots(prices: Sequence[EnginePrice]) -> tuple[Plot, ...]:
     )
     since = f"hours since {iso(first)}"
     return plots("Measured price of a million output tokens", Shape.POINTS, Kind.USD, marks, x_title=since)
+
+
+_MEASURES = ("requests", "input_tokens", "output_tokens")
+
+
+def local_vs_api(source: LedgerView) -> Report:
+    """The local targets of the policy in force and of the window, also those that served nothing."""
+    policies = PastPolicies(source)
+    known_targets = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
+    names = sorted(name for name in known_targets | set(source.targets) if policies.now(name).local)
+    requests, by_hour = Counter[str](), {name: dict[int, int]() for name in names}
+    filters = (LabelFilter("target", frozenset(names)), LabelFilter("outcome", frozenset({RESTING}), inverted=True))
+    for (target, hour), (count, *tokens) in source.sums(TABLE, ("target", "hour"), _MEASURES, *filters).items():
+        requests[str(target)] += count
+        by_hour[str(target)][int(hour or 0)] = sum(tokens)
+    tokens_of = {name: sum(hours.values()) for name, hours in by_hour.items()}
+    window_ms, metered = _window_ms(source), _metered(source, tokens_of)
+    chosen = grouped((cell.chosen, cell) for cell in cells(source))
+
+    def remote(target: str) -> bool:
+        return policies.offered(target) and not policies.now(target).local
+
+    rows, marks, notes, unpriced = list[Row](), list[Mark](), list[str](), list[str]()
+    for name in sorted(names, key=lambda name: (-tokens_of[name], name)):
+        other, hourly = vendor_loss(chosen.get(name, ()), remote), None
+        if name in source.targets:
+            hourly = source.targets[name].hourly
+        machine, idle = metered.get(name, (None, None))
+        if machine is None and hourly is not None:
+            machine = (2 * hourly * window_ms + HOUR_MS) // (2 * HOUR_MS)
+        served = (name, requests[name], tokens_of[name], round(window_ms / HOUR_MS))
+        rows.append((*served, *_compared(requests[name], by_hour[name], (hourly, machine, idle), other)))
+        unpriced += [name] if hourly is None else []
+        notes += _incomparable(name, requests[name], other)
+        marks += [] if machine is None else [Mark(label=f"{name}: machine", value=machine, series="machine")]
+        marks += [Mark(label=f"{name}: API", value=other.then, series="API")] if other.served else []
+    if unpriced:
+        notes.insert(0, f"No hourly price is declared for {', '.join(unpriced)}: write hourly_usd in its target.")
+    note = " ".join((declared()["local-vs-api"].note, *(notes if names else ["There is no local target."])))
+    chart = plots("The machine, and the same requests at an API", Shape.BARS, Kind.USD, marks)
+    return made("local-vs-api", rows, note=note, plots=chart)
+
+
+def _compared(
+    requests: int, by_hour: Mapping[int, int], money: tuple[int | None, int | None, int | None], other: VendorLoss
+) -> Row:
+    """From its busy hours on. `by_hour`: tokens; `money`: nano-USD of an hour, of the machine, and of that idle."""
+    (hourly, machine, _), tokens, busy = money, sum(by_hour.values()), len(by_hour)
+    # Requests an hour at which machine and API cost the same; and the load, of this break-even.
+    even = hourly * other.served / other.then if hourly and other.then else None
+    load = other.then / machine if machine and other.served else None
+    # What had no price elsewhere can only speak for the machine.
+    dearer = "api" if not other.stranded else "api, for what it could serve"
+    return (
+        *(busy, round(tokens / busy) if busy else None, max(by_hour.values(), default=None)),
+        *(*map(usd, money), other.served, usd(other.then) if other.served else None),
+        *(None if even is None else round(even), round(even * (tokens / requests)) if requests and even else None),
+        *(load, None if load is None else "local" if load >= 1 else dearer),
+    )
+
+
+def _incomparable(target: str, requests: int, other: VendorLoss) -> list[str]:
+    if other.stranded:
+        which = f"{other.stranded:,} of {other.requests:,} requests of {target}"
+        return [f"{which} had no remote candidate: they can't be compared."]
+    if requests and not other.requests:
+        return [f"No decision of the window chose {target} first: what an API had cost is not known."]
+    return []
+
+
+def _metered(source: LedgerView, tokens_of: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Target → what its engine's hours cost, and the idle ones of them; those who share an engine share its hours."""
+    targets = (source.targets[name] for name in tokens_of if name in source.targets)
+    sharing = grouped((target.engine.name, target.id) for target in targets if target.engine and target.hourly)
+    paid = {}
+    for engine, hours in grouped((hour.engine, hour) for hour in worked(source)).items():
+        did, names = reduce(added, hours), sharing.get(engine, [])
+        tokens = sum(tokens_of[name] for name in names)
+        for name in names:
+            share = tokens_of[name] / tokens if tokens else 1 / len(names)
+            idle = did.cost - did.cost * did.busy_ms // did.wall_ms
+            paid[name] = (round(did.cost * share), round(idle * share))
+    return paid
+
+
+def _window_ms(source: LedgerView) -> int:
+    """From its begin, or the first hour of the ledger, until its end or now."""
+    request, since = source.request, source.request.since_ms
+    if since is None:
+        hours = [int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("requests",))]
+        since = min(hours) * HOUR_MS if hours else request.now_ms
+    until = request.now_ms if request.until_ms is None else min(request.until_ms, request.now_ms)
+    return max(0, until - since)

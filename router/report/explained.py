@@ -47,10 +47,12 @@ def table(examined: PlacedExplanation) -> Iterator[RenderableType]:
     if examined.weighed and any(limits):
         yield Text(f"at stake: {', '.join(filter(None, limits))}")
     yield from _table("weighed", map(_weighed, examined.weighed))
-    yield from (Text(f"{'spilled' if row.spilled else 'queue'}: {row.told()}") for row in examined.queued)
+    for row in examined.queued:
+        yield Text(f"{'spilled' if row.spilled else 'health' if row.degraded else 'queue'}: {row.told()}")
     considered = (
         (
-            f"{step.target} ({step.model}{f' at effort {step.effort}' if step.effort else ''})",
+            f"{step.target} ({step.model}{f' at effort {step.effort}' if step.effort else ''})"
+            + (f", lowered: {', '.join(step.lowered)}" if step.lowered else ""),
             "placeholders" if step.redacted else "all of it",
             *(bytes(step.cost_usd).decode(), bytes(step.hold_usd).decode()),
             *map(str, (step.input_tokens, step.output_tokens, step.max_output)),

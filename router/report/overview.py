@@ -3,73 +3,18 @@
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC
-from typing import Any, NamedTuple
-
-from msgspec import Struct
+from typing import NamedTuple
 
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, Sums
 from router.ledger.rows import Connection
-from router.report.budgets import BudgetReport, BudgetStanding
-from router.report.charts import dollars
-from router.report.judged import CellGroup, cells, pooled, together
+from router.report.budgets import BudgetReport
+from router.report.cost_of_pass import cells, pooled, together
 from router.report.query import LedgerView, ReportRequest, listed, summed
 from router.report.report import NO_LABEL, Kind, Plot, Report, Shape, bars, day
 from router.report.savings import savings
 from router.report.spend import Group, stacked
-from router.types.account import Unit
-from router.types.clock import iso
 from router.types.target import Target
-
-# Budgets at a glance.
-
-
-class Gauge(Struct, frozen=True):
-    """Shares in percent of the limit, together at most 100."""
-
-    id: str
-    whose: str
-    """Which of the budget's pots it is; empty where it has one."""
-    window: str
-    spent: str
-    held: str
-    limit: str
-    remaining: str
-    used_percent: float
-    reserved_percent: float
-    held_any: bool
-    resets_at: str
-    spent_up: bool
-    """Nothing remains."""
-
-    @property
-    def full_percent(self) -> float:
-        return self.used_percent + self.reserved_percent
-
-
-def _gauge(standing: BudgetStanding) -> Gauge:
-    pot, account, balance = standing.pot, standing.pot.account, standing.balance
-
-    def text(amount: int) -> str:
-        return dollars(amount) if account.unit is Unit.USD else f"{amount:,} tokens"
-
-    used_percent = min(100.0, 100 * balance.spent / account.limit)
-    ends_at_ms = pot.resets_at_ms or account.expires_at_ms
-    return Gauge(
-        id=account.id,
-        whose=f"{account.scope} {pot.value}" if pot.value else f"binds {pot.binds}",
-        window=pot.window,
-        spent=text(balance.spent),
-        held=text(balance.held),
-        limit=text(account.limit),
-        remaining=text(standing.remaining),
-        used_percent=round(used_percent, 2),
-        reserved_percent=round(min(100 - used_percent, 100 * balance.held / account.limit), 2),
-        held_any=balance.held > 0,
-        resets_at=iso(ends_at_ms) if ends_at_ms else "never",
-        spent_up=standing.remaining <= 0,
-    )
-
 
 # The few numbers that the first page shows: one look at the ledger's sums by hour, and at the budgets.
 
@@ -104,43 +49,31 @@ class Period(NamedTuple):
         return self.output_reasoning / self.split_output if self.split_output else None
 
 
-class Overview(Struct, frozen=True, kw_only=True):
-    today: Period
-    week: Period
-    month: Period
-    by_day: Plot
-    """Of the month, by target."""
-    by_target: Plot
-    """Of the week."""
-    gauges: tuple[Gauge, ...] | None
-    """The fullest first. None: unknown, as the store of the budgets does not answer."""
-    answers: CellGroup
-    """What is known of the week's answers: how many are right, and what a right one costs."""
-    saved: Mapping[str, Any] | None
-    """In the week, against the target that is right most often: as a row of savings. None: nothing to compare with."""
-    incidents: Report
-    """Of the week."""
-
-
-def overview(connection: Connection, targets: Mapping[str, Target], pots: Report | None, now_ms: int) -> Overview:
-    """`connection` is inside a read transaction; `pots`: None where their store does not answer."""
+def overview(
+    connection: Connection, targets: Mapping[str, Target], pots: Report | None, now_ms: int
+) -> Mapping[str, object]:
+    """What the page's template names. `connection` is inside a read transaction; `pots`: None where their store does
+    not answer. What is saved is a row of savings, in the week, against the target that is right most often, if any."""
     midnight = now_ms - now_ms % _DAY_MS
     month, week = (midnight - (days - 1) * _DAY_MS for days in (MONTH, WEEK))
     requests = (ReportRequest(since_ms=since, zone=UTC, now_ms=now_ms) for since in (month, week))
     long, short = (LedgerView(connection=connection, request=request, targets=targets) for request in requests)
-    saved, gauges = savings(short), map(_gauge, pots.standings if isinstance(pots, BudgetReport) else ())
+    saved, standings = savings(short), pots.standings if isinstance(pots, BudgetReport) else None
     by_hour = long.sums(TABLE, ("hour", "target"), Period._fields)
-    return Overview(
-        today=_since(by_hour, midnight),
-        week=_since(by_hour, week),
-        month=_since(by_hour, month),
-        by_day=_by_day(by_hour, month),
-        by_target=_by_target(by_hour, week),
-        gauges=tuple(sorted(gauges, key=lambda gauge: -gauge.full_percent)) if isinstance(pots, BudgetReport) else None,
-        answers=together(cells(short), lambda labels: ()).get((), pooled(())),
-        saved=dict(zip((column.name for column in saved.columns), saved.rows[0], strict=True)) if saved.rows else None,
-        incidents=listed("incidents", short),
-    )
+    return {
+        "today": _since(by_hour, midnight),
+        "week": _since(by_hour, week),
+        "month": _since(by_hour, month),
+        "by_day": _by_day(by_hour, month),
+        "by_target": _by_target(by_hour, week),
+        # The fullest first.
+        "standings": None if standings is None else sorted(standings, key=lambda each: each.used, reverse=True),
+        "answers": together(cells(short), lambda labels: ()).get((), pooled(())),
+        "saved": dict(zip((column.name for column in saved.columns), saved.rows[0], strict=True))
+        if saved.rows
+        else None,
+        "incidents": listed("incidents", short),
+    }
 
 
 def _at(hour: Label) -> int:

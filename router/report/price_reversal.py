@@ -10,7 +10,7 @@ from math import inf
 from typing import NamedTuple
 
 from router.ledger.facts import attempts
-from router.report.judged import CLIENTS, SPENT, JudgedSums, Labels
+from router.report.cost_of_pass import CLIENTS, SPENT, JudgedSums, Labels
 from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Report, Row, Shape, declared, made, plots, usd
 from router.report.spend import silent
@@ -39,19 +39,13 @@ Shared = Sequence[tuple[float, ModelCost, ModelCost]]
 
 
 class ModelPair(NamedTuple):
-    """`model` is cheaper by list than `than`. Nano-USD: list prices per million tokens, costs per answer, and what of
-    those is thinking, None where that is not known."""
+    """`model` is cheaper by list than `than`. `costs`: nano-USD per answer; `dearer`: their ratio."""
 
     model: str
     than: str
-    answers: int
-    lists: tuple[float, ...]
     costs: tuple[Interval, ...]
-    thoughts: tuple[float, ...] | None
-
-    @property
-    def dearer(self) -> Interval | None:
-        return quotient(*self.costs)
+    dearer: Interval | None
+    row: Row
 
 
 def price_reversal(source: LedgerView) -> Report:
@@ -71,7 +65,7 @@ def price_reversal(source: LedgerView) -> Report:
     )
     chart = plots("How many times as dear, though cheaper by list price", Shape.BARS, Kind.FACTOR, marks)
     text = " ".join(filter(None, note)) if prices else _NO_PRICES
-    return made("price-reversal", map(_row, reversals), note=text, plots=chart)
+    return made("price-reversal", (pair.row for pair in reversals), note=text, plots=chart)
 
 
 def _prices(targets: Iterable[Target]) -> tuple[dict[str, tuple[int, int]], list[str]]:
@@ -120,23 +114,20 @@ def _shared(left: Mapping[Labels, ModelCost], right: Mapping[Labels, ModelCost])
 
 
 def _pair(left: str, right: str, lists: tuple[float, ...], shared: Shared) -> ModelPair:
+    """`lists`: nano-USD per million tokens."""
     costs, thoughts, weights = [], [], [weight for weight, *_ in shared]
     for side in ([cost.facts for _, cost, _ in shared], [cost.facts for _, _, cost in shared]):
         parts = list(zip(weights, side, strict=True))
         costs.append(weighted([(weight, price) for weight, facts in parts if (price := facts.price) is not None]))
         each = ((weight, Interval(facts.thinking_cost / facts.answers)) for weight, facts in parts)
         thoughts.append(weighted(list(each)).value)
-    both = [cost for _, *pair in shared for cost in pair]
-    known, answers = all(cost.known for cost in both), sum(cost.facts.answers for cost in both)
-    return ModelPair(left, right, answers, lists, tuple(costs), tuple(thoughts) if known else None)
-
-
-def _row(pair: ModelPair) -> Row:
-    factor = pair.dearer or (None, None, None)
-    (cost, other), thoughts = (estimate.value for estimate in pair.costs), pair.thoughts
+    both, (cost, other) = [cost for _, *pair in shared for cost in pair], (estimate.value for estimate in costs)
     without = part = None
-    if thoughts is not None:
+    if all(model.known for model in both) and cost != other:
         rest = other - thoughts[1]
         without = (cost - thoughts[0]) / rest if rest > 0 else None
         part = (thoughts[0] - thoughts[1]) / (cost - other)
-    return pair.model, pair.than, pair.answers, *map(usd, (*pair.lists, cost, other)), *factor, without, part
+    dearer, answers = quotient(*costs), sum(model.facts.answers for model in both)
+    factor = dearer or (None, None, None)
+    row = (left, right, answers, *map(usd, (*lists, cost, other)), *factor, without, part)
+    return ModelPair(left, right, tuple(costs), dearer, row)

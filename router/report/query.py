@@ -14,7 +14,7 @@ from router.ledger.facts import passes
 from router.ledger.facts.query import LabelFilter, Query, Sums
 from router.ledger.rollups import sums
 from router.ledger.rows import EVER_MS, Connection
-from router.report.report import Definition, Report, declared, made, parse_time
+from router.report.report import Definition, Report, declared, in_usd, made, parse_time
 from router.types.target import Target
 
 # What a report is made from, and what every report tells of itself.
@@ -155,9 +155,10 @@ def zone_of(name: str) -> tzinfo:
     raise invalid("zone", f"zone: '{name[:40]}' is no time zone.{remedy}")
 
 
-def listed(name: str, source: LedgerView) -> Report:
-    """The lines that its statement in `reports.yaml` finds in the window."""
-    return made(name, source.connection.execute(declared()[name].sql, source.request.bounds).fetchall())
+def listed(name: str, source: LedgerView, **values: str) -> Report:
+    """The lines that its statement in `reports.yaml` finds for these values, or in the window."""
+    lines = source.connection.execute(declared()[name].sql, values or source.request.bounds).fetchall()
+    return made(name, in_usd(name, lines))
 
 
 def named(known: Collection[str]) -> str:

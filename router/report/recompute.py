@@ -63,7 +63,6 @@ def recompute(ledger: Ledger, prices: Prices) -> Recomputed:
     attempts = elsewhere = 0
     changed = []
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         for record in rows.every(connection):
             for number, recorded, computed in _again(record, prices):
                 attempts, elsewhere = attempts + 1, elsewhere + (computed is None)

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from router.ledger import rows
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
@@ -102,44 +102,34 @@ def _outcomes(ranked: Sequence[tuple[str, _LabelCounts]]) -> tuple[Report, ...]:
 # Targets that were left out of a decision, or stood in its plan and were never asked.
 
 _LOOKED_AT = 2_000
-_LEFT_OUT = {"circuit_open": "circuit", "engine_down": "circuit", "saturated": "queue"}
+_LEFT_OUT = {"circuit_open": "circuit", "engine_down": "circuit", "saturated": "queue", "over_cost": "budget"}
 """Reasons of decisions for targets that the policy would have allowed."""
 _SHORT = (ErrorKind.BUDGET, "budget_exceeded")
-
-
-class _Target(Struct, frozen=True):
-    target: str
-    reason: str = ""
-    spilled: bool = False
-
-
-class _Decided(Struct, frozen=True):
-    considered: tuple[_Target, ...] = ()
-    dropped: tuple[_Target, ...] = ()
-    queued: tuple[_Target, ...] = ()
-    stakes: Mapping[str, Any] = {}
 
 
 def _skipped(source: LedgerView) -> tuple[Report, ...]:
     counts, (since_ms, until_ms) = Counter[tuple[str, str]](), source.request.bounds
     for record in rows.newest(source.connection, _LOOKED_AT):
         if since_ms <= record.started_ms < until_ms and record.decision is not None:
-            decided = msgspec.json.decode(str(record.decision["document"]), type=_Decided)
-            counts.update(dict.fromkeys(_passed_by(record, decided), 1))
+            document = msgspec.json.decode(str(record.decision["document"]))
+            counts.update(dict.fromkeys(_passed_by(record, document), 1))
     holds = [where.holds for where in source.request.where]
     ranked = [(*names, count) for names, count in sorted(counts.items()) if all(hold(names[0]) for hold in holds)]
     return (made("reliability/skipped", ranked),) if ranked else ()
 
 
-def _passed_by(record: RequestRecord, decided: _Decided) -> Iterator[tuple[str, str]]:
-    """Each target with why; its attempts are told elsewhere."""
-    yield from ((each.target, _LEFT_OUT[each.reason]) for each in decided.dropped if each.reason in _LEFT_OUT)
-    yield from ((each.target, "queue") for each in decided.queued if each.spilled)
-    planned = [each.target for each in decided.considered]
+def _passed_by(record: RequestRecord, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each target with why, by the document of the decision; attempts are counted elsewhere."""
+    reasons = [(row["target"], _LEFT_OUT.get(row["reason"])) for row in document.get("dropped", ())]
+    yield from ((target, why) for target, why in reasons if why)
+    spilled = [row for row in document.get("queued", ()) if row.get("spilled")]
+    yield from ((row["target"], "health" if row.get("degraded") else "queue") for row in spilled)
+    planned = [row["target"] for row in document.get("considered", ())]
     attempted = {attempt["target"] for attempt in record.attempts}
-    served, why = record.request["target"], "budget" if decided.stakes.get("deadline_ms") is None else "deadline"
+    served, limits = record.request["target"], document.get("stakes", {})
+    why = "budget" if limits.get("deadline_ms") is None else "deadline"
     if record.request["status"] == 200 and served in planned:
-        yield from ((target, why) for target in planned[: planned.index(str(served))] if target not in attempted)
+        yield from ((target, why) for target in planned[: planned.index(served)] if target not in attempted)
     elif record.request["error"] in _SHORT:
         yield from ((target, "budget") for target in planned if target not in attempted)
 

@@ -256,6 +256,12 @@ def measures(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(measure for _, *some in _formulas(name) for measure in some if measure))
 
 
+def in_usd(name: str, rows: Iterable[Sequence[Value]]) -> Iterator[Row]:
+    """Rows of the report or table of this name, whose amounts are in nano-USD."""
+    money = [column.kind is Kind.USD for column in columns(name)]
+    return (tuple(usd(cell) if nano else cell for cell, nano in zip(row, money, strict=True)) for row in rows)
+
+
 def made(name: str, rows: Iterable[Sequence[Value]], by: Iterable[str] = (), **about: Any) -> Report:
     """The report or table of this name; `by`: columns of labels in front of those that are declared; `about`: further
     fields of `Report`, which stand above what is declared."""

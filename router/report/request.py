@@ -17,7 +17,7 @@ from router.ledger.query import document
 from router.ledger.rows import Connection, Line, RequestRecord
 from router.report.budgets import BudgetReport, amount_of
 from router.report.charts import dollars, format_short
-from router.report.query import LedgerView, grouped
+from router.report.query import LedgerView, grouped, listed
 from router.report.report import Column, Kind, Report, Row, Value, columns, declared, made, measures, tallied, usd
 from router.types.account import Unit
 from router.types.clock import iso
@@ -25,28 +25,28 @@ from router.types.price import usd_from_nano, usd_text
 
 # An attempt as its row says it, in the columns that people read.
 
-_BUCKETS = (
-    *("input_audio", "input_image", "input_video", "output_visible", "output_reasoning", "output_audio"),
-    *("output_image", "output_video"),
-)
-
 
 def tried(row: Line) -> Row:
     """In the order of `attempts`. What the provider stated otherwise than our price has both amounts."""
     scores = json.loads(str(row["verdicts"])) if row["verdicts"] else {}
     verdicts = (f"{name} {'–' if score is None else f'{score:g}'}" for name, score in scores.items())
-    return (
-        *(row[name] for name in ("number", "target", "model", "provider", "role", "outcome", "upstream_status")),
-        *(row["finish_reason"], "yes" if row["answered"] else "no", "yes" if row["passed_over"] else None),
-        *(row["verdict"], ", ".join(verdicts) or None, row["thinking"]),
-        *(row["started_ms"], row["first_ms"], row["total_ms"], row["input_uncached"]),
-        _sum(row, "cache_read", "cache_read_explicit", "cache_read_audio"),
-        _sum(row, "cache_write", "cache_write_1h", "cache_write_12h"),
-        *(row[name] for name in (*_BUCKETS, "units", "service_tier", "usage_source", "violations")),
-        *(usd(row["cost"]), row["cost_source"], usd(row["own_cost"] if row["own_cost"] != row["cost"] else None)),
-        *(usd(row["thinking_cost"]), usd(row["cache_saved"]), row["price_version"], row["classes"]),
-        *("yes" if row["redacted"] else None, row["region"], row["region_source"]),
-    )
+    cells: dict[str, Value] = {
+        **row,
+        "answered": "yes" if row["answered"] else "no",
+        "passed_over": "yes" if row["passed_over"] else None,
+        "verdicts": ", ".join(verdicts) or None,
+        "cache_read": _sum(row, "cache_read", "cache_read_explicit", "cache_read_audio"),
+        "cache_write": _sum(row, "cache_write", "cache_write_1h", "cache_write_12h"),
+        "our_price_usd": usd(row["own_cost"] if row["own_cost"] != row["cost"] else None),
+        "redacted": "yes" if row["redacted"] else None,
+        **{f"{name}_usd": usd(row[name]) for name in ("cost", "thinking_cost", "cache_saved")},
+        **{column: row[name] for column, name in _RENAMED.items()},
+    }
+    return tuple(cells[column.name] for column in columns("attempts"))
+
+
+_RENAMED = {"started": "started_ms", "first_byte_ms": "first_ms", "ms": "total_ms", "usage": "usage_source"}
+_RENAMED |= {"cost_is": "cost_source", "price": "price_version", "sent_as": "classes", "region_is": "region_source"}
 
 
 def _sum(row: Line, known: str, *others: str) -> int | None:
@@ -209,15 +209,6 @@ def _unit(request: Line, line: Line) -> Unit | None:
 
 # Everything that the ledger knows of one request: its own row, attempts, decision, charges, and how good it was.
 
-_SAID = (
-    "SELECT given_ms, attempt, target, source, revision, score, weight, decides FROM outcomes"
-    " WHERE request_id = ? ORDER BY position"
-)
-_CORRECTIONS = (
-    "SELECT id, request_id, given_ms, actor, source, cause, reason, cost FROM adjustments"
-    " WHERE request_id = ? OR id = ? ORDER BY given_ms, id"
-)
-
 
 def whole_request(source: LedgerView) -> Report:
     """Raises a 404 `ClientError` for an id that the ledger does not hold."""
@@ -232,14 +223,11 @@ def whole_request(source: LedgerView) -> Report:
         message = f"The ledger holds no request with the id {identifier[:80]}. Answers carry theirs in x-request-id."
         raise ClientError(404, "not_found", message, param="subject")
     decided = b"" if record.decision is None else str(record.decision["document"]).encode()
-    fixes = connection.execute(_CORRECTIONS, (identifier, identifier)).fetchall()
-    corrections = made("corrections", ((*fix[:-1], usd(fix[-1])) for fix in fixes))
-    verdicts = ((*line, "yes" if decides else "no") for *line, decides in connection.execute(_SAID, (identifier,)))
-    more = (charges([record], source.pots), corrections, made("outcomes", verdicts))
+    further = [listed(name, source, id=identifier) for name in ("corrections", "outcomes")]
     below = (
         made("attempts", map(tried, record.attempts)),
         *(decision(decided) if decided else ()),
-        *(report for report in more if report.rows),
+        *(report for report in (charges([record], source.pots), *further) if report.rows),
     )
     cost = _costs(connection, [record])[record.id]
     key = str(dict(connection.execute(_KEYS).fetchall()).get(record.request["key_id"], ""))

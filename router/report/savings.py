@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from router.errors import invalid
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS, JUDGE
 from router.ledger.facts.query import Label, LabelFilter
-from router.report.judged import JudgedSums, Labels, cells, pooled
+from router.report.cost_of_pass import JudgedSums, Labels, cells, pooled
 from router.report.query import LedgerView, grouped, named, summed, summed_by
 from router.report.report import Kind, Mark, Report, Row, Shape, columns, day, declared, made, plots, usd
 from router.report.statistics import Interval, bounds, drawn, weighted
@@ -29,22 +30,19 @@ _WHOM = ("chosen", "candidate", "strategy")
 _MEASURES = ("answered", "answered_expected", "answered_rated", "answered_pass_e4", "answered_actual")
 
 
-class OfferSums(NamedTuple):
-    """Of requests that were answered: what was expected of one candidate, and what was paid in fact; nano-USD."""
+class Offer(NamedTuple):
+    """Of requests that were answered, alike in group, choice and strategy: what was expected of one candidate, and what
+    was paid in fact; nano-USD."""
 
+    group: Labels
+    chosen: Label
+    candidate: Label
+    strategy: Label
     answered: int = 0
     expected: int = 0
     rated: int = 0
     pass_e4: int = 0
     actual: int = 0
-
-
-class OfferedTarget(NamedTuple):
-    group: Labels
-    chosen: Label
-    candidate: Label
-    strategy: Label
-    sum: OfferSums
 
     @property
     def first(self) -> bool:
@@ -54,17 +52,6 @@ class OfferedTarget(NamedTuple):
     def alone(self) -> bool:
         """Only the candidate was paid, as far as it answered."""
         return self.first and self.strategy not in _SEVERAL
-
-
-class Hour(NamedTuple):
-    """`alone`: as of an `OfferedTarget`; nano-USD."""
-
-    group: Labels
-    hour: int
-    candidate: Label
-    alone: bool
-    expected: int
-    actual: int
 
 
 class CostRatio(NamedTuple):
@@ -102,65 +89,59 @@ class Alternative(NamedTuple):
     rate: float | None
 
 
-def offered(source: LedgerView, by: Sequence[str], read: Callable[[Labels], Labels]) -> list[OfferedTarget]:
+def offered(
+    source: LedgerView, by: Sequence[str], read: Callable[[Labels], Labels], *where: LabelFilter
+) -> list[Offer]:
     """`read`: labels of these dimensions → the group that they belong to."""
-    by_labels = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES).items()
-    groups = ((labels, OfferSums(*sums)) for labels, sums in by_labels)
-    return _together(((read(labels[:-3]), labels[-3], labels[-2], labels[-1]), sums) for labels, sums in groups)
+    by_labels = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES, *where).items()
+    return together(
+        Offer(read(tuple(rest)), chosen, candidate, strategy, *amounts)
+        for (*rest, chosen, candidate, strategy), amounts in by_labels
+    )
 
 
-def merged(every: Iterable[OfferedTarget]) -> list[OfferedTarget]:
-    """All groups as one, which has no labels."""
-    return _together((((), offer.chosen, offer.candidate, offer.strategy), offer.sum) for offer in every)
-
-
-def _together(parts: Iterable[tuple[tuple[Labels, Label, Label, Label], OfferSums]]) -> list[OfferedTarget]:
+def together(every: Iterable[Offer]) -> list[Offer]:
     """One for each group, choice, candidate and strategy."""
-    return [OfferedTarget(*about, sums) for about, sums in summed_by(OfferSums, parts).items()]
+    parts = grouped((offer[:4], offer[4:]) for offer in every)
+    return [Offer(*about, *map(sum, zip(*amounts, strict=True))) for about, amounts in parts.items()]
 
 
-def hourly(source: LedgerView, by: Sequence[str], targets: Iterable[Label]) -> list[Hour]:
-    """Of these candidates."""
-    them = LabelFilter("candidate", frozenset(targets))
-    measures = ("answered_expected", "answered_actual")
-    by_labels = source.sums(offers.TABLE, (*by, "hour", *_WHOM), measures, _NO_JUDGES, them)
-    return [
-        Hour(tuple(labels), int(hour or 0), candidate, chosen == candidate and strategy not in _SEVERAL, *sums)
-        for (*labels, hour, chosen, candidate, strategy), sums in by_labels.items()
-    ]
+def _total(every: Iterable[Offer]) -> Offer:
+    return summed(partial(Offer, (), None, None, None), (offer[4:] for offer in every))
 
 
-def correction(every: Iterable[OfferedTarget], target: Label) -> CostRatio:
-    total = summed(OfferSums, (offer.sum for offer in every if offer.candidate == target and offer.alone))
+def correction(every: Iterable[Offer], target: Label) -> CostRatio:
+    total = _total(offer for offer in every if offer.candidate == target and offer.alone)
     enough = total.answered >= ENOUGH and total.expected > 0
     return CostRatio(total.actual, total.expected, total.answered) if enough else CostRatio(served=total.answered)
 
 
-def alternative(every: Sequence[OfferedTarget], target: Label) -> Alternative:
-    chosen = {(offer.group, offer.chosen, offer.strategy): offer.sum for offer in every if offer.first}
+def alternative(every: Sequence[Offer], target: Label) -> Alternative:
+    chosen = {(offer.group, offer.chosen, offer.strategy): offer for offer in every if offer.first}
     mine, right = [offer for offer in every if offer.candidate == target], 0.0
     for offer in mine:
-        of_chosen = chosen.get((offer.group, offer.chosen, offer.strategy), OfferSums())
+        of_chosen = chosen.get((offer.group, offer.chosen, offer.strategy))
         # Alike decisions need not all have had this candidate: it gets its part of what was expected of the chosen.
-        right += of_chosen.pass_e4 * offer.sum.rated / of_chosen.rated if of_chosen.rated else 0.0
-    total = summed(OfferSums, (offer.sum for offer in mine))
+        right += of_chosen.pass_e4 * offer.rated / of_chosen.rated if of_chosen and of_chosen.rated else 0.0
+    total = _total(mine)
     rates = (right / total.rated / 1e4, total.pass_e4 / total.rated / 1e4) if total.rated else (None, None)
     return Alternative(total.answered, total.actual, total.expected, *rates)
 
 
-def spread(mine: Iterable[Hour], everything: Sequence[Hour], known: Baseline) -> tuple[float, float] | None:
-    """Bounds of what the baseline would have cost more than what was paid, in nano-USD; `everything`: of all groups,
-    which its correction is drawn from anew each time. None: of too few hours."""
+def spread(mine: Iterable[Offer], everything: Sequence[Offer], known: Baseline) -> tuple[float, float] | None:
+    """Bounds of what the baseline would have cost more than what was paid, in nano-USD; groups end with the hour.
+    `everything`: of all groups, which its correction is drawn from anew each time. None: of too few hours."""
     if not everything:
         return None
-    first, last = min(hour.hour for hour in everything), max(hour.hour for hour in everything)
-    table = np.zeros((last - first + 1, 4))
-    for hour in mine:
-        if hour.candidate == known.target:
-            table[hour.hour - first, :2] += hour.expected, hour.actual
-    for hour in everything:
-        if hour.candidate == known.target and hour.alone:
-            table[hour.hour - first, 2:] += hour.expected, hour.actual
+    hours = [int(offer.group[-1] or 0) for offer in everything]
+    first = min(hours)
+    table = np.zeros((max(hours) - first + 1, 4))
+    for offer in mine:
+        if offer.candidate == known.target:
+            table[int(offer.group[-1] or 0) - first, :2] += offer.expected, offer.actual
+    for hour, offer in zip(hours, everything, strict=True):
+        if offer.candidate == known.target and offer.alone:
+            table[hour - first, 2:] += offer.expected, offer.actual
     draws = drawn(table)
     if draws is None:
         return None
@@ -308,7 +289,7 @@ def savings(source: LedgerView) -> Report:
         )
 
     every, spent = offered(source, dimensions, read), overhead_costs(source, dimensions, read)
-    everything, whole = merged(every), summed(OverheadCost, spent.values())
+    everything, whole = together(offer._replace(group=()) for offer in every), summed(OverheadCost, spent.values())
     known = _baselines(source, everything)
     total = _bounded(source, (), _compared(everything, {(): whole}, known))
     groups = _compared(every, spent, known, in_order="day" in by)
@@ -336,11 +317,11 @@ def savings(source: LedgerView) -> Report:
     )
 
 
-def _baselines(source: LedgerView, every: Sequence[OfferedTarget]) -> list[Baseline]:
+def _baselines(source: LedgerView, every: Sequence[Offer]) -> list[Baseline]:
     """Of the targets that could have served most requests: the likeliest to be right, and the cheapest as corrected.
     Raises a 400 `ClientError` for a named one that is not known."""
     others = {target: alternative(every, target) for target in sorted({str(offer.candidate) for offer in every})}
-    enough = _MOST * sum(offer.sum.answered for offer in every if offer.first)
+    enough = _MOST * sum(offer.answered for offer in every if offer.first)
     usual = {target: other for target, other in others.items() if other.requests and other.requests >= enough}
     rated = {target: other.rate for target, other in usual.items() if other.rate is not None}
     # nano-USD for a request.
@@ -367,7 +348,7 @@ def _named_baseline(source: LedgerView, offered: Collection[str]) -> str:
 
 
 def _compared(
-    every: Iterable[OfferedTarget],
+    every: Iterable[Offer],
     spent: Mapping[Labels, OverheadCost],
     known: Sequence[Baseline],
     *,
@@ -377,7 +358,7 @@ def _compared(
     groups, compared = grouped((offer.group, offer) for offer in every), []
     for group in sorted(spent, key=lambda group: (0 if in_order else -spent[group].all, tuple(map(str, group)))):
         some = groups.get(group, [])
-        answered = sum(offer.sum.answered for offer in some if offer.first)
+        answered = sum(offer.answered for offer in some if offer.first)
         others = ((baseline, alternative(some, baseline.target)) for baseline in known)
         compared += [Saving(group, baseline, spent[group], answered, other) for baseline, other in others]
     return compared
@@ -385,8 +366,9 @@ def _compared(
 
 def _bounded(source: LedgerView, dimensions: Sequence[str], rows: Sequence[Saving]) -> list[Saving]:
     """With bounds, of groups that go on all the time."""
-    hours = hourly(source, dimensions, {row.baseline.target for row in rows})
-    groups, compared = grouped((hour.group, hour) for hour in hours), []
+    targets = LabelFilter("candidate", frozenset(row.baseline.target for row in rows))
+    hours = offered(source, (*dimensions, "hour"), tuple, targets)
+    groups, compared = grouped((offer.group[:-1], offer) for offer in hours), []
     for row in rows:
         between = spread(groups.get(row.group, ()), hours, row.baseline)
         # No baseline costs less than nothing.

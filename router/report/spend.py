@@ -21,7 +21,6 @@ from router.report.report import (
     Shape,
     bars,
     day,
-    declared,
     hour,
     measures,
     plots,
@@ -90,7 +89,6 @@ def _name(names: Group, no_label: str = NO_LABEL) -> str:
 
 TIMES: Mapping[str, Callable[[int, tzinfo], str]] = {"day": day, "hour": hour}
 """Of a moment in Unix ms."""
-BY = declared()["spend"].by
 MOST_ROWS = 10_000
 """Beyond them the least are one row, so that nothing is lost: of sessions there may be millions."""
 _OF_ATTEMPTS = {"model", "target", "provider", "region", "effort"}

@@ -48,10 +48,21 @@ class Amount(Struct, frozen=True):
     def of(self, unit: Unit) -> int:
         return self.usd if unit is Unit.USD else self.thinking
 
+    def within(self, caps: "Sequence[Account]") -> "Amount":
+        """No more than any of `caps`, of either unit, allows."""
+        usd = [cap.limit for cap in caps if cap.unit is Unit.USD]
+        thinking = [cap.limit for cap in caps if cap.unit is Unit.THINKING]
+        return Amount(min([self.usd, *usd]), min([self.thinking, *thinking]))
+
 
 def growth(more: Amount, lefts: Sequence[tuple[Unit, int]]) -> Amount:
     """As much of `more` as all accounts have left; `lefts`: the unit of each, and what it has left."""
     return Amount(*(max(0, min([more.of(unit), *(left for kind, left in lefts if kind is unit)])) for unit in GRANTED))
+
+
+ENDLESS = 2**62
+"""Stands for no limit, in nano-USD and in tokens."""
+ANY_AMOUNT = Amount(ENDLESS, ENDLESS)
 
 
 class Account(Struct, frozen=True, kw_only=True):
@@ -118,6 +129,8 @@ class HoldRequest(Struct, frozen=True, kw_only=True):
     least: Amount
     tight: Amount
     whole: Amount
+    shortest: Amount | None = None
+    """The least that any answer takes, where `least` is for the one that was decided."""
 
     def granted(self, unit: Unit, left: int) -> int:
         """Where the accounts that bind all targets have so much left, which is `least` or more."""
@@ -182,6 +195,8 @@ class Refused(Struct, frozen=True, kw_only=True):
     needed: int
     lent: int = 0
     """The part of `held` that was split off: nobody knows when it comes back."""
+    short: bool = False
+    """There is room for an answer, if not for the one that was decided."""
 
     @property
     def left(self) -> int:

@@ -126,6 +126,8 @@ class RequestProfile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     redacted: tuple[str, ...] | None = None
     """Classes that are left once it is redacted; None: it was not."""
     before: Before | None = None
+    left: tuple[int, int] | None = None
+    """nano-USD and thinking tokens that its budgets had left, where it was decided by them."""
 
 
 # Estimates, the plan that follows from them, and the record that explains it.
@@ -157,7 +159,13 @@ class Estimate(Struct, frozen=True, kw_only=True):
     whole: Amount = Amount()
     """The worst case."""
     effort: str = ""
-    """The level of thinking that all of this is for; empty: the model's own default."""
+    """The level of thinking that all of this is for, and that is asked for; empty: the model's own default."""
+    thinking_budget: int | None = None
+    """Thinking tokens per choice to ask for …"""
+    cap: int | None = None
+    """… and the cap per choice to send, where money or thinking tokens are short; None: as asked."""
+    lowered: tuple[str, ...] = ()
+    """What that changed of what was asked for: "effort", "output"."""
     task: Task | None = Task.CHAT
     """None: it was not read."""
     template: str = ""
@@ -178,6 +186,25 @@ class Estimate(Struct, frozen=True, kw_only=True):
     @property
     def read(self) -> tuple[float, float]:
         return self.read_output, self.read_thinking
+
+
+class FittedRequest(Struct, frozen=True, kw_only=True):
+    """How a target is asked so that what is granted pays for it."""
+
+    max_output: int | None = None
+    """The cap per choice to send; None: leave the client's own."""
+    effort: str | None = None
+    """The effort to ask for, in the place of the policy's and the client's; None: leave the model's own default."""
+    thinking_budget: int | None = None
+    """Thinking tokens per choice to send, where the contract takes a number."""
+    lowered: tuple[str, ...] = ()
+    """What was changed to fit: "effort", "output"."""
+    thinks: bool = False
+    metered: bool = False
+    """What is sent may cost more than is granted: the stream must be metered against that and extended."""
+
+
+AS_ASKED = FittedRequest()
 
 
 Foretold: TypeAlias = tuple[int, int, int]
@@ -216,7 +243,7 @@ class Dropped(Struct, frozen=True):
 
 Why = Literal[
     "chosen", "kept", "first", "second", "explored", "baseline", "dearer", "not_evident", "less_likely", "below_floor",
-    "over_cost", "too_slow", "unknown", "queued", "nearest",
+    "over_cost", "too_slow", "unknown", "queued", "degraded", "nearest",
 ]  # fmt: skip
 """A stable code: why a target was or was not chosen. "kept": the session's; "first", "second": of a pair; "nearest":
 chosen although it breaks a limit, as all others do by more."""
@@ -337,6 +364,10 @@ class Decision(Struct, frozen=True, kw_only=True):
     """What else it takes to decide the request again."""
     prefix: CachePrefix | None = None
     """None: the prompt is too short to be kept."""
+    caps: tuple[Account, ...] = ()
+    """What limits the request by itself …"""
+    thinking: int | None = None
+    """… and tokens that it may think: of header, class and budgets, over all its choices."""
 
 
 # What is expected of each target for one request: numbers over all targets at once.

@@ -1,6 +1,6 @@
 """Money in integer nano-USD, and prices of models and engines."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
@@ -41,6 +41,17 @@ def usd_about(nano: int, digits: int = 3) -> str:
     """For people, to so many digits that count."""
     unit: int = 10 ** max(0, len(str(abs(nano))) - digits)
     return usd_text(round(nano / unit) * unit)
+
+
+def shared(total: int, weights: Sequence[int]) -> Iterator[int]:
+    """Whole parts in proportion to the weights, together exactly the total; equal ones where none weighs."""
+    weights = weights if any(weights) else [1] * len(weights)
+    whole, weighed, given = sum(weights), 0, 0
+    for weight in weights:
+        weighed += weight
+        upto = (2 * total * weighed + whole) // (2 * whole)
+        yield upto - given
+        given = upto
 
 
 # List prices of a model, as rates and rules, and the charge of an attempt.

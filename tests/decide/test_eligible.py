@@ -11,7 +11,7 @@ from router.decide.eligibility import ClassGuard, Gate, Redact, Requirements, mu
 from router.types.request import Caller, Limits, Redacted
 from router.types.target import Capability, Contract, Licence, Provider, Quirks, Target, Terms, Thinking
 from tests.decide.values import LOCAL, PRICE, REMOTE, gate, request, target
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 DAY = 86_400_000
 MIT = Licence(id="MIT", commercial=True, train_on_outputs=True)
@@ -111,35 +111,22 @@ def told(required: dict[str, Any], where: Target, *, now_ms: int = 0, redacted: 
     return guard.refusal(where, frozenset({"pii"}), now_ms, redacted=redacted)
 
 
-NEVER, LONG = {"training": "never"}, {"retention_days_max": 9_999}
 BOTH_USES = ("commercial", "train_on_outputs")
-REFUSED: list[tuple[dict[str, Any], Target, str, str]] = [
-    ({"providers": ("a", "b")}, place(), "provider is remote", "go to a or b only"),
-    ({"jurisdictions_not": ("CN", "RU")}, place(CHINESE), "provider is under the law of CN", "not go to CN or RU"),
-    ({"jurisdictions_not": ("CN",)}, place(NOWHERE), "provider's jurisdiction is not stated", "not go to CN"),
-    ({"regions": ("eu",)}, place(region="us"), "region is us", "go to eu only"),
-    ({"regions": ("eu",)}, place(), "region is not stated", "go to eu only"),
-    (NEVER, place(training=True), "provider may train on inputs", "not be trained on"),
-    (NEVER, place(), "provider does not state that it never trains on inputs", "not be trained on"),
-    ({"retention_days_max": 1}, place(retention_days=30), "provider keeps inputs for 30 days", "be kept for 1 day"),
-    ({"retention_days_max": 0}, place(retention_days=1), "provider keeps inputs for 1 day", "not be kept"),
-    (LONG, place(), "provider does not state how long it keeps inputs", "be kept for 9,999 days"),
-]
-LICENCES: list[tuple[dict[str, Any], Target, str, str]] = [
-    ({"uses": BOTH_USES}, place(licence=LLAMA), "(Llama) does not permit training on outputs", "is permitted"),
-    ({"uses": ["commercial"]}, place(LOCAL), "(unknown) is not known to permit commercial use", "is permitted"),
-    ({"users": 701}, place(LOCAL, LLAMA), "(Llama) holds for up to 700 monthly users", "holds for 701"),
-    ({"users": 1}, place(), "(unknown) is not known to hold for any monthly users", "holds for 1"),
-]
+DEMANDED = data(__file__, "demands.yaml")
+PLACES_OF = {"chinese": CHINESE, "nowhere": NOWHERE, "local": LOCAL, "llama": LLAMA, "mit": MIT}
+
+
+def at(where: dict[str, Any]) -> Target:
+    return place(**{name: PLACES_OF.get(value, value) for name, value in where.items()})
 
 
 def test_a_demand_is_refused_in_one_sentence() -> None:
     """A licence binds at home too; what is blocked may not even be sent home."""
-    for required, where, problem, demand in REFUSED:
-        assert told(required, where) == f"its {problem}, and class pii may {demand}"
-    for licence, where, problem, demand in LICENCES:
+    for required, where, problem, demand in DEMANDED["refused"]:
+        assert told(required, at(where)) == f"its {problem}, and class pii may {demand}"
+    for licence, where, problem, demand in DEMANDED["licences"]:
         sentence = f"its licence {problem}, and class pii may go only where it {demand}"
-        assert told({"licence": licence}, where) == sentence
+        assert told({"licence": licence}, at(where)) == sentence
     assert told({"local_only": True}, place()) == "it is not local, and class pii may not leave"
     assert told({"redact": "remote"}, place()) == "it is not local, and class pii must be redacted first"
     uncovered = "no business associate agreement covers it, and class pii may not go without one"
@@ -147,30 +134,9 @@ def test_a_demand_is_refused_in_one_sentence() -> None:
     assert {told({"block": True}, where) for where in (place(), place(LOCAL))} == {"class pii may not be sent anywhere"}
 
 
-STRICT: dict[str, Any] = {"local_only": True, "providers": ("nobody",), "jurisdictions_not": ("CN",)}
-STRICT |= {"regions": ("eu",), "training": "never", "retention_days_max": 0, "baa": True, "redact": "remote"}
-
-
-@each_row(
-    "required, where",
-    [
-        ({}, place(CHINESE)),
-        (STRICT, place(LOCAL)),
-        ({"providers": ("remote",)}, place()),
-        ({"jurisdictions_not": ("CN",)}, place()),
-        ({"regions": ("us", "eu")}, place(region="eu")),
-        (NEVER, place(training=False)),
-        ({"retention_days_max": 30}, place(retention_days=30)),
-        ({"retention_days_max": 0}, place(retention_days=0)),
-        ({"baa": True}, place(baa=True)),
-        ({"redact": "needed"}, place()),
-        ({"licence": {"uses": BOTH_USES, "users": 10**9}}, place(licence=MIT)),
-        ({"licence": {"users": 700}}, place(licence=LLAMA)),
-    ],
-)
-def test_a_demand_that_is_met(required: dict[str, Any], where: Target) -> None:
-    """The user's own machine meets every demand on the place."""
-    assert told(required, where) == ""
+@each_row("required, where", DEMANDED["met"])
+def test_a_demand_that_is_met(required: dict[str, Any], where: dict[str, Any]) -> None:
+    assert told(required, at(where)) == ""
 
 
 @each_row("provider", [REMOTE, LOCAL])
@@ -189,7 +155,13 @@ def test_the_most_sensitive_class_is_told_with_all_that_object_alike_and_what_is
     assert sentence.endswith("trains on inputs, and classes phi and pii may not be trained on")
     sentence = guard.refusal(place(CHINESE, training=False, baa=True), every, 0, redacted=False)
     assert sentence == "its provider is under the law of CN, and class open may not go to CN"
-    demands: tuple[dict[str, Any], ...] = ({}, {"local_only": True}, NEVER, LONG, {"baa": True})
+    demands: tuple[dict[str, Any], ...] = (
+        {},
+        {"local_only": True},
+        {"training": "never"},
+        {"retention_days_max": 9},
+        {"baa": True},
+    )
     guards = [guarding(pii=Requirements.model_validate(required), open=Requirements()) for required in demands]
     assert [guard.private(frozenset({"pii", "open"})) for guard in guards] == [False, False, True, True, True]
 

@@ -29,7 +29,7 @@ def waits(ms: int, waiting: int = 3) -> Queue:
     return Queue(wait_ms=ms, waiting=waiting)
 
 
-def estimates(targets: Sequence[Target], *, forecast: object = ()) -> list[Estimate]:
+def estimates(targets: Sequence[Target], *, fits: object = ()) -> list[Estimate]:
     return [candidate(place.id, COST[place.id]).estimate for place in targets]
 
 
@@ -146,6 +146,8 @@ def test_too_long_a_queue_comes_last(rank: Callable[[DecisionInput], Ranking]) -
     assert names(rank(busy({}))) == names(rank(busy(BUSY, None))) == "ab"
     ranked = rank(busy(BUSY))
     assert (names(ranked), why(ranked)["a"]) == ("ba", "queued")
+    failing = rank(busy({"a": Queue(degraded=True)}))
+    assert (names(failing), why(failing)["a"]) == ("ba", "degraded"), "without an engine it has no queue"
     assert sorted(names(rank(busy({"a": waits(3_000), "b": FULL})))) == ["a", "b"], "the only ones are asked"
 
 

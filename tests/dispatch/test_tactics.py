@@ -12,7 +12,7 @@ from router.testing.upstream import Break
 from router.types.attempt import Verdict, VerifierRequest
 from router.types.decision import Cascade, Hedge, Tactic, Vote
 from router.types.request import Endpoint
-from tests.dispatch.planned import COST, WHOLE, Case, Opinion, run
+from tests.dispatch.planned import COST, WHOLE, Case, Given, Opinion, run
 from tests.dispatch.scripted import Reply, Scripted, after, booked, called, never
 from tests.tables import data, each_row
 
@@ -26,9 +26,7 @@ CUT, PROSE = Reply("The answer is 1000", finish="length"), Reply("Once there was
 LATE, AFTER_A_FAILURE = Reply("late", when=after(2)), Reply("late", when=booked(1))
 LATE_DOWN, DOWN_AFTER_A_FAILURE = Reply(status=500, when=after(2)), Reply(status=500, when=booked(1))
 CALL, SAME_CALL, OTHER_CALL = called('{"a": 1, "b": 2}'), called('{"b":2,"a":1.0}'), called('{"a": 2}')
-TWO, THREE, VOTE, PATIENT, SOON = Cascade(2), Cascade(3), Vote(3), Hedge(600_000), Hedge(1)
-HALF = WHOLE + COST // 2
-"""Of a budget: for one answer, and not for two."""
+TWO, THREE, VOTE, PATIENT, SOON, AT_ONCE = Cascade(2), Cascade(3), Vote(3), Hedge(600_000), Hedge(1), Hedge(0)
 
 
 def loop(*scripts: Reply | list[Reply]) -> Scripts:
@@ -50,25 +48,26 @@ def level(target: str, over: int = 0, score: float | None = None, outcome: str =
     return target, outcome, "cascade", over, score
 
 
-def down(target: str, role: str = "cascade") -> Row:
-    return target, "server_error", role, 0
-
-
-A_BAD, SAMPLE, OVER = level("a", 1, 0.2), ("a", "ok", "vote", 0), ("a", "ok", "vote", 1)
 NAMED: dict[str, Any] = {name: value for name, value in globals().items() if name.isupper()}
-CASES = data(__file__, "tactics.yaml")
+CASES, HURRIES = data(__file__, "tactics.yaml"), data(__file__, "hurries.yaml")
+
+
+def scripted(says: list[list[str]]) -> Scripts:
+    return loop(*([NAMED.get(said) or Reply(said) for said in target] for target in says))
+
+
+def same(given: Given, history: list[Row]) -> bool:
+    return [step[: len(row)] for step, row in zip(given.history, history, strict=True)] == [*map(tuple, history)]
 
 
 @STREAM
 @each_row("name", CASES)
 def test_what_is_given_and_what_is_written_down(tmp_path: Path, name: str, stream: bool) -> None:
     tactic, texts, text, lines = CASES[name]
-    scripts = loop(*([NAMED.get(said) or Reply(said) for said in target] for target in texts))
-    given = run(tmp_path, Case(scripts=scripts, tactic=NAMED[tactic], verify=opinion(), stream=stream))
-    history = [tuple(line) for line in lines]
-    assert [step[: len(row)] for step, row in zip(given.history, history, strict=True)] == history
-    assert (given.text, given.row["target"], given.row["status"]) == (text, history[-1][0], 200)
-    outcomes = [row[1] for row in history]
+    given = run(tmp_path, Case(scripts=scripted(texts), tactic=NAMED[tactic], verify=opinion(), stream=stream))
+    assert same(given, lines)
+    assert (given.text, given.row["target"], given.row["status"]) == (text, lines[-1][0], 200)
+    outcomes = [row[1] for row in lines]
     assert "outrun" in outcomes or given.row["cost"] == COST * outcomes.count("ok")
 
 
@@ -81,38 +80,17 @@ class Undecided(Opinion):
         return []
 
 
-UNDECIDED = Undecided()
-BESIDE = "while it is looked at"
-
-
-def gone(target: str, role: str = "cascade") -> Row:
-    return target, "client_gone", role, 0
-
-
-# Where the client leaves → what is written down: target, outcome, role, whether it was passed over.
-LEAVES: dict[str, tuple[Case, list[Row]]] = {
-    "cascade: before the first answer": (Case(scripts=loop(SLOW, BEST), tactic=TWO, leaves=after(1)), [gone("a")]),
-    BESIDE: (Case(scripts=BOTH, tactic=TWO, leaves=lambda _: bool(UNDECIDED.questions)), [level("a", 1)]),
-    "before the second answer": (Case(scripts=loop(BAD, SLOW), tactic=TWO, leaves=after(2)), [A_BAD, gone("b")]),
-    "between the samples of a vote": (
-        *(Case(scripts=loop([YES, SLOW], BEST), tactic=VOTE, leaves=after(2)), [OVER, gone("a", "vote")]),
-    ),
-    "both rivals": (
-        *(Case(scripts=loop(SLOW, SLOW), tactic=SOON, leaves=after(2)), [gone("a", ""), gone("b", "hedge")]),
-    ),
-}
-
-
 @STREAM
-@each_row("name", LEAVES)
+@each_row("name", HURRIES["leaves"])
 def test_a_client_that_leaves_pays_for_what_was_used(tmp_path: Path, name: str, stream: bool) -> None:
-    case, history = LEAVES[name]
-    UNDECIDED.questions.clear()
-    verify = UNDECIDED if name == BESIDE else opinion()
-    given = run(tmp_path, structs.replace(case, stream=stream, verify=verify))
-    assert [step[: len(row)] for step, row in zip(given.history, history, strict=True)] == history
+    says, tactic, asked, history = HURRIES["leaves"][name]
+    verify = opinion() if asked else Undecided()
+    leaves = after(asked) if asked else lambda _: bool(verify.questions)
+    case = Case(scripts=scripted(says), tactic=NAMED[tactic], leaves=leaves, stream=stream, verify=verify)
+    given = run(tmp_path, case)
+    assert same(given, history)
     assert (given.row["status"], given.row["error"], given.row["target"]) == (499, "client_gone", None)
-    assert given.row["cost"] > COST * sum(row[1] == "ok" for row in history) or name == BESIDE
+    assert given.row["cost"] > COST * sum(row[1] == "ok" for row in history) or not asked
     assert sorted(given.upstream.gone) == [row[0] for row in history if row[1] == "client_gone"]
 
 
@@ -126,59 +104,30 @@ def test_a_client_that_leaves_a_stream_before_it_is_looked_at_pays_for_the_part_
     assert (given.row["status"], given.attempts[0]["output_visible"] > 0) == (499, True)
 
 
-DIFFER, DEAR = loop([YES, OTHER], BEST), {"b": 9}
-# What is left to spend → who is asked, and what is given.
-BUDGETS: dict[str, tuple[Case, str, str]] = {
-    "cascade: for one": (Case(scripts=BOTH, tactic=TWO, limit=HALF), "a", "bad"),
-    "for both": (Case(scripts=BOTH, tactic=TWO, limit=COST + WHOLE), "ab", "best"),
-    "more is held for the dearer": (Case(scripts=BOTH, tactic=TWO, limit=COST + 9 * WHOLE, times=DEAR), "ab", "best"),
-    "not for the dearer": (Case(scripts=BOTH, tactic=TWO, limit=COST + 8 * WHOLE, times=DEAR), "a", "bad"),
-    "a fallback is paid for where the level is not": (
-        *(Case(scripts=loop(BAD, BEST, GOOD), tactic=TWO, limit=COST + WHOLE, times=DEAR), "ac", "good"),
-    ),
-    "vote: neither for a sample nor instead of one": (
-        *(Case(scripts=DIFFER, tactic=VOTE, limit=HALF, times=DEAR), "a", YES.text),
-    ),
-    "for two samples": (Case(scripts=DIFFER, tactic=VOTE, limit=WHOLE + COST, times=DEAR), "aa", YES.text),
-    "hedge: one at a time": (Case(scripts=loop(GOOD, BEST), tactic=Hedge(0), limit=int(1.5 * WHOLE)), "a", "good"),
-}
-
-
 @STREAM
-@each_row("name", BUDGETS)
+@each_row("name", HURRIES["budgets"])
 def test_who_is_not_paid_for_is_not_asked(tmp_path: Path, name: str, stream: bool) -> None:
     """An answer that was rejected is better than 402: its row says that it was, and given all the same."""
-    case, asked, text = BUDGETS[name]
-    given = run(tmp_path, structs.replace(case, verify=opinion(), stream=stream))
-    assert (given.text, "".join(given.upstream.asked), given.row["status"]) == (text, asked, 200)
-    assert given.row["cost"] == COST * sum(case.times.get(target, 1) for target in asked) <= case.limit
+    row = HURRIES["budgets"][name]
+    (wholes, answers), text, times = row["left"], row["text"], {"b": 9} if "dear" in row else {}
+    case = Case(scripts=scripted(row["says"]), tactic=NAMED[row["tactic"]], verify=opinion(), stream=stream)
+    case = structs.replace(case, limit=int(wholes * WHOLE + answers * COST), times=times)
+    given = run(tmp_path, case)
+    assert (given.text, "".join(given.upstream.asked), given.row["status"]) == (text, row["asked"], 200)
+    assert given.row["cost"] == COST * sum(times.get(target, 1) for target in row["asked"]) <= case.limit
     assert text != "bad" or given.history == [level("a", 0, 0.2)]
 
 
-AN_HOUR = Case(scripts=BOTH, tactic=TWO, deadline_ms=600_000)
-# How the deadline passes → who is asked, and of each attempt: target, outcome, role, passed over, score.
-DEADLINES: dict[str, tuple[Case, str, list[Row]]] = {
-    "cascade: who would be late is not asked": (
-        *(structs.replace(AN_HOUR, takes_ms={"a": 10, "b": 6_000_000}), "a", [level("a", 0, 0.2)]),
-    ),
-    "no sample is drawn that would come too late": (
-        *(structs.replace(AN_HOUR, tactic=VOTE, takes_ms={"a": 6_000_000}), "a", [SAMPLE]),
-    ),
-    "who is late is not waited for": (
-        *(structs.replace(AN_HOUR, scripts=loop(BAD, SLOW), passes_ms=599_900), "ab"),
-        [level("b", outcome="timeout"), level("a", 0, 0.2)],
-    ),
-    "nor is a verifier": (structs.replace(AN_HOUR, verify=Undecided(), passes_ms=599_900), "a", [level("a")]),
-}
-
-
 @STREAM
-@each_row("name", DEADLINES)
+@each_row("name", HURRIES["deadlines"])
 def test_no_answer_comes_after_the_deadline(tmp_path: Path, name: str, stream: bool) -> None:
-    case, asked, history = DEADLINES[name]
-    given = run(tmp_path, structs.replace(case, stream=stream, verify=case.verify or opinion()))
+    row, asked, history = HURRIES["deadlines"][name]
+    scripts, tactic = scripted(row.get("says", [["BAD"], ["BEST"]])), NAMED[row.get("tactic", "TWO")]
+    verify, times = Undecided() if "undecided" in row else opinion(), row.get("takes_ms", {})
+    case = Case(scripts=scripts, tactic=tactic, verify=verify, stream=stream, takes_ms=times, deadline_ms=600_000)
+    given = run(tmp_path, structs.replace(case, passes_ms=row.get("passes_ms", 0)))
     assert (given.text, "".join(given.upstream.asked), given.row["status"]) == ("bad", asked, 200)
-    assert [step[: len(row)] for step, row in zip(given.history, history, strict=True)] == history
+    assert same(given, history)
 
 
 def test_without_a_verifier_the_first_answer_is_given(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from router.dispatch.http import HIGH_WATER, PIECE, SWEEP_S, Exchange, HttpTrans
 from router.dispatch.stream import OpenStream, forward
 from router.dispatch.tactics import run_plan
 from router.errors import UpstreamFailure
-from router.estimate.estimate import FittedRequest
 from router.testing.upstream import Upstream
 from router.types.attempt import Call, UpstreamRequest
 from router.types.clock import clock_ms
+from router.types.decision import FittedRequest
 from router.types.target import Target, Timeouts
 from tests.dispatch.values import ANSWER, Clock, End, asking, at, budget, dispatcher, job, on_loop, transport
 from tests.gateway.canned import canned

@@ -6,13 +6,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.estimate.estimate import FittedRequest, affordable_output, fit, worst_cost
+from router.estimate.estimate import affordable_output, fit, worst_cost
 from router.estimate.learn import AttemptSample, TargetStats
 from router.estimate.price import charge
 from router.estimate.tokens import LEAST_ANSWER, SCALE, fits_thinking, p90
-from router.types.account import Amount
+from router.types.account import ANY_AMOUNT, Amount
 from router.types.attempt import Usage
-from router.types.decision import Candidate, Estimate
+from router.types.decision import Candidate, Estimate, FittedRequest
 from router.types.price import Price, Rule
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Endpoint, Limits, Request
 from router.types.target import Contract, Provider, Target, Task, Thinking, Wire
@@ -33,7 +33,8 @@ def thinks(contract: Contract, **fields: Any) -> Thinking:
     return Thinking(contract=contract, **({**shape, **fields}))
 
 
-LEVEL, EXACT = thinks(Contract.LEVEL), thinks(Contract.EXACT, streamed=True)
+LEVEL, SHOWN = thinks(Contract.LEVEL), thinks(Contract.LEVEL, streamed=True)
+EXACT = thinks(Contract.EXACT, streamed=True)
 ALWAYS = thinks(Contract.ALWAYS_ON, levels=("high",), tokens=(5_000,))
 REQUESTS = st.builds(
     lambda budget, **fields: request(limits=Limits(thinking_budget=budget), **fields),
@@ -55,7 +56,7 @@ TARGETS = st.builds(
         version=st.just("v"),
     ),
     st.integers(1, 10**5),
-    st.sampled_from([Thinking(), LEVEL, ALWAYS, EXACT, structs.replace(LEVEL, streamed=True)]),
+    st.sampled_from([Thinking(), LEVEL, ALWAYS, EXACT, SHOWN]),
 )
 
 
@@ -111,7 +112,8 @@ def test_thinking_by_effort_and_budget(fields: dict[str, Any], effort: str, p90:
 
 def test_caps_of_a_class_and_efforts_of_a_target_count_and_an_exact_contract_bounds_thinking_apart() -> None:
     place = target(thinking=LEVEL, max_output=100_000)
-    assert estimate(place, HIGH, NEW, thinking_cap=1_000).effort == "low"
+    made = fit(Candidate(place, estimate(place, HIGH, NEW)), HIGH, ANY_AMOUNT, NEW, 1_000)
+    assert made == FittedRequest(effort="low", lowered=("effort",), thinks=True)
     assert estimate(structs.replace(place, effort="low"), HIGH, NEW).effort == "low"
     assert figures(EXACT, 2_000).whole.thinking == 2_000
     assert figures(EXACT, effort="low", n=2).whole.thinking == 1_400
@@ -277,11 +279,7 @@ NUMBERED = FittedRequest(max_output=2_000, effort="high", thinking_budget=1_744,
         (LEVEL, 900, FittedRequest(max_output=900, effort="none", lowered=BOTH)),
         (LEVEL, LEAST_ANSWER - 1, None),
         # A lower effort that fits is not cut as well.
-        (
-            structs.replace(LEVEL, streamed=True),
-            1_400,
-            FittedRequest(effort="low", lowered=EFFORT, metered=True, thinks=True),
-        ),
+        (SHOWN, 1_400, FittedRequest(effort="low", lowered=EFFORT, metered=True, thinks=True)),
         (SWITCH, 2_000, FittedRequest(effort="none", lowered=EFFORT, metered=True)),
         # What always thinks has its answer cut, or is not asked.
         (ALWAYS, 6_000, FittedRequest(max_output=6_000, lowered=OUTPUT, thinks=True)),

@@ -13,7 +13,7 @@ from router.estimate import caches
 from router.estimate.caches import LIFETIME_MS, LONG_LIFETIME_MS, SIZE, Caches, QuantileWindow
 from router.estimate.forecast import Forecaster
 from router.estimate.latency import PRIOR_FIRST_MS, Pace
-from router.estimate.learn import MOST_CELLS, MOST_MARGIN, AttemptSample, TargetStats
+from router.estimate.learn import MOST_CELLS, MOST_MARGIN, STALE, AttemptSample, TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import fits_thinking
 from router.types.attempt import Usage
@@ -130,6 +130,16 @@ def test_each_of_the_first_answers_of_a_template_is_news_however_much_its_target
         outputs.append(float(forecaster.forecast((PLACE,), request(), template, 0).output[0]))
     assert outputs == sorted(outputs, reverse=True)
     assert outputs[0] > 1_000 > 2 * outputs[-1]
+    # What others' answers say of it is concluded anew at times, so that a restart changes little.
+    expected = []
+    for often in (True, False):
+        stats = Pupil().see(3_000, template="7" * 24)
+        for _ in range(STALE - 1):
+            if often:
+                estimate(THINKER, request(), stats, template="7" * 24)
+            stats.see(3_000, template="8" * 24)
+        expected.append(estimate(THINKER, request(), stats, template="7" * 24).output_tokens)
+    assert expected[0] == expected[1]
     assert estimate(PLACE, request(), learned.see(*[50] * 40, template="7" * 24), template="7" * 24).output_tokens < 150
 
 
@@ -223,6 +233,13 @@ def test_counted_prompts_tighten_the_bound_dearer_ones_widen_it_and_small_images
     assert 9_000 < few.input_bound < 9_000 * 1.2 < cold
     assert few.input_tokens == pytest.approx(9_000, rel=0.02)
     assert 15_000 < learned.count(asked, 15_000).input_bound < 15_000 * 1.2
+    fixed = Pupil()
+    for rough in [2] * 30:
+        fixed.observe(AttemptSample(target=LARGE.id, script="text", input=rough + 60, expected_input=rough))
+    assert estimate(LARGE, request(prompt_bytes=8, dense_bytes=0), fixed).input_tokens == pytest.approx(60, abs=5)
+    assert estimate(LARGE, asked, fixed).input_tokens == pytest.approx(
+        estimate(LARGE, asked, NEW).input_tokens, rel=0.2
+    )
     picture = request(images=1)
     unseen, small = estimate(LARGE, picture, NEW), Pupil().count(picture, 60)
     assert small.input_bound == unseen.input_bound

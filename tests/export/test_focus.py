@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from pyarrow import types as arrow
 
-from router.export.focus import BY, NAMES, VERSION, Directory, charges, dataset, shared, write_csv, write_parquet
+from router.export.focus import BY, NAMES, VERSION, Directory, charges, dataset, write_csv, write_parquet
 from router.ledger.facts.attempts import GROUPINGS, HOUR_MS, TABLE
 from router.ledger.facts.query import Query
 from router.ledger.ledger import Ledger, SqliteLedger
@@ -24,7 +24,7 @@ from router.ledger.rollups import sums
 from router.ledger.write import BUCKETS
 from router.testing import Done, lowpass
 from router.types.attempt import Usage
-from router.types.price import NANO_PER_USD, Price, Rule
+from router.types.price import NANO_PER_USD, Price, Rule, shared
 from tests.docs.gateway import environment
 from tests.export.focus_rules import COLUMNS, OURS, Row, breaches
 from tests.ledger.plain import expire, move
@@ -53,7 +53,6 @@ TOTAL = WORTH + 7 + 70_000 + 90_000 + 12
 
 def exported(ledger: Ledger, path: Path, since_ms: int | None = None, until_ms: int | None = None) -> list[Row]:
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         records = dataset(connection, DIRECTORY, since_ms, until_ms)
         count = (write_parquet if path.suffix == ".parquet" else write_csv)(path, records)
     rows = list(parquet.read_table(path).to_pylist()) if path.suffix == ".parquet" else read_csv(path)

@@ -17,13 +17,12 @@ from router.ledger.write import BUCKETS
 from router.types.account import Value
 from tests.ledger.books import found
 from tests.ledger.plain import add
+from tests.tables import data
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 MONDAY_MS = 1_793_577_600_000
 """2026-11-02T00:00:00Z"""
-KEYS = ("", "k1", "k2", "gone")
-"""None has the name "gone"."""
 ACCOUNTS = ("company", "teams|a", "thinking")
 Row = dict[str, Value]
 Books = list[dict[str, Any]]
@@ -44,6 +43,7 @@ _KEY = (
     "INSERT INTO keys (id, hash, name, team, organisation, created_ms, routes, targets, tags, scopes, budget)"
     " VALUES (?, ?, ?, ?, 'org', 0, '', '', '', '', '') ON CONFLICT DO NOTHING"
 )
+_DRAWN: dict[str, Any] = data(__file__, "drawn.yaml")
 requests = st.lists(st.integers(0, 2**32), max_size=40)
 """Seeds, one a request."""
 
@@ -68,13 +68,11 @@ def queries(draw: st.DrawFn) -> Query:
 
 def answers(ledger: Ledger, asked: Sequence[Query]) -> list[Sums]:
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         return [sums(connection, query) for query in asked]
 
 
 def everything(ledger: Ledger) -> list[RequestRecord]:
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         return list(rows.every(connection))
 
 
@@ -114,21 +112,8 @@ def _kept(dice: random.Random, number: int, over_ms: int, open_too: bool) -> Req
     state = dice.choice(("settled", "settled", "released", "recovered", *(("held",) if open_too else ())))
     tried = dice.randrange(4) if state == "settled" else 0
     attempts = tuple(_attempt(dice, identifier, started, at + 1) for at in range(tried))
-    request: Row = {
-        "id": identifier, "started_ms": started, "state": state, "held": dice.randrange(10**10),
-        "lease_until_ms": started + 30_000, "owner": "o", "endpoint": "chat.completions", "requested": "auto",
-        "route": dice.choice(("auto", "agents")), "stream": dice.randrange(2), "key_id": dice.choice(KEYS),
-        "session": dice.choice(("", "s-1", "s-2", "é\n\"'")), "tags": dice.choice(("", "a", "a,b")),
-        "data_class": dice.choice(("internal", "pii")), "task": dice.choice(("chat", "code")),
-        "difficulty": dice.choice((0.0, 0.1, 1.0, round(dice.random(), 4), dice.random())),
-        "target": None, "model": None, "status": dice.choice((None, 200, 502)),
-        "error": dice.choice((None, "server_error")), "cost": dice.choice((None, dice.randrange(10**9))),
-        "input_tokens": dice.randrange(10**5), "output_tokens": dice.choice((None, 0, 7)), "reasoning_tokens": None,
-        "total_ms": dice.choice((None, dice.randrange(10**5))), "first_ms": None, "held_thinking": 0,
-        "thinking": dice.choice((None, 5)), "overrun": dice.randrange(2), "lowered": dice.choice(("", "effort")),
-        "classes": "internal", "policy": "p" * 16, "overhead_us": dice.choice((None, dice.randrange(10**6))),
-        "app": "", "template": "",
-    }  # fmt: skip
+    times = {"started_ms": started, "lease_until_ms": started + 30_000}
+    request = {"id": identifier, "state": state, **times, **_drawn(dice, "request")}
     accounts = dice.sample(ACCOUNTS, dice.randrange(3))
     bookings = tuple(_booking(dice, identifier, account, started, state) for account in sorted(accounts))
     decision: Row = {"id": identifier, "decided_ms": started, "policy": "p" * 16}
@@ -137,24 +122,18 @@ def _kept(dice: random.Random, number: int, over_ms: int, open_too: bool) -> Req
 
 
 def _attempt(dice: random.Random, identifier: str, started: int, number: int) -> Row:
-    cost = dice.randrange(10**10)
+    row = {"request_id": identifier, "number": number, "started_ms": started + 3, **_drawn(dice, "attempt")}
     counts = {name: dice.choice((None, 0, dice.randrange(10**6))) for name in BUCKETS}
-    named = dict.fromkeys(("model_served", "units", "service_tier", "verdicts"), "")
-    return {
-        "request_id": identifier, "number": number, "target": dice.choice(("gpu", "mini")), "model": "house/model",
-        "provider": "house", **named, "outcome": dice.choice(("ok", "server_error")),
-        "upstream_status": dice.choice((None, 500)), "finish_reason": dice.choice(("stop", "length", "")),
-        "answered": dice.randrange(2), "thinking": dice.choice(("", "high", "budget=2000")), "started_ms": started + 3,
-        "total_ms": dice.randrange(10**6), "first_ms": dice.choice((None, dice.randrange(10**5))), **counts,
-        "usage_source": "reported", "reasoning_source": None, "region": dice.choice(("", "eu")), "violations": "",
-        "cost": cost, "cost_source": dice.choice(("priced", "unpriced")),
-        "own_cost": dice.choice((None, cost, cost + 1)),
-        "price_version": "v1", "flagged": 0, "classes": dice.choice(("", "internal")), "redacted": dice.randrange(2),
-        "region_source": dice.choice(("", "verified")), "role": dice.choice(("", "cascade")),
-        "passed_over": dice.randrange(2), "verdict": dice.choice((None, 0.5, dice.random())),
-        "thinking_cost": dice.choice((None, dice.randrange(10**9))),
-        "cache_saved": dice.choice((None, dice.randrange(-(10**9), 10**9))),
-    }  # fmt: skip
+    cost = int(str(row["cost"]))
+    return {**row, **counts, "own_cost": dice.choice((None, cost, cost + 1))}
+
+
+def _drawn(dice: random.Random, kind: str) -> Row:
+    """As `drawn.yaml` says."""
+    known = _DRAWN[kind]
+    row = {**known["fixed"], **{name: dice.choice(some) for name, some in known["choice"].items()}}
+    row |= {name: dice.randrange(most) for name, most in known["below"].items()}
+    return row | {name: dice.choice((None, dice.randrange(most))) for name, most in known["unsure"].items()}
 
 
 def _booking(dice: random.Random, identifier: str, account: str, started: int, state: str) -> Row:

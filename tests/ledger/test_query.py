@@ -76,7 +76,6 @@ def test_decisions_come_in_stretches_as_whole_rows_say_wherever_they_are(ledger:
     fill(ledger, made)
     for _ in range(2):
         with ledger.reading() as connection:
-            connection.execute("BEGIN")
             assert sorted(read(connection)) == [decided_row(one) for one in every(connection)]
             for since, until in ((times[20], times[40]), (None, times[5]), (times[55], None), (times[-1] + 1, None)):
                 rows = [decided_row(one) for one in every(connection, since, until)]
@@ -92,13 +91,11 @@ def test_stretches_have_each_request_once(ledger: Ledger, monkeypatch: pytest.Mo
     move(ledger, MONDAY_MS + 10 * DAY_MS)
     fill(ledger, made[30:])
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         parts = stretches(connection)
         assert len(parts) == 6
         assert [row.id for row in read(connection)] == [one.id for one in made]
     move(ledger, MONDAY_MS + 10 * DAY_MS)
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         rows = [row for stretch in parts for row in query.decided(connection, stretch)]
     assert [row.id for row in rows] == [one.id for one in made], "what moved meanwhile is there once"
 

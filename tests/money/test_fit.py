@@ -25,6 +25,8 @@ USES = ("narrow", "told", "mind", "capped")
 LOWERED = [(20_000, "", "effort=high"), (3_600, "output", "effort=high"), (1_500, "effort, output", "effort=low")]
 LOWERED += [(450, "effort, output", "off")]
 """Tokens that there is money for, what is lowered, and the control that is sent."""
+HOW = ("high", "left")
+"""By a header, or by what a budget has left."""
 
 
 def thinker(url: str, use: str, name: str) -> dict[str, Any]:
@@ -43,12 +45,14 @@ def policy(url: str) -> dict[str, Any]:
         "silent": target(url, "say-20-think-300", flavour="mistral", provider="mistral", thinking=ALWAYS, **wide),
         "free": local(url, "say-40", price={"input": 0, "output": 0}),
         **{f"{use}-{name}": thinker(url, use, name) for use in USES for name in THINKERS},
-        **{f"high-{tokens}": thinker(url, f"high-{tokens}", "level") for tokens, *_ in LOWERED},
+        **{f"{how}-{tokens}": thinker(url, f"{how}-{tokens}", "level") for how in HOW for tokens, *_ in LOWERED},
     }
     routes = {"dear-first": "dear plain", "thinks-first": "narrow-always plain", "rich": "dear", "richer": "dear"}
     routes |= {"poor": "plain", "gratis": "free", "untold": "silent"}
     routes |= {f"{use}/{name}": f"{use}-{name}" for use in ("mind", "capped") for name in THINKERS}
+    routes |= {f"{how}/{tokens}": f"{how}-{tokens}" for how in HOW for tokens, *_ in LOWERED}
     limits = budgets({"rich": 1}, exhausted={"downgrade": "gratis"}) + budgets({"poor": 0.000001})
+    limits += budgets({f"left/{tokens}": float(dollars(tokens)["x-lowpass-budget-usd"]) for tokens, *_ in LOWERED})
     limits += budgets({"richer": 1}, exhausted={"downgrade": "poor"})
     limits += budgets({f"capped/{name}": 100 for name in THINKERS}, thinking_cap=200)
     targets["slow"] = target(url, "say-10-think-200-ms-2", thinking=LEVELS, max_output=1_000)
@@ -67,11 +71,14 @@ def text(reply: Reply) -> str:
     return str(reply.json["choices"][0]["message"]["content"] or "")
 
 
+@each_row("how", HOW)
 @each_row("tokens, lowered, control", LOWERED)
 def test_first_less_thinking_then_a_shorter_answer(
-    gateway: Gateway, upstream: Upstream, tokens: int, lowered: str, control: str
+    gateway: Gateway, upstream: Upstream, tokens: int, lowered: str, control: str, how: str
 ) -> None:
-    reply = gateway.chat(f"high-{tokens}", reasoning_effort="high", headers=dollars(tokens))
+    """The decision tells what is sent, and no more is held than it tells."""
+    limit = dollars(tokens)
+    reply = gateway.chat(f"{how}/{tokens}", reasoning_effort="high", headers=limit if how == "high" else {})
     assert reply.status == 200
     assert (reply.headers.get("x-lowpass-lowered", ""), reply.headers["x-lowpass-thinking"]) == (lowered, control)
     sent = upstream.last.json
@@ -80,6 +87,10 @@ def test_first_less_thinking_then_a_shorter_answer(
     assert int(str(sent.get("max_completion_tokens", 0))) <= tokens
     row = row_of(gateway, reply)
     assert (row["lowered"], row["attempts"][0]["thinking"]) == (lowered, control)
+    (told,) = gateway.get(f"/v1/decisions/{reply.id}").json["considered"]
+    assert (told["effort"], ", ".join(told["lowered"])) == (sent["reasoning_effort"], lowered)
+    assert row["held"] / 1e9 <= told["hold_usd"] <= float(limit["x-lowpass-budget-usd"])
+    assert told["max_output"] == sent.get("max_completion_tokens", 5_000)
     assert text(reply)
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from router.ledger.facts.query import LabelFilter
 from router.ledger.ledger import SqliteLedger
 from router.replay.replay import replay
-from router.replay.report import Change, Effect, Replayed, as_report, verdict
+from router.replay.report import NAME, NO_TARGET, Change, Effect, Replayed, as_report, verdict
+from router.report.report import columns
 from tests.gateway.running import Gateway, ordered
 from tests.gateway.school import CHEAP_NANO, DEAR_NANO, OUTPUT
 from tests.replay.traffic import EACH, MAIL, ROUTES, Policy, changed, config, other_order
@@ -30,14 +32,19 @@ def of(replayed: Replayed, route: str) -> Effect:
     return next(effect for effect in replayed.routes if effect.route == route)
 
 
+def table(result: Replayed, name: str) -> list[dict[str, Any]]:
+    names = [column.name for column in columns(f"{NAME}/{name}")]
+    return [dict(zip(names, line, strict=True)) for line in result.tables[name]]
+
+
 def codes(result: Replayed) -> dict[str, int]:
-    return {one.code: one.count for one in result.unknown}
+    return {row["what"]: row["requests"] for row in table(result, "unknown")}
 
 
 def to(result: Replayed, target: str, data_class: str = "") -> tuple[int, int]:
     """Requests of a class that went there, and that would."""
-    rows = [one for one in result.egress if one.target == target and data_class in ("", one.data_class)]
-    return sum(one.before for one in rows), sum(one.after for one in rows)
+    rows = [row for row in table(result, "egress") if row["target"] == target and data_class in ("", row["class"])]
+    return sum(row["before"] for row in rows), sum(row["after"] for row in rows)
 
 
 def test_a_vendor_vanishes(recorded: Gateway, tried: Tried) -> None:
@@ -54,9 +61,10 @@ def test_a_vendor_vanishes(recorded: Gateway, tried: Tried) -> None:
     assert before > after == 0 > max(result.total.cost.value, result.total.passes.value)
     pinned = of(result, "dear")
     assert (pinned.refusals.value, pinned.cost.value) == (1, -DEAR_NANO)
-    gone = {shift.move.why for shift in result.shifts if shift.move.before == "dear" and not shift.move.after}
+    changes = table(result, "changes")
+    gone = {row["why"] for row in changes if row["before"] == "dear" and row["after"] == NO_TARGET}
     assert gone == {"the policy has no such route, or the key may not name it"}
-    assert not any(shift.move.route == "cheap-first" and shift.move.after for shift in result.shifts)
+    assert not any(row["route"] == "cheap-first" and row["after"] != NO_TARGET for row in changes)
 
 
 def test_a_stricter_class(recorded: Gateway, tried: Tried) -> None:
@@ -68,8 +76,8 @@ def test_a_stricter_class(recorded: Gateway, tried: Tried) -> None:
 
     assert len(recorded.rows("SELECT id FROM requests WHERE data_class = 'personal' AND route <> 'judge'")) == 3
     result = tried(strict)
-    redacted = [place for place in result.egress if place.redacted]
-    assert sum(place.before for place in redacted) > 0 == sum(place.after for place in redacted)
+    redacted = [row for row in table(result, "egress") if row["redacted"] == "yes"]
+    assert sum(row["before"] for row in redacted) > 0 == sum(row["after"] for row in redacted)
     assert to(result, "dear", "personal")[1] >= 1
     assert of(result, "cheap-first").changed == 1
 
@@ -77,9 +85,10 @@ def test_a_stricter_class(recorded: Gateway, tried: Tried) -> None:
 def test_a_class_that_is_blocked_is_refused(tried: Tried) -> None:
     result = tried(lambda rows: rows["sensitivity"]["classes"].update(personal={"block": True}))
     assert result.total.refusals.value == 3
-    assert {shift.move.after for shift in result.shifts} == {""}
-    assert result.total.cost.value == -sum(-one.cost for one in result.decisions) < 0
-    assert all(each.move.why.endswith("data_class: class personal may not be sent anywhere") for each in result.shifts)
+    changes, decisions = table(result, "changes"), table(result, "decisions")
+    assert {row["after"] for row in changes} == {NO_TARGET}
+    assert result.total.cost.value == sum(row["change_usd"] for row in decisions) < 0
+    assert all(row["why"].endswith("data_class: class personal may not be sent anywhere") for row in changes)
 
 
 def test_a_cheaper_target_that_was_never_asked(recorded: Gateway, tried: Tried) -> None:
@@ -94,19 +103,19 @@ def test_a_cheaper_target_that_was_never_asked(recorded: Gateway, tried: Tried) 
     assert effect.changed == codes(result)["never_asked"] > EACH
     assert -effect.spent < effect.cost.value < 0
     assert effect.cost.low <= effect.cost.value <= effect.cost.high <= 0
-    (shift,) = [shift for shift in result.shifts if shift.move.before == "cheap"]
-    assert (shift.move.after, shift.move.why) == ("new", "cheapest")
-    assert result.decisions[0].move.route == "cheap-first"
+    (shift,) = [row for row in table(result, "changes") if row["before"] == "cheap"]
+    assert (shift["after"], shift["why"]) == ("new", "cheapest")
+    assert table(result, "decisions")[0]["route"] == "cheap-first"
 
 
 def test_expected_costs_are_what_answers_did_cost(tried: Tried) -> None:
     """Both targets have answered often enough: the prices of their real answers, not the model's idea of them."""
     result = tried(other_order)
     effect = of(result, "fixed")
-    assert {shift.move.route for shift in result.shifts} == {"fixed"}, "other routes are not touched"
+    assert {row["route"] for row in table(result, "changes")} == {"fixed"}, "other routes are not touched"
     assert result.total.changed == effect.changed > 0
     assert "fewer right answers: $" in verdict(result)
-    assert {one.target: one for one in result.calibrated}["cheap"].answers >= 30
+    assert {row["target"]: row["answers"] for row in table(result, "calibration")}["cheap"] >= 30
     # One of them asks for two answers to its question.
     expected = effect.changed * (CHEAP_NANO - DEAR_NANO) + OUTPUT * (200 - 40_000)
     assert effect.cost.value == pytest.approx(expected, rel=0.02)
@@ -128,12 +137,12 @@ def test_budgets_are_played_in_the_order_of_time(recorded: Gateway, tried: Tried
     sums = list(accumulate((row["cost"] for row in rows), initial=0))
     kept = next(number for number, spent in enumerate(sums) if spent >= limit)
     assert result.total.cost.value == sums[kept] - result.total.spent
-    assert {shift.move.why for shift in result.shifts} == {"budget less is used up"}
+    assert {row["why"] for row in table(result, "changes")} == {"budget less is used up"}
     stopped = [row for row in rows[kept:] if row["cost"] or row["target"]]
     assert result.total.refusals.value == result.total.changed
     assert len(stopped) <= result.total.changed <= len(stopped) + 1
     assert codes(result)["passes"] == result.total.changed
-    assert {one.id for one in result.decisions} <= {row["id"] for row in rows[kept:]}
+    assert {row["request"] for row in table(result, "decisions")} <= {row["id"] for row in rows[kept:]}
 
 
 def test_a_budget_that_sends_elsewhere_refuses_nothing(tried: Tried) -> None:
@@ -148,8 +157,8 @@ def test_what_was_refused_and_would_be_served_was_never_seen(tried: Tried) -> No
     effect = of(result, "fixed")
     assert (effect.refused, effect.refusals.value, effect.changed, codes(result)["unseen"]) == (1, -1, 1, 1)
     assert min(effect.cost.value, effect.passes.value) > 0
-    (shift,) = result.shifts
-    assert (shift.move.before, shift.move.after, shift.move.why) == ("", "home", "a target may serve it")
+    (shift,) = table(result, "changes")
+    assert (shift["before"], shift["after"], shift["why"]) == (NO_TARGET, "home", "a target may serve it")
 
 
 def test_a_route_that_is_gone_refuses_what_named_it(tried: Tried) -> None:
@@ -157,14 +166,14 @@ def test_a_route_that_is_gone_refuses_what_named_it(tried: Tried) -> None:
     effect = of(result, "voted")
     assert (effect.refusals.value, effect.changed) == (EACH, EACH)
     assert effect.cost.value == -effect.spent
-    assert result.decisions[0].move.after == ""
+    assert table(result, "decisions")[0]["after"] == NO_TARGET
 
 
 def test_a_pair_is_valued_by_the_chance_that_its_second_is_asked(tried: Tried) -> None:
     """A cascade in place of the dear target alone: cheap answers, and dear ones where the check says no."""
     result = tried(lambda rows: rows["routes"].update(fixed=rows["routes"]["checked"]))
     effect = of(result, "fixed")
-    assert "cheap + dear" in {shift.move.after for shift in result.shifts}
+    assert "cheap + dear" in {row["after"] for row in table(result, "changes")}
     assert -effect.spent < effect.cost.value < 0
     before, after = to(result, "cheap")
     assert after > before
@@ -184,14 +193,14 @@ def test_classes_that_a_policy_lacks_are_all_classes(tried: Tried) -> None:
 
     result = tried(lacking)
     assert codes(result)["class"] == 3
-    places = {one.target for one in result.egress if one.data_class == "personal" and one.after}
+    places = {row["target"] for row in table(result, "egress") if row["class"] == "personal" and row["after"]}
     assert places == {"home"}
     assert codes(result)["detectors"] == result.total.requests
 
 
 def unchanged(result: Replayed) -> bool:
     effects = (result.total, *result.routes)
-    return not result.shifts and all(
+    return not result.tables["changes"] and all(
         (each.changed, each.cost, each.passes, each.refusals) == (0, NOTHING, NOTHING, NOTHING) for each in effects
     )
 
@@ -219,7 +228,7 @@ def test_the_same_policy_changes_nothing(recorded: Gateway, past: SqliteLedger) 
     assert (result.total.spent, result.total.requests) == (booked["cost"], booked["requests"])
     assert sum(effect.spent for effect in result.routes) == booked["cost"]
     assert {*ROUTES, "lowered", "closed", "dear"} - {"lowered"} <= {effect.route for effect in result.routes}
-    assert all(place.before == place.after for place in result.egress)
+    assert all(row["before"] == row["after"] for row in table(result, "egress"))
 
 
 def test_what_was_learned_since_is_no_merit_of_a_policy(

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.replay.estimate import LEAST_SEEN, differences, effects
-from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, Move, Part, TargetTotals, joined, stopped
-from router.replay.read import BUCKETS
+from router.replay.read import BUCKETS, CHARGE, MOVE, ROW, SERVED, TRIAL, Part, TargetTotals, joined, stopped
 from router.replay.report import Effect
 from router.types.account import Account
 from tests.tables import each_row
 
-NEW = Move("auto", "old", "new", "dearer")
+NEW = ("auto", "old", "new", "dearer")
 
 
 def part(rows: Sequence[Any], changed: Sequence[Any] = (), trials: Sequence[Any] = (), **more: Any) -> Part:

@@ -10,27 +10,16 @@ from msgspec import structs
 from router.api.parse import parse
 from router.choose import chance, check, choose
 from router.config.load import load_policy, unlaunched
-from router.decide.explain import encode, explain
+from router.decide.explain import Explanation, encode, explain
 from router.decide.health import Health
 from router.decide.profile import NEW, SessionState
 from router.ledger import keys
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import RequestRow
 from router.replay.replay import callers, scores
-from router.replay.sides import (
-    Choice,
-    ExperimentDraw,
-    PolicyReplay,
-    Stored,
-    StoredDecision,
-    StoredForecast,
-    compared,
-    stored,
-    trial,
-)
+from router.replay.sides import Choice, ExperimentDraw, PolicyReplay, Stored, compared, stored
 from router.types.clock import new_id
-from router.types.decision import Plan
-from router.types.decision import Weighed as Planned
+from router.types.decision import Plan, Weighed
 from router.types.request import Caller, Endpoint, KeyTerms
 from tests.decide.values import candidate
 from tests.ledger.plain import outcome, put
@@ -114,18 +103,20 @@ def test_what_can_not_be_read_says_why(side: PolicyReplay) -> None:
 
 
 AMOUNTS = [("cheap", 0.4, 1, "dearer"), ("middle", 0.6, 5, "chosen"), ("dear", 0.9, 9, "dearer")]
-OLD = tuple(StoredForecast(*amounts) for amounts in (*AMOUNTS, ("free", 0.5, 0, "too_slow")))
+OLD = tuple(
+    Weighed(name, p, 0, cost, 0, 0, 0, 0, 0, why) for name, p, cost, why in (*AMOUNTS, ("free", 0.5, 0, "too_slow"))
+)
 
 
 def experiment(explored: str, target: str, propensity: float = 0.05) -> Any:
-    document = StoredDecision("p", None, weighed=OLD, explored=explored, propensity=propensity)  # type: ignore[arg-type]
     blank: dict[str, Any] = dict.fromkeys(Stored.__struct_fields__)
+    unread: dict[str, Any] = {"classification": None, "chosen": None, "considered": (), "dropped": ()}
+    document = Explanation(strategy="", weighed=OLD, explored=explored, propensity=propensity, **unread)
     return Stored(**(blank | {"document": document, "choice": Choice(target)}))
 
 
 def plan(chosen: str, why: str = "chosen", **more: Any) -> Plan:
-    rows = tuple(Planned(each.target, each.p, 0, each.cost_nano, 0, 0, 0, 0, 0, "dearer") for each in OLD)
-    rows = tuple(structs.replace(row, why=why) if row.target == chosen else row for row in rows)
+    rows = tuple(structs.replace(row, why=why if row.target == chosen else "dearer") for row in OLD)
     return Plan(route="auto", strategy="cost_of_pass", steps=(candidate(chosen),), weigh=lambda: rows, **more)
 
 
@@ -148,7 +139,7 @@ EXPERIMENTS = [
     ids=["asked", "another end", "might have been", "no other choice", "no experiments", "out", "pair", "own chance"],
 )
 def test_what_an_experiment_says(done: Any, new: Plan, expected: ExperimentDraw) -> None:
-    assert trial(done, new) == expected
+    assert done.trial(new) == expected
 
 
 def test_the_last_word_of_every_source_that_counts(ledger: Ledger) -> None:

@@ -39,7 +39,6 @@ def reported(
     """`past`: a ledger, or what happened; `question`: as `Parameters`."""
     ledger = ledger_of(past) if isinstance(past, Sequence) else past
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         return answer(connection, name, Parameters(**question), {target.id: target for target in targets}, pots, now_ms)
 
 

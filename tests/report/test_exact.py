@@ -10,7 +10,6 @@ from router.ledger import rows
 from router.ledger.ledger import Ledger
 from router.report.catalog import REPORTS
 from router.report.report import Kind
-from router.report.spend import BY
 from router.types.attempt import Usage
 from router.types.target import Task
 from tests.ledger.drawn import fill as fill_drawn
@@ -55,7 +54,7 @@ def histories(
 @given(
     happened=histories(NAME, TAGS, st.integers(MONDAY_MS, MONDAY_MS + 3 * DAY_MS)),
     day=st.integers(0, 3),
-    by=st.lists(st.sampled_from(BY), min_size=1, max_size=3, unique=True),
+    by=st.lists(st.sampled_from(REPORTS["spend"].by), min_size=1, max_size=3, unique=True),
     zone=st.sampled_from(["", "Europe/Berlin", "Asia/Kathmandu"]),
 )
 def test_spend_adds_up_to_the_ledger_and_moving_changes_no_report(
@@ -88,7 +87,6 @@ def _charged(ledger: Ledger, since_ms: int) -> dict[str, int]:
     spent = ("cost_usd", "cost")
     columns = {"settled": spent, "released": spent, "recovered": ("recovered_usd", "cost")}
     with ledger.reading() as connection:
-        connection.execute("BEGIN")
         for kept in rows.every(connection, since_ms):
             name, column = columns.get(str(kept.request["state"]), ("held_usd", "held"))
             amount = kept.request[column]

@@ -269,6 +269,8 @@ def test_a_decision_tells_what_is_at_stake_and_what_was_expected() -> None:
         ({"alike": 1}, f"hard maths, 1 answer like it: {NAME} passes .85"),
         ({"alike": 1_412, "alike_own": 0}, f"hard maths, 1,412 answers like it, none of {NAME}: {NAME} passes .85"),
         ({"weighed": (WEIGHED, CHEAPER)}, "local would save $0.013 and pass .35 less often"),
+        ({"weighed": (WEIGHED, structs.replace(CHEAPER, p=WEIGHED.p - 0.0004))}, "save $0.013 and pass as often"),
+        ({"weighed": (WEIGHED, structs.replace(CHEAPER, why="degraded"))}, "local was slow or failing"),
         ({"weighed": (WEIGHED, DEARER)}, "best would cost 3 times as much for +.10, which is not sure enough to leave"),
         ({"weighed": (), "strategy": "ordered"}, f"{NAME}: the first in the route's order that may serve it"),
         (

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US
-from router.report.cost_of_pass import hull
-from router.report.judged import JudgedSums, pooled
-from router.report.savings import Baseline, CostRatio, Hour, spread
+from router.report.cost_of_pass import JudgedSums, hull, pooled
+from router.report.savings import Baseline, CostRatio, Offer, spread
 from router.report.statistics import LEAST, Interval, drawn, percentile, quotient, skewed, weighted, wilson
 from tests.tables import data, each_row
 
@@ -106,8 +105,8 @@ def test_savings_are_in_their_interval_nearly_as_often_as_that_says(hours: int, 
         for hour in range(hours):
             busy = 0.6 * busy + chance.gauss(0, 0.3)
             number = max(1, round(20 + 8 * busy))
-            found.append(Hour((), hour, "big", False, number * 9_000, costs(2_000, number)))
-            found.append(Hour((), hour, "big", True, 3 * 9_000, costs(12_000, 3)))
+            found.append(Offer((hour,), "small", "big", "", 0, number * 9_000, 0, 0, costs(2_000, number)))
+            found.append(Offer((hour,), "big", "big", "", 0, 3 * 9_000, 0, 0, costs(12_000, 3)))
         owns = [hour for hour in found if hour.alone]
         ratio = CostRatio(sum(own.actual for own in owns), sum(own.expected for own in owns), 3 * hours)
         bounds = spread(found, found, Baseline("always best", "big", ratio))

@@ -70,7 +70,7 @@ BY_HAND = data(__file__, "spend.yaml")
 ALL = (6, 4, 2, 1, 300, 90, 30, 1, 0, 3_507, 90_000, 40_000)
 
 
-@each_row("by", spend.BY)
+@each_row("by", REPORTS["spend"].by)
 def test_rows_are_what_one_adds_up_by_hand(week: Ledger, by: str) -> None:
     answer = report(week, by)
     assert cells(answer, by, *COLUMNS) == [tuple(row) for row in BY_HAND["by"][by]]
@@ -121,7 +121,7 @@ def test_an_attempt_belongs_to_the_window_of_its_request(ledger: Ledger) -> None
     """Else a report by target and one by day would not agree about midnight."""
     fill(ledger, [Happened(tried=(Tried("local", 5),), at_ms=MONDAY_MS - 1)])
     change(ledger, "UPDATE live_attempts SET started_ms = ?", MONDAY_MS)
-    for by in spend.BY:
+    for by in REPORTS["spend"].by:
         assert report(ledger, by, "2026-11-02").total("requests") == 0
         assert nano(report(ledger, by, "", "2026-11-02").total("cost_usd")) == 5
 
@@ -129,7 +129,7 @@ def test_an_attempt_belongs_to_the_window_of_its_request(ledger: Ledger) -> None
 def test_a_request_settled_after_its_recovery_is_charged_what_it_cost() -> None:
     """The sweeper took it for dead."""
     happened = [Happened(ends="recovered", held=900, tried=(Tried("mini", 5, None), Tried("local", 20)))]
-    for by in spend.BY:
+    for by in REPORTS["spend"].by:
         answer = report(happened, by)
         assert totals(answer, "cost_usd", "recovered_usd") == (25, 0)
         assert sum(map(nano, answer.column("cost_usd"))) == 25
@@ -152,7 +152,7 @@ def test_attempts_without_a_price_are_counted_and_explained(ledger: Ledger) -> N
     fill(ledger, [Happened(tried=(Tried("free", 0, None), Tried("local", 3)))])
     assert "Unpriced" not in report(ledger, "target").note
     change(ledger, "UPDATE live_attempts SET cost_source = 'unpriced' WHERE number = 1")
-    for by in spend.BY:
+    for by in REPORTS["spend"].by:
         answer = report(ledger, by)
         assert answer.total("unpriced") == sum(n for n in answer.column("unpriced") if isinstance(n, int)) == 1
         assert "worst case" in answer.note

@@ -22,7 +22,7 @@ from router.report.charts import dollars, draw, format_short
 from router.report.query import Parameters
 from router.report.render import period, words, written
 from router.report.report import Report, shown
-from router.types.clock import now_ms
+from router.types.clock import iso, now_ms
 from router.types.price import nano_from_usd
 from router.types.target import Secret
 
@@ -83,6 +83,7 @@ class Pages:
             "said": format_short,
             "usd": lambda amount: dollars(nano_from_usd(amount)),
             "money": dollars,
+            "iso": iso,
             "binds": binds,
             "period": lambda report: period(report) or "all time",
         }

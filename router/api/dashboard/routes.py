@@ -157,7 +157,6 @@ def _overview(router: APIRouter, site: Dashboard, pages: Pages) -> None:
         now, config = site.clock(), site.policy()
         seconds = request.query_params.get("refresh", "")
         with site.ledger.reading() as connection:
-            connection.execute("BEGIN")
             figures = overview(connection, config.targets, pots, now)
             latest = requests.latest(connection, LATEST)
         return pages.draw(
