@@ -141,7 +141,6 @@ class Settlement:
             self._bound = bound
             budget.bind(bound)
         ask = budget.ask(steps, exactly=self._tries < MOST_TRIES)
-        # What budgets hold is written with their bookings: a request that waits for room costs nothing if it is lost.
         self._birth(decision, Amount() if bound.accounts else ask.whole)
         deadline = decision.stakes.deadline_ms
         try:

@@ -102,8 +102,7 @@ class Stores:
         budgets: Callable[[], Sequence[Budget]],
     ) -> None:
         self._url, self._rows, self._ledger, self._budgets = url, rows, ledger, budgets
-        elsewhere = None if rows is local else rows
-        self.store: BudgetStore = SqliteBudgets(local, LEASE_MS, elsewhere) if url is None else self._distributed(url)
+        self.store: BudgetStore = SqliteBudgets(local, LEASE_MS, rows) if url is None else self._distributed(url)
         self.sessions: SessionStore = SqliteSessions(local) if url is None else self._sessions_there()
 
     def _distributed(self, url: Secret) -> BudgetStore:

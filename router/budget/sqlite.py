@@ -43,7 +43,7 @@ class SqliteBudgets:
 
     def __init__(self, journal: LocalJournal, lease_ms: int, rows: Journal | None = None) -> None:
         """`rows`: writes the rows of requests to another ledger too, so that both are charged alike after a crash."""
-        self._journal, self._lease_ms, self._rows = journal, lease_ms, rows
+        self._journal, self._lease_ms, self._rows = journal, lease_ms, None if rows is journal else rows
 
     @property
     def available(self) -> bool:

@@ -39,8 +39,6 @@ CLIENT_GONE = "client_gone"
 """Outcome of an attempt whose client left."""
 OUTRUN = "outrun"
 """Outcome of an attempt that was given up because another target was quicker."""
-
-
 MOST_READ_ON, READ_ON_S = 256, 120
 """Answers whose clients left or were told of a timeout and that are read on at once, and seconds for which they are:
 then they are cancelled, and charged what they may have cost."""

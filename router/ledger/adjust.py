@@ -201,32 +201,25 @@ def unequal(ledger: Ledger, books: Ledger, account: AccountOf) -> list[Unequal]:
     since = (least_id(now_ms() - COMPARED_MS),)
     with ledger.reading() as there, books.reading() as here:
         at_hold = there.execute(_SQL["at_hold"], since).fetchall()
-        late = [
-            _row_at_hold(here, account, identifier, known, both=books is not ledger) for identifier, *known in at_hold
-        ]
+        late = [_row_at_hold(here, account, identifier, known) for identifier, *known in at_hold]
         booked_at_hold = here.execute(_SQL["booked_at_hold"], since).fetchall()
         late += [_booked_at_hold(there, here, account, identifier) for (identifier,) in booked_at_hold]
     return [row for row in late if row is not None]
 
 
-def _row_at_hold(
-    books: Connection, account: AccountOf, identifier: str, known: Sequence[int], *, both: bool
-) -> Unequal | None:
-    """`known`: what the row says, in nano-USD and thinking tokens. `both`: the bookings' store has a row of its own,
-    which was written with them."""
-    own = rows.one(books, identifier) if both else None
+def _row_at_hold(books: Connection, account: AccountOf, identifier: str, known: Sequence[int]) -> Unequal | None:
+    """`known`: what the row says, in nano-USD and thinking tokens. A row beside the bookings was written with them."""
+    own, held = rows.one(books, identifier), known
     if own is not None and own.request["state"] == "recovered":
-        held = int(str(own.request["cost"])), int(str(own.request["thinking"]))
-        says = "the two ledgers say that it held different amounts"
-        return None if held == tuple(known) else Unequal(identifier, says, cost=held)
+        held = [int(str(own.request[name])) for name in ("cost", "thinking")]
     lines = _counted(books, identifier, account, "settled")
     charges = [(at.unit, int(str(line["charged"]))) for line, at in lines]
     # An account for some targets is charged less than the others.
-    pairs = zip(GRANTED, known, strict=True)
+    pairs = zip(GRANTED, held, strict=True)
     usd, thinking = (max((each for unit, each in charges if unit is kind), default=at) for kind, at in pairs)
     if [usd, thinking] == [*known]:
         return None
-    return Unequal(identifier, "its row says what it held, and its bookings what it cost", cost=(usd, thinking))
+    return Unequal(identifier, "its row does not say what its bookings do", cost=(usd, thinking))
 
 
 def _booked_at_hold(ledger: Connection, books: Connection, account: AccountOf, identifier: str) -> Unequal | None:

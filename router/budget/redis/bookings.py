@@ -85,9 +85,7 @@ class BookingRows:
                 self._journal.change(_SQL["extended"], (number(held), str(child), str(parent)))
 
     def granted(self, reservation: Reservation) -> None:
-        """Its request's row is charged that if its process dies."""
-        granted = reservation.granted
-        self._journal.change(_SQL["granted"], (granted.usd, granted.thinking, reservation.request_id))
+        self._journal.change(_SQL["granted"], (*structs.astuple(reservation.granted), reservation.request_id))
 
 
 # Budgets split off, in Redis. A child's booking in its parent is kept by the scripts; see lua/pot.lua.
