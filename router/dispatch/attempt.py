@@ -80,8 +80,6 @@ class ReplicaLease:
         return self._replicas.failed(self._target, self.url)
 
 
-# One attempt at one target: what is sent, what is learned, what it costs.
-
 BYTES_PER_TOKEN = 32
 """More than any tokenizer packs into a token over a whole answer, with escaped letters: English has 4."""
 FEWEST = 20

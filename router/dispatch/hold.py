@@ -115,11 +115,9 @@ class BudgetRoom:
                 await asyncio.wait_for(self._settled.wait(), LOOK_S)
 
 
-# For how long of a request a target was at work: what is left of its time is ours.
-
-
 class Waits:
-    """Moments in ms of one clock. Rivals that are waited for at the same time count once."""
+    """For how long of a request targets were at work, in ms of one clock; what is left of its time is ours. Rivals that
+    are waited for at the same time count once."""
 
     __slots__ = ("_open", "_since", "_total")
 

@@ -37,15 +37,9 @@ THINKERS: Mapping[str, dict[str, Any]] = {
 THINKS = {"contract": "always_on", "levels": ["high"], "tokens": [400], "streamed": True}
 EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "minimum": 1, "streamed": True}
 THOUGHTFUL = 20 * IN + 320 * OUT
-SPOKEN = {
-    "rich": "warmed",
-    "poor": "talker",
-    "shared": "long",
-    "whole": "talker",
-    "thought": "thinker",
-    "past": "runs-past",
-}
-SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker", "ran-past": "runs-past"}
+SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
+SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
+SPOKEN |= {"past": "runs-past", "ran-past": "runs-past"}
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -68,9 +62,8 @@ def policy(url: str) -> dict[str, Any]:
     routes = {f"{kind}{name}": f"at-{name}" for kind in ("", "warm-up/") for name in KINDS}
     routes |= {f"mind/{name}": f"thinks-{name}" for name in THINKERS}
     routes |= {"last": "thinks-hidden", "fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known"}
-    limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3}
+    limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
-    limits |= {"past": (ROOM * THOUGHTFUL + COST) / NANO}
     limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 100, "window": "day", "routes": ["rich", "short"]}
     minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS} | {"exactly": 1_500, "mind": 1_500, "calm": 1_200})
