@@ -44,7 +44,10 @@ HALF = 0.5
 SAME = 0.99
 """Share of streams that have no fewer bytes in a token than they are metered by."""
 MOST_RATIO = 16
-"""Times what was read: an answer counts as no longer where all templates learn of it, nor as shorter than that part."""
+"""Times what is expected: less than that part of what was read is expected of no answer."""
+CREDIBLE = 3.0
+"""Times what was read, and `smallest`: an answer of a template counts as no longer for others, nor as shorter than that
+part."""
 MOST_TAUGHT = 4.0
 """Answers that those of one tenant, or where no keys are of one template, count for at most in what is expected of all
 others', at their mean; and those of one template for its application."""
@@ -73,7 +76,9 @@ DENSER = 1.25
 BYTES_PER_OUTPUT_TOKEN = 2.0
 """Of a streamed answer, before any was counted."""
 LEAST_STREAMED = 32
-"""Tokens of the shortest answer that shows whether a target streams: fewer may well come at once."""
+"""Tokens of the shortest answer that shows whether a target streams: fewer may well come at once …"""
+PIECES = 4
+"""… but for those that came in so many pieces."""
 IN_FLIGHT_MS = 100
 """What a target writes in that time may be on its way: to the provider and back, and through a busy event loop."""
 
@@ -168,7 +173,7 @@ class _Lengths(NamedTuple):
     least_scale: float
 
 
-INPUT_SD, INPUT_NOISE, INPUT_SMALLEST = (0.3, 8.0), 0.11**2, 20.0
+INPUT_SD, INPUT_NOISE, INPUT_SMALLEST = (0.15, 20.0), 0.11**2, 20.0
 """Likewise of a prompt, for each token of the rough count: what a provider adds to every prompt is no part of it."""
 VISIBLE = _Lengths(slice(1, 6), 100.0, (0.6, 50.0), (0.7, 80.0), 1.0)
 THINKING = _Lengths(slice(6, 11), 0.02, (0.75, 0.004), (0.75, 0.006), 500.0)
@@ -204,8 +209,9 @@ class _LengthPool:
         sums[rows, 0], sums[rows, VISIBLE.columns] = 1.0, _line(read, visible, VISIBLE.smallest)
         if thinking is not None:
             sums[rows, THINKING.columns] = _line(seen.read_thinking, thinking, THINKING.smallest)
-        bounded, credible = sums, min(max(visible, read / MOST_RATIO), read * MOST_RATIO)
-        if credible != visible:
+        bounded, usual = sums, read + VISIBLE.smallest
+        credible = min(max(visible, usual / CREDIBLE - VISIBLE.smallest), usual * CREDIBLE)
+        if template and credible != visible:
             bounded = sums.copy()
             bounded[rows, VISIBLE.columns] = _line(read, credible, VISIBLE.smallest)
         turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
@@ -214,7 +220,7 @@ class _LengthPool:
         plain.sums += (turn.after - turn.before) * plain.fade(turn.at_ms)[1]
         more = [(template, sums, at_ms)] if template else []
         if application := application_of(template):
-            turn = self._applications.turn(template, asked, sums, at_ms)
+            turn = self._applications.turn(template, asked, bounded, at_ms)
             more.append((application, turn.after - turn.before, turn.at_ms))
         for name, new, when_ms in more:
             known = self.templates[name]
@@ -372,7 +378,7 @@ class TargetStats:
             self._bytes[target].add(seen.output_bytes * MILLE // output)
         if seen.largest:
             self._pieces[target].add(seen.largest)
-            if output and output >= LEAST_STREAMED:
+            if output and output >= min(LEAST_STREAMED, PIECES * seen.largest):
                 self._shares[target].add(seen.largest * MILLE // output)
         if seen.past_cap > self._worst[target]:
             self._worst[target] = seen.past_cap

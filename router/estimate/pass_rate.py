@@ -450,6 +450,8 @@ MEMORY = 400
 """Observations over which the running mean and variance are taken."""
 LEAST_VARIANCE = 0.25
 """Of residuals over what a score's noise is: a target that never fails would raise an alarm at its first failures."""
+LEAST_CHANGE = 0.1
+"""Of the share of right answers, before and since, that is an alarm."""
 SETTLED = 100
 """Observations of a target before any alarm about its pass rate."""
 FIRST = 32
@@ -526,10 +528,12 @@ class Drift:
         if side is None:
             return None
         del self._scores[target]
-        for key in [key for key in self._templates if key[0] == target]:
-            del self._templates[key]
         before = side.total / max(1, side.seen)
         after = (scores.total - side.total) / (scores.seen - side.seen)
+        if abs(after - before) < LEAST_CHANGE:  # what was expected was off, not what it does
+            return None
+        for key in [key for key in self._templates if key[0] == target]:
+            del self._templates[key]
         return Alarm(target, "pass_rate", before, after, outcome.given_ms)
 
     def served(self, target: str, kind: str, name: str, at_ms: int) -> Alarm | None:

@@ -178,6 +178,9 @@ START_THOUGHT = 8
 """… and the part of the card's thinking: it can be extended."""
 ROOM, USUAL_MORE = 3, 100
 """Times what is expected of a request beyond usual ones of its kind, but for so many tokens, that its cap has more."""
+LEAST_CAP = 1_024
+"""Tokens of an answer that a cap leaves room for, beside usual thinking, however short all others were: so few cost
+little to hold."""
 SAFE_ANSWER = 4_096
 SAFE_THOUGHT = 2
 """Likewise for a cap, which can't: so many times the card's thinking."""
@@ -269,7 +272,9 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
     usual_output = kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90)
     start = 0 if ahead is None else _start(kind.output, rung, thought) + ahead
-    if ahead is None or start >= safe or (rung.thinks and not target.model.thinking.streamed):
+    hidden = ahead is None or (rung.thinks and not target.model.thinking.streamed)
+    if hidden or start >= safe:
+        safe = max(safe, LEAST_CAP + rung.p90) if hidden else safe
         return UsualOutput(words, mean, most, safe, safe if rung.thinks else 0, True, usual_output, long)
     thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
     return UsualOutput(words, mean, most, start, thoughts, False, usual_output, long)

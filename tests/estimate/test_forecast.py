@@ -173,7 +173,13 @@ def test_size_tiers(tokens: int) -> None:
 
 def test_a_tier_is_reached_by_the_tokens_that_a_target_makes_of_a_text() -> None:
     """This one takes twice as many as usual."""
-    learned = taught(*[AttemptSample(target="tiers", script="text", output=10, input=200, expected_input=100)] * 200)
+    sizes = (100, 1_000) * 100
+    learned = taught(
+        *(
+            AttemptSample(target="tiers", script="text", output=10, input=2 * size, expected_input=size)
+            for size in sizes
+        )
+    )
     asked = request(prompt_bytes=round(7_000 / 0.17), dense_bytes=0, max_output=10)
     cost = forecast((TIERED,), asked, learned).cost[0]
     assert 14_000 * 1_900 < cost == pytest.approx(estimate(TIERED, asked, learned).cost, rel=0.01)

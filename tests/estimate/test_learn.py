@@ -183,6 +183,10 @@ def test_short_answers_say_little_of_long_ones_whoever_asked_for_them() -> None:
     for task, least, most in ((Task.CHAT, 1_000, 8_000), (Task.CODE, 1_000, 8_000)):  # what caps pay for
         essay_usd = estimate(PLACE, request(), brief, task, reading(2_000), template=PLAIN).tight.usd
         assert least < essay_usd / (PRICE.output / 1e6) < most
+    release = Pupil().see(3_000, task=Task.CHAT, read_output=190.0, template="7" * 24)  # one unusual answer
+    for size, name in ((5, "8" * 24), (4_800, "8" * 24), (4_800, "7" * 14 + "8" * 10)):
+        expected = estimate(PLACE, request(), release, Task.CHAT, reading(size), template=name).output_tokens
+        assert expected < (150 if size == 5 else 3 * size)
     curt = Pupil().see(*[20] * 30, task=Task.CHAT, read_output=300.0, template="7" * 24)
     other = estimate(PLACE, request(), curt, Task.CHAT, reading(2_000), template="8" * 24).output_tokens
     assert other > essay[0] / 3
@@ -238,7 +242,7 @@ def test_counted_prompts_tighten_the_bound_dearer_ones_widen_it_and_small_images
     assert few.input_tokens == pytest.approx(9_000, rel=0.02)
     assert 15_000 < learned.count(asked, 15_000).input_bound < 15_000 * 1.2
     fixed = Pupil()
-    for rough in [2] * 30:
+    for rough in (*[2] * 15, *[15] * 15):
         fixed.observe(AttemptSample(target=LARGE.id, script="text", input=rough + 60, expected_input=rough))
     assert estimate(LARGE, request(prompt_bytes=8, dense_bytes=0), fixed).input_tokens == pytest.approx(60, abs=5)
     assert estimate(LARGE, asked, fixed).input_tokens == pytest.approx(

@@ -255,6 +255,9 @@ def test_templates_of_other_rates_that_come_and_go_are_no_alarm_and_a_change_in_
             told = outcome("a", score, expected=right / times, template=f"{batch}")
             alarms += filter(None, [drift.scored(told)])
             right, times = right + score, times + 1
+    for at in range(400):  # what is expected of it moves, and not what it does
+        half = outcome("a", at % 2, expected=0.5 if at < 200 else 0.1, template="half")
+        alarms += filter(None, [drift.scored(half)])
     assert alarms == []
     for at in range(200):
         failed = outcome("a", 0.0, expected=0.6 if at % 2 else 0.95, template="4" if at % 2 else "1")
