@@ -78,7 +78,7 @@ def measure(plot: Path | None = None) -> Report:
     reader = difficulty.load()
     for anchor in anchors:
         request = anchor.request()
-        values.append(reader.outputs(reader.places(asked(request)))[0])
+        values.append(reader.outputs(*reader.places(asked(request)))[0])
         read.append(classified(request))
         if (reading := read[-1].reading) is not None:
             values[-1][difficulty.OUTPUT_OUT] = np.log(reading.output)

@@ -146,7 +146,7 @@ class HotRoutes:
                 await self._other(scope, receive, send)
                 return
         visit = self._visits.enter(receive)
-        observed = None if self._observer is None else self._observer.begin(visit.id, endpoint, scope["headers"])
+        observed = None if self._observer is None else ObservedRequest(visit.id, endpoint, scope["headers"])
         try:
             try:
                 await self._answer(endpoint, visit.id, scope, visit, send, observed)

@@ -23,7 +23,7 @@ from router.types.target import Capability
 _PATTERNS = patterns("classify/data/asked.yaml")
 _AMOUNTS = table("classify/data/amounts.yaml")
 _figures = SimpleNamespace(**_PATTERNS["figures"], **_AMOUNTS["figures"])
-AROUND = 5
+AROUND, SYSTEM = 5, 4
 
 
 class AskFeatures(NamedTuple):
@@ -31,8 +31,8 @@ class AskFeatures(NamedTuple):
     """The instruction: the user's last message, or both ends of it. Of a script without known words: in English."""
     around: tuple[str, ...]
     """[AROUND], "" where there is none: what the user said before it, where that is needed to understand it; the end of
-    a tool's result, where that came last; the beginnings of the last answers; both ends of the system prompt; the names
-    and values that the schema of the answer allows."""
+    a tool's result, where that came last; the beginnings of the last answers; the names and values that the schema of
+    the answer allows; at [SYSTEM], both ends of the system prompt."""
     kinds: int
     """A bit for each kind of words that the instruction has, as `CueWords` finds them."""
     numbers: tuple[float, ...]
@@ -44,11 +44,11 @@ class AskFeatures(NamedTuple):
 
 
 FLAGS = (
-    *("digits", "capitals", "marks", "word_length", "has_system", "has_tools", "schema", "json_mode", "from_tool"),
+    *("digits", "capitals", "marks", "word_length", "has_tools", "schema", "json_mode", "from_tool"),
     *("has_max_output", "tiny", "little", "small", "follows", "few_shot", "has_stated", "error_result", "quoted"),
 )
 COUNTS = (
-    *("ask", "message", "material", "system", "users", "assistants", "last_answer", "tools", "result", "max_output"),
+    *("ask", "message", "material", "users", "assistants", "last_answer", "tools", "result", "max_output"),
     *("images", "first_ask", "answer_mean", "stated", "fences", "latex", "questions", "exclamations", "lines", "items"),
 )
 NUMBERS = FLAGS + COUNTS
@@ -56,18 +56,16 @@ NUMBERS = FLAGS + COUNTS
 
 def asked(request: Request) -> AskFeatures:
     """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
-    users, answers, system_parts, fields, last_role, result, tools = _messages(request)
+    users, answers, system, fields, last_role, result, tools = _messages(request)
     whole = users[-1].strip() if users else ""
     if whole.isupper() and len(whole) > _figures.beginning:
         whole = whole.lower()
     replies = len(whole) <= _figures.reply and len(users) > 1 and bool(answers)
     reply = in_english(whole)[0].lower().encode(errors="replace").decode() if replies else ""
-    # Yes to what the answer offers, that it was wrong, and that it shall go on ask for what was asked before.
-    in_short = replies and _in_short(reply)
-    offered = replies and _assent(reply) and "?" in answers[-1][-_figures.reply :]
-    again = offered or (replies and (_retry(reply) or _goes_on(reply)))
+    in_short = replies and _has.in_short(reply)
+    again, closes = _of_reply(reply, answers[-1]) if replies else (False, False)
     # A few words that neither close a conversation nor want the same in other words belong to what was asked before.
-    terse = replies and reply.count(" ") < _figures.terse and not cues().of(reply) & cues().apart
+    terse = replies and not closes and reply.count(" ") < _figures.terse and not cues().of(reply) & cues().apart
     if again or in_short or terse:
         longer = (message for message in reversed(users[:-1]) if len(message) > len(whole))
         whole = next((message if again and not in_short else f"{message}\n{whole}" for message in longer), whole)
@@ -82,29 +80,29 @@ def asked(request: Request) -> AskFeatures:
         size, long, most = size - width(limit[0]), long - width(limit[0]), _most_tokens(limit)
         lower = ask.lower()
     kinds = cues().of(lower)
-    follows = len(users) > 1 and size < _figures.short
+    follows = len(users) > 1 and size < _figures.short and not (again or closes)
     from_tool = last_role in ("tool", "function")
     last_answer = width(answers[-1]) if answers else 0
     tokens = 0 if from_tool else _figures.in_short if in_short else _stated_tokens(lower, kinds, long, last_answer)
     at_most = int(most * (most <= _figures.capped or "?" not in ask))
-    system, answered = sum(map(len, system_parts)), sum(map(len, answers))
+    answered = sum(map(len, answers))
     shares, counts = _form(ask, message)
     numbers = (
-        *(*shares, system > 0, tools > 0, Capability.JSON_SCHEMA in request.needs, "response_format" in request.body),
+        *(*shares, tools > 0, Capability.JSON_SCHEMA in request.needs, "response_format" in request.body),
         *(from_tool, request.max_output is not None, size <= 12, size <= 40, size <= 100, follows),
         *(len(answers) >= 2 and answered < 300 * len(answers), tokens > 0),
         *(from_tool and bool(_failed(result[: _figures.page].lower().encode(errors="replace"))), '""' in ask),
-        *(size, long, len(whole) - len(instructing), system, len(users), len(answers), last_answer),
+        *(size, long, len(whole) - len(instructing), len(users), len(answers), last_answer),
         *(tools, len(result), max(request.max_output or 0, 0), request.images),
         *(width(users[0][:2_000]) if len(users) > 1 else 0, answered / max(len(answers), 1), tokens, *counts),
     )
-    about = "\n".join(system_parts)
+    about = "\n".join(system)
     around = (
         "\n".join(users[:-1])[-_figures.before :] if follows else "",
         result[-_figures.before :] if from_tool else "",
         " ".join(answer[: _figures.answer] for answer in answers[-_figures.answers :]),
-        about if len(about) <= 2 * _figures.system else f"{about[: _figures.system]} {about[-_figures.system :]}",
         " ".join(fields).replace("_", " ")[: _figures.before],
+        about if len(about) <= 2 * _figures.system else f"{about[: _figures.system]} {about[-_figures.system :]}",
     )
     return AskFeatures(
         ask=ask,
@@ -114,6 +112,17 @@ def asked(request: Request) -> AskFeatures:
         tokens=min(tokens, at_most) or tokens or at_most,
         strange=strange if whole else float(request.images > 0),
     )
+
+
+def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
+    """Whether it asks for what was asked before: yes to what the answer offers, that it was wrong, or that it shall go
+    on; and whether it asks for nothing."""
+    end = answer[-_figures.short :].lower().encode(errors="replace").decode()
+    asks_back, nothing_left = _has.asks_back(end), _has.nothing_left(end)
+    assents = asks_back and "?" not in reply and _has.assent(reply)
+    declines = _has.declined(reply) and not (asks_back and _has.clarifies(end))
+    again = _has.retry(reply) or _has.goes_on(reply) or (assents and not nothing_left)
+    return bool(again), bool(declines or (assents and nothing_left))
 
 
 def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], str, str, int]:
@@ -165,8 +174,13 @@ def instruction(message: str) -> str:
         return bare
     head = _unquoted(bare[: _figures.quoted * _figures.head])
     tail = _unquoted(bare[-_figures.quoted * _figures.tail :])
-    if (question := _set_apart(bare)) and not cues().of(bare[: _figures.quoted * _figures.head].lower()) & cues().hard:
-        return str(question[1] or question[2])
+    question, last = _set_apart(bare), bare.rstrip().rpartition("\n\n")[2]
+    if question or len(last) < _figures.short:
+        begins = cues().of(bare[: _figures.quoted * _figures.head].lower())
+        if question and not begins & cues().hard:
+            return str(question[1] or question[2])
+        if len(last) < _figures.short and cues().of(last.lower()) & cues().working & ~begins:
+            return last
     first, last = _prose(head, cut=-1)[: _figures.head], _prose(tail, cut=0)[-_figures.tail :]
     if not first.strip() and not last.strip():
         first, last = head[: _figures.head], tail[-_figures.tail :]
@@ -245,37 +259,34 @@ _SCALES: dict[str, float] = _MULTIPLES | _AMOUNTS["units"]
 _NAMES = "|".join(sorted(_UNITS | _MULTIPLES, key=len, reverse=True))
 _LENGTHS = patterns(
     "classify/data/amounts.yaml",
-    number=f"(?:{_NAMES})(?:[ -]?(?:(?:and|und|et|e|y) |und)?(?:{_NAMES}))*",
+    number=f"(?:(?:{_NAMES})(?:[ -]?(?:(?:and|und|et|e|y) |und)?))+",
     kind="|".join(sorted(_KINDS, key=len, reverse=True)),
 )
-_range, _program, _amount, _make, _enumerate, _elsewhere, _within, _mentioned, _times, _never = (
-    re2.compile(_LENGTHS[name]) for name in _LENGTHS["amounts"].split("|")
-)
-_returned, _shorter, _longer, _limiting, _unexplained, _goes_on, _redone, _assent, _retry, _in_short = (
-    re2.compile(_LENGTHS[name]).search for name in _LENGTHS["answers_length"].split("|")
-)
-_limited = re2.compile("|".join(f"(?:{pattern})" for pattern in _LENGTHS["limited"].values())).search
+_has = SimpleNamespace(**{name: re2.compile(_LENGTHS[name]).search for name in _LENGTHS["searched"].split("|")})
+_amounts = re2.compile(_LENGTHS["amount"]).finditer
+_limited = [re2.compile(pattern) for pattern in _LENGTHS["limited"].values()]
 _sentence = re.compile(r"[.:!?\n。：！？]").split
 
 
 def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
     """`message`, `last_answer`: widths. 0: it is not said."""
     if last_answer and message < _figures.short:
-        if _goes_on(ask):
+        if _has.goes_on(ask):
             return int(last_answer // _figures.characters)
-        if _redone(ask) or _returned(ask) or _longer(ask):
-            return 0 if _shorter(ask) else int(last_answer * (2 if _longer(ask) else 1) // _figures.characters)
+        if _has.redone(ask) or _has.returned(ask) or _has.longer(ask):
+            return 0 if _has.shorter(ask) else int(last_answer * (2 if _has.longer(ask) else 1) // _figures.characters)
     if message >= _figures.least_material + _figures.instruction:
         # The instruction stands before the material or behind it, and is a sentence or a line.
         sentences = [sentence for sentence in _sentence(ask) if not sentence.isspace() and sentence]
-        if any(_returned(end[: _figures.begin]) and not _shorter(end) for end in {*sentences[:1], *sentences[-1:]}):
+        ends = {*sentences[:1], *sentences[-1:]}
+        if any(_has.returned(end[: _figures.begin]) and not _has.shorter(end) for end in ends):
             return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
     beginning = ask[: _figures.short]
     if not (_digits(beginning) or kinds & cues().counts):
         return 0
-    counted = _range.search(beginning)
-    repeated = counted or _times.search(beginning)
-    if repeated and not _program.search(beginning) and (counted or not _never.search(beginning)):
+    counted = _has.range(beginning)
+    repeated = counted or _has.times(beginning)
+    if repeated and not _has.program(beginning) and (counted or not _has.never(beginning)):
         numbers = [_number(number) for number in repeated.groups() if number]
         each = _figures.per_number if counted else _figures.per_word
         return int(min(abs(numbers[-1] - sum(numbers[-2:-1])) * each, _figures.most_stated))
@@ -285,27 +296,27 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
 
 def _stated_amount(ask: str, *, writes: bool) -> int:
     """Tokens of the things of which a request says how many it wants. `writes`: it asks for a text."""
-    amounts, most = list(_amount.finditer(ask)), 0.0
-    made = _make.search(ask) if amounts else None
+    amounts, most = list(_amounts(ask)), 0.0
+    made = _has.make(ask) if amounts else None
     for amount in amounts:
         limit, number, kind, each = amount.groups()
         per, start = _KINDS[kind], amount.start()
-        each = each or _mentioned.search(ask[: amount.start(2)])
-        wanted = made and start >= made.end() and not limit and not _elsewhere.search(ask[made.end() : start])
+        each = each or _has.mentioned(ask[: amount.start(2)])
+        wanted = made and start >= made.end() and not limit and not _has.elsewhere(ask[made.end() : start])
         words = per <= _figures.per_word  # of which all are to be written
-        if not each and (wanted or (words and (writes or _within.search(ask[:start])))):
+        if not each and (wanted or (words and (writes or _has.within(ask[:start])))):
             tokens = _number(number) * per
             tokens = min(tokens, _figures.most_stated) if words else tokens
             most = tokens if most < tokens <= _figures.most_stated else most
-    if not most and (listed := _enumerate.search(ask)):
+    if not most and (listed := _has.enumerate(ask)):
         most = min(_number(listed[1]) * _figures.per_item, _figures.most_stated)
     return int(most)
 
 
 def _limit(ask: str) -> re.Match[str] | None:
     """Where it says how long an answer may be at most."""
-    limit: re.Match[str] | None = _limited(ask) if _limiting(ask) else None
-    return limit or ("?" in ask and _unexplained(ask)) or None
+    limits = [pattern.search(ask) for pattern in _limited] if _has.limiting(ask) else []
+    return next(filter(None, limits), None) or ("?" in ask and _has.unexplained(ask)) or None
 
 
 def _most_tokens(limit: re.Match[str]) -> float:

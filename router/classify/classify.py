@@ -1,7 +1,7 @@
 """Step 3, classify: the sensitivity of a request. Texts seen before are not scanned again."""
 
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from hashlib import sha256
 
@@ -20,23 +20,7 @@ LEAST = 256
 """Bytes of a field that are worth it."""
 MOST_REST = 4_096
 """Bytes of all other fields."""
-MOST = 1_024
-"""Texts whose classes are kept: of requests that are about to be sent."""
 _NO_FIELDS: Fields = {}
-
-
-class ScanCache:
-    """One policy's. No text is kept, only digests; the oldest are forgotten."""
-
-    def __init__(self) -> None:
-        self._classes: OrderedDict[bytes, frozenset[str]] = OrderedDict()
-        self.get = self._classes.get
-
-    def keep(self, digest: bytes, classes: frozenset[str]) -> None:
-        """`classes`: of all findings in it, by a scan of the whole of which it is a part."""
-        self._classes[digest] = classes
-        if len(self._classes) > MOST:
-            self._classes.popitem(last=False)
 
 
 def _digests(fields: Fields) -> tuple[bytes, bytes] | None:
@@ -73,8 +57,9 @@ class Classifier:
     def __init__(self, detectors: Sequence[Detects], ranks: Mapping[str, int], *, doubts: bool = False) -> None:
         self._detectors, self._ranks, self._doubts = detectors, ranks, doubts
         self._scanner = Scanner(detectors)
-        self._cache = ScanCache()
-        self._known: dict[tuple[Cause, ...], tuple[str, frozenset[str]]] = {}
+        self._cache = difficulty.Remembered[bytes, frozenset[str]]()
+        """Digests of fields that have just been scanned → classes of all findings in them, by a scan of the whole."""
+        self._known = difficulty.Remembered[tuple[Cause, ...], tuple[str, frozenset[str]]]()
         """The highest class, and all of them, by their causes."""
         difficulty.warm()
 
@@ -89,9 +74,7 @@ class Classifier:
         known = self._known.get(causes)
         if known is None:
             classes = frozenset({cause.data_class for cause in causes})
-            if len(self._known) >= MOST:
-                self._known.clear()
-            known = self._known[causes] = max(classes, key=self._ranks.__getitem__), classes
+            known = self._known.keep(causes, (max(classes, key=self._ranks.__getitem__), classes))
         return Classification(
             data_class=known[0],
             classes=known[1],

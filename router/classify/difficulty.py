@@ -5,7 +5,6 @@ directions, and each output is a sum over inducing points that are near it there
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from hashlib import sha256
 from io import BytesIO
@@ -21,7 +20,7 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.asked import AROUND, COUNTS, NUMBERS, AskFeatures, asked, cues
+from router.classify.asked import AROUND, COUNTS, NUMBERS, SYSTEM, AskFeatures, asked, cues
 from router.classify.embedding import DIMENSIONS, Single
 from router.errors import LowpassError
 from router.types.decision import Decision
@@ -42,7 +41,7 @@ from router.types.target import Capability, Task
 
 FOLDER = Path(__file__).parent / "data"
 ARRAYS, MANIFEST = "reader.npz", "reader.json"
-FORMAT = 7
+FORMAT = 8
 GROUPS = 256
 """Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
 BUCKETS, FIRST = 1 << 15, 6
@@ -59,6 +58,8 @@ THINKING_FACTORS = (0.016, 0.4, 1.2)
 TIERS = (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
 OUTPUT_RANGE = (0.0, 10.4)
 """ln 1 to ln 32,000."""
+EASIER, HARDER = 0.5, 0.2
+"""Tiers by which a system prompt makes a request easier or harder, at most."""
 LEAST_STATED = 20
 """Tokens of an answer from which on what a request says of its length is believed: more than what was learned …"""
 STATED_SD = 0.5
@@ -71,8 +72,22 @@ SHORT, NOTHING_SD = 80, 2.0
 """… with such a standard deviation of the difficulty."""
 
 
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
 class ReaderError(LowpassError):
     """The reader's data is missing, damaged or of another version; says which file and what to do."""
+
+
+class Remembered(OrderedDict[_K, _V]):
+    """The latest of what was made, by a hash of what it was made of: no text."""
+
+    def keep(self, key: _K, value: _V) -> _V:
+        self[key] = value
+        if len(self) > MOST_REMEMBERED:
+            self.popitem(last=False)
+        return value
 
 
 class ReaderPart(NamedTuple):
@@ -89,7 +104,7 @@ class ReaderPart(NamedTuple):
 
 def sizes() -> list[int]:
     """Lengths of the rows: of what is asked, and of the texts of `AskFeatures.around`."""
-    return [DIMENSIONS + len(cues().names) + len(NUMBERS) + GROUPS, *[DIMENSIONS + len(cues().names)] * AROUND]
+    return [DIMENSIONS + len(cues().names) + len(NUMBERS) + GROUPS, *[DIMENSIONS + len(cues().names) + 1] * AROUND]
 
 
 def of_ask(asks: AskFeatures, groups: NDArray[np.uint8]) -> ReaderPart:
@@ -105,8 +120,10 @@ def of_ask(asks: AskFeatures, groups: NDArray[np.uint8]) -> ReaderPart:
 def of_text_around(kind: int, text: str) -> ReaderPart:
     """`kind`: its place in `AskFeatures.around`."""
     vector, pieces = embedding.load().embed(text)
-    row = np.concatenate((vector, cues().bits(cues().of(text.lower()))), dtype=np.float32)
-    return ReaderPart(sum(sizes()[: kind + 1]), row, *_hashed(3 + kind, pieces.view(np.uint64)))
+    row = np.concatenate((vector, cues().bits(cues().of(text.lower())), (log(len(text)),)), dtype=np.float32)
+    # Pieces of an application's instructions tell nothing of another's.
+    keys = pieces.view(np.uint64)[: 0 if kind == SYSTEM else None]
+    return ReaderPart(sum(sizes()[: kind + 1]), row, *_hashed(3 + kind, keys))
 
 
 def _hashed(first: int, *kinds: NDArray[np.uint64]) -> tuple[NDArray[np.intp], Single]:
@@ -154,29 +171,39 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         place[-OUTPUTS:] += part.shares @ self.grams.take(part.buckets, axis=0)
         return place
 
-    def outputs(self, places: Iterable[Single]) -> tuple[Single, float]:
-        """[OUTPUTS], and the kernel at the nearest point. `places`: of the parts of a request."""
-        place: Single = sum(places, self.start)
+    def outputs(self, place: Single, system: Single | None = None) -> tuple[Single, float]:
+        """[OUTPUTS], and the kernel at the nearest point. `system`: what a system prompt adds to the place of all else.
+        It tells what the task is and how long the answer gets; it hardly makes that harder, and needs no thinking."""
+        place = place + self.start
         near = place[:-OUTPUTS]
         kernel = self.points @ near
         kernel -= self.sizes + near @ near
         np.exp(kernel, out=kernel)
-        values: Single = np.add(place[-OUTPUTS:], kernel @ self.weights)
-        return values, float(kernel[kernel.argmax()])
+        values, nearest = np.add(place[-OUTPUTS:], kernel @ self.weights), float(kernel[kernel.argmax()])
+        if system is not None:
+            alone, (values, _) = values, self.outputs(place - self.start + system)
+            tier = alone[TIER_OUT]
+            values[TIER_OUT] = min(max(values[TIER_OUT], tier - EASIER), tier + HARDER)
+            values[NO_THINKING:TASK_OUT] = alone[NO_THINKING:TASK_OUT]
+        return values, nearest
 
-    def places(self, asks: AskFeatures) -> Iterator[Single]:
-        """Texts around what is asked are often those of the request before: what they add is remembered."""
-        yield self.place(of_ask(asks, self.groups))
+    def places(self, asks: AskFeatures) -> tuple[Single, Single | None]:
+        """Of all but the system prompt, and of that. Texts around what is asked are often those of the request before:
+        what they add is remembered."""
+        around = dict[int, Single]()
         for kind, text in enumerate(asks.around):
             if text:
                 key = hash((self.version, kind, text))
-                yield _remembered(_places, key, lambda *around: self.place(of_text_around(*around)), kind, text)
+                place = _places.get(key)
+                around[kind] = _places.keep(key, self.place(of_text_around(kind, text))) if place is None else place
+        system = around.pop(SYSTEM, None)
+        return sum(around.values(), self.place(of_ask(asks, self.groups))), system
 
     def reading(self, asks: AskFeatures, stated: Task | None, *, tools: bool = False) -> Reading:
         """`stated`: the task that its caller says it is. `tools`: some are offered, which is half of what the task is
         told by."""
         tokens, strange = asks.tokens, asks.strange
-        outputs, nearest = self.outputs(self.places(asks))
+        outputs, nearest = self.outputs(*self.places(asks))
         if strange:
             length = min(asks.numbers[NUMBERS.index("ask")] / SHORT, 1.0) or 1.0  # a mere picture may mean anything
             nothing = NOTHING_READ[0] + length * (NOTHING_READ[1] - NOTHING_READ[0])
@@ -236,6 +263,7 @@ def widened(array: NDArray[np.generic]) -> Any:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
+_readings, _places = Remembered[int, Reading](), Remembered[int, Single]()
 load = cache(partial(read_arrays, FOLDER))
 """The reader that ships with lowpass. Raises `ReaderError`."""
 
@@ -246,19 +274,6 @@ def warm() -> None:
         load().reading(of_text(text), None)
 
 
-_T = TypeVar("_T")
-_readings, _places = OrderedDict[int, Reading](), OrderedDict[int, Single]()
-
-
-def _remembered(values: OrderedDict[int, _T], key: int, make: Callable[..., _T], *given: Any) -> _T:
-    """The latest of what was made, by a hash of what it was made of: no text."""
-    if (value := values.get(key)) is None:
-        value = values[key] = make(*given)
-        if len(values) > MOST_REMEMBERED:
-            values.popitem(last=False)
-    return value
-
-
 def with_reading(known: Classification, request: Request) -> Classification:
     """With difficulty and task. Never raises on odd text. Embeddings are not read: there is no answer that could be
     wrong."""
@@ -266,7 +281,8 @@ def with_reading(known: Classification, request: Request) -> Classification:
         return structs.replace(known, task=Task.EMBEDDING, unfamiliarity=0.0)
     asks, stated = asked(request), request.limits.task
     tools = Capability.TOOLS in request.needs
-    reading = _remembered(_readings, hash((asks, stated)), partial(load().reading, asks, stated, tools=tools))
+    key = hash((asks, stated))
+    reading = _readings.get(key) or _readings.keep(key, load().reading(asks, stated, tools=tools))
     return structs.replace(
         known,
         task=stated or TASKS[int(reading.traits[SHARE:].argmax())],

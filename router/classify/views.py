@@ -8,23 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from router.classify.decoders import (
-    APART,
-    BETWEEN,
-    LEAST_BARE,
-    MOST_DECODED,
-    SUSPECT,
-    Piece,
-    amid,
-    blobs,
-    document,
-    escapes,
-    folds,
-    inline,
-    numbers,
-    spaced,
-    wraps,
-)
+from router.classify import decoders
+from router.classify.decoders import BETWEEN, LEAST_BARE, Piece, inline
 from router.classify.detector import CharacterOffsets
 from router.types.request import Passage, Path
 
@@ -106,13 +91,19 @@ def _runs(length: int, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, str 
         yield last, last, _CUT, False
 
 
-class _OffsetMap:
-    """What stands where is counted up only when something was found."""
+class _Starts:
+    """Where runs begin, and the last of them ends: counted up only when something was found."""
 
+    _starts: Sequence[int] = ()
+
+    def _number(self, at: int) -> int:
+        return bisect_right(self._starts, at, hi=len(self._starts) - 1) - 1
+
+
+class _OffsetMap(_Starts):
     def __init__(self, view: TextView, pieces: Sequence[Piece]) -> None:
         self._view, self._pieces = view, pieces
         self._runs: list[_Replacement] = []
-        self._starts: list[int] = []
 
     def locate(self, start: int, end: int) -> HitPlace | None:
         if not self._runs:
@@ -141,9 +132,6 @@ class _OffsetMap:
         if place is None or (whole and not any(run.hidden for run in self._runs[first : last + 1])):
             return place
         return place._replace(exact=False)
-
-    def _number(self, at: int) -> int:
-        return bisect_right(self._starts, at, hi=len(self._runs)) - 1
 
 
 # All texts of a request as one, so that one scan sees them; what is inline is decoded.
@@ -175,7 +163,7 @@ def joined(groups: Iterable[Sequence[Segment]]) -> TextView:
 
 def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
     """Of pictures and the like only the heading: the request's parser has marked them as unscannable."""
-    left = MOST_DECODED
+    left = decoders.MOST_DECODED
     groups: list[Sequence[Segment]] = []
     for passage in passages:
         path, text = passage.path, passage.text
@@ -184,7 +172,7 @@ def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
             groups.append((Segment(text, path),))
             continue
         groups.append((Segment(text[: len(text) - len(media.payload)], path),))
-        if len(media.payload) <= left and (decoded := document(media.payload, unpack=True)) is not None:
+        if len(media.payload) <= left and (decoded := decoders.document(media.payload, unpack=True)) is not None:
             left -= max(len(media.payload), len(decoded))
             groups.append((Segment(decoded, path, hides=len(text)),))
     return groups
@@ -194,12 +182,9 @@ _PAYLOADS = frozenset({"data", "file_data", "url", "image_url", "uri", "b64_json
 """Names that base64 has in all wires; under any other it is text, whatever it holds."""
 
 
-class _SegmentPlaces:
-    """Where segments begin is counted up only when something was found."""
-
+class _SegmentPlaces(_Starts):
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
-        self._starts: list[int] = []
 
     def locate(self, start: int, end: int) -> HitPlace | None:
         if not self._starts:
@@ -222,9 +207,6 @@ class _SegmentPlaces:
         if (len(before) - len(before.rstrip("\\"))) % 2:
             offset += _ESCAPES.get(segment.text[offset], 0)
         return HitPlace(segment.path, segment.start + offset, segment.start + until, exact)
-
-    def _number(self, at: int) -> int:
-        return bisect_right(self._starts, at, hi=len(self._segments)) - 1
 
 
 _MOST_QUOTED = 64
@@ -403,12 +385,12 @@ def body_views(body: bytes) -> Iterator[TextView]:
 
 def _pieces(text: str, dull: set[bytes], *, wrapped: bool) -> list[Piece]:
     encoded = text.encode("utf-8", "replace")
-    if SUSPECT.search(encoded.replace(BETWEEN.encode(), b"\n\n"))[0] < 0:
+    if decoders.SUSPECT.search(encoded.replace(BETWEEN.encode(), b"\n\n"))[0] < 0:
         return []
     place = CharacterOffsets(text, encoded)
-    pieces = [*escapes(text), *folds(text, encoded, place), *blobs(encoded, place, dull)]
-    if APART.search(encoded)[0] >= 0:
-        pieces += (*numbers(encoded, place), *spaced(text, encoded, place))
-        pieces += (*amid(text, encoded, place), *wraps(text, encoded, place)) if wrapped else ()
+    pieces = [*decoders.escapes(text), *decoders.folds(text, encoded, place), *decoders.blobs(encoded, place, dull)]
+    if decoders.APART.search(encoded)[0] >= 0:
+        pieces += (*decoders.numbers(encoded, place), *decoders.spaced(text, encoded, place))
+        pieces += (*decoders.amid(text, encoded, place), *decoders.wraps(text, encoded, place)) if wrapped else ()
     pieces.sort()
     return pieces

@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import zip_longest
 from math import ceil, exp
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -33,8 +32,11 @@ CALM = 0.97
 """… what is left of the excess after each attempt that kept within its hold: half in 23."""
 LONG = 0.9
 """An answer longer than so many others is long, also if it was cut."""
-MOST_OTHERS = 8
-"""Observations that those of other kinds of work count for at most: long answers are not cut where short ones came."""
+OTHER_TASKS, OTHER_TEMPLATES = 2, 8
+"""Observations that those of other tasks, and of other templates of a task, count for at most in a quantile: long
+answers are not cut where short ones came."""
+FADES = 0.8
+"""What a prior weighs after each observation of its own kind."""
 MILLE = 1_000
 """Ratios are kept in thousandths."""
 HALF = 0.5
@@ -475,22 +477,23 @@ class TargetStats:
             return InputSize()
         window, sums = known
         line = _fitted(sums, Line(), INPUT_SD, noise=INPUT_NOISE)
-        own = window.count / (window.count + PRIOR_WEIGHT * KEEP**window.count)
+        own = window.count / (window.count + PRIOR_WEIGHT * FADES**window.count)
         return InputSize(line, window.upper(share), own)
 
 
 def _leaning(windows: Sequence[QuantileWindow], value: Callable[[QuantileWindow], int], prior: int) -> int:
-    """Of the narrowest, which leans on the others: what was observed counts once, and of other kinds at most like
-    `MOST_OTHERS`."""
-    for window, narrower in zip_longest(windows, windows[1:]):
-        count = window.count if narrower is None else min(max(window.count - narrower.count, 0), MOST_OTHERS)
+    """Of the narrowest, which leans on the others: what was observed counts once."""
+    for at, window in enumerate(windows):
+        count = window.count
+        if at + 1 < len(windows):
+            count = min(max(count - windows[at + 1].count, 0), OTHER_TEMPLATES if at else OTHER_TASKS)
         prior = shrink_to_prior(value(window), count, prior)
     return prior
 
 
 def shrink_to_prior(value: int, count: int, prior: int) -> int:
-    """What `count` observations say, leaning on the prior, which fades as the oldest observations do."""
-    weight = PRIOR_WEIGHT * KEEP**count
+    """What `count` observations say, leaning on the prior."""
+    weight = PRIOR_WEIGHT * FADES**count
     return int((value * count + prior * weight) / (count + weight))
 
 

@@ -176,6 +176,8 @@ START_ANSWER = 1_024
 """Output tokens that a metered stream starts with, thinking apart, before anything was learned …"""
 START_THOUGHT = 8
 """… and the part of the card's thinking: it can be extended."""
+ROOM, USUAL_MORE = 3, 100
+"""Times what is expected of a request beyond usual ones of its kind, but for so many tokens, that its cap has more."""
 SAFE_ANSWER = 4_096
 SAFE_THOUGHT = 2
 """Likewise for a cap, which can't: so many times the card's thinking."""
@@ -238,8 +240,8 @@ def size(target: Target, request: Request, rung: ThinkingLevel, known: UsualOutp
     visible = max(each * read[0] + base, read[0] / MOST_RATIO, 1.0)
     output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
     least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
-    if known.blind:  # a request that asks for more than the usual one may need more by as much
-        tight = max(least, min(most, int(tight * max(1.0, output / max(known.mean, 1)))))
+    if known.blind:
+        tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
     start = tight if known.blind else int(known.tight_thinking * margin)
     start = min(start, whole_thinking)
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)

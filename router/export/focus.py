@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,33 +30,13 @@ Record = tuple[Cell, ...]
 """One value a column, in their order."""
 
 
-class CellKind(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    """An object, as text."""
-    TIME = "time"
-    COST = "cost"
-    """USD, to the nano-dollar."""
-    QUANTITY = "quantity"
-    PRICE = "price"
-    """USD for one of the pricing unit."""
-
-
-SCALES = {CellKind.COST: 9, CellKind.QUANTITY: 6, CellKind.PRICE: 18}
+SCALES = {"cost": 9, "quantity": 6, "price": 18}
 """Decimals; times a quantity, a price of 18 is right to the nano-dollar. 38 digits in all (decimal128)."""
 DIGITS = 38
-
-
-class FocusColumn(Struct, frozen=True):
-    name: str
-    kind: CellKind = CellKind.TEXT
-
-
 _DECLARED: Mapping[str, Any] = table("export/focus.yaml")
-_KIND_OF = {name: CellKind(kind) for kind, names in _DECLARED["columns"].items() for name in names}
-COLUMNS = tuple(FocusColumn(name, _KIND_OF[name]) for name in sorted(_KIND_OF))
-"""By name: capitals come before the x of our own."""
-NAMES = tuple(column.name for column in COLUMNS)
+COLUMNS = dict(sorted((name, kind) for kind, names in _DECLARED["columns"].items() for name in names))
+"""Name → what it holds, by name: capitals come before the x of our own."""
+NAMES = tuple(COLUMNS)
 
 
 # What a group of attempts was charged, a charge a kind of token. Nothing is lost: charges add up to what was paid.
@@ -79,10 +58,6 @@ class Charge(Struct, frozen=True):
     quantity: int
     cost: int
     listed: int
-
-    @property
-    def counts_tokens(self) -> bool:
-        return self.bucket not in (UNITS, REQUESTS)
 
 
 def charges(sums: Mapping[str, int], price: Price | None, source: str) -> Iterator[Charge]:
@@ -139,7 +114,6 @@ OWN = "lowpass"
 NO_ORGANISATION = "default"
 """The billing account of keys without an organisation."""
 _PREFIX = OWN + "/"
-_PER_TOKENS, _PER_REQUEST = f"{UNITS_PER_RATE} Tokens", "Requests"
 _TAGGED = ("organisation", "team", "key", "route", "task")
 
 
@@ -161,8 +135,9 @@ def usage(group: Group, charge: Charge, rest: Mapping[str, int]) -> Record:
     meter, bucket = METERS[charge.bucket], charge.bucket
     model, provider = group.text("model"), group.text("provider")
     sku = f"{provider}:{model}:{bucket}"
-    unit, per = ("Tokens", _PER_TOKENS) if charge.counts_tokens else (_PER_REQUEST, _PER_REQUEST)
-    priced = Decimal(charge.quantity) / (UNITS_PER_RATE if charge.counts_tokens else 1)
+    unit, per, priced = "Requests", "Requests", Decimal(charge.quantity)
+    if bucket not in (UNITS, REQUESTS):
+        unit, per, priced = "Tokens", f"{UNITS_PER_RATE} Tokens", priced / UNITS_PER_RATE
     about: dict[str, Cell] = {
         **_DECLARED["usage"],
         "ChargeDescription": f"{meter} of {model} at {group.provider}",
@@ -217,12 +192,7 @@ def _when(hour: int) -> dict[str, Cell]:
     start, end = (datetime.fromtimestamp(at * HOUR_MS // 1000, UTC) for at in (hour, hour + 1))
     month = start.replace(day=1, hour=0)
     following = month.replace(year=month.year + month.month // 12, month=month.month % 12 + 1)
-    return {
-        "BillingPeriodEnd": following,
-        "BillingPeriodStart": month,
-        "ChargePeriodEnd": end,
-        "ChargePeriodStart": start,
-    }
+    return dict(zip(_DECLARED["columns"]["time"], (following, month, end, start), strict=True))
 
 
 def _place(group: Group) -> dict[str, Cell]:
@@ -243,7 +213,7 @@ def _unit_price(nano: int, quantity: Decimal) -> Decimal:
     """The hour's average: the list price itself, unless rules changed it from one attempt to the next."""
     with localcontext() as context:
         context.prec = DIGITS
-        return (usd_from_nano(nano) / quantity).quantize(Decimal(1).scaleb(-SCALES[CellKind.PRICE]), ROUND_HALF_EVEN)
+        return (usd_from_nano(nano) / quantity).quantize(Decimal(1).scaleb(-SCALES["price"]), ROUND_HALF_EVEN)
 
 
 def _json(value: object) -> str:
@@ -332,7 +302,7 @@ class ParquetMissing(Exception):
 
 def write_csv(path: Path, records: Iterable[Record]) -> int:
     """How many there were. Times as 2026-01-31T12:00:00Z, numbers exact and without an exponent, nothing for null."""
-    write = [_WRITTEN[column.kind] for column in COLUMNS]
+    write = [_WRITTEN[kind] for kind in COLUMNS.values()]
     with _whole(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(NAMES)
@@ -352,9 +322,8 @@ def write_parquet(path: Path, records: Iterable[Record]) -> int:
         raise ParquetMissing(
             "Parquet needs pyarrow: pip install 'lowpass-gateway[export]', or say --format csv"
         ) from None
-    schema = arrow.schema(
-        [arrow.field(column.name, _arrow(arrow, column)) for column in COLUMNS], metadata={"FocusVersion": VERSION}
-    )
+    fields = [arrow.field(name, _arrow(arrow, kind)) for name, kind in COLUMNS.items()]
+    schema = arrow.schema(fields, metadata={"FocusVersion": VERSION})
     count = 0
     every = iter(records)
     with _whole(path) as beside, parquet.ParquetWriter(beside, schema, compression="zstd") as file:
@@ -367,11 +336,10 @@ def write_parquet(path: Path, records: Iterable[Record]) -> int:
     return count
 
 
-def _arrow(arrow: Any, column: FocusColumn) -> Any:
-    if column.kind is CellKind.TIME:
+def _arrow(arrow: Any, kind: str) -> Any:
+    if kind == "time":
         return arrow.timestamp("ms", tz="UTC")
-    scale = SCALES.get(column.kind)
-    return arrow.string() if scale is None else arrow.decimal128(DIGITS, scale)
+    return arrow.decimal128(DIGITS, SCALES[kind]) if kind in SCALES else arrow.string()
 
 
 def _number(scale: int) -> Callable[[Any], str]:
@@ -379,11 +347,11 @@ def _number(scale: int) -> Callable[[Any], str]:
     return lambda cell: f"{cell.quantize(step):f}"
 
 
-_WRITTEN: dict[CellKind, Callable[[Any], str]] = {
+_WRITTEN: dict[str, Callable[[Any], str]] = {
     # What a spreadsheet would take for a formula gets an apostrophe in front.
-    CellKind.TEXT: lambda cell: f"'{cell}" if cell.startswith(_FORMULA) else str(cell),
-    CellKind.JSON: str,
-    CellKind.TIME: lambda cell: f"{cell.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    "text": lambda cell: f"'{cell}" if cell.startswith(_FORMULA) else str(cell),
+    "json": str,
+    "time": lambda cell: f"{cell.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
     **{kind: _number(scale) for kind, scale in SCALES.items()},
 }
 

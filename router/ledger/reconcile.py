@@ -225,7 +225,7 @@ class Reconciliation:
         self._connection, self._provider = connection, provider
         self._days = {line.day for line in statement}
         self._targets: dict[str, str] = dict(connection.execute(_SQL["targets"], (provider,)).fetchall())
-        self._kept: dict[tuple[int, str], LedgerLine] = defaultdict(LedgerLine)
+        self._rows: dict[tuple[int, str], LedgerLine] = defaultdict(LedgerLine)
         self._names: dict[str, str] = {model: model for model in self._targets.values()}
         self._read()
         self._billed, self._rounding = self._matched(statement)
@@ -235,20 +235,20 @@ class Reconciliation:
         places = sorted(self._billed)
         differences = tuple(difference for place in places if (difference := self._difference(*place)) is not None)
         billed = sum(self._billed.values())
-        ledger = sum(line.cost for place, line in self._kept.items() if place in self._billed)
-        unnamed = {place[1] for place, line in self._kept.items() if line.cost and place not in self._billed}
+        ledger = sum(row.cost for place, row in self._rows.items() if place in self._billed)
+        unnamed = {place[1] for place, row in self._rows.items() if row.cost and place not in self._billed}
         return Comparison(differences, len(self._days), billed, ledger, self._factors(), self._ratios, sorted(unnamed))
 
     def book(
         self, writer: Connection, books: Connection, difference: Difference, actor: str, units: Mapping[str, Unit]
     ) -> list[Adjusted]:
         """Corrections that make up a difference; none where the ledger has no rows that it could be of."""
-        kept = self._kept.get((difference.day, difference.model))
-        if kept is None or not kept.groups:
+        row = self._rows.get((difference.day, difference.model))
+        if row is None or not row.groups:
             return []
         source, cause, reason = f"statement of {self._provider}", difference.cause, difference.explanation
         correction = Correction(actor=actor, source=source, cause=cause, reason=reason)
-        rest, uncertain, written = difference.added, kept.uncertain, []
+        rest, uncertain, written = difference.added, row.uncertain, []
         if uncertain and (rest > 0 or -rest <= sum(uncertain.values())):
             for request_id, share in zip(uncertain, shared(rest, [*uncertain.values()]), strict=True):
                 # What may still change by itself is left for the next statement.
@@ -256,8 +256,8 @@ class Reconciliation:
                     more = partial(int.__add__, share)
                     written.append(adjust(writer, books, request_id, more, correction, units))
             return written
-        weights = [sum(costs.values()) for costs in kept.groups.values()]
-        for costs, share in zip(kept.groups.values(), shared(rest, weights), strict=True):
+        weights = [sum(costs.values()) for costs in row.groups.values()]
+        for costs, share in zip(row.groups.values(), shared(rest, weights), strict=True):
             if share:
                 request, attempt, bookings = self._booked(books, costs, difference.model, share, units)
                 with transaction(writer):
@@ -290,28 +290,28 @@ class Reconciliation:
         for started_ms, model, served, target, request_id, cost, source, cached, *group, error in attempts:
             if started_ms // DAY_MS not in self._days:
                 continue
-            kept = self._kept[started_ms // DAY_MS, model]
-            kept.attempts += source != ADJUSTED
-            kept.cached += cached or 0
+            row = self._rows[started_ms // DAY_MS, model]
+            row.attempts += source != ADJUSTED
+            row.cached += cached or 0
             if served:
-                kept.served.add(served)
+                row.served.add(served)
                 self._names[served] = model
             if source == "estimated":
-                kept.uncertain[request_id] = kept.uncertain.get(request_id, 0) + cost
-                kept.left += error == _LEFT
+                row.uncertain[request_id] = row.uncertain.get(request_id, 0) + cost
+                row.left += error == _LEFT
             else:
-                kept.exact += cost
+                row.exact += cost
             if source != ADJUSTED:
-                costs = kept.groups.setdefault((target, *group), {})
+                costs = row.groups.setdefault((target, *group), {})
                 costs[request_id] = costs.get(request_id, 0) + cost
         for identifier, started_ms, cost in self._connection.execute(_SQL["recovered"], (first, last)).fetchall():
             text = document(self._connection, identifier)
             chosen = "" if text is None else str(msgspec.json.decode(text).get("chosen") or "")
             place = started_ms // DAY_MS, self._targets.get(chosen, "")
-            if place in self._kept:
-                self._kept[place].uncertain[identifier] = cost
-                self._kept[place].crashed += 1
-                self._kept[place].attempts += 1
+            if place in self._rows:
+                self._rows[place].uncertain[identifier] = cost
+                self._rows[place].crashed += 1
+                self._rows[place].attempts += 1
 
     def _matched(self, statement: Iterable[StatementLine]) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
         """nano-USD by day and model, and by how much they may be rounded. Raises `StatementError`."""
@@ -329,44 +329,44 @@ class Reconciliation:
         return billed, rounding
 
     def _difference(self, day: int, model: str) -> Difference | None:
-        kept, billed = self._kept.get((day, model)), self._billed[day, model]
-        ledger = 0 if kept is None else kept.cost
+        row, billed = self._rows.get((day, model)), self._billed[day, model]
+        ledger = 0 if row is None else row.cost
         if billed == ledger:
             return None
-        cause, why = self._cause(kept, model, billed - ledger, self._rounding.get((day, model), 0))
+        cause, why = self._cause(row, model, billed - ledger, self._rounding.get((day, model), 0))
         return Difference(day=day, model=model, billed=billed, ledger=ledger, cause=cause, explanation=why)
 
-    def _cause(self, kept: LedgerLine | None, model: str, added: int, rounding: int) -> tuple[str, str]:
-        if kept is None:
+    def _cause(self, row: LedgerLine | None, model: str, added: int, rounding: int) -> tuple[str, str]:
+        if row is None:
             if any(word in model.lower() for word in table("ledger/data/statements.yaml")["fees"]):
                 return "tool_fees", f"'{model}' is billed beside the tokens, and no row has it"
             return "not_in_ledger", f"no row has '{model}': called beside the gateway, or served in place of another"
-        if abs(added) <= kept.attempts + rounding:
+        if abs(added) <= row.attempts + rounding:
             return "rounding", "amounts of the statement are rounded"
-        uncertain = sum(kept.uncertain.values())
-        if kept.uncertain and (added > 0 or -added <= uncertain):
-            return _estimated(kept, added)
+        uncertain = sum(row.uncertain.values())
+        if row.uncertain and (added > 0 or -added <= uncertain):
+            return _estimated(row, added)
         if model in self._ratios:
             return "price", self._ratios[model][1]
-        if len(kept.served) > 1:
-            return "served_model", f"{len(kept.served)} models served: {', '.join(sorted(kept.served))}"
-        if kept.cached and added > 0:
+        if len(row.served) > 1:
+            return "served_model", f"{len(row.served)} models served: {', '.join(sorted(row.served))}"
+        if row.cached and added > 0:
             return "cache", "tokens were read from the provider's cache: it may have billed fewer of them as cached"
-        if kept.cost:
-            return "unknown", f"{added / kept.cost:+.1%} of what {kept.attempts} calls were charged: compare the prices"
-        return "unknown", f"{kept.attempts} calls were charged nothing"
+        if row.cost:
+            return "unknown", f"{added / row.cost:+.1%} of what {row.attempts} calls were charged: compare the prices"
+        return "unknown", f"{row.attempts} calls were charged nothing"
 
     def _constant(self) -> dict[str, tuple[float, str]]:
         """See `Comparison.ratios`; of days on which nothing was estimated."""
         days: dict[str, list[tuple[int, LedgerLine]]] = defaultdict(list)
-        for (day, model), kept in self._kept.items():
-            if not kept.uncertain and kept.exact > 0 and (day, model) in self._billed:
-                days[model].append((self._billed[day, model], kept))
+        for (day, model), row in self._rows.items():
+            if not row.uncertain and row.exact > 0 and (day, model) in self._billed:
+                days[model].append((self._billed[day, model], row))
         ratios = {}
         for model, pairs in days.items():
-            billed, exact = sum(amount for amount, _ in pairs), sum(kept.exact for _, kept in pairs)
-            calls, ratio = sum(kept.attempts for _, kept in pairs), billed / exact
-            same = all(abs(amount / kept.exact - ratio) <= SAME * ratio for amount, kept in pairs)
+            billed, exact = sum(amount for amount, _ in pairs), sum(row.exact for _, row in pairs)
+            calls, ratio = sum(row.attempts for _, row in pairs), billed / exact
+            same = all(abs(amount / row.exact - ratio) <= SAME * ratio for amount, row in pairs)
             if len(pairs) >= DAYS and calls >= CALLS and same and abs(ratio - 1) > SAME:
                 evidence = f"billed {ratio:.4f} times what {calls} calls on {len(pairs)} days cost by their price"
                 ratios[model] = (ratio, evidence)
@@ -375,22 +375,22 @@ class Reconciliation:
     def _factors(self) -> dict[str, float]:
         """By target: what was billed beyond the exact rows ÷ what was estimated for the others."""
         sums = defaultdict[str, list[int]](lambda: [0, 0])
-        for (day, model), kept in self._kept.items():
-            estimated = sum(kept.uncertain.values())
+        for (day, model), row in self._rows.items():
+            estimated = sum(row.uncertain.values())
             if not estimated or (day, model) not in self._billed:
                 continue
-            beyond = max(0, self._billed[day, model] - kept.exact)
-            for target in {key[0] for key in kept.groups}:
+            beyond = max(0, self._billed[day, model] - row.exact)
+            for target in {key[0] for key in row.groups}:
                 sums[target][0] += beyond
                 sums[target][1] += estimated
         return {target: bounded(beyond / estimated) for target, (beyond, estimated) in sums.items()}
 
 
-def _estimated(kept: LedgerLine, added: int) -> tuple[str, str]:
-    count, estimated = len(kept.uncertain), sum(kept.uncertain.values())
-    counted = f"{count} of {kept.attempts} calls were charged by estimates ({estimated / 1e9:.6f} USD)"
-    if kept.crashed and added < 0:
-        return "crashed", f"{counted}: {kept.crashed} at their hold, as their gateway died"
-    if kept.left:
-        return "cancelled", f"{counted}: {kept.left} were left by their clients"
+def _estimated(row: LedgerLine, added: int) -> tuple[str, str]:
+    count, estimated = len(row.uncertain), sum(row.uncertain.values())
+    counted = f"{count} of {row.attempts} calls were charged by estimates ({estimated / 1e9:.6f} USD)"
+    if row.crashed and added < 0:
+        return "crashed", f"{counted}: {row.crashed} at their hold, as their gateway died"
+    if row.left:
+        return "cancelled", f"{counted}: {row.left} were left by their clients"
     return "cut", f"{counted}: their answers were cut before the usage came"

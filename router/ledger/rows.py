@@ -125,18 +125,18 @@ class Documents:
                 data = "".join(texts[:SAMPLE]).encode()[-_LARGEST:]
                 self._connection.execute(_SQL["add_dictionary"], (max(self._data) + 1, policy, data))
                 self._read()
-        return [self._compressed(line) for line in decisions]
+        rows: list[Compressed] = []
+        for line in decisions:
+            policy = str(line["policy"])
+            number = self._of_policy.get(policy, max(self._data))
+            packer = zlib.compressobj(_LEVEL, wbits=_RAW, zdict=self._data[number])
+            data = packer.compress(str(line["document"]).encode()) + packer.flush()
+            rows.append((str(line["id"]), int(str(line["decided_ms"])), policy, number, data))
+        return rows
 
     def _read(self) -> None:
         for number, policy, data in self._connection.execute(_SQL["dictionaries"], (max(self._data),)):
             self._data[number], self._of_policy[policy] = bytes(data), number
-
-    def _compressed(self, line: Mapping[str, Value]) -> Compressed:
-        policy = str(line["policy"])
-        number = self._of_policy.get(policy, max(self._data))
-        packer = zlib.compressobj(_LEVEL, wbits=_RAW, zdict=self._data[number])
-        data = packer.compress(str(line["document"]).encode()) + packer.flush()
-        return str(line["id"]), int(str(line["decided_ms"])), policy, number, data
 
     def restored(self, dictionary: int, data: bytes) -> str:
         """An empty text, which no document is, for what is damaged: the rest of the request can still be read, and

@@ -73,30 +73,19 @@ def _violations(connection: Connection, part: str, first: str = "", last: str = 
             yield VerifyFinding(rule.table, rule.row.format(*row), rule.says.format(*row))
 
 
-class _SealedDocument(Struct):
-    id: str
-
-
-_document = msgspec.json.Decoder(_SealedDocument)
-
-
 def _of_decision(decision: Line) -> Iterator[VerifyFinding]:
     identifier = str(decision["id"])
     try:
-        read = _document.decode(str(decision["document"]))
+        own = msgspec.json.decode(str(decision["document"]), type=dict[str, msgspec.Raw]).get("id", b"")
     except msgspec.DecodeError:
         yield VerifyFinding("decisions", identifier, "its document can't be read")
         return
-    if read.id != identifier:
-        yield VerifyFinding("decisions", identifier, f"its document is that of {read.id}")
+    if (known := bytes(own).decode().strip('"')) != identifier:
+        yield VerifyFinding("decisions", identifier, f"its document is that of {known}")
 
 
 # Sums by hour beside the rows that they were made of, and charges of moved requests beside what is booked for them.
 
-_KEPT = """
-    SELECT g.labels, {} FROM hourly_{} AS h JOIN sum_groups AS g ON g.id = h.group_id
-    WHERE h.hour = ? AND h.grouping_id = (SELECT id FROM names WHERE name = ?)
-"""
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
 
@@ -109,35 +98,34 @@ def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
         if cursor > (moved := progress(connection, MOVED)):
             yield VerifyFinding("progress", grouping.name, f"its sums go up to {cursor}, and rows up to {moved}")
     for (hour,) in connection.execute(_SQL["hours"]).fetchall():
-        kept = {grouping: _kept(connection, grouping, hour) for grouping in GROUPINGS}
+        stored = {grouping: _stored(connection, grouping, hour) for grouping in GROUPINGS}
         span = [hour * HOUR_MS, (hour + 1) * HOUR_MS]
         if hour * HOUR_MS < expired_ms:
             # Groupings are written one after the other: what is furthest may be ahead of the others for a moment.
             most = max((cursors[grouping] for grouping in GROUPINGS if grouping not in late), default=0)
             some = {
-                grouping: kept[grouping] for grouping in GROUPINGS if grouping not in late and cursors[grouping] == most
+                grouping: stored[grouping]
+                for grouping in GROUPINGS
+                if grouping not in late and cursors[grouping] == most
             }
             if LATE in late and not connection.execute(_SQL["any"], span).fetchone():
-                some[LATE] = kept[LATE]
-            yield from _alike(hour, some)
+                some[LATE] = stored[LATE]
+            first: dict[str, Sums] = {}
+            for grouping, sums in some.items():
+                measures = tuple(map(sum, zip(*sums.values(), strict=True))) or (0,) * len(grouping.measures)
+                whole: Sums = {(hour,): measures}
+                yield from _differ(grouping, hour, first.setdefault(grouping.table, whole), whole, "other sums")
         else:
             made = {grouping: RollupSums(0, cursor) for grouping, cursor in cursors.items()}
             count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [*span]))
             for grouping, counted in made.items():
-                yield from _differ(grouping, hour, counted.sums, kept[grouping], "its rows")
+                yield from _differ(grouping, hour, counted.sums, stored[grouping], "its rows")
 
 
-def _kept(connection: Connection, grouping: Grouping, hour: int) -> Sums:
+def _stored(connection: Connection, grouping: Grouping, hour: int) -> Sums:
     measures = ", ".join(f"h.{name}" for name in grouping.measures)
-    rows = connection.execute(_KEPT.format(measures, grouping.table), (hour, grouping.name))
+    rows = connection.execute(_SQL["sums"].format(measures, grouping.table), (hour, grouping.name))
     return {(hour, *_labels.decode(labels)): tuple(amounts) for labels, *amounts in rows}
-
-
-def _alike(hour: int, kept: dict[Grouping, Sums]) -> Iterator[VerifyFinding]:
-    first: dict[str, Sums] = {}
-    for grouping, sums in kept.items():
-        whole: Sums = {(hour,): tuple(map(sum, zip(*sums.values(), strict=True))) or (0,) * len(grouping.measures)}
-        yield from _differ(grouping, hour, first.setdefault(grouping.table, whole), whole, "other sums")
 
 
 def _differ(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str) -> Iterator[VerifyFinding]:
@@ -212,8 +200,8 @@ def verify(
         parts += [sums_findings(connection), *(_violations(connection, part) for part in rules_of)]
         every_finding = chain.from_iterable(parts)
         shown = tuple(islice(every_finding, MOST))
-        found = len(shown) + sum(1 for _ in every_finding)
-        return Verified(**counts, chain=past.head(connection), findings=shown, found=found)
+        total = len(shown) + sum(1 for _ in every_finding)
+        return Verified(**counts, chain=past.head(connection), findings=shown, found=total)
 
 
 def _unsealed(connection: Connection) -> Iterator[VerifyFinding]:
@@ -291,8 +279,8 @@ def lasting(differences: Callable[[], set[Difference]]) -> set[Difference]:
 
 def _damage(ledger: Ledger) -> Verified | None:
     """What can't be read needs no other look."""
-    found = tuple(VerifyFinding("file", ledger.name, says) for says in ledger.damage())
-    return Verified(findings=found, found=len(found)) if found else None
+    findings = tuple(VerifyFinding("file", ledger.name, says) for says in ledger.damage())
+    return Verified(findings=findings, found=len(findings)) if findings else None
 
 
 def _rows(
@@ -303,15 +291,15 @@ def _rows(
     while page := list(islice(requests, PAGE)):
         for part in parts:
             yield from _violations(connection, part, page[0].id, page[-1].id)
-        for kept in page:
-            if kept.id == last:
-                yield VerifyFinding("requests", kept.id, "it is there twice")
-            last = kept.id
-            decisions = int(kept.decision is not None)
-            counts.update(requests=1, attempts=len(kept.attempts), bookings=len(kept.bookings), decisions=decisions)
-            yield from also(kept)
-            if kept.decision is not None:
-                yield from _of_decision(kept.decision)
+        for record in page:
+            if record.id == last:
+                yield VerifyFinding("requests", record.id, "it is there twice")
+            last = record.id
+            decisions = int(record.decision is not None)
+            counts.update(requests=1, attempts=len(record.attempts), bookings=len(record.bookings), decisions=decisions)
+            yield from also(record)
+            if record.decision is not None:
+                yield from _of_decision(record.decision)
         told(counts["requests"])
     counts["outcomes"] = int(connection.execute("SELECT COUNT(*) FROM outcomes").fetchone()[0])
     yield from _violations(connection, "outcomes")

@@ -214,7 +214,10 @@ class Telemetry:
         """In the event loop: it is one moment's."""
         unhealthy = sum(state in ("open", "half-open", "region mismatch") for state in self.health.values())
         numbers: dict[str, Numbers] = {
-            **{name: _scaled(name, counts) for name, counts in self._counts.items()},
+            **{
+                name: {labels: n / NANO_PER_USD if name.endswith("_usd") else n for labels, n in counts.items()}
+                for name, counts in self._counts.items()
+            },
             "attempt_seconds": self.calls.values,
             "first_byte_seconds": self.first_bytes.values,
             "overhead_seconds": self.overhead.values,
@@ -229,10 +232,6 @@ class Telemetry:
             "policies": {(): len(self.policies)},
         }
         return {f"lowpass_{name}": by_labels for name, by_labels in numbers.items()}
-
-
-def _scaled(metric: str, counts: Mapping[tuple[str, ...], int]) -> Numbers:
-    return {labels: n / NANO_PER_USD if metric.endswith("_usd") else n for labels, n in counts.items()}
 
 
 def _by_label(numbers: Mapping[str, float]) -> Numbers:

@@ -182,7 +182,7 @@ class Lines:
 
 
 class Observer:
-    """One for a process. `begin` and `end` are called by the event loop, everything else happens in the thread."""
+    """One for a process. `end` is called by the event loop, everything else happens in the thread."""
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sinks = sinks
@@ -191,9 +191,6 @@ class Observer:
         self._dropped, self._broken = 0, set[int]()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
         self._thread.start()
-
-    def begin(self, identifier: str, endpoint: Endpoint, headers: Iterable[tuple[bytes, bytes]]) -> ObservedRequest:
-        return ObservedRequest(identifier, endpoint, headers)
 
     def end(self, observed: ObservedRequest) -> None:
         observed.ended_ns = time.time_ns()

@@ -1,8 +1,8 @@
 """What the changed decisions would have cost: calibrated, doubly robust, with intervals and what can't be known."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
@@ -87,26 +87,22 @@ def factors(part: Part) -> Vector:
 def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
     """One a route, and of all together."""
     weights = _resampled(part.rows["bucket"])
-    drawn = [_route_effect(part, changes, weights, route) for route in range(len(part.routes))]
-    routes = [effect for effect, _ in drawn]
-    draws = np.sum([draws for _, draws in drawn], axis=0) if drawn else np.zeros((3, RESAMPLES))
-    values = [sum(getattr(effect, name).value for effect in routes) for name in ("cost", "passes", "refusals")]
-    total = _effect(
-        *(part, np.ones(len(part.rows), np.bool_), ALL, values, draws),
-        corrected=any(each.corrected for each in routes),
-        sample=sum(each.sample for each in routes),
-        passes_corrected=any(each.passes_corrected for each in routes),
-    )
-    return routes, total
+    whole, routes = np.zeros((3, len(weights))), list[Effect]()
+    for number, route in enumerate(part.routes):
+        mine, trials = part.rows["route"] == number, part.trials[part.trials["route"] == number]
+        estimates, corrected = _estimates(part, changes, weights, mine, trials)
+        routes.append(_effect(part, mine, route, estimates, corrected, sample(trials["weight"])))
+        whole += estimates
+    corrected, size = any(effect.corrected for effect in routes), sum(effect.sample for effect in routes)
+    return routes, _effect(part, np.ones(len(part.rows), np.bool_), ALL, whole, corrected, size)
 
 
-def _effect(
-    part: Part, mine: NDArray[np.bool_], route: str, values: Sequence[float], draws: Vector, **corrections: Any
-) -> Effect:
-    """Of the rows that are `mine`; `values`, `draws` [3, resamples]: changes of cost, passes and refusals."""
+def _effect(part: Part, mine: NDArray[np.bool_], route: str, estimates: Vector, corrected: bool, size: float) -> Effect:
+    """Of the rows that are `mine`; `estimates` as of `_estimates`."""
     rows = part.rows[mine]
-    between = np.percentile(draws, BETWEEN, axis=1).T.tolist()
-    cost, passes, refusals = (Change(float(value), *ends) for value, ends in zip(values, between, strict=True))
+    between = np.percentile(estimates[:, 1:], BETWEEN, axis=1).T.tolist()
+    pairs = zip(estimates[:, 0].tolist(), between, strict=True)
+    cost, passes, refusals = (Change(value, *ends) for value, ends in pairs)
     return Effect(
         route=route,
         requests=len(rows),
@@ -116,7 +112,8 @@ def _effect(
         passes=passes,
         refused=int((rows["before"] == REFUSED).sum()),
         refusals=refusals,
-        **corrections,
+        corrected=corrected,
+        sample=size,
     )
 
 
@@ -125,38 +122,20 @@ def sample(weight: Vector) -> float:
     return float(weight.sum() ** 2 / (weight**2).sum()) if len(weight) else 0.0
 
 
-def _route_effect(part: Part, changes: Differences, weights: Vector, route: int) -> tuple[Effect, Vector]:
-    """And the resamples [3, resamples] of its changes: cost, passes, refusals."""
-    mine = part.rows["route"] == route
-    trials = part.trials[part.trials["route"] == route]
+def _estimates(
+    part: Part, changes: Differences, weights: Vector, mine: NDArray[np.bool_], trials: Lines
+) -> tuple[Vector, bool]:
+    """[3, 1 + resamples]: changes of cost, passes and refusals, as they are and in each resample; and whether the cost
+    is corrected."""
     scored = trials[np.isfinite(trials["score"])]
-    size, size_scored = sample(trials["weight"]), sample(scored["weight"])
     sums = _sums(part, changes, mine, trials, scored)
-    corrected, passes_corrected = size >= LEAST_SAMPLE, size_scored >= LEAST_SAMPLE
-    every = np.ones((1, weights.shape[1]))
-    values, draws = (_estimates(each, sums, corrected, passes_corrected) for each in (every, weights))
-    effect = _effect(
-        part,
-        mine,
-        part.routes[route],
-        values[:, 0].tolist(),
-        draws,
-        corrected=bool(corrected and sums.supported.any()),
-        sample=size,
-        passes_corrected=bool(passes_corrected and sums.supported.any()),
-    )
-    return effect, draws
-
-
-def _estimates(weights: Vector, sums: _BucketSums, corrected: bool, passes_corrected: bool) -> Vector:
-    """[3, resamples]: changes of cost, passes and refusals."""
-    supported = weights @ sums.supported
+    supported, corrected = weights @ sums.supported, sample(trials["weight"]) >= LEAST_SAMPLE
     cost, passes = weights @ sums.cost, weights @ sums.passes
     if corrected:
         cost = cost + supported * _mean(weights, sums.residual, sums.weight)
-    if passes_corrected:
+    if sample(scored["weight"]) >= LEAST_SAMPLE:
         passes = passes + supported * _mean(weights, sums.residual_scored, sums.weight_scored)
-    return np.array([cost, passes, weights @ sums.refusals])
+    return np.array([cost, passes, weights @ sums.refusals]), bool(corrected and sums.supported.any())
 
 
 def _mean(weights: Vector, residual: Vector, weight: Vector) -> Vector:
@@ -182,12 +161,12 @@ def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lin
 
 
 def _resampled(buckets: NDArray[np.int32]) -> Vector:
-    """[resamples, buckets with rows]: how often each is drawn. The same each time."""
+    """[1 + resamples, buckets with rows]: how often each is drawn, after each once. The same each time."""
     count = len(np.unique(buckets))
     if not count:
-        return np.zeros((RESAMPLES, 0))
+        return np.zeros((1 + RESAMPLES, 0))
     chance = np.random.default_rng(0)
-    return chance.multinomial(count, np.full(count, 1 / count), RESAMPLES).astype(np.float64)
+    return np.vstack([np.ones(count), chance.multinomial(count, np.full(count, 1 / count), RESAMPLES)])
 
 
 # The changes themselves: alike ones together, and the most consequential one by one.

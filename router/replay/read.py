@@ -106,8 +106,6 @@ class Part(Struct, frozen=True, kw_only=True):
     before: Counter[Flow]
     after: Counter[Flow]
     unknown: Counter[str]
-    read: int
-    """Requests that are there, replayed or not."""
 
 
 def joined(parts: Sequence[Part]) -> Part:
@@ -136,7 +134,6 @@ def joined(parts: Sequence[Part]) -> Part:
         before=sum((part.before for part in parts), Counter[Flow]()),
         after=sum((part.after for part in parts), Counter[Flow]()),
         unknown=sum((part.unknown for part in parts), Counter[str]()),
-        read=sum(part.read for part in parts),
     )
 
 
@@ -309,7 +306,6 @@ class ReplayReader:
         self._terms: dict[tuple[int, str], bool] = {}
         self._routes, self._targets = Labels[str](), Labels[str]()
         self._moves, self._accounts = Labels[Move](), Labels[Account]()
-        self._read = 0
         self._rows: list[Any] = []
         self._changed: list[Any] = []
         self._trials: list[Any] = []
@@ -333,15 +329,10 @@ class ReplayReader:
             before=self._before,
             after=self._after,
             unknown=self._unknown,
-            read=self._read,
         )
 
-    def take(self, rows: Sequence[RequestRow]) -> None:
-        self._read += len(rows)
-        records = [record for row in rows if (record := self._replayable(row)) is not None]
-        for side in {id(side): side for side in (self._new, *self._compared.old.values())}.values():
-            side.look(records)
-        for record in records:
+    def take(self, row: RequestRow) -> None:
+        if (record := self._replayable(row)) is not None:
             self._decide(record)
 
     def _replayable(self, row: RequestRow) -> Stored | None:

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice
 from multiprocessing import get_context
 
 from msgspec import Struct, structs
@@ -23,6 +22,7 @@ from router.report.query import LedgerView, Parameters, request_of
 from router.report.report import Definition
 from router.types.clock import now_ms
 from router.types.request import Caller
+from router.types.tables import patterns
 
 # Which requests are replayed, by what decisions and rows say of them.
 
@@ -64,14 +64,7 @@ _ASKABLE = Definition(name="replay", where=tuple(DIMENSIONS))
 
 # The stretches of a ledger, read by one process or several.
 
-_SCORES = (
-    "SELECT score, weight FROM outcomes AS o WHERE request_id = ? AND weight > 0 AND score IS NOT NULL"
-    " AND NOT EXISTS (SELECT 1 FROM outcomes AS n WHERE n.request_id = o.request_id AND n.attempt = o.attempt"
-    " AND n.source = o.source AND n.revision > o.revision)"
-)
-
-TOGETHER = 1_024
-"""Requests that are looked at together."""
+_SCORES: str = patterns("ledger/data/sql.yaml")["query"]["scores"]
 
 
 class ReplayJob(Struct, frozen=True):
@@ -88,8 +81,8 @@ class ReplayJob(Struct, frozen=True):
         with self.ledger.reading() as connection:
             reader = ReplayReader(self.compared, callers(connection), self.wanted, scores(connection))
             rows = decided(connection, stretch, self.since_ms, self.until_ms)
-            while some := list(islice(rows, TOGETHER)):
-                reader.take(some)
+            for row in rows:
+                reader.take(row)
             return reader.part()
 
 

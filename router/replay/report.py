@@ -39,7 +39,6 @@ class Effect(Struct, frozen=True, kw_only=True):
     """The expected cost of the new choices is corrected by experiments that asked them …"""
     sample: float
     """… of this effective size."""
-    passes_corrected: bool
 
 
 class Replayed(Struct, frozen=True, kw_only=True):

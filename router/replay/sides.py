@@ -7,7 +7,6 @@ from itertools import starmap, zip_longest
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec import Struct, structs
 
 from router.choose import CompiledPolicy, chance, choose, index
@@ -18,7 +17,7 @@ from router.decide.profile import progress_of, request_of
 from router.errors import ClientError
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import TargetStats
-from router.estimate.pass_rate import ExpectedRates, Index, PassRateModel
+from router.estimate.pass_rate import PassRateModel
 from router.estimate.price import timed
 from router.ledger.ledger import Ledger
 from router.ledger.query import RequestRow
@@ -26,8 +25,8 @@ from router.recorder import learned_from, recollect
 from router.screen import Screened
 from router.types.account import ANY_AMOUNT, Amount, LedgerUnavailable
 from router.types.clock import new_id
-from router.types.decision import Decision, Plan, RequestProfile, Tactic, Vector, Weighed
-from router.types.request import TRAITS, Caller, Classification, Reading, Redacted, Request
+from router.types.decision import Decision, Plan, RequestProfile, Tactic, Weighed
+from router.types.request import Caller, Classification, Reading, Redacted, Request
 from router.types.target import Queue, Queues, Secret, Target, Task
 
 # Rows of the ledger → requests as they can be decided again.
@@ -71,7 +70,6 @@ class Stored(Struct, frozen=True, gc=False):
     """None: its text was not looked at, as with embeddings."""
     answered: bool
     document: Explanation
-    shape: RequestProfile
     request: Request
     caller: Caller
     choice: Choice
@@ -120,7 +118,6 @@ def stored(row: RequestRow, callers: Mapping[str, Caller]) -> Stored | str:
             reading=Reading.unpack(traits) if traits else None,
             answered=row.status == 200,
             document=document,
-            shape=document.shape,
             request=request_of(document.shape, **about, stream=bool(row.stream), tags=tags),
             caller=callers.get(row.key_id) or Caller(id=row.key_id),
             choice=_choice(document.chosen, document.tactic, steps),
@@ -165,42 +162,6 @@ def known(ledger: Ledger, targets: Sequence[Target]) -> PassRateSnapshot:
             asyncio.run(recollect(ledger, beliefs))
             learned = learned_from(ledger)
     return PassRateSnapshot(learned, beliefs.state())
-
-
-# Pass rates of many requests, worked out together before each is decided: nothing is learned meanwhile.
-
-
-class LearnedRates:
-    """Implements `Rates` (`router.estimate.forecast`), of `beliefs` as they are."""
-
-    def __init__(self, beliefs: PassRateModel, targets: int) -> None:
-        self._beliefs = beliefs
-        self._usual = beliefs.usual(np.arange(targets))
-        self._at: dict[int, int] = {}
-        self._next: list[Reading] = []
-        self._expected = beliefs.expect_each(np.zeros((0, TRAITS)))
-
-    def look(self, readings: Iterable[Reading]) -> None:
-        """At the next ones, which are there until then: once one of them is asked about."""
-        self._next = list(readings)
-        self._at = {id(reading): at for at, reading in enumerate(self._next)}
-
-    def better(self, at: int, effort: str) -> float:
-        return self._beliefs.better(at, effort)
-
-    def expect(self, classification: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
-        row = self._at.get(id(classification.reading)) if classification.reading is not None else None
-        if row is None or better is not None or classification.template in self._beliefs.templates:
-            return self._beliefs.expect(classification, at, better)
-        if self._next:
-            self._expected = self._beliefs.expect_each(np.array([reading.traits for reading in self._next], np.float64))
-            self._next = []
-        p, sd, nodes, own_sd = self._expected
-        known = self._beliefs.outcomes[at], self._beliefs.alike(classification)
-        return ExpectedRates(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], *known)
-
-    def usual(self, at: Index) -> Vector:
-        return self._usual[at]
 
 
 # A policy as it decides with what is known today: the same knowledge for every policy that is compared.
@@ -249,18 +210,13 @@ class PolicyReplay:
         """`targets`: all that anything is known of."""
         self.rules: CompiledPolicy = index(config, Secret(new_id()))
         self.targets = {target.id: target for target in targets}
-        self._ahead = LearnedRates(knowledge.beliefs(targets), len(targets))
-        self.forecaster = Forecaster(targets, knowledge.learned, self._ahead, fresh_ms)
+        self.forecaster = Forecaster(targets, knowledge.learned, knowledge.beliefs(targets), fresh_ms)
         self._ranks = self.rules.screen.ranks
         classes = config.sensitivity.classes
         self._redactable = frozenset(name for name, row in classes.items() if row.redact is not Redact.NEVER)
         self._sets: dict[frozenset[str], tuple[frozenset[str], str]] = {}
 
         self.hash, self.config = self.rules.in_force.hash, config
-
-    def look(self, requests: Iterable[Stored]) -> None:
-        """At those that are decided next: so it takes less time."""
-        self._ahead.look(record.reading for record in requests if record.reading is not None)
 
     def decide(self, record: Stored) -> NewDecision:
         classification = self.classified(record)
@@ -272,10 +228,10 @@ class PolicyReplay:
                 *(self.rules, record.request, record.caller, screened, _Health(rests, degrades), self.forecaster),
                 draw=chance(record.row.id),
                 model=self.named(record) if record.lowered else "",
-                progress=progress_of(record.shape, record.row.started_ms),
+                progress=progress_of(record.document.shape, record.row.started_ms),
                 at_ms=record.row.started_ms,
                 asks=_asks(record),
-                left=ANY_AMOUNT if record.shape.left is None else Amount(*record.shape.left),
+                left=ANY_AMOUNT if record.document.shape.left is None else Amount(*record.document.shape.left),
             )
         except ClientError:
             return NewDecision(REFUSED, None)
@@ -288,9 +244,9 @@ class PolicyReplay:
 
     def unknown(self, record: Stored) -> list[str]:
         """What of a request this policy would have to know, and is not kept."""
-        causes = record.document.classification.causes
+        causes, left = record.document.classification.causes, record.document.shape.redacted
         lacks = any(cause.data_class not in self._ranks and cause.by != _DEFAULT for cause in causes)
-        unread = record.shape.redacted is None and any(cause.data_class in self._redactable for cause in causes)
+        unread = left is None and any(cause.data_class in self._redactable for cause in causes)
         return [*(["class"] if lacks else ()), *(["redaction"] if unread else ())]
 
     def classified(self, record: Stored) -> Classification:
@@ -318,9 +274,9 @@ class PolicyReplay:
     def _redacted(self, record: Stored, classes: frozenset[str]) -> Redacted | None:
         """What was left then, what this policy would not redact, and what it would leave."""
         names = classes & self._redactable
-        if record.shape.redacted is None or not names:
+        if record.document.shape.redacted is None or not names:
             return None
-        left = frozenset(record.shape.redacted).intersection(self._ranks)
+        left = frozenset(record.document.shape.redacted).intersection(self._ranks)
         to = frozenset(self.config.sensitivity.redacted_to(name) for name in names)
         return Redacted(record.request, left | (classes - names) | to, {})
 

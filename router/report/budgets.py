@@ -15,7 +15,7 @@ from router.ledger.incident import EXHAUSTED
 from router.ledger.keys import Key
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
-from router.report.query import LedgerView
+from router.report.query import LedgerView, listed
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, declared, made, plots, tallied
 from router.report.statistics import LOOK_BACK_HOURS, ProfileInterval
 from router.types.account import Account, Balance, BudgetStore, Child, Unit
@@ -28,11 +28,6 @@ _REFUSED = "budget_exceeded"
 """`requests.error`; with status 200 it began to answer, and was stopped."""
 _BY = ("route", "state", "status", "error")
 _MEASURES = ("requests", "lowered_requests", "overruns", "request_held", "cost")
-_TRIPS = """
-    SELECT kind, scope, COUNT(*), MIN(at_ms), MAX(at_ms) FROM incidents
-    WHERE at_ms >= ? AND at_ms < ? GROUP BY kind, scope ORDER BY COUNT(*) DESC, kind, scope
-"""
-_SINCE = "SELECT subject, MAX(at_ms) FROM incidents WHERE kind = ? GROUP BY subject"
 
 
 def _refused(source: LedgerView) -> Report:
@@ -218,15 +213,16 @@ def report(source: LedgerView) -> Report:
     named = {budget.id: budget for budget in budgets if budget and not isinstance(budget.window, RollingWindow)}
     bounded = (item for item in named.items() if item[1].scope not in ("session", "request"))
     spent = {name: hourly(source, budget) for name, budget in bounded}
-    refused: dict[str, int] = dict(source.connection.execute(_SINCE, (EXHAUSTED,)).fetchall())
-    trips = source.connection.execute(_TRIPS, source.request.bounds).fetchall()
+    first_refusals = "SELECT subject, MAX(at_ms) FROM incidents WHERE kind = ? GROUP BY subject"
+    refused: dict[str, int] = dict(source.connection.execute(first_refusals, (EXHAUSTED,)).fetchall())
+    trips = [row for row in listed("loops", source).rows if row[0] in set(Loop)]
     notes = declared()["budgets"].note, declared()["budgets-ahead"].note
     return made(
         "budgets",
         ((*row, *_ahead(standing, spent, refused, now_ms)) for row, standing in zip(rows, standings, strict=True)),
         columns=(*columns("budgets"), *columns("budgets-ahead")),
         note=" ".join(notes) if isinstance(pots, BudgetReport) else _UNANSWERED,
-        below=(_refused(source), made("loops", (tuple(trip) for trip in trips if trip[0] in set(Loop)))),
+        below=(_refused(source), made("loops", trips)),
         plots=_plots(standings),
     )
 

@@ -132,9 +132,6 @@ def _text(value: Any) -> str | None:
 # Single requests: the latest ones, and what the rows of one say. Rows are found wherever they are by now.
 
 
-_ADJUSTED = "SELECT id, request_id, cost FROM adjustments WHERE request_id IN ({})"
-
-
 def latest(connection: Connection, most: int) -> Report:
     """The newest requests first."""
     newest = sorted(rows.newest(connection, most), key=lambda record: (record.started_ms, record.id), reverse=True)
@@ -160,8 +157,8 @@ def line(record: RequestRecord, cost: int | None) -> Row:
 def _costs(connection: Connection, record: Sequence[RequestRecord]) -> dict[str, Any]:
     """By id, nano-USD: a correction counts at the request that it corrects, where that is among them, and not twice."""
     costs: dict[str, Any] = {each.id: each.request["cost"] for each in record}
-    adjusted = connection.execute(_ADJUSTED.format(rows.sql_placeholders(record)), [*costs]) if record else ()
-    for identifier, corrected, added in adjusted:
+    statement = "SELECT id, request_id, cost FROM adjustments WHERE request_id IN ({})"
+    for identifier, corrected, added in rows.among(connection, statement, [*costs]) if costs else ():
         costs[corrected] = (costs[corrected] or 0) + added
         costs[identifier] = None
     return costs

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.api.parse import parse
-from router.classify.classify import MOST, Classifier
+from router.classify.classify import Classifier
 from router.classify.detector import Form, Span
+from router.classify.difficulty import MOST_REMEMBERED
 from router.classify.template import template
 from router.types.request import TEMPLATE_DIGITS, Cause, Classification, Endpoint, Finding, Passage
 from tests.classify.looking import HEALTH, IDENTIFIERS, KEY, MAIL, SECRETS, Detector
@@ -167,7 +168,7 @@ def test_a_text_is_looked_at_once_and_again_when_it_is_forgotten() -> None:
     classifier = Classifier((counting,), RANKS)
     look(classifier, body(LONG))
     for forgotten in (0, 1):
-        for number in range(MOST * forgotten):
+        for number in range(MOST_REMEMBERED * forgotten):
             look(classifier, body(f"{LONG} {number}"))
         asked = counting.asked
         assert classifier.scan(*compact(body(LONG, stream=True))) == {"secret"}

@@ -38,15 +38,17 @@ def test_what_it_is_follows_from_the_text_unless_its_caller_says(task: Task, tex
     assert (stated.task, reading.share(Task.SUMMARY)) == (Task.SUMMARY, 1)
 
 
-def test_what_is_hard_is_about_as_hard_behind_instructions() -> None:
-    rules = "You are an engineer in a TypeScript monorepo. Write tests, keep functions small, run the linter. " * 40
-    behind, _ = reading_of(conversation(("system", rules), ("user", PROOF)))
-    assert behind.difficulty > reading_of(PROOF)[0].difficulty - 0.15
+@each_row("system, asks", map(dict.values, data(__file__, "systems.yaml")))
+def test_a_system_prompt_is_nothing_that_is_asked(system: str, asks: list[str]) -> None:
+    for prompt in (system[:400], system * 3):
+        assert reading_of(conversation(("system", prompt), ("user", PROOF)))[0].difficulty > 0.5
+        for ask in asks:
+            easy, reading = reading_of(conversation(("system", prompt), ("user", ask)))
+            assert max(easy.difficulty, tokens_read(reading)[1]) < 0.06, ask
 
 
 LOG = "\n".join(f"2026-11-{day} 10:00:0{day % 9} ERROR billing[{day}]: no route, retry {day}" for day in range(10, 29))
 ROWS = "\n".join(f"{name},{at},{at * 37}.50,Rue {at}" for at, name in enumerate(["Amy", "Bo", "Cleo", "Dev"] * 40))
-SYSTEMS = (MATERIAL, "x" * 12_000, "Rule 7: be brief.\n" * 600)
 QUESTIONS = ("What language is this text in?", "On which day did the council meet?", "An welchem Tag tagte der Rat?")
 BROUGHT = {
     "log before": request(text=f"{LOG * 5}\nWhich service had the first error?"),
@@ -55,7 +57,6 @@ BROUGHT = {
     **{f"before: {question}": request(text=f"{question}\n\n{MATERIAL}") for question in QUESTIONS},
     **{f"after: {question}": request(text=f"{MATERIAL}\n\n{question}") for question in QUESTIONS},
     "after a colon": request(text=f"Count the words: {PROOF}"),
-    **{f"{text[:9]} before": conversation(("system", text), ("user", "hi")) for text in SYSTEMS},
     "earlier turns": conversation(("user", PROOF), ("assistant", MATERIAL), ("user", "thanks!")),
 }
 
@@ -94,15 +95,10 @@ def test_a_picture_is_read_alike_however_it_comes_and_its_address_is_no_part_of_
 WORK = "Refactor our order service to event sourcing, move 40 million rows without downtime, and argue none is lost."
 
 
-def test_yes_wrong_and_go_on_ask_for_what_was_asked_before_and_thanks_does_not() -> None:
-    (hard, _), (offered, _) = talk(WORK), talk(WORK, "Shall I write it?", "yes please write everything")
-    for reply in data(__file__, "replies.yaml"):
-        assert talk(WORK, "…", reply)[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
-    assert talk(WORK, "Shall I?", "yes")[0].difficulty == pytest.approx(offered.difficulty, abs=0.15)
-    assert 0.3 < hard.difficulty == pytest.approx(offered.difficulty, abs=0.2)
-    assert talk("Prove the prime number theorem.", "First part.", "continue")[0].difficulty > 0.3
-    assert max(talk(WORK, "Here it is.", reply)[0].difficulty for reply in ("thanks!", "lol", "too long", "ok")) < 0.05
-    assert talk("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
+@each_row("answer, hard, replies", map(dict.values, data(__file__, "replies.yaml")))
+def test_yes_asks_for_what_was_asked_before_and_no_does_not(answer: str, hard: bool, replies: list[str]) -> None:
+    for reply in replies:
+        assert (0.3 if hard else 0) < talk(WORK, answer, reply)[0].difficulty < (1 if hard else 0.05), reply
 
 
 def test_the_same_question_for_a_short_answer_is_read_with_the_question_and_is_answered_in_short() -> None:
@@ -111,6 +107,8 @@ def test_the_same_question_for_a_short_answer_is_read_with_the_question_and_is_a
         (proof, of_proof), (fact, _) = talk(PROOF, "Yes: suppose …", reply), talk(easy, "Paris.", reply)
         assert fact.difficulty < 0.05 < 0.15 < proof.difficulty, reply
         assert tokens_read(of_proof)[0] < 40, reply
+    assert talk("Prove the prime number theorem.", "First part.", "continue")[0].difficulty > 0.3
+    assert talk("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
     assert talk("hi", "Hello!", "in one word?")[0].difficulty < 0.05
 
 

@@ -179,6 +179,10 @@ def test_short_answers_say_little_of_long_ones_whoever_asked_for_them() -> None:
         wordy.see(*[300] * 17, task=Task.CHAT, read_output=30.0, template=digit * 24)
     look_up, poem = (estimate(PLACE, request(), wordy, Task.CHAT, reading(size)).output_tokens for size in (30, 500))
     assert (look_up > 200, poem < 1_250) == (True, True)
+    brief = Pupil().see(*[20] * 60, task=Task.CHAT, read_output=10.0, template=PLAIN)
+    for task, least, most in ((Task.CHAT, 1_000, 8_000), (Task.CODE, 1_000, 8_000)):  # what caps pay for
+        essay_usd = estimate(PLACE, request(), brief, task, reading(2_000), template=PLAIN).tight.usd
+        assert least < essay_usd / (PRICE.output / 1e6) < most
     curt = Pupil().see(*[20] * 30, task=Task.CHAT, read_output=300.0, template="7" * 24)
     other = estimate(PLACE, request(), curt, Task.CHAT, reading(2_000), template="8" * 24).output_tokens
     assert other > essay[0] / 3

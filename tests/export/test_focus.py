@@ -29,7 +29,7 @@ from tests.docs.gateway import environment
 from tests.export.focus_rules import COLUMNS, OURS, Row, breaches
 from tests.ledger.plain import expire, move
 from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Tried, fill, thinking
-from tests.report.test_exact import histories
+from tests.report.test_request import histories
 from tests.stores import Make
 from tests.tables import data, each_row
 

@@ -27,7 +27,6 @@ from tests.ledger.plain import NOW_MS, expire, move, put_all
 from tests.report import test_egress as egress
 from tests.report import test_spend as spend
 from tests.report import test_targets as engines
-from tests.report import test_thinking as price_reversal
 from tests.report.asking import AFTER_MS, below, reported, totals
 from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Judgement, Tried, at, fill, policy, thinking
 from tests.stores import Make
@@ -65,7 +64,7 @@ OUTLIVE = {"reliability", "vendors", "local-vs-api", "egress", "budgets"}
 def filled(ledger: Ledger) -> Ledger:
     """With something for every report."""
     fill(ledger, HAPPENED, [POLICY], TARGETS)
-    fill(ledger, (*spend.WEEK, *price_reversal.REVERSED), targets=price_reversal.TARGETS)
+    fill(ledger, (*spend.WEEK, *spend.REVERSED), targets=spend.TARGETS)
     keep(ledger, [engines.WORKED], engines.PRICES)
     with ledger.writing() as connection:
         row = ("1", MONDAY_MS, EXHAUSTED, "budget", "monthly", "", MONDAY_MS)
@@ -98,7 +97,7 @@ def answers(ledger: Ledger) -> dict[str, Report | str]:
     found: dict[str, Report | str] = {}
     for name, question in questions():
         try:
-            report = reported(ledger, name, (*TARGETS, *price_reversal.TARGETS), **question)
+            report = reported(ledger, name, (*TARGETS, *spend.TARGETS), **question)
         except ClientError as refused:
             found[f"{name} {question}"] = refused.message
             continue

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.asked import AROUND, COUNTS, FLAGS, NUMBERS, AskFeatures, asked, cues
+from router.classify.asked import AROUND, COUNTS, FLAGS, NUMBERS, SYSTEM, AskFeatures, asked, cues
 from router.classify.difficulty import (
     BUCKETS,
     GROUPS,
@@ -38,10 +38,10 @@ from tools.priors.phrases import phrases
 TIER_DIFFICULTY = tuple(USUAL_DIFFICULTIES.tolist())
 """Logits, on the scale of abilities: a model of a billion parameters (−1.7) passes 99, 92, 57, 25, 8 and 2 % of the
 tiers, one of eight (−0.65) 99, 97, 79, 49, 21 and 6 %, a frontier model that thinks (1.9) 92, 77, 43 % of the last."""
-BLOCKS = (9.3, 30.5, 34.1, 373.0, *(6.7, 16.5), *(6.7, 16.5), *(5.2, 21.4), *(3.0, 21.4), *(3.0, 21.4))
-"""Ridge of what is asked: its embedding, cues, numbers, groups; and of embeddings and cues of the texts around it: by
-held-out anchors."""
-USUAL_COUNTS = (7, 12, 12, 12, 4, 4, 9, 5, 10, 10, 3, 8, 9, 10, 3, 4, 2, 2, 8, 3)
+BLOCKS = (9.3, 30.5, 34.1, 373.0, *(6.7, 16.5, 1_200) * 2, *(5.2, 21.4, 1_200), *(3.0, 21.4, 1_200) * 2)
+"""Ridge of what is asked: its embedding, cues, numbers, groups; and of embeddings, cues and lengths of the texts around
+it: by held-out anchors."""
+USUAL_COUNTS = (7, 12, 12, 4, 4, 9, 5, 10, 10, 3, 8, 9, 10, 3, 4, 2, 2, 8, 3)
 """Of each of `COUNTS`, the logarithm that stands for 1."""
 DIRECTIONS = 192
 NEAR_DIRECTIONS = 64
@@ -75,10 +75,8 @@ class Rows(NamedTuple):
 
     numbers: Vector
     """[n, F]."""
-    buckets: NDArray[Any]
-    """[n], each an array of buckets of hashed pieces …"""
-    shares: NDArray[Any]
-    """[n]: … and of what each counts for."""
+    parts: NDArray[Any]
+    """[n], each the list of its parts, which have its hashed pieces."""
     wanted: Vector
     """[n, OUTPUTS], NaN where not known."""
     weight: Vector
@@ -125,15 +123,13 @@ def surrounded_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Row
     return rows._replace(weight=np.full(len(copies), SURROUNDED_WEIGHT), source=np.array(sources))
 
 
-def _columns(read: Sequence[Sequence[ReaderPart]]) -> tuple[Vector, NDArray[Any], NDArray[Any]]:
-    rows = np.zeros((len(read), sum(sizes())))
-    buckets, shares = np.empty(len(read), object), np.empty(len(read), object)
+def _columns(read: Sequence[list[ReaderPart]]) -> tuple[Vector, NDArray[Any]]:
+    rows, columns = np.zeros((len(read), sum(sizes()))), np.empty(len(read), object)
     for at, parts in enumerate(read):
+        columns[at] = parts
         for part in parts:
             rows[at, part.start : part.start + len(part.row)] = part.row
-        buckets[at] = np.concatenate([part.buckets for part in parts])
-        shares[at] = np.concatenate([part.shares for part in parts])
-    return rows, buckets, shares
+    return rows, columns
 
 
 def _wanted(anchor: Anchor) -> Vector:
@@ -181,7 +177,7 @@ def joined(*parts: Rows) -> Rows:
 def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
     """Arrays of a reader, without what `calibrate` adds."""
     kinds = len(cues().names)
-    blocks = (DIMENSIONS, kinds, len(NUMBERS), GROUPS, *(DIMENSIONS, kinds) * AROUND)
+    blocks = (DIMENSIONS, kinds, len(NUMBERS), GROUPS, *(DIMENSIONS, kinds, 1) * AROUND)
     scale = 1 / np.sqrt(np.repeat(BLOCKS, blocks))
     counts = DIMENSIONS + kinds + len(FLAGS) + np.arange(len(COUNTS))
     scale[counts] /= USUAL_COUNTS
@@ -199,7 +195,7 @@ def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
     rest = np.flatnonzero(rows.source < 0)
     second = chance.choice(rest, min(POINTS - len(first), len(rest)), replace=False) if len(rest) else rest
     near = place[:, :NEAR_DIRECTIONS]
-    points = near[np.concatenate([first, second])]
+    points = _means(near, near[np.concatenate([first, second])], rows.weight)
     inner = np.exp(-_squares(points, points))
     design = _design(np.hstack([np.exp(-_squares(near, points)), place]), rows)
     held = np.diag(np.repeat([1e-6, LINEAR], [len(points), place.shape[1]]))
@@ -232,6 +228,16 @@ def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
     }
 
 
+def _means(near: Vector, points: Vector, weight: Vector) -> Vector:
+    """Some steps of k-means from these points: what is fitted depends less on which were drawn."""
+    for _ in range(8):
+        cuts = range(0, len(near), 2_000)
+        group = np.concatenate([_squares(near[cut : cut + 2_000], points).argmin(axis=1) for cut in cuts])
+        size = np.maximum(np.bincount(group, weight, len(points)), 1e-9)
+        points = np.stack([np.bincount(group, weight * column, len(points)) / size for column in near.T], axis=1)
+    return points
+
+
 class _Design(NamedTuple):
     """n requests: q numbers of each, and its hashed pieces, of all requests one after another."""
 
@@ -258,8 +264,9 @@ def _summed(to: NDArray[np.intp], shares: Vector, values: Vector, source: NDArra
 
 
 def _design(dense: Vector, rows: Rows) -> _Design:
-    row = np.repeat(np.arange(len(dense)), [len(buckets) for buckets in rows.buckets])
-    return _Design(dense, np.concatenate(rows.buckets), np.concatenate(rows.shares).astype(np.float64), row)
+    row = np.repeat(np.arange(len(dense)), [sum(len(part.buckets) for part in parts) for parts in rows.parts])
+    buckets, shares = zip(*((part.buckets, part.shares) for parts in rows.parts for part in parts), strict=True)
+    return _Design(dense, np.concatenate(buckets), np.concatenate(shares).astype(np.float64), row)
 
 
 def _ridge(design: _Design, held: Vector, each: Vector, wanted: Vector) -> Vector:
@@ -318,8 +325,9 @@ def held_out(rows: Rows, groups: NDArray[np.uint8]) -> HeldOut:
 
 def outputs(fitted: DifficultyReader, rows: Rows, at: int) -> tuple[Single, float]:
     """As `DifficultyReader.outputs` has them."""
-    row, buckets = rows.numbers[at].astype(np.float32), rows.buckets[at]
-    return fitted.outputs([fitted.place(ReaderPart(0, row, buckets, rows.shares[at]))])
+    ask, *around = [fitted.place(part) for part in rows.parts[at]]
+    system = around.pop() if rows.parts[at][-1].start == sum(sizes()[: SYSTEM + 1]) else None
+    return fitted.outputs(sum(around, ask), system)
 
 
 def calibrate(arrays: dict[str, Any], held: HeldOut) -> None:
