@@ -67,9 +67,8 @@ class Exchange:
         self._raw_headers: list[tuple[bytes, bytes]] = []
         self._chunks: deque[bytes] = deque()
         self._buffered = 0
-        self._fed = self._body = 0
-        """Bytes of the whole response, and of its body."""
-        self._waiting = 0
+        self._fed = self._body = self._waiting = 0
+        """Bytes of the whole response, of its body, and of what lay unread in its socket when that was closed."""
         self._whole = False
         self._headers_done = False
         self._ended = self._surplus = self._keep_alive = False

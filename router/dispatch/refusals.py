@@ -95,8 +95,8 @@ def budget_exceeded(refused: Refused, status: int) -> ClientError:
         f" this request needs at least {_amount(unit, refused.needed)}. {_remedy(refused)}"
     )
     headers = _AGAIN_SOON if refused.passing else _NO_RETRY
-    code = "budget_exceeded"
-    return ClientError(status, code, message, type=code, extra={"budget": budget}, headers=headers)
+    extra: dict[str, object] = {"budget": budget}
+    return ClientError(status, "budget_exceeded", message, type="budget_exceeded", extra=extra, headers=headers)
 
 
 def rate_limited(refused: Refused, now_ms: int) -> ClientError:
@@ -108,8 +108,7 @@ def rate_limited(refused: Refused, now_ms: int) -> ClientError:
         f"Key '{account.value}' may have {account.limit} {named[account.unit]}; {max(0, refused.left)} left, this"
         f" request needs {refused.needed}. Try again in {after_s} s."
     )
-    rates = [(account, max(0, refused.left))]
-    headers = (("retry-after", str(after_s)), *rate_headers(rates, now_ms))
+    headers = (("retry-after", str(after_s)), *rate_headers([(account, max(0, refused.left))], now_ms))
     return ClientError(429, "rate_limit_exceeded", message, type=account.unit.value, headers=headers)
 
 
@@ -186,8 +185,10 @@ def loop_detected(tripped: Tripped) -> ClientError:
     }
     ends = "Begin a new session." if until is None else f"It may go on after {until}."
     message = f"Stopped {tripped.scope} '{tripped.subject}': {tripped.reason}. {ends}"
-    code = "turn_limit" if tripped.kind is LoopKind.SESSION_TURNS else "loop_detected"
-    return ClientError(429, code, message, type="rate_limit_error", extra={"loop": loop}, headers=_NO_RETRY)
+    extra: dict[str, object] = {"loop": loop}
+    if tripped.kind is LoopKind.SESSION_TURNS:
+        return ClientError(429, "turn_limit", message, type="rate_limit_error", extra=extra, headers=_NO_RETRY)
+    return ClientError(429, "loop_detected", message, type="rate_limit_error", extra=extra, headers=_NO_RETRY)
 
 
 def ledger_down() -> ClientError:
