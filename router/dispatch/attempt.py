@@ -66,8 +66,6 @@ class ReplicaLease:
         return self._replicas.failed(self._target, self.url)
 
 
-# One attempt at one target: what is sent, what is learned, what it costs.
-
 LONGEST = 64
 """Characters of a stated region that are kept: whatever else stands there is the provider's to answer for."""
 BYTES_PER_TOKEN = 32
@@ -248,10 +246,9 @@ class AttemptRecord:
             self._locate(stated)
 
     def _locate(self, stated: str) -> None:
-        """Case is no difference."""
         own = self.step.target.region
-        self._region = own if stated.casefold() == own.casefold() else stated[:LONGEST]
-        self._verified = bool(own)
+        same = stated.casefold() == own.casefold()
+        self._region, self._verified = own if same else stated[:LONGEST], bool(own)
         if own and self._region != own:
             self._health.suspend(self.step.target.id)
 
@@ -269,8 +266,7 @@ class AttemptRecord:
             if embeds or credible(size) or credible(self._written(reply.body, usage.output_total)):
                 usage = self._bounded(usage, size)
             else:
-                written = max(chars, self._written(reply.body, usage.output_total))
-                usage = self._recounted(usage, written or size)
+                usage = self._recounted(usage, max(chars, self._written(reply.body, usage.output_total)) or size)
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
@@ -317,10 +313,9 @@ class AttemptRecord:
         if late and silent and self.step.target.engine is None:
             took, expected = self._elapsed(), self.step.estimate.output_tokens
             self._health.took(self.step.target.id, took, took if self.call.stream else None, expected, at_least=True)
-        if late and silent and self._hides:
-            return self._done(failure.kind, self._taken(self._written_on(PRIOR_MS_PER_TOKEN), 0))
-        # A provider that is down writes nothing: it is not charged as if it were the quickest.
-        return self._done(failure.kind, self._unfinished(PRIOR_MS_PER_TOKEN) if silent else None)
+        # A provider that is down writes nothing: it is not charged as if it were the quickest, but for hidden thoughts.
+        prior_ms = FASTEST_MS if self._hides else PRIOR_MS_PER_TOKEN
+        return self._done(failure.kind, self._unfinished(prior_ms) if silent else None)
 
     async def late(self, adapter: Adapter, response: UpstreamResponse) -> Attempt:
         """Of an answer that is read to its end after its timeout."""
@@ -414,7 +409,7 @@ class AttemptRecord:
         """`left`: the upstream may have written more than came."""
         output = self._with_late(size) if left else self._tokens(size)
         if self._hides:
-            output = max(output, self._unseen(FASTEST_MS) if left else self._written_on(FASTEST_MS))
+            output = max(output, self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
             output = max(output, self._cap, ceil(size / self._mean_bytes) + self._tokens(self._largest))
         return self._taken(output, size)
@@ -465,18 +460,14 @@ class AttemptRecord:
 
     def _unseen(self, prior_ms: float) -> int:
         """Tokens that may have been written until now without being seen: at the target's pace, else at one in
-        `prior_ms`; at least what was expected, as far as its provider was found to bill that; at most the cap."""
+        `prior_ms`; at least what was expected, as far as its provider bills that; at most the cap, if that is kept."""
         tokens = max(self.step.estimate.output_tokens, self._usual(self._elapsed(), prior_ms))
-        return min(self._cap, ceil(tokens * self._learned.billed.get(self.step.target.id, 1.0)))
+        most = self._most if self.stopped == PAST_CAP or self._learned.worst(self.step.target.id) else self._cap
+        return min(most, ceil(tokens * self._learned.billed.get(self.step.target.id, 1.0)))
 
     def _usual(self, took_ms: int, prior_ms: float) -> int:
         pace = self._learned.pace(self.step.target.id)
         return ceil(took_ms / (pace.ms_per_token if pace.known else prior_ms)) * self.call.n
-
-    def _written_on(self, prior_ms: float) -> int:
-        """Tokens of an answer that is written to its end unseen: all that it was allowed, until a statement has taught
-        what the provider bills of that; then as `_unseen`."""
-        return self._unseen(prior_ms) if self.step.target.id in self._learned.billed else self._cap
 
     def _tokens(self, size: int) -> int:
         """Output tokens of so many bytes: at most the cap, unless they are too many for it."""
@@ -540,7 +531,8 @@ class AttemptRecord:
             input=usage.input_total if told else None,
             expected_input=estimate.input_rough,
             output_bytes=decoder.output_chars // n if decoder is not None and decoder.finished else 0,
-            past_cap=self.stopped == PAST_CAP or (told and output > self._most),
+            # One that was ended there may have had as much again to say.
+            past_cap=2 * output // n if self.stopped == PAST_CAP else output // n if told and output > self._cap else 0,
             largest=ceil(self._largest / n / self._learned.mean_output_bytes(self.step.target.id)),
             first_ms=None if first is None else first - waited,
             total_ms=took - waited,

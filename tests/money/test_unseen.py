@@ -190,7 +190,7 @@ def test_primitive_missing_a_provider_that_hears_no_cap(gateway: Gateway, upstre
 
 
 def test_primitive_missing_an_endless_answer_to_a_cap(gateway: Gateway) -> None:
-    """A stream ends there, says why, and what the client got is charged. A whole one was written: all is charged."""
+    """A stream ends there, says why, and what had come is charged. A whole one was written: all is charged."""
     asked = {"model": "endless", "stream": True, "input": "Say hello.", "max_output_tokens": 50}
     reply = gateway.post("/v1/responses", asked)
     row = row_of(gateway, reply)
