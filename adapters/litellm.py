@@ -88,6 +88,9 @@ class ThreadedResponse:
         self._stopped.set()
         self._room.release()
 
+    def unread(self) -> tuple[bytes, int]:
+        return b"", 0
+
     async def _next(self, limit_ms: int) -> Piece:
         seconds = min(limit_ms / 1000, self._end - self._loop.time())
         try:

@@ -232,6 +232,9 @@ def _show_differences(reconciled: "Reconciled") -> None:
     sums = f"billed ${usd_text(comparison.billed)}, ledger ${usd_text(comparison.ledger)}"
     summary = f"{reconciled.form}, {comparison.days} days: {sums}, {len(comparison.differences)} differences"
     typer.echo(f"{summary}, {reconciled.corrections} corrections written")
+    if comparison.unnamed:
+        names = ", ".join(comparison.unnamed)
+        typer.echo(f"not compared, as the file has no line of it for a day: {names} (say 0 if nothing was billed)")
     for target, factor in sorted(comparison.factors.items()):
         typer.echo(f"{target}: what was estimated was billed {factor:.2f} times")
     for model, (_, evidence) in sorted(comparison.ratios.items()):

@@ -221,7 +221,7 @@ def _ways(budget: Budget, routes: Iterable[str]) -> list[tuple[str, str]]:
     if not isinstance(budget.exhausted, Downgrade):
         return []
     goal, bound = budget.exhausted.downgrade, budget.routes or routes
-    return [(origin, goal) for origin in bound if origin != goal or budget.routes == (goal,)]
+    return [(origin, goal) for origin in bound if origin != goal or set(bound) == {goal}]
 
 
 def _reachable(origin: str, ways: Sequence[tuple[str, str]]) -> set[str]:

@@ -1,9 +1,9 @@
 """One attempt at a target, from its start to its charge."""
 
 from collections.abc import Callable
-from contextlib import closing
-from functools import cached_property
-from math import ceil
+from contextlib import closing, suppress
+from functools import cached_property, partial
+from math import ceil, inf
 from typing import Any
 
 import msgspec
@@ -37,20 +37,6 @@ from router.types.price import Cost, CostSource
 from router.types.request import Endpoint, Request
 from router.types.target import Contract, Target
 
-# Where a provider says that it processed a request, beside where its target says.
-
-LONGEST = 64
-"""Characters of a stated region that are kept: whatever else stands there is the provider's to answer for."""
-
-
-def placed(target: Target, stated: str) -> tuple[str, bool]:
-    """The region that counts, and whether the provider itself says so. Case is no difference."""
-    if not stated or not target.region:
-        return stated[:LONGEST] or target.region, False
-    same = stated.casefold() == target.region.casefold()
-    return (target.region if same else stated[:LONGEST]), True
-
-
 # An attempt's place among what its replica is at work on.
 
 
@@ -80,6 +66,8 @@ class ReplicaLease:
         return self._replicas.failed(self._target, self.url)
 
 
+LONGEST = 64
+"""Characters of a stated region that are kept: whatever else stands there is the provider's to answer for."""
 BYTES_PER_TOKEN = 32
 """More than any tokenizer packs into a token over a whole answer, with escaped letters: English has 4."""
 FEWEST = 20
@@ -111,6 +99,7 @@ BELIEVED_NANO = 10**9
 BYTES_PER_SOUND = 8_192
 """A token of an image or of sound has fewer in base64."""
 _MEDIA = ("output_audio", "output_image", "output_video")
+_OUTPUT = ("output_visible", "output_reasoning", "reasoning_source", "source")
 _PROBABILITIES = {"logprobs", "top_logprobs", "include"}
 _NO_INPUT = dict.fromkeys([name for name in Usage.__struct_fields__ if name.startswith(("cache_", "input_"))], 0)
 
@@ -167,18 +156,17 @@ class AttemptRecord:
         """Events of its stream's answer, thoughts apart."""
         self.stopped = ""
         """Why the gateway ended its stream, as an error code; empty: it did not."""
-        self._shows, self._hides = (
-            thinks and thinking.streamed,
-            thinks and not thinking.streamed and fit.effort != "none",
-        )
-        """Thoughts are written that its stream shows, or that none does."""
+        self._hides = thinks and not thinking.streamed and fit.effort != "none"
+        """Thoughts are written that no stream shows …"""
+        self._shows = thinks and thinking.streamed
+        """… or that it shows."""
 
     @cached_property
     def _most_bytes(self) -> tuple[float, float]:
         """Of a token of a stream whose tokens come one by one; and of any other, in any language."""
         dense = self._learned.most_output_bytes(self.step.target.id)
-        short, unknown = self.meter is not None, dense == MOST_OUTPUT_BYTES
-        return dense, dense if short else BYTES_PER_TOKEN if unknown else min(BYTES_PER_TOKEN, LOOSE * dense)
+        unknown = self.meter is None and dense == MOST_OUTPUT_BYTES
+        return dense, BYTES_PER_TOKEN if unknown else min(BYTES_PER_TOKEN, LOOSE * max(dense, MOST_OUTPUT_BYTES))
 
     def first_byte(self) -> None:
         if self._first is None:
@@ -258,8 +246,10 @@ class AttemptRecord:
             self._locate(stated)
 
     def _locate(self, stated: str) -> None:
-        self._region, self._verified = placed(self.step.target, stated)
-        if self._verified and self._region != self.step.target.region:
+        own = self.step.target.region
+        same = stated.casefold() == own.casefold()
+        self._region, self._verified = own if same else stated[:LONGEST], bool(own)
+        if own and self._region != own:
             self._health.suspend(self.step.target.id)
 
     def answered(self, reply: TargetReply) -> Attempt:
@@ -271,14 +261,12 @@ class AttemptRecord:
         if usage is None:
             usage = self._estimated(reply.chars or size, left=False)
         else:
-            chars, total = max(reply.chars - self._echoed, 0), usage.output_total
-            credible = embeds or _plausible(usage, size)
-            if not (credible or _plausible(usage, written := self._written(reply.body, total))):
-                usage = self._recounted(usage, max(written, chars))
-            elif embeds or _counts(usage, chars, reply.has_answer):
+            chars = max(reply.chars - self._echoed, 0)
+            credible = partial(_credible, usage, chars, reply.has_answer)
+            if embeds or credible(size) or credible(self._written(reply.body, usage.output_total)):
                 usage = self._bounded(usage, size)
             else:
-                usage = self._recounted(usage, chars or size)
+                usage = self._recounted(usage, max(chars, self._written(reply.body, usage.output_total)) or size)
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
@@ -286,23 +274,33 @@ class AttemptRecord:
 
         An upstream that broke off wrote nothing more; one that was stopped or left may have.
         """
+        left, waiting = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN), 0
+        if left and not decoder.complete and self._response is not None:
+            waiting = self._read_rest(decoder, *self._response.unread())
+            left = not decoder.complete
         self.locate(decoder.region_served)
         counted = decoder.usage
         if self.call.endpoint is Endpoint.RESPONSES and decoder.complete:
             self._send(decoder.final(b"null"))
-        size = chars = max(0, decoder.output_chars - self._echoed)
-        # Where text has more tokens than are reported, what stands around them is no text.
-        size += self._beyond(decoder, self._cap if counted is None else max(counted.output_total, self._tokens(size)))
-        left = not decoder.complete and (bool(self.stopped) or error in (CLIENT_GONE, OUTRUN))
+        tokens = self._cap if counted is None else counted.output_total
+        size = max(0, decoder.output_chars + waiting - self._echoed)
+        size += self._beyond(decoder, max(tokens, size))
         if counted is None:
             usage = self._estimated(size, left=left)
         elif not left and (decoder.finished or 2 * counted.output_total >= self._tokens(size)):
-            credible = _plausible(counted, size) and _counts(counted, chars, decoder.has_answer)
+            credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
             usage = self._bounded(counted, size) if credible else self._recounted(counted, size)
         else:
             usage = self._running(counted, self._estimated(size, left=left))
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
+
+    def _read_rest(self, decoder: StreamDecoder, unread: bytes, waiting: int) -> int:
+        """What its client got none of was written and is billed. Returns about how many bytes of output are among those
+        that waited in its socket."""
+        with suppress(Exception):  # what can't be read can't be counted
+            self._pieces += decoder.feed(unread).count(b"\n\n")
+        return waiting * decoder.output_chars // max(1, self.received_bytes + len(unread))
 
     def failed(self, failure: Failure) -> Attempt:
         """A refusal or a broken connection before any output is not charged by providers; what was produced is."""
@@ -366,15 +364,15 @@ class AttemptRecord:
         estimated = self._estimated(size, left=False)
         read = counted.input_uncached if counted.input_total else estimated.input_uncached
         changes = {"input_uncached": read, "violations": (*counted.violations, UNCOUNTED), "provider_cost": None}
-        return structs.replace(counted, **_output(estimated), **changes)
+        return structs.replace(counted, **{name: getattr(estimated, name) for name in _OUTPUT}, **changes)
 
     def _running(self, counted: Usage, estimated: Usage) -> Usage:
         """What the provider had counted of an answer that is not whole.
 
         Its output is as estimated, where that is more: Anthropic's count begins with 1.
         """
-        more = estimated.output_total > counted.output_total
-        return structs.replace(counted, **_output(estimated)) if more else counted
+        more = _OUTPUT if estimated.output_total > counted.output_total else ()
+        return structs.replace(counted, **{name: getattr(estimated, name) for name in more})
 
     def _bounded(self, counted: Usage, size: int) -> Usage:
         """What can't be true is bounded: output by the cap, or by a token for each byte that came; input by the
@@ -413,8 +411,7 @@ class AttemptRecord:
         if self._hides:
             output = max(output, self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
-            seen = ceil(size / self._learned.mean_output_bytes(self.step.target.id))
-            output = max(output, self._cap, seen + self._tokens(self._largest))
+            output = max(output, self._cap, ceil(size / self._mean_bytes) + self._tokens(self._largest))
         return self._taken(output, size)
 
     def _unfinished(self, prior_ms: float) -> Usage:
@@ -431,35 +428,50 @@ class AttemptRecord:
         return Usage(input_uncached=read, **self._split(output, size), source=CountSource.ESTIMATED)
 
     def _with_late(self, size: int) -> int:
-        """Tokens of so many bytes of a stream, and those that may have been on their way when it was left or stopped.
+        """Tokens of so many bytes of a stream, as its hold counts them, and those that may have been on their way when
+        it was left or stopped; or those that its target usually writes in that time, if they are more.
 
         At most what is held for it pays for.
         """
-        seen = self._tokens(size)
         if 2 * self._largest >= size:
-            late = self._unseen(FASTEST_MS)
+            most = self._unseen(FASTEST_MS)
         else:
             since_first_ms = max(1, self._elapsed() - (self._first or 0))
-            late = seen + max(self._tokens(self._largest), ceil(seen * IN_FLIGHT_MS / since_first_ms))
-        return max(seen, min(self._paid, late))
+            dense = ceil(size / self._learned.output_bytes(self.step.target.id))
+            late = dense + max(self._tokens(self._largest), ceil(dense * IN_FLIGHT_MS / since_first_ms))
+            most = max(late, self._usual(since_first_ms, inf))
+        return max(self._tokens(size), min(self._paid, most))
+
+    @property
+    def _mean_bytes(self) -> float:
+        """Of a token: those of its target's, or of the pieces of a stream that has more of them than tokens allowed."""
+        mean = self._learned.mean_output_bytes(self.step.target.id)
+        size = 0 if self.decoder is None else self.decoder.output_chars - self._thought
+        return mean if self._pieces <= self._cap else max(mean, size / self._pieces)
 
     @property
     def _paid(self) -> int:
-        """Output tokens that what is held pays for."""
-        return self._cap if self.meter is None else min(self._cap, self.meter.paid)
+        """Output tokens that what is held pays for, with thoughts among them as until now."""
+        if self.meter is None:
+            return self._cap
+        size = self._thought if self.decoder is None else self.decoder.output_chars
+        thoughtful = self.meter.paid_thoughts * size // self._thought if self._thought else self._cap
+        return min(self._cap, self.meter.paid, thoughtful)
 
     def _unseen(self, prior_ms: float) -> int:
         """Tokens that may have been written until now without being seen: at the target's pace, else at one in
         `prior_ms`; at least what was expected, as far as its provider bills that; at most the cap, if that is kept."""
-        pace = self._learned.pace(self.step.target.id)
-        written = ceil(self._elapsed() / (pace.ms_per_token if pace.known else prior_ms)) * self.call.n
-        tokens = max(self.step.estimate.output_tokens, written)
+        tokens = max(self.step.estimate.output_tokens, self._usual(self._elapsed(), prior_ms))
         most = self._most if self.stopped == PAST_CAP or self._learned.worst(self.step.target.id) else self._cap
         return min(most, ceil(tokens * self._learned.billed.get(self.step.target.id, 1.0)))
 
+    def _usual(self, took_ms: int, prior_ms: float) -> int:
+        pace = self._learned.pace(self.step.target.id)
+        return ceil(took_ms / (pace.ms_per_token if pace.known else prior_ms)) * self.call.n
+
     def _tokens(self, size: int) -> int:
         """Output tokens of so many bytes: at most the cap, unless they are too many for it."""
-        tokens = ceil(size / self._learned.mean_output_bytes(self.step.target.id))
+        tokens = ceil(size / self._mean_bytes)
         return tokens if tokens > DEAF * self._cap else min(tokens, self._cap)
 
     def _done(
@@ -521,9 +533,7 @@ class AttemptRecord:
             output_bytes=decoder.output_chars // n if decoder is not None and decoder.finished else 0,
             # One that was ended there may have had as much again to say.
             past_cap=2 * output // n if self.stopped == PAST_CAP else output // n if told and output > self._cap else 0,
-            largest=ceil(self._largest / n / self._learned.mean_output_bytes(self.step.target.id))
-            if self._largest
-            else 0,
+            largest=ceil(self._largest / n / self._learned.mean_output_bytes(self.step.target.id)),
             first_ms=None if first is None else first - waited,
             total_ms=took - waited,
             ended_ms=self._started_ms + took,
@@ -568,19 +578,9 @@ class AttemptRecord:
         return int(self._clock() - self._start)
 
 
-def _output(estimated: Usage) -> dict[str, Any]:
-    """Fields of its output."""
-    names = ("output_visible", "output_reasoning", "reasoning_source", "source")
-    return {name: getattr(estimated, name) for name in names}
-
-
-def _counts(usage: Usage, chars: int, answered: bool) -> bool:
-    """Whether so many tokens may be so many characters of text, and of an answer at all."""
-    shown = usage.output_image + usage.output_audio + usage.output_video
-    return chars <= usage.output_total * BYTES_PER_TOKEN and (usage.output_total > 0 or shown > 0 or not answered)
-
-
-def _plausible(usage: Usage, size: int) -> bool:
-    """Whether so many tokens may have so many bytes."""
-    shown = usage.output_image + usage.output_audio + usage.output_video
-    return size <= usage.output_total * BYTES_PER_TOKEN + SLACK_BYTES + shown * BYTES_PER_SOUND
+def _credible(usage: Usage, chars: int, answered: bool, size: int) -> bool:
+    """Whether so many tokens may be so many characters of text, an answer at all, and so many bytes."""
+    output, shown = usage.output_total, usage.output_image + usage.output_audio + usage.output_video
+    answers = output > 0 or shown > 0 or not answered
+    most = output * BYTES_PER_TOKEN
+    return answers and chars <= most and size <= most + SLACK_BYTES + shown * BYTES_PER_SOUND

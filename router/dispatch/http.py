@@ -1,10 +1,16 @@
 """The HTTP/1.1 client for upstreams: kept connections, timeouts, one request with its response on each."""
 
 import asyncio
+import fcntl
+import os
 import select
+import socket
 import ssl
+import sys
+import termios
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Self
 from urllib.parse import urlsplit
@@ -61,8 +67,8 @@ class Exchange:
         self._raw_headers: list[tuple[bytes, bytes]] = []
         self._chunks: deque[bytes] = deque()
         self._buffered = 0
-        self._fed = self._body = 0
-        """Bytes of the whole response, and of its body."""
+        self._fed = self._body = self._waiting = 0
+        """Bytes of the whole response, of its body, and of what lay unread in its socket when that was closed."""
         self._whole = False
         self._headers_done = False
         self._ended = self._surplus = self._keep_alive = False
@@ -146,7 +152,10 @@ class Exchange:
         self._parser = None
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.abort()
+            self._waiting = connection.abort()
+
+    def unread(self) -> tuple[bytes, int]:
+        return b"".join(self._chunks), self._waiting
 
     def fail(self, failure: Failure) -> None:
         if not self._complete and self._failure is None:
@@ -219,8 +228,11 @@ class Exchange:
         self._buffered += len(data)
         self._body += len(data)
         self._progress = True
-        if self._buffered > HIGH_WATER:
-            self._crowded()
+        if self._buffered > HIGH_WATER and not self._whole and self._connection is not None:
+            self._paused = self._held_up = True
+            self._connection.pause()
+        elif self._whole and self._buffered > LARGEST_BODY:
+            self.fail(_BODY_TOO_LARGE)
 
     def on_message_complete(self) -> None:
         if self._headers_done and not self._ended and self._parser is not None:
@@ -235,13 +247,6 @@ class Exchange:
             if self._paused:  # by the last bytes; the next answer must be read
                 connection.resume()
             connection.free(reusable)
-
-    def _crowded(self) -> None:
-        if self._whole and self._buffered > LARGEST_BODY:
-            self.fail(_BODY_TOO_LARGE)
-        elif not self._whole and self._connection is not None:
-            self._paused = self._held_up = True
-            self._connection.pause()
 
     def _resume(self) -> None:
         """Reads on, where what arrived before anybody asked for it had filled the buffer."""
@@ -310,13 +315,19 @@ class UpstreamConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def abort(self) -> None:
-        """Closes the connection; the exchange on it fails."""
+    def abort(self) -> int:
+        """Closes the connection; the exchange on it fails. Returns how many bytes its socket had that nothing read."""
         exchange, self.exchange = self.exchange, None
-        if self._transport is not None:
+        waiting = bytearray(4)
+        if self._transport is not None and not self._transport.is_closing():
+            file = self._transport.get_extra_info("socket").fileno()
+            with suppress(OSError), socket.socket(fileno=os.dup(file)) as twin:
+                fcntl.ioctl(file, termios.FIONREAD, waiting)
+                twin.shutdown(socket.SHUT_RDWR)  # now: a busy event loop closes it later
             self._transport.abort()
         if exchange is not None:
             exchange.fail(_CLOSED)
+        return int.from_bytes(waiting, sys.byteorder)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -435,7 +446,8 @@ class HttpTransport:
         def release(connection: UpstreamConnection) -> None:
             self._active.pop(connection, None)
             if self._distrusted and self._distrusted.get(origin, 0.0) > monotonic_s():
-                return connection.abort()
+                connection.abort()
+                return
             connection.idle_since, connection.fresh = monotonic_s(), False
             self._idle.setdefault(origin, deque()).append(connection)
 

@@ -274,4 +274,5 @@ class Meter:
         covered = tokens >= self._cap and not self._budget.learned.worst(self._candidate.target.id)
         self._output = inf if covered else tokens * n * self._bytes
         unmetered = not self._thinks or left.thinking >= self._thought_cap * n
+        self.paid_thoughts = ENDLESS if unmetered else left.thinking
         self._thinking = inf if unmetered else left.thinking * self._bytes

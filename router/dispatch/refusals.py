@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -22,6 +23,12 @@ _RATE_HEADERS = {
     Unit.REQUESTS: ("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
     Unit.TOKENS: ("x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
 }
+
+
+def _as_upstream(kind: ErrorKind, message: str, **more: Any) -> ClientError:
+    """In the words of a failure of an upstream's."""
+    rule = TABLE[kind]
+    return ClientError(rule.status, rule.code, message, type=rule.type, **more)
 
 
 def unknown_model(model: str, known: Iterable[str]) -> ClientError:
@@ -45,17 +52,16 @@ def no_target(
         kind = ErrorKind.RATE_LIMITED if all(map(limited, rests)) else ErrorKind.CIRCUIT_OPEN
         why = "has reached its rate limit" if kind is ErrorKind.RATE_LIMITED else "is resting after failures"
         message = f"Every target of route '{plan.route}' that may serve this request {why}."
-        again, rule = (("retry-after", str(max(1, ceil(min(map(rest_s, rests)))))),), TABLE[kind]
-        return ClientError(rule.status, rule.code, message, type=rule.type, extra=extra, headers=again)
+        again = (("retry-after", str(max(1, ceil(min(map(rest_s, rests)))))),)
+        return _as_upstream(kind, message, extra=extra, headers=again)
     if down := [dropped for dropped in plan.dropped if dropped.reason in ("engine_down", "saturated")]:
         return _not_now(plan, down, extra)
     if reasons and all(reason["reason"] == "unpriced" for reason in reasons):
         message = "No target of this route has a price; add one, or set `unpriced` to the rates to charge."
         return ClientError(403, "unpriced_model", message, type="permission_error", extra=extra)
     if reasons and all(reason["reason"] == "context" for reason in reasons):
-        rule = TABLE[ErrorKind.CONTEXT_LENGTH]
         message = f"The prompt is too long for every target of route '{plan.route}'."
-        return ClientError(rule.status, rule.code, message, type=rule.type, extra=extra)
+        return _as_upstream(ErrorKind.CONTEXT_LENGTH, message, extra=extra)
     listed = "; ".join(f"{reason['target']}: {reason['detail']}" for reason in reasons)
     message = f"No target of route '{plan.route}' may serve this request (class {data_class}). {listed}"
     return ClientError(403, "no_eligible_target", message, type="permission_error", extra=extra, headers=_NO_RETRY)
@@ -102,8 +108,7 @@ def rate_limited(refused: Refused, now_ms: int) -> ClientError:
         f"Key '{account.value}' may have {account.limit} {named[account.unit]}; {max(0, refused.left)} left, this"
         f" request needs {refused.needed}. Try again in {after_s} s."
     )
-    rates = [(account, max(0, refused.left))]
-    headers = (("retry-after", str(after_s)), *rate_headers(rates, now_ms))
+    headers = (("retry-after", str(after_s)), *rate_headers([(account, max(0, refused.left))], now_ms))
     return ClientError(429, "rate_limit_exceeded", message, type=account.unit.value, headers=headers)
 
 
@@ -137,21 +142,14 @@ def _remedy(refused: Refused) -> str:
 def upstream_failed(failure: Failure, attempts: Sequence[Attempt]) -> ClientError:
     """What the client sees when the last attempt failed too; of a target resting for its rate limit, that it does."""
     limited = failure.kind is ErrorKind.CIRCUIT_OPEN and failure.status == TABLE[ErrorKind.RATE_LIMITED].status
-    rule = TABLE[ErrorKind.RATE_LIMITED if limited else failure.kind]
+    kind = ErrorKind.RATE_LIMITED if limited else failure.kind
     tried = [{"target": one.target.id, "outcome": one.outcome, "status": one.status} for one in attempts]
     headers = failure.limits if failure.kind is ErrorKind.RATE_LIMITED else ()
     if failure.retry_after_s is not None:
         headers = ("retry-after", str(ceil(failure.retry_after_s))), *headers
-    message = failure.message if rule.status == 400 else f"No target answered. Last: {failure.message}"
-    return ClientError(
-        rule.status,
-        rule.code,
-        message,
-        type=rule.type,
-        param=failure.param,
-        extra={"kind": failure.kind, "attempts": tried},
-        headers=headers,
-    )
+    message = failure.message if TABLE[kind].status == 400 else f"No target answered. Last: {failure.message}"
+    extra = {"kind": failure.kind, "attempts": tried}
+    return _as_upstream(kind, message, param=failure.param, extra=extra, headers=headers)
 
 
 def stream_error(failure: Failure) -> bytes:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -16,14 +15,11 @@ from router.dispatch.hold import CLIENT_GONE, BudgetHold
 from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, closing
 from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt, ErrorKind, Failure, StreamDecoder, TargetReply, UpstreamResponse
-from router.types.clock import clock_ms
 from router.types.decision import Candidate
 from router.types.target import Target
 
 SHORTEST_SECRET = 12
 """A key of fewer characters is a word, such as the "EMPTY" that local engines are given."""
-ARRIVED_MS, QUIET_S = 10, 0.002
-"""How long what waits in the socket of a stream that ends is read, and how long nothing comes when all was."""
 CUT = Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer.")
 _log = logging.getLogger(__name__)
 
@@ -112,8 +108,7 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
         yield opened.restored(opened.first)
     if decoder.complete:
         return
-    pieces = opened.response.chunks()
-    async for data in pieces:
+    async for data in opened.response.chunks():
         before, events = decoder.output_chars, b""
         try:
             events = decoder.feed(data)
@@ -131,23 +126,8 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
             # What came while this process was paused was written and is billed: a hold that others charged never grows.
             record.stopped = "" if record.recovered else STOPPED
         if record.stopped:
-            await _count_arrived(opened, pieces)
+            await asyncio.sleep(0)  # the event loop reads what has come: the provider's count may be the last of it
             return
-
-
-async def _count_arrived(opened: OpenStream, pieces: AsyncIterator[bytes]) -> None:
-    """Of a stream that ends here: what has come, and its client does not get, was written and is billed. Its usage may
-    be the last of it."""
-    decoder, data, until = opened.decoder, b".", clock_ms() + ARRIVED_MS
-    while data and not decoder.complete and clock_ms() < until:
-        piece = asyncio.ensure_future(anext(pieces, b""))
-        try:
-            await asyncio.wait([piece], timeout=QUIET_S)
-        finally:
-            piece.cancel()
-        with suppress(asyncio.CancelledError, UpstreamFailure):
-            data = b""
-            decoder.feed(data := await piece)
 
 
 class StreamEnd(Protocol):

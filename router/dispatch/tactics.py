@@ -3,6 +3,7 @@
 import asyncio
 import unicodedata
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Context, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
@@ -258,8 +259,6 @@ def _decimal(written: str) -> Decimal | None:
 
 # A cascade: the cheap target is asked first, and a dearer one only where its answer does not pass.
 
-ROLE = "cascade"
-
 
 async def cascade(loop: AttemptLoop, levels: int) -> WholeAnswer | OpenStream | None:
     """The first answer that no verifier rejects; the last level's, or a fallback's, as it is.
@@ -273,7 +272,7 @@ async def cascade(loop: AttemptLoop, levels: int) -> WholeAnswer | OpenStream | 
             break
         checks = number < min(levels, len(steps))
         fallback = number < len(steps) or rejected is not None
-        answer = await loop.try_target(step, AttemptOptions(role=ROLE, fallback=fallback, whole=checks))
+        answer = await loop.try_target(step, AttemptOptions(role="cascade", fallback=fallback, whole=checks))
         if answer is None:
             continue
         if not checks or isinstance(answer, OpenStream):
@@ -286,30 +285,22 @@ async def cascade(loop: AttemptLoop, levels: int) -> WholeAnswer | OpenStream | 
 
 
 async def _checked(job: DispatchJob, answered: WholeAnswer) -> WholeAnswer:
-    """Set aside with what was said of it, also where the client leaves meanwhile."""
+    """Set aside with what was said of it, also where the client leaves meanwhile: nothing when the time is up, as there
+    is none for another answer either."""
     verdicts: tuple[Verdict, ...] = ()
+    left_s = None if job.deadline is None else (job.deadline - clock_ms()) / 1000
     try:
-        verdicts = await _verdicts(job, answered)
+        if job.verify is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    verdicts = tuple(await job.verify(asked(job, answered.step, answered.reply.body)))
     finally:
         attempt = job.budget.set_aside(answered.attempt, verdicts)
     return structs.replace(answered, attempt=attempt)
 
 
-async def _verdicts(job: DispatchJob, answered: WholeAnswer) -> tuple[Verdict, ...]:
-    """None when the time is up: then there is none for another answer either."""
-    if job.verify is None:
-        return ()
-    left_s = None if job.deadline is None else (job.deadline - clock_ms()) / 1000
-    try:
-        async with asyncio.timeout(left_s):
-            return tuple(await job.verify(asked(job, answered.step, answered.reply.body)))
-    except TimeoutError:
-        return ()
-
-
 # A hedge: a target that has not begun to answer in time gets a rival, and the first answer is given.
 
-HEDGE_ROLE = "hedge"
 Asking = asyncio.Task[WholeAnswer | OpenStream | None]
 
 
@@ -325,7 +316,7 @@ async def hedge(loop: AttemptLoop, after_ms: int) -> WholeAnswer | OpenStream | 
         if not (rivals[0].done() or race.begun or job.late(clock_ms())) and await job.budget.covers(steps[:2]):
             race.on = not rivals[0].done()
         if race.on:
-            options = AttemptOptions(role=HEDGE_ROLE, fallback=True, race=race)
+            options = AttemptOptions(role="hedge", fallback=True, race=race)
             rivals.append(asyncio.ensure_future(loop.try_target(steps[1], options)))
         winner = await _first(rivals)
     finally:
@@ -376,9 +367,6 @@ def _drop(rival: Asking, outcome: str, budget: BudgetHold) -> None:
 
 # A vote: a cheap target answers several times, and is believed where its answers say the same.
 
-VOTE_ROLE = "vote"
-_NULL = b"null"
-
 
 async def vote(loop: AttemptLoop, samples: int) -> WholeAnswer | OpenStream | None:
     """The first sample, where all agree with it, or where it can't be compared; else what the other steps say.
@@ -415,7 +403,7 @@ async def _settled(loop: AttemptLoop, step: Candidate, first: WholeAnswer, sampl
 
 async def _sample(loop: AttemptLoop, step: Candidate, *, fallback: bool) -> WholeAnswer | None:
     """Set aside."""
-    answer = await loop.try_target(step, AttemptOptions(role=VOTE_ROLE, fallback=fallback, whole=True))
+    answer = await loop.try_target(step, AttemptOptions(role="vote", fallback=fallback, whole=True))
     if not isinstance(answer, WholeAnswer):
         return None
     return structs.replace(answer, attempt=loop.job.budget.set_aside(answer.attempt))
@@ -430,7 +418,7 @@ def _said(answered: WholeAnswer) -> str | None:
 def always_the_same(request: Request) -> bool:
     """The request leaves nothing to chance: its samples would agree whatever they are worth."""
     seed, temperature = request.body.get("seed"), request.body.get("temperature")
-    if seed is not None and bytes(seed) != _NULL:
+    if seed is not None and bytes(seed) != b"null":
         return True
     try:
         return temperature is not None and float(bytes(temperature)) == 0

@@ -95,12 +95,14 @@ def seal(connection: Connection, *subjects: str) -> None:
     lock(connection)
     for subject in subjects or SUBJECTS:
         while ids := [identifier for (identifier,) in connection.execute(SUBJECTS[subject]).fetchall()]:
-            position, digest = connection.execute(_SQL["last_seal"], (subject,)).fetchone() or (0, "")
+            sealed = progress(connection, SEALED + subject)
+            position, digest = connection.execute(_SQL["last_seal"], (subject,)).fetchone() or (sealed, "")
             seals = []
             for identifier, (state, content) in _contents(connection, subject, ids).items():
                 position, digest = position + 1, _hashed([digest, position + 1, identifier, state, content])
                 seals.append((subject, position, identifier, state, content, digest))
             insert(connection, "seals", _SEALED, seals)
+            connection.execute(_SQL["set"], (SEALED + subject, position))
 
 
 def _contents(connection: Connection, subject: str, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -139,6 +141,8 @@ def looked_at(connection: Connection, subject: str) -> Iterator[tuple[int, str, 
                 says = "it is not what was written: a column, an attempt or a booking of it was changed, or is gone"
             yield position, identifier, says
             last, before = position, digest
+    if last < (sealed := progress(connection, SEALED + subject)):
+        yield last, f"sealed from position {last + 1} to {sealed}", "the seals are gone"
 
 
 def unseal(connection: Connection) -> None:
@@ -170,7 +174,7 @@ PATIENCE_MS = 60_000
 CAME_BACK_MS = 900_000
 """How long after its lease a process that was cut off may still come back with the true charge of a request that was
 recovered meanwhile: longer than any answer takes."""
-MOVED, EXPIRED, SWEPT, UNSEALED = "moved", "expired", "swept", "unsealed"
+MOVED, EXPIRED, SWEPT, UNSEALED, SEALED = "moved", "expired", "swept", "unsealed", "sealed "
 """Rows of `progress`."""
 _REST = 3
 """For each second that others may have had to wait, how many follow in which they need not."""

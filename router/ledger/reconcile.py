@@ -113,6 +113,9 @@ def _line(form: StatementForm, row: Mapping[str, str], number: int) -> Statement
         raise ValueError(f"the currency is '{currency[:10]}': the ledger is in USD, so convert the file or export USD")
     item = _cell(row, form.item)
     model = _cell(row, form.model) or ("" if form.contains else item.partition(",")[0].strip())
+    if not model and not form.contains:
+        names = " or ".join((*form.model, *form.item))
+        raise ValueError(f"{names} is empty: name the model that was billed, or take the line out")
     nano, rounding = _amount(_cell(row, form.cost))
     return StatementLine(_day(_cell(row, form.day)), model, item, nano, rounding, form.contains, number)
 
@@ -211,6 +214,8 @@ class Comparison(Struct, frozen=True):
     ratios: Mapping[str, tuple[float, str]]
     """By model: what was billed ÷ what its price made of the usage, where that was the same day after day; and the
     evidence."""
+    unnamed: Sequence[str]
+    """Models of which the statement has no line on a day on which the ledger has rows of them: not compared."""
 
 
 class Reconciliation:
@@ -227,10 +232,12 @@ class Reconciliation:
         self._ratios = self._constant()
 
     def compare(self) -> Comparison:
-        places = sorted({*self._rows, *self._billed})
+        places = sorted(self._billed)
         differences = tuple(difference for place in places if (difference := self._difference(*place)) is not None)
-        billed, ledger = sum(self._billed.values()), sum(row.cost for row in self._rows.values())
-        return Comparison(differences, len(self._days), billed, ledger, self._factors(), self._ratios)
+        billed = sum(self._billed.values())
+        ledger = sum(row.cost for place, row in self._rows.items() if place in self._billed)
+        unnamed = {place[1] for place, row in self._rows.items() if row.cost and place not in self._billed}
+        return Comparison(differences, len(self._days), billed, ledger, self._factors(), self._ratios, sorted(unnamed))
 
     def book(
         self, writer: Connection, books: Connection, difference: Difference, actor: str, units: Mapping[str, Unit]
@@ -322,7 +329,7 @@ class Reconciliation:
         return billed, rounding
 
     def _difference(self, day: int, model: str) -> Difference | None:
-        row, billed = self._rows.get((day, model)), self._billed.get((day, model), 0)
+        row, billed = self._rows.get((day, model)), self._billed[day, model]
         ledger = 0 if row is None else row.cost
         if billed == ledger:
             return None

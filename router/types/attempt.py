@@ -363,6 +363,10 @@ class UpstreamResponse(Protocol):
         body has said that it is over, so its end may still come."""
         ...
 
+    def unread(self) -> tuple[bytes, int]:
+        """Of a stream that was closed: what had come of it and was not read, and how many bytes lay in its socket."""
+        ...
+
 
 class Transport(Protocol):
     """Carries bytes to an upstream. Raises `UpstreamFailure` for everything that goes wrong on the way."""

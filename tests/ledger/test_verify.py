@@ -236,7 +236,7 @@ def test_corrections_at_once_come_one_by_one(ledger: Ledger) -> None:
     assert_sound(ledger)
 
 
-def test_seals_are_dropped_once_the_chain_has_their_requests(ledger: Ledger) -> None:
+def test_seals_are_dropped_once_the_chain_has_their_requests_and_no_earlier(ledger: Ledger) -> None:
     put_all(ledger, FRESH[:8])
     upkeep(ledger, NOW_MS, None)
     for rows in (FRESH[8:15], FRESH[15:]):
@@ -246,6 +246,10 @@ def test_seals_are_dropped_once_the_chain_has_their_requests(ledger: Ledger) -> 
         assert_sound(ledger)
     assert len(found(ledger, "SELECT id FROM seals")) == 1 + len(FRESH[15:])
     assert_sound(ledger, requests=20)
+    change(ledger, "DELETE FROM seals")
+    for gone in ("the seals are gone", "its seal, or the one before, is not what was written"):
+        assert [line for line in says(ledger) if gone in line], gone
+        upkeep(ledger, NOW_MS, None)
 
 
 def test_a_request_that_is_gone_everywhere_shows(template: Path, tmp_path: Path) -> None:

@@ -350,10 +350,24 @@ def test_unknown_providers_and_files_change_nothing(gateway: Gateway) -> None:
     file.write_text("\n".join([*statement(gateway), "2026-11-01,m-1,0.5", "2026-11-01,m-1,-0.75"]))
     refused = ledger(gateway, "reconcile", provider(gateway), str(file), "--book", status=1)
     assert "line 4: all that is billed for 'm-1' on 2026-11-01 is $-0.25: take out credits" in refused
+    file.write_text("\n".join([*statement(gateway, "2"), "2026-11-01,,1"]))
+    refused = ledger(gateway, "reconcile", provider(gateway), str(file), "--book", status=1)
+    assert f"{file}: line 3: model is empty" in refused
     file.write_text("\n".join([*statement(gateway, "2"), "2026-11-01,m-1,0"]))
     left = ledger(gateway, "reconcile", provider(gateway), str(file), "--book")
     assert "1 lines of today (UTC) or later are left out" in left
     assert gateway.rows("SELECT 1 FROM adjustments") == []
+
+
+def test_what_a_statement_has_no_line_of_is_not_corrected(gateway: Gateway) -> None:
+    asked(gateway)
+    list(leave(gateway))
+    before, lines = booked(gateway), statement(gateway)
+    missing = lines[2].split(",")[1]
+    partial = reconcile(gateway, [*lines[:2], f"2026-11-01,{missing},0"], "--book")
+    assert (partial["comparison"]["unnamed"], partial["corrections"], booked(gateway)) == ([missing], 0, before)
+    reconcile(gateway, [*lines[:2], f"{TODAY},{missing},0"], "--book")
+    assert gateway.rows("SELECT SUM(cost) AS cost FROM attempts WHERE model = ?", missing) == [{"cost": 0}]
 
 
 def test_what_the_ledger_has_no_rows_of_is_listed_and_not_booked(gateway: Gateway) -> None:
