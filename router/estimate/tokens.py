@@ -273,7 +273,7 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     usual_output = kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90)
     start = 0 if ahead is None else _start(kind.output, rung, thought) + ahead
     hidden = ahead is None or (rung.thinks and not target.model.thinking.streamed)
-    if hidden or start >= safe:
+    if ahead is None or hidden or start >= safe:
         safe = max(safe, LEAST_CAP + rung.p90) if hidden else safe
         return UsualOutput(words, mean, most, safe, safe if rung.thinks else 0, True, usual_output, long)
     thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
