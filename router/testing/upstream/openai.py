@@ -22,7 +22,7 @@ from router.testing.upstream.behaviours import (
     ScriptedCall,
     SseFrame,
     Tokens,
-    Tool,
+    asked,
     record,
     rows,
 )
@@ -165,6 +165,16 @@ class _OpenAIWire:
     def error_frames(self, fault: Fault) -> list[SseFrame]:
         return [SseFrame(self.error(fault)[1]), DONE]
 
+    def _envelope(self, ask: Ask, identifier: str, kind: str) -> Json:
+        return {"id": identifier, "object": kind, "created": CREATED, "model": self._flavour.name_of(ask)}
+
+    def _count(self, tokens: Tokens, n: int) -> Json:
+        flavour = self._flavour
+        return flavour.count(flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
+
+    def _usage(self, behaviour: Behaviour, n: int) -> Json:
+        return {} if behaviour.reports is Reports.MISSING else {"usage": self._count(behaviour.tokens, n)}
+
 
 class OpenAIChat(_OpenAIWire):
     def __init__(self, flavour: Flavour) -> None:
@@ -179,30 +189,19 @@ class OpenAIChat(_OpenAIWire):
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
         choices = [self._choice(behaviour.answer(ask, i), i) for i in range(ask.n)]
         usage = self._usage(behaviour, ask.n)
-        reply = {**self._envelope(ask, "chat.completion"), "choices": choices, **usage, "service_tier": "default"}
+        reply = {**self._head(ask, "chat.completion"), "choices": choices, **usage, "service_tier": "default"}
         return self._flavour.dress(reply)
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
         deltas = list(interleave([list(self._deltas(behaviour.answer(ask, i), i)) for i in range(ask.n)]))
         if behaviour.reports is Reports.WITH_CONTENT and ask.n == 1:
             deltas[-2:] = [{**deltas[-1], "delta": deltas[-2]["delta"]}]
-        chunks = [{**self._envelope(ask, "chat.completion.chunk"), "choices": [delta]} for delta in deltas]
+        chunks = [{**self._head(ask, "chat.completion.chunk"), "choices": [delta]} for delta in deltas]
         self._report(chunks, ask, behaviour)
         return [*(SseFrame(self._flavour.dress(chunk), content=_speaks(chunk)) for chunk in chunks), DONE]
 
-    def _envelope(self, ask: Ask, kind: str) -> Json:
-        served = self._flavour.name_of(ask)
-        stamp = {"object": kind, "created": CREATED, "model": served, "system_fingerprint": "fp_1"}
-        return {"id": "chatcmpl-upstream", **stamp}
-
-    def _usage(self, behaviour: Behaviour, n: int) -> Json:
-        if behaviour.reports is Reports.MISSING:
-            return {}
-        return {"usage": self._count(behaviour.tokens, n)}
-
-    def _count(self, tokens: Tokens, n: int) -> Json:
-        flavour = self._flavour
-        return flavour.count(flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
+    def _head(self, ask: Ask, kind: str) -> Json:
+        return {**self._envelope(ask, "chatcmpl-upstream", kind), "system_fingerprint": "fp_1"}
 
     def _choice(self, answer: Answer, index: int) -> Json:
         message = {"role": "assistant", "content": self._content(answer), "refusal": "".join(answer.refusal) or None}
@@ -210,7 +209,7 @@ class OpenAIChat(_OpenAIWire):
             message[self._flavour.reasoning_field] = "".join(answer.reasoning)
         if answer.calls:
             message["tool_calls"] = [_call(call) for call in answer.calls]
-        logprobs = _logprobs(answer.text) if answer.logprobs else None
+        logprobs = logprobs_of(answer.text) if answer.logprobs else None
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": answer.finish}
 
     def _content(self, answer: Answer) -> object:
@@ -224,7 +223,7 @@ class OpenAIChat(_OpenAIWire):
         pieces = [{"role": "assistant", "content": None if answer.calls else ""}, *self._pieces(answer)]
         for piece in pieces:
             token = piece.get("content")
-            logprobs = _logprobs((token,)) if answer.logprobs and isinstance(token, str) and token else None
+            logprobs = logprobs_of((token,)) if answer.logprobs and isinstance(token, str) and token else None
             yield {"index": index, "delta": piece, "logprobs": logprobs, "finish_reason": None}
         yield {"index": index, "delta": {}, "logprobs": None, "finish_reason": answer.finish}
 
@@ -259,7 +258,7 @@ class OpenAIChat(_OpenAIWire):
         elif place == "choice":
             chunks[-1]["choices"] = [{**choice, "usage": usage} for choice in rows(chunks[-1]["choices"])]
         else:
-            chunks.append({**self._envelope(ask, "chat.completion.chunk"), "choices": [], "usage": usage})
+            chunks.append({**self._head(ask, "chat.completion.chunk"), "choices": [], "usage": usage})
 
 
 def read(body: Json, flavour: Flavour) -> Ask:
@@ -268,17 +267,13 @@ def read(body: Json, flavour: Flavour) -> Ask:
         raise BadRequest(f"Unknown parameter: '{unknown[0]}'.", unknown[0])
     options = record(body.get("stream_options"))
     fmt = record(body.get("response_format"))
-    functions = [record(tool.get("function")) for tool in rows(body.get("tools"))]
-    tools = tuple(Tool(str(f["name"]), record(f.get("parameters"))) for f in functions)
     n = body.get("n")
-    return Ask(
-        model=str(body.get("model", "")),
-        stream=body.get("stream") is True,
+    return asked(
+        body,
+        [] if flavour.ignores_tools else [record(tool.get("function")) for tool in rows(body.get("tools"))],
+        record(fmt.get("json_schema")).get("schema") or fmt.get("schema"),
         n=n if isinstance(n, int) else 1,
         wants_usage=options.get("include_usage") is True,
-        schema=record(record(fmt.get("json_schema")).get("schema")) or record(fmt.get("schema")) or None,
-        tools=() if flavour.ignores_tools else tools,
-        body=body,
     )
 
 
@@ -301,7 +296,7 @@ def _thinking(text: str) -> Json:
     return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
 
 
-def _logprobs(pieces: tuple[str, ...]) -> Json:
+def logprobs_of(pieces: tuple[str, ...]) -> Json:
     """Each piece plays one token."""
     rows = [{"token": p, "logprob": -0.25, "bytes": list(p.encode()), "top_logprobs": []} for p in pieces]
     return {"content": rows, "refusal": None}
@@ -318,23 +313,29 @@ class OpenAICompletions(_OpenAIWire):
         return read(body, self._flavour)
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
-        choices = [_choice("".join(a.text), i, a, a.finish) for i, a in enumerate(_answers(ask, behaviour))]
-        return {**_envelope(ask, self._flavour), "choices": choices, **self._usage(ask, behaviour)}
+        choices = [
+            _choice("".join(a.text), i, a, a.finish)
+            for i, a in enumerate(behaviour.answer(ask, i) for i in range(ask.n))
+        ]
+        return {
+            **self._envelope(ask, "cmpl-upstream", "text_completion"),
+            "choices": choices,
+            **self._usage(behaviour, ask.n),
+        }
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
-        choices = interleave([list(_pieces(a, i)) for i, a in enumerate(_answers(ask, behaviour))])
-        chunks: list[Json] = [{**_envelope(ask, self._flavour), "choices": [choice]} for choice in choices]
-        usage = self._usage(ask, behaviour) if ask.wants_usage or self._flavour.always_usage else {}
+        choices = interleave(
+            [list(_pieces(a, i)) for i, a in enumerate(behaviour.answer(ask, i) for i in range(ask.n))]
+        )
+        chunks: list[Json] = [
+            {**self._envelope(ask, "cmpl-upstream", "text_completion"), "choices": [choice]} for choice in choices
+        ]
+        usage = self._usage(behaviour, ask.n) if ask.wants_usage or self._flavour.always_usage else {}
         if behaviour.reports is Reports.WITH_CONTENT:
             chunks[-1].update(usage)
         elif usage:
-            chunks.append({**_envelope(ask, self._flavour), "choices": [], **usage})
+            chunks.append({**self._envelope(ask, "cmpl-upstream", "text_completion"), "choices": [], **usage})
         return [*(SseFrame(chunk, content=bool(chunk["choices"])) for chunk in chunks), DONE]
-
-    def _usage(self, ask: Ask, behaviour: Behaviour) -> Json:
-        n = 1 if self._flavour.one_choice else ask.n
-        counts = self._flavour.count(self._flavour.reported(behaviour.tokens.choices(n)))
-        return {} if behaviour.reports is Reports.MISSING else {"usage": counts}
 
 
 class OpenAIEmbeddings(_OpenAIWire):
@@ -368,15 +369,6 @@ def models() -> Json:
     """The list of behaviours, as `/v1/models` gives it."""
     rows = [{"id": name, "object": "model", "created": CREATED, "owned_by": "upstream"} for name in BEHAVIOURS]
     return {"object": "list", "data": rows}
-
-
-def _answers(ask: Ask, behaviour: Behaviour) -> Iterator[Answer]:
-    return (behaviour.answer(ask, i) for i in range(ask.n))
-
-
-def _envelope(ask: Ask, flavour: Flavour) -> Json:
-    served = flavour.name_of(ask)
-    return {"id": "cmpl-upstream", "object": "text_completion", "created": CREATED, "model": served}
 
 
 def _choice(text: str, index: int, answer: Answer, finish: str | None) -> Json:

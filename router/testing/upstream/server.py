@@ -16,7 +16,6 @@ from weakref import WeakSet
 import httptools
 import msgspec
 
-from router.testing.upstream.anthropic import Anthropic
 from router.testing.upstream.behaviours import (
     RETRY_AFTER_S,
     Ask,
@@ -34,9 +33,8 @@ from router.testing.upstream.behaviours import (
     chunks,
     split,
 )
-from router.testing.upstream.gemini import Gemini
 from router.testing.upstream.openai import FLAVOURS, OpenAIChat, OpenAICompletions, OpenAIEmbeddings, models
-from router.testing.upstream.responses import OpenAIResponses
+from router.testing.upstream.wires import Anthropic, Gemini, OpenAIResponses
 
 
 @dataclass
