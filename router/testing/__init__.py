@@ -23,6 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -353,15 +354,12 @@ class Gateway(Client):
     async def _serve(self, settings: Settings, opened: "concurrent.futures.Future[None]") -> None:
         self.loop = asyncio.get_running_loop()
 
-        def on_drain(drain: Callable[[bool], None]) -> None:
-            self._drain = drain
-
         def on_open(settings: Settings, gateway: app.GatewayProcess, url: str) -> None:
             self.app, self.url = gateway, url
             opened.set_result(None)
 
         try:
-            await server.serve(settings, on_drain, on_open, self._tick_s)
+            await server.serve(settings, partial(setattr, self, "_drain"), on_open, self._tick_s)
         finally:
             self._drain = None
 

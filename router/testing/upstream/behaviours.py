@@ -1,11 +1,12 @@
 """What the scripted upstream does: the model's name selects a row, on every wire, plain and streamed."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from itertools import pairwise
 from threading import Event
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
@@ -188,15 +189,6 @@ def _call_tools(ask: Ask, count: int) -> Answer:
     return Answer(calls=calls, finish="tool_calls")
 
 
-class Reports(StrEnum):
-    """Where the usage stands."""
-
-    AT_END = "at_end"
-    MISSING = "missing"
-    WITH_CONTENT = "with_content"
-    EVERYWHERE = "everywhere"
-
-
 class Framing(StrEnum):
     """How a stream's events become TCP writes."""
 
@@ -217,14 +209,6 @@ class Break(StrEnum):
     SILENCE = "silence"
 
 
-class KeepAlive(StrEnum):
-    """What becomes of the connection after the reply."""
-
-    KEEP = "keep"
-    CLOSE_AFTER = "close_after"
-    CLOSE_UNDER_NEXT = "close_under_next"
-
-
 class Page(Struct, frozen=True):
     """A reply to the letter, in the TCP writes in which it leaves; where it is streamed the client sees them apart."""
 
@@ -243,7 +227,8 @@ class Behaviour(Struct, frozen=True, kw_only=True):
     headers: Json = field(default_factory=dict)
     """More headers of an answer."""
     tokens: Tokens = NORMAL
-    reports: Reports = Reports.AT_END
+    reports: Literal["at_end", "missing", "with_content", "everywhere"] = "at_end"
+    """Where the usage stands."""
     framing: Framing = Framing.ONE_EACH
     fault: str = ""
     once: bool = False
@@ -261,7 +246,8 @@ class Behaviour(Struct, frozen=True, kw_only=True):
     """What follows the first piece of a stream waits until this is set."""
     served: str = ""
     """The model that it says it is; empty: as this provider writes the one that was asked for."""
-    keep_alive: KeepAlive = KeepAlive.KEEP
+    keep_alive: Literal["keep", "close_after", "close_under_next"] = "keep"
+    """What becomes of the connection after the reply."""
 
 
 def _behaviour(row: Json) -> Behaviour:
@@ -357,26 +343,28 @@ def split(data: bytes) -> Iterator[bytes]:
         yield data[start:end]
 
 
-class WireFormat(Protocol):
+class WireFormat(ABC):
     """One wire format: reads a request, writes answers and errors. Knows nothing of sockets."""
 
-    newline: str
+    newline = "\n"
     """How this provider ends the lines of its streams."""
-    preamble: str
+    preamble = ""
     """Comments that it sends before a stream's first event."""
 
+    @abstractmethod
     def ask(self, body: Json, ask: Ask) -> Ask:
         """`ask` (what the path told) completed from the body; raises `BadRequest` where the real one answers 400."""
-        ...
 
+    @abstractmethod
     def whole(self, ask: Ask, behaviour: Behaviour) -> object: ...
 
+    @abstractmethod
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]: ...
 
+    @abstractmethod
     def error(self, fault: Fault) -> tuple[int, object]:
         """Status and body."""
-        ...
 
     def error_frames(self, fault: Fault) -> list[SseFrame]:
         """An error after the stream has begun."""
-        ...
+        return [SseFrame(self.error(fault)[1])]

@@ -25,7 +25,6 @@ from router.testing.upstream.behaviours import (
     Fault,
     Framing,
     Json,
-    KeepAlive,
     Page,
     SseFrame,
     WireFormat,
@@ -293,8 +292,8 @@ class ScriptedServer:
             await _turn(connection, behaviour.page(ask))
             return
         await (self._stream if ask.stream else self._whole)(connection, wire, ask, behaviour)
-        connection.closes_under_next = behaviour.keep_alive is KeepAlive.CLOSE_UNDER_NEXT
-        if behaviour.keep_alive is KeepAlive.CLOSE_AFTER:
+        connection.closes_under_next = behaviour.keep_alive == "close_under_next"
+        if behaviour.keep_alive == "close_after":
             connection.close()
 
     async def _whole(self, connection: HttpConnection, wire: WireFormat, ask: Ask, behaviour: Behaviour) -> None:

@@ -11,10 +11,10 @@ from router.testing.upstream.behaviours import (
     Behaviour,
     Fault,
     Json,
-    Reports,
     SseFrame,
     Tokens,
     Tool,
+    WireFormat,
     asked,
     record,
     rows,
@@ -30,10 +30,7 @@ _EMPTY: Json = {"text": "", "thinking": "", "signature": "", "input": {}}
 """Of a block as it starts, before its deltas."""
 
 
-class Anthropic:
-    newline = "\n"
-    preamble = ""
-
+class Anthropic(WireFormat):
     def ask(self, body: Json, ask: Ask) -> Ask:
         _check_message(body)
         fmt = record(record(body.get("output_config")).get("format")) or record(body.get("output_format"))
@@ -41,11 +38,11 @@ class Anthropic:
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
         answer = behaviour.answer(ask, 0)
-        usage = {} if behaviour.reports is Reports.MISSING else {"usage": _anthropic_usage(behaviour.tokens)}
+        usage = {} if behaviour.reports == "missing" else {"usage": _anthropic_usage(behaviour.tokens)}
         return {**_message(ask), "content": [block for block, _ in _blocks(answer)], **_stop(answer), **usage}
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
-        answer, tokens, silent = behaviour.answer(ask, 0), behaviour.tokens, behaviour.reports is Reports.MISSING
+        answer, tokens, silent = behaviour.answer(ask, 0), behaviour.tokens, behaviour.reports == "missing"
         start = {} if silent else {"usage": {**_anthropic_usage(tokens), "output_tokens": min(1, tokens.output)}}
         events: list[Json] = [{"type": "message_start", "message": {**_message(ask), **start}}]
         for i, (block, deltas) in enumerate(_blocks(answer)):
@@ -53,7 +50,7 @@ class Anthropic:
             events += [{"type": "content_block_start", "index": i, "content_block": hollow}, {"type": "ping"}]
             events += [{"type": "content_block_delta", "index": i, "delta": delta} for delta in deltas]
             events.append({"type": "content_block_stop", "index": i})
-        if behaviour.reports is Reports.EVERYWHERE:
+        if behaviour.reports == "everywhere":
             events.append(_message_delta(_anthropic_usage(tokens.share(1, 2))))
         events += [
             _message_delta({} if silent else _anthropic_usage(tokens), **_stop(answer)),
@@ -142,9 +139,8 @@ _GEMINI_ERRORS = table("testing/upstream/errors.yaml")["gemini"]
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP"}
 
 
-class Gemini:
+class Gemini(WireFormat):
     newline = "\r\n"
-    preamble = ""
 
     def ask(self, body: Json, ask: Ask) -> Ask:
         config = record(body.get("generationConfig") or body.get("generation_config"))
@@ -166,7 +162,7 @@ class Gemini:
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
         answers = [behaviour.answer(ask, i) for i in range(ask.n)]
         candidates = [_candidate(list(_parts(a, whole=True)), i, _finish(a), a.logprobs) for i, a in enumerate(answers)]
-        return _reply(ask, candidates, None if behaviour.reports is Reports.MISSING else behaviour.tokens)
+        return _reply(ask, candidates, None if behaviour.reports == "missing" else behaviour.tokens)
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
         """One candidate a chunk. Usage is on every one, cumulative; the last carries content, finish and true count."""
@@ -176,7 +172,7 @@ class Gemini:
             parts = list(_parts(answer, whole=False))
             steps += [_candidate([part], i, None, answer.logprobs) for part in parts[:-1]]
             steps.append(_candidate(parts[-1:], i, _finish(answer), answer.logprobs))
-        silent, size = behaviour.reports is Reports.MISSING, len(steps)
+        silent, size = behaviour.reports == "missing", len(steps)
         return [
             SseFrame(_reply(ask, [step], None if silent else behaviour.tokens.share(k, size)), content=True)
             for k, step in enumerate(steps, start=1)
@@ -187,9 +183,6 @@ class Gemini:
         code, status, message, *details = row
         more = {"details": details} if details else {}
         return code, {"error": {"code": code, "message": message, "status": status, **more}}
-
-    def error_frames(self, fault: Fault) -> list[SseFrame]:
-        return [SseFrame(self.error(fault)[1])]
 
 
 def _check_contents(body: Json, config: Json) -> None:
@@ -254,10 +247,7 @@ def _gemini_usage(tokens: Tokens) -> Json:
     return {**counts, "totalTokenCount": tokens.input + tokens.output, "promptTokensDetails": detail}
 
 
-class OpenAIResponses:
-    newline = "\n"
-    preamble = ""
-
+class OpenAIResponses(WireFormat):
     def ask(self, body: Json, ask: Ask) -> Ask:
         if "input" not in body:
             raise BadRequest("Missing required parameter: 'input'.", "input")
@@ -305,7 +295,7 @@ def _response(ask: Ask) -> Json:
 
 
 def _response_usage(behaviour: Behaviour) -> Json:
-    if behaviour.reports is Reports.MISSING:
+    if behaviour.reports == "missing":
         return {"usage": None}
     tokens = behaviour.tokens
     written = tokens.cache_write + tokens.cache_write_1h
