@@ -141,7 +141,7 @@ class Settlement:
             self._bound = bound
             budget.bind(bound)
         ask = budget.ask(steps, exactly=self._tries < MOST_TRIES)
-        self._birth(decision, ask.whole)
+        self._birth(decision, Amount() if bound.accounts else ask.whole)
         deadline = decision.stakes.deadline_ms
         try:
             if not accounting.journal.available:

@@ -102,7 +102,7 @@ class Stores:
         budgets: Callable[[], Sequence[Budget]],
     ) -> None:
         self._url, self._rows, self._ledger, self._budgets = url, rows, ledger, budgets
-        self.store: BudgetStore = SqliteBudgets(local, LEASE_MS) if url is None else self._distributed(url)
+        self.store: BudgetStore = SqliteBudgets(local, LEASE_MS, rows) if url is None else self._distributed(url)
         self.sessions: SessionStore = SqliteSessions(local) if url is None else self._sessions_there()
 
     def _distributed(self, url: Secret) -> BudgetStore:
@@ -116,7 +116,7 @@ class Stores:
             self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS, held_long=held_long)
         except RedisRefused as error:
             raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
-        self._leased = OutageBudgets(self._redis, self._within, self._rows.owner)
+        self._leased = OutageBudgets(self._redis, self._within, self._rows.owner, self._redis.granted)
         return self._leased
 
     def _sessions_there(self) -> SessionStore:

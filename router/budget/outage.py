@@ -85,8 +85,9 @@ class _LeasedAccount(Struct):
 class OutageBudgets:
     """The `BudgetStore` port around another store. `start` it and `stop` it, or call `tick` every second."""
 
-    def __init__(self, store: BudgetStore, within: Within, owner: str) -> None:
-        self._store, self._within, self._owner = store, within, owner
+    def __init__(self, store: BudgetStore, within: Within, owner: str, granted: Callable[[Reservation], None]) -> None:
+        """`granted` hears what was granted without the store, for the request's row."""
+        self._store, self._within, self._owner, self._granted = store, within, owner, granted
         # What no outage rule changes is the store's own.
         self.settled, self.recover, self.expire = store.settled, store.recover, store.expire
         self.balances, self.values, self.split = store.balances, store.values, store.split
@@ -185,7 +186,9 @@ class OutageBudgets:
         self._local[request_id] = parts
         self._soft[request_id] = [account for account in accounts if not account.hard]
         soft = (account.hold(granted.of(account.unit)) for account in self._soft[request_id])
-        return Local(request_id, granted, (*(hold for _, hold in parts), *soft))
+        reservation = Local(request_id, granted, (*(hold for _, hold in parts), *soft))
+        self._granted(reservation)
+        return reservation
 
     async def extend(
         self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
@@ -201,6 +204,7 @@ class OutageBudgets:
         for (lease, before), hold in pairs:
             lease.open += hold.amount - before.amount
         self._local[reservation.request_id] = [(lease, hold) for (lease, _), hold in pairs]
+        self._granted(grown)
         return grown
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:

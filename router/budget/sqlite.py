@@ -20,6 +20,7 @@ from router.types.account import (
     Balance,
     Child,
     HoldRequest,
+    Journal,
     LocalJournal,
     Refused,
     Reservation,
@@ -36,12 +37,13 @@ _log = logging.getLogger(__name__)
 class SqliteBudgets:
     """The `BudgetStore` port over a `LocalJournal`.
 
-    Leases are those of the ledger's rows: a request's row is born in the same commit as its hold, with the whole of
-    its `HoldRequest` as what it holds, and is corrected here when it is granted less, or more later.
+    Leases are those of the ledger's rows: a request's row is born in the same commit as its hold, without one, and says
+    here what was granted.
     """
 
-    def __init__(self, journal: LocalJournal, lease_ms: int) -> None:
-        self._journal, self._lease_ms = journal, lease_ms
+    def __init__(self, journal: LocalJournal, lease_ms: int, rows: Journal | None = None) -> None:
+        """`rows`: writes the rows of requests to another ledger too, so that both are charged alike after a crash."""
+        self._journal, self._lease_ms, self._rows = journal, lease_ms, None if rows is journal else rows
 
     @property
     def available(self) -> bool:
@@ -63,6 +65,8 @@ class SqliteBudgets:
             raise
         if granted is None:
             raise ValueError(f"request {request_id} has reserved before: an id is for one request only")
+        if self._rows is not None and isinstance(granted, Reservation):
+            self._rows.change(_SQL["granted"], (granted.granted.usd, granted.granted.thinking, request_id))
         return granted
 
     def _give_back(self, step: "asyncio.Future[Reservation | Refused | None]") -> None:
@@ -76,7 +80,10 @@ class SqliteBudgets:
         bound = {account.id: account for account in accounts}
         if not any(hold.account in bound for hold in reservation.holds):
             return reservation.grown(more, bound)
-        return await self._journal.call(lambda connection: _extend(connection, reservation, bound, more, now_ms))
+        grown = await self._journal.call(lambda connection: _extend(connection, reservation, bound, more, now_ms))
+        if self._rows is not None:
+            self._rows.change(_SQL["granted"], (grown.granted.usd, grown.granted.thinking, grown.request_id))
+        return grown
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
         """Raises ValueError where there are not as many charges as holds."""
@@ -218,8 +225,7 @@ def _reserve(
             amount = max(0, min(amount, at.left))
         holds.append(account.hold(amount))
         connection.execute(_SQL["hold"], (request_id, account.id, account.window_start_ms, amount))
-    if granted != (ask.born or ask.whole):
-        connection.execute(_SQL["granted"], (granted.usd, granted.thinking, request_id))
+    connection.execute(_SQL["granted"], (granted.usd, granted.thinking, request_id))
     room = Amount(_rest(usd, granted.usd), _rest(thinking, granted.thinking))
     return Reservation(request_id, granted, tuple(holds), room, tuple(rates))
 

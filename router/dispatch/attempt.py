@@ -80,8 +80,6 @@ class ReplicaLease:
         return self._replicas.failed(self._target, self.url)
 
 
-# One attempt at one target: what is sent, what is learned, what it costs.
-
 BYTES_PER_TOKEN = 32
 """More than any tokenizer packs into a token over a whole answer, with escaped letters: English has 4."""
 FEWEST = 20
@@ -167,12 +165,13 @@ class AttemptRecord:
         what else no token stands for (`apart`); bytes of output in its stream's largest piece, and of thoughts."""
         self._pieces = 0
         """Events of its stream's answer, thoughts apart."""
-        self.stopped, self.stopped_at = "", 0
-        """Why the gateway ended its stream, as an error code, and bytes of output by then; empty: it did not."""
-        self._hides = thinks and not thinking.streamed and fit.effort != "none"
-        """Thoughts are written that no stream shows …"""
-        self._shows = thinks and thinking.streamed
-        """… or that it shows."""
+        self.stopped = ""
+        """Why the gateway ended its stream, as an error code; empty: it did not."""
+        self._shows, self._hides = (
+            thinks and thinking.streamed,
+            thinks and not thinking.streamed and fit.effort != "none",
+        )
+        """Thoughts are written that its stream shows, or that none does."""
 
     @cached_property
     def _most_bytes(self) -> tuple[float, float]:
@@ -275,7 +274,7 @@ class AttemptRecord:
             chars, total = max(reply.chars - self._echoed, 0), usage.output_total
             credible = embeds or _plausible(usage, size)
             if not (credible or _plausible(usage, written := self._written(reply.body, total))):
-                usage = self._recounted(usage, written)
+                usage = self._recounted(usage, max(written, chars))
             elif embeds or _counts(usage, chars, reply.has_answer):
                 usage = self._bounded(usage, size)
             else:
@@ -291,17 +290,14 @@ class AttemptRecord:
         counted = decoder.usage
         if self.call.endpoint is Endpoint.RESPONSES and decoder.complete:
             self._send(decoder.final(b"null"))
-        tokens = self._cap if counted is None else counted.output_total
-        # What waited in the socket of one that was stopped counts where the provider's own count came with it.
-        size = self.stopped_at if self.stopped and not decoder.complete else decoder.output_chars
-        size = max(0, size - self._echoed) + self._beyond(decoder, tokens)
+        size = chars = max(0, decoder.output_chars - self._echoed)
+        # Where text has more tokens than are reported, what stands around them is no text.
+        size += self._beyond(decoder, self._cap if counted is None else max(counted.output_total, self._tokens(size)))
         left = not decoder.complete and (bool(self.stopped) or error in (CLIENT_GONE, OUTRUN))
         if counted is None:
             usage = self._estimated(size, left=left)
         elif not left and (decoder.finished or 2 * counted.output_total >= self._tokens(size)):
-            credible = _plausible(counted, size) and _counts(
-                counted, decoder.output_chars - self._echoed, decoder.has_answer
-            )
+            credible = _plausible(counted, size) and _counts(counted, chars, decoder.has_answer)
             usage = self._bounded(counted, size) if credible else self._recounted(counted, size)
         else:
             usage = self._running(counted, self._estimated(size, left=left))
@@ -319,10 +315,9 @@ class AttemptRecord:
         if late and silent and self.step.target.engine is None:
             took, expected = self._elapsed(), self.step.estimate.output_tokens
             self._health.took(self.step.target.id, took, took if self.call.stream else None, expected, at_least=True)
-        if late and silent and self._hides:
-            return self._done(failure.kind, self._taken(self._written_on(PRIOR_MS_PER_TOKEN), 0))
-        # A provider that is down writes nothing: it is not charged as if it were the quickest.
-        return self._done(failure.kind, self._unfinished(PRIOR_MS_PER_TOKEN) if silent else None)
+        # A provider that is down writes nothing: it is not charged as if it were the quickest, but for hidden thoughts.
+        prior_ms = FASTEST_MS if self._hides else PRIOR_MS_PER_TOKEN
+        return self._done(failure.kind, self._unfinished(prior_ms) if silent else None)
 
     async def late(self, adapter: Adapter, response: UpstreamResponse) -> Attempt:
         """Of an answer that is read to its end after its timeout."""
@@ -416,7 +411,7 @@ class AttemptRecord:
         """`left`: the upstream may have written more than came."""
         output = self._with_late(size) if left else self._tokens(size)
         if self._hides:
-            output = max(output, self._unseen(FASTEST_MS) if left else self._written_on(FASTEST_MS))
+            output = max(output, self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
             seen = ceil(size / self._learned.mean_output_bytes(self.step.target.id))
             output = max(output, self._cap, seen + self._tokens(self._largest))
@@ -455,16 +450,12 @@ class AttemptRecord:
 
     def _unseen(self, prior_ms: float) -> int:
         """Tokens that may have been written until now without being seen: at the target's pace, else at one in
-        `prior_ms`; at least what was expected, as far as its provider was found to bill that; at most the cap."""
+        `prior_ms`; at least what was expected, as far as its provider bills that; at most the cap, if that is kept."""
         pace = self._learned.pace(self.step.target.id)
         written = ceil(self._elapsed() / (pace.ms_per_token if pace.known else prior_ms)) * self.call.n
         tokens = max(self.step.estimate.output_tokens, written)
-        return min(self._cap, ceil(tokens * self._learned.billed.get(self.step.target.id, 1.0)))
-
-    def _written_on(self, prior_ms: float) -> int:
-        """Tokens of an answer that is written to its end unseen: all that it was allowed, until a statement has taught
-        what the provider bills of that; then as `_unseen`."""
-        return self._unseen(prior_ms) if self.step.target.id in self._learned.billed else self._cap
+        most = self._most if self.stopped == PAST_CAP or self._learned.worst(self.step.target.id) else self._cap
+        return min(most, ceil(tokens * self._learned.billed.get(self.step.target.id, 1.0)))
 
     def _tokens(self, size: int) -> int:
         """Output tokens of so many bytes: at most the cap, unless they are too many for it."""
@@ -528,7 +519,8 @@ class AttemptRecord:
             input=usage.input_total if told else None,
             expected_input=estimate.input_rough,
             output_bytes=decoder.output_chars // n if decoder is not None and decoder.finished else 0,
-            past_cap=self.stopped == PAST_CAP or (told and output > self._most),
+            # One that was ended there may have had as much again to say.
+            past_cap=2 * output // n if self.stopped == PAST_CAP else output // n if told and output > self._cap else 0,
             largest=ceil(self._largest / n / self._learned.mean_output_bytes(self.step.target.id))
             if self._largest
             else 0,

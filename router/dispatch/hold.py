@@ -39,8 +39,6 @@ CLIENT_GONE = "client_gone"
 """Outcome of an attempt whose client left."""
 OUTRUN = "outrun"
 """Outcome of an attempt that was given up because another target was quicker."""
-
-
 MOST_READ_ON, READ_ON_S = 256, 120
 """Answers whose clients left or were told of a timeout and that are read on at once, and seconds for which they are:
 then they are cancelled, and charged what they may have cost."""
@@ -117,11 +115,9 @@ class BudgetRoom:
                 await asyncio.wait_for(self._settled.wait(), LOOK_S)
 
 
-# For how long of a request a target was at work: what is left of its time is ours.
-
-
 class Waits:
-    """Moments in ms of one clock. Rivals that are waited for at the same time count once."""
+    """For how long of a request targets were at work, in ms of one clock; what is left of its time is ours. Rivals that
+    are waited for at the same time count once."""
 
     __slots__ = ("_open", "_since", "_total")
 
@@ -242,7 +238,7 @@ class BudgetHold:
 
         async def again() -> Reservation | Refused:
             fresh = self.ask([self._anew(step) for step in steps], exactly=ask.shortest is not None)
-            outcome = await self._reserve(structs.replace(fresh, born=ask.whole))
+            outcome = await self._reserve(fresh)
             return outcome if isinstance(outcome, Reservation) else _short(outcome, fresh)
 
         refused = _short(refused, ask)
@@ -253,7 +249,7 @@ class BudgetHold:
             outcome = await self._room.until_there_is(again, patience_ms)
         if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
             # There will be no room for the usual thinking: it is answered with less.
-            return await self._reserve(structs.replace(ask, least=_least(steps), born=ask.whole))
+            return await self._reserve(structs.replace(ask, least=_least(steps)))
         return outcome
 
     def fit(self, step: Candidate) -> FittedRequest | None:

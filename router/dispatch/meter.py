@@ -226,7 +226,6 @@ class Meter:
         self._thinks = fit.thinks
         learned, target = budget.learned, step.target.id
         self._bytes = learned.output_bytes(target)
-        self._deaf = learned.deaf(target)
         self._in_flight = (learned.ahead(target) or 0) * request.n * self._bytes
         self._last = self._part = self._thought = 0
         self._measure()
@@ -272,7 +271,7 @@ class Meter:
         tokens = bill_of(self._candidate, self._request).output(left.usd) // self._request.choices
         self.paid = tokens * n
         """Tokens, over all choices, that what is left pays for."""
-        covered = tokens >= self._cap and not self._deaf
+        covered = tokens >= self._cap and not self._budget.learned.worst(self._candidate.target.id)
         self._output = inf if covered else tokens * n * self._bytes
         unmetered = not self._thinks or left.thinking >= self._thought_cap * n
         self._thinking = inf if unmetered else left.thinking * self._bytes

@@ -22,8 +22,8 @@ from router.types.target import Target
 
 SHORTEST_SECRET = 12
 """A key of fewer characters is a word, such as the "EMPTY" that local engines are given."""
-ARRIVED_MS = 10
-"""How long what waits in the socket of a stream that ends is read."""
+ARRIVED_MS, QUIET_S = 10, 0.002
+"""How long what waits in the socket of a stream that ends is read, and how long nothing comes when all was."""
 CUT = Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer.")
 _log = logging.getLogger(__name__)
 
@@ -131,7 +131,6 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
             # What came while this process was paused was written and is billed: a hold that others charged never grows.
             record.stopped = "" if record.recovered else STOPPED
         if record.stopped:
-            record.stopped_at = decoder.output_chars
             await _count_arrived(opened, pieces)
             return
 
@@ -143,7 +142,7 @@ async def _count_arrived(opened: OpenStream, pieces: AsyncIterator[bytes]) -> No
     while data and not decoder.complete and clock_ms() < until:
         piece = asyncio.ensure_future(anext(pieces, b""))
         try:
-            await asyncio.wait([piece], timeout=0)
+            await asyncio.wait([piece], timeout=QUIET_S)
         finally:
             piece.cancel()
         with suppress(asyncio.CancelledError, UpstreamFailure):

@@ -175,6 +175,8 @@ class _TargetOutlook(Struct, frozen=True):
     """It keeps to them, whatever the cap on its output."""
     input: InputSize
     """Of the tokens of its prompts."""
+    worst: int
+    """Tokens of its longest answer past a cap: see `TargetStats.worst`."""
 
 
 _NO_HOLDS = (Amount(), Amount(), Amount())
@@ -184,9 +186,9 @@ def _holds(worst: CallPrice, figures: Size, outlook: _TargetOutlook) -> tuple[Am
     """The least that an answer takes, what is held for it, and its worst case."""
     answer = min(figures.most, outlook.lowest + LEAST_ANSWER, outlook.usual.long)
     return worst.amounts(
-        (answer, min(outlook.lowest, answer) if outlook.bounded else answer),
-        (figures.tight, figures.tight_thinking),
-        (figures.most, figures.whole_thinking),
+        (max(answer, outlook.worst), min(outlook.lowest, answer) if outlook.bounded else answer),
+        (max(figures.tight, outlook.worst), figures.tight_thinking),
+        (max(figures.most, outlook.worst), figures.whole_thinking),
     )
 
 
@@ -200,7 +202,8 @@ def _outlook(
         least = max(least, LEAST_THOUGHT)
     known = usual(target, rung, learned, task, work)
     bounded = least == 0 or thinking.contract is Contract.EXACT or not known.blind
-    return _TargetOutlook(rung, known, least, bounded, learned.input(target.id, kind, INPUT_SHARE))
+    sent = learned.input(target.id, kind, INPUT_SHARE)
+    return _TargetOutlook(rung, known, least, bounded, sent, learned.worst(target.id))
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:

@@ -110,8 +110,8 @@ class AttemptSample(Struct, frozen=True, kw_only=True):
     """Of the stream, thoughts included, where all of it was seen; per choice."""
     largest: int = 0
     """Tokens of the largest piece of the stream."""
-    past_cap: bool = False
-    """It ran on past the cap that was sent."""
+    past_cap: int = 0
+    """Tokens of an answer that ran on past the cap that was sent."""
     first_ms: int | None = None
     """Of a stream."""
     total_ms: int = 0
@@ -342,7 +342,7 @@ class TargetStats:
         self._bytes = defaultdict[str, QuantileWindow](QuantileWindow)
         self._pieces = defaultdict[str, QuantileWindow](QuantileWindow)
         self._shares = defaultdict[str, QuantileWindow](QuantileWindow)
-        self._deaf: set[str] = set()
+        self._worst = Counter[str]()
         self._paces: dict[str, Pace] = {}
         self._margins: dict[str, float] = {}
         self.billed: Mapping[str, float] = {}
@@ -374,8 +374,9 @@ class TargetStats:
             self._pieces[target].add(seen.largest)
             if output and output >= LEAST_STREAMED:
                 self._shares[target].add(seen.largest * MILLE // output)
-        if seen.past_cap:
-            self._deaf.add(target)
+        if seen.past_cap > self._worst[target]:
+            self._worst[target] = seen.past_cap
+            self._recalled.pop(target, None)
         if output:
             pace = self._paces.setdefault(target, Pace())
             pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=output, ended_ms=seen.ended_ms)
@@ -464,13 +465,13 @@ class TargetStats:
         run on past their caps, so that each has to be looked at.
         """
         pieces, shares = self._pieces.get(target), self._shares.get(target)
-        if pieces is None or target in self._deaf or (shares is not None and shares.upper(HALF) > HALF * MILLE):
+        if pieces is None or self._worst[target] or (shares is not None and shares.upper(HALF) > HALF * MILLE):
             return None
         return max(pieces.upper(SAME), ceil(IN_FLIGHT_MS / self.pace(target).ms_per_token))
 
-    def deaf(self, target: str) -> bool:
-        """An answer of it ran on past its cap: no other is trusted to keep to its own."""
-        return target in self._deaf
+    def worst(self, target: str) -> int:
+        """Tokens of its longest answer past a cap, which each is held for: none is trusted. 0: all kept to theirs."""
+        return self._worst[target]
 
     def _input(self, key: tuple[str, str], share: float) -> InputSize:
         if (known := self._inputs.get(key)) is None:

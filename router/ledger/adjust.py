@@ -171,7 +171,7 @@ def counts(line: Line, record: RequestRecord, target: str, units: Mapping[str, U
 
 
 # Where rows and budgets are in different stores, a process that dies between its two commits leaves them unequal: one
-# was charged what was held, and the other what it cost.
+# was charged what was held, and the other what it cost, or had been told of no hold yet.
 
 COMPARED_MS = 43_200_000
 """How far back rows and bookings are compared: half as long as Redis remembers what it recovered."""
@@ -208,15 +208,18 @@ def unequal(ledger: Ledger, books: Ledger, account: AccountOf) -> list[Unequal]:
 
 
 def _row_at_hold(books: Connection, account: AccountOf, identifier: str, known: Sequence[int]) -> Unequal | None:
-    """`known`: what the row says, in nano-USD and thinking tokens."""
+    """`known`: what the row says, in nano-USD and thinking tokens. A row beside the bookings was written with them."""
+    own, held = rows.one(books, identifier), known
+    if own is not None and own.request["state"] == "recovered":
+        held = [int(str(own.request[name])) for name in ("cost", "thinking")]
     lines = _counted(books, identifier, account, "settled")
     charges = [(at.unit, int(str(line["charged"]))) for line, at in lines]
     # An account for some targets is charged less than the others.
-    pairs = zip(GRANTED, known, strict=True)
+    pairs = zip(GRANTED, held, strict=True)
     usd, thinking = (max((each for unit, each in charges if unit is kind), default=at) for kind, at in pairs)
     if [usd, thinking] == [*known]:
         return None
-    return Unequal(identifier, "its row says what it held, and its bookings what it cost", cost=(usd, thinking))
+    return Unequal(identifier, "its row does not say what its bookings do", cost=(usd, thinking))
 
 
 def _booked_at_hold(ledger: Connection, books: Connection, account: AccountOf, identifier: str) -> Unequal | None:

@@ -141,7 +141,7 @@ class RequestOutcome(Struct, frozen=True, kw_only=True):
 def insert_held(
     journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int
 ) -> None:
-    """`held`: what the request asks its budgets to keep."""
+    """`held`: what the request is charged if its process dies, until a budget's store holds something for it."""
     limits, seen = request.limits, decision.classification
     tags = ",".join((*caller.tags, *limits.tags))
     journal.add(

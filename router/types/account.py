@@ -130,9 +130,7 @@ class HoldRequest(Struct, frozen=True, kw_only=True):
     tight: Amount
     whole: Amount
     shortest: Amount | None = None
-    """The least that any answer takes, where `least` is for the one that was decided …"""
-    born: Amount | None = None
-    """… and what the request's row says that it holds, where it was born with another amount than `whole`."""
+    """The least that any answer takes, where `least` is for the one that was decided."""
 
     def granted(self, unit: Unit, left: int) -> int:
         """Where the accounts that bind all targets have so much left, which is `least` or more."""

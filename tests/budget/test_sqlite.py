@@ -8,10 +8,9 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
 from router.ledger import journal
-from router.types.account import LEASE_MS, Amount, Reservation, StoreUnavailable
+from router.types.account import LEASE_MS, Amount, StoreUnavailable
 from tests.budget.conformance.desk import NOW, Desk, account, ask, exactly, thinking
 from tests.budget.conformance.stores import Place
 from tests.ledger.books import rows, windows
@@ -44,19 +43,6 @@ def test_the_request_s_row_says_what_was_granted_and_is_charged_that_when_its_pr
     at_file(ledger, work)
     assert rows(ledger, query) == [charged]
     assert rows(ledger, "SELECT DISTINCT state FROM bookings") == [{"state": "recovered"}]
-
-
-def test_a_row_that_was_born_with_another_amount_says_what_was_granted(tmp_path: Path) -> None:
-    """While a request waits for room, what it asks for changes with what others teach."""
-    ledger = tmp_path / "lowpass.db"
-
-    async def work(desk: Desk) -> None:
-        await desk.opened.born("r", Amount(usd=900), NOW)
-        outcome = await desk.store.reserve("r", [POT], structs.replace(exactly(200), born=Amount(usd=900)), NOW)
-        assert isinstance(outcome, Reservation)
-
-    at_file(ledger, work)
-    assert rows(ledger, "SELECT held FROM requests") == [{"held": 200}]
 
 
 def test_a_ledger_of_the_first_version_keeps_what_it_spent_and_held(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_a_decision_says_what_was_expected_and_why(gateway: Gateway) -> None:
         assert row["value_nano"] == pytest.approx(row["cost_nano"] + 100_000 * (1 - row["p"]), abs=100)
         assert 0 < row["p_sd"] < 0.5
         assert 0 < row["cost_nano_p10"] <= row["cost_nano"] <= row["cost_nano_p90"]
-    assert document["reason"].startswith("trivial maths, about ")
+    assert document["reason"].startswith("easy maths, about ")
     assert dear["cost_nano"] == pytest.approx(200 * cheap["cost_nano"], rel=0.5)
     assert reply.json["usage"]["cost"] == float(reply.headers["x-lowpass-cost-usd"]) == usd(CHEAP_NANO)
     again = school.would(gateway, "plain", SUM)

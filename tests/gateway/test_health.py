@@ -119,7 +119,8 @@ def test_the_circuit_opens_and_recovers(tmp_path: Path, upstream: Brown) -> None
         upstream.clear()
         assert tried(gateway.settled(gateway.chat("auto").id)) == [("second", "ok")]
         assert len(upstream.requests) == 1
-        reply = gateway.chat("first")
+        # A probe that is due by now fails, and the circuit opens again.
+        reply = until(lambda: next((reply for reply in [gateway.chat("first")] if reply.status != 502), None))
         assert (reply.status, reply.error["code"]) == (503, "upstream_error")
         assert reply.error["targets"][0]["reason"] == "circuit_open"
         gateway.write_policy({**rules, "loops": {"enabled": False}})

@@ -169,31 +169,34 @@ BETWEEN_COMMITS = (
 def test_a_gateway_that_was_killed_leaves_nothing_held_and_rows_that_are_as_booked(
     tmp_path: Path, upstream: Upstream, postgres: Server
 ) -> None:
-    """Of one request the settlement, and of another the birth, was committed here and not in the ledger."""
-    gateway = Process(tmp_path, policy(upstream.url), {SETTING: postgres.empty()}).start()
+    """Of one request the settlement, of another the birth, and of a third its hold was committed here and not in the
+    ledger. Two more waited for room: they held nothing."""
+    short = [{"id": "day", "limit_usd": 0.005, "window": "day"}]
+    gateway = Process(tmp_path, policy(upstream.url) | {"budgets": short}, {SETTING: postgres.empty()}).start()
     ledger, budgets = ledger_of(gateway), SqliteLedger(gateway.ledger)
     with ExitStack() as clients:
         for _ in range(5):
             clients.enter_context(gateway.raw()).sendall(STREAM)
-        until(lambda: len(found(budgets, "SELECT request_id FROM bookings GROUP BY 1")) == len(states(ledger)) == 5)
+        until(lambda: len(states(ledger)) == 5 and len(found(ledger, "SELECT id FROM requests WHERE held > 0")) == 3)
         gateway.kill()
-    settled, unborn, *_ = sorted(states(ledger))
+    settled, unborn, untold = (row["id"] for row in found(budgets, "SELECT request_id AS id FROM bookings ORDER BY 1"))
     with budgets.writing() as local, ledger.writing() as admin:
         for statement in BETWEEN_COMMITS:
             local.execute(statement, (settled,))
         admin.execute("DELETE FROM live_requests WHERE id = ?", (unborn,))
+        admin.execute("UPDATE live_requests SET held = 0 WHERE id = ?", (untold,))
         for place in (local, admin):
             place.execute("UPDATE live_requests SET lease_until_ms = 1")
     gateway.start()
     until(lambda: set(states(ledger).values()) == {"recovered"} and len(states(ledger)) == 5)
     until(lambda: found(ledger, "SELECT cost FROM requests WHERE id = ?", settled) == [{"cost": 7}])
-    rows = found(ledger, "SELECT cost, held, error FROM requests WHERE id <> ?", settled)
-    assert all(row["cost"] == row["held"] > 7 and row["error"] == "crashed" for row in rows)
+    unequal = [{"subject": identifier} for identifier in (settled, unborn, untold)]
+    until(lambda: found(ledger, "SELECT subject FROM incidents ORDER BY 1") == unequal)
+    rows = found(ledger, "SELECT cost, held, error FROM requests WHERE id <> ? ORDER BY cost", settled)
+    assert all(row["cost"] == row["held"] and row["error"] == "crashed" for row in rows)
+    assert [row["cost"] > 7 for row in rows] == [False, False, True, True]
     sums = "SELECT spent FROM budget_windows WHERE budget = 'day' AND held = 0"
     assert until(lambda: found(budgets, sums)) == [{"spent": 7 + sum(row["cost"] for row in rows)}]
-    until(
-        lambda: found(ledger, "SELECT subject FROM incidents ORDER BY 1") == [{"subject": settled}, {"subject": unborn}]
-    )
     assert [known["findings"] for known in told(gateway, "verify")] == [[], []]
     gateway.stop()
 

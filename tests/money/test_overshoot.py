@@ -39,6 +39,7 @@ EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "
 THOUGHTFUL = 20 * IN + 320 * OUT
 SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
 SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
+SPOKEN |= {"past": "runs-past", "ran-past": "runs-past"}
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -48,6 +49,7 @@ def policy(url: str) -> dict[str, Any]:
     longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-40-ms-1"}
     targets = {f"at-{name}": target(url, "say-40-ms-2", price=PRICE) for name in KINDS}
     targets |= {"paced": target(url, "say-40-ms-5", price=PRICE)}
+    targets |= {"runs-past": target(url, "say-20-think-300-ms-1-deaf", thinking=THINKERS["hidden"], **wide)}
     targets |= {name: target(url, model, **wide) for name, model in spoken.items()}
     for name, thinking in THINKERS.items():
         place = local if thinking.get("streamed") else target
@@ -60,7 +62,7 @@ def policy(url: str) -> dict[str, Any]:
     routes = {f"{kind}{name}": f"at-{name}" for kind in ("", "warm-up/") for name in KINDS}
     routes |= {f"mind/{name}": f"thinks-{name}" for name in THINKERS}
     routes |= {"last": "thinks-hidden", "fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known"}
-    limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3}
+    limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
     limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 100, "window": "day", "routes": ["rich", "short"]}
@@ -112,6 +114,13 @@ def test_a_budget_of_hidden_thoughts_is_used_to_its_last_answer(gateway: Gateway
     assert [reply.status for reply in replies] == [200] * 12 + [402]
     assert {row_of(gateway, reply)["overrun"] for reply in replies} == {0}
     assert account(gateway, "last") == (12 * THOUGHTFUL, 0)
+
+
+def test_a_target_that_thought_past_its_cap_is_held_for_as_much(gateway: Gateway) -> None:
+    crowd(gateway, [Wish("ran-past", CAP)] * 5)
+    replies = crowd(gateway, [Wish("past", {**CAP, "stream": number % 2 == 0}) for number in range(100)])
+    assert served_and_refused(replies) == (ROOM, 100 - ROOM)
+    assert account(gateway, "past") == (ROOM * THOUGHTFUL, 0)
 
 
 def test_a_waiting_request_is_woken_when_another_settles(
@@ -222,7 +231,8 @@ def test_kill_9_at_any_moment_loses_nothing_and_overspends_nothing(
         assert {states[identifier] for identifier in answered} <= {"settled"}
         recovered = "SELECT 1 FROM requests WHERE state = 'recovered'"
         assert gateway.rows(f"{recovered} AND (cost != held OR error != 'crashed')") == []
-        assert within(gateway, "kills") > 0
+        (costs,) = gateway.rows("SELECT SUM(cost) AS of_all FROM requests")
+        assert within(gateway, "kills") == costs["of_all"] / NANO > 0
         gateway.check_books()
     finally:
         gateway.stop()

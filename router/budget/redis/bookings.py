@@ -18,7 +18,6 @@ from router.types.account import (
     Amount,
     Child,
     Hold,
-    HoldRequest,
     Journal,
     Refused,
     Reservation,
@@ -40,13 +39,12 @@ class BookingRows:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def held(self, reservation: Reservation, ask: HoldRequest) -> None:
+    def held(self, reservation: Reservation) -> None:
         for hold in reservation.holds:
             if hold.account.startswith(PASSING_ACCOUNTS):
                 continue
             self.hold(reservation.request_id, hold.account, hold.window_start_ms, hold.amount)
-        if reservation.granted != (ask.born or ask.whole):
-            self._granted(reservation)
+        self.granted(reservation)
 
     def hold(self, request_id: str, account: str, window_start_ms: int, amount: int) -> None:
         self._journal.add(_SQL["hold"], (request_id, account, window_start_ms, amount))
@@ -54,7 +52,7 @@ class BookingRows:
     def extended(self, reservation: Reservation) -> None:
         for hold in reservation.holds:
             self._journal.change(_SQL["extended"], (hold.amount, reservation.request_id, hold.account))
-        self._granted(reservation)
+        self.granted(reservation)
 
     def settled(self, request_id: str, holds: Sequence[Hold], charges: Sequence[int]) -> None:
         for hold, charge in zip(holds, charges, strict=True):
@@ -86,9 +84,8 @@ class BookingRows:
             else:
                 self._journal.change(_SQL["extended"], (number(held), str(child), str(parent)))
 
-    def _granted(self, reservation: Reservation) -> None:
-        granted = reservation.granted
-        self._journal.change(_SQL["granted"], (granted.usd, granted.thinking, reservation.request_id))
+    def granted(self, reservation: Reservation) -> None:
+        self._journal.change(_SQL["granted"], (*structs.astuple(reservation.granted), reservation.request_id))
 
 
 # Budgets split off, in Redis. A child's booking in its parent is kept by the scripts; see lua/pot.lua.

@@ -58,6 +58,7 @@ class RedisBudgets:
         self.server = RedisServer(url, books, lease_ms=lease_ms, tag=tag)
         """Also for what is kept beside the budgets, and is lost and rebuilt with them."""
         self._keys, self._rows = self.server.keys, BookingRows(journal)
+        self.granted = self._rows.granted
         self._mine = self._keys.owner(owner)
         self._held_long, self._recoveries = held_long, 0
         self._bare: set[str] = set()
@@ -144,7 +145,7 @@ class RedisBudgets:
         reservation = Reservation(request_id, Amount(first, second), holds, room, rates)
         if not holds:
             self._bare.add(request_id)
-        self._rows.held(reservation, ask)
+        self._rows.held(reservation)
         return reservation
 
     async def extend(

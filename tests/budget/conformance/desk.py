@@ -74,7 +74,7 @@ class Desk:
         self, accounts: Sequence[Account], wanted: HoldRequest, now_ms: int = NOW, request_id: str = ""
     ) -> Reservation | Refused:
         request_id = request_id or f"request-{next(_numbers)}"
-        await self.opened.born(request_id, wanted.whole, now_ms)
+        await self.opened.born(request_id, now_ms)
         return await self.store.reserve(request_id, accounts, wanted, now_ms)
 
     async def granted(self, accounts: Sequence[Account], wanted: HoldRequest, now_ms: int = NOW) -> Reservation:

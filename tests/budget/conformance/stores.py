@@ -27,7 +27,7 @@ from router.budget.redis.server import LedgerTotals
 from router.budget.redis.store import RedisBudgets
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
-from router.types.account import LEASE_MS, Amount, BudgetStore
+from router.types.account import LEASE_MS, BudgetStore
 from router.types.target import Secret
 from tests.budget.redis_process import connected, shared_part
 from tests.ledger.books import rows
@@ -62,7 +62,7 @@ class Opened:
     def __init__(self, store: BudgetStore, journal: SqliteJournal) -> None:
         self.store, self.journal = store, journal
 
-    async def born(self, request_id: str, whole: Amount, now_ms: int) -> None:
+    async def born(self, request_id: str, now_ms: int) -> None:
         """Before each `reserve`: whatever the gateway writes for a request so that its holds can be recovered."""
 
     async def ended(self, request_id: str) -> None:
@@ -90,12 +90,12 @@ class Opened:
 class SqliteOpened(Opened):
     """Leases are rows, in the time that the calls are given."""
 
-    async def born(self, request_id: str, whole: Amount, now_ms: int) -> None:
+    async def born(self, request_id: str, now_ms: int) -> None:
         self.journal.add(
-            "INSERT INTO live_requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint,"
-            " requested, route, stream, key_id, session, tags, data_class, task, difficulty)"
-            " VALUES (?, ?, 'held', ?, ?, ?, ?, '', '', '', 0, '', '', '', '', '', 0)",
-            (request_id, now_ms, whole.usd, whole.thinking, now_ms + LEASE_MS, self.journal.owner),
+            "INSERT INTO live_requests (id, started_ms, state, held, lease_until_ms, owner, endpoint, requested, route,"
+            " stream, key_id, session, tags, data_class, task, difficulty)"
+            " VALUES (?, ?, 'held', 0, ?, ?, '', '', '', 0, '', '', '', '', '', 0)",
+            (request_id, now_ms, now_ms + LEASE_MS, self.journal.owner),
         )
 
     async def ended(self, request_id: str) -> None:
