@@ -105,10 +105,9 @@ class _Encodings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     encodings: dict[str, tuple[str, ...]]
 
 
-class _Licence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    commercial: bool | None = None
-    train_on_outputs: bool | None = None
-    users_max: int | None = None
+class _Licence(Licence, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str = ""
+    """Its key in the file."""
     source: str
     """Where that was read, and when."""
 
@@ -166,7 +165,7 @@ def read(folder: Path) -> ModelCatalog:
     rows: dict[str, _Provider] = _read(folder / "providers.yaml", dict[str, _Provider])
     foreign = sum(_read(folder / "foreign.yaml", dict[str, tuple[str, ...]]).values(), ())
     licences = {
-        name: Licence(id=name, **{field: value for field, value in structs.asdict(row).items() if field != "source"})
+        name: Licence(id=name, **{field: getattr(row, field) for field in Licence.__struct_fields__[1:]})
         for name, row in _read(folder / "licences.yaml", dict[str, _Licence]).items()
     }
     prices = {

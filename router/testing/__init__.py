@@ -21,7 +21,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
@@ -412,11 +412,8 @@ class Gateway(Client):
         return Stream(self, scope, body)
 
 
-@contextmanager
-def serving(home: Path, policy: object, environ: Mapping[str, str] | None = None) -> Iterator[Gateway]:
-    """A started gateway; a test may stop it before the end."""
-    with Gateway(home, policy, environ) as gateway:
-        yield gateway
+serving = Gateway
+"""`with serving(home, policy) as gateway`: a started one; a test may stop it before the end."""
 
 
 def _handler(path: Path, as_json: bool) -> logging.Handler:
