@@ -181,7 +181,17 @@ class OpenAIChat(_OpenAIWire):
     def ask(self, body: Json, ask: Ask) -> Ask:
         if not body.get(self.needs):
             raise BadRequest(f"Missing required parameter: '{self.needs}'.", self.needs)
-        return read(body, self._flavour)
+        if self._flavour.fields and (unknown := sorted(body.keys() - self._flavour.fields)):
+            raise BadRequest(f"Unknown parameter: '{unknown[0]}'.", unknown[0])
+        fmt, n = record(body.get("response_format")), body.get("n")
+        tools = [] if self._flavour.ignores_tools else rows(body.get("tools"))
+        return asked(
+            body,
+            [record(tool.get("function")) for tool in tools],
+            record(fmt.get("json_schema")).get("schema") or fmt.get("schema"),
+            n=n if isinstance(n, int) else 1,
+            wants_usage=record(body.get("stream_options")).get("include_usage") is True,
+        )
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
         choices = [self._choice(behaviour.answer(ask, i), i) for i in range(ask.n)]
@@ -190,7 +200,9 @@ class OpenAIChat(_OpenAIWire):
         return self._flavour.dress(reply)
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
-        deltas = list(interleave([list(self._deltas(behaviour.answer(ask, i), i)) for i in range(ask.n)]))
+        # Round robin, as engines stream n > 1.
+        turns = zip_longest(*(self._deltas(behaviour.answer(ask, i), i) for i in range(ask.n)))
+        deltas: list[Json] = [delta for turn in turns for delta in turn if delta is not None]
         if behaviour.reports == "with_content" and ask.n == 1:
             deltas[-2:] = [{**deltas[-2], "finish_reason": deltas[-1]["finish_reason"]}]
         chunks = [{**self._head(ask, self.kinds[1]), "choices": [delta]} for delta in deltas]
@@ -257,28 +269,6 @@ class OpenAIChat(_OpenAIWire):
             chunks[-1]["choices"] = [{**choice, "usage": usage} for choice in rows(chunks[-1]["choices"])]
         else:
             chunks.append({**self._head(ask, self.kinds[1]), "choices": [], "usage": usage})
-
-
-def read(body: Json, flavour: Flavour) -> Ask:
-    """The fields that chat shares with `/v1/completions`."""
-    if flavour.fields and (unknown := sorted(body.keys() - flavour.fields)):
-        raise BadRequest(f"Unknown parameter: '{unknown[0]}'.", unknown[0])
-    options = record(body.get("stream_options"))
-    fmt = record(body.get("response_format"))
-    n = body.get("n")
-    return asked(
-        body,
-        [] if flavour.ignores_tools else [record(tool.get("function")) for tool in rows(body.get("tools"))],
-        record(fmt.get("json_schema")).get("schema") or fmt.get("schema"),
-        n=n if isinstance(n, int) else 1,
-        wants_usage=options.get("include_usage") is True,
-    )
-
-
-def interleave(choices: list[list[Json]]) -> Iterator[Json]:
-    """Round robin, as engines stream n > 1."""
-    for turn in zip_longest(*choices):
-        yield from (delta for delta in turn if delta is not None)
 
 
 def _speaks(chunk: Json) -> bool:

@@ -94,7 +94,6 @@ class HttpConnection(asyncio.Protocol):
         self._number = next(_NUMBERS)
         self._request = Recorded(self._number)
         self._transport: asyncio.Transport | None = None
-        self.answered = 0
         self.closes_under_next = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -147,7 +146,6 @@ class HttpConnection(asyncio.Protocol):
                 request.end(client_gone=True)
                 raise
             request.end()
-            self.answered += 1
 
     async def write(self, *pieces: bytes) -> None:
         """Each piece is a TCP write of its own; waits while the client does not read."""

@@ -76,11 +76,9 @@ def _check_message(body: Json) -> None:
     if {row.get("role") for row in rows(body.get("messages"))} - {"user", "assistant"} or not body.get("messages"):
         raise BadRequest("messages: Input should be 'user' or 'assistant'")
     thinking = record(body.get("thinking"))
-    if thinking.get("type") == "enabled":
-        _check_thinking(thinking.get("budget_tokens"), limit, body)
-
-
-def _check_thinking(budget: object, limit: int, body: Json) -> None:
+    budget = thinking.get("budget_tokens")
+    if thinking.get("type") != "enabled":
+        return
     if not isinstance(budget, int) or budget < 1024:
         raise BadRequest("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
     if budget >= limit:
