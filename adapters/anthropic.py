@@ -1,6 +1,6 @@
 """Anthropic's Messages API, version 2023-06-01. Field names as in the anthropic SDK 2.11.0."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -11,17 +11,18 @@ from adapters.chat import (
     ChatMessage,
     ChatRequest,
     Json,
-    TranslatedRequest,
     TranslatingAdapter,
     arguments,
+    compact,
     data_url,
     filled,
     native,
     schemas_of,
+    tool_call,
     without,
 )
 from adapters.failure import UNREADABLE, malformed, streamed
-from adapters.stream import Delta, TranslatedStream, answer_id, whole_chat
+from adapters.stream import Delta, TranslatedStream, chat_reply
 from adapters.thinking import OFF, ThinkingControl, applied
 from adapters.usage import Count, counters, larger, later, tier
 from router.errors import UpstreamFailure
@@ -33,8 +34,6 @@ _SCHEMA: dict[str, list[str]] = _WIRE["schema"]
 _FINISH: dict[str, str] = _WIRE["finish"]
 _NULL = Raw(b"null")
 _VERIFY = "usage.inference_geo"
-_VERSION = "2023-06-01"
-"""Later versions refuse sampling parameters even from models that know them."""
 _MINIMUM_BUDGET = 1_024
 """Least `budget_tokens` that the API accepts (anthropic 2.11.0, ThinkingConfigEnabledParam)."""
 _JSON_ONLY = "Answer with one JSON object and nothing else."
@@ -47,13 +46,21 @@ class AnthropicAdapter(TranslatingAdapter):
     """The base URL ends before `/v1`."""
 
     unsaid = frozenset(_WIRE["unsaid"])
+    headers: Mapping[str, str] = {"anthropic-version": "2023-06-01"}
+    """Later versions refuse sampling parameters even from models that know them."""
+    key_header = "x-api-key"
 
-    def _translate(self, call: Call, chat: ChatRequest, own: Json) -> TranslatedRequest:
+    def _translate(self, call: Call, chat: ChatRequest, own: Json) -> tuple[str, Json, str]:
         if call.target.region:
             own.pop("inference_geo", None)  # where it is processed is the policy's to say
         max_tokens = call.max_output or chat.max_output or call.target.model.max_output
         control = _fitted(applied(call), max_tokens, forced=chat.forced)
         thinking = _thinking(control) or native(own, "thinking")
+        config: Json = native(own, "output_config") or {}
+        if chat.schema is not None:
+            config = {**config, "format": {"type": "json_schema", "schema": _closed(chat.schema)}}
+        if control.on and control.effort:
+            config = {**config, "effort": control.effort}
         # The only metadata that Anthropic knows.
         user = (chat.metadata or {}).get("user_id") or chat.safety_identifier or chat.user
         fields = {
@@ -62,7 +69,7 @@ class AnthropicAdapter(TranslatingAdapter):
             "metadata": {"user_id": user} if user else None,
             "service_tier": _WIRE["tiers"].get(chat.service_tier, chat.service_tier) if chat.service_tier else None,
             "thinking": thinking,
-            "output_config": _output_config(chat, control, own) or None,
+            "output_config": config or None,
             "stream": call.stream or None,
             **_sampling(chat, call.target.model.thinking.contract, thinking),
             **_tools(chat),
@@ -71,9 +78,7 @@ class AnthropicAdapter(TranslatingAdapter):
             # The region is asked for where the answer then states it: "us" or "global", in 2026.
             fields["inference_geo"] = call.target.region.lower()
         head = {"model": call.target.model.name, "max_tokens": max_tokens, "messages": _turns(chat.messages)}
-        key = {"x-api-key": call.target.api_key.reveal()} if call.target.api_key else {}
-        headers = {"anthropic-version": _VERSION, **key}
-        return TranslatedRequest("/v1/messages", headers, {**own, **head, **filled(fields)}, _stated(control, thinking))
+        return "/v1/messages", {**own, **head, **filled(fields)}, _stated(control, thinking)
 
     def decode(self, call: Call, body: bytes) -> TargetReply:
         """Raises `UpstreamFailure` (bad response) for anything but a message."""
@@ -85,14 +90,8 @@ class AnthropicAdapter(TranslatingAdapter):
         used = usage(counts) if counts else None
         finish = _FINISH.get(message.stop_reason or "", "stop")
         choice = Delta(0, says, finish, stop_sequence=message.stop_sequence)
-        return TargetReply(
-            body=whole_chat(call, message.id or answer_id(call), [choice]),
-            usage=used,
-            finish_reason=finish,
-            has_answer=any(says.get(kind) for kind in _AnthropicStream.answering),
-            model_served=message.model,
-            region_served=used.region_served if used else "",
-        )
+        reply = chat_reply(call, message.id, [choice], used, message.model, _AnthropicStream.answering)
+        return structs.replace(reply, region_served=used.region_served if used else "")
 
     def stream(self, call: Call) -> StreamDecoder:
         return _AnthropicStream(call)
@@ -210,13 +209,6 @@ def _stated(control: ThinkingControl, thinking: Json | None) -> str:
     return control.text
 
 
-def _output_config(chat: ChatRequest, control: ThinkingControl, own: Json) -> Json:
-    config: Json = native(own, "output_config") or {}
-    if chat.schema is not None:
-        config = {**config, "format": {"type": "json_schema", "schema": _closed(chat.schema)}}
-    return {**config, "effort": control.effort} if control.on and control.effort else config
-
-
 def _sampling(chat: ChatRequest, contract: Contract, thinking: Json | None) -> Json:
     """Sampling fields, where the model takes them.
 
@@ -235,7 +227,7 @@ def _tools(chat: ChatRequest) -> Json:
     """`disable_parallel_tool_use` lives inside the choice; "none" has no room for it."""
     if not chat.tools:
         return {}
-    choice, tools = chat.choice, chat.tools
+    choice, tools = chat.choice, [_tool(tool) for tool in chat.tools]
     serial = {"disable_parallel_tool_use": True} if chat.parallel_tool_calls is False else {}
     chosen: Json | None = {"type": "auto", **serial} if serial else None
     if choice is not None and choice.mode == "required" and len(choice.names) == 1:
@@ -243,8 +235,8 @@ def _tools(chat: ChatRequest) -> Json:
     elif choice is not None:
         chosen = {"type": "any" if choice.mode == "required" else "auto", **serial}
         chosen = {"type": "none"} if choice.mode == "none" else chosen
-        tools = [tool for tool in tools if not choice.names or _tool_name(tool) in choice.names]
-    return {"tools": [_tool(tool) for tool in tools], "tool_choice": chosen}
+        tools = [tool for tool in tools if not choice.names or tool.get("name") in choice.names]
+    return {"tools": tools, "tool_choice": chosen}
 
 
 def _tool(tool: Json) -> Json:
@@ -257,11 +249,6 @@ def _tool(tool: Json) -> Json:
                 fields |= {"strict": True, "input_schema": _closed(schema)}
             return {**filled(fields), **without(tool, "type", "function")}
     return tool
-
-
-def _tool_name(tool: Json) -> Any:
-    function = tool.get("function")
-    return function.get("name") if isinstance(function, dict) else tool.get("name")
 
 
 # What the Messages API sends, as far as it is read; unknown fields, block types and events pass unnoticed.
@@ -278,11 +265,6 @@ class _ContentBlock(Struct, frozen=True):
     id: str = ""
     name: str = ""
     input: Raw = Raw(b"{}")
-
-    @property
-    def arguments(self) -> str:
-        """A tool call's input as OpenAI's argument string."""
-        return msgspec.json.format(bytes(self.input), indent=-1).decode()
 
     @property
     def thought(self) -> Json | None:
@@ -341,9 +323,7 @@ _MESSAGE, _EVENT = msgspec.json.Decoder(_StartedMessage), msgspec.json.Decoder(_
 def _said(message: _StartedMessage) -> Json:
     """All that a message says, as fields of OpenAI's."""
     calls = [
-        {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": block.arguments}}
-        for block in message.content
-        if block.type == "tool_use"
+        tool_call(block.id, block.name, compact(block.input)) for block in message.content if block.type == "tool_use"
     ]
     says: Json = {
         "content": "".join(block.text for block in message.content if block.type == "text"),
@@ -418,10 +398,8 @@ class _AnthropicStream(TranslatedStream):
     def _open(self, index: int, block: _ContentBlock) -> Iterator[Delta]:
         self._blocks[index] = _OpenBlock(block, self._calls)
         if block.type == "tool_use":
-            function = {"name": block.name, "arguments": ""}
-            call = {"index": self._calls, "id": block.id, "type": "function", "function": function}
+            yield Delta(0, {"tool_calls": [{"index": self._calls, **tool_call(block.id, block.name, "")}]})
             self._calls += 1
-            yield Delta(0, {"tool_calls": [call]})
         else:
             yield _spoken(block.text if block.type == "text" else "", block.thinking)
 
@@ -446,7 +424,7 @@ class _AnthropicStream(TranslatedStream):
     def _close(self, block: _OpenBlock) -> Iterator[Delta]:
         """A tool call without deltas still needs its arguments; a thinking block is handed over with its signature."""
         if block.begun.type == "tool_use" and not block.arguments:
-            yield from self._argue(block, block.begun.arguments)
+            yield from self._argue(block, compact(block.begun.input))
         whole = structs.replace(block.begun, thinking="".join(block.thinking), signature=block.signature)
         if thought := whole.thought:
             yield Delta(0, {"thinking_blocks": [{"index": self._thoughts, **thought}]})

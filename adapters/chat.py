@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -171,6 +171,16 @@ def arguments(text: str) -> Json:
     return as_object(text or "{}", "arguments")
 
 
+def compact(raw: Raw) -> str:
+    """JSON without blanks, as OpenAI has arguments."""
+    return msgspec.json.format(bytes(raw), indent=-1).decode()
+
+
+def tool_call(identifier: str, name: str, given: str) -> Json:
+    """`given`: the function's arguments as JSON."""
+    return {"id": identifier, "type": "function", "function": {"name": name, "arguments": given}}
+
+
 def as_object(text: str, name: str) -> Json:
     """`text` as a JSON object; text of another kind stands in one under `name`."""
     try:
@@ -214,37 +224,31 @@ def schemas_of(rules: Mapping[str, Sequence[str]], key: str, value: Any, transla
     return translate(value) if key in rules["single"] else value
 
 
-class TranslatedRequest(NamedTuple):
-    """What a wire makes of a chat request. `thinking`: the control that the body really carries."""
-
-    path: str
-    headers: Mapping[str, str]
-    body: Json
-    thinking: str
-
-
 class TranslatingAdapter(ABC):
     """The adapter of a wire that is not OpenAI's. Chat only."""
 
     unsaid: frozenset[str]
     """Fields of OpenAI's that the wire has no words for, and that are left out."""
+    headers: Mapping[str, str] = {}
+    key_header: str
     failure = staticmethod(failure)
 
     def encode(self, call: Call) -> UpstreamRequest:
         """Raises `ClientError` 400 for a body that is no chat request."""
         refuses = call.target.provider.quirks.refuses
         try:
-            made = self._translate(call, parse(call.body, refuses), extras(call.body, refuses))
-            sent = msgspec.json.encode(made.body)
+            path, body, thinking = self._translate(call, parse(call.body, refuses), extras(call.body, refuses))
+            sent = msgspec.json.encode(body)
         except RecursionError:
             raise invalid(None, "The request is nested too deeply.") from None
-        headers = {"content-type": "application/json", **made.headers, **call.target.headers}
+        key = {self.key_header: call.target.api_key.reveal()} if call.target.api_key else {}
+        headers = {"content-type": "application/json", **self.headers, **key, **call.target.headers}
         dropped = left_out(call, refuses | self.unsaid)
-        return UpstreamRequest("POST", made.path, tuple(headers.items()), sent, made.thinking, dropped=dropped)
+        return UpstreamRequest("POST", path, tuple(headers.items()), sent, thinking, dropped=dropped)
 
     @abstractmethod
-    def _translate(self, call: Call, chat: ChatRequest, own: Json) -> TranslatedRequest:
-        """`own`: the client's fields that are not OpenAI's."""
+    def _translate(self, call: Call, chat: ChatRequest, own: Json) -> tuple[str, Json, str]:
+        """Path, body, and the thinking control that the body really carries; `own`: fields that are not OpenAI's."""
 
     @abstractmethod
     def decode(self, call: Call, body: bytes) -> TargetReply: ...

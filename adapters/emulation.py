@@ -9,7 +9,7 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from adapters.chat import WIRES, ChatRequest, Json, arguments, parse
+from adapters.chat import WIRES, ChatRequest, Json, arguments, compact, parse, tool_call
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.openai_stream import NO_CHOICES, NULL, ChatAnswer, ChatChoice, ChatDecoder, to_raw
 from adapters.openai_stream import parse as parse_answer
@@ -212,11 +212,7 @@ def _turn(content: str, finish_reason: str) -> _EmulatedTurn:
         return _EmulatedTurn({"content": content}, finish_reason)
     made = written.calls or ([written] if written.name else [])
     if made:
-        functions = [
-            {"name": call.name, "arguments": msgspec.json.format(bytes(call.arguments), indent=-1).decode()}
-            for call in made
-        ]
-        calls = [{"id": f"call_{new_id()}", "type": "function", "function": function} for function in functions]
+        calls = [tool_call(f"call_{new_id()}", call.name or "", compact(call.arguments)) for call in made]
         return _EmulatedTurn({"content": None, "tool_calls": calls}, "tool_calls")
     if written.answer is UNSET:
         return _EmulatedTurn({"content": content}, finish_reason)

@@ -12,18 +12,19 @@ from adapters.chat import (
     ChatMessage,
     ChatRequest,
     Json,
-    TranslatedRequest,
     TranslatingAdapter,
     arguments,
     as_object,
+    compact,
     data_url,
     filled,
     native,
     schemas_of,
+    tool_call,
     without,
 )
 from adapters.failure import UNREADABLE, malformed, streamed
-from adapters.stream import Delta, TranslatedStream, answer_id, whole_chat
+from adapters.stream import Delta, TranslatedStream, answer_id, chat_reply
 from adapters.thinking import ThinkingControl, applied
 from adapters.usage import Count, counters, later, tier
 from router.errors import UpstreamFailure
@@ -41,8 +42,9 @@ class GeminiAdapter(TranslatingAdapter):
     """The base URL ends before `/v1beta`."""
 
     unsaid = frozenset(_WIRE["unsaid"])
+    key_header = "x-goog-api-key"
 
-    def _translate(self, call: Call, chat: ChatRequest, own: Json) -> TranslatedRequest:
+    def _translate(self, call: Call, chat: ChatRequest, own: Json) -> tuple[str, Json, str]:
         model, control = call.target.model, applied(call)
         if control.on is False and model.thinking.levels and "none" not in model.thinking.levels:
             # A model that can't stop thinking (2.5 Pro) gets its least budget, and the reply says so.
@@ -59,13 +61,9 @@ class GeminiAdapter(TranslatingAdapter):
         }
         contents = _contents(chat.messages, sign=model.thinking.contract is Contract.LEVEL)
         verb = "streamGenerateContent?alt=sse" if call.stream else "generateContent"
-        key = {"x-goog-api-key": call.target.api_key.reveal()} if call.target.api_key else {}
-        return TranslatedRequest(
-            f"/v1beta/models/{quote(model.name)}:{verb}",
-            key,
-            {**own, "contents": contents, **filled(fields)},
-            _stated(control, config.get("thinkingConfig")),
-        )
+        path = f"/v1beta/models/{quote(model.name)}:{verb}"
+        body = {**own, "contents": contents, **filled(fields)}
+        return path, body, _stated(control, config.get("thinkingConfig"))
 
     def decode(self, call: Call, body: bytes) -> TargetReply:
         """Raises `UpstreamFailure`: bad response without candidates, content filter for a blocked prompt."""
@@ -80,13 +78,7 @@ class GeminiAdapter(TranslatingAdapter):
             for says in [_said(candidate, identifier)]
         ]
         counts = counters(TOKENS, answer.usage_metadata)
-        return TargetReply(
-            body=whole_chat(call, identifier, choices),
-            usage=usage(counts) if counts else None,
-            finish_reason=choices[0].finish_reason or "",
-            has_answer=any(choice.says.get(kind) for choice in choices for kind in TranslatedStream.answering),
-            model_served=answer.model_version,
-        )
+        return chat_reply(call, identifier, choices, usage(counts) if counts else None, answer.model_version)
 
     def stream(self, call: Call) -> StreamDecoder:
         return _GeminiStream(call)
@@ -356,11 +348,8 @@ def _said(candidate: _Candidate, name: str, before: int = 0) -> Json:
     for part in parts:
         if (call := part.function_call) is not None:
             identifier = call.id or f"call_{name}_{candidate.index}_{before + len(calls)}"
-            function = {"name": call.name, "arguments": msgspec.json.format(bytes(call.args), indent=-1).decode()}
             signed = {"google": {"thought_signature": part.thought_signature}} if part.thought_signature else None
-            calls.append(
-                {"id": identifier, "type": "function", "function": function, **filled({"extra_content": signed})}
-            )
+            calls.append(tool_call(identifier, call.name, compact(call.args)) | filled({"extra_content": signed}))
     says = {
         "content": "".join(part.text for part in parts if not part.thought),
         "reasoning_content": "".join(part.text for part in parts if part.thought),

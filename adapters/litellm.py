@@ -160,11 +160,9 @@ _UNSUPPORTED = re.compile(r"(?:parameters: \[|Setting )['`{]*(\w+)")
 _LITELLM_ERRORS = ("litellm", "openai", "httpx")
 
 
-class _Refusal(Struct, frozen=True):
+class _Refusal(ResponseHead, frozen=True):
     """An HTTP answer other than 2xx: the provider's own where it is known, else LiteLLM's in OpenAI's form."""
 
-    status: int
-    headers: dict[str, str]
     body: bytes
 
 

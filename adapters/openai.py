@@ -10,18 +10,8 @@ from functools import lru_cache
 import msgspec
 from msgspec import Raw
 
+from adapters import emulation
 from adapters.chat import left_out
-from adapters.emulation import (
-    CompletingStream,
-    GrammarStream,
-    as_chat,
-    as_completion,
-    as_turns,
-    completes,
-    completion,
-    uses_grammar,
-    with_grammar,
-)
 from adapters.failure import UNREADABLE, failure, malformed
 from adapters.openai_responses import ResponsesDecoder, respond
 from adapters.openai_stream import (
@@ -73,7 +63,7 @@ class OpenAICompatible:
     def encode(self, call: Call) -> UpstreamRequest:
         """Raises `ClientError` 400 for tools that can't be put into a grammar (`quirks.grammar_tools`)."""
         if call.target.prompt is not None:
-            call = completion(call)
+            call = emulation.completion(call)
         endpoint, target, quirks = call.endpoint, call.target, call.target.provider.quirks
         body, refuses = dict(call.body), quirks.refuses
         dropped = () if refuses.isdisjoint(body) else left_out(call, refuses)
@@ -83,7 +73,7 @@ class OpenAICompatible:
             body = _without_members(body, members_refused)
         body["model"] = _quoted(target.model.name)
         if quirks.grammar_tools and endpoint is Endpoint.CHAT:
-            body = with_grammar(body)
+            body = emulation.with_grammar(body)
         if quirks.strict_tools:
             body = _with_strict(body)
         if call.private:
@@ -108,8 +98,8 @@ class OpenAICompatible:
     def decode(self, call: Call, body: bytes) -> TargetReply:
         if call.endpoint is Endpoint.RESPONSES:
             return respond(call, body)
-        if completes(call):
-            return as_chat(self.decode(as_completion(call), body))
+        if emulation.completes(call):
+            return emulation.as_chat(self.decode(emulation.as_completion(call), body))
         fields, answer = parse(body)
         without_usage(fields, answer)
         plain(fields, answer)
@@ -138,14 +128,14 @@ class OpenAICompatible:
             chars=chars,
             model_served=answer.model or "",
         )
-        return as_turns(reply) if uses_grammar(call) else reply
+        return emulation.as_turns(reply) if emulation.uses_grammar(call) else reply
 
     def stream(self, call: Call) -> StreamDecoder:
         if call.endpoint is Endpoint.RESPONSES:
             return ResponsesDecoder(call)
-        if completes(call):
-            return CompletingStream(call)
-        return GrammarStream(call) if uses_grammar(call) else ChatDecoder(call)
+        if emulation.completes(call):
+            return emulation.CompletingStream(call)
+        return emulation.GrammarStream(call) if emulation.uses_grammar(call) else ChatDecoder(call)
 
 
 @lru_cache

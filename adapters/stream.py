@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 
 from adapters.failure import malformed
 from router.errors import UpstreamFailure
-from router.types.attempt import Call, StreamDecoder
+from router.types.attempt import Call, StreamDecoder, TargetReply, Usage
 from router.types.clock import new_id
 
 _HIGH, _LOW = rb"\\u[dD][89abAB][\da-fA-F]{2}", rb"\\u[dD][c-fC-F][\da-fA-F]{2}"
@@ -158,19 +158,36 @@ def answer_id(call: Call) -> str:
     return f"chatcmpl-{call.request_id or new_id()}"
 
 
-def whole_chat(call: Call, identifier: str, choices: list[Delta]) -> dict[str, Raw]:
-    """A `chat.completion` without its usage."""
-    head = {"id": identifier, "object": "chat.completion", "created": int(time.time()), "model": call.model}
+_ANSWERING = ("content", "tool_calls")
+"""Kinds that answer; others are thoughts, or say why there is no answer."""
+
+
+def chat_reply(
+    call: Call,
+    identifier: str,
+    choices: list[Delta],
+    usage: Usage | None,
+    model: str,
+    answering: tuple[str, ...] = _ANSWERING,
+) -> TargetReply:
+    """A whole answer; `identifier` and `model` as the provider has them."""
+    head = {"id": identifier or answer_id(call), "object": "chat.completion", "created": int(time.time())}
     empty: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    fields = {**head, "choices": [choice.written(message=empty | choice.says) for choice in choices]}
-    return {name: Raw(msgspec.json.encode(value)) for name, value in fields.items()}
+    messages = [choice.written(message=empty | choice.says) for choice in choices]
+    fields = {**head, "model": call.model, "choices": messages}
+    return TargetReply(
+        body={name: Raw(msgspec.json.encode(value)) for name, value in fields.items()},
+        usage=usage,
+        finish_reason=choices[0].finish_reason or "",
+        has_answer=any(choice.says.get(kind) for choice in choices for kind in answering),
+        model_served=model,
+    )
 
 
 class TranslatedStream(EventStream):
     """A stream of another wire as `chat.completion.chunk` events; all have the same id and time."""
 
-    answering: tuple[str, ...] = ("content", "tool_calls")
-    """Kinds that answer; others are thoughts, or say why there is no answer."""
+    answering: tuple[str, ...] = _ANSWERING
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)

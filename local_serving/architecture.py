@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -21,11 +21,6 @@ Config = Mapping[str, Any]
 """Its numbers are taken as they are: a folder's own files are trusted as its weights are."""
 
 
-class _Layer(NamedTuple):
-    parameters: int
-    active: int
-
-
 def of_config(config: Config) -> Architecture:
     """Raises KeyError with the key that is missing."""
     config = {**config, **config.get("text_config", {})}
@@ -36,8 +31,8 @@ def of_config(config: Config) -> Architecture:
     ends = config["vocab_size"] * config["hidden_size"] * (1 if tied else 2)
     shared = ends + sum(mixers[kind] for kind in kinds)
     return Architecture(
-        parameters_b=(shared + sum(block.parameters for block in blocks)) / 1e9,
-        active_b=(shared + sum(block.active for block in blocks)) / 1e9,
+        parameters_b=(shared + sum(every for every, _ in blocks)) / 1e9,
+        active_b=(shared + sum(active for _, active in blocks)) / 1e9,
         experts=_experts(config),
         experts_active=int(config["num_experts_per_tok"]) if _experts(config) else 0,
         tied=tied,
@@ -143,14 +138,15 @@ def _experts(config: Config) -> int:
     return int(next((config[name] for name in names if config.get(name)), 0))
 
 
-def _feed_forward(config: Config, index: int) -> _Layer:
+def _feed_forward(config: Config, index: int) -> tuple[int, int]:
+    """Parameters of a layer, and how many of them a token goes through."""
     hidden, experts = config["hidden_size"], _experts(config)
     if not experts or _is_dense(config, index):
         dense = 3 * hidden * config.get("intermediate_size_mlp", config["intermediate_size"])
-        return _Layer(dense, dense)
+        return dense, dense
     expert = 3 * hidden * (config.get("moe_intermediate_size") or config["intermediate_size"])
     always = hidden * experts + 3 * hidden * _shared_width(config)
-    return _Layer(always + experts * expert, always + int(config["num_experts_per_tok"]) * expert)
+    return always + experts * expert, always + int(config["num_experts_per_tok"]) * expert
 
 
 def _is_dense(config: Config, index: int) -> bool:
@@ -227,13 +223,11 @@ def _text(file: BinaryIO) -> str:
 
 
 def _value(file: BinaryIO, kind: int) -> Any:
+    """Of an array its values, or its length where it is long."""
     if kind == _STRING:
         return _text(file)
-    return _array(file) if kind == _ARRAY else _number(file, _PLAIN[kind])
-
-
-def _array(file: BinaryIO) -> Any:
-    """Its values, or its length where it is long."""
+    if kind != _ARRAY:
+        return _number(file, _PLAIN[kind])
     kind, length = _number(file, "<I"), _number(file, "<Q")
     if length <= _KEPT:
         return [_value(file, kind) for _ in range(length)]

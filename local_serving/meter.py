@@ -62,32 +62,23 @@ class LoadMeter:
         if before is None:
             return None
         wall_ms = load.at_ms - before.at_ms
-        return _between(before, load, wall_ms) if 0 < wall_ms <= MOST_GAP_MS else None
-
-
-def _between(before: Load, load: Load, wall_ms: int) -> EngineWork:
-    """Gauges are taken as the mean of both ends; counters that went back began anew, at 0."""
-    restarted = _total(load) < _total(before)
-    since = Load(at_ms=0) if restarted else before
-    cached = max(0, load.cached - since.cached)
-    return EngineWork(
-        wall_ms=wall_ms,
-        busy_ms=wall_ms * ((before.running > 0) + (load.running > 0)) / 2,
-        request_ms=wall_ms * (before.running + load.running) / 2,
-        uncached=max(0, load.prompt - since.prompt - cached),
-        cached=cached,
-        output=max(0, load.output - since.output),
-        prefill_ms=max(0.0, load.prefill_s - since.prefill_s) * 1000,
-        decode_ms=max(0.0, load.decode_s - since.decode_s) * 1000,
-        finished=max(0, load.finished - since.finished),
-        rejected=max(0, load.rejected - since.rejected),
-        preempted=max(0, load.preempted - since.preempted),
-        restarts=int(restarted),
-    )
-
-
-def _total(load: Load) -> int:
-    return load.prompt + load.output + load.finished
+        if not 0 < wall_ms <= MOST_GAP_MS:
+            return None
+        # Gauges are taken as the mean of both ends; counters that went back began anew, at 0.
+        totals = [row.prompt + row.output + row.finished for row in (before, load)]
+        since = Load(at_ms=0) if totals[1] < totals[0] else before
+        names = ("prompt", "cached", "output", "prefill_s", "decode_s", "finished", "rejected", "preempted")
+        grown = {name: max(0, getattr(load, name) - getattr(since, name)) for name in names}
+        return EngineWork(
+            wall_ms=wall_ms,
+            busy_ms=wall_ms * ((before.running > 0) + (load.running > 0)) / 2,
+            request_ms=wall_ms * (before.running + load.running) / 2,
+            uncached=max(0, grown.pop("prompt") - grown["cached"]),
+            prefill_ms=grown.pop("prefill_s") * 1000,
+            decode_ms=grown.pop("decode_s") * 1000,
+            restarts=int(since is not before),
+            **grown,
+        )
 
 
 # What GPUs drew, by their own meters (NVML: the package nvidia-ml-py); nothing, where there are none.
@@ -148,6 +139,9 @@ class TokenRates(NamedTuple):
     input: int
     cached: int
     output: int
+
+    def times(self, factor: float) -> "TokenRates":
+        return TokenRates(*(round(rate * factor) for rate in self))
 
 
 def per_ms(hourly: int, replicas: int) -> float:
@@ -299,44 +293,35 @@ class Metered:
             # The same measurement, at another price of the hour.
             before = last.wall_ms / last.busy_ms if last.counted == BilledHours.FULL and last.busy_ms else 1.0
             times = machine.hourly / last.hourly * self._window.idle(machine.counted) / before
-            rates = TokenRates(*(round(rate * times) for rate in (last.input, last.cached, last.output)))
+            rates = TokenRates(last.input, last.cached, last.output).times(times)
         else:
             measured = self._window.rates(machine.hourly, machine.counted)
             if measured is None or (last is not None and now_ms - last.since_ms < LEAST_APART_MS):
                 return None
-            rates = self._balanced(measured)
+            # Less, where prices have taken too much: a load that gets quicker has many tokens at the price of the slow
+            # time. It is given back over as much work as the window has.
+            over = self._over / self._due(self._window.work.busy_ms)
+            rates = measured.times(1 - min(MOST_RETURNED, max(-MOST_RETURNED, over)))
             pairs = ((last.input, rates.input), (last.output, rates.output)) if last else ()
             if last is not None and not any(abs(new - old) > MOVED * old for old, new in pairs):
                 return None
-        self._last = self._priced(rates, now_ms)
+        work = self._window.work
+        self._last = EnginePrice(
+            version=version_of(machine.engine, now_ms),
+            engine=machine.engine,
+            gateway=self._gateway,
+            since_ms=now_ms,
+            **rates._asdict(),
+            counted=machine.counted,
+            hourly=machine.hourly,
+            wall_ms=round(self._window.wall_ms),
+            busy_ms=round(self._window.busy_ms),
+            uncached_tokens=round(work.uncached),
+            cached_tokens=round(work.cached),
+            output_tokens=round(work.output),
+        )
         return self._last
 
     def _due(self, busy_ms: float) -> float:
         machine = self._machine
         return busy_ms * per_ms(machine.hourly, machine.replicas) * self._window.idle(machine.counted)
-
-    def _balanced(self, rates: TokenRates) -> TokenRates:
-        """Less, where prices have taken too much: a load that gets quicker has many tokens at the price of the slow
-        time. It is given back over as much work as the window has."""
-        over = self._over / self._due(self._window.work.busy_ms)
-        times = 1 - min(MOST_RETURNED, max(-MOST_RETURNED, over))
-        return TokenRates(*(round(rate * times) for rate in rates))
-
-    def _priced(self, rates: TokenRates, now_ms: int) -> EnginePrice:
-        machine, window = self._machine, self._window
-        return EnginePrice(
-            version=version_of(machine.engine, now_ms),
-            engine=machine.engine,
-            gateway=self._gateway,
-            since_ms=now_ms,
-            input=rates.input,
-            cached=rates.cached,
-            output=rates.output,
-            counted=machine.counted,
-            hourly=machine.hourly,
-            wall_ms=round(window.wall_ms),
-            busy_ms=round(window.busy_ms),
-            uncached_tokens=round(window.work.uncached),
-            cached_tokens=round(window.work.cached),
-            output_tokens=round(window.work.output),
-        )

@@ -1,6 +1,7 @@
 """Whether an engine fits: weights, KV cache, overhead, speed, on GPUs and CPUs."""
 
 import os
+from bisect import bisect_right
 from decimal import Decimal
 from math import ceil
 from pathlib import Path
@@ -63,11 +64,8 @@ class Cache(Struct, frozen=True):
         """The longest sequence that fits into `room` bytes, in whole blocks; at most `limit`."""
         if self.sequence(limit) <= room:
             return limit
-        low, high = 0, limit // self.block
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.sequence(middle * self.block) <= room else (low, middle - 1)
-        return low * self.block
+        blocks = range(1, limit // self.block + 1)
+        return bisect_right(blocks, room, key=lambda count: self.sequence(count * self.block)) * self.block
 
     def _count(self, layers: Attention) -> int:
         return ceil(layers.layers / self.spread.pipeline)
@@ -132,12 +130,6 @@ def loras(adapters: tuple[LoraAdapter, ...], model: Architecture) -> int:
     return 2 * len(adapters) * rank * layers * int(_FIGURES["lora_width"]) * model.hidden
 
 
-def overhead_of_llamacpp(model: Architecture, batch: int, embeds: bool) -> int:
-    logits = _FIGURES["llamacpp_logits"] * batch * model.vocabulary * 4 if embeds else 0
-    live = _FIGURES["llamacpp_live"] * batch * model.hidden * 4
-    return int(_FIGURES["llamacpp"] + _FIGURES["llamacpp_word"] * model.vocabulary + live + logits)
-
-
 # What weights take: of all parameters in memory, and of those that one step of decoding reads. Bytes.
 
 
@@ -169,15 +161,6 @@ def on_gpu(of: Weights, spread: Parallelism) -> int:
     stage = spread.tensor * spread.pipeline
     share = of.shared / stage + of.experts / (stage * spread.data)
     return round(share * (1 + _FIGURES["replicated"]) if stage * spread.data > 1 else share)
-
-
-def read_on_gpu(of: Weights, model: Architecture, spread: Parallelism, streams: int) -> float:
-    """Read by a GPU for one step of `streams` sequences on each data rank: all that is shared, and the experts that at
-    least one of the tokens is routed to, were they chosen at random."""
-    if not model.experts:
-        return on_gpu(of, spread)
-    touched = 1 - (1 - model.experts_active / model.experts) ** (streams * spread.data)
-    return on_gpu(Weights(of.shared, of.experts * touched), spread)
 
 
 # A first guess of speed and cost, from active parameters: decoding reads memory, reading a prompt computes.
@@ -213,7 +196,11 @@ def speed(cache: Cache, weights: Weights, device: Gpu, streams: int, context: in
     """Of `streams` sequences at once on each data rank."""
     spread, model = cache.spread, cache.model
     stage = max(streams // spread.pipeline, 1)  # of a pipeline, which works on these while others have the rest
-    read = read_on_gpu(weights, model, spread, stage) + stage * cache.sequence(min(_ANSWER_TOKENS, context))
+    if model.experts:
+        # Of the experts those are read that at least one of the tokens is routed to, were they chosen at random.
+        touched = 1 - (1 - model.experts_active / model.experts) ** (stage * spread.data)
+        weights = Weights(weights.shared, weights.experts * touched)
+    read = on_gpu(weights, spread) + stage * cache.sequence(min(_ANSWER_TOKENS, context))
     flops = (device.fp8 if fp8 else device.bf16) * 1e12 * spread.tensor
     work = 2 * model.active_b * 1e9 / spread.pipeline / (_FIGURES["sparse"] if model.experts else 1)
     computed = _FIGURES["computed"]
@@ -224,16 +211,6 @@ def speed(cache: Cache, weights: Weights, device: Gpu, streams: int, context: in
         MemoryGuess(*(spread.data * flops * share / work for share in computed)),
         MemoryGuess(*(spread.data * stage / step for step in steps)),
     )
-
-
-def usd(of: Speed, hourly: Decimal) -> Usd:
-    """`hourly`: USD for one replica."""
-
-    def per_million(rate: MemoryGuess) -> MemoryGuess:
-        million = float(hourly) / 3600 * 1e6
-        return MemoryGuess(million / rate.best, million / rate.likely, million / rate.worst)
-
-    return Usd(per_million(of.input), per_million(of.output))
 
 
 # What a plan says of an engine.
@@ -278,7 +255,11 @@ class EnginePlan(Struct, frozen=True, kw_only=True):
     @property
     def usd(self) -> Usd | None:
         """None without a price per hour."""
-        return usd(self.speed, self.hourly) if self.hourly else None
+        if not self.hourly:
+            return None
+        million = float(self.hourly) / 3600 * 1e6
+        guesses = (structs.astuple(guess) for guess in (self.speed.input, self.speed.output))
+        return Usd(*(MemoryGuess(*(million / rate for rate in rates)) for rates in guesses))
 
     @property
     def needed(self) -> int:
@@ -400,11 +381,13 @@ def on_cpu_of_llamacpp(spec: Llamacpp) -> EnginePlan:
     model = spec.architecture or of_gguf(spec.name, head)
     cache, active = Cache(model, block=1), head.bytes * model.active_b / model.parameters_b
     cpu = structs.replace(CPU_CORE, bf16=CPU_CORE.bf16 * _FIGURES["llamacpp_computes"])
+    live = _FIGURES["llamacpp_live"] * spec.batch * model.hidden * 4
+    logits = _FIGURES["llamacpp_logits"] * spec.batch * model.vocabulary * 4 if spec.embeddings else 0
     planned = EnginePlan(
         **_shared(spec, model, "cpu"),
         available=_memory() // spec.replicas,
         weights=head.bytes,
-        overhead=overhead_of_llamacpp(model, spec.batch, spec.embeddings),
+        overhead=int(_FIGURES["llamacpp"] + _FIGURES["llamacpp_word"] * model.vocabulary + live + logits),
         kv_cache=of_llamacpp(model, spec.context, spec.parallel, spec.batch, CHECKPOINTS),
         prompt_cache=spec.cache_mib * MIB,
         token=cache.token(),

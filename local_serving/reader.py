@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import yaml
@@ -62,9 +62,9 @@ def read(name_or_path: str | Path) -> EngineSpec:
     parse(read_bytes(path, file), file)
     spec = None if file.root is None else _shaped(file, file.root)
     dropped = {loc[0] for loc in file.dropped}
-    for check in _CHECKS[type(spec)] if spec is not None else ():
-        if dropped.isdisjoint(check.keys):
-            for loc, problem, remedy in check.findings(spec):
+    for findings, keys in _CHECKS[type(spec)] if spec is not None else ():
+        if dropped.isdisjoint(keys):
+            for loc, problem, remedy in findings(spec):
                 file.report(loc, problem, remedy)
     if spec is None or file.problems:
         raise SpecError(file.problems)
@@ -324,26 +324,21 @@ def _urls(spec: External) -> _Findings:
     yield from _twice("adapters", spec.adapters, "adapter")
 
 
-class _Check(NamedTuple):
-    """`keys`: those that it goes by. Where one had a mistake of its own nothing can be said."""
-
-    findings: Callable[[Any], _Findings]
-    keys: tuple[str, ...]
-
-
-_EVERY = (_Check(_architecture, ("architecture",)), _Check(_cost, ("cost",)))
-_SERVED = _Check(lambda spec: _twice("served", spec.served, "name"), ("served",))
+_Check = tuple[Callable[[Any], _Findings], tuple[str, ...]]
+"""And the keys that it goes by: where one had a mistake of its own nothing can be said."""
+_EVERY: tuple[_Check, ...] = ((_architecture, ("architecture",)), (_cost, ("cost",)))
+_SERVED: _Check = (lambda spec: _twice("served", spec.served, "name"), ("served",))
 _CHECKS: dict[type, tuple[_Check, ...]] = {
-    Llamacpp: (*_EVERY, _Check(_file, ("context", "parallel", "file", "package", "parts"))),
+    Llamacpp: (*_EVERY, (_file, ("context", "parallel", "file", "package", "parts"))),
     Vllm: (
         *_EVERY,
         _SERVED,
-        _Check(_spread, ("parallelism", "replicas", "gpus", "architecture")),
-        _Check(_heads, ("parallelism", "architecture")),
-        _Check(_gpu, ("gpu", "gpus", "sleep_after_s")),
-        _Check(_parsers, ("reasoning", "tools", "arguments", "runner")),
-        _Check(_quantization, ("quantization", "weight_bits")),
-        _Check(_adapters, ("adapters", "served", "model")),
+        (_spread, ("parallelism", "replicas", "gpus", "architecture")),
+        (_heads, ("parallelism", "architecture")),
+        (_gpu, ("gpu", "gpus", "sleep_after_s")),
+        (_parsers, ("reasoning", "tools", "arguments", "runner")),
+        (_quantization, ("quantization", "weight_bits")),
+        (_adapters, ("adapters", "served", "model")),
     ),
-    External: (*_EVERY, _SERVED, _Check(_urls, ("urls", "replicas", "adapters"))),
+    External: (*_EVERY, _SERVED, (_urls, ("urls", "replicas", "adapters"))),
 }

@@ -170,7 +170,14 @@ class EngineProcess:
 
     def launch(self) -> None:
         """Raises `EngineError` if the log can't be written."""
-        self._log.addHandler(_log_file(self.log_path))
+        try:
+            self.log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handler = RotatingFileHandler(self.log_path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
+        except OSError as error:
+            problem = f"can't write the engine's log {self.log_path}: {error.strerror}"
+            raise EngineError(f"{problem}; set LOWPASS_HOME") from error
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self._log.addHandler(handler)
         self._life = asyncio.get_running_loop().create_task(self._keep_alive(), name=f"engine {self.spec.name}")
 
     async def stop(self) -> None:
@@ -353,13 +360,3 @@ class EngineProcess:
                 os.killpg(self._engine, signal.SIGKILL)
         else:
             self._signal_guardian(signal.SIGKILL)
-
-
-def _log_file(path: Path) -> RotatingFileHandler:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
-    except OSError as error:
-        raise EngineError(f"can't write the engine's log {path}: {error.strerror}; set LOWPASS_HOME") from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    return handler

@@ -46,7 +46,7 @@ def served(spec: EngineSpec, urls: Sequence[str]) -> ServedEngine:
     return ServedEngine(
         name=spec.name,
         urls=tuple(urls),
-        model=called(spec),
+        model="" if isinstance(spec, Llamacpp) else next(iter(spec.served), ""),
         adapters=frozenset(adapter if isinstance(adapter, str) else adapter.name for adapter in adapters),
         slots=spec.parallel,
         hourly=spec.replicas * nano_from_usd(spec.cost.host_hour_usd + gpus(spec) * spec.cost.gpu_hour_usd),
@@ -69,11 +69,6 @@ def _planned(spec: EngineSpec) -> Price | None:
     rates = [nano_from_usd(Decimal(guess.likely)) for guess in (expected.usd.input, expected.usd.output)]
     version = f"planned: {expected.device} at {expected.hourly} USD/h"
     return Price(input=rates[0], output=rates[1], version=version)
-
-
-def called(spec: EngineSpec) -> str:
-    """What the engine calls its model; empty: as its card does."""
-    return "" if isinstance(spec, Llamacpp) else next(iter(spec.served), "")
 
 
 def gpus(spec: EngineSpec) -> int:

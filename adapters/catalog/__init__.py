@@ -24,8 +24,6 @@ from router.types.target import (
     Licence,
     Model,
     Provider,
-    Quirks,
-    Terms,
     Thinking,
 )
 
@@ -93,19 +91,9 @@ def _stated(row: Struct) -> dict[str, Any]:
 # Providers, licences and models.
 
 
-class _Quirks(Quirks, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A misspelt quirk must not be a quirk without effect."""
-
-
-class _Terms(Terms, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A misspelt promise must not be one that everybody makes."""
-
-
 class _Provider(Provider, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str = ""
     """Its key in the file."""
-    terms: _Terms = _Terms()
-    quirks: _Quirks = _Quirks()
     strict: bool = False
     """It refuses fields that it does not know, such as those of foreign.yaml …"""
     knows: tuple[str, ...] = ()
@@ -117,16 +105,11 @@ class _Encodings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     encodings: dict[str, tuple[str, ...]]
 
 
-class _Licence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    commercial: bool | None = None
-    train_on_outputs: bool | None = None
-    users_max: int | None = None
+class _Licence(Licence, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str = ""
+    """Its key in the file."""
     source: str
     """Where that was read, and when."""
-
-
-class CardThinking(Thinking, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    pass
 
 
 class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -135,7 +118,7 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
     context: int
     max_output: int
     capabilities: frozenset[Capability]
-    thinking: CardThinking = CardThinking()
+    thinking: Thinking = Thinking()
     licence: str = ""
     parameters_b: float | None = None
     active_b: float | None = None
@@ -182,7 +165,7 @@ def read(folder: Path) -> ModelCatalog:
     rows: dict[str, _Provider] = _read(folder / "providers.yaml", dict[str, _Provider])
     foreign = sum(_read(folder / "foreign.yaml", dict[str, tuple[str, ...]]).values(), ())
     licences = {
-        name: Licence(id=name, **{field: value for field, value in structs.asdict(row).items() if field != "source"})
+        name: Licence(id=name, **{field: getattr(row, field) for field in Licence.__struct_fields__[1:]})
         for name, row in _read(folder / "licences.yaml", dict[str, _Licence]).items()
     }
     prices = {
@@ -242,7 +225,7 @@ def _provider(
     unknown = set(foreign) - set(row.knows) if row.strict else set()
     quirks = structs.replace(row.quirks, refuses=row.quirks.refuses | unknown)
     facts = {name: value for name, value in structs.asdict(row).items() if name not in ("strict", "knows")}
-    facts |= {"terms": Terms(**structs.asdict(row.terms)), "quirks": quirks, "prices": prices, "encodings": encodings}
+    facts |= {"quirks": quirks, "prices": prices, "encodings": encodings}
     return Provider(**facts | {"id": identifier})
 
 

@@ -21,8 +21,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -353,15 +354,12 @@ class Gateway(Client):
     async def _serve(self, settings: Settings, opened: "concurrent.futures.Future[None]") -> None:
         self.loop = asyncio.get_running_loop()
 
-        def on_drain(drain: Callable[[bool], None]) -> None:
-            self._drain = drain
-
         def on_open(settings: Settings, gateway: app.GatewayProcess, url: str) -> None:
             self.app, self.url = gateway, url
             opened.set_result(None)
 
         try:
-            await server.serve(settings, on_drain, on_open, self._tick_s)
+            await server.serve(settings, partial(setattr, self, "_drain"), on_open, self._tick_s)
         finally:
             self._drain = None
 
@@ -414,11 +412,8 @@ class Gateway(Client):
         return Stream(self, scope, body)
 
 
-@contextmanager
-def serving(home: Path, policy: object, environ: Mapping[str, str] | None = None) -> Iterator[Gateway]:
-    """A started gateway; a test may stop it before the end."""
-    with Gateway(home, policy, environ) as gateway:
-        yield gateway
+serving = Gateway
+"""`with serving(home, policy) as gateway`: a started one; a test may stop it before the end."""
 
 
 def _handler(path: Path, as_json: bool) -> logging.Handler:

@@ -218,7 +218,7 @@ class ThinkingField(StrEnum):
     NONE = "none"
 
 
-class Thinking(Struct, frozen=True, kw_only=True, cache_hash=True):
+class Thinking(Struct, frozen=True, kw_only=True, cache_hash=True, forbid_unknown_fields=True, omit_defaults=True):
     """A model's thinking contract. `levels` go from least to most; `tokens` gives a typical p90 for each level."""
 
     contract: Contract = Contract.NONE
@@ -250,7 +250,7 @@ class Licence(Struct, frozen=True, kw_only=True):
     """Monthly active users of the product up to which it holds; None: no limit (where the rest is known)."""
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a provider promises about the data that it is sent. None and "" mean: not stated, so not promised."""
 
     training: bool | None = None
@@ -294,7 +294,7 @@ class AbandonedAnswer(StrEnum):
     """Its connection is closed: the provider stops writing."""
 
 
-class Quirks(Struct, frozen=True, kw_only=True):
+class Quirks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a provider departs from OpenAI's chat wire, as data."""
 
     max_tokens_field: str = "max_tokens"

@@ -8,9 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from router.testing.upstream import BEHAVIOURS, FLAVOURS, OPENROUTER_COST_NANO, Behaviour, Tokens, reported
-from router.testing.upstream.anthropic import Anthropic
 from router.testing.upstream.behaviours import NORMAL, Answer, Ask, Break, Fault, Tool, record
-from router.testing.upstream.gemini import Gemini
+from router.testing.upstream.wires import Anthropic, Gemini
 from tests.tables import data
 
 WIRES = (*FLAVOURS, "anthropic", "gemini")

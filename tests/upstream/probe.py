@@ -27,8 +27,8 @@ def events(body: bytes) -> list[Any]:
     """The data of a stream's events, by the letter of the SSE standard."""
     lines = re.split(r"\r\n|\n|\r", body.decode())
     data = ["\n".join(group) for blank, group in groupby(lines, lambda line: not line) if not blank]
-    found = [re.sub(r"^data: ", "", line) for event in data for line in event.split("\n") if line.startswith("data:")]
-    return [json.loads(text) for text in found if text != "[DONE]"]
+    texts = [re.sub(r"^data: ", "", line) for event in data for line in event.split("\n") if line.startswith("data:")]
+    return [json.loads(text) for text in texts if text != "[DONE]"]
 
 
 def raw(upstream: Upstream, path: str, body: object) -> socket.socket:

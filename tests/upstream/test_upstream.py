@@ -114,11 +114,11 @@ def test_unknown_models_paths_and_bodies_are_refused(upstream: Upstream, path: s
 
 def test_requests_are_recorded_as_they_came(upstream: Upstream) -> None:
     post(upstream, f"/vllm{CHAT}?api-version=1", chat("normal", extra={"é": 1}))
-    seen = upstream.last.wait()
-    assert (seen.method, seen.path, seen.query) == ("POST", f"/vllm{CHAT}", "api-version=1")
-    assert seen.headers["content-type"] == "application/json"
-    assert seen.json["extra"] == {"é": 1}
-    assert not seen.client_gone
+    request = upstream.last.wait()
+    assert (request.method, request.path, request.query) == ("POST", f"/vllm{CHAT}", "api-version=1")
+    assert request.headers["content-type"] == "application/json"
+    assert request.json["extra"] == {"é": 1}
+    assert not request.client_gone
     upstream.clear()
     assert upstream.requests == []
 
@@ -129,13 +129,8 @@ def test_it_runs_in_a_process_of_its_own() -> None:
         assert process.stdout is not None
         host = process.stdout.readline().split()[0].removeprefix("http://")
         connection, replies = http.client.HTTPConnection(host, timeout=60), []
-        requests = (
-            ("POST", CHAT),
-            ("GET", "/v1/models"),
-            ("DELETE", "/_control/requests"),
-            ("GET", "/_control/requests"),
-        )
-        for method, path in requests:
+        control = "/_control/requests"
+        for method, path in (("POST", CHAT), ("GET", "/v1/models"), ("DELETE", control), ("GET", control)):
             connection.request(method, path, json.dumps(chat("normal")) if method == "POST" else None)
             replies.append(connection.getresponse().read())
         connection.close()

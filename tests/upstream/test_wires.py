@@ -22,8 +22,8 @@ def test_flavours_place_their_usage_where_they_really_do(upstream: Upstream, fla
     usage, last = flavour_usage(upstream, flavour, "reasoning")
     place = FLAVOURS[flavour].usage_place
     (choice,) = last["choices"] or [{}]
-    found = {"chunk": last, "finish": last, "choice": choice, "x_groq": last.get("x_groq", {})}[place]
-    assert found["usage"] == usage
+    holder = {"chunk": last, "finish": last, "choice": choice, "x_groq": last.get("x_groq", {})}[place]
+    assert holder["usage"] == usage
     assert bool(choice.get("finish_reason")) is (place != "chunk")
     assert b"prompt_tokens" not in post(upstream, f"/{flavour}{CHAT}", streamed("missing-usage"))[2]
 

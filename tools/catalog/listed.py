@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
-from adapters.catalog import CardThinking, ModelCard
-from router.types.target import Capability, Contract, Model
+from adapters.catalog import ModelCard
+from router.types.target import Capability, Contract, Model, Thinking
 
 Entries = Mapping[str, Mapping[str, Any]]
 PLACES: Mapping[str, tuple[str, str, str]] = {
@@ -156,10 +156,10 @@ def _capabilities(provider: str, entry: Mapping[str, Any]) -> Iterator[Capabilit
         yield Capability.N
 
 
-def _thinking(provider: str, short: str, entry: Mapping[str, Any]) -> CardThinking:
+def _thinking(provider: str, short: str, entry: Mapping[str, Any]) -> Thinking:
     """Thinking that a list says no more of than that it happens can't be controlled, and is held for as the longest."""
     if not entry.get("supports_reasoning"):
-        return CardThinking()
+        return Thinking()
     if provider in _EFFORTS or (entry.get("supports_adaptive_thinking") and "claude" in short):
         optional = {word for word in _TOKENS if entry.get(f"supports_{word}_reasoning_effort")}
         optional |= {"none"} if "claude" in short else set()
@@ -174,9 +174,9 @@ def _thinking(provider: str, short: str, entry: Mapping[str, Any]) -> CardThinki
 _USUAL = ("low", "medium", "high")
 
 
-def _levels(contract: Contract, levels: Sequence[str], minimum: int = 0) -> CardThinking:
+def _levels(contract: Contract, levels: Sequence[str], minimum: int = 0) -> Thinking:
     tokens = tuple(map(_TOKENS.__getitem__, levels))
-    return CardThinking(contract=contract, levels=tuple(levels), tokens=tokens, minimum=minimum)
+    return Thinking(contract=contract, levels=tuple(levels), tokens=tokens, minimum=minimum)
 
 
 def from_openrouter(models: Iterable[Any], entries: Entries) -> Iterator[tuple[str, Listed | str]]:

@@ -1,14 +1,17 @@
 """What the scripted upstream does: the model's name selects a row, on every wire, plain and streamed."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from itertools import pairwise
 from threading import Event
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
+
+from router.types.tables import table
 
 Json: TypeAlias = dict[str, Any]
 """A JSON object."""
@@ -55,6 +58,18 @@ def rows(value: object) -> list[Json]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
+def asked(body: Json, functions: list[Json], schema: object, parameters: str = "parameters", **more: Any) -> Ask:
+    """`parameters`: what a function's schema is called on its wire."""
+    return Ask(
+        model=str(body.get("model", "")),
+        stream=body.get("stream") is True,
+        schema=record(schema) or None,
+        tools=tuple(Tool(str(row["name"]), record(row.get(parameters))) for row in functions),
+        body=body,
+        **more,
+    )
+
+
 STRING = "Köln"
 _SCALARS: Json = {"string": STRING, "integer": 7, "number": 1.5, "boolean": True, "null": None}
 
@@ -82,11 +97,11 @@ def instance(schema: Json, root: Json | None = None) -> object:
     return _SCALARS[kind]
 
 
-TEXT = ("Grüße ", "aus Köln: ", "你好 👋", ".")
-REASONING = ("First I think, ", "dann überlege ich ", "again.")
-REFUSAL = ("I can't ", "help with that.")
-HUGE_PIECE = "0123456789abcdé " * 4096
-HUGE = (HUGE_PIECE,) * 76
+_TABLE = table("testing/upstream/behaviours.yaml")
+TEXT = tuple(_TABLE["reasoning"]["answer"]["text"])
+REASONING = tuple(_TABLE["reasoning"]["answer"]["reasoning"])
+REFUSAL = tuple(_TABLE["refusal"]["answer"]["refusal"])
+HUGE = ("0123456789abcdé " * 4096,) * 76
 """≈ 5 MB of UTF-8."""
 CUT_ARGUMENTS = 5
 """Characters of tool arguments in one streamed piece."""
@@ -130,12 +145,6 @@ class Tokens(Struct, frozen=True):
 
 
 NORMAL = Tokens(uncached=20, visible=10)
-THOUGHTFUL = Tokens(uncached=20, visible=10, reasoning=30)
-ONLY_THOUGHT = Tokens(uncached=20, reasoning=30)
-CACHED = Tokens(uncached=12, visible=10, cache_read=40, cache_write=24, cache_write_1h=8)
-EXHAUSTED = Tokens(uncached=20, reasoning=200)
-HUGE_TOKENS = Tokens(uncached=20, visible=1_300_000)
-ZERO = Tokens()
 EMBEDDING = Tokens(uncached=4)
 """Of each input of an embeddings request."""
 
@@ -180,15 +189,6 @@ def _call_tools(ask: Ask, count: int) -> Answer:
     return Answer(calls=calls, finish="tool_calls")
 
 
-class Reports(StrEnum):
-    """Where the usage stands."""
-
-    AT_END = "at_end"
-    MISSING = "missing"
-    WITH_CONTENT = "with_content"
-    EVERYWHERE = "everywhere"
-
-
 class Framing(StrEnum):
     """How a stream's events become TCP writes."""
 
@@ -209,14 +209,6 @@ class Break(StrEnum):
     SILENCE = "silence"
 
 
-class KeepAlive(StrEnum):
-    """What becomes of the connection after the reply."""
-
-    KEEP = "keep"
-    CLOSE_AFTER = "close_after"
-    CLOSE_UNDER_NEXT = "close_under_next"
-
-
 class Page(Struct, frozen=True):
     """A reply to the letter, in the TCP writes in which it leaves; where it is streamed the client sees them apart."""
 
@@ -235,7 +227,8 @@ class Behaviour(Struct, frozen=True, kw_only=True):
     headers: Json = field(default_factory=dict)
     """More headers of an answer."""
     tokens: Tokens = NORMAL
-    reports: Reports = Reports.AT_END
+    reports: Literal["at_end", "missing", "with_content", "everywhere"] = "at_end"
+    """Where the usage stands."""
     framing: Framing = Framing.ONE_EACH
     fault: str = ""
     once: bool = False
@@ -253,49 +246,22 @@ class Behaviour(Struct, frozen=True, kw_only=True):
     """What follows the first piece of a stream waits until this is set."""
     served: str = ""
     """The model that it says it is; empty: as this provider writes the one that was asked for."""
-    keep_alive: KeepAlive = KeepAlive.KEEP
+    keep_alive: Literal["keep", "close_after", "close_under_next"] = "keep"
+    """What becomes of the connection after the reply."""
 
 
-BEHAVIOURS: dict[str, Behaviour] = {
-    "normal": Behaviour(),
-    "cached": Behaviour(tokens=CACHED),
-    "slow-first": Behaviour(slow_first=True),
-    "slow-chunks": Behaviour(slow_chunks=True),
-    "split-frames": Behaviour(framing=Framing.SPLIT),
-    "merged-frames": Behaviour(framing=Framing.MERGED),
-    "crlf-comments": Behaviour(framing=Framing.CRLF_COMMENTS),
-    "missing-usage": Behaviour(reports=Reports.MISSING),
-    "usage-in-last-content": Behaviour(reports=Reports.WITH_CONTENT),
-    "cumulative-usage": Behaviour(reports=Reports.EVERYWHERE),
-    "zero-usage": Behaviour(tokens=ZERO),
-    "reasoning": Behaviour(answer=lambda ask, i: Answer(text=TEXT, reasoning=REASONING), tokens=THOUGHTFUL),
-    "reasoning-only": Behaviour(answer=lambda ask, i: Answer(reasoning=REASONING), tokens=ONLY_THOUGHT),
-    "empty-length": Behaviour(answer=lambda ask, i: Answer(finish="length"), tokens=EXHAUSTED),
-    "refusal": Behaviour(answer=lambda ask, i: Answer(refusal=REFUSAL)),
-    "tools": Behaviour(answer=lambda ask, i: _call_tools(ask, 1)),
-    "parallel-tools": Behaviour(answer=lambda ask, i: _call_tools(ask, 2)),
+def _behaviour(row: Json) -> Behaviour:
+    answer = msgspec.convert(row.get("answer", {"text": TEXT}), Answer)
+    scripted = msgspec.convert({name: value for name, value in row.items() if name != "answer"}, Behaviour)
+    return msgspec.structs.replace(scripted, answer=lambda ask, index: answer)
+
+
+BEHAVIOURS = {name: _behaviour(row) for name, row in _TABLE.items()} | {
+    "tools": Behaviour(answer=lambda ask, index: _call_tools(ask, 1)),
+    "parallel-tools": Behaviour(answer=lambda ask, index: _call_tools(ask, 2)),
     "schema": Behaviour(answer=_fit_schema),
-    "logprobs": Behaviour(answer=lambda ask, i: Answer(text=TEXT, logprobs=True)),
     "many": Behaviour(answer=lambda ask, index: Answer(text=(*TEXT, f" #{index}"))),
-    "huge": Behaviour(answer=lambda ask, i: Answer(text=HUGE), tokens=HUGE_TOKENS),
-    "cut": Behaviour(breaks=Break.CUT),
-    "error-in-stream": Behaviour(breaks=Break.ERROR),
-    "bad-json": Behaviour(breaks=Break.HTML),
-    "bad-sse-json": Behaviour(breaks=Break.GARBAGE),
-    "hang": Behaviour(breaks=Break.SILENCE),
-    "hang-after-first": Behaviour(breaks=Break.HANG, breaks_early=True),
-    "cut-after-first": Behaviour(breaks=Break.CUT, breaks_early=True),
-    "rate-limited": Behaviour(fault="rate"),
-    "rate-limited-once": Behaviour(fault="rate", once=True),
-    "flaky": Behaviour(fault="server", once=True),
-    "error-500": Behaviour(fault="server"),
-    "overloaded": Behaviour(fault="overloaded"),
-    "auth": Behaviour(fault="auth"),
-    "quota": Behaviour(fault="quota"),
-    "context-length": Behaviour(fault="context"),
-    "content-filter": Behaviour(fault="filter"),
-    "close-keepalive": Behaviour(keep_alive=KeepAlive.CLOSE_AFTER),
-    "close-under-next": Behaviour(keep_alive=KeepAlive.CLOSE_UNDER_NEXT),
+    "huge": Behaviour(answer=lambda ask, index: Answer(text=HUGE), tokens=Tokens(uncached=20, visible=1_300_000)),
 }
 
 
@@ -377,26 +343,28 @@ def split(data: bytes) -> Iterator[bytes]:
         yield data[start:end]
 
 
-class WireFormat(Protocol):
+class WireFormat(ABC):
     """One wire format: reads a request, writes answers and errors. Knows nothing of sockets."""
 
-    newline: str
+    newline = "\n"
     """How this provider ends the lines of its streams."""
-    preamble: str
+    preamble = ""
     """Comments that it sends before a stream's first event."""
 
+    @abstractmethod
     def ask(self, body: Json, ask: Ask) -> Ask:
-        """`ask` (what the path told) completed from the body; raises `Refused` where the real one answers 400."""
-        ...
+        """`ask` (what the path told) completed from the body; raises `BadRequest` where the real one answers 400."""
 
+    @abstractmethod
     def whole(self, ask: Ask, behaviour: Behaviour) -> object: ...
 
+    @abstractmethod
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]: ...
 
+    @abstractmethod
     def error(self, fault: Fault) -> tuple[int, object]:
         """Status and body."""
-        ...
 
     def error_frames(self, fault: Fault) -> list[SseFrame]:
         """An error after the stream has begun."""
-        ...
+        return [SseFrame(self.error(fault)[1])]

@@ -18,11 +18,11 @@ from router.testing.upstream.behaviours import (
     Behaviour,
     Fault,
     Json,
-    Reports,
     ScriptedCall,
     SseFrame,
     Tokens,
-    Tool,
+    WireFormat,
+    asked,
     record,
     rows,
 )
@@ -134,7 +134,7 @@ def reported(wire: str, behaviour: str, n: int = 1) -> Tokens | None:
     `wire` is a flavour of `FLAVOURS`, "anthropic" or "gemini".
     """
     row = BEHAVIOURS[behaviour]
-    if row.reports is Reports.MISSING:
+    if row.reports == "missing":
         return None
     if wire == "anthropic":
         return row.tokens
@@ -152,10 +152,7 @@ CREATED = 1_790_000_000
 DONE = SseFrame("[DONE]")
 
 
-class _OpenAIWire:
-    newline = "\n"
-    preamble = ""
-
+class _OpenAIWire(WireFormat):
     def __init__(self, flavour: Flavour) -> None:
         self._flavour = flavour
 
@@ -165,44 +162,56 @@ class _OpenAIWire:
     def error_frames(self, fault: Fault) -> list[SseFrame]:
         return [SseFrame(self.error(fault)[1]), DONE]
 
+    def _count(self, tokens: Tokens, n: int) -> Json:
+        flavour = self._flavour
+        return flavour.count(flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
+
+    def _usage(self, behaviour: Behaviour, n: int) -> Json:
+        return {} if behaviour.reports == "missing" else {"usage": self._count(behaviour.tokens, n)}
+
 
 class OpenAIChat(_OpenAIWire):
+    needs, identifier = "messages", "chatcmpl-upstream"
+    kinds = ("chat.completion", "chat.completion.chunk")
+
     def __init__(self, flavour: Flavour) -> None:
         super().__init__(flavour)
         self.preamble = flavour.comment
 
     def ask(self, body: Json, ask: Ask) -> Ask:
-        if not rows(body.get("messages")):
-            raise BadRequest("Missing required parameter: 'messages'.", "messages")
-        return read(body, self._flavour)
+        if not body.get(self.needs):
+            raise BadRequest(f"Missing required parameter: '{self.needs}'.", self.needs)
+        if self._flavour.fields and (unknown := sorted(body.keys() - self._flavour.fields)):
+            raise BadRequest(f"Unknown parameter: '{unknown[0]}'.", unknown[0])
+        fmt, n = record(body.get("response_format")), body.get("n")
+        tools = [] if self._flavour.ignores_tools else rows(body.get("tools"))
+        return asked(
+            body,
+            [record(tool.get("function")) for tool in tools],
+            record(fmt.get("json_schema")).get("schema") or fmt.get("schema"),
+            n=n if isinstance(n, int) else 1,
+            wants_usage=record(body.get("stream_options")).get("include_usage") is True,
+        )
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
         choices = [self._choice(behaviour.answer(ask, i), i) for i in range(ask.n)]
         usage = self._usage(behaviour, ask.n)
-        reply = {**self._envelope(ask, "chat.completion"), "choices": choices, **usage, "service_tier": "default"}
+        reply = {**self._head(ask, self.kinds[0]), "choices": choices, **usage, "service_tier": "default"}
         return self._flavour.dress(reply)
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
-        deltas = list(interleave([list(self._deltas(behaviour.answer(ask, i), i)) for i in range(ask.n)]))
-        if behaviour.reports is Reports.WITH_CONTENT and ask.n == 1:
-            deltas[-2:] = [{**deltas[-1], "delta": deltas[-2]["delta"]}]
-        chunks = [{**self._envelope(ask, "chat.completion.chunk"), "choices": [delta]} for delta in deltas]
+        # Round robin, as engines stream n > 1.
+        turns = zip_longest(*(self._deltas(behaviour.answer(ask, i), i) for i in range(ask.n)))
+        deltas: list[Json] = [delta for turn in turns for delta in turn if delta is not None]
+        if behaviour.reports == "with_content" and ask.n == 1:
+            deltas[-2:] = [{**deltas[-2], "finish_reason": deltas[-1]["finish_reason"]}]
+        chunks = [{**self._head(ask, self.kinds[1]), "choices": [delta]} for delta in deltas]
         self._report(chunks, ask, behaviour)
         return [*(SseFrame(self._flavour.dress(chunk), content=_speaks(chunk)) for chunk in chunks), DONE]
 
-    def _envelope(self, ask: Ask, kind: str) -> Json:
-        served = self._flavour.name_of(ask)
-        stamp = {"object": kind, "created": CREATED, "model": served, "system_fingerprint": "fp_1"}
-        return {"id": "chatcmpl-upstream", **stamp}
-
-    def _usage(self, behaviour: Behaviour, n: int) -> Json:
-        if behaviour.reports is Reports.MISSING:
-            return {}
-        return {"usage": self._count(behaviour.tokens, n)}
-
-    def _count(self, tokens: Tokens, n: int) -> Json:
-        flavour = self._flavour
-        return flavour.count(flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
+    def _head(self, ask: Ask, kind: str) -> Json:
+        stamp = {"object": kind, "created": CREATED, "model": self._flavour.name_of(ask)}
+        return {"id": self.identifier, **stamp, "system_fingerprint": "fp_1"}
 
     def _choice(self, answer: Answer, index: int) -> Json:
         message = {"role": "assistant", "content": self._content(answer), "refusal": "".join(answer.refusal) or None}
@@ -210,7 +219,7 @@ class OpenAIChat(_OpenAIWire):
             message[self._flavour.reasoning_field] = "".join(answer.reasoning)
         if answer.calls:
             message["tool_calls"] = [_call(call) for call in answer.calls]
-        logprobs = _logprobs(answer.text) if answer.logprobs else None
+        logprobs = logprobs_of(answer.text) if answer.logprobs else None
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": answer.finish}
 
     def _content(self, answer: Answer) -> object:
@@ -224,7 +233,7 @@ class OpenAIChat(_OpenAIWire):
         pieces = [{"role": "assistant", "content": None if answer.calls else ""}, *self._pieces(answer)]
         for piece in pieces:
             token = piece.get("content")
-            logprobs = _logprobs((token,)) if answer.logprobs and isinstance(token, str) and token else None
+            logprobs = logprobs_of((token,)) if answer.logprobs and isinstance(token, str) and token else None
             yield {"index": index, "delta": piece, "logprobs": logprobs, "finish_reason": None}
         yield {"index": index, "delta": {}, "logprobs": None, "finish_reason": answer.finish}
 
@@ -242,55 +251,33 @@ class OpenAIChat(_OpenAIWire):
 
     def _report(self, chunks: list[Json], ask: Ask, behaviour: Behaviour) -> None:
         """Put the usage of `behaviour` where this provider would."""
-        if behaviour.reports is Reports.MISSING or not (ask.wants_usage or self._flavour.always_usage):
+        if behaviour.reports == "missing" or not (ask.wants_usage or self._flavour.always_usage):
             return
         usage = self._count(behaviour.tokens, ask.n)
-        if behaviour.reports is Reports.EVERYWHERE:
+        if behaviour.reports == "everywhere":
             for i, chunk in enumerate(chunks):
                 chunk["usage"] = self._count(behaviour.tokens.share(i, len(chunks)), ask.n)
         elif self._flavour.usage_null:
             for chunk in chunks:
                 chunk["usage"] = None
         place = self._flavour.usage_place
-        if behaviour.reports is Reports.WITH_CONTENT or place == "finish":
+        if behaviour.reports == "with_content" or place == "finish":
             chunks[-1]["usage"] = usage
         elif place == "x_groq":
             chunks[-1]["x_groq"] = {"id": "req_upstream", "usage": usage}
         elif place == "choice":
             chunks[-1]["choices"] = [{**choice, "usage": usage} for choice in rows(chunks[-1]["choices"])]
         else:
-            chunks.append({**self._envelope(ask, "chat.completion.chunk"), "choices": [], "usage": usage})
-
-
-def read(body: Json, flavour: Flavour) -> Ask:
-    """The fields that chat shares with `/v1/completions`."""
-    if flavour.fields and (unknown := sorted(body.keys() - flavour.fields)):
-        raise BadRequest(f"Unknown parameter: '{unknown[0]}'.", unknown[0])
-    options = record(body.get("stream_options"))
-    fmt = record(body.get("response_format"))
-    functions = [record(tool.get("function")) for tool in rows(body.get("tools"))]
-    tools = tuple(Tool(str(f["name"]), record(f.get("parameters"))) for f in functions)
-    n = body.get("n")
-    return Ask(
-        model=str(body.get("model", "")),
-        stream=body.get("stream") is True,
-        n=n if isinstance(n, int) else 1,
-        wants_usage=options.get("include_usage") is True,
-        schema=record(record(fmt.get("json_schema")).get("schema")) or record(fmt.get("schema")) or None,
-        tools=() if flavour.ignores_tools else tools,
-        body=body,
-    )
-
-
-def interleave(choices: list[list[Json]]) -> Iterator[Json]:
-    """Round robin, as engines stream n > 1."""
-    for turn in zip_longest(*choices):
-        yield from (delta for delta in turn if delta is not None)
+            chunks.append({**self._head(ask, self.kinds[1]), "choices": [], "usage": usage})
 
 
 def _speaks(chunk: Json) -> bool:
-    deltas = [record(choice.get("delta")) for choice in rows(chunk["choices"])]
-    return any(value and name != "role" for delta in deltas for name, value in delta.items())
+    """A completion's chunks all do, the last one too."""
+    choices = rows(chunk["choices"])
+    deltas = [record(choice.get("delta")) for choice in choices]
+    return any("text" in choice for choice in choices) or any(
+        value and name != "role" for delta in deltas for name, value in delta.items()
+    )
 
 
 def _call(call: ScriptedCall) -> Json:
@@ -301,7 +288,7 @@ def _thinking(text: str) -> Json:
     return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
 
 
-def _logprobs(pieces: tuple[str, ...]) -> Json:
+def logprobs_of(pieces: tuple[str, ...]) -> Json:
     """Each piece plays one token."""
     rows = [{"token": p, "logprob": -0.25, "bytes": list(p.encode()), "top_logprobs": []} for p in pieces]
     return {"content": rows, "refusal": None}
@@ -311,30 +298,16 @@ VECTOR = (0.25, -0.5, 0.125, 1.0)
 """Of every input; exact in 32-bit floats, so that both encodings are equal."""
 
 
-class OpenAICompletions(_OpenAIWire):
-    def ask(self, body: Json, ask: Ask) -> Ask:
-        if "prompt" not in body:
-            raise BadRequest("Missing required parameter: 'prompt'.", "prompt")
-        return read(body, self._flavour)
+class OpenAICompletions(OpenAIChat):
+    needs, identifier = "prompt", "cmpl-upstream"
+    kinds = ("text_completion", "text_completion")
 
-    def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
-        choices = [_choice("".join(a.text), i, a, a.finish) for i, a in enumerate(_answers(ask, behaviour))]
-        return {**_envelope(ask, self._flavour), "choices": choices, **self._usage(ask, behaviour)}
+    def _choice(self, answer: Answer, index: int) -> Json:
+        return _text("".join(answer.text), index, answer, answer.finish)
 
-    def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
-        choices = interleave([list(_pieces(a, i)) for i, a in enumerate(_answers(ask, behaviour))])
-        chunks: list[Json] = [{**_envelope(ask, self._flavour), "choices": [choice]} for choice in choices]
-        usage = self._usage(ask, behaviour) if ask.wants_usage or self._flavour.always_usage else {}
-        if behaviour.reports is Reports.WITH_CONTENT:
-            chunks[-1].update(usage)
-        elif usage:
-            chunks.append({**_envelope(ask, self._flavour), "choices": [], **usage})
-        return [*(SseFrame(chunk, content=bool(chunk["choices"])) for chunk in chunks), DONE]
-
-    def _usage(self, ask: Ask, behaviour: Behaviour) -> Json:
-        n = 1 if self._flavour.one_choice else ask.n
-        counts = self._flavour.count(self._flavour.reported(behaviour.tokens.choices(n)))
-        return {} if behaviour.reports is Reports.MISSING else {"usage": counts}
+    def _deltas(self, answer: Answer, index: int) -> Iterator[Json]:
+        yield from (_text(piece, index, answer, None) for piece in answer.text)
+        yield _text("", index, answer, answer.finish)
 
 
 class OpenAIEmbeddings(_OpenAIWire):
@@ -355,7 +328,7 @@ class OpenAIEmbeddings(_OpenAIWire):
         spent = EMBEDDING.input * count
         reply: Json = {"object": "list", "data": rows, "model": self._flavour.name_of(ask)}
         usage = {"usage": {"prompt_tokens": spent, "total_tokens": spent}}
-        return {**reply, **({} if behaviour.reports is Reports.MISSING else usage)}
+        return {**reply, **({} if behaviour.reports == "missing" else usage)}
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
         raise BadRequest("Embeddings are not streamed.", "stream")
@@ -370,22 +343,8 @@ def models() -> Json:
     return {"object": "list", "data": rows}
 
 
-def _answers(ask: Ask, behaviour: Behaviour) -> Iterator[Answer]:
-    return (behaviour.answer(ask, i) for i in range(ask.n))
-
-
-def _envelope(ask: Ask, flavour: Flavour) -> Json:
-    served = flavour.name_of(ask)
-    return {"id": "cmpl-upstream", "object": "text_completion", "created": CREATED, "model": served}
-
-
-def _choice(text: str, index: int, answer: Answer, finish: str | None) -> Json:
+def _text(text: str, index: int, answer: Answer, finish: str | None) -> Json:
     """One choice or one chunk of it; the whole text plays one token."""
     logprobs = {"tokens": [text], "token_logprobs": [-0.25], "top_logprobs": [{text: -0.25}], "text_offset": [0]}
     known = logprobs if answer.logprobs and text else None
     return {"index": index, "text": text, "logprobs": known, "finish_reason": finish}
-
-
-def _pieces(answer: Answer, index: int) -> Iterator[Json]:
-    yield from (_choice(piece, index, answer, None) for piece in answer.text)
-    yield _choice("", index, answer, answer.finish)

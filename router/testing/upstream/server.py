@@ -16,7 +16,6 @@ from weakref import WeakSet
 import httptools
 import msgspec
 
-from router.testing.upstream.anthropic import Anthropic
 from router.testing.upstream.behaviours import (
     RETRY_AFTER_S,
     Ask,
@@ -26,7 +25,6 @@ from router.testing.upstream.behaviours import (
     Fault,
     Framing,
     Json,
-    KeepAlive,
     Page,
     SseFrame,
     WireFormat,
@@ -34,9 +32,8 @@ from router.testing.upstream.behaviours import (
     chunks,
     split,
 )
-from router.testing.upstream.gemini import Gemini
 from router.testing.upstream.openai import FLAVOURS, OpenAIChat, OpenAICompletions, OpenAIEmbeddings, models
-from router.testing.upstream.responses import OpenAIResponses
+from router.testing.upstream.wires import Anthropic, Gemini, OpenAIResponses
 
 
 @dataclass
@@ -97,7 +94,6 @@ class HttpConnection(asyncio.Protocol):
         self._number = next(_NUMBERS)
         self._request = Recorded(self._number)
         self._transport: asyncio.Transport | None = None
-        self.answered = 0
         self.closes_under_next = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -150,7 +146,6 @@ class HttpConnection(asyncio.Protocol):
                 request.end(client_gone=True)
                 raise
             request.end()
-            self.answered += 1
 
     async def write(self, *pieces: bytes) -> None:
         """Each piece is a TCP write of its own; waits while the client does not read."""
@@ -295,8 +290,8 @@ class ScriptedServer:
             await _turn(connection, behaviour.page(ask))
             return
         await (self._stream if ask.stream else self._whole)(connection, wire, ask, behaviour)
-        connection.closes_under_next = behaviour.keep_alive is KeepAlive.CLOSE_UNDER_NEXT
-        if behaviour.keep_alive is KeepAlive.CLOSE_AFTER:
+        connection.closes_under_next = behaviour.keep_alive == "close_under_next"
+        if behaviour.keep_alive == "close_after":
             connection.close()
 
     async def _whole(self, connection: HttpConnection, wire: WireFormat, ask: Ask, behaviour: Behaviour) -> None:
