@@ -211,7 +211,7 @@ def _row_at_hold(books: Connection, account: AccountOf, identifier: str, known: 
     """`known`: what the row says, in nano-USD and thinking tokens. A row beside the bookings was written with them."""
     own, held = rows.one(books, identifier), known
     if own is not None and own.request["state"] == "recovered":
-        held = [int(str(own.request[name])) for name in ("cost", "thinking")]
+        held = [int(str(own.request[name] or 0)) for name in ("cost", "thinking")]
     lines = _counted(books, identifier, account, "settled")
     charges = [(at.unit, int(str(line["charged"]))) for line, at in lines]
     # An account for some targets is charged less than the others.
