@@ -122,7 +122,7 @@ class Stores:
     def _sessions_there(self) -> SessionStore:
         server = self._redis.server
         sessions = RedisSessions(server, server.keys.sessions, self._rows)
-        server.tell(sessions.resume)
+        server.came.append(sessions.resume)
         return sessions
 
     async def start(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial, wraps
 from itertools import count
 from pathlib import Path
@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvloop
+from redis.exceptions import ConnectionError
 
 from router.budget.redis.store import RedisBudgets
 from router.ledger.journal import SqliteJournal
@@ -142,33 +143,27 @@ async def hold(store: RedisBudgets, usd: int, *accounts: Account, now: int = NOW
     return granted
 
 
-async def eventually(done: Callable[[], bool | Awaitable[bool]]) -> None:
+async def eventually(done: Callable[[], bool | Awaitable[object]]) -> None:
+    """What can't be reached yet is asked again."""
     async with asyncio.timeout(LONG_S):
         while True:
-            outcome = done()
-            if outcome if isinstance(outcome, bool) else await outcome:
-                return
+            with suppress(StoreUnavailable, OSError, ConnectionError):
+                outcome = done()
+                if outcome if isinstance(outcome, bool) else await outcome:
+                    return
             await asyncio.sleep(0.005)
-
-
-async def answers(store: RedisBudgets) -> bool:
-    try:
-        await store.balances([POT])
-    except StoreUnavailable:
-        return False
-    return True
 
 
 async def back(*stores: RedisBudgets) -> None:
     """They answer again, and everything is settled that was queued."""
     for store in stores:
-        await eventually(partial(answers, store))
+        await eventually(partial(store.balances, [POT]))
         await store.settled()
 
 
 async def balance(store: RedisBudgets, at: Account = POT) -> Balance:
-    (found,) = await store.balances([at])
-    return found
+    (booked,) = await store.balances([at])
+    return booked
 
 
 async def comes_to(store: RedisBudgets, expected: Balance) -> None:

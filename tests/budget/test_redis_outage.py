@@ -1,6 +1,7 @@
 """The Redis server is killed, paused, cut off and emptied: no request hangs, no booking is lost or made twice."""
 
 import asyncio
+import os
 import sqlite3
 from contextlib import closing
 from decimal import Decimal
@@ -148,6 +149,22 @@ def test_kill_9_under_load_loses_nothing_and_overspends_nothing(seeds: int) -> N
 
     for seed in range(seeds):
         work(random=Random(seed))  # noqa: S311
+
+
+@at_own_redis()
+async def test_a_step_that_a_crash_cut_short_is_not_booked_by_a_later_start(
+    gateways: Gateways, store: RedisBudgets
+) -> None:
+    await hold(store, 60)
+    gateways.server.kill()
+    (file,) = gateways.server.folder.glob("*.aof")
+    os.truncate(file, file.stat().st_size - 20)  # the last of its commands is broken off
+    for held in (0, 5):
+        gateways.server.start()
+        await back(store)
+        assert await balance(store) == Balance(0, held)
+        await hold(store, 5)
+        gateways.server.kill()
 
 
 @at_redis

@@ -41,9 +41,8 @@ class BookingRows:
 
     def held(self, reservation: Reservation) -> None:
         for hold in reservation.holds:
-            if hold.account.startswith(PASSING_ACCOUNTS):
-                continue
-            self.hold(reservation.request_id, hold.account, hold.window_start_ms, hold.amount)
+            if not hold.account.startswith(PASSING_ACCOUNTS):
+                self.hold(reservation.request_id, hold.account, hold.window_start_ms, hold.amount)
         self.granted(reservation)
 
     def hold(self, request_id: str, account: str, window_start_ms: int, amount: int) -> None:
@@ -56,17 +55,15 @@ class BookingRows:
 
     def settled(self, request_id: str, holds: Sequence[Hold], charges: Sequence[int]) -> None:
         for hold, charge in zip(holds, charges, strict=True):
-            if hold.account.startswith(PASSING_ACCOUNTS):
-                continue
-            row = (request_id, hold.account, hold.window_start_ms, hold.amount, charge)
-            self._journal.change(_SQL["settled"], (*row, request_id, hold.account))
+            if not hold.account.startswith(PASSING_ACCOUNTS):
+                row = (request_id, hold.account, hold.window_start_ms, hold.amount, charge)
+                self._journal.change(_SQL["settled"], (*row, request_id, hold.account))
 
     def recovered(self, request_id: str, holds: Iterable[tuple[str, int, int]], granted: Amount | None) -> None:
         """`holds`: account, window start, amount. `granted`: None where the ledger knows it best."""
         for account, start, amount in holds:
-            if account.startswith(PASSING_ACCOUNTS):
-                continue
-            self._journal.change(_SQL["recovered"], (request_id, account, start, amount, amount))
+            if not account.startswith(PASSING_ACCOUNTS):
+                self._journal.change(_SQL["recovered"], (request_id, account, start, amount, amount))
         usd, thinking = (None, None) if granted is None else (granted.usd, granted.thinking)
         self._journal.change(_SQL["crashed"], (usd, thinking, usd, thinking, request_id))
 
@@ -107,7 +104,7 @@ class RedisChildren:
             raise ValueError(f"a budget in Redis can't be larger than {LARGEST}")
         if child.limit < 1 or child.unit is not parent.unit:
             raise ValueError(f"a budget split off {parent.id} needs a limit of 1 or more, in {parent.unit}")
-        keys = [self._keys.accounts + parent.id, self._keys.accounts + child.id, self._keys.document(child.id)]
+        keys = [self._keys.accounts + parent.id, self._keys.accounts + child.id, self._keys.documents + child.id]
         keys += [self._keys.children, self._keys.requests + child.id]
         ends: Argument = "" if child.expires_at_ms is None else child.expires_at_ms
         reply = await self._server.run(
@@ -124,16 +121,15 @@ class RedisChildren:
         return child
 
     async def child(self, identifier: str) -> Child | None:
-        document = await self._server.ask("GET", self._keys.document(identifier))
+        document = await self._server.ask("GET", self._keys.documents + identifier)
         return None if document is None else _read(document)
 
     async def still_open(self) -> list[Child]:
         identifiers = strings(await self._server.ask("SMEMBERS", self._keys.children))
         if not identifiers:
             return []
-        documents = await self._server.ask("MGET", *map(self._keys.document, identifiers))
-        children = [_read(document) for document in strings(documents)]
-        return sorted(children, key=lambda child: (child.created_ms, child.id))
+        documents = await self._server.ask("MGET", *[self._keys.documents + name for name in identifiers])
+        return sorted(map(_read, strings(documents)), key=lambda child: (child.created_ms, child.id))
 
     async def ancestors(self, identifier: str) -> list[str]:
         """Accounts above a child, from its parent up; those above anything else are none."""
@@ -164,14 +160,13 @@ class RedisChildren:
 
     async def _fold(self, children: Sequence[Child], now_ms: int) -> bool:
         """Those below come first, the last is above all. False: another one has been split off in the meantime."""
-        keys, arguments = [self._keys.children], [CLOSED_MS, len(children)]
-        above = await self.ancestors(children[-1].id)
-        below: list[Argument] = []
+        keys, above = [self._keys.children], await self.ancestors(children[-1].id)
+        arguments: list[Argument] = [CLOSED_MS, len(children)]
         for child in children:
-            keys += (self._keys.accounts + child.id, self._keys.document(child.id))
-            below += (child.id, msgspec.json.encode(structs.replace(child, closed_ms=now_ms)))
+            keys += (self._keys.accounts + child.id, self._keys.documents + child.id)
+            arguments += (child.id, msgspec.json.encode(structs.replace(child, closed_ms=now_ms)))
         keys += [self._keys.accounts + name for name in above]
-        reply = await self._server.run("close", keys, *arguments, *below, *above)
+        reply = await self._server.run("close", keys, *arguments, *above)
         if reply[0]:
             self._rows.followed(reply[1:])
         return bool(reply[0])
@@ -279,18 +274,16 @@ class Settlements:
 
     async def _look_above(self, ending: RequestEnd, child: str) -> None:
         try:
-            above = await self._children.ancestors(child)
+            ending.above = (*ending.above, *await self._children.ancestors(child))
+            self._send(ending)
         except StoreUnavailable:
             self._wake(None)
-            return
-        ending.above = (*ending.above, *above)
-        self._send(ending)
 
     def _booked(self, ending: RequestEnd, how: int, moved: Sequence[object]) -> None:
         if how == LOST:
             for hold, charge in zip(ending.holds, ending.charges, strict=True):
-                told = (ending.request_id, charge, hold.account)
-                _log.error("request %s was charged %d in %s, where it held nothing", *told)
+                row = (ending.request_id, charge, hold.account)
+                _log.error("request %s was charged %d in %s, where it held nothing", *row)
         # Done before: by this one, whose answer was lost, or by another one, which has written its rows.
         if how or ending.unsure:
             if not ending.drop:
@@ -342,7 +335,7 @@ class Recovery:
         held: dict[str, _Held] = {}
         for request_id, account, start, amount in bookings:
             held.setdefault(request_id, []).append((account, start, amount))
-        for request_id, kept in held.items():
+        for request_id, holds in held.items():
             request = await self._request(request_id)
             if "s" in request:
                 self._rows.settled(request_id, *_settled(request))
@@ -350,7 +343,7 @@ class Recovery:
                 self._rows.recovered(request_id, _held(request), _granted(request))
             elif "o" not in request:
                 _log.error("Redis knows nothing of request %s, which the ledger has as held", request_id)
-                self._rows.recovered(request_id, kept, None)
+                self._rows.recovered(request_id, holds, None)
                 self._rows.lost(request_id, now_ms())
 
     async def _request(self, request_id: str) -> Mapping[str, str]:
@@ -359,9 +352,9 @@ class Recovery:
 
     async def _bury(self, owner: str) -> int:
         keys = self._server.keys
-        requests = strings(await self._server.ask("SMEMBERS", keys.owner(owner)))
+        requests = strings(await self._server.ask("SMEMBERS", keys.owned + owner))
         count = sum([await self._charge(owner, request_id) for request_id in requests])
-        if not await self._server.ask("EXISTS", keys.owner(owner)):
+        if not await self._server.ask("EXISTS", keys.owned + owner):
             await self._server.ask("ZREM", keys.owners, owner)
             await self._server.ask("HDEL", keys.policies, owner)
         return count
@@ -370,7 +363,7 @@ class Recovery:
         request = await self._request(request_id)
         if "s" in request:
             self._rows.settled(request_id, *_settled(request))
-            await self._server.ask("SREM", self._server.keys.owner(owner), request_id)
+            await self._server.ask("SREM", self._server.keys.owned + owner, request_id)
             return False
         held = _held(request)
         reply = await self._settle(owner, request_id, held, ())
@@ -387,8 +380,7 @@ class Recovery:
         charges = [
             (account, start, 0 if account.startswith(PARALLEL_ACCOUNTS) else amount) for account, start, amount in held
         ]
-        head = ("recover", request_id, owner, RECOVERED_MS)
-        touched, arguments = _ending(self._server.keys, head, charges, above)
+        touched, arguments = _ending(self._server.keys, ("recover", request_id, owner, RECOVERED_MS), charges, above)
         return await self._server.run("settle", touched, *arguments)
 
 
@@ -397,7 +389,7 @@ def _ending(
 ) -> tuple[list[str], list[Argument]]:
     """Keys and arguments of settle.lua. `head`: how, request, owner, ms for which the end is remembered."""
     _, request_id, owner, _ = head
-    touched = [keys.requests + request_id, keys.owner(owner), keys.owners]
+    touched = [keys.requests + request_id, keys.owned + owner, keys.owners]
     touched += [keys.accounts + name for name in (*(account for account, _, _ in charges), *above)]
     return touched, [*head, len(charges), *(value for charge in charges for value in charge), *above]
 

@@ -193,8 +193,7 @@ class Servers(Struct):
         raise RedisUnreachable("; ".join(dict.fromkeys(failures)))
 
     async def _master(self) -> Node:
-        options = {"socket_timeout": CONNECT_S}
-        sentinels = Sentinel(self.seeds, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
+        sentinels = Sentinel(self.seeds, sentinel_kwargs={"socket_timeout": CONNECT_S})  # type: ignore[no-untyped-call]
         try:
             host, port = await sentinels.discover_master(self.service)
         except redis_errors.RedisError as error:

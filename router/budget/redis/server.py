@@ -51,18 +51,13 @@ class RedisKeys:
     def __init__(self, tag: str) -> None:
         self._prefix = f"{{{tag}}}:"
         self.epoch, self.owners, self.children = self.of("epoch"), self.of("owners"), self.of("children")
-        self.lock, self.probe = self.of("rebuild"), self.of("probe")
+        self.lock, self.probe, self.run = self.of("rebuild"), self.of("probe"), self.of("run")
         self.accounts, self.requests, self.values = self.of("a:"), self.of("r:"), self.of("v:")
         self.sessions, self.policies = self.of("s:"), self.of("policies")
+        self.owned, self.documents = self.of("o:"), self.of("c:")
 
     def of(self, name: str) -> str:
         return self._prefix + name
-
-    def owner(self, owner: str) -> str:
-        return self.of(f"o:{owner}")
-
-    def document(self, child: str) -> str:
-        return self.of(f"c:{child}")
 
 
 class LedgerTotals(Struct, frozen=True):
@@ -88,7 +83,8 @@ class RedisServer:
         self.interruptions = 0
         self._servers = servers(url)
         self._books, self._lease_ms = books, lease_ms
-        self._came: list[Callable[[], None]] = []
+        self.came: list[Callable[[], None]] = []
+        """Each is called whenever the server is there (again)."""
         self.link: RedisConnection | None = None
         self._epoch = ""
         self._mending: asyncio.Task[None] | None = None
@@ -99,15 +95,10 @@ class RedisServer:
     def available(self) -> bool:
         return self.link is not None
 
-    def tell(self, came: Callable[[], None]) -> None:
-        """`came` is called each time when the server is there (again)."""
-        self._came.append(came)
-
     async def start(self) -> None:
         """Raises `RedisRefused`. Where the server can't be reached, returns all the same, and goes on trying."""
         try:
             await self._stand()
-            await self._advise()
         except (RedisUnreachable, StoreUnavailable) as error:
             _log.error("no budgets yet: %s; trying again", error)
             self._mend()
@@ -147,13 +138,9 @@ class RedisServer:
         """One plain command. Raises `StoreUnavailable`, and RuntimeError as `call` does."""
         if self.link is None:
             raise StoreUnavailable("the budget store can't be reached")
-        try:
-            reply = self._judge(await self.link.ask(*command))
-        except RedisUnreachable as error:
-            raise StoreUnavailable(f"the budget store is gone: {error}") from None
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self.link.send(command, lambda reply: resolve(future, self._judge(reply)))
+        return await future
 
     def _judge(self, reply: object) -> Reply | Exception:
         if isinstance(reply, RedisUnreachable):
@@ -208,16 +195,23 @@ class RedisServer:
             raise RedisUnreachable("the connection broke")
         self.link, self._complaint = link, ""
         _log.info("budgets are kept by Redis at %s", self._servers)
-        for hears in self._came:
-            hears()
+        for came in self.came:
+            came()
 
     async def _agree(self, link: RedisConnection) -> str:
         """The epoch of the counters that are there; where there are none, of those that are written now."""
+        info = _info(await link.ask("INFO"))
+        run = info.get("run_id", "")
         if await answer(link, "GET", self.keys.epoch) is None:
             await self._rebuild(link)
+        elif info.get("aof_enabled") == "1" and await answer(link, "GET", self.keys.run) != run:
+            await _write_file_anew(link)
         epoch = await answer(link, "GET", self.keys.epoch)
         if epoch is None:
             raise StoreUnavailable("another process writes the counters")
+        await answer(link, "SET", self.keys.run, run)
+        if not self._epoch:
+            self._advise(info)
         return str(epoch)
 
     async def _rebuild(self, link: RedisConnection) -> None:
@@ -230,14 +224,13 @@ class RedisServer:
             text = "Redis has lost its budgets: %d accounts, %d open requests come from the ledger"
             _log.warning(text, len(accounts), len(requests))
         if requests:
-            time = await answer(link, "TIME")
-            seconds = int(str(time[0])) if isinstance(time, list) else 0
-            await answer(link, "SADD", self.keys.owner(RESTORED), *requests)
+            seconds = int(strings(await answer(link, "TIME"))[0])
+            await answer(link, "SADD", self.keys.owned + RESTORED, *requests)
             await answer(link, "ZADD", self.keys.owners, seconds * 1000 + self._lease_ms, RESTORED)
         keys = self.keys
-        ever = {"s:0", "h:0"}
         hashes: list[tuple[str, Argument, _Fields]] = [
-            (keys.accounts + k, "" if fields.keys() & ever else KEEP_MS, fields) for k, fields in accounts.items()
+            (keys.accounts + k, "" if fields.keys() & {"s:0", "h:0"} else KEEP_MS, fields)
+            for k, fields in accounts.items()
         ]
         hashes += [(keys.requests + name, "", fields) for name, fields in requests.items()]
         hashes += [(keys.sessions + name, "", dict.fromkeys(fields, 1)) for name, fields in books.sessions.items()]
@@ -253,12 +246,9 @@ class RedisServer:
                 break
         link.patience_s = patience
 
-    async def _advise(self) -> None:
+    def _advise(self, info: Mapping[str, str]) -> None:
         """What an operator should know about a server that may forget."""
-        assert self.link is not None  # noqa: S101
-        lines = str(await answer(self.link, "INFO")).splitlines()
-        info = dict(line.split(":", 1) for line in lines if ":" in line)
-        version = info.get("redis_version", "0.0")
+        version = info.get("redis_version", "6.2")
         if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
             raise RedisRefused(f"Redis at {self._servers} is {version}: budgets need 6.2 or newer")
         if info.get("aof_enabled") == "0":
@@ -287,6 +277,25 @@ async def windows(url: Secret, tag: str = "lowpass") -> Counter[tuple[str, int, 
     link.close()
     await link.ended()
     return amounts
+
+
+async def _write_file_anew(link: RedisConnection) -> None:
+    """The server's append-only file, after its start and before anything is booked.
+
+    A server that dies while it writes leaves the first commands of a script at the end of its file. At its start it
+    skips them, and lets them stand: at the start after that it would run them, with the script written behind them.
+    """
+    await link.ask("BGREWRITEAOF")  # refused where another gateway has asked for it, or the user may not
+    rewriting = True
+    while rewriting:
+        await asyncio.sleep(RETRY_S[0])
+        info = _info(await link.ask("INFO"))
+        rewriting = "1" in (info.get("aof_rewrite_in_progress"), info.get("aof_rewrite_scheduled"))
+
+
+def _info(reply: object) -> dict[str, str]:
+    """The fields of INFO; of a refusal none that is known."""
+    return dict(line.split(":", 1) for line in str(reply).splitlines() if ":" in line)
 
 
 _OURS = ("ERR", "WRONGTYPE", "NOPERM")

@@ -59,7 +59,7 @@ class RedisBudgets:
         """Also for what is kept beside the budgets, and is lost and rebuilt with them."""
         self._keys, self._rows = self.server.keys, BookingRows(journal)
         self.granted = self._rows.granted
-        self._mine = self._keys.owner(owner)
+        self._mine = self._keys.owned + owner
         self._held_long, self._recoveries = held_long, 0
         self._bare: set[str] = set()
         """Open requests that are known to Redis and hold nothing: accounts for some targets had left them out."""
@@ -68,8 +68,7 @@ class RedisBudgets:
         self.close, self.expire = children.close, children.close_expired
         self._settlements = Settlements(self.server, children, self._rows, owner)
         self._recovery = Recovery(self.server, children, self._rows, owner, lease_ms)
-        self.server.tell(self._recovery.resume)
-        self.server.tell(self._settlements.resume)
+        self.server.came += (self._recovery.resume, self._settlements.resume)
 
     async def start(self) -> None:
         """Raises `RedisRefused` where the server will never serve us: wrong password, too old. A server that can't be
