@@ -31,7 +31,7 @@ from router.types.attempt import Alarm, Attempt, CountSource, Verdict, VerifierR
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.logged import SourceScore
-from router.types.request import Caller, Reading, Request, tokens_read
+from router.types.request import Caller, Reading, Request, TokensRead, tokens_read
 from router.types.target import ClassRule, Task
 
 MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
@@ -73,16 +73,15 @@ def learned_from(ledger: Ledger) -> TargetStats:
 
 
 def _sample(row: query.FinishedAttempt) -> AttemptSample:
-    read_output = read_thinking = 0.0  # while that is not known any more
+    read = TokensRead(0.0, 0.0)  # while that is not known any more
     with suppress(ValueError):
-        read_output, read_thinking = tokens_read(Reading.unpack(row.traits))
+        read = tokens_read(Reading.unpack(row.traits))
     return AttemptSample(
         target=row.target,
         effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
         task=Task(row.task),
         template=row.template,
-        read_output=read_output,
-        read_thinking=read_thinking,
+        read=read,
         output=(row.visible + (row.reasoning or 0) + row.audio) // row.choices,
         thinking=None if row.reasoning is None else row.reasoning // row.choices,
         first_ms=row.first_ms,
@@ -124,7 +123,7 @@ def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[AttemptSample]
 def _samples(decision: Decision, attempts: Sequence[Attempt]) -> Iterator[AttemptSample]:
     """What attempts teach whose request is read now; counts that the gateway made up teach nothing."""
     seen, efforts = decision.classification, {step.target.id: step.estimate.effort for step in decision.plan.steps}
-    read_output, read_thinking = tokens_read(seen.reading)
+    read = tokens_read(seen.reading)
     for attempt in attempts:
         usage = attempt.usage
         if (
@@ -139,8 +138,7 @@ def _samples(decision: Decision, attempts: Sequence[Attempt]) -> Iterator[Attemp
             effort=efforts[attempt.target.id],
             task=seen.task,
             template=seen.template,
-            read_output=read_output,
-            read_thinking=read_thinking,
+            read=read,
             output=usage.output_total,
             thinking=usage.output_reasoning,
             ended_ms=attempt.started_ms + attempt.total_ms,

@@ -108,7 +108,7 @@ class Gateway:
         self.served += 1
         place, seen, cost = self.of.targets[at], self.of.seen[prompt], self.of.data.truth.cost[prompt, at]
         price = (place.model.price or Price(input=0, output=1, version="")).output
-        read_output, read_thinking = tokens_read(seen.reading)
+        read = tokens_read(seen.reading)
         output = int(cost * NANO_PER_USD * 1e6 / price)
         thinks = place.model.thinking.contract is not Contract.NONE
         self.learned.observe(
@@ -116,10 +116,9 @@ class Gateway:
                 target=place.id,
                 task=seen.task,
                 template=seen.template,
-                read_output=read_output,
-                read_thinking=read_thinking,
+                read=read,
                 output=output,
-                thinking=max(output - int(read_output), 0) if thinks else 0,
+                thinking=max(output - int(read.visible), 0) if thinks else 0,
             )
         )
         if score is not None:

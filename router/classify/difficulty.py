@@ -28,6 +28,7 @@ from router.types.request import (
     DIFFICULTY_SD,
     SCALES,
     SHARE,
+    STATED_SD,
     STEPS,
     TASKS,
     UNFAMILIARITY,
@@ -61,9 +62,7 @@ OUTPUT_RANGE = (0.0, 10.4)
 EASIER, HARDER = 0.5, 0.2
 """Tiers by which a system prompt makes a request easier or harder, at most."""
 LEAST_STATED = 20
-"""Tokens of an answer from which on what a request says of its length is believed: more than what was learned …"""
-STATED_SD = 0.5
-"""… with such a standard deviation of their logarithm."""
+"""Tokens of an answer from which on what a request says of its length is believed: more than what was learned."""
 DIGITS = 4
 NOTHING_READ = np.pad(np.array([[0.5, 3.0, 0.6], [2.0, 5.7, 0.0]], np.float32), ((0, 0), (0, OUTPUTS - 3)))
 """Outputs where an instruction can't be read: of a very short one, likelier small talk or a look-up; and of one with

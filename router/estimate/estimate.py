@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, keeps, least
-from router.estimate.learn import UNREAD, InputSize, TargetStats, Work
+from router.estimate.learn import UNREAD, InputSize, KnownTemplate, TargetStats, Work
 from router.estimate.price import UNLIMITED, ceiling, output_left, own_cost
 from router.estimate.tokens import (
     INPUT_SHARE,
@@ -108,9 +108,8 @@ def estimates(
     `fits`: how each of them would be asked (see `afforded`). Without `holds` what it may cost at most is left out,
     which is most of the work."""
     kind, rough, read, cap = script(request), roughly(request), tokens_read(reading), per_choice(request, None)
-    usual_work, estimated = (task or UNREAD, learned.known(template), cap, kind), []
-    of_request: dict[str, Any] = {"task": task, "template": template, "at_ms": at_ms, "script": kind}
-    of_request |= {"read_output": read[0], "read_thinking": read[1]}
+    usual_work, estimated = (task or UNREAD, learned.known(template, read.stated), cap, kind), []
+    of_request: dict[str, Any] = {"task": task, "template": template, "at_ms": at_ms, "script": kind, "read": read}
     for at, target in enumerate(targets):
         asked, work, sent_as, fitted = target.effort or request.effort or "", usual_work, request, AS_ASKED
         if fits and (fitted := fits[at] or AS_ASKED) is not AS_ASKED:
@@ -156,7 +155,15 @@ def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_
     """With the holds that follow from what was learned since it was estimated."""
     known, target, cap = step.estimate, step.target, _thinking_cap(step, request, thinking_cap)
     asked, request = known.effort or target.effort or request.effort or "", _capped(request, known.cap)
-    outlook = _outlook(target, learned, asked, known.task or UNREAD, learned.known(known.template), cap, known.script)
+    outlook = _outlook(
+        target,
+        learned,
+        asked,
+        known.task or UNREAD,
+        learned.known(known.template, known.read.stated),
+        cap,
+        known.script,
+    )
     figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), known.read)
     least, tight, whole = _holds(bill_of(step, request), figures, outlook)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
@@ -193,7 +200,7 @@ def _holds(worst: CallPrice, figures: Size, outlook: _TargetOutlook) -> tuple[Am
 
 
 def _outlook(
-    target: Target, learned: TargetStats, asked: str, task: Work, work: tuple[str, int], cap: int | None, kind: str
+    target: Target, learned: TargetStats, asked: str, task: Work, work: KnownTemplate, cap: int | None, kind: str
 ) -> _TargetOutlook:
     """`asked`: the effort; `work`: see `TargetStats.known`."""
     thinking, least = target.model.thinking, lowest(target, learned, task)
@@ -297,7 +304,11 @@ def fit(
     if request.endpoint is Endpoint.EMBEDDINGS:
         return FittedRequest() if step.estimate.tight.usd <= granted.usd else None
     target, known, most = step.target, step.estimate, step.estimate.cap
-    task, work, cap = known.task or UNREAD, learned.known(known.template), _thinking_cap(step, request, thinking_cap)
+    task, work, cap = (
+        known.task or UNREAD,
+        learned.known(known.template, known.read.stated),
+        _thinking_cap(step, request, thinking_cap),
+    )
     levels = list(thinking_levels(target, target.effort or request.effort or "", cap, learned, task))
     if cap is None and not known.effort and target.model.thinking.unasked == "none":
         # Any word that makes it think costs more than to say none.

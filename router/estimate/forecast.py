@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
-from router.estimate.learn import MOST_RATIO, TargetStats, WorkStats
+from router.estimate.learn import MOST_RATIO, KnownTemplate, TargetStats, WorkStats
 from router.estimate.pass_rate import ExpectedRates, Index
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import (
@@ -26,7 +26,15 @@ from router.estimate.tokens import (
 )
 from router.types.decision import FittedRequest, Forecast, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
-from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Classification, Endpoint, Request, tokens_read
+from router.types.request import (
+    USUAL_OUTPUT,
+    USUAL_THINKING,
+    Classification,
+    Endpoint,
+    Request,
+    TokensRead,
+    tokens_read,
+)
 from router.types.target import Queue, Queues, Target, Task
 
 PRIOR_SPREAD = 0.87
@@ -57,7 +65,7 @@ _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 _LEAST = 1e-9
 _SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
 """Of a prompt, of an answer, and of what of it is worth something."""
-_UNBOUND = np.array(np.inf)
+_UNBOUND, _USUAL_READ = np.array(np.inf), TokensRead()
 _Levels = tuple[tuple[str, int | None], ...]
 """Effort and thinking tokens that each target is asked for; none: as request and policy say."""
 _AS_ASKED = ("", None)
@@ -86,7 +94,7 @@ class _WorkKey(NamedTuple):
     """What tokens and rates hang on, besides the target. `size`: rough input tokens, where rates hang on them."""
 
     task: Task
-    template: tuple[str, int]
+    template: KnownTemplate
     """See `TargetStats.known`."""
     effort: str
     cap: int | None
@@ -179,12 +187,12 @@ class Forecaster:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
         `cached`: tokens of the prompt that targets may have cached; `fits`: how each is asked (`estimate.afforded`)."""
         rough, kind = roughly(request), script(request)
-        known = self._of(targets, request, seen, cap, at_ms, rough, kind, fits)
+        read = tokens_read(seen.reading)
+        known = self._of(targets, request, seen, cap, at_ms, rough, kind, read.stated, fits)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
-        read = tokens_read(seen.reading)
-        each, thinking = _tokens(known, *read, bound)
-        usual = known.usual if bound is known.most else _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
+        each, thinking = _tokens(known, read, bound)
+        usual = known.usual if bound is known.most else _tokens(known, _USUAL_READ, bound)
         plain = np.maximum(known.sent * (rough + known.template) + known.sent_base, 0.0)
         whole_prompt = self._media_tokens(targets, request, kind) if kind.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
@@ -232,12 +240,12 @@ class Forecaster:
         tokens = [prompt(target, request, kind, roughly(request), size, 1.0).tokens for target, size in sizes]
         return np.array(tokens, dtype=np.float64)
 
-    def _whole(self, known: _KnownWork, request: Request, read: tuple[float, float], sent: Vector) -> Vector:
+    def _whole(self, known: _KnownWork, request: Request, read: TokensRead, sent: Vector) -> Vector:
         """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
         thoughts with a part of it that is worth something below the client's own cap."""
         if request.endpoint is Endpoint.EMBEDDINGS:
             return _fits(np.array((sent,)), known.context, _SPREADS[:1])
-        written, thinking = _tokens(known, *read, _UNBOUND)
+        written, thinking = _tokens(known, read, _UNBOUND)
         room = np.minimum(known.most, np.maximum(known.context - sent, 1.0))
         if request.max_output is None:
             return _fits(np.array((sent, written)), np.array((known.context, room)), _SPREADS[:2])
@@ -254,6 +262,7 @@ class Forecaster:
         at_ms: int,
         rough: int,
         kind: str,
+        stated: bool,
         fits: Sequence[FittedRequest | None],
     ) -> _KnownWork:
         levels = tuple([(made.effort or "", made.thinking_budget) if made else _AS_ASKED for made in fits])
@@ -263,17 +272,17 @@ class Forecaster:
         if steps and rough * NEAR > steps[0]:
             size = round(SIZE_STEP ** round(log(min(rough, steps[-1] * NEAR), SIZE_STEP)))
         asked = request.effort or "", cap, kind, request.service_tier, size, asks
-        work = _WorkKey(seen.task, self.learned.known(seen.template), *asked)
+        work = _WorkKey(seen.task, self.learned.known(seen.template, stated), *asked)
         key = (work, tuple(map(_ID, targets)), levels)
         known = self._known.get(key)
-        fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.template[0] else 1)
+        fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.template.name else 1)
         if known is None or at_ms // fresh_ms != known.at_ms // fresh_ms:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             known = self._known[key] = self._look(targets, work, at_ms, levels)
         if fits:
             most = np.minimum(known.most, [made.max_output or np.inf if made else np.inf for made in fits])
-            tokens = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, most)
+            tokens = _tokens(known, _USUAL_READ, most)
             known = structs.replace(known, most=most, usual=tokens)
         return known
 
@@ -289,7 +298,7 @@ class Forecaster:
         known = _KnownWork(at_ms, at, nothing, (nothing, nothing), *columns)
         return structs.replace(
             known,
-            usual=_tokens(known, USUAL_OUTPUT, USUAL_THINKING, known.most),
+            usual=_tokens(known, _USUAL_READ, known.most),
             better=known.better if np.any(known.better) else None,
             thinks=bool(known.most_thought.any()),
             writes=bool((known.rate_write != known.rate_in).any()),
@@ -305,7 +314,7 @@ class Forecaster:
         tokens = (*sent, template(target), *expected, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(sent.tokens(work.size)), at_ms)
         mean = known.visible.visible(USUAL_OUTPUT) + min(known.thought.tokens(USUAL_THINKING), known.most_thought)
-        spread = _spread(learned.kind(target.id, rung.effort, task, work.template[0]), int(mean))
+        spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
         better = self._rates.better(self._at[target.id], rung.effort)
         return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
 
@@ -341,12 +350,12 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
     )
 
 
-def _tokens(known: _KnownWork, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
+def _tokens(known: _KnownWork, read: TokensRead, bound: Vector) -> tuple[Vector, Vector]:
     """Of one choice: all output (see `Line.visible`), and thinking."""
-    visible = np.maximum(known.each * read_output + known.base, max(read_output / MOST_RATIO, 1.0))
+    visible = np.maximum(known.each * read.visible + known.base, max(read.visible / MOST_RATIO, 1.0))
     if not known.thinks:
         return np.minimum(visible, bound), known.nothing
-    thinking = np.minimum(np.maximum(known.thought * read_thinking + known.thought_base, 0.0), known.most_thought)
+    thinking = np.minimum(np.maximum(known.thought * read.thinking + known.thought_base, 0.0), known.most_thought)
     return np.minimum(visible + thinking, bound), np.minimum(thinking, bound)
 
 

@@ -13,7 +13,7 @@ from router.estimate.caches import Caches, QuantileWindow
 from router.estimate.latency import KEEP, Z90, Measured, Pace
 from router.estimate.posterior import MOST_TEMPLATES, Fading, Pooled, Recent
 from router.types.decision import Candidate, Vector
-from router.types.request import USUAL_OUTPUT, USUAL_THINKING, application_of, instructed, tenant_of
+from router.types.request import USUAL_OUTPUT, USUAL_THINKING, TokensRead, application_of, instructed, tenant_of
 from router.types.target import Target, Task
 
 # What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun.
@@ -102,10 +102,8 @@ class AttemptSample(Struct, frozen=True, kw_only=True):
     """`Estimate.template`."""
     script: str = ""
     """`Estimate.script`."""
-    read_output: float = USUAL_OUTPUT
-    """`Estimate.read_output`; 0: not known any more, so that it teaches lengths only …"""
-    read_thinking: float = USUAL_THINKING
-    """… and `Estimate.read_thinking`."""
+    read: TokensRead = TokensRead()
+    """0: not known any more, so that it teaches quantiles only."""
     output: int | None = None
     thinking: int | None = None
     input: int | None = None
@@ -128,9 +126,12 @@ class AttemptSample(Struct, frozen=True, kw_only=True):
 
 _Windows = tuple[QuantileWindow, QuantileWindow]
 """Output tokens and thinking tokens of one kind of work."""
-_ROWS: Mapping[str, int] = {ALL: 0, UNREAD: 1, **{task: at for at, task in enumerate(Task, 2)}}
-"""Of sums of lengths: all that were read, all that were not, and those of each task. Answers; of their visible tokens,
-and of their thinking tokens where these are known, the sums of a line (`_line`)."""
+STATED = "stated"
+_ROWS: Mapping[str, int] = {ALL: 0, STATED: 1, UNREAD: 2, **{task: at for at, task in enumerate(Task, 3)}}
+"""Of sums of lengths: all that were read, those whose requests say how long they are to be, of which no other says
+anything, all that were not read, and those of each task. Answers; of their visible tokens, and of their thinking tokens
+where these are known, the sums of a line (`_line`)."""
+_APART = (_ROWS[STATED], _ROWS[UNREAD])
 _COLUMNS = 11
 _sums = partial(Fading, (len(_ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
 Asked = tuple[str, str]
@@ -199,21 +200,22 @@ class _LengthPool:
 
     def add(self, seen: AttemptSample) -> None:
         """An answer that was cut says how long answers are only if it is long even so."""
-        output, read, thinking = seen.output, seen.read_output, seen.thinking
+        output, (read, need, stated), thinking = seen.output, seen.read, seen.thinking
         if output is None or not read or (seen.cut and output < LONG_CUT * read):
             return
         template, at_ms, asked = seen.template, seen.ended_ms, (seen.target, seen.effort)
         rows = [_ROWS[UNREAD]] if seen.task is None else [_ROWS[ALL], _ROWS[seen.task]]
         sums, visible = np.zeros((len(_ROWS), _COLUMNS)), max(output - (thinking or 0), 0)
         read = max(read, 1.0)
-        sums[rows, 0], sums[rows, VISIBLE.columns] = 1.0, _line(read, visible, VISIBLE.smallest)
+        of_visible = [_ROWS[STATED]] if stated else rows
+        sums[rows, 0], sums[of_visible, VISIBLE.columns] = 1.0, _line(read, visible, VISIBLE.smallest)
         if thinking is not None:
-            sums[rows, THINKING.columns] = _line(seen.read_thinking, thinking, THINKING.smallest)
+            sums[rows, THINKING.columns] = _line(need, thinking, THINKING.smallest)
         bounded, usual = sums, read + VISIBLE.smallest
         credible = min(max(visible, usual / CREDIBLE - VISIBLE.smallest), usual * CREDIBLE)
         if template and credible != visible:
             bounded = sums.copy()
-            bounded[rows, VISIBLE.columns] = _line(read, credible, VISIBLE.smallest)
+            bounded[of_visible, VISIBLE.columns] = _line(read, credible, VISIBLE.smallest)
         turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
         plain = self._plain[asked]
         self._plain.move_to_end(asked)
@@ -240,7 +242,7 @@ class _LengthPool:
         plain, scale = self._plainly(kind, asked, row, prior), max(prior, kind.least_scale)
         line = Line(beside.each * plain.each, beside.each * plain.base + beside.base)
         own = known.sums.get(asked) if known is not None else None
-        of_all = row if row == _ROWS[UNREAD] else _ROWS[ALL]
+        of_all = row if row in _APART else _ROWS[ALL]
         return line if own is None else _fitted(own.sums[of_all, kind.columns], line, kind.template_sd, scale)
 
     def _beside(self, kind: _Lengths, known: _Template, row: int) -> Vector:
@@ -250,7 +252,7 @@ class _LengthPool:
             rows, unread = sums.left(known.at_ms)[:, kind.columns], _ROWS[UNREAD]
             # An answer counts once, in the row of its task.
             of_tasks = np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1
-            for at in [unread] if row == unread else of_tasks.tolist():
+            for at in [row] if row in _APART else of_tasks.tolist():
                 prior = 1.0 if kind is VISIBLE else self._usual(asked)
                 each, base = self._plainly(kind, asked, at, prior)
                 scale = max(prior, kind.least_scale)
@@ -262,7 +264,7 @@ class _LengthPool:
 
     def _usual(self, asked: Asked) -> float:
         """Thinking tokens ÷ the need to think, of a target's answers on the whole: priors of others are not at hand."""
-        _, read, _, tokens, _ = self._plain[asked].sums[:2, THINKING.columns].sum(axis=0).tolist()
+        _, read, _, tokens, _ = self._plain[asked].sums[: _ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0).tolist()
         return tokens / read if read else 0.0
 
     def _plainly(self, kind: _Lengths, asked: Asked, row: int, prior: float) -> Line:
@@ -270,7 +272,8 @@ class _LengthPool:
         line, known, scale = Line(prior), self._plain.get(asked), max(prior, kind.least_scale)
         if known is not None:
             own, of_all = known.sums[row, kind.columns], known.sums[_ROWS[ALL], kind.columns]
-            for sums in (of_all - own if row > _ROWS[UNREAD] else of_all, own) if row else (of_all,):
+            wider = of_all - own if row > _ROWS[UNREAD] else of_all
+            for sums in (wider, own) if row > _ROWS[STATED] else (own,):
                 line = _fitted(sums, line, kind.plain_sd, scale)
         return line
 
@@ -292,6 +295,20 @@ def _fitted(sums: Vector, prior: Line, sds: tuple[float, float], scale: float = 
     return Line(each, (up - read * each) / of_base)
 
 
+class KnownTemplate(NamedTuple):
+    """What quantiles and lengths of a request are looked up by, beside its target and task."""
+
+    name: str = ""
+    """The template, if something was seen of it; else its application; else none."""
+    news: int = 0
+    """How often there was news of it."""
+    stated: bool = False
+    """See `TokensRead`."""
+
+
+NO_TEMPLATE = KnownTemplate()
+
+
 class WorkStats:
     """What is known of one kind of work: few observations of it lean on all work of the target, and few of those on
     the prior. Tokens per choice; `share` of an upper quantile.
@@ -302,7 +319,7 @@ class WorkStats:
     __slots__ = ("_asked", "_outputs", "_pool", "_row", "_template", "_thoughts")
 
     def __init__(
-        self, cells: Iterable[_Windows | None], pool: _LengthPool, asked: Asked, row: int, template: str
+        self, cells: Iterable[_Windows | None], pool: _LengthPool, asked: Asked, row: int, template: KnownTemplate
     ) -> None:
         known = [windows for windows in cells if windows is not None]
         self._pool, self._asked, self._row, self._template = pool, asked, row, template
@@ -324,14 +341,15 @@ class WorkStats:
         return _leaning(self._thoughts, lambda window: window.upper(share), prior)
 
     def visible(self) -> Line:
-        return self._pool.line(VISIBLE, self._asked, self._row, self._template, 1.0)
+        row = _ROWS[STATED] if self._template.stated else self._row
+        return self._pool.line(VISIBLE, self._asked, row, self._template.name, 1.0)
 
     def thought(self, prior: float) -> Line:
         """Of the need to think; `prior`: tokens where that is all of the usual. None where answers never tell thinking
         apart from visible tokens, as all count as visible then."""
         if self._outputs and not self._thoughts:
             return Line(0.0)
-        return self._pool.line(THINKING, self._asked, self._row, self._template, prior)
+        return self._pool.line(THINKING, self._asked, self._row, self._template.name, prior)
 
 
 class TargetStats:
@@ -418,19 +436,20 @@ class TargetStats:
         """Factor on every bound of the target."""
         return max(self._margins.get(target, 1.0), min(MOST_MARGIN, self.billed.get(target, 1.0)))
 
-    def kind(self, target: str, effort: str, task: Work | None, template: str = "") -> WorkStats:
+    def kind(self, target: str, effort: str, task: Work | None, template: KnownTemplate = NO_TEMPLATE) -> WorkStats:
         """Work of a template leans on all work of its task, and that on all of the target."""
-        kinds = dict.fromkeys(((ALL, ""), (task or ALL, ""), (task or ALL, template)))
+        kinds = dict.fromkeys(((ALL, ""), (task or ALL, ""), (task or ALL, template.name)))
         cells = [self._cells.get((target, effort, *kind)) for kind in kinds]
         return WorkStats(cells, self._pool, (target, effort), _ROWS[task or ALL], template)
 
-    def known(self, template: str) -> tuple[str, int]:
-        """The template, if something was seen of it; else its application; else none. And how often there was news."""
+    def known(self, template: str, stated: bool) -> KnownTemplate:
         known = self._pool.templates.get(template)
         if known is None:
             template = application_of(template)
             known = self._pool.templates.get(template)
-        return ("", 0) if known is None else (template, min(known.count, NEWS) + known.count // EACH)
+        if known is None:
+            return KnownTemplate(stated=stated)
+        return KnownTemplate(template, min(known.count, NEWS) + known.count // EACH, stated)
 
     def recall(self, target: str, key: Hashable, conclude: Callable[[], T]) -> T:
         """What `conclude` makes of all that is known of the target, until enough is new to conclude it again."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import re2
 from msgspec import Struct
 
-from router.estimate.learn import MILLE, MOST_RATIO, InputSize, Line, TargetStats, Work, WorkStats
+from router.estimate.learn import MILLE, MOST_RATIO, InputSize, KnownTemplate, Line, TargetStats, Work, WorkStats
 from router.types.decision import PromptCount
 from router.types.price import CallScope, Writes
-from router.types.request import USUAL_OUTPUT, Endpoint, Request
+from router.types.request import USUAL_OUTPUT, Endpoint, Request, TokensRead
 from router.types.tables import table
 from router.types.target import EFFORTS, Capability, Contract, Target, Thinking, Wire
 
@@ -186,10 +186,6 @@ SAFE_THOUGHT = 2
 """Likewise for a cap, which can't: so many times the card's thinking."""
 
 
-Read = tuple[float, float]
-"""`Estimate.read_output` and `Estimate.read_thinking`."""
-
-
 class Size(Struct, frozen=True):
     """Output tokens of one choice."""
 
@@ -230,7 +226,9 @@ class UsualOutput(Struct, frozen=True):
     """What hardly any answer exceeds."""
 
 
-def size(target: Target, request: Request, rung: ThinkingLevel, known: UsualOutput, margin: float, read: Read) -> Size:
+def size(
+    target: Target, request: Request, rung: ThinkingLevel, known: UsualOutput, margin: float, read: TokensRead
+) -> Size:
     own = target.model.max_output
     most = 0 if request.endpoint is Endpoint.EMBEDDINGS else min(request.max_output or own, own)
     thinks = rung.p90 > 0
@@ -239,8 +237,8 @@ def size(target: Target, request: Request, rung: ThinkingLevel, known: UsualOutp
     whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
     metered = target.model.thinking.streamed or not thinks
     (each, base), (each_need, unasked) = known.visible, known.thought
-    thoughts = min(max(each_need * read[1] + unasked, 0.0), known.most_thought)
-    visible = max(each * read[0] + base, read[0] / MOST_RATIO, 1.0)
+    thoughts = min(max(each_need * read.thinking + unasked, 0.0), known.most_thought)
+    visible = max(each * read.visible + base, read.visible / MOST_RATIO, 1.0)
     output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
     least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
     if known.blind:
@@ -250,13 +248,13 @@ def size(target: Target, request: Request, rung: ThinkingLevel, known: UsualOutp
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 
 
-def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, task: Work, known: tuple[str, int]) -> UsualOutput:
+def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, task: Work, known: KnownTemplate) -> UsualOutput:
     """`known`: see `TargetStats.known`."""
     key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, known)
     return learned.recall(
         target.id,
         key,
-        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, known[0]), learned.ahead(target.id)),
+        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, known), learned.ahead(target.id)),
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from router.types.account import Account, Amount
 from router.types.price import nano_from_usd
-from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Classification
+from router.types.request import Classification, TokensRead
 from router.types.target import Capability, Target, Task
 
 # What a right answer is worth and what it may take: the user's own price of a failure, floor, cap and deadline.
@@ -170,10 +170,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """None: it was not read."""
     template: str = ""
     """`Classification.template`."""
-    read_output: float = USUAL_OUTPUT
-    """Visible tokens per choice that the request's text foretells of any target …"""
-    read_thinking: float = USUAL_THINKING
-    """… and how much of its usual thinking a target needs."""
+    read: TokensRead = TokensRead()
     metered: bool = False
     """As a stream it shows all of its tokens: `tight` is a start that grows, `whole` need not be held …"""
     blind: bool = False
@@ -182,10 +179,6 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """When the prices are those of (Unix)."""
     script: str = ""
     """What kind of input it is, as far as counting its tokens goes."""
-
-    @property
-    def read(self) -> tuple[float, float]:
-        return self.read_output, self.read_thinking
 
 
 class FittedRequest(Struct, frozen=True, kw_only=True):

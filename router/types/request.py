@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
 from math import exp
-from typing import Annotated, Literal, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Meta, Raw, Struct
@@ -324,8 +324,10 @@ SCALES = {DIFFICULTY: 8.0, DIFFICULTY_SD: 4.0, UNFAMILIARITY: 1.0, OUTPUT: 10.4,
 STEPS = 127
 """Traits are whole multiples of one over this, so that a signed byte holds each of them exactly."""
 MOST_OUTPUT_SD = 1.2
+STATED_SD = 0.5
+"""Of the logarithm of an answer's tokens, where the request says how many; of all others it is more."""
 USUAL_OUTPUT = 500.0
-"""Mean of the first of `tokens_read` over everyday requests (the anchors of tools/anchors) …"""
+"""Mean of `TokensRead.visible` over everyday requests (the anchors of tools/anchors) …"""
 USUAL_THINKING = 0.46
 """… and of the second."""
 
@@ -383,18 +385,24 @@ class Reading(Struct, frozen=True, eq=False):
         return cls(np.frombuffer(packed, np.int8).astype(np.float32) / np.float32(STEPS))
 
 
-def tokens_read(reading: Reading | None) -> tuple[float, float]:
-    """What a request's text foretells of a usual target's answer; usual figures where the text was not read.
+class TokensRead(NamedTuple):
+    """What a request's text foretells of a usual target's answer; usual figures where the text was not read."""
 
-    Visible tokens: the mean of a lognormal whose tail is cut. And how much of its usual thinking the target needs:
-    about 0 for a greeting, 1 for a hard problem.
-    """
+    visible: float = USUAL_OUTPUT
+    """Tokens per choice: the mean of a lognormal whose tail is cut."""
+    thinking: float = USUAL_THINKING
+    """How much of its usual thinking the target needs: about 0 for a greeting, 1 for a hard problem."""
+    stated: bool = False
+    """The request says how long the answer is to be."""
+
+
+def tokens_read(reading: Reading | None) -> TokensRead:
     if reading is None:
-        return USUAL_OUTPUT, USUAL_THINKING
+        return TokensRead()
     traits = reading.traits
     sd = min(float(traits[OUTPUT_SD]) * SCALES[OUTPUT_SD], MOST_OUTPUT_SD)
     mean = exp(float(traits[OUTPUT]) * SCALES[OUTPUT] + sd * sd / 2)
-    return mean, float(traits[THINKING]) * SCALES[THINKING]
+    return TokensRead(mean, float(traits[THINKING]) * SCALES[THINKING], sd <= STATED_SD)
 
 
 K = TypeVar("K")

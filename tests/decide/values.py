@@ -15,7 +15,9 @@ from router.types.decision import Candidate, Estimate
 from router.types.price import Price
 from router.types.request import (
     OUTPUT,
+    OUTPUT_SD,
     SCALES,
+    STATED_SD,
     THINKING,
     TRAITS,
     Caller,
@@ -44,10 +46,11 @@ def request(**fields: Any) -> Request:
     return Request(**(plain | {"passages": (Passage(("messages", 0, "content"), text, "user"),)} | fields))
 
 
-def reading(output: float = 500.0, thinking: float = 0.5) -> Reading:
-    """Of a request of which the visible tokens are known, and how much of the usual thinking it needs."""
-    traits = np.zeros(TRAITS, np.float32)
-    traits[[OUTPUT, THINKING]] = log(output) / SCALES[OUTPUT], thinking / SCALES[THINKING]
+def reading(output: float = 500.0, thinking: float = 0.5, *, stated: bool = False) -> Reading:
+    """Of a request of which the mean of the visible tokens is known, and how much of the usual thinking it needs."""
+    traits, sd = np.zeros(TRAITS, np.float32), 0.9 * STATED_SD if stated else 1.0
+    traits[[OUTPUT, OUTPUT_SD]] = (log(output) - sd * sd / 2) / SCALES[OUTPUT], sd / SCALES[OUTPUT_SD]
+    traits[THINKING] = thinking / SCALES[THINKING]
     return Reading(traits)
 
 

@@ -16,7 +16,7 @@ from router.estimate.price import charge
 from router.types.attempt import Usage
 from router.types.decision import Forecast
 from router.types.price import NANO_PER_USD, Price, Rule
-from router.types.request import USUAL_THINKING, Classification, Endpoint, Limits, Request
+from router.types.request import USUAL_THINKING, Classification, Endpoint, Limits, Request, TokensRead
 from router.types.target import Contract, Queue, ServedEngine, Target, Task, Thinking
 from tests.decide.values import PRICE, estimate, reading, request, target
 from tests.tables import each_row
@@ -260,7 +260,7 @@ def test_times_follow_what_was_measured_and_few_observations_do_not_make_sure() 
 
     assert spread(0) == pytest.approx(PRIOR_SPREAD, rel=0.02)
     assert spread(1) > 0.3 > 0.25 > spread(301)
-    unread = taught(*[AttemptSample(target="a", output=40, read_output=0)] * 99)  # after a restart: lengths only
+    unread = taught(*[AttemptSample(target="a", output=40, read=TokensRead(0))] * 99)  # after a restart: lengths only
     assert 400 < forecast((target("a"),), request(), unread).output[0] < 600
 
 

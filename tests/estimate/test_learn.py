@@ -1,6 +1,7 @@
 """What was seen of a target: its answers tighten bounds and widen them again, its caches, its times."""
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import fits_thinking
 from router.types.attempt import Usage
 from router.types.decision import CachePrefix, Estimate
-from router.types.request import Classification, Request
+from router.types.request import Classification, Request, TokensRead
 from router.types.target import Contract, Target, Task, Thinking, Wire
 from tests.decide.values import PRICE, REMOTE, estimate, reading, request, target
 from tests.tables import each_row
@@ -36,9 +37,12 @@ PLAIN = template(structs.replace(request(), body={}), "auto", "")
 class Pupil(TargetStats):
     """Of `PLACE` and its like."""
 
-    def see(self, *outputs: int, **fields: object) -> "Pupil":
+    def see(
+        self, *outputs: int, read: float = 500.0, need: float = 0.46, stated: bool = False, **fields: object
+    ) -> "Pupil":
         for output in outputs:
-            self.observe(AttemptSample(target=PLACE.id, output=output, **fields))  # type: ignore[arg-type]
+            known: Any = fields | {"read": TokensRead(read, need, stated)}
+            self.observe(AttemptSample(target=PLACE.id, output=output, **known))
         return self
 
     def figures(self, task: Task = Task.CHAT, place: Target = PLACE) -> Estimate:
@@ -78,9 +82,9 @@ def test_short_answers_tighten_the_hold_long_ones_widen_it_again_and_one_says_li
 
 def test_a_template_that_is_new_answers_as_long_as_its_application_does() -> None:
     """The first 14 digits stand for tenant and application: a name in the instructions makes the others differ."""
-    learned = Pupil().see(*[500] * 200, task=Task.CHAT, read_output=500.0, template="7" * 24)
+    learned = Pupil().see(*[500] * 200, read=500.0, template="7" * 24)
     for at in range(60):
-        learned.see(5_000, task=Task.CHAT, read_output=500.0, template=f"{'5' * 14}{at:010}")
+        learned.see(5_000, read=500.0, template=f"{'5' * 14}{at:010}")
     tokens = [
         estimate(PLACE, request(), learned, Task.CHAT, reading(), template=name).output_tokens
         for name in ("5" * 14 + "9" * 10, "5" * 13 + "6" + "9" * 10)
@@ -91,7 +95,13 @@ def test_a_template_that_is_new_answers_as_long_as_its_application_does() -> Non
 ANSWERS = st.lists(
     st.builds(
         lambda target, task, name, read, output, thinking, at_ms: AttemptSample(
-            target=target, task=task, template=name, read_output=read, output=output, thinking=thinking, ended_ms=at_ms
+            target=target,
+            task=task,
+            template=name,
+            read=TokensRead(read),
+            output=output,
+            thinking=thinking,
+            ended_ms=at_ms,
         ),
         *(st.sampled_from(("t", "other")), st.sampled_from((Task.CHAT, Task.CODE))),
         *(st.sampled_from((PLAIN, "7" * 24, "8" * 24, "5" * 24)), st.floats(1, 3_000), st.integers(1, 5_000)),
@@ -155,7 +165,7 @@ def test_a_kind_of_work_that_was_not_seen_leans_on_the_target_s_others() -> None
 def test_of_a_wordy_target_more_is_expected_and_of_one_that_thinks_little_less_whatever_is_asked_for() -> None:
     """Against what was read in each request, and a few tokens whatever was read."""
     place, asked = target(thinking=THINKS, max_output=100_000), request(effort="high")
-    learned = Pupil().see(*[450] * 100, effort="high", thinking=50, read_output=200.0, read_thinking=0.1)
+    learned = Pupil().see(*[450] * 100, effort="high", thinking=50, read=200.0, need=0.1)
     alike = estimate(place, asked, learned, reading=reading(200, 0.0)).output_tokens
     assert alike == pytest.approx(400, rel=0.05)
     for output, thinking, least, most in ((20, 0.03, 40, 90), (2_000, 1.2, 3_500, 4_000)):
@@ -170,24 +180,24 @@ def test_short_answers_say_little_of_long_ones_whoever_asked_for_them() -> None:
     """Three look-ups of one plain template, and then thirty of one with instructions."""
     essay = [
         estimate(PLACE, request(), learned, Task.CHAT, reading(2_000), template=name).output_tokens
-        for learned in (NEW, Pupil().see(*[20] * 3, task=Task.CHAT, read_output=3.0, template=PLAIN))
+        for learned in (NEW, Pupil().see(*[20] * 3, read=3.0, template=PLAIN))
         for name in (PLAIN, "8" * 24)
     ]
     assert max(essay) < 1.2 * min(essay)
     wordy = Pupil()
     for digit in "123":
-        wordy.see(*[300] * 17, task=Task.CHAT, read_output=30.0, template=digit * 24)
+        wordy.see(*[300] * 17, read=30.0, template=digit * 24)
     look_up, poem = (estimate(PLACE, request(), wordy, Task.CHAT, reading(size)).output_tokens for size in (30, 500))
     assert (look_up > 200, poem < 1_250) == (True, True)
-    brief = Pupil().see(*[20] * 60, task=Task.CHAT, read_output=10.0, template=PLAIN)
+    brief = Pupil().see(*[20] * 60, read=10.0, template=PLAIN)
     for task, least, most in ((Task.CHAT, 1_000, 8_000), (Task.CODE, 1_000, 8_000)):  # what caps pay for
         essay_usd = estimate(PLACE, request(), brief, task, reading(2_000), template=PLAIN).tight.usd
         assert least < essay_usd / (PRICE.output / 1e6) < most
-    release = Pupil().see(3_000, task=Task.CHAT, read_output=190.0, template="7" * 24)  # one unusual answer
+    release = Pupil().see(3_000, read=190.0, template="7" * 24)  # one unusual answer
     for size, name in ((5, "8" * 24), (4_800, "8" * 24), (4_800, "7" * 14 + "8" * 10)):
         expected = estimate(PLACE, request(), release, Task.CHAT, reading(size), template=name).output_tokens
         assert expected < (150 if size == 5 else 3 * size)
-    curt = Pupil().see(*[20] * 30, task=Task.CHAT, read_output=300.0, template="7" * 24)
+    curt = Pupil().see(*[20] * 30, read=300.0, template="7" * 24)
     other = estimate(PLACE, request(), curt, Task.CHAT, reading(2_000), template="8" * 24).output_tokens
     assert other > essay[0] / 3
 
@@ -197,15 +207,15 @@ def test_of_a_longer_request_no_less_is_expected_whatever_was_learned(seen: list
     """Also where answers of a template are as long whatever is asked, and small talk says nothing against its poems."""
     learned = Pupil()
     for read, tokens in seen:
-        learned.see(tokens, task=Task.CHAT, read_output=read, template="7" * 24)
+        learned.see(tokens, read=read, template="7" * 24)
     for name in ("7" * 24, "8" * 24, ""):
         sizes = [
             estimate(PLACE, request(), learned, Task.CHAT, reading(size), template=name).output_tokens
             for size in (3, 30, 500, 2_000)
         ]
         assert sizes == sorted(sizes)
-    mixed = Pupil().see(*[8] * 54, task=Task.CHAT, read_output=15.0, template="7" * 24)
-    mixed.see(*[1_500] * 6, task=Task.CHAT, read_output=284.0, template="7" * 24)
+    mixed = Pupil().see(*[8] * 54, read=15.0, template="7" * 24)
+    mixed.see(*[1_500] * 6, read=284.0, template="7" * 24)
     hello, poem = (
         estimate(PLACE, request(), mixed, Task.CHAT, reading(size), template="7" * 24).output_tokens
         for size in (15, 284)
