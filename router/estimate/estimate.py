@@ -155,15 +155,8 @@ def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_
     """With the holds that follow from what was learned since it was estimated."""
     known, target, cap = step.estimate, step.target, _thinking_cap(step, request, thinking_cap)
     asked, request = known.effort or target.effort or request.effort or "", _capped(request, known.cap)
-    outlook = _outlook(
-        target,
-        learned,
-        asked,
-        known.task or UNREAD,
-        learned.known(known.template, known.read.stated),
-        cap,
-        known.script,
-    )
+    work = learned.known(known.template, known.read.stated)
+    outlook = _outlook(target, learned, asked, known.task or UNREAD, work, cap, known.script)
     figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), known.read)
     least, tight, whole = _holds(bill_of(step, request), figures, outlook)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
@@ -304,11 +297,8 @@ def fit(
     if request.endpoint is Endpoint.EMBEDDINGS:
         return FittedRequest() if step.estimate.tight.usd <= granted.usd else None
     target, known, most = step.target, step.estimate, step.estimate.cap
-    task, work, cap = (
-        known.task or UNREAD,
-        learned.known(known.template, known.read.stated),
-        _thinking_cap(step, request, thinking_cap),
-    )
+    task, work = known.task or UNREAD, learned.known(known.template, known.read.stated)
+    cap = _thinking_cap(step, request, thinking_cap)
     levels = list(thinking_levels(target, target.effort or request.effort or "", cap, learned, task))
     if cap is None and not known.effort and target.model.thinking.unasked == "none":
         # Any word that makes it think costs more than to say none.

@@ -8,9 +8,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from msgspec import Struct, structs
 
+from router.estimate import learn
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
-from router.estimate.learn import MOST_RATIO, KnownTemplate, TargetStats, WorkStats
+from router.estimate.learn import KnownTemplate, TargetStats, WorkStats
 from router.estimate.pass_rate import ExpectedRates, Index
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import (
@@ -26,15 +27,7 @@ from router.estimate.tokens import (
 )
 from router.types.decision import FittedRequest, Forecast, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
-from router.types.request import (
-    USUAL_OUTPUT,
-    USUAL_THINKING,
-    Classification,
-    Endpoint,
-    Request,
-    TokensRead,
-    tokens_read,
-)
+from router.types.request import USUAL_READ, Classification, Endpoint, Request, TokensRead, tokens_read
 from router.types.target import Queue, Queues, Target, Task
 
 PRIOR_SPREAD = 0.87
@@ -65,7 +58,7 @@ _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 _LEAST = 1e-9
 _SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
 """Of a prompt, of an answer, and of what of it is worth something."""
-_UNBOUND, _USUAL_READ = np.array(np.inf), TokensRead()
+_UNBOUND = np.array(np.inf)
 _Levels = tuple[tuple[str, int | None], ...]
 """Effort and thinking tokens that each target is asked for; none: as request and policy say."""
 _AS_ASKED = ("", None)
@@ -121,14 +114,12 @@ class _KnownWork(Struct, frozen=True, eq=False):
     """… and whatever that is …"""
     template: Vector
     """… to which its template adds so many."""
-    each: Vector
-    """Visible tokens for each that was read …"""
-    base: Vector
-    """… and whatever was read."""
-    thought: Vector
-    """Thinking tokens by the need to think …"""
-    thought_base: Vector
-    """… whatever that is …"""
+    visible_times: Vector
+    """Of the power law of visible tokens, by those that were read …"""
+    visible_power: Vector
+    thinking_times: Vector
+    """… and of thinking tokens by the need to think …"""
+    thinking_power: Vector
     most_thought: Vector
     """… and at most."""
     most: Vector
@@ -192,7 +183,7 @@ class Forecaster:
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         each, thinking = _tokens(known, read, bound)
-        usual = known.usual if bound is known.most else _tokens(known, _USUAL_READ, bound)
+        usual = known.usual if bound is known.most else _tokens(known, USUAL_READ, bound)
         plain = np.maximum(known.sent * (rough + known.template) + known.sent_base, 0.0)
         whole_prompt = self._media_tokens(targets, request, kind) if kind.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
@@ -282,7 +273,7 @@ class Forecaster:
             known = self._known[key] = self._look(targets, work, at_ms, levels)
         if fits:
             most = np.minimum(known.most, [made.max_output or np.inf if made else np.inf for made in fits])
-            tokens = _tokens(known, _USUAL_READ, most)
+            tokens = _tokens(known, USUAL_READ, most)
             known = structs.replace(known, most=most, usual=tokens)
         return known
 
@@ -298,7 +289,7 @@ class Forecaster:
         known = _KnownWork(at_ms, at, nothing, (nothing, nothing), *columns)
         return structs.replace(
             known,
-            usual=_tokens(known, _USUAL_READ, known.most),
+            usual=_tokens(known, USUAL_READ, known.most),
             better=known.better if np.any(known.better) else None,
             thinks=bool(known.most_thought.any()),
             writes=bool((known.rate_write != known.rate_in).any()),
@@ -313,7 +304,9 @@ class Forecaster:
         expected = (*known.visible, *known.thought, known.most_thought)
         tokens = (*sent, template(target), *expected, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(sent.tokens(work.size)), at_ms)
-        mean = known.visible.visible(USUAL_OUTPUT) + min(known.thought.tokens(USUAL_THINKING), known.most_thought)
+        mean = known.visible.visible(USUAL_READ.visible) + min(
+            known.thought.thinking(USUAL_READ.thinking), known.most_thought
+        )
         spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
         better = self._rates.better(self._at[target.id], rung.effort)
         return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
@@ -351,11 +344,15 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
 
 
 def _tokens(known: _KnownWork, read: TokensRead, bound: Vector) -> tuple[Vector, Vector]:
-    """Of one choice: all output (see `Line.visible`), and thinking."""
-    visible = np.maximum(known.each * read.visible + known.base, max(read.visible / MOST_RATIO, 1.0))
+    """Of one choice: all output (see `PowerLaw`), and thinking."""
+    visible = known.visible_times * (read.visible + learn.SMALLEST) ** known.visible_power - learn.SMALLEST
+    visible = np.maximum(visible, max(read.visible / learn.MOST_RATIO, 1.0))
     if not known.thinks:
         return np.minimum(visible, bound), known.nothing
-    thinking = np.minimum(np.maximum(known.thought * read.thinking + known.thought_base, 0.0), known.most_thought)
+    thinking = (
+        known.thinking_times * (read.thinking + learn.LEAST_NEED) ** known.thinking_power - learn.SMALLEST_THOUGHT
+    )
+    thinking = np.minimum(np.maximum(thinking, 0.0), known.most_thought)
     return np.minimum(visible + thinking, bound), np.minimum(thinking, bound)
 
 

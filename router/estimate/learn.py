@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from math import ceil, exp
+from math import ceil, exp, log, pow
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -45,19 +45,23 @@ SAME = 0.99
 """Share of streams that have no fewer bytes in a token than they are metered by."""
 MOST_RATIO = 16
 """Times what is expected: less than that part of what was read is expected of no answer."""
-CREDIBLE = 3.0
-"""Times what was read, and `smallest`: an answer of a template counts as no longer for others, nor as shorter than that
-part."""
-MOST_TAUGHT = 4.0
+CREDIBLE, CREDIBLE_LEAST = 3.0, 50
+"""Times what was read, and so many tokens: an answer of a template counts as no longer for others, nor as shorter than
+that part."""
+MOST_TAUGHT = 6.0
 """Answers that those of one tenant, or where no keys are of one template, count for at most in what is expected of all
 others', at their mean; and those of one template for its application."""
 LENGTHS_HALF_LIFE_MS = 3 * 86_400_000
 """Of lengths against what was read: a target that changes is followed within days. Holds forget within 128 answers."""
-NOISE = 0.87**2
-"""Variance of an answer's tokens, in squares of (what was read + the smallest of its kind): public outcomes differ by a
-factor of 1.8 at the median from what their text foretells."""
+VARIANCE = 0.87**2
+"""Of the logarithm of an answer's tokens, for what was read: public outcomes differ by a factor of 1.8 at the median
+from what their text foretells. The logarithm of the mean is higher by half of it, before any answer was seen …"""
+EXCESS_WEIGHT = 3.0
+"""… which counts like so many."""
 LONG_CUT = 2
 """An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less."""
+LEAST_COUNT, LEAST_PRIOR = 0.01, 1.0
+"""Answers: less are none. Thinking tokens of a hard problem at a target that is not expected to think."""
 MOST_ASKED = 64
 """Targets × efforts remembered of a template."""
 NEWS, EACH = 32, 8
@@ -129,26 +133,23 @@ _Windows = tuple[QuantileWindow, QuantileWindow]
 STATED = "stated"
 _ROWS: Mapping[str, int] = {ALL: 0, STATED: 1, UNREAD: 2, **{task: at for at, task in enumerate(Task, 3)}}
 """Of sums of lengths: all that were read, those whose requests say how long they are to be, of which no other says
-anything, all that were not read, and those of each task. Answers; of their visible tokens, and of their thinking tokens
-where these are known, the sums of a line (`_line`)."""
+anything, all that were not read, and those of each task. Answers in all rows; of their visible tokens, and of their
+thinking tokens where these are known, `_Lengths.sums`."""
 _APART = (_ROWS[STATED], _ROWS[UNREAD])
-_COLUMNS = 11
+_COLUMNS = 13
 _sums = partial(Fading, (len(_ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
 Asked = tuple[str, str]
 """A target and the effort that was asked for."""
 
 
 class Line(NamedTuple):
-    """Tokens for each that was read from a request, and those whatever was read."""
+    """Tokens of a prompt: for each of the rough count, and those that a provider adds to every prompt."""
 
     each: float = 1.0
     base: float = 0.0
 
-    def visible(self, read: float) -> float:
-        return max(self.each * read + self.base, read / MOST_RATIO, 1.0)
-
-    def tokens(self, read: float) -> float:
-        return max(self.each * read + self.base, 0.0)
+    def tokens(self, rough: float) -> float:
+        return max(self.each * rough + self.base, 0.0)
 
 
 class InputSize(NamedTuple):
@@ -160,24 +161,60 @@ class InputSize(NamedTuple):
     share: float = 0.0
 
 
+INPUT_SD, INPUT_NOISE, INPUT_SMALLEST = (0.15, 20.0), 0.11, 20.0
+"""How far a line may be from the rough count; standard deviation of a prompt's tokens from it, for each of the rough
+count and those beside."""
+
+
+class PowerLaw(NamedTuple):
+    """Tokens + smallest = times × (what was read + least) ^ power."""
+
+    times: float = 1.0
+    power: float = 1.0
+
+    def visible(self, read: float) -> float:
+        return max(self.times * pow(read + SMALLEST, self.power) - SMALLEST, read / MOST_RATIO, 1.0)
+
+    def thinking(self, need: float) -> float:
+        return max(self.times * pow(need + LEAST_NEED, self.power) - SMALLEST_THOUGHT, 0.0)
+
+
+class _Residual(NamedTuple):
+    """How the logarithm of tokens differs from that of what was read: at usual lengths, of their mean; its change with
+    the logarithm of what was read; and by how much the logarithm of the mean is above the mean of the logarithms."""
+
+    level: float = 0.0
+    slope: float = 0.0
+    excess: float = VARIANCE / 2
+
+
 class _Lengths(NamedTuple):
-    """How a line is fitted to a kind of tokens. Its prior has a scale: tokens for each that is read."""
+    """How a power law is fitted to a kind of tokens."""
 
     columns: slice
+    least: float
     smallest: float
-    """Read beside which the noise of an answer stays the same: that of a greeting is no twentieth of a poem's."""
+    usual: float
+    """Read, where the level is that of."""
     plain_sd: tuple[float, float]
-    """What own answers may have to correct, in units of the scale: of tokens for each that is read, and of tokens
-    whatever is read. Of a target for all templates (the prior then counts like four usual answers) …"""
+    """How far the level and the slope of a target for all templates may be from the prior …"""
     template_sd: tuple[float, float]
-    """… and of a template (like two)."""
-    least_scale: float
+    """… and of a template, from those."""
+
+    def sums(self, read: float, tokens: float) -> tuple[float, ...]:
+        """Of one answer."""
+        more, ratio = log((read + self.least) / self.usual), (tokens + self.smallest) / (read + self.least)
+        return 1.0, more, more * more, log(ratio), log(ratio) * more, ratio
+
+    def law(self, residual: _Residual) -> PowerLaw:
+        power = max(1.0 + residual.slope, 0.0)
+        return PowerLaw(exp(residual.level) * pow(self.usual, 1.0 - power), power)
 
 
-INPUT_SD, INPUT_NOISE, INPUT_SMALLEST = (0.15, 20.0), 0.11**2, 20.0
-"""Likewise of a prompt, for each token of the rough count: what a provider adds to every prompt is no part of it."""
-VISIBLE = _Lengths(slice(1, 6), 100.0, (0.6, 50.0), (0.7, 80.0), 1.0)
-THINKING = _Lengths(slice(6, 11), 0.02, (0.75, 0.004), (0.75, 0.006), 500.0)
+SMALLEST, SMALLEST_THOUGHT, LEAST_NEED = 10.0, 1.0, 0.001
+"""Tokens, and need to think, that count beside those that were read: "hi" and "hello there" differ by little."""
+VISIBLE = _Lengths(slice(1, 7), SMALLEST, SMALLEST, USUAL_OUTPUT + SMALLEST, (0.6, 0.3), (0.6, 0.2))
+THINKING = _Lengths(slice(7, 13), LEAST_NEED, SMALLEST_THOUGHT, USUAL_THINKING + LEAST_NEED, (0.75, 0.1), (0.75, 0.15))
 """Against the need to think, a share of all of the usual thinking."""
 
 
@@ -206,16 +243,16 @@ class _LengthPool:
         template, at_ms, asked = seen.template, seen.ended_ms, (seen.target, seen.effort)
         rows = [_ROWS[UNREAD]] if seen.task is None else [_ROWS[ALL], _ROWS[seen.task]]
         sums, visible = np.zeros((len(_ROWS), _COLUMNS)), max(output - (thinking or 0), 0)
-        read = max(read, 1.0)
         of_visible = [_ROWS[STATED]] if stated else rows
-        sums[rows, 0], sums[of_visible, VISIBLE.columns] = 1.0, _line(read, visible, VISIBLE.smallest)
+        sums[:, 0] = 1.0  # the weight, for all rows alike, so that they go on to add up
+        sums[of_visible, VISIBLE.columns] = VISIBLE.sums(read, visible)
         if thinking is not None:
-            sums[rows, THINKING.columns] = _line(need, thinking, THINKING.smallest)
-        bounded, usual = sums, read + VISIBLE.smallest
-        credible = min(max(visible, usual / CREDIBLE - VISIBLE.smallest), usual * CREDIBLE)
+            sums[rows, THINKING.columns] = THINKING.sums(need, thinking)
+        bounded, usual = sums, read + CREDIBLE_LEAST
+        credible = min(max(visible, usual / CREDIBLE - CREDIBLE_LEAST), usual * CREDIBLE)
         if template and credible != visible:
             bounded = sums.copy()
-            bounded[of_visible, VISIBLE.columns] = _line(read, credible, VISIBLE.smallest)
+            bounded[of_visible, VISIBLE.columns] = VISIBLE.sums(read, credible)
         turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
         plain = self._plain[asked]
         self._plain.move_to_end(asked)
@@ -231,68 +268,70 @@ class _LengthPool:
             of_target.sums += new * of_target.fade(when_ms)[1]
             known.at_ms, known.count = max(known.at_ms, when_ms), known.count + 1
 
-    def line(self, kind: _Lengths, asked: Asked, row: int, template: str, prior: float) -> Line:
+    def law(self, kind: _Lengths, asked: Asked, row: int, template: str, prior: float) -> PowerLaw:
         """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
         answers: else the one that was asked would alone seem dearer, or cheaper, by it. `prior`: tokens for each that
         is read."""
-        beside, known = Line(), self.templates.get(template)
+        plain, known = self._plainly(kind, asked, row, prior), self.templates.get(template)
+        beside = _Residual(excess=plain.excess)
         for level in (self.templates.get(application_of(template)), known):
             if level is not None:
                 beside = _fitted(self._beside(kind, level, row), beside, kind.template_sd)
-        plain, scale = self._plainly(kind, asked, row, prior), max(prior, kind.least_scale)
-        line = Line(beside.each * plain.each, beside.each * plain.base + beside.base)
         own = known.sums.get(asked) if known is not None else None
-        of_all = row if row in _APART else _ROWS[ALL]
-        return line if own is None else _fitted(own.sums[of_all, kind.columns], line, kind.template_sd, scale)
+        whole = _Residual(plain.level + beside.level, plain.slope + beside.slope, beside.excess)
+        if own is not None:
+            whole = _fitted(own.sums[row if row in _APART else _ROWS[ALL], kind.columns], whole, kind.template_sd)
+        return kind.law(whole)
 
     def _beside(self, kind: _Lengths, known: _Template, row: int) -> Vector:
-        """[5]: sums of a template's answers, against what was to be expected of their targets for as much."""
-        total = np.zeros(5)
+        """[6]: sums of a template's answers, against what was to be expected of their targets for as much."""
+        total = np.zeros(6)
         for asked, sums in known.sums.items():
             rows, unread = sums.left(known.at_ms)[:, kind.columns], _ROWS[UNREAD]
             # An answer counts once, in the row of its task.
             of_tasks = np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1
             for at in [row] if row in _APART else of_tasks.tolist():
                 prior = 1.0 if kind is VISIBLE else self._usual(asked)
-                each, base = self._plainly(kind, asked, at, prior)
-                scale = max(prior, kind.least_scale)
-                weight, read, squares, tokens, both = (rows[at] / scale**2).tolist()
-                expected = each * read + base * weight
-                squared = each * each * squares + 2 * each * base * read + base * base * weight
-                total += (weight, expected, squared, tokens, each * both + base * tokens)
+                count, more, squares, differs, both, ratios = rows[at].tolist()
+                level, slope, _ = self._plainly(kind, asked, at, prior)
+                up, slanted = differs - level * count - slope * more, both - level * more - slope * squares
+                if count:
+                    total += (count, more, squares, up, slanted, ratios * exp(-level - slope * more / count))
         return total
 
     def _usual(self, asked: Asked) -> float:
         """Thinking tokens ÷ the need to think, of a target's answers on the whole: priors of others are not at hand."""
-        _, read, _, tokens, _ = self._plain[asked].sums[: _ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0).tolist()
-        return tokens / read if read else 0.0
+        count, _, _, _, _, ratios = self._plain[asked].sums[: _ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0).tolist()
+        return ratios / count if count else 1.0
 
-    def _plainly(self, kind: _Lengths, asked: Asked, row: int, prior: float) -> Line:
+    def _plainly(self, kind: _Lengths, asked: Asked, row: int, prior: float) -> _Residual:
         """Whatever the template: answers of a task lean on those of all others."""
-        line, known, scale = Line(prior), self._plain.get(asked), max(prior, kind.least_scale)
+        residual, known = _Residual(log(max(prior, LEAST_PRIOR))), self._plain.get(asked)
         if known is not None:
             own, of_all = known.sums[row, kind.columns], known.sums[_ROWS[ALL], kind.columns]
             wider = of_all - own if row > _ROWS[UNREAD] else of_all
             for sums in (wider, own) if row > _ROWS[STATED] else (own,):
-                line = _fitted(sums, line, kind.plain_sd, scale)
-        return line
+                residual = _fitted(sums, residual, kind.plain_sd)
+        return residual
 
 
-def _line(read: float, tokens: float, smallest: float) -> tuple[float, ...]:
-    """Sums of one answer: its weight, times what was read, its square, the tokens, and both."""
-    weight = 1 / (read + smallest) ** 2
-    return weight, weight * read, weight * read * read, weight * tokens, weight * read * tokens
-
-
-def _fitted(sums: Vector, prior: Line, sds: tuple[float, float], scale: float = 1.0, noise: float = NOISE) -> Line:
-    """Bayesian linear regression of tokens on what was read, of weighted sums [5]; `sds`: how far the line may be from
-    the prior, in units of the scale."""
-    weight, read, squares, tokens, both = (sums / (noise * scale**2)).tolist()
-    sure_each, sure_base = (sds[0] * scale) ** -2, (sds[1] * scale) ** -2
-    of_each, of_base = squares + sure_each, weight + sure_base
-    slanted, up = both + prior.each * sure_each, tokens + prior.base * sure_base
-    each = max((of_base * slanted - read * up) / (of_each * of_base - read * read), 0.0)
-    return Line(each, (up - read * each) / of_base)
+def _fitted(sums: Vector, prior: _Residual, sds: tuple[float, float]) -> _Residual:
+    """Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
+    count, more, squares, differs, both, ratios = sums.tolist()
+    if count < LEAST_COUNT:
+        return prior
+    level, slope, excess = prior
+    for _ in range(2):
+        of_level, of_slope = count + 2 * excess / sds[0] ** 2, squares + 2 * excess / sds[1] ** 2
+        up = differs + (excess - prior.level) * count - prior.slope * more
+        slanted = both + (excess - prior.level) * more - prior.slope * squares
+        over = of_level * of_slope - more * more
+        level = prior.level + (of_slope * up - more * slanted) / over
+        slope = prior.slope + (of_level * slanted - more * up) / over
+        # The logarithm of the mean ratio, less the mean logarithm and what the slope makes of different lengths.
+        spread = log(ratios / count) - differs / count - slope * slope * (squares - more * more / count) / count / 2
+        excess = prior.excess + (max(spread, 0.0) - prior.excess) * count / (count + EXCESS_WEIGHT)
+    return _Residual(level, slope, excess)
 
 
 class KnownTemplate(NamedTuple):
@@ -340,16 +379,16 @@ class WorkStats:
             return min(prior, self.output(share, prior))
         return _leaning(self._thoughts, lambda window: window.upper(share), prior)
 
-    def visible(self) -> Line:
+    def visible(self) -> PowerLaw:
         row = _ROWS[STATED] if self._template.stated else self._row
-        return self._pool.line(VISIBLE, self._asked, row, self._template.name, 1.0)
+        return self._pool.law(VISIBLE, self._asked, row, self._template.name, 1.0)
 
-    def thought(self, prior: float) -> Line:
+    def thought(self, prior: float) -> PowerLaw:
         """Of the need to think; `prior`: tokens where that is all of the usual. None where answers never tell thinking
         apart from visible tokens, as all count as visible then."""
         if self._outputs and not self._thoughts:
-            return Line(0.0)
-        return self._pool.line(THINKING, self._asked, self._row, self._template.name, prior)
+            return PowerLaw(0.0)
+        return self._pool.law(THINKING, self._asked, self._row, self._template.name, prior)
 
 
 class TargetStats:
@@ -391,7 +430,8 @@ class TargetStats:
             window, sums = self._inputs[target, seen.script]
             window.add(seen.input * MILLE // seen.expected_input)
             sums *= KEEP
-            sums += _line(seen.expected_input, seen.input, INPUT_SMALLEST)
+            rough, weight = seen.expected_input, (seen.expected_input + INPUT_SMALLEST) ** -2
+            sums += np.array((1, rough, rough * rough, seen.input, rough * seen.input)) * weight
         if seen.output_bytes and output:
             self._bytes[target].add(seen.output_bytes * MILLE // output)
         if seen.largest:
@@ -448,7 +488,7 @@ class TargetStats:
             template = application_of(template)
             known = self._pool.templates.get(template)
         if known is None:
-            return KnownTemplate(stated=stated)
+            return KnownTemplate(stated=stated) if stated else NO_TEMPLATE
         return KnownTemplate(template, min(known.count, NEWS) + known.count // EACH, stated)
 
     def recall(self, target: str, key: Hashable, conclude: Callable[[], T]) -> T:
@@ -502,7 +542,12 @@ class TargetStats:
         if (known := self._inputs.get(key)) is None:
             return InputSize()
         window, sums = known
-        line = _fitted(sums, Line(), INPUT_SD, noise=INPUT_NOISE)
+        # Bayesian linear regression, of weighted sums.
+        weight, rough, squares, tokens, both = (sums / INPUT_NOISE**2).tolist()
+        sure_each, sure_base = INPUT_SD[0] ** -2, INPUT_SD[1] ** -2
+        of_each, of_base, slanted = squares + sure_each, weight + sure_base, both + sure_each
+        each = max((of_base * slanted - rough * tokens) / (of_each * of_base - rough * rough), 0.0)
+        line = Line(each, (tokens - rough * each) / of_base)
         own = window.count / (window.count + PRIOR_WEIGHT * FADES**window.count)
         return InputSize(line, window.upper(share), own)
 
@@ -529,7 +574,7 @@ def shrink_to_prior(value: int, count: int, prior: int) -> int:
 def usual_ms(target: Target, learned: TargetStats) -> float:
     """Over all that it is asked."""
     pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "", None)
-    tokens = kind.visible().visible(USUAL_OUTPUT) + kind.thought(0.0).tokens(USUAL_THINKING)
+    tokens = kind.visible().visible(USUAL_OUTPUT) + kind.thought(0.0).thinking(USUAL_THINKING)
     return pace.first_ms + tokens * pace.ms_per_token
 
 

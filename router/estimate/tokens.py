@@ -8,7 +8,7 @@ from typing import NamedTuple
 import re2
 from msgspec import Struct
 
-from router.estimate.learn import MILLE, MOST_RATIO, InputSize, KnownTemplate, Line, TargetStats, Work, WorkStats
+from router.estimate.learn import MILLE, InputSize, KnownTemplate, PowerLaw, TargetStats, Work, WorkStats
 from router.types.decision import PromptCount
 from router.types.price import CallScope, Writes
 from router.types.request import USUAL_OUTPUT, Endpoint, Request, TokensRead
@@ -210,8 +210,8 @@ class Size(Struct, frozen=True):
 class UsualOutput(Struct, frozen=True):
     """What is known of an answer, whatever its caps and its target's margin: output tokens of one choice."""
 
-    visible: Line
-    thought: Line
+    visible: PowerLaw
+    thought: PowerLaw
     """Thinking tokens, by the need to think …"""
     most_thought: float
     """… and at most, by what is asked for."""
@@ -236,9 +236,8 @@ def size(
     exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
     whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
     metered = target.model.thinking.streamed or not thinks
-    (each, base), (each_need, unasked) = known.visible, known.thought
-    thoughts = min(max(each_need * read.thinking + unasked, 0.0), known.most_thought)
-    visible = max(each * read.visible + base, read.visible / MOST_RATIO, 1.0)
+    visible = known.visible.visible(read.visible)
+    thoughts = min(known.thought.thinking(read.thinking), known.most_thought) if thinks else 0.0
     output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
     least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
     if known.blind:
@@ -266,7 +265,7 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
     # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
     unasked = not rung.effort and target.model.thinking.unasked == "none"
-    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else Line(0.0)
+    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else PowerLaw(0.0)
     most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
     usual_output = kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90)
     start = 0 if ahead is None else _start(kind.output, rung, thought) + ahead

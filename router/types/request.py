@@ -396,9 +396,12 @@ class TokensRead(NamedTuple):
     """The request says how long the answer is to be."""
 
 
+USUAL_READ = TokensRead()
+
+
 def tokens_read(reading: Reading | None) -> TokensRead:
     if reading is None:
-        return TokensRead()
+        return USUAL_READ
     traits = reading.traits
     sd = min(float(traits[OUTPUT_SD]) * SCALES[OUTPUT_SD], MOST_OUTPUT_SD)
     mean = exp(float(traits[OUTPUT]) * SCALES[OUTPUT] + sd * sd / 2)

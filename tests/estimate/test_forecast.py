@@ -138,8 +138,8 @@ def test_thoughts_are_counted_in_every_choice_and_at_their_own_price(choices: in
         estimate(THINKING[0], asked, TargetStats()).input_tokens,
     )
     usage = Usage(input_uncached=tokens, output_visible=400 * choices, output_reasoning=700 // 2 * choices)
-    assert known.cost[0] == pytest.approx(charge(DEAR, usage).nano, rel=1e-3)
-    assert known.thinking[0] == pytest.approx(350 * choices)
+    assert known.cost[0] == pytest.approx(charge(DEAR, usage).nano, rel=3e-3)
+    assert known.thinking[0] == pytest.approx(350 * choices, rel=3e-3)
 
 
 def test_an_answer_that_a_cap_cuts_is_no_dearer_and_no_slower_than_the_cap() -> None:

@@ -168,12 +168,12 @@ def test_of_a_wordy_target_more_is_expected_and_of_one_that_thinks_little_less_w
     learned = Pupil().see(*[450] * 100, effort="high", thinking=50, read=200.0, need=0.1)
     alike = estimate(place, asked, learned, reading=reading(200, 0.0)).output_tokens
     assert alike == pytest.approx(400, rel=0.05)
-    for output, thinking, least, most in ((20, 0.03, 40, 90), (2_000, 1.2, 3_500, 4_000)):
+    for output, thinking, least, most in ((20, 0.03, 40, 90), (2_000, 1.2, 2_500, 4_000)):
         usual, found = (estimate(place, asked, each, reading=reading(output, thinking)) for each in (NEW, learned))
         assert usual.output_tokens - usual.thinking_tokens == pytest.approx(output, abs=1)
-        assert usual.thinking_tokens == pytest.approx(2_500 * thinking, abs=1)
+        assert usual.thinking_tokens == pytest.approx(2_500 * thinking, abs=2)
         assert least < found.output_tokens - found.thinking_tokens < most
-        assert found.thinking_tokens == pytest.approx(500 * thinking, rel=0.1)
+        assert found.thinking_tokens == pytest.approx(500 * thinking, rel=0.2)
 
 
 def test_short_answers_say_little_of_long_ones_whoever_asked_for_them() -> None:
@@ -200,6 +200,10 @@ def test_short_answers_say_little_of_long_ones_whoever_asked_for_them() -> None:
     curt = Pupil().see(*[20] * 30, read=300.0, template="7" * 24)
     other = estimate(PLACE, request(), curt, Task.CHAT, reading(2_000), template="8" * 24).output_tokens
     assert other > essay[0] / 3
+    stated = reading(4_500, stated=True)
+    poems = [Pupil().see(*[3_000] * 40, read=4_500.0 if known else 220.0, stated=known) for known in (False, True)]
+    lengths = [estimate(PLACE, request(), learned, Task.CHAT, stated).output_tokens for learned in poems]
+    assert lengths == pytest.approx([4_500, 3_000], rel=0.05)  # what others do without being told says nothing of it
 
 
 @given(st.lists(st.tuples(st.sampled_from((3.0, 30.0, 500.0)), st.integers(0, 4_000)), min_size=1, max_size=40))
