@@ -375,6 +375,9 @@ FEW = 8.0
 """… and at most that of the mean of so many outcomes: what is expected counts like so many where nearly all pass."""
 
 
+MISREAD = 2.0**2
+"""Square of logits between what is expected and what is observed of a template, from which on differences of half a
+logit in how its requests look say nothing; far beyond, a logit."""
 CARRIED = 0.5
 """Of what others' outcomes move a pass rate by: the standard deviation of how far they carry over."""
 LEAST = 0.001
@@ -459,6 +462,9 @@ class Templates:
         shift = steep * float((observed * steep * above / variance).sum() / precision)
         reached = kept(there + shift + np.where(observed, own / variance * (above - shift), 0.0))
         odds = np.where(observed, _logit(reached) - _logit(there), shift / slope)
+        # Where requests are far from what they look like, one that looks a little easier is no easier.
+        unclear = odds * odds / (odds * odds + MISREAD)
+        odds -= np.where(observed, np.clip(_logit(p) - _logit(there), -unclear, unclear), 0.0)
         mean, moved = (1 / (1 + np.exp(-_logit(each) - odds)) for each in (p, nodes))
         # As sure as own outcomes make it, at the rate that they show.
         known = np.sqrt(own / weight / variance * ((reached * (1 - reached) + NOISE_FLOOR) / (slope + NOISE_FLOOR)))
