@@ -200,6 +200,8 @@ class _Lengths(NamedTuple):
     """How far the level and the slope of a target for all templates may be from the prior …"""
     template_sd: tuple[float, float]
     """… and of a template, from those."""
+    steepest: float
+    """The slope, at most."""
 
     def sums(self, read: float, tokens: float) -> tuple[float, ...]:
         """Of one answer."""
@@ -210,11 +212,31 @@ class _Lengths(NamedTuple):
         power = max(1.0 + residual.slope, 0.0)
         return PowerLaw(exp(residual.level) * pow(self.usual, 1.0 - power), power)
 
+    def fitted(self, sums: Vector, prior: _Residual, sds: tuple[float, float]) -> _Residual:
+        """Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
+        count, more, squares, differs, both, ratios = sums.tolist()
+        if count < LEAST_COUNT:
+            return prior
+        level, slope, excess = prior
+        for _ in range(2):
+            of_level, of_slope = count + 2 * excess / sds[0] ** 2, squares + 2 * excess / sds[1] ** 2
+            up = differs + (excess - prior.level) * count - prior.slope * more
+            slanted = both + (excess - prior.level) * more - prior.slope * squares
+            steeper = (of_level * slanted - more * up) / (of_level * of_slope - more * more)
+            slope = min(prior.slope + steeper, self.steepest)
+            level = prior.level + (up - more * (slope - prior.slope)) / of_level
+            # The logarithm of the mean ratio, less the mean logarithm and what the slope makes of different lengths.
+            spread = log(ratios / count) - differs / count - slope * slope * (squares - more * more / count) / count / 2
+            excess = prior.excess + (max(spread, 0.0) - prior.excess) * count / (count + EXCESS_WEIGHT)
+        return _Residual(level, slope, excess)
+
 
 SMALLEST, SMALLEST_THOUGHT, LEAST_NEED = 10.0, 1.0, 0.001
 """Tokens, and need to think, that count beside those that were read: "hi" and "hello there" differ by little."""
-VISIBLE = _Lengths(slice(1, 7), SMALLEST, SMALLEST, USUAL_OUTPUT + SMALLEST, (0.6, 0.3), (0.6, 0.2))
-THINKING = _Lengths(slice(7, 13), LEAST_NEED, SMALLEST_THOUGHT, USUAL_THINKING + LEAST_NEED, (0.75, 0.1), (0.75, 0.15))
+VISIBLE = _Lengths(slice(1, 7), SMALLEST, SMALLEST, USUAL_OUTPUT + SMALLEST, (0.6, 0.3), (0.6, 0.2), 1.0)
+THINKING = _Lengths(
+    slice(7, 13), LEAST_NEED, SMALLEST_THOUGHT, USUAL_THINKING + LEAST_NEED, (0.75, 0.3), (0.75, 0.3), 0.0
+)
 """Against the need to think, a share of all of the usual thinking."""
 
 
@@ -276,11 +298,11 @@ class _LengthPool:
         beside = _Residual(excess=plain.excess)
         for level in (self.templates.get(application_of(template)), known):
             if level is not None:
-                beside = _fitted(self._beside(kind, level, row), beside, kind.template_sd)
+                beside = kind.fitted(self._beside(kind, level, row), beside, kind.template_sd)
         own = known.sums.get(asked) if known is not None else None
         whole = _Residual(plain.level + beside.level, plain.slope + beside.slope, beside.excess)
         if own is not None:
-            whole = _fitted(own.sums[row if row in _APART else _ROWS[ALL], kind.columns], whole, kind.template_sd)
+            whole = kind.fitted(own.sums[row if row in _APART else _ROWS[ALL], kind.columns], whole, kind.template_sd)
         return kind.law(whole)
 
     def _beside(self, kind: _Lengths, known: _Template, row: int) -> Vector:
@@ -311,27 +333,8 @@ class _LengthPool:
             own, of_all = known.sums[row, kind.columns], known.sums[_ROWS[ALL], kind.columns]
             wider = of_all - own if row > _ROWS[UNREAD] else of_all
             for sums in (wider, own) if row > _ROWS[STATED] else (own,):
-                residual = _fitted(sums, residual, kind.plain_sd)
+                residual = kind.fitted(sums, residual, kind.plain_sd)
         return residual
-
-
-def _fitted(sums: Vector, prior: _Residual, sds: tuple[float, float]) -> _Residual:
-    """Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
-    count, more, squares, differs, both, ratios = sums.tolist()
-    if count < LEAST_COUNT:
-        return prior
-    level, slope, excess = prior
-    for _ in range(2):
-        of_level, of_slope = count + 2 * excess / sds[0] ** 2, squares + 2 * excess / sds[1] ** 2
-        up = differs + (excess - prior.level) * count - prior.slope * more
-        slanted = both + (excess - prior.level) * more - prior.slope * squares
-        over = of_level * of_slope - more * more
-        level = prior.level + (of_slope * up - more * slanted) / over
-        slope = prior.slope + (of_level * slanted - more * up) / over
-        # The logarithm of the mean ratio, less the mean logarithm and what the slope makes of different lengths.
-        spread = log(ratios / count) - differs / count - slope * slope * (squares - more * more / count) / count / 2
-        excess = prior.excess + (max(spread, 0.0) - prior.excess) * count / (count + EXCESS_WEIGHT)
-    return _Residual(level, slope, excess)
 
 
 class KnownTemplate(NamedTuple):
