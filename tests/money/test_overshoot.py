@@ -46,7 +46,7 @@ def policy(url: str) -> dict[str, Any]:
     small = (ROOM * COST + COST // 2) / NANO
     wide: dict[str, Any] = {"price": PRICE, "max_output": 5_000}
     spoken = {"chatty": "say-400-ms-2", "left": "say-400-ms-2@left", "known": "say-400-ms-2@known"}
-    longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-40-ms-1"}
+    longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-300-ms-1"}
     targets = {f"at-{name}": target(url, "say-40-ms-2", price=PRICE) for name in KINDS}
     targets |= {"paced": target(url, "say-40-ms-5", price=PRICE)}
     targets |= {"runs-past": target(url, "say-20-think-300-ms-1-deaf", thinking=THINKERS["hidden"], **wide)}
