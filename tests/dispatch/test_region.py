@@ -19,7 +19,7 @@ from router.types.attempt import Attempt
 from router.types.target import Target, Terms, Wire
 from tests.dispatch.values import ANSWER, Clock, asking, at, dispatcher, job, with_transport
 from tests.gateway.canned import canned
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 HEADER, GEO = "header:X-Served-From", "usage.inference_geo"
 CHUNK = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}
@@ -36,8 +36,8 @@ def asked_for(place: Target, health: Health, *, stream: bool) -> Attempt:
         if isinstance(answer, WholeAnswer):
             return answer.attempt
         assert isinstance(answer, OpenStream)
-        async for data in answer.response.chunks():
-            answer.decoder.feed(data)
+        async for piece in answer.response.chunks():
+            answer.decoder.feed(piece)
         answer.response.close()
         return answer.record.streamed(answer.decoder)
 
@@ -59,21 +59,12 @@ def message(geo: str | None, *, stream: bool) -> bytes:
     return b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
 
 
+LONG = ("us", "x" * 1_000, "x" * LONGEST, True, False)
+
+
 @each_row("stream", [False, True])
 @each_row("wire", [Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC])
-@each_row(
-    "region, stated, kept, verified, trusted",
-    [
-        ("us", "us", "us", True, True),
-        ("US", "us", "US", True, True),
-        ("us", "eu", "eu", True, False),
-        ("us", "global", "global", True, False),
-        ("us", "x" * 1_000, "x" * LONGEST, True, False),
-        ("us", None, "us", False, True),
-        ("", "eu", "eu", False, True),
-        ("us", "not_available", "us", False, True),
-    ],
-)
+@each_row("region, stated, kept, verified, trusted", [*data(__file__, "stated_regions.yaml"), LONG])
 def test_a_statement_in_a_header_or_among_the_counts_of_usage(
     region: str, stated: str | None, kept: str, verified: bool, trusted: bool, wire: Wire, stream: bool
 ) -> None:
