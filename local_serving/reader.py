@@ -12,19 +12,7 @@ import yaml
 from msgspec import inspect, structs
 
 from local_serving.spec import GPUS, PRICE, VLLM, EngineError, EngineSpec, External, Llamacpp, Vllm
-from router.types.yaml_file import (
-    Loc,
-    Problem,
-    Value,
-    YamlFile,
-    construct,
-    did_you_mean,
-    dotted,
-    in_order,
-    load_data,
-    parse,
-    read_bytes,
-)
+from router.types import yaml_file
 
 _SHIPPED = Path(__file__).parent / "engines"
 _KINDS: dict[str, type[EngineSpec]] = {"llamacpp": Llamacpp, "vllm": Vllm, "external": External}
@@ -33,8 +21,8 @@ _KINDS: dict[str, type[EngineSpec]] = {"llamacpp": Llamacpp, "vllm": Vllm, "exte
 class SpecError(EngineError):
     """Every mistake of a spec, a line each."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = in_order(problems)
+    def __init__(self, problems: Iterable[yaml_file.Problem]) -> None:
+        self.problems = yaml_file.in_order(problems)
         super().__init__("\n".join(map(str, self.problems)))
 
 
@@ -55,11 +43,11 @@ def read(name_or_path: str | Path) -> EngineSpec:
     """
     name = str(name_or_path)
     if not is_path(name) and name not in known():
-        remedy = did_you_mean(name, known())
+        remedy = yaml_file.did_you_mean(name, known())
         raise EngineError(f"there is no engine '{name}': {remedy} A spec of your own is given by its path")
     path = Path(name) if is_path(name) else _SHIPPED / f"{name}.yaml"
-    file = YamlFile(str(path), "spec", "name: … and engine: vllm")
-    parse(read_bytes(path, file), file)
+    file = yaml_file.YamlFile(str(path), "spec", "name: … and engine: vllm")
+    yaml_file.parse(yaml_file.read_bytes(path, file), file)
     spec = None if file.root is None else _shaped(file, file.root)
     dropped = {loc[0] for loc in file.dropped}
     for findings, keys in _CHECKS[type(spec)] if spec is not None else ():
@@ -95,22 +83,22 @@ def _folder(beside: Path, path: str) -> str:
 # A tree → the shape of a spec: each departure from it is a problem at its place, and is taken out of the tree until the
 # rest is sound.
 
-_TABLE: dict[str, Any] = load_data(__file__, "spec.yaml")
+_TABLE: dict[str, Any] = yaml_file.load_data(__file__, "spec.yaml")
 _MOST_PROBLEMS = 100
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _FIELD = re.compile("Object (missing required|contains unknown) field `(.*)`")
 
 
-def _shaped(file: YamlFile, root: yaml.Node) -> EngineSpec | None:
+def _shaped(file: yaml_file.YamlFile, root: yaml.Node) -> EngineSpec | None:
     """None where it is not known which kind of engine it is."""
     word = file.text(("engine",))
     if file.node(("engine",)) is root:
         file.report(root, "the key 'engine' is missing", f"add engine: {' | '.join(_KINDS)}")
     elif word not in _KINDS:
-        file.report(("engine",), f"unknown engine '{word or '…'}'", did_you_mean(word, _KINDS))
-    stand_ins: dict[str, Value] = {}
+        file.report(("engine",), f"unknown engine '{word or '…'}'", yaml_file.did_you_mean(word, _KINDS))
+    stand_ins: dict[str, yaml_file.Value] = {}
     for _ in range(_MOST_PROBLEMS if word in _KINDS else 0):
-        values = construct(root, file)
+        values = yaml_file.construct(root, file)
         assert isinstance(values, dict)  # noqa: S101  it has a key
         try:
             return msgspec.convert(stand_ins | values, _KINDS[word])
@@ -123,13 +111,15 @@ def _shaped(file: YamlFile, root: yaml.Node) -> EngineSpec | None:
     return None
 
 
-def _report(file: YamlFile, values: dict[str, Value], kind: type[EngineSpec], error: str) -> Loc:
+def _report(
+    file: yaml_file.YamlFile, values: dict[str, yaml_file.Value], kind: type[EngineSpec], error: str
+) -> yaml_file.Loc:
     """What msgspec says, at its place, as "Expected `int`, got `str` - at `$.n`". Returns what is to be left out."""
     problem, _, path = error.partition(" - at `$")
-    loc: Loc = ()
+    loc: yaml_file.Loc = ()
     for name, index in _STEP.findall(path.removesuffix("`")):
         loc = (*loc, name or (_not_plain(values, loc) if index == "..." else int(index)))
-    expected, where = _type_at(kind, loc), dotted(loc)
+    expected, where = _type_at(kind, loc), yaml_file.dotted(loc)
     if not (field := _FIELD.match(problem)):
         must_be, remedy = _wrong_value(file.text(loc), expected, problem)
         file.report(loc, f"{where} must be {must_be}", remedy)
@@ -138,7 +128,9 @@ def _report(file: YamlFile, values: dict[str, Value], kind: type[EngineSpec], er
     if field[1] == "contains unknown" and isinstance(expected, inspect.StructType):
         names = (*((expected.tag_field,) if expected.tag_field else ()), *(row.encode_name for row in expected.fields))
         file.report(
-            file.key(place), f"unknown key '{field[2]}' in {where or 'the spec'}", did_you_mean(field[2], names)
+            file.key(place),
+            f"unknown key '{field[2]}' in {where or 'the spec'}",
+            yaml_file.did_you_mean(field[2], names),
         )
         return place
     if place not in file.dropped:
@@ -147,14 +139,14 @@ def _report(file: YamlFile, values: dict[str, Value], kind: type[EngineSpec], er
     return loc or place
 
 
-def _not_plain(values: dict[str, Value], loc: Loc) -> str:
+def _not_plain(values: dict[str, yaml_file.Value], loc: yaml_file.Loc) -> str:
     """The key of the wrong value in a mapping of plain ones, which msgspec does not name."""
     mapping, plain = values[str(loc[0])], str if loc == ("environment",) else str | int
     rows = mapping.items() if isinstance(mapping, dict) else ()
     return next(key for key, value in rows if not isinstance(value, plain))
 
 
-def _type_at(spec: type[EngineSpec], loc: Loc) -> inspect.Type:
+def _type_at(spec: type[EngineSpec], loc: yaml_file.Loc) -> inspect.Type:
     kind = inspect.type_info(spec)
     for part in loc:
         match kind:
@@ -177,10 +169,10 @@ def _wrong_value(text: str, expected: inspect.Type, problem: str) -> tuple[str, 
             return must_be, remedy
         case inspect.LiteralType(values=literals):
             words = [str(word) for word in literals]
-            return " or ".join(words), did_you_mean(text, words)
+            return " or ".join(words), yaml_file.did_you_mean(text, words)
         case inspect.EnumType(cls=enum):
             words = [str(member.value) for member in enum]
-            return " or ".join(words), did_you_mean(text, words)
+            return " or ".join(words), yaml_file.did_you_mean(text, words)
     rows = ((re.match(pattern, problem), must_be, remedy) for pattern, must_be, remedy in _TABLE["wrong_values"])
     return next((must_be.format(*match.groups()), remedy) for match, must_be, remedy in rows if match)
 
@@ -189,7 +181,7 @@ def _wrong_value(text: str, expected: inspect.Type, problem: str) -> tuple[str, 
 
 NEEDS: dict[str, list[str]] = _TABLE["needs"]
 """What layers of each kind must say."""
-_Findings = Iterator[tuple[Loc, str, str]]
+_Findings = Iterator[tuple[yaml_file.Loc, str, str]]
 """Place, problem and remedy of each."""
 
 
@@ -254,7 +246,7 @@ def _heads(spec: Vllm) -> _Findings:
 
 def _gpu(spec: Vllm) -> _Findings:
     if spec.gpu and spec.gpu not in GPUS:
-        yield ("gpu",), f"unknown GPU '{spec.gpu}'", did_you_mean(spec.gpu, GPUS)
+        yield ("gpu",), f"unknown GPU '{spec.gpu}'", yaml_file.did_you_mean(spec.gpu, GPUS)
     if spec.gpus and not spec.gpu:
         yield ("gpus",), "GPU ids, but no kind of GPU", f"add gpu: {' | '.join(GPUS)}"
     if len(set(spec.gpus)) < len(spec.gpus):
@@ -284,9 +276,9 @@ def _quantization(spec: Vllm) -> _Findings:
         yield ("quantization",), problem, f"add weight_bits: {bits:g}"
 
 
-def _in_vllm(place: Loc, noun: str, word: str, words: Sequence[str]) -> _Findings:
+def _in_vllm(place: yaml_file.Loc, noun: str, word: str, words: Sequence[str]) -> _Findings:
     if word not in words:
-        yield place, f"vLLM 0.32 has no {noun} '{word}'", did_you_mean(word, filter(None, words))
+        yield place, f"vLLM 0.32 has no {noun} '{word}'", yaml_file.did_you_mean(word, filter(None, words))
 
 
 def _adapters(spec: Vllm) -> _Findings:

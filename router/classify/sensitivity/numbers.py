@@ -10,20 +10,8 @@ from stdnum.ca import sin as canadian
 from stdnum.iso7064 import mod_97_10
 
 from router.classify.detector import POSSIBLE, Confirm, Span
+from router.classify.sensitivity import context_rules
 from router.classify.sensitivity.checksums import luhn, ssn
-from router.classify.sensitivity.context_rules import (
-    HEX,
-    NUMBER_NAMES,
-    alone,
-    among_numbers,
-    compact,
-    named,
-    names_thing,
-    reckoned,
-    recorded,
-    shaped,
-    trimmed,
-)
 from router.types.tables import patterns, table
 
 _IBAN_LENGTH = {
@@ -32,14 +20,14 @@ _IBAN_LENGTH = {
 NUMBERS = patterns(
     "classify/data/identifiers.yaml",
     countries="|".join(_IBAN_LENGTH),
-    **{name: NUMBER_NAMES[name] for name in ("gap", "national", "sin", "ssn", "bsn")},
+    **{name: context_rules.NUMBER_NAMES[name] for name in ("gap", "national", "sin", "ssn", "bsn")},
 )
 _IS = SimpleNamespace(**{name: re2.compile(pattern) for name, pattern in NUMBERS["expressions"].items()})
 
 # United States and Canada.
 
-_valid_ssn = shaped(ssn)
-_valid_sin = shaped(canadian.is_valid, own="sin")
+_valid_ssn = context_rules.shaped(ssn)
+_valid_sin = context_rules.shaped(canadian.is_valid, own="sin")
 
 
 def printed_ssn(text: str, start: int, end: int) -> Iterator[Span]:
@@ -57,7 +45,7 @@ def sin(text: str, start: int, end: int) -> Iterator[Span]:
             yield span
 
 
-_named_document = named("dni|nif|documento|identidad|ppsn?")
+_named_document = context_rules.named("dni|nif|documento|identidad|ppsn?")
 
 
 def no_hash(confirm: Confirm) -> Confirm:
@@ -87,19 +75,19 @@ def _is_card(digits: str) -> bool:
 
 def card(text: str, start: int, end: int) -> Iterator[Span]:
     """Groups after the card's may be the text's: "… 1111 123"."""
-    start, end = trimmed(text, start, end)
+    start, end = context_rules.trimmed(text, start, end)
     # Tables with an empty cell write all numbers of its column so: 4111111111111111.0.
     as_float = text[end : end + 2] == ".0" and not text[end + 2 : end + 3].isalnum()
-    if not alone(text[: end + 1] if as_float else text, start, end):
+    if not context_rules.alone(text[: end + 1] if as_float else text, start, end):
         return
     for last in (end, *_shorter(text, start, end)):
-        printed, number = text[start:last], compact(text[start:last])
+        printed, number = text[start:last], context_rules.compact(text[start:last])
         # Cards are printed with one kind of gap, and a table has points and blanks.
         decimals = "." in printed and len(set(printed)) - len(set(number)) > 1
         if (
             not decimals
             and _is_card(number)
-            and not (reckoned(text, start, last) or _counted(text, start, last, number))
+            and not (context_rules.reckoned(text, start, last) or _counted(text, start, last, number))
         ):
             yield Span(start, last)
             return
@@ -107,8 +95,10 @@ def card(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _counted(text: str, start: int, end: int, number: str) -> bool:
     """Digits that one in ten counters has a card's checksum among, where nothing calls them a card's."""
-    plain = text[start:end].isdigit() and (names_thing(text, start) or recorded(text, start, end, _is_card))
-    short = len(number) <= _WEAK and among_numbers(text, start, end)
+    plain = text[start:end].isdigit() and (
+        context_rules.names_thing(text, start) or context_rules.recorded(text, start, end, _is_card)
+    )
+    short = len(number) <= _WEAK and context_rules.among_numbers(text, start, end)
     # `item_4111…`, `/status/4360…`, nineteen digits: made by machines.
     before = text[max(0, start - 2) : start]
     made = before[-1:] in ("_", "/") or (before[-1:] == "-" and before[:1].isalpha()) or len(number) > _LONGEST_USUAL
@@ -132,7 +122,7 @@ _LONGEST = 33 + 12
 
 
 def iban(text: str, start: int, end: int) -> Iterator[Span]:
-    start, _ = trimmed(text, start, end)
+    start, _ = context_rules.trimmed(text, start, end)
     start += 4 * (text[start : start + 4].upper() == "IBAN")
     number, last = _characters(text, start, _IBAN_LENGTH[text[start : start + 2].upper()])
     if not number or text[last : last + 1].isalnum():
@@ -211,7 +201,7 @@ _DOCUMENTS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24",
 
 
 def v4(text: str, start: int, end: int) -> Iterator[Span]:
-    start, end = trimmed(text, start, end)
+    start, end = context_rules.trimmed(text, start, end)
     before = text[max(0, start - _NETWORK_BEFORE) : start].rpartition("\n")[2]
     after = text[end : end + _NETWORK_AFTER].partition("\n")[0]
     drawn = _IS.decimal.search(before) and _IS.next.match(after)
@@ -225,10 +215,10 @@ def v4(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def v6(text: str, start: int, end: int) -> Iterator[Span]:
-    start, end = trimmed(text, start, end)
+    start, end = context_rules.trimmed(text, start, end)
     before = text[max(0, start - 2) : start]
     pairs = text.count(":", start, end) == 7 and end - start == 23  # of a serial number, or an adapter of a storage net
-    if not (pairs or (before[-1:] == ":" and before[0] in HEX)) and text[end : end + 1] != ":":
+    if not (pairs or (before[-1:] == ":" and before[0] in context_rules.HEX)) and text[end : end + 1] != ":":
         yield from _names(text, start, end)
 
 
@@ -239,12 +229,14 @@ _VIRTUAL = ("0242", "525400", "005056", "000c29", "000569", "080027", "00155d", 
 def mac(text: str, start: int, end: int) -> Iterator[Span]:
     """Fingerprints of keys go on, byte by byte; times have no letter; groups and virtual machines are no one's device
     (IEEE 802: the lowest bit of the first byte says group)."""
-    start, end = trimmed(text, start, end)
+    start, end = context_rules.trimmed(text, start, end)
     mark = text[start + 2]
     digits = text[start:end].replace(mark, "").lower()
     shared = digits.isdecimal() or int(digits[:2], 16) & 1 or digits.startswith(_VIRTUAL)
     if not (
-        shared or text[start - 1 : start] == mark or (text[end : end + 1] == mark and text[end + 1 : end + 2] in HEX)
+        shared
+        or text[start - 1 : start] == mark
+        or (text[end : end + 1] == mark and text[end + 1 : end + 2] in context_rules.HEX)
     ):
         yield Span(start, end)
 
