@@ -112,11 +112,7 @@ def litellm(site: Site) -> Iterator[Gateway]:
     model = {"model_name": "bench-model", "litellm_params": upstream}
     conf.write_text(json.dumps({"model_list": [model], "general_settings": {"master_key": key}}))
     argv = [str(LITELLM_HOME / "bin" / "litellm"), "--config", str(conf), "--host", "127.0.0.1", "--port", str(port)]
-    env = {
-        "LITELLM_LOG": "ERROR",
-        "LITELLM_MODE": "PRODUCTION",
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    }
+    env = {"LITELLM_LOG": "ERROR", "LITELLM_MODE": "PRODUCTION", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     with _up(site, argv, env, Gateway(port, version=_litellm_version(), key=key), limit_s=120) as gateway:
         yield gateway
 

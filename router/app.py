@@ -202,13 +202,7 @@ class GatewayProcess:
         )
         self._tariff = MeasuredPrices(self._ledger, learned.measured)
         accounting = self._accounting = Accounting(
-            self._journal,
-            self._budgets,
-            learned,
-            self._telemetry,
-            self._alerts,
-            self._breaker,
-            self._recorder,
+            self._journal, self._budgets, learned, self._telemetry, self._alerts, self._breaker, self._recorder
         )
         sources = ScreenSources(self._stores.sessions, self._reader, self._secret, opinions)
         self._pipeline = Pipeline(config, accounting, sources, dispatcher, self._health, fleet)

@@ -17,15 +17,7 @@ import yaml
 from msgspec import Meta, Struct, structs
 
 from router.types.price import HOURS, RATES, SERVED, Price, RatesOf, priced
-from router.types.target import (
-    SNAPSHOT,
-    Benchmark,
-    Capability,
-    Licence,
-    Model,
-    Provider,
-    Thinking,
-)
+from router.types.target import SNAPSHOT, Benchmark, Capability, Licence, Model, Provider, Thinking
 
 _FOLDER = Path(__file__).parent
 

@@ -49,10 +49,7 @@ GOALS: dict[str, dict[tuple[str, str], Goal]] = {
         ("apgr", "router"): Goal(low=0.625),
         ("ece", "router"): Goal(high=0.07),
     },
-    "online": {
-        ("harm_after_300", "router"): Goal(high=0.02),
-        ("harm_after_1500", "router"): Goal(high=-0.05),
-    },
+    "online": {("harm_after_300", "router"): Goal(high=0.02), ("harm_after_1500", "router"): Goal(high=-0.05)},
 }
 """What routing promises, by protocol."""
 

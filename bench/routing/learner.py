@@ -77,12 +77,7 @@ def target(name: str, card: Known | None) -> Target:
 class Learner:
     """T targets at one price of a failure."""
 
-    def __init__(
-        self,
-        targets: Sequence[str],
-        failure_usd: float,
-        cards: Mapping[str, Known] | None = None,
-    ) -> None:
+    def __init__(self, targets: Sequence[str], failure_usd: float, cards: Mapping[str, Known] | None = None) -> None:
         known = cards or {}
         self.targets = tuple(target(name, known.get(name)) for name in targets)
         self.rates = PassRateModel(self.targets)

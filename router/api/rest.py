@@ -221,9 +221,7 @@ class ReportQuery(Parameters, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def reports_routes(
-    ledger: Ledger,
-    budgets: Callable[[], Awaitable[Report]],
-    targets: Callable[[], Mapping[str, Target]] = dict,
+    ledger: Ledger, budgets: Callable[[], Awaitable[Report]], targets: Callable[[], Mapping[str, Target]] = dict
 ) -> APIRouter:
     """`budgets` makes the report of that name from the budgets' store; `targets` of the policy in force."""
     router = APIRouter()

@@ -235,11 +235,7 @@ def _rest(left: int, granted: int) -> int:
 
 
 def _extend(
-    connection: sqlite3.Connection,
-    reservation: Reservation,
-    accounts: Mapping[str, Account],
-    more: Amount,
-    now_ms: int,
+    connection: sqlite3.Connection, reservation: Reservation, accounts: Mapping[str, Account], more: Amount, now_ms: int
 ) -> Reservation:
     """`accounts`, by id: those whose holds grow. A request recovered or settled in the meantime gets nothing."""
     if connection.execute(_SQL["open"], (reservation.request_id,)).fetchone() is None:

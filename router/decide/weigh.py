@@ -12,17 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.decide.worth import CascadeValue
-from router.types.decision import (
-    NODE_WEIGHTS,
-    Candidate,
-    Forecast,
-    Objective,
-    Queued,
-    Tactic,
-    Vector,
-    Weighed,
-    Why,
-)
+from router.types.decision import NODE_WEIGHTS, Candidate, Forecast, Objective, Queued, Tactic, Vector, Weighed, Why
 from router.types.request import Classification
 from router.types.target import Queue, Queues, Target
 

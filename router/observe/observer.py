@@ -104,12 +104,7 @@ def line(observed: ObservedRequest) -> bytes:
 def _answer(served: Attempt) -> dict[str, object]:
     """By whom; of an attempt that gave no answer, how it ended."""
     names = {"target": served.target.id, "model": served.target.model.id, "outcome": str(served.outcome)}
-    return {
-        **names,
-        "finish": plain(served.finish_reason),
-        "effort": served.thinking,
-        "first_ms": served.first_ms,
-    }
+    return {**names, "finish": plain(served.finish_reason), "effort": served.thinking, "first_ms": served.first_ms}
 
 
 def _tokens(usages: Sequence[Usage]) -> dict[str, int | None] | None:

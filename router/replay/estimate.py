@@ -277,10 +277,7 @@ def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
     changed["move"][hit] = numbers[changed["row"][hit]]
     others = np.setdiff1d(at, changed["row"])
     return structs.replace(
-        part,
-        rows=rows,
-        changed=np.concatenate([changed, _lines(part.charges, others, numbers)]),
-        moves=moves.labels,
+        part, rows=rows, changed=np.concatenate([changed, _lines(part.charges, others, numbers)]), moves=moves.labels
     )
 
 

@@ -348,11 +348,7 @@ def _named_baseline(source: LedgerView, offered: Collection[str]) -> str:
 
 
 def _compared(
-    every: Iterable[Offer],
-    spent: Mapping[Labels, OverheadCost],
-    known: Sequence[Baseline],
-    *,
-    in_order: bool = False,
+    every: Iterable[Offer], spent: Mapping[Labels, OverheadCost], known: Sequence[Baseline], *, in_order: bool = False
 ) -> list[Saving]:
     """The groups of which most was spent first, or `in_order` of their labels."""
     groups, compared = grouped((offer.group, offer) for offer in every), []

@@ -83,10 +83,7 @@ def test_what_the_parser_passes_over_is_seen(body: str) -> None:
     assert "secret" in CLASSIFIER.scan(data)
 
 
-@each_row(
-    "body",
-    [{"messages": PLAIN, "tools": [TOOL]}, {"messages": PLAIN, "metadata": {"card": 4111111111111111}}],
-)
+@each_row("body", [{"messages": PLAIN, "tools": [TOOL]}, {"messages": PLAIN, "metadata": {"card": 4111111111111111}}])
 def test_numbers_are_seen(body: dict[str, Any]) -> None:
     assert "identifiers.card" in {finding.detector for finding in findings(sent(CHAT, body))}
     assert "pii" in CLASSIFIER.scan(json.dumps(body).encode())

@@ -9,17 +9,14 @@ from bench.mutations import mutations
 from tests.architecture import PRODUCT, ROOT, files, modules, text
 
 LONGEST_FUNCTION, LONGEST_FILE = 60, 600
-LINES_OF_TESTS, LINES_OF_PRODUCT, FILES_OF_PRODUCT, NAMES_OF_TWO_CLASSES = 44_790, 58_287, 243, 0
+LINES_OF_TESTS, LINES_OF_PRODUCT, FILES_OF_PRODUCT, NAMES_OF_TWO_CLASSES = 44_777, 58_287, 243, 0
 """Of Python. They may only shrink: lower the number with every step."""
 
 SPEAKS = ("router/cli/",)
 """Files that may print."""
 SILENT: set[str] = set()
 """Files with a `pass` for an error and no reason; the list may only shrink."""
-EXPECTED = (
-    *("router/decide/simulate.py", "router/replay/", "router/decide/worth.py"),
-    "router/estimate/estimator.py",
-)
+EXPECTED = (*("router/decide/simulate.py", "router/replay/", "router/decide/worth.py"), "router/estimate/estimator.py")
 """Where costs are expected or simulated, and nobody pays them."""
 MONEY = re.compile(r"usd|nano|cost|price|amount|spent|held|hold|budget|charge", re.IGNORECASE)
 ROOT_ENTRIES = {

@@ -189,11 +189,6 @@ def test_what_would_be_sent(row: dict[str, str]) -> None:
     target = Target(id="any", model=model, provider=CATALOG.providers[provider], base_url="")
     most = int(row["budget"]) if row["budget"] else None
     call = Call(
-        target=target,
-        endpoint=Endpoint.CHAT,
-        body={},
-        model="auto",
-        effort=row["effort"] or None,
-        thinking_budget=most,
+        target=target, endpoint=Endpoint.CHAT, body={}, model="auto", effort=row["effort"] or None, thinking_budget=most
     )
     assert applied(call).text == row["control"]

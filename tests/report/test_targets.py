@@ -67,7 +67,7 @@ def test_each_target_has_its_failures_its_times_and_those_that_stood_in_for_it()
 def test_what_a_budget_a_circuit_or_a_queue_passed_by_is_counted() -> None:
     names = ("target", "because", "requests")
     assert cells(below(reported(SKIPPED, "reliability"), "skipped"), *names) == [
-        *(("dear", "budget", 1), ("gpu", "queue", 1), ("x", "budget", 1), ("x", "circuit", 1), ("x", "queue", 1)),
+        *(("dear", "budget", 1), ("gpu", "queue", 1), ("x", "budget", 1), ("x", "circuit", 1), ("x", "queue", 1))
     ]
     answer = reported(SKIPPED, "reliability", where=("target=dear",), targets=[target("dear")])
     assert cells(below(answer, "skipped"), *names) == [("dear", "budget", 1)]

@@ -27,11 +27,7 @@ SOURCES = {
 """Their licences let a fit ship."""
 _BENCHMARK_OF = {"mmlu-pro": Benchmark.MMLU_PRO, "mmlu": Benchmark.MMLU, "simpleqa": Benchmark.SIMPLEQA}
 _BENCHMARK_OF |= {"crux": Benchmark.CRUX, "math-l5": Benchmark.MATH_L5}
-_SCORES = {
-    "mmlupro": Benchmark.MMLU_PRO,
-    "routellm_dev": Benchmark.MMLU,
-    "frontier_2026a_dev": Benchmark.SIMPLEQA,
-}
+_SCORES = {"mmlupro": Benchmark.MMLU_PRO, "routellm_dev": Benchmark.MMLU, "frontier_2026a_dev": Benchmark.SIMPLEQA}
 """What the mean scores in `models.yaml` are of."""
 _TASKS = {
     Task.MATHS: ("math", "gsm", "mgsm", "abstract_algebra", "econometrics", "statistics", "accounting"),
