@@ -260,19 +260,26 @@ class BudgetHold:
         if cap is not None and self.attempts:
             cap = max(0, cap - sum(map(thought, self.attempts)))
         known = step.estimate
-        left, whole = self.left(step.target.id), known.whole
+        left, whole, tight = self.left(step.target.id), known.whole, known.tight
+        asked = FittedRequest(
+            max_output=known.cap, effort=known.effort or None, thinking_budget=known.thinking_budget, metered=True
+        )
         if cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking:
             # Where budgets are short its first answers are looked at as streams: the next holds go by how they come.
             looked_at = known.metered and known.blind and self._accounts != ()
             short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
-            return FittedRequest(
-                max_output=known.cap,
-                effort=known.effort or None,
-                thinking_budget=known.thinking_budget,
-                metered=looked_at and short,
-            )
-        fitted = fit(step, self._request, left, self.learned, cap)
-        return self._within_reach(step, fitted) if fitted is not None and fitted.metered else fitted
+            return asked if looked_at and short else structs.replace(asked, metered=False)
+        if (
+            cap is None
+            and known.metered
+            and not known.blind
+            and left.usd >= tight.usd
+            and left.thinking >= tight.thinking
+        ):
+            fitted: FittedRequest | None = structs.replace(asked, thinks=whole.thinking > 0)
+        else:
+            fitted = fit(step, self._request, left, self.learned, cap)
+        return self._within_reach(step, fitted, left) if fitted is not None and fitted.metered else fitted
 
     async def extended_fit(self, step: Candidate, fitted: FittedRequest | None) -> FittedRequest | None:
         """As `fit`, which gave `fitted`, after more was held for a step that needs it, such as a dearer fallback."""
@@ -371,9 +378,15 @@ class BudgetHold:
         limits += [Refused(account=cap, spent=0, held=0, needed=least.of(cap.unit)) for cap in self._bound.caps]
         return min(limits, key=lambda refused: refused.left - refused.needed, default=None)
 
-    def _within_reach(self, step: Candidate, fitted: FittedRequest) -> FittedRequest:
+    def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
-        left, granted, room = self.left(step.target.id), self.reservation.granted, self.reservation.room
+        granted, room, whole = self.reservation.granted, self.reservation.room, step.estimate.whole
+        if (
+            not self._bound.caps
+            and left.usd + room.usd >= whole.usd
+            and left.thinking + room.thinking >= whole.thinking
+        ):
+            return fitted
         # What might be had beyond what is held.
         most_held = Amount(granted.usd + room.usd, granted.thinking + room.thinking).within(self._bound.caps)
         usd, thinking = most_held.usd - granted.usd, most_held.thinking - granted.thinking

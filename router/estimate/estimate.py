@@ -30,7 +30,7 @@ from router.types.account import ENDLESS, Amount
 from router.types.attempt import Usage
 from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
 from router.types.price import UNITS_PER_RATE, WORST_CASE, CallScope, Price
-from router.types.request import Endpoint, Reading, Request, tokens_read
+from router.types.request import USUAL_READ, Endpoint, Reading, Request, tokens_read
 from router.types.target import Contract, Target, Task, Wire
 
 # What one request can cost at one target, for any length of its output.
@@ -107,7 +107,9 @@ def estimates(
     """Pure. `at_ms`: Unix. `forecast`: what the targets were chosen by, in place of what would be expected here;
     `fits`: how each of them would be asked (see `afforded`). Without `holds` what it may cost at most is left out,
     which is most of the work."""
-    kind, rough, read, cap = script(request), roughly(request), tokens_read(reading), per_choice(request, None)
+    kind, rough, read, cap = script(request), roughly(request), USUAL_READ, per_choice(request, None)
+    if reading is not None:
+        read = tokens_read(reading)
     usual_work, estimated = (task or UNREAD, learned.known(template, read.stated), cap, kind), []
     of_request: dict[str, Any] = {"task": task, "template": template, "at_ms": at_ms, "script": kind, "read": read}
     for at, target in enumerate(targets):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import re2
 from msgspec import Struct
 
+from router.estimate import learn
 from router.estimate.learn import MILLE, InputSize, KnownTemplate, PowerLaw, TargetStats, Work, WorkStats
 from router.types.decision import PromptCount
 from router.types.price import CallScope, Writes
@@ -236,7 +237,10 @@ def size(
     exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
     whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
     metered = target.model.thinking.streamed or not thinks
-    visible = known.visible.visible(read.visible)
+    times, power = known.visible
+    visible = max(
+        times * pow(read.visible + learn.SMALLEST, power) - learn.SMALLEST, read.visible / learn.MOST_RATIO, 1.0
+    )
     thoughts = min(known.thought.thinking(read.thinking), known.most_thought) if thinks else 0.0
     output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
     least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
