@@ -8,20 +8,7 @@ from typing import Any
 from msgspec import Raw
 
 from router.accounting import CLIENT_CLOSED
-from router.api.asgi import (
-    ALIVE,
-    READY,
-    App,
-    Headers,
-    Receive,
-    Scope,
-    Send,
-    crash,
-    encode,
-    read_body,
-    refuse,
-    send_json,
-)
+from router.api import asgi
 from router.api.auth import Keyring
 from router.api.edge import Visit, Visits
 from router.api.messages import MessagesStream, envelope
@@ -53,11 +40,11 @@ def whole(request: Request, served: Served) -> bytes:
     else:
         body["usage"] = usage
     if request.limits.explain:
-        body["lowpass"] = Raw(with_reason(encode(explain(read_too(served.decision, request)))))
-    return encode(body)
+        body["lowpass"] = Raw(with_reason(asgi.encode(explain(read_too(served.decision, request)))))
+    return asgi.encode(body)
 
 
-def answer_headers(request: Request, served: Served) -> Headers:
+def answer_headers(request: Request, served: Served) -> asgi.Headers:
     classification, request_id = served.decision.classification, request.id.encode()
     headers = [
         (b"x-request-id", request_id),
@@ -110,11 +97,11 @@ _EVENTS = [
 class LazyApp:
     """An ASGI app that `load` makes, in a thread, at its first request; after a failure at the next one again."""
 
-    def __init__(self, load: Callable[[], App]) -> None:
+    def __init__(self, load: Callable[[], asgi.App]) -> None:
         self._load = load
-        self._app: asyncio.Future[App] | None = None
+        self._app: asyncio.Future[asgi.App] | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         if self._app is None or (self._app.done() and self._app.exception() is not None):
             self._app = asyncio.ensure_future(asyncio.to_thread(self._load))
         await (await asyncio.shield(self._app))(scope, receive, send)
@@ -130,13 +117,13 @@ class HotRoutes:
         keyring: Keyring,
         visits: Visits,
         state: Callable[[], Mapping[str, object]],
-        rest: App,
+        rest: asgi.App,
         observer: Observer | None = None,
     ) -> None:
         self._pipeline, self._keyring, self._visits, self._state, self._rest = pipeline, keyring, visits, state, rest
         self._observer = observer
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None:
             if meant := _TYPED.fullmatch(scope.get("path", "")):
@@ -152,11 +139,11 @@ class HotRoutes:
                 await self._answer(endpoint, visit.id, scope, visit, send, observed)
             except Exception as error:
                 # Whatever goes wrong before the status is sent becomes an answer in the envelope of the endpoint.
-                refusal = error if isinstance(error, ClientError) else crash(error)
+                refusal = error if isinstance(error, ClientError) else asgi.crash(error)
                 if observed is not None:
                     observed.refused(refusal.status, refusal.code)
                 shape = envelope(refusal, visit.id) if endpoint is Endpoint.MESSAGES else None
-                await refuse(refusal, visit.id, send, shape)
+                await asgi.refuse(refusal, visit.id, send, shape)
         except asyncio.CancelledError:
             if not (visit.cancelled or visit.gone):
                 raise
@@ -169,16 +156,16 @@ class HotRoutes:
                 observed.refused(CLIENT_CLOSED, CLIENT_GONE)
                 self._observer.end(observed)
 
-    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _other(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         path = scope.get("path")
-        if path == ALIVE:
-            await send_json(200, b'{"status":"ok"}', [(b"x-request-id", new_id().encode())], send)
-        elif path == READY and scope["method"] != "GET":
-            await refuse(ClientError(405, "method_not_allowed", f"{path} is called with GET."), new_id(), send)
-        elif path == READY:
+        if path == asgi.ALIVE:
+            await asgi.send_json(200, b'{"status":"ok"}', [(b"x-request-id", new_id().encode())], send)
+        elif path == asgi.READY and scope["method"] != "GET":
+            await asgi.refuse(ClientError(405, "method_not_allowed", f"{path} is called with GET."), new_id(), send)
+        elif path == asgi.READY:
             state = self._state()
             identity = [(b"x-request-id", new_id().encode())]
-            await send_json(200 if state["ready"] else 503, encode(state), identity, send)
+            await asgi.send_json(200 if state["ready"] else 503, asgi.encode(state), identity, send)
         else:
             await self._rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
 
@@ -186,9 +173,9 @@ class HotRoutes:
         self,
         endpoint: Endpoint,
         request_id: str,
-        scope: Scope,
+        scope: asgi.Scope,
         visit: Visit,
-        send: Send,
+        send: asgi.Send,
         observed: ObservedRequest | None,
     ) -> None:
         headers = scope["headers"]
@@ -196,11 +183,11 @@ class HotRoutes:
         caller = self._keyring.caller(by_name)
         if scope["method"] != "POST":
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
-        body = await read_body(by_name, visit.receive)
+        body = await asgi.read_body(by_name, visit.receive)
         if deployment := scope.get("deployment"):
             # Of two members of a name the later counts: what the body itself says.
             rest = body.lstrip().removeprefix(b"{").lstrip()
-            body = b'{"model":%b%b%b' % (encode(deployment), b"" if rest.startswith(b"}") else b",", rest)
+            body = b'{"model":%b%b%b' % (asgi.encode(deployment), b"" if rest.startswith(b"}") else b",", rest)
         if len(body) < LARGE:
             request = parse(endpoint, request_id, body, headers)
         else:
@@ -209,7 +196,9 @@ class HotRoutes:
             observed.stream = request.stream
         if scope["path"] == COUNT:
             tokens = await self._pipeline.count(request, caller)
-            await send_json(200, encode({"input_tokens": tokens}), [(b"x-request-id", request_id.encode())], send)
+            await asgi.send_json(
+                200, asgi.encode({"input_tokens": tokens}), [(b"x-request-id", request_id.encode())], send
+            )
             return
         translation: Translation | None = None
         if endpoint is Endpoint.MESSAGES:
@@ -218,12 +207,12 @@ class HotRoutes:
             translation = ResponsesEncoder(request.body, f"resp_{request_id}")
         served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit)
         if served.events is None:
-            await send_json(200, whole(request, served), answer_headers(request, served), send)
+            await asgi.send_json(200, whole(request, served), answer_headers(request, served), send)
         else:
             await _stream(served.events, [*_EVENTS, *answer_headers(request, served)], send)
 
 
-def _identified(send: Send) -> Send:
+def _identified(send: asgi.Send) -> asgi.Send:
     """Answers of the other routes carry an id for the logs too."""
 
     async def identified(message: MutableMapping[str, Any]) -> None:
@@ -234,7 +223,7 @@ def _identified(send: Send) -> Send:
     return identified
 
 
-async def _stream(events: AsyncGenerator[bytes], headers: list[tuple[bytes, bytes]], send: Send) -> None:
+async def _stream(events: AsyncGenerator[bytes], headers: list[tuple[bytes, bytes]], send: asgi.Send) -> None:
     started = False
     try:
         async for data in events:

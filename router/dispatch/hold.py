@@ -269,15 +269,9 @@ class BudgetHold:
             looked_at = known.metered and known.blind and self._accounts != ()
             short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
             return asked if looked_at and short else structs.replace(asked, metered=False)
-        if (
-            cap is None
-            and known.metered
-            and not known.blind
-            and left.usd >= tight.usd
-            and left.thinking >= tight.thinking
-        ):
-            fitted: FittedRequest | None = structs.replace(asked, thinks=whole.thinking > 0)
-        else:
+        fitted: FittedRequest | None = structs.replace(asked, thinks=whole.thinking > 0)
+        paid = cap is None and left.usd >= tight.usd and left.thinking >= tight.thinking
+        if not paid or not known.metered or known.blind:
             fitted = fit(step, self._request, left, self.learned, cap)
         return self._within_reach(step, fitted, left) if fitted is not None and fitted.metered else fitted
 

@@ -107,9 +107,8 @@ def estimates(
     """Pure. `at_ms`: Unix. `forecast`: what the targets were chosen by, in place of what would be expected here;
     `fits`: how each of them would be asked (see `afforded`). Without `holds` what it may cost at most is left out,
     which is most of the work."""
-    kind, rough, read, cap = script(request), roughly(request), USUAL_READ, per_choice(request, None)
-    if reading is not None:
-        read = tokens_read(reading)
+    kind, rough, cap = script(request), roughly(request), per_choice(request, None)
+    read = USUAL_READ if reading is None else tokens_read(reading)
     usual_work, estimated = (task or UNREAD, learned.known(template, read.stated), cap, kind), []
     of_request: dict[str, Any] = {"task": task, "template": template, "at_ms": at_ms, "script": kind, "read": read}
     for at, target in enumerate(targets):

@@ -535,7 +535,7 @@ class TargetStats:
         pieces, shares = self._pieces.get(target), self._shares.get(target)
         if pieces is None or self._worst[target] or (shares is not None and shares.upper(HALF) > HALF * MILLE):
             return None
-        return max(pieces.upper(SAME), ceil(IN_FLIGHT_MS / self.pace(target).ms_per_token))
+        return max(pieces.upper(SAME), ceil(IN_FLIGHT_MS / (self._paces.get(target) or Pace()).ms_per_token))
 
     def worst(self, target: str) -> int:
         """Tokens of its longest answer past a cap, which each is held for: none is trusted. 0: all kept to theirs."""

@@ -14,16 +14,7 @@ from importlib.resources import files
 from msgspec import Struct
 from redis.exceptions import NoScriptError
 
-from router.budget.redis.connection import (
-    REFUSALS,
-    Argument,
-    RedisConnection,
-    RedisRefused,
-    RedisUnreachable,
-    code,
-    resolve,
-    servers,
-)
+from router.budget.redis import connection
 from router.types.account import StoreUnavailable
 from router.types.clock import new_id
 from router.types.target import Secret
@@ -81,11 +72,11 @@ class RedisServer:
         self._sources = {name: shared + folder.joinpath(f"{name}.lua").read_text() for name in SCRIPTS}
         self._digests: dict[str, str] = {}
         self.interruptions = 0
-        self._servers = servers(url)
+        self._servers = connection.servers(url)
         self._books, self._lease_ms = books, lease_ms
         self.came: list[Callable[[], None]] = []
         """Each is called whenever the server is there (again)."""
-        self.link: RedisConnection | None = None
+        self.link: connection.RedisConnection | None = None
         self._epoch = ""
         self._mending: asyncio.Task[None] | None = None
         self._closed = False
@@ -99,7 +90,7 @@ class RedisServer:
         """Raises `RedisRefused`. Where the server can't be reached, returns all the same, and goes on trying."""
         try:
             await self._stand()
-        except (RedisUnreachable, StoreUnavailable) as error:
+        except (connection.RedisUnreachable, StoreUnavailable) as error:
             _log.error("no budgets yet: %s; trying again", error)
             self._mend()
 
@@ -111,7 +102,9 @@ class RedisServer:
             link.close()
             await link.ended()
 
-    def call(self, name: str, keys: Sequence[str], arguments: Sequence[Argument], answered: Answered) -> None:
+    def call(
+        self, name: str, keys: Sequence[str], arguments: Sequence[connection.Argument], answered: Answered
+    ) -> None:
         """Runs a script. Answers with its reply, `StoreUnavailable`, or `RuntimeError` for a mistake of ours."""
         link = self.link
         if link is None:
@@ -128,27 +121,27 @@ class RedisServer:
 
         link.send(("EVALSHA", self._digests[name], *rest), again)
 
-    async def run(self, name: str, keys: Sequence[str], *arguments: Argument) -> Reply:
+    async def run(self, name: str, keys: Sequence[str], *arguments: connection.Argument) -> Reply:
         """Raises `StoreUnavailable`."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.call(name, keys, arguments, lambda reply: resolve(future, reply))
+        self.call(name, keys, arguments, lambda reply: connection.resolve(future, reply))
         return await future
 
-    async def ask(self, *command: Argument) -> object:
+    async def ask(self, *command: connection.Argument) -> object:
         """One plain command. Raises `StoreUnavailable`, and RuntimeError as `call` does."""
         if self.link is None:
             raise StoreUnavailable("the budget store can't be reached")
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.link.send(command, lambda reply: resolve(future, self._judge(reply)))
+        self.link.send(command, lambda reply: connection.resolve(future, self._judge(reply)))
         return await future
 
     def _judge(self, reply: object) -> Reply | Exception:
-        if isinstance(reply, RedisUnreachable):
+        if isinstance(reply, connection.RedisUnreachable):
             return StoreUnavailable(f"the budget store is gone: {reply}")
-        if not isinstance(reply, REFUSALS):
+        if not isinstance(reply, connection.REFUSALS):
             return reply  # type: ignore[return-value]
         inner = _INNER.search(str(reply))
-        reason = inner[1] if inner is not None else code(reply)
+        reason = inner[1] if inner is not None else connection.code(reply)
         if reason in _OURS:
             return RuntimeError(f"a budget script failed: {reply}")
         # Of another time, moved, a replica, full, loading …: whatever it is, the next connection finds out.
@@ -156,7 +149,7 @@ class RedisServer:
             self.link.close(reason)
         return StoreUnavailable(f"the budget store can't be used: {reason}")
 
-    def _gone(self, link: RedisConnection) -> None:
+    def _gone(self, link: connection.RedisConnection) -> None:
         if link is self.link:
             self.link = None
             if not self._closed:
@@ -175,7 +168,7 @@ class RedisServer:
             tries += 1
             try:
                 await self._stand()
-            except (RedisUnreachable, StoreUnavailable, RedisRefused) as error:
+            except (connection.RedisUnreachable, StoreUnavailable, connection.RedisRefused) as error:
                 if str(error) != self._complaint:  # each reason once, not with every try
                     self._complaint = str(error)
                     _log.error("no budgets: %s", error)
@@ -192,13 +185,13 @@ class RedisServer:
             link.close("not ready")
             raise
         if not link.up:
-            raise RedisUnreachable("the connection broke")
+            raise connection.RedisUnreachable("the connection broke")
         self.link, self._complaint = link, ""
         _log.info("budgets are kept by Redis at %s", self._servers)
         for came in self.came:
             came()
 
-    async def _agree(self, link: RedisConnection) -> str:
+    async def _agree(self, link: connection.RedisConnection) -> str:
         """The epoch of the counters that are there; where there are none, of those that are written now."""
         info = _info(await link.ask("INFO"))
         run = info.get("run_id", "")
@@ -214,7 +207,7 @@ class RedisServer:
             self._advise(info)
         return str(epoch)
 
-    async def _rebuild(self, link: RedisConnection) -> None:
+    async def _rebuild(self, link: connection.RedisConnection) -> None:
         """Counters written anew from the ledger, when a server is new or has lost its data; before anything is
         admitted. Of several processes one does it."""
         patience, link.patience_s = link.patience_s, REBUILD_S
@@ -228,7 +221,7 @@ class RedisServer:
             await answer(link, "SADD", self.keys.owned + RESTORED, *requests)
             await answer(link, "ZADD", self.keys.owners, seconds * 1000 + self._lease_ms, RESTORED)
         keys = self.keys
-        hashes: list[tuple[str, Argument, _Fields]] = [
+        hashes: list[tuple[str, connection.Argument, _Fields]] = [
             (keys.accounts + k, "" if fields.keys() & {"s:0", "h:0"} else KEEP_MS, fields)
             for k, fields in accounts.items()
         ]
@@ -238,7 +231,7 @@ class RedisServer:
         # At least one part: the last one sets the epoch.
         for at in range(0, max(1, len(hashes)), PART):
             part, last = hashes[at : at + PART], at + PART >= len(hashes)
-            arguments: list[Argument] = [me, int(REBUILD_S * 1000), epoch if last else ""]
+            arguments: list[connection.Argument] = [me, int(REBUILD_S * 1000), epoch if last else ""]
             for _, keep, fields in part:
                 arguments += (keep, len(fields), *(value for field in fields.items() for value in field))
             touched = [keys.epoch, keys.lock, *(key for key, _, _ in part)]
@@ -250,7 +243,7 @@ class RedisServer:
         """What an operator should know about a server that may forget."""
         version = info.get("redis_version", "6.2")
         if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-            raise RedisRefused(f"Redis at {self._servers} is {version}: budgets need 6.2 or newer")
+            raise connection.RedisRefused(f"Redis at {self._servers} is {version}: budgets need 6.2 or newer")
         if info.get("aof_enabled") == "0":
             _log.warning("Redis keeps no append-only file: set appendonly yes and appendfsync always")
         if info.get("maxmemory", "0") != "0" and info.get("maxmemory_policy") != "noeviction":
@@ -262,8 +255,8 @@ async def windows(url: Secret, tag: str = "lowpass") -> Counter[tuple[str, int, 
     `RedisRefused`, and `StoreUnavailable` where it can't be reached."""
     keys, amounts = RedisKeys(tag), Counter[tuple[str, int, str]]()
     try:
-        link = await servers(url).connect(keys.probe, lambda _: None)
-    except RedisUnreachable as error:
+        link = await connection.servers(url).connect(keys.probe, lambda _: None)
+    except connection.RedisUnreachable as error:
         raise StoreUnavailable(str(error)) from None
     cursor: object = None
     while cursor != "0":
@@ -279,7 +272,7 @@ async def windows(url: Secret, tag: str = "lowpass") -> Counter[tuple[str, int, 
     return amounts
 
 
-async def _write_file_anew(link: RedisConnection) -> None:
+async def _write_file_anew(link: connection.RedisConnection) -> None:
     """The server's append-only file, after its start and before anything is booked.
 
     A server that dies while it writes leaves the first commands of a script at the end of its file. At its start it
@@ -304,11 +297,11 @@ _OURS = ("ERR", "WRONGTYPE", "NOPERM")
 _INNER = re.compile(r": -([A-Z]+) ")
 
 
-async def answer(link: RedisConnection, *command: Argument) -> object:
+async def answer(link: connection.RedisConnection, *command: connection.Argument) -> object:
     """Raises `RedisUnreachable` and, where the server refuses, `StoreUnavailable`."""
     reply = await link.ask(*command)
-    if isinstance(reply, REFUSALS):
-        raise StoreUnavailable(f"the budget store refuses {command[0]!s}: {code(reply)}")
+    if isinstance(reply, connection.REFUSALS):
+        raise StoreUnavailable(f"the budget store refuses {command[0]!s}: {connection.code(reply)}")
     return reply
 
 
