@@ -169,8 +169,6 @@ _TOGETHER = 12
 """Patterns without words in one automaton, where they are of no family."""
 _REACH = 64
 """Bytes of a candidate in which another may begin, should it be nothing itself."""
-_QUIET = re2.Options()
-_QUIET.log_errors = False
 _ALWAYS = r"\A"
 """Matches every text. Without it among the matches RE2 has run out of memory, and says so only by finding nothing."""
 _LAST_WORD = b"\x00\x01\x02\x03"
@@ -285,7 +283,7 @@ def _automaton(expressions: tuple[str, ...]) -> Any:
     """Gives the numbers of those that match anywhere. None, where they are too large for one.
 
     Kept, as most edits of a policy leave its detectors as they are."""
-    automaton = re2.Set.SearchSet(_QUIET)
+    automaton = re2.Set.SearchSet(_OPTIONS)
     for expression in (*expressions, _ALWAYS):
         automaton.Add(expression)
     try:

@@ -172,7 +172,7 @@ def in_english(text: str) -> tuple[str, float]:
         return text, 0.0
     plain, scripts = _dictionary()
     words, stems = scripts.get(ord(runs[0][0]) >> 8, ({}, re2.compile("$^")))
-    marked = f"  {text.casefold().translate(plain)}  "
+    marked = f"  {text.casefold().translate(plain)}  ".encode("utf-8", "replace").decode()
     known = sum(len(stem.strip()) for stem in stems.findall(marked))
     english = _FOREIGN.sub(" ", stems.sub(lambda match: f" {words[match[0]]} ", marked))
     return " ".join(filter(None, english.split(" "))), max(1 - WORTH * known / letters, 0.0)

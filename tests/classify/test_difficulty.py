@@ -135,7 +135,7 @@ ROLES = st.sampled_from(["user", "assistant", "system", "developer", "tool", "fu
 
 
 @settings(deadline=None, max_examples=200)
-@example([("user", ""), ("assistant", ""), ("user", "\ud800")], 0)
+@example([("user", ""), ("assistant", "\ud800 \u0530\u0530"), ("user", "\ud800")], 0)
 @example([("user", "\u0530")], 0)
 @given(
     st.lists(st.tuples(ROLES, st.text(st.characters(), max_size=300) | st.sampled_from(ODD)), max_size=4),

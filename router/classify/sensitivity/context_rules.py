@@ -71,6 +71,7 @@ _FAR_BEFORE = 40
 """The same before it, for one with a checksum: "123456789 is not accepted as SIN"."""
 
 _CELLS = ("\t", ",", ";", "|")
+_TERM_ENDS = frozenset("×÷^≈*<>+=d")
 _TERM_AFTER = re.compile(
     r"\s*(?:[×÷^≈%]| \* |[+=]\s*\d|(?:mod|bytes?|[kmgt]i?b|[mnµu]s|rows?|items?|tokens?|eur|usd)\b)", re.IGNORECASE
 )
@@ -173,8 +174,9 @@ def _in_row(text: str, start: int, end: int) -> bool:
 
 def reckoned(text: str, start: int, end: int) -> bool:
     """A quantity: a term of arithmetic, or what a unit follows."""
-    before, after = text[max(0, start - _BEFORE) : start], text[end : end + _BEFORE]
-    return bool(_RUN.term_before.search(before) or _TERM_AFTER.match(after))
+    before, after = text[max(0, start - _BEFORE) : start].rstrip(), text[end : end + _BEFORE]
+    is_term = before[-1:] in _TERM_ENDS and _RUN.term_before.search(text[max(0, start - _BEFORE) : start])
+    return bool(is_term or _TERM_AFTER.match(after))
 
 
 def among_numbers(text: str, start: int, end: int) -> bool:

@@ -81,11 +81,12 @@ _PLAUSIBLE: dict[str, Callable[[str], bool]] = {
 def _captured(row: dict[str, str]) -> Confirm:
     """What the last group of a pattern matches: `before` a candidate, `within` it, or `behind` it."""
     place = next(place for place in ("before", "within", "behind") if place in row)
-    find, plausible = (re if place == "behind" else re2).compile(row[place]), _PLAUSIBLE[row["value"]]
+    find: Any = re.compile(row[place]).match if place == "behind" else re2.compile(row[place]).search
+    plausible = _PLAUSIBLE[row["value"]]
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         first = max(0, start - _REACH_BEFORE) if place == "before" else end if place == "behind" else start
-        match = find.search(text[first : {"before": start, "within": end, "behind": end + _REACH_BEHIND}[place]])
+        match = find(text[first : {"before": start, "within": end, "behind": end + _REACH_BEHIND}[place]])
         value = match[match.lastindex].rstrip(_SENTENCE_END) if match else ""
         at = first + match.start(match.lastindex) if match else end
         follows = text[at + len(value) : at + len(value) + 1]

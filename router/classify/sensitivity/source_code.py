@@ -1,7 +1,6 @@
 """The detector of source code."""
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Literal, NamedTuple
 
 from pydantic import Field
@@ -18,7 +17,7 @@ from router.types.tables import patterns
 _LINES = r"\A[^\n]*\n"
 """Any text of several lines, once: the expression of a line is too large to share an automaton with others."""
 _PATTERNS = patterns("classify/data/source_code.yaml")
-_SURE = tuple(map(Pattern, _PATTERNS["lines"].values()))
+_SURE = Pattern(_PATTERNS["line"])
 _REST = Pattern(r"(?:\r?\n(?:[ \t]+[^\s][^\n]*|[\])}][^\n]*|end))*")
 """What goes on below a line of code: indented, or closing it."""
 _QUOTED_BY_TRACES = (b'  File "', b".go:")
@@ -63,8 +62,7 @@ class SourceCode(DetectorModel):
 def _together(encoded: bytes) -> Iterator[_CodeBlock]:
     """Lines of code that lie close to each other."""
     start = end = sure = count = 0
-    firsts = {first for lines in _SURE for first, _ in islice(lines.spans(encoded), _MOST_SURE)}
-    for first in sorted(firsts):
+    for first, _ in _SURE.spans(encoded):
         stop = encoded.find(b"\n", first)
         stop = stop if stop >= 0 else len(encoded)
         if sure and first - end > _MOST_BETWEEN and encoded.count(b"\n", end, first) > _MOST_BETWEEN:
