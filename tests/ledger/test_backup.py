@@ -9,14 +9,15 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from router.ledger import journal
@@ -187,6 +188,8 @@ def test_a_damaged_backup_restores_nothing(
     at = data.draw(st.integers(10, len(content) - 1))
     flipped = content[:at] + bytes([content[at] ^ data.draw(st.integers(1, 255))]) + content[at + 1 :]
     broken.write_bytes(data.draw(st.sampled_from([content[:at], flipped])))
+    with suppress(OSError, EOFError, zlib.error):  # the bits that fill the last byte before the checksum say nothing
+        assume(gzip.decompress(broken.read_bytes()) != gzip.decompress(content))
     with pytest.raises(BackupBroken, match="broken"):
         restore(other, broken)
     assert not other.exists()

@@ -365,6 +365,10 @@ def test_rows_in_the_server_and_bookings_in_a_file_are_compared_in_both_directio
         assert any(identifier in line and words in line for line in said[1]), (words, said)
 
 
+def listed(gateway: Gateway) -> Any:
+    return until(lambda: gateway.get("/v1/budgets").json.get("data"))
+
+
 @each_row("places", [(), ("postgres",), ("redis",), ("postgres", "redis")])
 def test_what_was_spent_counts_in_another_window_of_its_budget(
     tmp_path: Path, upstream: Upstream, postgres: Server, places: tuple[str, ...]
@@ -382,11 +386,9 @@ def test_what_was_spent_counts_in_another_window_of_its_budget(
             with serving(tmp_path, rules, environ) as gateway:
                 cost += float(gateway.chat("auto").headers["x-lowpass-cost-usd"])
                 gateway.tick()
-                (budget,) = [budget for budget in gateway.get("/v1/budgets").json["data"] if budget["id"] == "day"]
+                (budget,) = [budget for budget in listed(gateway) if budget["id"] == "day"]
                 assert budget["spent"] == pytest.approx(cost), window
                 assert gateway.lowpass("ledger", "verify")[0] == 0
             if not number:
-                books = (
-                    ledger_of(gateway) if "postgres" in places and "redis" in places else SqliteLedger(gateway.ledger)
-                )
+                books = ledger_of(gateway) if len(places) == 2 else SqliteLedger(gateway.ledger)
                 upkeep(books, now_ms() + DAY_MS, 1, all_of_them=True)
