@@ -70,20 +70,27 @@ class EgressFilter:
 
         Raises `EgressDenied`, and `UpstreamFailure` for everything that goes wrong on the way.
         """
-        # Classes that only the bytes have shown. The last look is at the moment of sending: a scan takes time.
-        unseen = _unseen(outbound) if len(outbound.request.body) < LARGE else await asyncio.to_thread(_unseen, outbound)
-        reason = self._refusal(outbound, unseen)
-        target, url = outbound.target, outbound.url or outbound.target.base_url
+        target, request, guard = outbound.target, outbound.request, outbound.guard
+        url = outbound.url or target.base_url
+        # Classes that only the bytes have shown: whatever was replaced in them, that was not.
+        sent, classes = request.body, outbound.classes
+        if len(sent) < LARGE:
+            classes |= guard.unseen(sent, classes, request.fields)
+        else:
+            classes |= await asyncio.to_thread(guard.unseen, sent, classes, request.fields)
+        # The last look is at the moment of sending: a scan takes time.
+        reason = guard.refusal(target, classes, now_ms(), redacted=outbound.redacted)
+        reason = reason or (narrowed(target, outbound.region) if outbound.region else "")
         if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):
             reason = "none of its replicas is at the address that was picked"
         if outbound.beside:
             reason, url = reason or ("" if target.local else "it is not local"), url.removesuffix("/v1")
         if reason:
             # Not the reason, which may quote the caller's own region.
-            _log.warning("stopped by the egress filter: %s for %s", sorted(outbound.classes | unseen), target.id)
+            _log.warning("stopped by the egress filter: %s for %s", sorted(classes), target.id)
             raise EgressDenied(target.id, reason)
-        leaves(outbound.classes | unseen if unseen else outbound.classes)
-        return await self._transports[target.provider.wire].send(url, outbound.request, timeouts)
+        leaves(classes)
+        return await self._transports[target.provider.wire].send(url, request, timeouts)
 
     async def post(self, url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse:
         """To a webhook; `request` has everything but its path. Raises as `send` does."""
@@ -101,16 +108,6 @@ class EgressFilter:
         guard, now = self._guard, now_ms()
         classes = guard.unseen(text, _NOTHING, {})
         return frozenset(name for name in classes if guard.refusal(_HOOK, frozenset({name}), now, redacted=False))
-
-    def _refusal(self, outbound: OutboundRequest, unseen: frozenset[str]) -> str:
-        """`unseen` was found in the bytes themselves: whatever was replaced in them, that was not."""
-        target, classes = outbound.target, outbound.classes | unseen
-        refusal = outbound.guard.refusal(target, classes, now_ms(), redacted=outbound.redacted)
-        return refusal or (narrowed(target, outbound.region) if outbound.region else "")
-
-
-def _unseen(outbound: OutboundRequest) -> frozenset[str]:
-    return outbound.guard.unseen(outbound.request.body, outbound.classes, outbound.request.fields)
 
 
 _HOOK = Target(

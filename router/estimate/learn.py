@@ -213,7 +213,7 @@ class _LengthPool:
         credible = min(max(visible, usual / CREDIBLE - VISIBLE.smallest), usual * CREDIBLE)
         if template and credible != visible:
             bounded = sums.copy()
-            bounded[rows, VISIBLE.columns] = _line(read, credible, VISIBLE.smallest)
+            bounded[rows, 4:6] = bounded[rows, 1:3] * credible  # tokens, and both: all else of the line is the same
         turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
         plain = self._plain[asked]
         self._plain.move_to_end(asked)
