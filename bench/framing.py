@@ -232,7 +232,9 @@ async def ours(answer: Response) -> Answer | None:
     exchange = connection.start(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"", Timeouts())
 
     async def whole() -> bytes:
-        return await (await exchange.opened()).read()
+        while not exchange.headers_done:
+            await exchange.more()
+        return await exchange.read()
 
     reading = asyncio.ensure_future(whole())
     for piece in answer.pieces:

@@ -267,15 +267,15 @@ class Settlement:
         """What a client's own request tells of its session and its conversation."""
         accounting, attempts, session = self._accounting, self.budget.attempts, self._request.limits.session
         if session:
-            served = [row.target.id for row in attempts if row.outcome == "ok" and not row.passed_over]
-            answered = served[-1] if served else ""
+            given = (row.target.id for row in reversed(attempts) if row.outcome == "ok" and not row.passed_over)
             began = ended_ms - int(clock_ms() - self._started)
-            accounting.recall.note(session_key(self._caller.id, session), answered, cost, began)
+            accounting.recall.note(session_key(self._caller.id, session), next(given, ""), cost, began)
         if self.context is not None and (prefix := self.context.decision.prefix) is not None:
             for attempt in attempts:
                 if attempt.usage is not None and attempt.outcome == "ok":
                     accounting.learned.caches.note(prefix, attempt.target.id, attempt.usage, ended_ms)
-        accounting.breaker.settled(self._request, self._caller, cost=cost, sent=bool(attempts), answer=self.answer)
+        sent, breaker = bool(attempts), accounting.breaker
+        breaker.settled(self._request, self._caller, ended_ms, cost=cost, sent=sent, answer=self.answer)
 
     # What remains when a stream is over (`router.dispatch.stream.Ending`).
 

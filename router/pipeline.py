@@ -294,7 +294,7 @@ class Pipeline:
         """A whole answer is settled here, a stream when it ends."""
         events: AsyncGenerator[bytes] | None = None
         body, usage, cost, recorder = None, b"", None, self._accounting.recorder
-        translated = job.translated(answer.step)
+        translated = translation is not None and job.translated(answer.step)
         settlement.lowered += tuple(sorted({*answer.step.estimate.lowered, *answer.lowered}))
         if isinstance(answer, OpenStream):
             sent: AttemptRecord | Attempt = answer.record

@@ -20,6 +20,7 @@ from router.budget.loops import (
     Subject,
     SubjectRow,
     Tripped,
+    answer_ends,
     ends,
     read,
     words,
@@ -67,12 +68,12 @@ class Conversations:
         return chain, False
 
     def answered(self, turn: AgentTurn, answer: str) -> None:
-        for end in ends(answer, turn.heard) or ():
+        for end in answer_ends(answer, turn.heard_words) or ():
             self._answers.put(end, turn.key)
 
     def _quoted(self, turn: AgentTurn) -> Chain | None:
         """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
-        for end in (ends(turn.heard) or ()) if self._answers else ():
+        for end in (ends(turn.heard_words) or ()) if self._answers else ():
             answered = self._answers.get(end, 0)
             chain = None if answered == turn.key else self._from(answered)
             if chain is not None and chain.newest in (0, answered):
@@ -231,7 +232,7 @@ class LoopBreaker:
                     part.open += 1
         return tripped
 
-    def settled(self, request: Request, caller: Caller, *, cost: int, sent: bool, answer: str | None = None) -> None:
+    def settled(self, request: Request, caller: Caller, now_ms: int, cost: int, sent: bool, answer: str | None) -> None:
         """`cost` in nano-USD; `sent`: it left for an upstream; `answer`: its text, where that is known."""
         asked = self._asked.pop(request.id, None)
         if asked is None:
@@ -241,16 +242,15 @@ class LoopBreaker:
                 part.open -= 1
         if not sent:
             return
-        now = self._clock()
-        self._charge(asked.key, Scope.KEY, cost, now)
+        self._charge(asked.key, Scope.KEY, cost, now_ms)
         self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
         if asked.session is not None:
-            self._charge(asked.session, Scope.SESSION, cost, now)
+            self._charge(asked.session, Scope.SESSION, cost, now_ms)
             row = asked.session.row
             if row.windows or row.tripped or asked.repeats.count:  # most sessions never get there
                 self._changed[f"session|{asked.place}"] = row
         if asked.turn is not None:
-            self._judge(asked, asked.turn, request.model, caller, now)
+            self._judge(asked, asked.turn, request.model, caller, now_ms)
             if answer:
                 self._talks.answered(asked.turn, answer)
 

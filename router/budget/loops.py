@@ -1,7 +1,7 @@
 """Whether a conversation goes round in circles: what is counted of it."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
@@ -67,7 +67,7 @@ class _TurnMessage(Struct, frozen=True):
 _MESSAGES = msgspec.json.Decoder(list[_TurnMessage])
 
 
-class AgentTurn(Struct, frozen=True, kw_only=True):
+class AgentTurn(Struct, frozen=True, kw_only=True, dict=True):
     """A conversation grows by turns: what the model said last, and what was answered to it."""
 
     key: int
@@ -89,6 +89,11 @@ class AgentTurn(Struct, frozen=True, kw_only=True):
     def before(self) -> "AgentTurn | None":
         """The turn before, as it was."""
         return _turn(self.earlier, 0, self.seed) if self.earlier else None
+
+    @cached_property
+    def heard_words(self) -> list[bytes]:
+        """Without their numbers."""
+        return _words(self.heard, _DIGITS)
 
 
 def read(request: Request, caller: str) -> AgentTurn | None:
@@ -117,12 +122,11 @@ class Words(Struct, frozen=True):
 
 def words(turn: AgentTurn) -> Words:
     said = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
-    heard = _shortened(turn.heard)
-    numbers = [*filter(None, _NUMBERS.findall(heard))]
-    counted = _bits(numbers, 24) | _bits(numbers, 36) if numbers else 0
+    numbers = [*filter(None, _NUMBERS.findall(_shortened(turn.heard)))]
+    counted = _bits(numbers, 24, 36) if numbers else 0
     state = turn.acts and len(turn.heard) <= STATE and _WAITING.search(turn.heard)
     waits = bool(state) and _FAILED.search(turn.heard) is None
-    return Words(said, _bits(_words(turn.heard, _DIGITS), 0), counted, waits)
+    return Words(said, _bits(turn.heard_words, 0), counted, waits)
 
 
 def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
@@ -135,47 +139,47 @@ def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
     return crc32(bare), numbers
 
 
-def ends(text: str, heard: str = "") -> tuple[int, int] | None:
-    """Opening and closing words of an answer, or of a prompt that may quote one; None for one too short to tell, and
-    for an answer that only repeats what was `heard`."""
-    words = _words(text, _DIGITS)
-    first, last = words[:ENDS], words[-ENDS:]
-    if len(words) < ENDS or not {*first, *last} - set(_words(heard, _DIGITS)):
+def answer_ends(answer: str, heard: Sequence[bytes]) -> tuple[int, int] | None:
+    """As `ends`; None also for an answer that only repeats what was heard."""
+    words = _words(answer, _DIGITS)
+    return ends(words) if {*words[:ENDS], *words[-ENDS:]} - set(heard) else None
+
+
+def ends(words: Sequence[bytes]) -> tuple[int, int] | None:
+    """Opening and closing words of an answer, or of a prompt that may quote one; None for one too short to tell."""
+    if len(words) < ENDS:
         return None
-    return crc32(b" ".join(first)), crc32(b" ".join(last)) << 32
+    return crc32(b" ".join(words[:ENDS])), crc32(b" ".join(words[-ENDS:])) << 32
 
 
 def _turn(messages: list[_TurnMessage], size: int, seed: int) -> AgentTurn:
     last = len(messages) - 1
     while last >= 0 and messages[last].role != "assistant":
         last -= 1
-    heard = messages[last + 1 :]
+    said, heard, block, media = "", list[str](), list[str](), False
+    for place, message in enumerate(messages[max(last, 0) :], max(last, 0)):
+        text, calls = message.content or "", message.tool_calls or ()
+        if not isinstance(text, str):
+            media = media or (place > last and any([part.type != "text" for part in text]))
+            text = " ".join([part.text or "" for part in text])
+        arguments = " ".join([f"{call.function.name} {call.function.arguments}" for call in calls]) if calls else ""
+        if place == last:
+            said = arguments if calls else text
+        if message.role not in _RULES:
+            block.append(text + arguments)
+            if place > last:
+                heard.append(text)
+    data = "\n".join(block).encode("utf-8", "replace")
     return AgentTurn(
-        key=_key(messages[max(last, 0) :], seed),
+        key=crc32(data, seed) << 32 | len(data) & 0xFFFFFFFF,
         size=size,
-        said="" if last < 0 else (_arguments if messages[last].tool_calls else _content)(messages[last]),
+        said=said,
         acts=last >= 0 and bool(messages[last].tool_calls),
-        heard="\n".join([_content(message) for message in heard if message.role not in _RULES]),
-        media=any(part.type != "text" for row in heard if isinstance(row.content, list) for part in row.content),
+        heard="\n".join(heard),
+        media=media,
         seed=seed,
         earlier=messages[: max(last, 0)],
     )
-
-
-def _key(block: list[_TurnMessage], seed: int) -> int:
-    block = [row for row in block if row.role not in _RULES]
-    text = "\n".join([_content(row) + _arguments(row) if row.tool_calls else _content(row) for row in block])
-    data = text.encode("utf-8", "replace")
-    return crc32(data, seed) << 32 | len(data) & 0xFFFFFFFF
-
-
-def _content(message: _TurnMessage) -> str:
-    content = message.content
-    return content if isinstance(content, str) else " ".join([part.text or "" for part in content or ()])
-
-
-def _arguments(message: _TurnMessage) -> str:
-    return " ".join([f"{call.function.name} {call.function.arguments}" for call in message.tool_calls or ()])
 
 
 def _shortened(text: str) -> str:
@@ -196,10 +200,11 @@ def _words(text: str, without: bytes) -> list[bytes]:
     return [text[place : place + 2].encode("utf-8", "replace") for place in places]
 
 
-def _bits(words: Iterable[bytes | str], shift: int) -> int:
+def _bits(words: Iterable[bytes | str], *shifts: int) -> int:
     bits = 0
     for number in map(hash, words):
-        bits |= _BIT[(number >> shift) % PLACES]
+        for shift in shifts:
+            bits |= _BIT[(number >> shift) % PLACES]
     return bits
 
 
@@ -484,7 +489,7 @@ class Subject:
         news = max(self.memory.share(words), float(turn.media))
         self.learning = _count(self.row, news if news * SHARE >= 1 else 0, self.learning)
         if self.row.stale:
-            self.wordings = (*self.wordings[1 - LOOKED_AT :], ends(turn.heard) or (words, words))
+            self.wordings = (*self.wordings[1 - LOOKED_AT :], ends(turn.heard_words) or (words, words))
 
     def spend(self, cost: int, spike: Spike, now_ms: int) -> int | None:
         """The limit that this makes it exceed, if so: only where what is usual is known."""

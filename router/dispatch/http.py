@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure, UpstreamRequest
-from router.types.clock import clock_ms, monotonic_s
+from router.types.clock import clock_ms
 from router.types.target import Timeouts
 
 # One kept connection to an upstream, and one request with its response on it (HTTP/1.1 by httptools).
@@ -70,7 +70,7 @@ class Exchange:
         self._fed = self._body = self._waiting = 0
         """Bytes of the whole response, of its body, and of what lay unread in its socket when that was closed."""
         self._whole = False
-        self._headers_done = False
+        self.headers_done = False
         self._ended = self._surplus = self._keep_alive = False
         self._complete = False
         self.arrived_ms: float | None = None
@@ -81,22 +81,12 @@ class Exchange:
     def headers(self) -> Mapping[str, str]:
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._raw_headers}
 
-    async def opened(self) -> Self:
-        """Returns once status and headers are here; who stops waiting for them gives the response up."""
-        try:
-            while not self._headers_done:
-                await self._more()
-        except asyncio.CancelledError:
-            self.close()
-            raise
-        return self
-
     async def read(self) -> bytes:
         self._whole = True
         if self._paused:
             self._resume()
         while not self._complete:
-            await self._more()
+            await self.more()
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
 
     def chunks(self) -> AsyncIterator[bytes]:
@@ -110,7 +100,7 @@ class Exchange:
         while not self._chunks:
             if self._complete:
                 raise StopAsyncIteration
-            await self._more()
+            await self.more()
         data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._buffered = 0
@@ -137,7 +127,7 @@ class Exchange:
         read_on, self._read_on = self._read_on, 0.0
         if not read_on or self._waiter is None or self._waiter.done():
             return self.fail(_LATE)
-        waited = self._between if self._headers_done else self._first
+        waited = self._between if self.headers_done else self._first
         self._deadline = self._last = now + min(read_on, AGAIN * waited)
         return self._waiter.set_exception(UpstreamFailure(_LATE, late=self))
 
@@ -189,7 +179,7 @@ class Exchange:
     def lost(self) -> None:
         """The upstream closed the connection: the regular end of a body that states no length, else a cut."""
         framed = any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._raw_headers)
-        if self._headers_done and not framed:
+        if self.headers_done and not framed:
             self._end(reusable=False)
             self._wake()
         else:
@@ -203,7 +193,7 @@ class Exchange:
             self._connection.distrust()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._headers_done:
+        if not self.headers_done:
             self._raw_headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -219,7 +209,7 @@ class Exchange:
         elif status < 200:
             self._raw_headers.clear()
         else:
-            self.status, self._headers_done = status, True
+            self.status, self.headers_done = status, True
 
     def on_body(self, data: bytes) -> None:
         if self._ended:
@@ -235,7 +225,7 @@ class Exchange:
             self.fail(_BODY_TOO_LARGE)
 
     def on_message_complete(self) -> None:
-        if self._headers_done and not self._ended and self._parser is not None:
+        if self.headers_done and not self._ended and self._parser is not None:
             self._ended = True
             self._keep_alive = self._parser.should_keep_alive() and self._parser.get_http_version() == "1.1"
 
@@ -254,7 +244,7 @@ class Exchange:
         if self._connection is not None:
             self._connection.resume()
 
-    def _more(self) -> asyncio.Future[None]:
+    def more(self) -> asyncio.Future[None]:
         """Done when more of the response is here, or it has failed."""
         if self._failure is not None:
             raise UpstreamFailure(self._failure)
@@ -394,19 +384,25 @@ class HttpTransport:
         if request.request_id:
             head += b"x-request-id: %b\r\n" % request.request_id.encode()
         head += b"content-length: %d\r\n\r\n" % len(request.body)
-        began = monotonic_s()
-        idle = self._kept(origin, began - self.quiet_s)
-        connection = idle or await self._connect(origin, timeouts)
-        left = timeouts if idle else _left(timeouts, monotonic_s() - began)
-        exchange = connection.start(head, request.body, left)
-        try:
-            return await exchange.opened()
-        except UpstreamFailure as failure:
-            # A kept connection may have been closed at the moment of reuse: once, on a fresh one (RFC 9112 §9.3.1).
-            if connection.fresh or exchange.received or failure.failure.kind is not ErrorKind.CUT:
+        began, left = self._loop.time(), timeouts
+        connection = self._kept(origin, began - self.quiet_s)
+        while True:
+            if connection is None:
+                connection = await self._connect(origin, left)
+                left = _left(timeouts, self._loop.time() - began)
+            exchange = connection.start(head, request.body, left)
+            try:
+                while not exchange.headers_done:
+                    await exchange.more()
+                return exchange
+            except asyncio.CancelledError:
+                exchange.close()
                 raise
-        connection = await self._connect(origin, _left(timeouts, monotonic_s() - began))
-        return await connection.start(head, request.body, _left(timeouts, monotonic_s() - began)).opened()
+            except UpstreamFailure as failure:
+                # A kept connection may have been closed at the moment of reuse: once, on a fresh one (RFC 9112 §9.3.1).
+                if connection.fresh or exchange.received or failure.failure.kind is not ErrorKind.CUT:
+                    raise
+            connection, left = None, _left(timeouts, self._loop.time() - began)
 
     def end(self, base_urls: Iterable[str]) -> None:
         """Nothing more will come from there, though the connections may not say so: what is in progress fails."""
@@ -439,16 +435,16 @@ class HttpTransport:
 
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> UpstreamConnection:
         def distrust() -> None:
-            self._distrusted[origin] = monotonic_s() + DISTRUST_S
+            self._distrusted[origin] = self._loop.time() + DISTRUST_S
             for idle in self._idle.pop(origin, ()):
                 idle.abort()
 
         def release(connection: UpstreamConnection) -> None:
             self._active.pop(connection, None)
-            if self._distrusted and self._distrusted.get(origin, 0.0) > monotonic_s():
+            if self._distrusted and self._distrusted.get(origin, 0.0) > self._loop.time():
                 connection.abort()
                 return
-            connection.idle_since, connection.fresh = monotonic_s(), False
+            connection.idle_since, connection.fresh = self._loop.time(), False
             self._idle.setdefault(origin, deque()).append(connection)
 
         if origin.tls and self._tls is None:
@@ -481,7 +477,7 @@ class HttpTransport:
                     self._active.pop(connection)
             elif exchange.overdue(now):
                 exchange.late(now)
-        unused_since = monotonic_s() - IDLE_S
+        unused_since = now - IDLE_S
         for pool in self._idle.values():
             while pool and (pool[0].idle_since < unused_since or not pool[0].usable):
                 pool.popleft().abort()

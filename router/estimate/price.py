@@ -41,7 +41,7 @@ class CallTerms(NamedTuple):
 
 def terms(price: Price, size: int, tier: str, region: str, at_ms: int) -> CallTerms:
     """`size`: input tokens of every kind together."""
-    matching = [rule for rule in price.rules if _matches(rule, size, tier, region, at_ms)] if price.rules else ()
+    matching = [rule for rule in price.rules if _matches(rule, size, tier, region, at_ms)]
     if not matching:
         return CallTerms(price, price.each)
     changed: dict[str, Any] = {}
@@ -208,7 +208,9 @@ def output_left(
 
 def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[CallTerms, int]:
     """What the price alone says, in nano-USD, whatever the provider states."""
-    some = terms(price, usage.input_total, usage.service_tier, usage.region_served or region, at_ms)
+    some = CallTerms(price, price.each)
+    if price.rules:
+        some = terms(price, usage.input_total, usage.service_tier, usage.region_served or region, at_ms)
     return some, _rounded(_paid(some, usage), some.under * UNITS_PER_RATE)
 
 

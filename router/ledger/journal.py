@@ -149,11 +149,11 @@ class SqliteJournal:
     def flush(self) -> None:
         """Waits for the disk, until all that is queued was tried."""
         if self._under_way:
-            self._finish(self._written.get())
+            self._finish(wait=True)
         if self._retry is not None:
             self._retry.cancel()
         self._hand_over()
-        self._finish(self._written.get())
+        self._finish(wait=True)
 
     def _hand_over(self) -> None:
         transaction, self._queued, self._under_way = self._queued, Transaction(), True
@@ -164,7 +164,7 @@ class SqliteJournal:
             self._write(transaction)
             self._written.put(transaction)
             with suppress(RuntimeError):  # The loop is closed: `close` goes on from here.
-                self._loop.call_soon_threadsafe(self._wake)
+                self._loop.call_soon_threadsafe(self._finish)
 
     def _write(self, transaction: Transaction) -> None:
         connection = self._connection
@@ -185,12 +185,10 @@ class SqliteJournal:
             if isinstance(error, _WRONG_ROW):
                 self._salvage(transaction)
 
-    def _wake(self) -> None:
-        if not self._written.empty():  # `flush` may have been first
-            self._finish(self._written.get())
-
-    def _finish(self, transaction: Transaction) -> None:
-        self._under_way, queued = False, self._queued
+    def _finish(self, *, wait: bool = False) -> None:
+        if self._written.empty() and not wait:  # `flush` was first
+            return
+        transaction, queued, self._under_way = self._written.get(), self._queued, False
         if transaction.error is not None:
             self._refuse(transaction, transaction.error)
             return

@@ -37,12 +37,9 @@ PLAIN = template(structs.replace(request(), body={}), "auto", "")
 class Pupil(TargetStats):
     """Of `PLACE` and its like."""
 
-    def see(
-        self, *outputs: int, read: float = 500.0, need: float = 0.46, stated: bool = False, **fields: object
-    ) -> "Pupil":
+    def see(self, *outputs: int, read: float = 500.0, need: float = 0.46, stated: bool = False, **more: Any) -> "Pupil":
         for output in outputs:
-            known: Any = fields | {"read": TokensRead(read, need, stated)}
-            self.observe(AttemptSample(target=PLACE.id, output=output, **known))
+            self.observe(AttemptSample(target=PLACE.id, output=output, read=TokensRead(read, need, stated), **more))
         return self
 
     def figures(self, task: Task = Task.CHAT, place: Target = PLACE) -> Estimate:
@@ -200,9 +197,8 @@ def test_short_answers_say_little_of_long_ones_whoever_asked_for_them() -> None:
     curt = Pupil().see(*[20] * 30, read=300.0, template="7" * 24)
     other = estimate(PLACE, request(), curt, Task.CHAT, reading(2_000), template="8" * 24).output_tokens
     assert other > essay[0] / 3
-    stated = reading(4_500, stated=True)
     poems = [Pupil().see(*[3_000] * 40, read=4_500.0 if known else 220.0, stated=known) for known in (False, True)]
-    lengths = [estimate(PLACE, request(), learned, Task.CHAT, stated).output_tokens for learned in poems]
+    lengths = [estimate(PLACE, request(), each, Task.CHAT, reading(4_500, stated=True)).output_tokens for each in poems]
     assert lengths == pytest.approx([4_500, 3_000], rel=0.05)  # what others do without being told says nothing of it
 
 

@@ -249,8 +249,7 @@ def test_after_two_hundred_outcomes_a_template_passes_as_often_as_they_did() -> 
             model.observe(structs.replace(outcome("strong", score, read), template=own))
         known, sibling = (model.expect(each, EVERY) for each in asked)
         assert known.p[1] == pytest.approx(0.6, abs=0.03)
-        looks = structs.replace(asked[0], reading=reading(min(2 * hard, 0.6), sd))  # one digit more
-        assert model.expect(looks, EVERY).p[1] > 0.5
+        assert model.expect(structs.replace(asked[0], reading=reading(min(2 * hard, 0.6), sd)), EVERY).p[1] > 0.5
         assert 0.02 < known.own_sd[1] < 0.06
         assert abs(sibling.p[1] - before) < 0.7 * abs(0.6 - before) + 0.01
 

@@ -130,12 +130,12 @@ class World:
         request = Request(id=new_id(), endpoint=endpoint, model="auto", body=body, prompt_bytes=len(raw), limits=limits)
         caller = Caller(id=f"id-{key}", name=key)
         self.requests += 1
-        tripped = self.breaker.check(request, caller, self.now)
-        if tripped is not None:
+        if (tripped := self.breaker.check(request, caller, self.now)) is not None:
             raise Stopped(tripped)
         if warning := self.breaker.approaching(request.id):
             self.warnings.append(warning)
-        return lambda cost, sent, answer: self.breaker.settled(request, caller, cost=cost, sent=sent, answer=answer)
+        end = self.breaker.settled
+        return lambda cost, sent, answer: end(request, caller, self.now, cost=cost, sent=sent, answer=answer)
 
     def together(self, key: str, prompts: Iterable[Prompt], *, session: str = "") -> None:
         """All of them are in progress at once."""
