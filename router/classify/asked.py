@@ -5,8 +5,11 @@ read for what is asked, and of all else how much of it there is.
 """
 
 import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
-from collections import Counter, defaultdict
-from functools import cache
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache, reduce
+from operator import or_
+from string import ascii_uppercase, digits
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -61,7 +64,7 @@ def asked(request: Request) -> AskFeatures:
     if whole.isupper() and len(whole) > _figures.beginning:
         whole = whole.lower()
     replies = len(whole) <= _figures.reply and len(users) > 1 and bool(answers)
-    reply = in_english(whole)[0].lower().encode(errors="replace").decode() if replies else ""
+    reply = _sound(in_english(whole)[0].lower()) if replies else ""
     in_short = replies and _has.in_short(reply)
     again, closes = _of_reply(reply, answers[-1]) if replies else (False, False)
     # A few words that neither close a conversation nor want the same in other words belong to what was asked before.
@@ -70,16 +73,17 @@ def asked(request: Request) -> AskFeatures:
         longer = (message for message in reversed(users[:-1]) if len(message) > len(whole))
         whole = next((message if again and not in_short else f"{message}\n{whole}" for message in longer), whole)
     ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
-    message = ends.encode(errors="replace").decode()
+    message = _sound(ends)
     instructing = instruction(message)
     ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
     lower, size, long, most = ask.lower(), width(instructing), width(message) + len(whole) - len(message), 0.0
-    if len(lower) == len(ask) and (limit := _limit(lower)) and len(limit[0].strip()) < len(ask):
+    kinds = cues().of(lower)
+    if len(lower) == len(ask) and (limit := _limit(lower, kinds)) and len(limit[0].strip()) < len(ask):
         mark = "?" * ("?" in limit[0])
         ask = f"{ask[: limit.start()].rstrip()}{mark} {ask[limit.end() :].lstrip(' ,:;')}".replace(" ?", "?").strip()
         size, long, most = size - width(limit[0]), long - width(limit[0]), _most_tokens(limit)
         lower = ask.lower()
-    kinds = cues().of(lower)
+        kinds = cues().of(lower)
     follows = len(users) > 1 and size < _figures.short and not (again or closes)
     from_tool = last_role in ("tool", "function")
     last_answer = width(answers[-1]) if answers else 0
@@ -117,7 +121,7 @@ def asked(request: Request) -> AskFeatures:
 def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
     """Whether it asks for what was asked before: yes to what the answer offers, that it was wrong, or that it shall go
     on; and whether it asks for nothing."""
-    end = answer[-_figures.short :].lower().encode(errors="replace").decode()
+    end = _sound(answer[-_figures.short :].lower())
     asks_back, nothing_left = _has.asks_back(end), _has.nothing_left(end)
     assents = asks_back and "?" not in reply and _has.assent(reply)
     declines = _has.declined(reply) and not (asks_back and _has.clarifies(end))
@@ -159,6 +163,11 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[s
 _ADDRESSES = frozenset(table("classify/data/asked.yaml")["addresses"])
 
 
+def _sound(text: str) -> str:
+    """Without halves of characters."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def instruction(message: str) -> str:
     """The words that ask: without code and quotations, and of a long message only its first and its last lines."""
     beginning = message[: _figures.head]
@@ -174,12 +183,15 @@ def instruction(message: str) -> str:
         return bare
     head = _unquoted(bare[: _figures.quoted * _figures.head])
     tail = _unquoted(bare[-_figures.quoted * _figures.tail :])
-    question, last = _set_apart(bare), bare.rstrip().rpartition("\n\n")[2]
+    stripped = bare.strip()
+    asks = stripped.endswith(_ASKING) or stripped.partition("\n")[0].rstrip(" ").endswith(_ASKING)
+    question, last = _set_apart(bare) if asks else None, bare.rstrip().rpartition("\n\n")[2]
     if question or len(last) < _figures.short:
-        begins = cues().of(bare[: _figures.quoted * _figures.head].lower())
+        works = cues().of(last.lower()) & cues().working if len(last) < _figures.short else 0
+        begins = cues().of(bare[: _figures.quoted * _figures.head].lower()) if question or works else 0
         if question and not begins & cues().hard:
             return str(question[1] or question[2])
-        if len(last) < _figures.short and cues().of(last.lower()) & cues().working & ~begins:
+        if works & ~begins:
             return last
     first, last = _prose(head, cut=-1)[: _figures.head], _prose(tail, cut=0)[-_figures.tail :]
     if not first.strip() and not last.strip():
@@ -201,8 +213,10 @@ def _prose(text: str, cut: int) -> str:
     for run, letter in _RUNS:
         shapes = shapes.replace(run, letter)
     begins = [shape[: _figures.alike_to] for shape in shapes.split(b"\n")]
-    counts = Counter(begins).items()
-    alike = {shape for shape, count in counts if count >= _figures.alike and shape.translate(None, b"a '\".!?-")}
+    marked = [shape for shape in begins if shape.translate(None, b"a '\".!?-")]
+    alike = {shape for shape in set(marked) if marked.count(shape) >= _figures.alike}
+    if not alike:
+        return text
     material = [shape in alike for shape in begins]
     material[cut] |= material[1 if cut == 0 else -2]
     return "\n".join(line for line, drop in zip(text.split("\n"), material, strict=True) if not drop)
@@ -216,30 +230,35 @@ _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations, _spoken = (re.compile(_PATTERNS[name]).sub for name in ("quotations", "spoken"))
 _upon, _set_apart, _speaks = (re2.compile(_PATTERNS[name]).search for name in ("upon", "set_apart", "speaks"))
+_ASKING = ("?", "？")
 
 
 def _unquoted(text: str) -> str:
-    return _quotations('""', _spoken(r'\1\2""', text) if _speaks(text) else text)
+    text = _spoken(r'\1\2""', text) if _speaks(text) else text
+    return text if text.isascii() and '"' not in text else str(_quotations('""', text))
 
 
 def width(text: str) -> int:
     """Characters, as if it were in English."""
+    if text.isascii():
+        return len(text)
     return len(text) + int(_figures.wide - 1) * len(text.encode(errors="replace").translate(None, _NARROW))
 
 
 _NARROW = bytes(range(0xE3))
 """UTF-8 of the scripts without spaces begins with a higher byte; what continues a character is lower."""
-_CLASSES = [b"0123456789", bytes(range(0x41, 0x5B)), b"()[]{}<>=+*/_|&%#@;", b"\\$^"]
+_CLASSES = bytes.maketrans(
+    (digits + ascii_uppercase + "()[]{}<>=+*/_|&%#@;" + "\\$^").encode(), b"0" * 10 + b"A" * 26 + b"#" * 19 + b"$" * 3
+)
 
 
 def _form(ask: str, message: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The first of `FLAGS`, and the last of `COUNTS`."""
-    raw = ask.encode(errors="replace")
-    numerals, capitals, marks, latex = [len(raw) - len(raw.translate(None, span)) for span in _CLASSES]
-    share = 1 / max(len(ask), 1)
+    count = ask.encode(errors="replace").translate(_CLASSES).count
+    share, latex = 1 / max(len(ask), 1), count(b"$")
     shares = (
-        *(min(1.0, 4 * numerals * share), min(1.0, 4 * capitals * share), min(1.0, 5 * (marks + latex) * share)),
-        min(1.0, len(ask) / (ask.count(" ") + 1) / 12),
+        *(min(1.0, 4 * count(b"0") * share), min(1.0, 4 * count(b"A") * share)),
+        *(min(1.0, 5 * (count(b"#") + latex) * share), min(1.0, len(ask) / (ask.count(" ") + 1) / 12)),
     )
     questions, exclamations = ask.count("?") + ask.count("？"), ask.count("!") + ask.count("！")
     return shares, (message.count("```"), latex, questions, exclamations, message.count("\n"), len(_items("\n" + ask)))
@@ -251,6 +270,8 @@ _failed = re2.compile(rb"error|fail|exception|traceback|denied|not found|timeout
 # How long an answer gets where the request says so.
 
 _KINDS: dict[str, float] = {stem: tokens for tokens, stems in _AMOUNTS["tokens"].items() for stem in stems}
+_COUNTED = {"amount": list(_KINDS), "words": [stem for stem in _KINDS if _KINDS[stem] <= _figures.per_word]}
+"""Signs of what may be counted; of all of these a text has to have so many."""
 _UNITS, _MULTIPLES = (
     {name: value for value, names in _AMOUNTS[kind].items() for name in names.split(", ")}
     for kind in ("numbers", "multiples")
@@ -275,28 +296,31 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
             return int(last_answer // _figures.characters)
         if _has.redone(ask) or _has.returned(ask) or _has.longer(ask):
             return 0 if _has.shorter(ask) else int(last_answer * (2 if _has.longer(ask) else 1) // _figures.characters)
-    if message >= _figures.least_material + _figures.instruction:
+    signs = cues().signs
+    if message >= _figures.least_material + _figures.instruction and kinds & signs["returned"]:
         # The instruction stands before the material or behind it, and is a sentence or a line.
         sentences = [sentence for sentence in _sentence(ask) if not sentence.isspace() and sentence]
         ends = {*sentences[:1], *sentences[-1:]}
         if any(_has.returned(end[: _figures.begin]) and not _has.shorter(end) for end in ends):
             return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
     beginning = ask[: _figures.short]
-    if not (_digits(beginning) or kinds & cues().counts):
+    if not (kinds & cues().counts or _digits(beginning)):
         return 0
-    counted = _has.range(beginning)
-    repeated = counted or _has.times(beginning)
+    counted = kinds & signs["range"] and _has.range(beginning)
+    repeated = counted or (kinds & signs["times"] and _has.times(beginning))
     if repeated and not _has.program(beginning) and (counted or not _has.never(beginning)):
         numbers = [_number(number) for number in repeated.groups() if number]
         each = _figures.per_number if counted else _figures.per_word
         return int(min(abs(numbers[-1] - sum(numbers[-2:-1])) * each, _figures.most_stated))
-    writes = bool(kinds & cues().writing or "?" not in ask) and not kinds & cues().working
-    return _stated_amount(beginning, writes=writes)
+    return _stated_amount(beginning, kinds, writes="?" not in ask)
 
 
-def _stated_amount(ask: str, *, writes: bool) -> int:
-    """Tokens of the things of which a request says how many it wants. `writes`: it asks for a text."""
-    amounts, most = list(_amounts(ask)), 0.0
+def _stated_amount(ask: str, kinds: int, *, writes: bool) -> int:
+    """Tokens of the things of which a request says how many it wants. `writes`: it asks nothing."""
+    writes = (bool(kinds & cues().writing) or writes) and not kinds & cues().working
+    signs = cues().signs
+    countable = kinds & signs["words"] or (kinds & signs["amount"] and kinds & signs["make"])
+    amounts, most = list(_amounts(ask)) if countable else [], 0.0
     made = _has.make(ask) if amounts else None
     for amount in amounts:
         limit, number, kind, each = amount.groups()
@@ -308,15 +332,18 @@ def _stated_amount(ask: str, *, writes: bool) -> int:
             tokens = _number(number) * per
             tokens = min(tokens, _figures.most_stated) if words else tokens
             most = tokens if most < tokens <= _figures.most_stated else most
-    if not most and (listed := _has.enumerate(ask)):
+    if not most and kinds & signs["enumerate"] and (listed := _has.enumerate(ask)):
         most = min(_number(listed[1]) * _figures.per_item, _figures.most_stated)
     return int(most)
 
 
-def _limit(ask: str) -> re.Match[str] | None:
+def _limit(ask: str, kinds: int) -> re.Match[str] | None:
     """Where it says how long an answer may be at most."""
-    limits = [pattern.search(ask) for pattern in _limited] if _has.limiting(ask) else []
-    return next(filter(None, limits), None) or ("?" in ask and _has.unexplained(ask)) or None
+    signs = cues().signs
+    limited = kinds & signs["limiting"] and kinds & signs["measure"] and _has.limiting(ask)
+    limits = [pattern.search(ask) for pattern in _limited] if limited else []
+    unexplained = "?" in ask and kinds & signs["unexplained"]
+    return next(filter(None, limits), None) or (_has.unexplained(ask) if unexplained else None)
 
 
 def _most_tokens(limit: re.Match[str]) -> float:
@@ -326,13 +353,13 @@ def _most_tokens(limit: re.Match[str]) -> float:
     return max(float(_figures.in_short), (_number(number) or 1) * _KINDS[stem] if number else 0)
 
 
-def _number(digits: str) -> float:
-    if digits[0].isdigit():
-        *groups, last = _digits(digits)
+def _number(number: str) -> float:
+    if number[0].isdigit():
+        *groups, last = _digits(number)
         point = "." if groups and len(last) < 3 else ""
-        return _SCALES.get(digits.lstrip("0123456789., -"), 1.0) * float("".join([*groups, point, last])[:9])
+        return _SCALES.get(number.lstrip("0123456789., -"), 1.0) * float("".join([*groups, point, last])[:9])
     parts = [0.0]
-    for name in _names(digits):
+    for name in _names(number):
         times = _MULTIPLES.get(name)
         if times is None:
             parts.append(_UNITS[name])
@@ -346,8 +373,8 @@ _digits, _names = re.compile(r"[0-9]+").findall, re.compile(_NAMES).findall
 
 
 class CueWords(dict[str, int]):
-    """Which kinds of words a text has: a bit for each row of `data/cues.yaml`, one for numbers in words, and one where
-    a phrase may begin.
+    """Which kinds of words a text has: a bit for each row of `data/cues.yaml`, one for numbers in words, one for each
+    of the signs of `data/amounts.yaml`, and one where a phrase may begin.
 
     Word → its kinds. A word's stems are looked for once, and what it has is kept. (A set of RE2 makes a state for each
     combination of what has matched so far: ten times as dear on varied texts.)
@@ -356,19 +383,22 @@ class CueWords(dict[str, int]):
     def __init__(self) -> None:
         stems: dict[str, list[str]] = table("classify/data/cues.yaml")
         self.names = tuple(stems)
-        self._begins, self._anywhere, self._phrases = (defaultdict[str, list[tuple[str, int]]](list) for _ in range(3))
+        self._stems, self._lengths = defaultdict[str, int](int), defaultdict[str, set[int]](set)
+        self._anywhere, self._phrases = (defaultdict[str, list[tuple[str, int]]](list) for _ in range(2))
         self._starting = dict[str, list[tuple[str, int]]]()
-        numbers = [name if name[0] > _LETTERS else f" {name}" for name in _UNITS | _MULTIPLES]
-        for at, listed in enumerate((*stems.values(), numbers)):
+        signs = {name: _stems(words) for name, words in (_AMOUNTS["signs"] | _COUNTED).items()}
+        for at, listed in enumerate((*stems.values(), _stems(_UNITS | _MULTIPLES), *signs.values())):
             for stem in listed:
                 bare, kind = stem.lstrip(" "), 1 << at
                 if " " in bare.rstrip(" "):
                     self._phrases[bare.partition(" ")[0]].append((bare, kind))
                 elif stem[0] == " ":
-                    self._begins[bare[:2]].append((bare, kind))
+                    self._stems[bare] |= kind
+                    self._lengths[bare[:2]].add(len(bare))
                 else:
                     self._anywhere[bare[0]].append((bare, kind))
-        self.counts, self._starts = 1 << len(stems), 2 << len(stems)
+        self.counts, self._starts = 1 << len(stems), 2 << len(stems) + len(signs)
+        self.signs = {name: 2 << len(stems) + at for at, name in enumerate(signs)}
         self.writing, self.working, self.apart, self.hard = (
             sum(1 << self.names.index(name) for name in _PATTERNS[group].split("|"))
             for group in ("writing", "working", "apart", "hard")
@@ -380,30 +410,36 @@ class CueWords(dict[str, int]):
 
     def of(self, text: str) -> int:
         """Of a text in lower case."""
-        words, kinds = zeroed(text).split(), 0
-        for of_word in set(map(self.__getitem__, words)):
-            kinds |= of_word
+        if len(self) >= WORDS:  # not within a text: what it has is looked for when all of its words are known
+            self.clear()
+            self._starting.clear()
+        words = zeroed(text).split()
+        known = set(map(self.get, words))  # far quicker than what makes the missing ones
+        kinds = reduce(or_, map(self.__getitem__, words) if None in known else known, 0)
         if kinds & self._starts:
             joined = f"{' '.join(words)} "
             for word in self._starting.keys() & set(words):
                 for phrase, kind in self._starting.get(word, ()):
-                    if phrase in joined:
+                    if not kinds & kind and phrase in joined:
                         kinds |= kind
         return kinds
 
+    def _stem(self, padded: str, at: int) -> int:
+        """Kinds of the stems that begin there."""
+        lengths = self._lengths.get(padded[at : at + 2], ())
+        return reduce(or_, [self._stems.get(padded[at : at + length], 0) for length in lengths], 0)
+
     def __missing__(self, word: str) -> int:
-        padded, kinds = f"{word} ", 0
+        padded = f"{word} "
         begins = [0] if word.isalnum() else [0, *(mark.end() for mark in _marks(word))]
-        for at in begins:
-            for stem, kind in self._begins.get(padded[at : at + 2], ()):
-                kinds |= kind if padded.startswith(stem, at) else 0
+        kinds = reduce(or_, [self._stem(padded, at) for at in begins])
+        if "0" in word:
+            for figure in _zeros(word):
+                kinds |= self._stem(padded, figure.end()) & (self.signs["amount"] | self.signs["words"])
         for letter in self._anywhere.keys() & set(word):
             for stem, kind in self._anywhere[letter]:
                 kinds |= kind if stem in word else 0
         if len(word) <= LONGEST:
-            if len(self) >= WORDS:
-                self.clear()
-                self._starting.clear()
             if phrases := [phrase for at in begins for phrase in self._phrases.get(word[at:], ())]:
                 self._starting[word] = phrases
                 kinds |= self._starts
@@ -415,7 +451,11 @@ class CueWords(dict[str, int]):
         return np.unpackbits(np.frombuffer(kinds.to_bytes(8, "little"), np.uint8), bitorder="little")[: len(self.names)]
 
 
-_marks = re.compile(r"[\W_]").finditer
+def _stems(words: Iterable[str]) -> list[str]:
+    return [word if word[0] > _LETTERS else f" {word}" for word in words]
+
+
+_marks, _zeros = re.compile(r"[\W_]").finditer, re.compile("0+").finditer
 _LETTERS = "\u2e7f"
 """Scripts beyond it have no spaces between words."""
 cues = cache(CueWords)
