@@ -4,6 +4,7 @@ LowpassError
 ├── ClientError          the request can't be served as it is: status, type and code for the client
 │   └── BudgetExceeded   carries the budget that refused
 ├── UpstreamFailure      one attempt failed; dispatch looks its kind up in TABLE
+├── DataError            a data file that ships with lowpass is missing or damaged
 └── ConfigError          a policy file is wrong; one Problem a mistake
 """
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 class LowpassError(Exception):
     """Root of everything that lowpass raises on purpose."""
+
+
+class DataError(LowpassError):
+    """A data file that ships with lowpass or a package is missing, damaged or of another version: which, and what to
+    do."""
 
 
 class ErrorRule(Struct, frozen=True):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from router.classify import embedding
 from router.classify.asked import AROUND, COUNTS, NUMBERS, SYSTEM, AskFeatures, asked, cues
 from router.classify.embedding import DIMENSIONS, Single
-from router.errors import LowpassError
+from router.errors import DataError
 from router.types.decision import Decision
 from router.types.request import (
     DIFFICULTY_SD,
@@ -73,10 +73,6 @@ SHORT, NOTHING_SD = 80, 2.0
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-
-
-class ReaderError(LowpassError):
-    """The reader's data is missing, damaged or of another version; says which file and what to do."""
 
 
 class Remembered(OrderedDict[_K, _V]):
@@ -236,7 +232,7 @@ def _shares(values: list[float], sharpness: float) -> list[float]:
 
 
 def read_arrays(folder: Path) -> DifficultyReader:
-    """Raises `ReaderError` where the artefact is not whole."""
+    """Raises `DataError` where the artefact is not whole."""
     try:
         data = (folder / ARRAYS).read_bytes()
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[str, Any])
@@ -248,7 +244,7 @@ def read_arrays(folder: Path) -> DifficultyReader:
         if reader.projection.shape[0] != sum(sizes()):
             raise ValueError(f"{reader.projection.shape[0]} numbers for {sum(sizes())}")
     except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, msgspec.DecodeError) as problem:
-        raise ReaderError(
+        raise DataError(
             f"{folder / ARRAYS} and its {MANIFEST} can't be read ({type(problem).__name__}): "
             "install lowpass again, or build them with `make priors`"
         ) from problem
@@ -264,11 +260,11 @@ def widened(array: NDArray[np.generic]) -> Any:
 
 _readings, _places = Remembered[int, Reading](), Remembered[int, Single]()
 load = cache(partial(read_arrays, FOLDER))
-"""The reader that ships with lowpass. Raises `ReaderError`."""
+"""The reader that ships with lowpass. Raises `DataError`."""
 
 
 def warm() -> None:
-    """Read the data files now and not with the first request. Raises `EmbeddingError`, `ReaderError`."""
+    """Read the data files now and not with the first request. Raises `DataError`."""
     for text in ('Say "hello, dear people of this town" in 3 words.\n- no 1: why?\n' * 20, "γεια"):
         load().reading(of_text(text), None)
 

@@ -12,12 +12,13 @@ from itertools import repeat
 from math import sqrt
 from operator import add
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from router.errors import LowpassError
+from router.errors import DataError
 
 DIMENSIONS = 256
 _PIECES = 32_000
@@ -55,20 +56,14 @@ _parts = re.compile(r"[0-9]|[A-Za-z]+|[^0-9A-Za-z]+").findall
 """Of a word in ASCII: no piece has both letters and others, or a digit and anything else, so each is cut alone."""
 
 
-class EmbeddingError(LowpassError):
-    """The embedding's data files are missing or not what they should be; says which and what to do."""
-
-
 class StaticEmbedding:
     """The vocabulary and its vectors, `[32000, 256]` in eight bits: 8 MB, and about as much for its words."""
 
     def __init__(self) -> None:
-        """Reads the package's files. Raises `EmbeddingError`."""
+        """Reads the package's files. Raises `DataError`."""
         spec = find_spec("wordllama")
         if spec is None or not spec.submodule_search_locations:
-            raise EmbeddingError(
-                "the package wordllama is not installed: install requirements/runtime.txt, with --no-deps"
-            )
+            raise DataError("the package wordllama is not installed: install requirements/runtime.txt, with --no-deps")
         folder = Path(spec.submodule_search_locations[0])
         try:
             vocabulary: dict[str, int] = msgspec.json.decode((folder / _TOKENIZER).read_bytes())["model"]["vocab"]
@@ -76,7 +71,7 @@ class StaticEmbedding:
             if sorted(vocabulary.values()) != list(range(_PIECES)):
                 raise ValueError("another vocabulary than expected")
         except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise EmbeddingError(
+            raise DataError(
                 f"the data files of the package wordllama can't be read ({type(problem).__name__}): "
                 "install it again from requirements/runtime.txt, with --no-deps --force-reinstall"
             ) from problem
@@ -91,7 +86,7 @@ class StaticEmbedding:
 
 
 load = cache(StaticEmbedding)
-"""The one of this process, read when first asked for. Raises `EmbeddingError`."""
+"""The one of this process, read when first asked for. Raises `DataError`."""
 
 
 def zeroed(text: str) -> str:
@@ -133,7 +128,9 @@ class WordPieces(dict[str, bytes]):
         if "   " in text:
             for indent, marked in _INDENTS:
                 text = text.replace(indent, marked)
-        return b"".join(map(self.__getitem__, text.split()))
+        words = text.split()
+        known: list[Any] = list(map(self.get, words))  # far quicker than what makes the missing ones
+        return b"".join(map(self.__getitem__, words) if None in known else known)
 
     def __missing__(self, word: str) -> bytes:
         if len(word) > LONGEST:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import exp, log
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
@@ -12,7 +12,7 @@ from router.estimate import learn
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
 from router.estimate.learn import KnownTemplate, TargetStats, WorkStats
-from router.estimate.pass_rate import ExpectedRates, Index
+from router.estimate.pass_rate import Index, PassRateModel
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import (
     INPUT_SHARE,
@@ -65,22 +65,6 @@ _AS_ASKED = ("", None)
 _ID = attrgetter("id")
 _EMPTY = Queue()
 NO_QUEUES: Queues = {}
-
-
-class PassRates(Protocol):
-    """Knows how likely each target is right."""
-
-    def better(self, at: int, effort: str) -> float:
-        """By how many logits a target does better at this effort than at its own."""
-        ...
-
-    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
-        """Of the targets with these indexes, each by so many logits `better`."""
-        ...
-
-    def usual(self, at: Index) -> Vector:
-        """Mean over all traffic."""
-        ...
 
 
 class _WorkKey(NamedTuple):
@@ -156,7 +140,7 @@ class Forecaster:
     """Of one policy's targets. `learned` and `rates` outlive it."""
 
     def __init__(
-        self, targets: Sequence[Target], learned: TargetStats, rates: PassRates, fresh_ms: int = FRESH_MS
+        self, targets: Sequence[Target], learned: TargetStats, rates: PassRateModel, fresh_ms: int = FRESH_MS
     ) -> None:
         self._targets, self.learned, self._rates, self._fresh_ms = tuple(targets), learned, rates, fresh_ms
         self._at = {target.id: at for at, target in enumerate(self._targets)}

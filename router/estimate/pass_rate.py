@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from router.errors import LowpassError
+from router.errors import DataError
 from router.estimate.posterior import (
     CARRIED,
     LEAST_WEIGHT,
@@ -61,10 +61,6 @@ FORMAT = 1
 _LEAST_SCORE = 0.02
 _USUAL_EFFORT = "medium"
 """What a model that thinks does where no effort is asked for."""
-
-
-class CardsError(LowpassError):
-    """The data that tells abilities from cards is missing or damaged."""
 
 
 class CardAbility(NamedTuple):
@@ -159,14 +155,14 @@ def ability(cards: Cards, known: Card) -> CardAbility:
 
 @cache
 def load() -> Cards:
-    """What ships with lowpass. Raises `CardsError`."""
+    """What ships with lowpass. Raises `DataError`."""
     path = FOLDER / ARRAYS
     try:
         data = path.read_bytes()
         with np.load(BytesIO(data), allow_pickle=False) as arrays:
             return Cards(arrays["mean"], arrays["covariance"], sha256(data).hexdigest()[:16])
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as problem:
-        raise CardsError(f"{path} can't be read ({type(problem).__name__}): install lowpass again") from problem
+        raise DataError(f"{path} can't be read ({type(problem).__name__}): install lowpass again") from problem
 
 
 # How likely each target is right: a prior by request and card, and on top of it what own outcomes say.
@@ -189,8 +185,8 @@ SURPRISE = 0.25
 """A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where
 nearly all pass or fail: what fails there alone is its own. A template's for its application twice as far."""
 LEAST_SLOPE = 0.2
-_USUAL = np.zeros(len(LEARNED))
-_USUAL[0] = 1
+"""Of how much a pass rate moves where a target is better than expected: where nearly all pass, or fail, little can be
+known of it by that."""
 
 
 class ExpectedRates(NamedTuple):
@@ -208,12 +204,6 @@ class ExpectedRates(NamedTuple):
     """[n]: so many outcomes of each were learned from; what is older counts less."""
     alike: Mapping[str, float]
     """By target: outcomes of the request's template, else of its task, that were learned from."""
-
-
-def _slope(p: Vector) -> Vector:
-    """How much a pass rate moves where a target is better than expected, against one of a half: where nearly all pass,
-    or fail, little can be known of it by that."""
-    return np.asarray(np.maximum(4 * p * (1 - p), LEAST_SLOPE))
 
 
 def _moments(nodes: Vector, own_sd: Vector) -> tuple[Vector, Vector]:
@@ -306,7 +296,7 @@ class PassRateModel:
 
     def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
         """Of the targets with these indexes [n], each by so many logits `better` [n] than by itself."""
-        known = self.outcomes[at], self.alike(seen)
+        known = self.posterior.count[at], self.alike(seen)
         if seen.reading is None:
             p, sd = self.usual(at), np.full(len(at), 0.3)
             return ExpectedRates(p, sd, np.tile(p, (3, 1)), sd, *known)
@@ -330,20 +320,15 @@ class PassRateModel:
         """Pass rates [3, n] by what was learned of all requests, and the deviation [n] of each target's own part, and
         of how far what was learned of other targets carries over."""
         usual = NODE_WEIGHTS.dot(prior)
-        slope = _slope(usual)
+        slope = doubt(usual, LEAST_SLOPE)
         carried = CARRIED * slope * self.posterior.carried(phi)[at]
         own_sd = np.hypot(self.posterior.own_sd(phi)[at] * doubt(usual), carried)
         return kept(prior + slope * self.posterior.weights.dot(phi)[at]), own_sd
 
-    @property
-    def outcomes(self) -> Vector:
-        """[T]: that were learned from; what is older counts less."""
-        return self.posterior.count
-
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""
         if self._usual_now is None:
-            learned = _slope(self._usual) * self.posterior.mean(_USUAL)
+            learned = doubt(self._usual, LEAST_SLOPE) * self.posterior.weights[:, 0]
             self._usual_now = kept(self._usual + learned)
         return self._usual_now[at]
 

@@ -64,15 +64,7 @@ class Posterior:
         self, targets: Sequence[str], common: Vector, own: Vector, basis: str = "", half_life_ms: float = HALF_LIFE_MS
     ) -> None:
         """Variances before anything was observed: `common` [K] of what all targets share, which is how wrong a
-        difficulty can be; `own` [T, K] of each target's part, larger where nothing is known of it.
-
-        ValueError: shapes that do not fit, a variance that is not a number ≥ 0, a half-life ≤ 0, a name twice.
-        """
-        shape = (len(targets), len(common))
-        if np.shape(own) != shape or len(set(targets)) != len(targets) or not half_life_ms > 0:
-            raise ValueError(f"a prior of {np.shape(own)} for {shape} targets × features, or no half-life")
-        if not all(np.isfinite(each).all() and (each >= 0).all() for each in (common, own)):
-            raise ValueError("a variance of the prior is not a number ≥ 0")
+        difficulty can be; `own` [T, K] of each target's part, larger where nothing is known of it."""
         self.targets, self.basis, self.at_ms = tuple(targets), basis, 0
         self._index = {name: index for index, name in enumerate(self.targets)}
         self._half_life = half_life_ms
@@ -145,8 +137,6 @@ class Posterior:
 
     def widen(self, target: int, factor: float) -> None:
         """`target` is not what it was: what was observed of it counts 1/`factor` (≥ 1) from now on."""
-        if not 1 <= factor < np.inf:
-            raise ValueError(f"a factor of {factor}: at least 1")
         self._scale(1 / factor, target)
 
     def _scale(self, share: float, target: int | slice = slice(None)) -> None:
@@ -390,9 +380,9 @@ def kept(p: Vector) -> Vector:
     return np.asarray(np.minimum(np.maximum(p, LEAST), 1 - LEAST))
 
 
-def doubt(p: Vector) -> Vector:
-    """How uncertain a pass rate is, against one of a half."""
-    return np.asarray(np.maximum(4 * p * (1 - p), LEAST_DOUBT))
+def doubt(p: Vector, least: float = LEAST_DOUBT) -> Vector:
+    """How uncertain a pass rate is, or how far it moves, against one of a half."""
+    return np.asarray(np.maximum(4 * p * (1 - p), least))
 
 
 def _logit(p: Vector) -> Vector:

@@ -11,7 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from router.classify import difficulty
-from router.classify.difficulty import ARRAYS, FOLDER, MANIFEST, ReaderError, read, read_arrays
+from router.classify.asked import CueWords
+from router.classify.difficulty import ARRAYS, FOLDER, MANIFEST, read, read_arrays
+from router.errors import DataError
 from router.types.request import DIFFICULTY_SD, SHARE, Endpoint, Limits, Passage, Reading, Request, tokens_read
 from router.types.target import Task
 from tests.classify.looking import Read, conversation, reading_of, sent
@@ -162,6 +164,10 @@ def test_what_is_remembered_of_requests_is_little_no_text_and_the_same_again(mon
     assert len(difficulty._readings) == 3
     assert "private" not in repr(difficulty._readings)
     assert reading_of("private 0")[1].packed() == first
+    text = f"step by step {' '.join(a + b for a in 'bcdfgh' for b in 'aeiouy')}"
+    kinds = CueWords().of(text)
+    monkeypatch.setattr("router.classify.asked.WORDS", 20)
+    assert CueWords().of(text) == kinds != 0, "words are forgotten between texts, not within one"
 
 
 SHIPPED, SHIPPED_MANIFEST = (FOLDER / ARRAYS).read_bytes(), msgspec.json.decode((FOLDER / MANIFEST).read_bytes())
@@ -180,7 +186,7 @@ def test_a_damaged_reader_is_refused_and_says_what_to_do(tmp_path: Path, file: s
     (tmp_path / file).unlink()
     if data is not None:
         (tmp_path / file).write_bytes(data)
-    with pytest.raises(ReaderError, match=rf"{ARRAYS} .* install lowpass again"):
+    with pytest.raises(DataError, match=rf"{ARRAYS} .* install lowpass again"):
         read_arrays(tmp_path)
 
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.classify import embedding
-from router.classify.embedding import DIMENSIONS, SPACE, EmbeddingError, Single, WordPieces, load
+from router.classify.embedding import DIMENSIONS, SPACE, Single, WordPieces, load
+from router.errors import DataError
 from tests.tables import data, each_row
 
 ODD = {
@@ -114,14 +115,14 @@ def test_damaged_data_is_an_error_that_says_what_to_do(elsewhere: Path, files: t
     if files is not None:
         (elsewhere / embedding._TOKENIZER).write_text(files[0])
         (elsewhere / embedding._WEIGHTS).write_bytes(files[1])
-    with pytest.raises(EmbeddingError, match=r"wordllama can't be read .* install it again"):
+    with pytest.raises(DataError, match=r"wordllama can't be read .* install it again"):
         load()
 
 
 def test_a_missing_package_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wordllama", None)
     load.cache_clear()
-    with pytest.raises(EmbeddingError, match="wordllama is not installed"):
+    with pytest.raises(DataError, match="wordllama is not installed"):
         load()
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from adapters.catalog import shipped
+from router.errors import DataError
 from router.estimate import pass_rate, posterior
 from router.estimate.pass_rate import (
     ABILITIES,
@@ -19,7 +20,6 @@ from router.estimate.pass_rate import (
     FOLDER,
     Card,
     CardAbility,
-    CardsError,
     ExpectedRates,
     PassRateModel,
     ability,
@@ -310,7 +310,9 @@ def test_all_that_is_said_counts_in_its_own_template_and_what_reviewers_say_ever
     for _ in range(300):
         trusted.observe(structs.replace(outcome("strong", 0.0, READ), template=POISONED, source="reviewer.qa"))
     assert max(rates(poisoned, POISONED)[1], rates(trusted, OTHER)[1]) < 0.25
-    assert poisoned.outcomes == pytest.approx(trusted.outcomes), "exploration asks whether anything is said at all"
+    assert poisoned.posterior.count == pytest.approx(trusted.posterior.count), (
+        "exploration asks whether anything is said at all"
+    )
     poisoned.widen("strong")
     for policy in ((WEAK, STRONG), (WEAK,), (WEAK, STRONG)):
         poisoned.adopt(policy)
@@ -388,5 +390,5 @@ def test_a_damaged_file_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monk
     if data is not None:
         (tmp_path / ARRAYS).write_bytes(data)
     monkeypatch.setattr(pass_rate, "FOLDER", tmp_path)
-    with pytest.raises(CardsError, match=rf"{ARRAYS} can't be read .* install lowpass again"):
+    with pytest.raises(DataError, match=rf"{ARRAYS} can't be read .* install lowpass again"):
         load.__wrapped__()

@@ -186,15 +186,6 @@ def test_an_outcome_that_is_no_number_leaves_no_trace(
     assert learner.state() == before
 
 
-def test_a_prior_that_does_not_fit_and_widening_by_less_than_nothing_are_refused() -> None:
-    for common, own in ((COMMON, OWN[:2]), (COMMON[:2], OWN), (-COMMON, OWN), (COMMON, OWN * NAN)):
-        with pytest.raises(ValueError, match="prior"):
-            Posterior(NAMES, common, own)
-    for factor in (0.5, NAN, INF):
-        with pytest.raises(ValueError, match="at least 1"):
-            posterior().widen(0, factor)
-
-
 def test_a_million_contradictory_outcomes_end_in_a_number_that_one_surprise_does_not_overturn() -> None:
     learner = posterior()
     for index in range(1_000):
