@@ -380,6 +380,9 @@ class CueWords(dict[str, int]):
 
     def of(self, text: str) -> int:
         """Of a text in lower case."""
+        if len(self) >= WORDS:  # not within a text: what it has is looked for when all of its words are known
+            self.clear()
+            self._starting.clear()
         words, kinds = zeroed(text).split(), 0
         for of_word in set(map(self.__getitem__, words)):
             kinds |= of_word
@@ -401,9 +404,6 @@ class CueWords(dict[str, int]):
             for stem, kind in self._anywhere[letter]:
                 kinds |= kind if stem in word else 0
         if len(word) <= LONGEST:
-            if len(self) >= WORDS:
-                self.clear()
-                self._starting.clear()
             if phrases := [phrase for at in begins for phrase in self._phrases.get(word[at:], ())]:
                 self._starting[word] = phrases
                 kinds |= self._starts

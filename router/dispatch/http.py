@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure, UpstreamRequest
-from router.types.clock import clock_ms
+from router.types.clock import clock_ms, monotonic_s
 from router.types.target import Timeouts
 
 # One kept connection to an upstream, and one request with its response on it (HTTP/1.1 by httptools).
@@ -384,12 +384,12 @@ class HttpTransport:
         if request.request_id:
             head += b"x-request-id: %b\r\n" % request.request_id.encode()
         head += b"content-length: %d\r\n\r\n" % len(request.body)
-        began, left = self._loop.time(), timeouts
+        began, left = monotonic_s(), timeouts
         connection = self._kept(origin, began - self.quiet_s)
         while True:
             if connection is None:
                 connection = await self._connect(origin, left)
-                left = _left(timeouts, self._loop.time() - began)
+                left = _left(timeouts, monotonic_s() - began)
             exchange = connection.start(head, request.body, left)
             try:
                 while not exchange.headers_done:
@@ -402,7 +402,7 @@ class HttpTransport:
                 # A kept connection may have been closed at the moment of reuse: once, on a fresh one (RFC 9112 §9.3.1).
                 if connection.fresh or exchange.received or failure.failure.kind is not ErrorKind.CUT:
                     raise
-            connection, left = None, _left(timeouts, self._loop.time() - began)
+            connection, left = None, _left(timeouts, monotonic_s() - began)
 
     def end(self, base_urls: Iterable[str]) -> None:
         """Nothing more will come from there, though the connections may not say so: what is in progress fails."""
@@ -435,16 +435,16 @@ class HttpTransport:
 
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> UpstreamConnection:
         def distrust() -> None:
-            self._distrusted[origin] = self._loop.time() + DISTRUST_S
+            self._distrusted[origin] = monotonic_s() + DISTRUST_S
             for idle in self._idle.pop(origin, ()):
                 idle.abort()
 
         def release(connection: UpstreamConnection) -> None:
             self._active.pop(connection, None)
-            if self._distrusted and self._distrusted.get(origin, 0.0) > self._loop.time():
+            if self._distrusted and self._distrusted.get(origin, 0.0) > monotonic_s():
                 connection.abort()
                 return
-            connection.idle_since, connection.fresh = self._loop.time(), False
+            connection.idle_since, connection.fresh = monotonic_s(), False
             self._idle.setdefault(origin, deque()).append(connection)
 
         if origin.tls and self._tls is None:
@@ -477,7 +477,7 @@ class HttpTransport:
                     self._active.pop(connection)
             elif exchange.overdue(now):
                 exchange.late(now)
-        unused_since = now - IDLE_S
+        unused_since = monotonic_s() - IDLE_S
         for pool in self._idle.values():
             while pool and (pool[0].idle_since < unused_since or not pool[0].usable):
                 pool.popleft().abort()
