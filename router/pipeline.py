@@ -5,9 +5,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from msgspec import structs
+
 from router.accounting import CLIENT_CLOSED, Accounting, Settlement
 from router.choose import CompiledPolicy, chance, check, choose, index, limited
-from router.classify.difficulty import read_too
+from router.classify.difficulty import read_too, with_reading
 from router.config.policy import Config
 from router.decide.eligibility import Gate
 from router.decide.explain import encode, explain
@@ -159,6 +161,8 @@ class Pipeline:
         paid: Settlement | None = None,
     ) -> tuple[Decision, Gate, Sequence[str]]:
         """Also the targets that a bound alone says are too small for the prompt, which was not counted there yet."""
+        if paid is not None and paid.reads:
+            screened = structs.replace(screened, classification=with_reading(screened.classification, request))
         draw, session = chance(request.id), request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
         known = (rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)
@@ -237,10 +241,10 @@ class Pipeline:
                 observed.step("reserve")
             bound = rules.accounts.bound(request, caller, decision, children, gate.now_ms)
             refused = await settlement.reserve(decision, breaker.bind(bound, request.id))
-            if refused is None:
+            if refused is None and not settlement.reads_first(decision):
                 return decision, gate
-            if refused.short:
-                continue  # it is decided by what is left
+            if refused is None or refused.short:
+                continue  # it is decided by what it asks for, or by what is left
             lower = not (refused.account.size or settlement.internal)
             if lower and not refused.passing and await self._count((), decision, gate, rules, counts):
                 continue  # no more is held for the prompt than it costs

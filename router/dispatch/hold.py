@@ -213,8 +213,12 @@ class BudgetHold:
         """`ask` is for `steps`. Raises `StoreUnavailable`.
 
         Where only requests in progress stand in the way it waits for them, so long; what is asked for changes with what
-        they teach meanwhile.
+        they teach meanwhile. What is open already is extended.
         """
+        if self.reservation.holds:
+            held, tight = self.reservation.granted, ask.tight
+            await self.extend(Amount(max(0, tight.usd - held.usd), max(0, tight.thinking - held.thinking)))
+            return None
         for cap in self._bound.caps:
             needed = _least(steps).of(cap.unit)
             if cap.limit < needed:

@@ -59,7 +59,8 @@ from what their text foretells. The logarithm of the mean is higher by half of i
 EXCESS_WEIGHT = 3.0
 """… which counts like so many."""
 LONG_CUT = 2
-"""An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less."""
+"""An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less. Among
+long ones it counts as so many times as long, so that the next cap is not the same."""
 LEAST_COUNT, LEAST_PRIOR = 0.01, 1.0
 """Answers: less are none. Thinking tokens of a hard problem at a target that is not expected to think."""
 MOST_ASKED = 64
@@ -464,7 +465,9 @@ class TargetStats:
             self._cells.move_to_end(cell)
             for window, tokens in zip(windows, (output, thinking), strict=True):
                 if tokens is not None and not (seen.cut and window.count and tokens < window.upper(LONG)):
-                    window.add(tokens)
+                    window.add(tokens * LONG_CUT if seen.cut else tokens)
+                    if seen.cut:
+                        self._recalled.pop(seen.target, None)
         self._pool.add(seen)
 
     def overrun(self, target: str) -> None:

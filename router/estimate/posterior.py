@@ -151,11 +151,6 @@ class Posterior:
         self._solve()
         return np.asarray(self._weights)
 
-    def mean(self, phi: Vector) -> Vector:
-        """Expected residuals: [T] of `phi` [K], or [n, T] of [n, K]."""
-        self._solve()
-        return np.asarray(phi @ self._weights.T)
-
     def own_sd(self, phi: Vector) -> Vector:
         """[T]: of `phi` [K], sd of each target's own part: what is unknown of all of them is not in it."""
         self._solve()
@@ -163,7 +158,7 @@ class Posterior:
         return np.asarray(np.sqrt(np.maximum(rows.reshape(-1, len(phi)).dot(phi), 0)))
 
     def carried(self, phi: Vector) -> Vector:
-        """[T]: the part of `mean` that was learned of other targets only."""
+        """[T]: the part of its expected residual that was learned of other targets only."""
         self._solve()
         return np.asarray(self._carried.dot(phi))
 

@@ -272,9 +272,10 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else PowerLaw(0.0)
     most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
     usual_output = kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90)
-    if ahead is None or (rung.thinks and not target.model.thinking.streamed):
-        safe = max(safe, LEAST_CAP + rung.p90)
-        return UsualOutput(words, mean, most, safe, safe if rung.thinks else 0, True, usual_output, long)
+    capped = max(safe, LEAST_CAP + rung.p90)
+    # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
+    if ahead is None or ahead >= capped or (rung.thinks and not target.model.thinking.streamed):
+        return UsualOutput(words, mean, most, capped, capped if rung.thinks else 0, True, usual_output, long)
     start = min(_start(kind.output, rung, thought) + ahead, safe)
     thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
     return UsualOutput(words, mean, most, start, thoughts, False, usual_output, long)
