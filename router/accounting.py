@@ -120,8 +120,6 @@ class Settlement:
         self.lowered: tuple[str, ...] = ()
         self.left, self._tries = ANY_AMOUNT, 0
         """In its budgets, once one of them had less than what was decided would hold."""
-        self.reads = False
-        """Its text is read, whatever its route goes by."""
         self.loop = ""
         """What will stop the conversation if it goes on like this."""
         self.translation: Translation | None = None
@@ -168,14 +166,6 @@ class Settlement:
             exhausted(accounting.journal, refused, now_ms())
             accounting.alerts.refuse(refused.account)
         return refused
-
-    def reads_first(self, decision: Decision) -> bool:
-        """Once it is held: its text is read before it is sent, as its answer would be capped by the lengths of others,
-        though it may ask for more. It is decided again then."""
-        known, granted = decision.plan.steps[0].estimate, self.budget.reservation.granted
-        short = granted.usd < known.whole.usd or granted.thinking < known.whole.thinking
-        self.reads = short and known.blind and decision.classification.unread and not self.reads
-        return self.reads
 
     async def refuse(self, refusal: ClientError) -> ClientError:
         """A request that is turned away has its row too."""

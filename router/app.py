@@ -217,6 +217,7 @@ class GatewayProcess:
                 self._breaker.restore(connection.execute(ROWS).fetchall())
             self._telemetry.loops = self._breaker.trips
             await self._stores.start()
+            await self._refresh()
             await self._carry_over(self._config())
             await self._recorder.start()
             if self._pipeline.rules.screen.deep:  # the first request should not wait for a model

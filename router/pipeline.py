@@ -69,6 +69,8 @@ class Pipeline:
 
     def adopt(self, config: Config) -> None:
         self.rules: CompiledPolicy = index(config, self._sources.secret, self._limits)
+        self._capped = set[str]()
+        """Routes of which an answer was to be capped, for want of room in a budget: their requests are read."""
         recorder = self._accounting.recorder
         recorder.adopt(config)
         self._forecaster = Forecaster(tuple(config.targets.values()), self._accounting.learned, recorder.beliefs)
@@ -161,7 +163,7 @@ class Pipeline:
         paid: Settlement | None = None,
     ) -> tuple[Decision, Gate, Sequence[str]]:
         """Also the targets that a bound alone says are too small for the prompt, which was not counted there yet."""
-        if paid is not None and paid.reads:
+        if route in self._capped:
             screened = structs.replace(screened, classification=with_reading(screened.classification, request))
         draw, session = chance(request.id), request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
@@ -241,7 +243,7 @@ class Pipeline:
                 observed.step("reserve")
             bound = rules.accounts.bound(request, caller, decision, children, gate.now_ms)
             refused = await settlement.reserve(decision, breaker.bind(bound, request.id))
-            if refused is None and not settlement.reads_first(decision):
+            if refused is None and not self._to_be_read(decision, settlement):
                 return decision, gate
             if refused is None or refused.short:
                 continue  # it is decided by what it asks for, or by what is left
@@ -252,6 +254,17 @@ class Pipeline:
             if not route or route in tried:
                 raise await settlement.refuse(self._unpaid(refused, rules.config.budget_status))
             settlement.lowered, settlement.left = ("route",), ANY_AMOUNT
+
+    def _to_be_read(self, decision: Decision, settlement: Settlement) -> bool:
+        """What is held caps the answer by the lengths of others, though the request's text may ask for more: its route
+        is read from now on. No second time, as what has no text stays unread."""
+        plan, granted = decision.plan, settlement.budget.reservation.granted
+        known = plan.steps[0].estimate
+        short = granted.usd < known.whole.usd or granted.thinking < known.whole.thinking
+        capped = short and known.blind and decision.classification.unread and plan.route not in self._capped
+        if capped:
+            self._capped.add(plan.route)
+        return capped
 
     def _unpaid(self, refused: Refused, status: int) -> ClientError:
         """`status`: of a spent budget."""

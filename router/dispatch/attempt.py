@@ -154,6 +154,8 @@ class AttemptRecord:
         what else no token stands for (`apart`); bytes of output in its stream's largest piece, and of thoughts."""
         self._pieces = 0
         """Events of its stream's answer, thoughts apart."""
+        self._reached_cap = False
+        """Its provider says that the answer ended at the cap that was sent."""
         self.stopped = ""
         """Why the gateway ended its stream, as an error code; empty: it did not."""
         self._hides = thinks and not thinking.streamed and fit.effort != "none"
@@ -256,6 +258,7 @@ class AttemptRecord:
         if reply.region_served:
             self.locate(reply.region_served)
         embeds = self.call.endpoint is Endpoint.EMBEDDINGS
+        self._reached_cap = reply.finish_reason == "length" and self._caps
         usage, size = reply.usage, 0 if embeds else sum(map(len, reply.body.values()))
         self.received_bytes = size
         if usage is None:
@@ -279,7 +282,7 @@ class AttemptRecord:
             waiting = self._read_rest(decoder, *self._response.unread())
             left = not decoder.complete
         self.locate(decoder.region_served)
-        counted = decoder.usage
+        counted, self._reached_cap = decoder.usage, decoder.finish_reason == "length" and self._caps
         if self.call.endpoint is Endpoint.RESPONSES and decoder.complete:
             self._send(decoder.final(b"null"))
         tokens = self._cap if counted is None else counted.output_total
@@ -408,8 +411,9 @@ class AttemptRecord:
     def _estimated(self, size: int, *, left: bool) -> Usage:
         """`left`: the upstream may have written more than came."""
         output = self._with_late(size) if left else self._tokens(size)
-        if self._hides:
-            output = max(output, self._unseen(FASTEST_MS))
+        output = min(ceil(output * self._billed), max(output, self._cap))
+        if self._hides or self._reached_cap:
+            output = max(output, self._cap if self._reached_cap else self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
             output = max(output, self._cap, ceil(size / self._mean_bytes) + self._tokens(self._largest))
         return self._taken(output, size)
@@ -463,7 +467,17 @@ class AttemptRecord:
         `prior_ms`; at least what was expected, as far as its provider bills that; at most the cap, if that is kept."""
         tokens = max(self.step.estimate.output_tokens, self._usual(self._elapsed(), prior_ms))
         most = self._most if self.stopped == PAST_CAP or self._learned.worst(self.step.target.id) else self._cap
-        return min(most, ceil(tokens * self._learned.billed.get(self.step.target.id, 1.0)))
+        return min(most, ceil(tokens * self._billed))
+
+    @property
+    def _billed(self) -> float:
+        """What its provider billed ÷ what was estimated, as statements taught."""
+        return self._learned.billed.get(self.step.target.id, 1.0)
+
+    @property
+    def _caps(self) -> bool:
+        """The gateway's or the client's cap on all output was sent."""
+        return self.call.max_output is not None or self.step.estimate.max_output < self.step.target.model.max_output
 
     def _usual(self, took_ms: int, prior_ms: float) -> int:
         pace = self._learned.pace(self.step.target.id)
