@@ -532,7 +532,7 @@ class AttemptRecord:
             output_bytes=decoder.output_chars // n if decoder is not None and decoder.finished else 0,
             # One that was ended there may have had as much again to say.
             past_cap=2 * output // n if self.stopped == PAST_CAP else output // n if told and output > self._cap else 0,
-            largest=self._largest and ceil(self._largest / n / self._learned.mean_output_bytes(self.step.target.id)),
+            largest=self._largest / n,
             first_ms=None if first is None else first - waited,
             total_ms=took - waited,
             ended_ms=self._started_ms + took,
