@@ -14,7 +14,7 @@ from router.budget.loop_breaker import LoopBreaker
 from router.decide.explain import encode, explain
 from router.decide.health import SUSPENSION_S
 from router.decide.profile import SessionStates
-from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoom, ClientPresence, thought
+from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoom, ClientPresence, thought, waited_ms
 from router.dispatch.meter import finish
 from router.dispatch.refusals import ledger_down, store_down, stream_error
 from router.dispatch.stream import OpenStream
@@ -245,7 +245,7 @@ class Settlement:
             lowered=self.lowered,
             total_ms=int(took),
             first_ms=attempts[-1].first_ms if attempts else None,
-            overhead_us=round((took - budget.waits.total(ended)) * 1000),
+            overhead_us=round((took - waited_ms(budget.waits, ended)) * 1000),
         )
         settle(accounting.journal, self.id, outcome)
         accounting.open.pop(self.id, None)

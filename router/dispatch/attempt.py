@@ -141,7 +141,11 @@ class AttemptRecord:
         """The region that counts, and whether the provider itself says so."""
         self._started_ms, self._clock, self._start = now_ms, clock, clock()
         self._first: int | None = None
-        self._waits, self._awaited, self._presence = budget.waits, False, budget.presence
+        self._ended: float | None = None
+        """When all of a whole answer was here."""
+        self._waits, self._presence = budget.waits, budget.presence
+        self._wait: list[float] | None = None
+        """Since when it is waited for, and until when."""
         self._cap = (call.max_output or step.estimate.max_output) * call.n
         # Some providers' caps do not count thoughts (DashScope's, xAI's).
         thinking = step.target.model.thinking
@@ -168,11 +172,14 @@ class AttemptRecord:
         unknown = self.meter is None and dense == MOST_OUTPUT_BYTES
         return dense, BYTES_PER_TOKEN if unknown else min(BYTES_PER_TOKEN, LOOSE * max(dense, MOST_OUTPUT_BYTES))
 
-    def first_byte(self) -> None:
-        if self._first is None:
-            self._first = int(self._clock() - self._start)
-            if self.options.race is not None:
-                self.options.race.begun = True
+    def arrived(self, *, whole: bool = False) -> None:
+        """The first bytes of an answer, or all of one that is no stream."""
+        now = self._clock()
+        self._first = int(now - self._start)
+        if self.options.race is not None:
+            self.options.race.begun = True
+        if whole:
+            self._ended = now
 
     def fed(self, data: bytes, events: bytes, before: int) -> None:
         """The decoder made `events` of one more piece of a stream. `before`: bytes of output seen until then."""
@@ -223,15 +230,8 @@ class AttemptRecord:
 
     def leaves(self, classes: frozenset[str]) -> None:
         """The first byte is about to be sent: from now on it may be charged. `classes`: of what is sent."""
-        self.sent = self._awaited = True
-        self.classes = classes
-        self._waits.begin(self._clock())
-
-    def received(self) -> None:
-        """It is waited for no longer."""
-        if self._awaited:
-            self._awaited = False
-            self._waits.end(self._clock())
+        self.sent, self.classes, self._wait = True, classes, [self._clock(), inf]
+        self._waits.append(self._wait)
 
     def opened(self, response: UpstreamResponse) -> None:
         """Status and headers are here; one names the region where the target's terms say so ("header:NAME")."""
@@ -477,10 +477,11 @@ class AttemptRecord:
     def _done(
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
     ) -> Attempt:
-        if self._awaited:
-            self.received()
+        ended = self._clock() if self._ended is None else self._ended
+        if self._wait is not None and self._wait[1] == inf:
+            self._wait[1] = ended
         self.lease.leave()
-        target, took = self.step.target, int(self._clock() - self._start)
+        target, took = self.step.target, int(ended - self._start)
         if usage is not None:
             output = usage.output_total
             self._learned.observe(self._seen(usage, output, finish_reason, outcome, took))

@@ -115,30 +115,14 @@ class BudgetRoom:
                 await asyncio.wait_for(self._settled.wait(), LOOK_S)
 
 
-class Waits:
-    """For how long of a request targets were at work, in ms of one clock; what is left of its time is ours. Rivals that
-    are waited for at the same time count once."""
-
-    __slots__ = ("_open", "_since", "_total")
-
-    def __init__(self) -> None:
-        self._open, self._since, self._total = 0, 0.0, 0.0
-
-    def begin(self, at: float) -> None:
-        """One more is waited for."""
-        if not self._open:
-            self._since = at
-        self._open += 1
-
-    def end(self, at: float) -> None:
-        """Of one that had begun."""
-        self._open -= 1
-        if not self._open:
-            self._total += at - self._since
-
-    def total(self, at: float) -> float:
-        """Until then, in ms."""
-        return self._total + (at - self._since if self._open else 0.0)
+def waited_ms(waits: Sequence[list[float]], now: float) -> float:
+    """For how long of a request targets were at work; what is left of its time is ours. Rivals that are waited for at
+    the same time count once. `waits`: begin and end of each, by one clock; an end may be yet to come."""
+    total, until = 0.0, 0.0
+    for begin, end in sorted(waits):
+        total += max(0.0, min(end, now) - max(begin, until))
+        until = max(until, end)
+    return total
 
 
 # What one request holds, and what it may still spend of that.
@@ -168,7 +152,8 @@ class BudgetHold:
         self.attempts: list[Attempt] = []
         self.reading = set[asyncio.Task[None]]()
         """Attempts that were late, and are read on: what they cost is not known before."""
-        self.waits = Waits()
+        self.waits: list[list[float]] = []
+        """See `waited_ms`."""
         self._extending = asyncio.Lock()
         """Rivals hold more from the same reservation: one after the other."""
 
