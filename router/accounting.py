@@ -11,6 +11,7 @@ from msgspec import structs
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget, RollingWindow
 from router.budget.loop_breaker import LoopBreaker
+from router.budget.loops import LoopRequest
 from router.decide.explain import encode, explain
 from router.decide.health import SUSPENSION_S
 from router.decide.profile import SessionStates
@@ -120,8 +121,8 @@ class Settlement:
         self.lowered: tuple[str, ...] = ()
         self.left, self._tries = ANY_AMOUNT, 0
         """In its budgets, once one of them had less than what was decided would hold."""
-        self.loop = ""
-        """What will stop the conversation if it goes on like this."""
+        self.watched: LoopRequest | None = None
+        """By the loop breaker, since it has let the request pass."""
         self.translation: Translation | None = None
         self._decision: Decision | None = None
         """The last, once the request has its row."""
@@ -258,7 +259,7 @@ class Settlement:
         route = "" if self._decision is None else self._decision.plan.route
         for queue in () if self._decision is None else self._decision.plan.queued:
             accounting.telemetry.spilled[queue.target,] += queue.spilled
-        accounting.telemetry.settled(route, status, attempts, outcome.overhead_us or 0, held)
+        accounting.telemetry.settled(route, status, outcome.attempts, outcome.overhead_us or 0, held)
         if overrun:
             accounting.learned.overrun(attempts[-1].target.id)
             accounting.telemetry.count("overruns")
@@ -274,8 +275,9 @@ class Settlement:
             for attempt in attempts:
                 if attempt.usage is not None and attempt.outcome == "ok":
                     accounting.learned.caches.note(prefix, attempt.target.id, attempt.usage, ended_ms)
-        sent, breaker = bool(attempts), accounting.breaker
-        breaker.settled(self._request, self._caller, ended_ms, cost=cost, sent=sent, answer=self.answer)
+        if self.watched is not None:
+            asked, model, sent = self.watched, self._request.model, bool(attempts)
+            accounting.breaker.settled(asked, model, self._caller, ended_ms, cost=cost, sent=sent, answer=self.answer)
 
     # What remains when a stream is over (`router.dispatch.stream.Ending`).
 

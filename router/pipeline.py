@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from router.accounting import CLIENT_CLOSED, Accounting, Settlement
+from router.budget.loops import Tripped
 from router.choose import CompiledPolicy, chance, check, choose, index, limited
 from router.classify.difficulty import read_too
 from router.config.policy import Config
@@ -227,16 +228,17 @@ class Pipeline:
             if near and await self._count(near, decision, gate, rules, counts):
                 continue  # it is decided by the exact length of its prompt
             if not tried and not settlement.internal:
-                if (looped := breaker.check(request, caller, gate.now_ms)) is not None:
-                    raise await settlement.turn_away(decision, loop_detected(looped))
-                settlement.loop = breaker.approaching(request.id)
+                asked = breaker.check(request, caller, gate.now_ms)
+                if isinstance(asked, Tripped):
+                    raise await settlement.turn_away(decision, loop_detected(asked))
+                settlement.watched = asked
             tried.add(decision.plan.route)
             if not decision.plan.steps:
                 raise await settlement.turn_away(decision, _unserved(request, decision, self.health))
             if observed is not None:
                 observed.step("reserve")
             bound = rules.accounts.bound(request, caller, decision, children, gate.now_ms)
-            refused = await settlement.reserve(decision, breaker.bind(bound, request.id))
+            refused = await settlement.reserve(decision, breaker.bind(bound, settlement.watched))
             if refused is None:
                 return decision, gate
             if refused.short:
@@ -318,7 +320,7 @@ class Pipeline:
             thinking=sent.thinking,
             dropped=sent.dropped,
             lowered=settlement.lowered,
-            loop=settlement.loop,
+            loop=settlement.watched.approaching if settlement.watched is not None else "",
             rates=settlement.budget.reservation.rates,
             cost=cost,
             body=body,

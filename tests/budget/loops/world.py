@@ -130,12 +130,15 @@ class World:
         request = Request(id=new_id(), endpoint=endpoint, model="auto", body=body, prompt_bytes=len(raw), limits=limits)
         caller = Caller(id=f"id-{key}", name=key)
         self.requests += 1
-        if (tripped := self.breaker.check(request, caller, self.now)) is not None:
-            raise Stopped(tripped)
-        if warning := self.breaker.approaching(request.id):
-            self.warnings.append(warning)
-        end = self.breaker.settled
-        return lambda cost, sent, answer: end(request, caller, self.now, cost=cost, sent=sent, answer=answer)
+        asked = self.breaker.check(request, caller, self.now)
+        if isinstance(asked, Tripped):
+            raise Stopped(asked)
+        if asked is None:
+            return lambda cost, sent, answer: None
+        if asked.approaching:
+            self.warnings.append(asked.approaching)
+        end = partial(self.breaker.settled, asked, request.model, caller)
+        return lambda cost, sent, answer: end(self.now, cost=cost, sent=sent, answer=answer)
 
     def together(self, key: str, prompts: Iterable[Prompt], *, session: str = "") -> None:
         """All of them are in progress at once."""
