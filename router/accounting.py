@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Set
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from functools import partial
 
@@ -16,10 +16,8 @@ from router.decide.explain import encode, explain
 from router.decide.health import SUSPENSION_S
 from router.decide.profile import SessionStates
 from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoom, ClientPresence, thought, waited_ms
-from router.dispatch.meter import finish
-from router.dispatch.refusals import ledger_down, store_down, stream_error
-from router.dispatch.stream import OpenStream
-from router.errors import TABLE, ClientError
+from router.dispatch.refusals import ledger_down, store_down
+from router.errors import ClientError
 from router.estimate.learn import TargetStats
 from router.ledger.adjust import make_equal, unequal
 from router.ledger.incident import exhausted, odd_answers
@@ -45,9 +43,9 @@ from router.types.account import (
     StoreUnavailable,
     Unit,
 )
-from router.types.attempt import Attempt, Failure, Usage, usage_json
+from router.types.attempt import Attempt, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
-from router.types.decision import Decision, Translation
+from router.types.decision import Decision
 from router.types.request import Caller, Request, session_key
 
 _log = logging.getLogger(__name__)
@@ -123,7 +121,6 @@ class Settlement:
         """In its budgets, once one of them had less than what was decided would hold."""
         self.watched: LoopRequest | None = None
         """By the loop breaker, since it has let the request pass."""
-        self.translation: Translation | None = None
         self._decision: Decision | None = None
         """The last, once the request has its row."""
         self.context: ServedContext | None = None
@@ -279,29 +276,11 @@ class Settlement:
             asked, model, sent = self.watched, self._request.model, bool(attempts)
             accounting.breaker.settled(asked, model, self._caller, ended_ms, cost=cost, sent=sent, answer=self.answer)
 
-    # What remains when a stream is over (`router.dispatch.stream.Ending`).
-
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
+        """A stream is over. Returns the JSON of what it used."""
         self.budget.attempts.append(attempt)
         cost = self.close(CLIENT_CLOSED if error == CLIENT_GONE else 200, error)
         return usage_json(self._request.endpoint, attempt.usage or Usage(), cost)
-
-    def durable(self) -> Awaitable[None]:
-        return self._accounting.durable()
-
-    def render(self, events: bytes) -> bytes:
-        return self.translation.feed(events) if self.translation is not None else events
-
-    def closing(self, opened: OpenStream, usage: bytes) -> bytes:
-        if self.translation is None:
-            return opened.closing(usage)
-        last = finish(opened.first, opened.record.call, opened.stopped) if opened.stopped else b""
-        return self.translation.feed(last) + self.translation.final(usage)
-
-    def broken(self, failure: Failure) -> bytes:
-        if self.translation is not None:
-            return self.translation.error_event(failure.message, TABLE[failure.kind].code)
-        return stream_error(failure)
 
 
 # Rows and budgets in different stores: what a process that died left unequal.

@@ -300,8 +300,8 @@ class Pipeline:
         settlement.lowered += tuple(sorted({*answer.step.estimate.lowered, *answer.lowered}))
         if isinstance(answer, OpenStream):
             sent: AttemptRecord | Attempt = answer.record
-            settlement.translation = translation if translated else None
-            events = forward(answer, self.health, settlement)
+            spoken, durable = translation if translated else None, self._accounting.durable
+            events = forward(answer, self.health, settlement.settle, durable, spoken)
             if context.watched:
                 events = tee(events, job, answer, partial(recorder.given, context, job))
         else:

@@ -184,7 +184,9 @@ class AttemptRecord:
     def fed(self, data: bytes, events: bytes, before: int) -> None:
         """The decoder made `events` of one more piece of a stream. `before`: bytes of output seen until then."""
         self.received_bytes += len(data)
-        self._send(events)
+        self._sent += len(events)
+        if len(events) > ENVELOPE:
+            self._set_apart(events)
         if self.decoder is not None:
             seen = self.decoder.output_chars
             self._largest = max(self._largest, seen - before)
@@ -193,9 +195,8 @@ class AttemptRecord:
             elif seen > before:
                 self._pieces += events.count(b"\n\n")
 
-    def _send(self, events: bytes) -> None:
-        self._sent += len(events)
-        for event in events.split(b"\n\n") if len(events) > ENVELOPE else ():
+    def _set_apart(self, events: bytes) -> None:
+        for event in events.split(b"\n\n"):
             if len(event) > ENVELOPE:
                 media, found = apart(event.partition(b"data: ")[2])
                 self._media += media
@@ -281,7 +282,9 @@ class AttemptRecord:
         self.locate(decoder.region_served)
         counted = decoder.usage
         if self.call.endpoint is Endpoint.RESPONSES and decoder.complete:
-            self._send(decoder.final(b"null"))
+            last = decoder.final(b"null")
+            self._sent += len(last)
+            self._set_apart(last)
         tokens = self._cap if counted is None else counted.output_total
         size = max(0, decoder.output_chars + waiting - self._echoed)
         size += self._beyond(decoder, max(tokens, size))

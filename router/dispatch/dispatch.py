@@ -326,7 +326,7 @@ class AttemptLoop:
         parts = [events async for events in metered(opened) if events]
         if rest := opened.rest():
             parts.append(rest)
-        stopped = opened.stopped
+        stopped = record.stopped
         if not (decoder.finished or stopped):
             raise UpstreamFailure(CUT)
         opened.response.close(complete=decoder.complete)
