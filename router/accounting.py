@@ -128,9 +128,9 @@ class Settlement:
         self.answer: str | None = None
         """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
 
-    async def reserve(self, decision: Decision, bound: BudgetBound) -> Refused | None:
-        """Holds enough for the answer that was decided; None: it is held. May be called again, with another decision,
-        after a refusal: one that is `short` wants it decided again, by what is `left`.
+    async def reserve(self, decision: Decision, bound: BudgetBound, at_ms: int) -> Refused | None:
+        """Holds enough for the answer that was decided at `at_ms`; None: it is held. May be called again, with another
+        decision, after a refusal: one that is `short` wants it decided again, by what is `left`.
 
         Raises `ClientError` while nothing can be held, or written down.
         """
@@ -139,14 +139,15 @@ class Settlement:
             self._bound = bound
             budget.bind(bound)
         ask = budget.ask(steps, exactly=self._tries < MOST_TRIES)
-        self._birth(decision, Amount() if bound.accounts else ask.whole)
+        self._birth(decision, Amount() if bound.accounts else ask.whole, at_ms)
         deadline = decision.stakes.deadline_ms
+        patience = PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline)
         try:
             if not accounting.journal.available:
                 raise LedgerUnavailable
             if not (bound.accounts or bound.caps):
                 return None
-            refused = await budget.open(ask, steps, PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline))
+            refused = await budget.open(ask, steps, patience, at_ms)
         except asyncio.CancelledError:
             self.close(CLIENT_CLOSED, CLIENT_GONE)
             raise
@@ -170,15 +171,15 @@ class Settlement:
         await self._accounting.durable()
         return refusal
 
-    async def turn_away(self, decision: Decision, refusal: ClientError) -> ClientError:
+    async def turn_away(self, decision: Decision, refusal: ClientError, at_ms: int) -> ClientError:
         """Before anything was held."""
-        self._birth(decision, Amount())
+        self._birth(decision, Amount(), at_ms)
         return await self.refuse(refusal)
 
-    def _birth(self, decision: Decision, held: Amount) -> None:
+    def _birth(self, decision: Decision, held: Amount, at_ms: int) -> None:
         """The row is there before anything is held, so that a crash in between leaves no hold without a row."""
         journal = self._accounting.journal
-        document, at_ms = encode(explain(decision)), now_ms()
+        document = encode(explain(decision))
         if self._decision is not None:
             reroute(journal, decision, held, document)
         else:

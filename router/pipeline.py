@@ -230,15 +230,16 @@ class Pipeline:
             if not tried and not settlement.internal:
                 asked = breaker.check(request, caller, gate.now_ms)
                 if isinstance(asked, Tripped):
-                    raise await settlement.turn_away(decision, loop_detected(asked))
+                    raise await settlement.turn_away(decision, loop_detected(asked), gate.now_ms)
                 settlement.watched = asked
             tried.add(decision.plan.route)
             if not decision.plan.steps:
-                raise await settlement.turn_away(decision, _unserved(request, decision, self.health))
+                refusal = _unserved(request, decision, self.health)
+                raise await settlement.turn_away(decision, refusal, gate.now_ms)
             if observed is not None:
                 observed.step("reserve")
             bound = rules.accounts.bound(request, caller, decision, children, gate.now_ms)
-            refused = await settlement.reserve(decision, breaker.bind(bound, settlement.watched))
+            refused = await settlement.reserve(decision, breaker.bind(bound, settlement.watched), gate.now_ms)
             if refused is None:
                 return decision, gate
             if refused.short:

@@ -194,8 +194,10 @@ class BudgetHold:
             least = Amount(least.usd, tight.thinking)
         return HoldRequest(least=least, tight=tight, whole=whole)
 
-    async def open(self, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float) -> Refused | None:
-        """`ask` is for `steps`. Raises `StoreUnavailable`.
+    async def open(
+        self, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float, at_ms: int
+    ) -> Refused | None:
+        """`ask` is for `steps`, as it was decided at `at_ms`. Raises `StoreUnavailable`.
 
         Where only requests in progress stand in the way it waits for them, so long; what is asked for changes with what
         they teach meanwhile.
@@ -207,7 +209,7 @@ class BudgetHold:
         if not self._bound.accounts:
             self.reservation = structs.replace(self.reservation, granted=ANY_AMOUNT.within(self._bound.caps))
             return None
-        granted = await self._reserve(ask)
+        granted = await self._reserve(ask, at_ms)
         if isinstance(granted, Refused):
             granted = await self._wait(granted, ask, steps, patience_ms)
         if isinstance(granted, Refused):
@@ -223,7 +225,7 @@ class BudgetHold:
 
         async def again() -> Reservation | Refused:
             fresh = self.ask([self._anew(step) for step in steps], exactly=ask.shortest is not None)
-            outcome = await self._reserve(fresh)
+            outcome = await self._reserve(fresh, now_ms())
             return outcome if isinstance(outcome, Reservation) else _short(outcome, fresh)
 
         refused = _short(refused, ask)
@@ -234,7 +236,7 @@ class BudgetHold:
             outcome = await self._room.until_there_is(again, patience_ms)
         if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
             # There will be no room for the usual thinking: it is answered with less.
-            return await self._reserve(structs.replace(ask, least=_least(steps)))
+            return await self._reserve(structs.replace(ask, least=_least(steps)), now_ms())
         return outcome
 
     def fit(self, step: Candidate) -> FittedRequest | None:
@@ -405,8 +407,8 @@ class BudgetHold:
                 held = max(held or 0, hold.amount)
         return charges, overrun, held
 
-    def _reserve(self, ask: HoldRequest) -> Awaitable[Reservation | Refused]:
-        return self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())
+    def _reserve(self, ask: HoldRequest, at_ms: int) -> Awaitable[Reservation | Refused]:
+        return self._store.reserve(self._request.id, self._bound.accounts, ask, at_ms)
 
     async def _knowing_what_is_lent(self, refused: Refused) -> Refused:
         children = await self._store.children()
