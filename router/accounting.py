@@ -273,9 +273,7 @@ class Settlement:
             for attempt in attempts:
                 if attempt.usage is not None and attempt.outcome == "ok":
                     accounting.learned.caches.note(prefix, attempt.target.id, attempt.usage, ended_ms)
-        if self.watched is not None:
-            asked, model, sent = self.watched, self._request.model, bool(attempts)
-            accounting.breaker.settled(asked, model, self._caller, ended_ms, cost=cost, sent=sent, answer=self.answer)
+        accounting.breaker.settled(self.watched, ended_ms, cost=cost, sent=bool(attempts), answer=self.answer)
 
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
         """A stream is over. Returns the JSON of what it used."""

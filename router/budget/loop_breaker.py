@@ -219,9 +219,8 @@ class LoopBreaker:
         if name:
             session = self._sessions.get(place) or Subject(name, LoopKind.REPEATS)
             self._sessions.put(place, session)
-        asked = LoopRequest(
-            key, session, place, now_ms, not key.open, not (session or key).open, (session or key).repeats
-        )
+        waited, repeats = not (session or key).open, (session or key).repeats
+        asked = LoopRequest(caller, request.model, key, session, place, now_ms, not key.open, waited, repeats)
         tripped = (resting(session.row, now_ms) if session else None) or resting(key.row, now_ms)
         tripped = tripped or self._look(asked, request, caller, now_ms)
         if tripped is not None:
@@ -233,24 +232,24 @@ class LoopBreaker:
         asked.approaching = self._approaching(asked)
         return asked
 
-    def settled(
-        self, asked: LoopRequest, model: str, caller: Caller, now_ms: int, cost: int, sent: bool, answer: str | None
-    ) -> None:
+    def settled(self, asked: LoopRequest | None, now_ms: int, cost: int, sent: bool, answer: str | None) -> None:
         """`cost` in nano-USD; `sent`: it left for an upstream; `answer`: its text, where that is known."""
+        if asked is None:
+            return
         for part in (asked.key, asked.session, asked.chain):
             if part is not None:
                 part.open -= 1
         if not sent:
             return
         self._charge(asked.key, Scope.KEY, cost, now_ms)
-        self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
+        self._changed[f"key|{asked.caller.id}|{asked.key.name}"] = asked.key.row
         if asked.session is not None:
             self._charge(asked.session, Scope.SESSION, cost, now_ms)
             row = asked.session.row
             if row.windows or row.tripped or asked.repeats.count:  # most sessions never get there
                 self._changed[f"session|{asked.place}"] = row
         if asked.turn is not None:
-            self._judge(asked, asked.turn, model, caller, now_ms)
+            self._judge(asked, asked.turn, now_ms)
             if answer:
                 self._talks.answered(asked.turn, answer)
 
@@ -384,22 +383,22 @@ class LoopBreaker:
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
         row.tripped = self._trip(row, LoopKind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
 
-    def _judge(self, asked: LoopRequest, turn: AgentTurn, model: str, caller: Caller, now_ms: int) -> None:
+    def _judge(self, asked: LoopRequest, turn: AgentTurn, now_ms: int) -> None:
         chain = asked.chain
         if chain is not None and not asked.again:
             chain.judge(turn, words(turn), asked.began_ms, now_ms)
         if not turn.media:
-            self._judge_repeat(asked, turn, model, now_ms)
+            self._judge_repeat(asked, turn, now_ms)
         if asked.single and asked.quiet:
             asked.key.hear(turn, heard(turn))
-            self._judge_pair(asked.key, caller, now_ms)
+            self._judge_pair(asked.key, asked.caller, now_ms)
 
-    def _judge_repeat(self, asked: LoopRequest, turn: AgentTurn, model: str, now_ms: int) -> None:
+    def _judge_repeat(self, asked: LoopRequest, turn: AgentTurn, now_ms: int) -> None:
         chain, session, repeats = asked.chain, asked.session, asked.repeats
         if not asked.waited:
             repeats.clear()
             return
-        repeat = repeats.add(turn, model, asked.began_ms, now_ms)
+        repeat = repeats.add(turn, asked.model, asked.began_ms, now_ms)
         again = repeat.again
         if chain is None:
             resent = (session or asked.key).row.resent

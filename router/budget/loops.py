@@ -15,7 +15,7 @@ from pydantic import Field
 
 from router.budget.budget import Length, PolicyPart, Usd
 from router.types.price import nano_from_usd
-from router.types.request import Endpoint, Request, seconds
+from router.types.request import Caller, Endpoint, Request, seconds
 from router.types.tables import table
 
 # What a request adds to its conversation, as numbers: nothing of its text is kept.
@@ -512,6 +512,8 @@ class Subject:
 class LoopRequest(Struct):
     """A request in progress."""
 
+    caller: Caller
+    model: str
     key: Subject
     session: Subject | None
     place: str

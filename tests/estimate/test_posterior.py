@@ -63,7 +63,6 @@ def joint(outcomes: list[Observed]) -> np.ndarray:
 def test_it_is_the_exact_regression_with_a_common_part(outcomes: list[Observed]) -> None:
     mean, learner = joint(outcomes), taught(outcomes)
     assert learner.about(PHI)[0] == pytest.approx(mean, abs=1e-9)
-    assert learner.about(-PHI)[0] == pytest.approx(-mean, abs=1e-9)
 
 
 def test_what_is_unknown_of_all_says_nothing_of_which_is_better_and_without_variance_nothing_is_learned() -> None:
@@ -114,9 +113,7 @@ def test_a_half_life_halves_what_was_seen_until_the_prior_is_back_and_a_clock_se
     assert learner.count[0] == pytest.approx(0.5)
     assert means == sorted(means, reverse=True)
     learner.advance(NOW + 60 * HALF_LIFE_MS)
-    assert [*learner.about(PHI)[0], *learner.about(PHI)[1]] == pytest.approx(
-        [0, 0, 0, *posterior().about(PHI)[1]], abs=1e-6
-    )
+    assert np.concatenate(learner.about(PHI)[:2]) == pytest.approx([0, 0, 0, *posterior().about(PHI)[1]], abs=1e-6)
 
 
 def test_a_widened_target_forgets_and_the_others_do_not() -> None:
@@ -134,9 +131,7 @@ def test_it_survives_a_restart_and_targets_that_come_and_go_and_nothing_seen_tak
     assert len(other.state()) < 40
     learner.advance(NOW)
     assert other.restore(learner.state())
-    assert [*other.about(PHI)[0], *other.about(PHI)[1]] == pytest.approx(
-        [*learner.about(PHI)[0], *learner.about(PHI)[1]]
-    )
+    assert np.concatenate(other.about(PHI)) == pytest.approx(np.concatenate(learner.about(PHI)))
     assert (other.count.tolist(), other.at_ms) == (learner.count.tolist(), learner.at_ms)
     assert changed.restore(learner.state())
     assert list(changed.count) == [learner.count[2], 0, learner.count[0]]

@@ -133,12 +133,9 @@ class World:
         asked = self.breaker.check(request, caller, self.now)
         if isinstance(asked, Tripped):
             raise Stopped(asked)
-        if asked is None:
-            return lambda cost, sent, answer: None
-        if asked.approaching:
-            self.warnings.append(asked.approaching)
-        end = partial(self.breaker.settled, asked, request.model, caller)
-        return lambda cost, sent, answer: end(self.now, cost=cost, sent=sent, answer=answer)
+        self.warnings += [asked.approaching] if asked is not None and asked.approaching else []
+        end = self.breaker.settled
+        return lambda cost, sent, answer: end(asked, self.now, cost=cost, sent=sent, answer=answer)
 
     def together(self, key: str, prompts: Iterable[Prompt], *, session: str = "") -> None:
         """All of them are in progress at once."""
