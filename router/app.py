@@ -325,6 +325,7 @@ class GatewayProcess:
         async with self._ticking:
             self._telemetry.in_flight, self._telemetry.ledger = len(self._visits), self._journal.available
             self._telemetry.health = self._health.snapshot()
+            self._telemetry.tally()
             self._http.end(self._replicas.hear(self._crew.engines))
             await asyncio.to_thread(self._local.checkpoint)
             # Keys stay in force as they are while the ledger can't be read.

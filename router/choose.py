@@ -26,8 +26,8 @@ from router.dispatch.tactics import always_the_same
 from router.errors import ClientError
 from router.estimate.caches import COLD, LEAST
 from router.estimate.estimate import afforded, estimates, per_choice
-from router.estimate.forecast import Forecaster
-from router.estimate.learn import TargetStats, takes_ms, usual_ms
+from router.estimate.forecast import Forecaster, takes_ms, usual_ms
+from router.estimate.learn import TargetStats
 from router.estimate.tokens import fits_thinking, roughly
 from router.screen import Screen, Screened
 from router.types.account import ANY_AMOUNT, Account, Amount

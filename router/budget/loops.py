@@ -15,7 +15,7 @@ from pydantic import Field
 
 from router.budget.budget import Length, PolicyPart, Usd
 from router.types.price import nano_from_usd
-from router.types.request import Endpoint, Request, seconds
+from router.types.request import Caller, Endpoint, Request, seconds
 from router.types.tables import table
 
 # What a request adds to its conversation, as numbers: nothing of its text is kept.
@@ -120,13 +120,18 @@ class Words(Struct, frozen=True):
     """A tool says that something is not over."""
 
 
+def heard(turn: AgentTurn) -> int:
+    """`Words.heard`, where nothing else is compared."""
+    return _bits(turn.heard_words, 0)
+
+
 def words(turn: AgentTurn) -> Words:
     said = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
     numbers = [*filter(None, _NUMBERS.findall(_shortened(turn.heard)))]
     counted = _bits(numbers, 24, 36) if numbers else 0
     state = turn.acts and len(turn.heard) <= STATE and _WAITING.search(turn.heard)
     waits = bool(state) and _FAILED.search(turn.heard) is None
-    return Words(said, _bits(turn.heard_words, 0), counted, waits)
+    return Words(said, heard(turn), counted, waits)
 
 
 def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
@@ -507,6 +512,8 @@ class Subject:
 class LoopRequest(Struct):
     """A request in progress."""
 
+    caller: Caller
+    model: str
     key: Subject
     session: Subject | None
     place: str
@@ -524,6 +531,8 @@ class LoopRequest(Struct):
     chain: Chain | None = None
     again: bool = False
     """Its conversation's newest request, sent again."""
+    approaching: str = ""
+    """What will stop the conversation if it goes on, such as `no_progress 18/24`; empty below half of a limit."""
 
 
 def _count(row: LoopRow, news: float, learning: int) -> int:
