@@ -252,17 +252,26 @@ class BudgetHold:
             cap = max(0, cap - sum(map(thought, self.attempts)))
         known = step.estimate
         left, whole, tight = self.left(step.target.id), known.whole, known.tight
-        asked = FittedRequest(
-            max_output=known.cap, effort=known.effort or None, thinking_budget=known.thinking_budget, metered=True
+        enough = cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking
+        # Where budgets are short its first answers are looked at as streams: the next holds go by how they come.
+        looked_at = known.metered and known.blind and self._accounts != ()
+        short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
+        fitted: FittedRequest | None = FittedRequest(
+            max_output=known.cap,
+            effort=known.effort or None,
+            thinking_budget=known.thinking_budget,
+            metered=not enough or (looked_at and short),
+            thinks=not enough and whole.thinking > 0,
         )
-        if cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking:
-            # Where budgets are short its first answers are looked at as streams: the next holds go by how they come.
-            looked_at = known.metered and known.blind and self._accounts != ()
-            short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
-            return asked if looked_at and short else structs.replace(asked, metered=False)
-        fitted: FittedRequest | None = structs.replace(asked, thinks=whole.thinking > 0)
-        paid = cap is None and left.usd >= tight.usd and left.thinking >= tight.thinking
-        if not paid or not known.metered or known.blind:
+        if enough:
+            return fitted
+        if (
+            cap is not None
+            or left.usd < tight.usd
+            or left.thinking < tight.thinking
+            or not known.metered
+            or known.blind
+        ):
             fitted = fit(step, self._request, left, self.learned, cap)
         return self._within_reach(step, fitted, left) if fitted is not None and fitted.metered else fitted
 
