@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -18,18 +18,19 @@ from router.types.price import nano_from_usd, usd_text
 from router.types.request import KeyTerms, seconds
 
 app = typer.Typer()
-ManyOption = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
+MANY = "May be given several times."
 NameArgument = Annotated[str, typer.Argument(help="Name or id.")]
 
 
 @app.command("create")
 def keys_create(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="Who or what will use it.")],
-    route: ManyOption = None,
-    target: ManyOption = None,
-    tag: ManyOption = None,
+    routes: Annotated[list[str] | None, typer.Option("--route", help=MANY)] = None,
+    targets: Annotated[list[str] | None, typer.Option("--target", help=MANY)] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help=MANY)] = None,
     new_tag: Annotated[list[str] | None, typer.Option(help="A tag that no budget of the policy names.")] = None,
-    scope: Annotated[list[str] | None, typer.Option(help="`reports`, `feedback` or `admin`.")] = None,
+    scopes: Annotated[list[str] | None, typer.Option("--scope", help="`reports`, `feedback` or `admin`.")] = None,
     budget: Annotated[str, typer.Option(help="A budget of the policy that binds it.")] = "",
     team: Annotated[str, typer.Option(help="The team whose budgets bind it.")] = "",
     organisation: Annotated[str, typer.Option(help="Likewise.")] = "",
@@ -44,24 +45,17 @@ def keys_create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a key. Without --route and --target it may use everything."""
-    terms = _terms(
-        name=name,
-        routes=route or (),
-        targets=target or (),
-        tags=(*(tag or ()), *(new_tag or ())),
-        scopes=scope or (),
-        budget=budget,
-        team=team,
-        organisation=organisation,
-        min_class=min_class,
-        limit_usd=None if limit_usd is None else amount_of("--limit-usd", limit_usd),
-        window=window,
-        rpm=rpm,
-        tpm=tpm,
-        parallel=parallel,
-        expires=expires,
-    )
-    if any((route, target, tag, budget, min_class)):
+    fields = {field: context.params[field] for field in KeyTerms.__struct_fields__}
+    given = {field: value for field, value in fields.items() if value is not None}
+    given["tags"] = (*(tags or ()), *(new_tag or ()))
+    if limit_usd is not None:
+        given["limit_usd"] = amount_of("--limit-usd", limit_usd)
+    try:
+        terms = msgspec.convert(given, KeyTerms)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        fail(f"--{path.rstrip('`').replace('_', '-')}: {message}")
+    if any((routes, targets, tags, budget, min_class)):
         _check(terms, settings_of(policy).policy, new_tag or ())
     with writing() as connection, failing(ValueError):
         key, secret = store.create(connection, terms, COMMAND_LINE)
@@ -104,14 +98,6 @@ def keys_revoke(name: NameArgument) -> None:
     with writing() as connection, failing(LookupError):
         key = store.revoke(connection, name, COMMAND_LINE)
     typer.echo(f"revoked '{key.terms.name}' ({key.id})")
-
-
-def _terms(**fields: Any) -> KeyTerms:
-    try:
-        return msgspec.convert(fields, KeyTerms)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$.")
-        fail(f"--{path.rstrip('`').replace('_', '-')}: {message}")
 
 
 def _check(terms: KeyTerms, policy: Path, new_tags: Sequence[str]) -> None:
