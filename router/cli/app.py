@@ -1,22 +1,45 @@
 """The command `lowpass`, its groups and the options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from pkgutil import resolve_name
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+from router.cli.terminal import fail
+
+_GROUPS = {
+    "keys": ("router.cli.keys:app", "API keys: stored as a hash, shown once."),
+    "ledger": ("router.cli.ledger:app", "The ledger itself: whether it is right, its size, copies of it."),
+    "local": ("router.cli.local:app", "Engines of one's own: what fits, and what runs."),
+    "import": ("router.cli.exchange:imports", "Policies made of other gateways' configurations."),
+    "bench": ("bench.commands:app", "Measurements on this machine; they need a checkout."),
+    "export": ("router.cli.exchange:export", "The ledger in forms that other systems read."),
+}
+
+
+class _Group(TyperGroup):
+    """Its commands are in a module that is imported once one of them is asked for, so that the shell stays fast."""
+
+    def _loaded(self) -> TyperGroup:
+        try:
+            return get_group(resolve_name(_GROUPS[str(self.name)][0]))
+        except ModuleNotFoundError as error:  # `bench` is not part of the package
+            fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return self._loaded().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return self._loaded().get_command(ctx, cmd_name)
+
 
 _NAMES = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings=_NAMES)
-keys = typer.Typer(no_args_is_help=True, help="API keys: stored as a hash, shown once.")
-app.add_typer(keys, name="keys")
-ledger = typer.Typer(no_args_is_help=True, help="The ledger itself: whether it is right, its size, copies of it.")
-app.add_typer(ledger, name="ledger")
-local = typer.Typer(no_args_is_help=True, help="Engines of one's own: what fits, and what runs.")
-app.add_typer(local, name="local")
-imports = typer.Typer(no_args_is_help=True, help="Policies made of other gateways' configurations.")
-app.add_typer(imports, name="import")
-bench = typer.Typer(no_args_is_help=True, help="Measurements on this machine; they need a checkout.")
-app.add_typer(bench, name="bench")
+for name, (_, about) in _GROUPS.items():
+    app.add_typer(typer.Typer(cls=_Group, no_args_is_help=True, help=about), name=name)
 
 
 def _version(requested: bool) -> None:

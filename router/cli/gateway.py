@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from router.cli.app import JsonOption, PolicyOption, app, imports
+from router.cli.app import JsonOption, PolicyOption, app
 from router.cli.reports import report
-from router.cli.terminal import echo_json, errors, fail, failing, ledger_of, settings_of, show
+from router.cli.terminal import echo_json, errors, failing, ledger_of, settings_of, show
 
 if TYPE_CHECKING:
     from router.settings import Settings
@@ -95,25 +95,3 @@ def explain(
     with failing(ClientError, about=f"{request}: "):
         explained = explain_request(settings_of(policy), body)
     echo_json(Raw(with_reason(encode(explained)))) if as_json else show(table(explained))
-
-
-@imports.command("litellm")
-def import_litellm(
-    config: Annotated[Path, typer.Argument(help="LiteLLM's config.yaml.")],
-    out: Annotated[Path | None, typer.Option(help="The policy file to write; else standard output.")] = None,
-) -> None:
-    """Write a policy that does what a LiteLLM configuration does, and list what has no counterpart."""
-    import yaml
-
-    from router.config.litellm import policy_of
-
-    if out is not None and out.exists():
-        fail(f"{out} exists: name another file, or move it away")
-    with failing():
-        policy, problems = policy_of(config)
-    head = f"# Made of {config.name} by `lowpass import litellm`; `lowpass check` says what is missing.\n"
-    text = head + yaml.safe_dump(policy, sort_keys=False, width=120, allow_unicode=True)
-    typer.echo(text, nl=False) if out is None else out.write_text(text, "utf-8")
-    for problem in problems:
-        typer.echo(str(problem), err=True)
-    typer.echo(f"{len(policy['targets'])} targets; {len(problems)} places have no counterpart or need a look", err=True)

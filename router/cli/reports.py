@@ -1,8 +1,8 @@
-"""`lowpass report`, `lowpass replay` and `lowpass export`."""
+"""`lowpass report` and `lowpass replay`."""
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +10,6 @@ from router.cli.app import JsonOption, PolicyOption, SinceOption, UntilOption, a
 from router.cli.terminal import fail, failing, ledger_there, settings_of, show
 
 if TYPE_CHECKING:
-    from router.cli.delivery import Delivery
     from router.config.policy import Config
     from router.report.query import Parameters
     from router.report.report import Report
@@ -40,8 +39,10 @@ def report(
     email: Annotated[list[str] | None, typer.Option(help="Send it there, through LOWPASS_SMTP_URL.")] = None,
 ) -> None:
     """What was spent, on what; where it went; what it was worth. Fails where something broke the policy."""
-    from router.cli.delivery import Delivery, chosen
+    from router.cli.delivery import DeliveryError, Format, chosen, deliver, written_as
     from router.report.query import Parameters
+    from router.report.render import table as drawn
+    from router.types.clock import now_ms
 
     settings = settings_of(policy)
     form = chosen({"json": as_json, "csv": as_csv, "html": as_html}, table, out)
@@ -51,7 +52,14 @@ def report(
         by=by, where=tuple(where or ()), since=since, until=until, zone=zone, baseline=baseline, subject=subject
     )
     answer = _read(settings, name, question)
-    _tell(answer, Delivery(form=form, table=table, out=out, webhook=webhook, email=tuple(email or ())), settings)
+    with failing(DeliveryError, about="the report was not delivered: "):
+        if out or webhook or email:
+            content = written_as(answer, form, table) if out else b""
+            deliver(answer, content, os.environ, settings.home, out, webhook, email or ())
+        elif form is Format.TEXT:
+            show(drawn(answer, now_ms()))
+        else:
+            typer.echo(written_as(answer, form, table), nl=False)
     raise typer.Exit(not answer.sound)
 
 
@@ -77,23 +85,6 @@ def _read(settings: "Settings", name: str, question: "Parameters") -> "Report":
         targets, which = policy_read(settings, ledger)
         answer = read(ledger, name, question, targets, pots)
         return structs.replace(answer, note=f"{answer.note} {which}") if about.reads_policy else answer
-
-
-def _tell(answer: "Report", wanted: "Delivery", settings: "Settings") -> None:
-    """On standard output, unless it goes elsewhere."""
-    import os
-
-    from router.cli.delivery import DeliveryError, Format, deliver, written_as
-    from router.report.render import table
-    from router.types.clock import now_ms
-
-    with failing(DeliveryError, about="the report was not delivered: "):
-        if wanted.anywhere:
-            deliver(answer, wanted, os.environ, settings.home)
-        elif wanted.form is Format.TEXT:
-            show(table(answer, now_ms()))
-        else:
-            typer.echo(written_as(answer, wanted.form, wanted.table), nl=False)
 
 
 # `lowpass replay`: another policy over recorded traffic.
@@ -156,45 +147,3 @@ def _others(policy: Path, against: Path | None) -> "list[Config]":
         return [load_policy(current, unlaunched(current))]
     except ConfigError:
         return []
-
-
-# `lowpass export`: the ledger in forms that other systems read.
-
-export = typer.Typer(no_args_is_help=True, help="The ledger in forms that other systems read.")
-app.add_typer(export, name="export")
-
-
-@export.callback()
-def _group() -> None:
-    """Keeps `focus` a word of its own while it is the only one."""
-
-
-@export.command()
-def focus(
-    out: Annotated[Path, typer.Option(help="The file to write; replaced when the new one is complete.")],
-    format: Annotated[Literal["parquet", "csv"] | None, typer.Option(help="Else by the file's ending.")] = None,
-    since: SinceOption = "",
-    until: UntilOption = "",
-    policy: PolicyOption = None,
-) -> None:
-    """Cost and usage by hour, as FOCUS 1.4 defines it: whole hours, in UTC."""
-    from router.cli.offline import directory
-    from router.export.focus import ParquetMissing, dataset, write_csv, write_parquet
-    from router.ledger.facts.query import RowsExpired
-    from router.report.query import Parameters, request_of
-    from router.report.report import Definition
-    from router.types.clock import iso, now_ms
-
-    settings = settings_of(policy)
-    with failing(ParquetMissing), ledger_there(settings) as ledger:
-        window = request_of(Definition(name="focus"), Parameters(since=since, until=until), now_ms())
-        write = write_csv if (format or out.suffix[1:]) == "csv" else write_parquet
-        known = directory(settings.policy, ledger)
-        try:
-            with ledger.reading() as connection:
-                count = write(out, dataset(connection, known, window.since_ms, window.until_ms))
-        except RowsExpired as error:
-            fail(f"requests before {iso(error.before_ms)} have expired: say --since {iso(error.before_ms)}")
-        except OSError as error:
-            fail(f"{out} can't be written ({error.strerror}): name a file in a folder that has room")
-    typer.echo(f"{out}: {count} records")

@@ -303,7 +303,7 @@ class ParquetMissing(Exception):
 def write_csv(path: Path, records: Iterable[Record]) -> int:
     """How many there were. Times as 2026-01-31T12:00:00Z, numbers exact and without an exponent, nothing for null."""
     write = [_WRITTEN[kind] for kind in COLUMNS.values()]
-    with _whole(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with whole(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(NAMES)
         count = 0
@@ -326,7 +326,7 @@ def write_parquet(path: Path, records: Iterable[Record]) -> int:
     schema = arrow.schema(fields, metadata={"FocusVersion": VERSION})
     count = 0
     every = iter(records)
-    with _whole(path) as beside, parquet.ParquetWriter(beside, schema, compression="zstd") as file:
+    with whole(path) as beside, parquet.ParquetWriter(beside, schema, compression="zstd") as file:
         while batch := list(islice(every, BATCH)):
             columns = [
                 arrow.array(cells, field.type) for cells, field in zip(zip(*batch, strict=True), schema, strict=True)
@@ -357,11 +357,13 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def whole(path: Path) -> Iterator[Path]:
     """Written beside its place and moved there when it is complete."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield beside
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
@@ -45,19 +44,6 @@ class Differences(Struct, frozen=True, eq=False):
     """Under the new policy, nano-USD."""
     no_cost: NDArray[np.bool_]
     no_passes: NDArray[np.bool_]
-
-
-class _BucketSums(NamedTuple):
-    """[buckets] each: of the rows and experiments of one route."""
-
-    cost: Vector
-    passes: Vector
-    refusals: Vector
-    supported: Vector
-    weight: Vector
-    residual: Vector
-    weight_scored: Vector
-    residual_scored: Vector
 
 
 def factor(totals: TargetTotals) -> float:
@@ -128,23 +114,23 @@ def _estimates(
     """[3, 1 + resamples]: changes of cost, passes and refusals, as they are and in each resample; and whether the cost
     is corrected."""
     scored = trials[np.isfinite(trials["score"])]
-    sums = _sums(part, changes, mine, trials, scored)
-    supported, corrected = weights @ sums.supported, sample(trials["weight"]) >= LEAST_SAMPLE
-    cost, passes = weights @ sums.cost, weights @ sums.passes
+    sums = weights @ _sums(part, changes, mine, trials, scored).T
+    cost, passes, refusals, supported, weight, residual, weight_scored, residual_scored = sums.T
+    corrected = sample(trials["weight"]) >= LEAST_SAMPLE
     if corrected:
-        cost = cost + supported * _mean(weights, sums.residual, sums.weight)
+        cost = cost + supported * _mean(residual, weight)
     if sample(scored["weight"]) >= LEAST_SAMPLE:
-        passes = passes + supported * _mean(weights, sums.residual_scored, sums.weight_scored)
-    return np.array([cost, passes, weights @ sums.refusals]), bool(corrected and sums.supported.any())
+        passes = passes + supported * _mean(residual_scored, weight_scored)
+    return np.array([cost, passes, refusals]), bool(corrected and supported[0] > 0)
 
 
-def _mean(weights: Vector, residual: Vector, weight: Vector) -> Vector:
+def _mean(residual: Vector, weight: Vector) -> Vector:
     """Weighted; 0 where a resample has nothing to go by."""
-    whole = weights @ weight
-    return np.divide(weights @ residual, whole, out=np.zeros(len(weights)), where=whole > 0)
+    return np.divide(residual, weight, out=np.zeros(len(weight)), where=weight > 0)
 
 
-def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lines, scored: Lines) -> _BucketSums:
+def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lines, scored: Lines) -> Vector:
+    """[8, buckets with rows]: changes of the rows that are `mine`, and what their experiments say, by its weight."""
     rows, times = part.rows, factors(part)
     used = np.flatnonzero(np.bincount(rows["bucket"], minlength=BUCKETS))
     moved = part.changed[mine[part.changed["row"]] & part.changed["supported"]]
@@ -156,8 +142,7 @@ def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lin
         *((rows[mine], values[mine]) for values in (changes.cost, changes.passes, changes.refusals, supported)),
         *((trials, trials["weight"]), (trials, off), (scored, scored["weight"]), (scored, missed)),
     )
-    by_bucket = (np.bincount(lines["bucket"], values, BUCKETS)[used] for lines, values in sums)
-    return _BucketSums(*(np.asarray(bucket, dtype=np.float64) for bucket in by_bucket))
+    return np.array([np.bincount(lines["bucket"], values, BUCKETS)[used] for lines, values in sums], np.float64)
 
 
 def _resampled(buckets: NDArray[np.int32]) -> Vector:
@@ -200,12 +185,7 @@ def shifted(part: Part, changes: Differences, most: int) -> tuple[list[Line], li
 # What a replay can't know, in plain words, each with the number of requests that it is about.
 _TEXTS: dict[str, str] = table("replay/unknowns.yaml")
 
-_UNASKED = ("never_asked", "hardly_asked")
-_OF_UNASKED = (
-    "would go to {target}, which has never answered here: its cost and pass rate are prior knowledge.",
-    "would go to {target}, of which only {answers} answers were seen: its expected cost is not corrected.",
-)
-CODES = (*_TEXTS, *_UNASKED)
+CODES = tuple(_TEXTS)
 
 
 def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) -> list[Line]:
@@ -231,8 +211,8 @@ def _unasked(part: Part) -> Iterator[Line]:
     for target, count in zip(part.targets, counts.tolist(), strict=True):
         answers = part.totals.get(target, TargetTotals()).answers
         if count and answers < LEAST_SEEN:
-            code, text = _UNASKED[answers > 0], _OF_UNASKED[answers > 0]
-            yield code, count, text.format(target=target, answers=answers)
+            code = "hardly_asked" if answers else "never_asked"
+            yield code, count, _TEXTS[code].format(target=target, answers=answers)
 
 
 # A replay as the new policy's budgets would have it.

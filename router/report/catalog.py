@@ -14,7 +14,7 @@ from router.report.cost_of_pass import cost_of_pass
 from router.report.egress import egress
 from router.report.engines import local_engines, local_vs_api
 from router.report.price_reversal import price_reversal
-from router.report.query import LedgerView, Parameters, listed, named, request_of
+from router.report.query import LedgerView, Parameters, filter_parts, listed, named, request_of
 from router.report.reliability import reliability
 from router.report.report import NO_LABEL, Definition, Report, declared, made
 from router.report.request import whole_request, whole_session
@@ -58,10 +58,9 @@ _LISTED = 20
 
 def filter_of(definition: Definition, source: LedgerView, text: str) -> LabelFilter:
     """`source` has no filters yet. Raises a 400 `ClientError` for what the report or the ledger does not know."""
-    dimension, equals, labels = text.partition("=")
-    inverted = dimension.endswith("!")
-    dimension = dimension.removesuffix("!").strip()
-    if not equals or not dimension:
+    dimension, sign, labels = filter_parts(text)
+    inverted = sign == "!="
+    if "=" not in text or not dimension:
         raise invalid("where", f"where: '{text[:40]}' is no filter. Write target=a,b or target!=a; (none) for none.")
     if dimension not in definition.where:
         can = named(definition.where) if definition.where else "It has no filters: leave where out."

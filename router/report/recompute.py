@@ -9,7 +9,7 @@ from msgspec import Struct
 from router.estimate.price import charge
 from router.ledger import rows
 from router.ledger.ledger import Ledger
-from router.ledger.rows import Line, RequestRecord
+from router.ledger.rows import RequestRecord
 from router.ledger.verify import Check, VerifyFinding
 from router.ledger.write import usage_of
 from router.types.price import Prices, price_then
@@ -75,19 +75,11 @@ def _again(record: RequestRecord, prices: Prices) -> Iterator[tuple[int, int, in
     """Of each attempt whose cost our price made: its number, that cost, and what the same price makes of its usage now,
     in nano-USD; None: the price is not of the catalog."""
     for attempt in record.attempts:
-        recorded, row = _recorded(attempt), cast(Mapping[str, Any], attempt)
-        if recorded is not None:
+        row, own = cast(Mapping[str, Any], attempt), attempt["own_cost"]
+        recorded = row["cost"] if own is None and row["cost_source"] in _OURS else own
+        if recorded is not None and row["usage_source"] is not None:
             price = price_then(prices, str(row["model"]), str(row["price_version"]))
             computed = None
             if price is not None:
                 computed = charge(price, usage_of(row), at_ms=row["started_ms"], took_ms=row["total_ms"]).own or 0
-            yield int(row["number"]), recorded, computed
-
-
-def _recorded(attempt: Line) -> int | None:
-    """What our price made of its usage then; None: nothing."""
-    if attempt["usage_source"] is None:
-        return None
-    own = attempt["own_cost"]
-    recorded = attempt["cost"] if own is None and attempt["cost_source"] in _OURS else own
-    return None if recorded is None else int(recorded)
+            yield int(row["number"]), int(recorded), computed

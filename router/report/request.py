@@ -59,19 +59,25 @@ def _sum(row: Line, known: str, *others: str) -> int | None:
 
 _TITLES = {"weighed": "What was expected of each target", "considered": "What would be asked, in this order"}
 _RATES = ("p", "p_sd", "propensity", "difficulty", "unfamiliarity")
+_MOMENTS = ("started_ms", "lease_until_ms")
 _COUNTS = ("_tokens", "max_output", "count")
 
 
 def decision(document: bytes) -> list[Report]:
     """Why it went there: one report for the plain facts of a decision, then one for each list that has something."""
     facts = dict(_flat("", json.loads(document, parse_float=Decimal)))
-    plain = [
-        (_in_usd(name), usd_text(value)) if name.endswith("_nano") and isinstance(value, int) else (name, _text(value))
-        for name, value in facts.items()
-        if not isinstance(value, list)
-    ]
+    plain = (_fact(name, value) for name, value in facts.items() if not isinstance(value, list))
     listed = (_listed(name, value) for name, value in facts.items() if isinstance(value, list) and value)
     return [made("decision", plain), *listed]
+
+
+def _fact(name: str, value: Any) -> Row:
+    """Amounts in USD, moments as times."""
+    if isinstance(value, int) and name.endswith("_nano"):
+        return _in_usd(name), usd_text(value)
+    if isinstance(value, int) and name in _MOMENTS:
+        return name.removesuffix("_ms"), iso(value)
+    return name, _text(value)
 
 
 def _flat(prefix: str, document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -230,15 +236,9 @@ def whole_request(source: LedgerView) -> Report:
     key = str(dict(connection.execute(_KEYS).fetchall()).get(record.request["key_id"], ""))
     why = reason(decided) if decided else ""
     note = f"{_sentence(record, cost, key)}.{f' Why: {why}.' if why else ''}"
-    facts: list[Row] = []
-    for name, value in {**record.request, "key": key or record.request["key_id"], "cost": cost}.items():
-        if name in ("cost", "held") and isinstance(value, int):
-            facts.append((f"{name}_usd", usd_text(value)))
-        elif name in ("started_ms", "lease_until_ms") and isinstance(value, int):
-            facts.append((name.removesuffix("_ms"), iso(value)))
-        else:
-            facts.append((name, _text(value)))
-    return made("request", facts, note=note, below=below)
+    facts = {**record.request, "key": key or record.request["key_id"], "cost": cost}
+    amounts = {name: f"{name}_nano" for name in ("cost", "held") if facts[name] is not None}
+    return made("request", (_fact(amounts.get(name, name), facts[name]) for name in facts), note=note, below=below)
 
 
 def _sentence(record: RequestRecord, cost: int | None, key: str) -> str:

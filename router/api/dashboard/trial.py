@@ -1,7 +1,7 @@
 """The process behind the dashboard's replay form: another policy over the ledger, away from the gateway's own work.
 
-Reads a `PolicyTrial` from its input and writes a `Replayed` to its output, as msgpack; or a reason, with the status
-`REFUSED`. Nothing of the policy is kept, or said anywhere else.
+Reads a `PolicyTrial` from its input and writes a `Replayed` to its output, or why there is none, each a line of JSON.
+Nothing of the policy is kept, or said anywhere else.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from router.api.auth import ledger_of
-from router.api.dashboard.policy import REFUSED, PolicyTrial
+from router.api.dashboard.policy import PolicyTrial
 from router.config.load import load_policy, try_policy, unlaunched
 from router.config.policy import Config
 from router.errors import ConfigError
@@ -34,16 +34,17 @@ class TrialRefused(Exception):
 
 
 def main() -> None:
-    trial = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=PolicyTrial)
+    print("ready", flush=True)  # noqa: T201 - to the gateway
+    trial = msgspec.json.decode(sys.stdin.buffer.readline(), type=PolicyTrial)
     os.nice(_NICE)
+    replayed: Replayed | str
     try:
         settings = settings_of(os.environ, policy=Path(trial.in_force))
         with _alone(settings.home):
             replayed = _replayed(trial, settings)
     except (TrialRefused, SettingError, LedgerUnavailable) as error:
-        sys.stdout.buffer.write(str(error).encode())
-        sys.exit(REFUSED)
-    sys.stdout.buffer.write(msgspec.msgpack.encode(replayed))
+        replayed = str(error)
+    sys.stdout.buffer.write(msgspec.json.encode(replayed) + b"\n")
 
 
 def _replayed(trial: PolicyTrial, settings: Settings) -> Replayed:
