@@ -40,7 +40,7 @@ from router.errors import ConfigError
 from router.estimate.pass_rate import PassRateModel
 from router.ledger import query
 from router.ledger.adjust import PRICE
-from router.ledger.journal import SqliteJournal, TeeJournal
+from router.ledger.journal import BESIDE, SqliteJournal, TeeJournal
 from router.ledger.keys import used
 from router.ledger.ledger import Ledger, SqliteLedger, claim, instance_secret
 from router.ledger.write import recover, renew
@@ -116,7 +116,7 @@ class Stores:
             self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS, held_long=held_long)
         except RedisRefused as error:
             raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
-        self._leased = OutageBudgets(self._redis, self._within, self._rows.owner, self._redis.granted)
+        self._leased = OutageBudgets(self._redis, self._within, self._rows.owner, self._redis.rows)
         return self._leased
 
     def _sessions_there(self) -> SessionStore:
@@ -166,8 +166,9 @@ class GatewayProcess:
         self._settings, self._watcher, self.keyring, self._crew = settings, watcher, ring, crew
         self._ledger, self._started_s = ledger_of(settings), int(time.time())
         self._rows = self._ledger.open_journal()
-        self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite)
-        apart = self._rows is not self._local and settings.redis_url is None
+        apart = settings.database_url is not None and settings.redis_url is None
+        prefix = BESIDE if apart else ""
+        self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite, prefix)
         self._journal = TeeJournal(self._rows, self._local) if apart else self._rows
         self._books: Ledger = SqliteLedger(settings.sqlite) if apart else self._ledger
         """What has the bookings."""
@@ -304,7 +305,7 @@ class GatewayProcess:
         unhealthy = self._health.snapshot()
         return {
             "ready": can_serve(self._config().targets.values(), engines),
-            "policy": self._pipeline.rules.in_force.hash,
+            "policy": self._config().in_force.hash,
             "policy_error": self._policy_error,
             "policies": sorted(self._telemetry.policies),
             "engines": engines,
@@ -385,7 +386,7 @@ class GatewayProcess:
             self._alerts.adopt(self._rules().accounts.budgets)
             self._breaker.loops = change.loops
             self._policy_error = ""
-            _log.info("policy %s is in force (%s)", change.path, self._pipeline.rules.in_force.hash)
+            _log.info("policy %s is in force (%s)", change.path, self._config().in_force.hash)
         elif change is not None:
             self._policy_error = str(change)
             self._telemetry.policy_errors += 1
@@ -397,7 +398,7 @@ class GatewayProcess:
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
             self._recover_rows()
-        own = self._pipeline.rules.in_force.hash
+        own = self._config().in_force.hash
         before = self._stores.policies(own)
         try:
             recovered = await self._budgets.recover(now_ms())

@@ -75,7 +75,7 @@ class Pipeline:
         recorder = self._accounting.recorder
         recorder.adopt(config)
         self._forecaster = Forecaster(tuple(config.targets.values()), self._accounting.learned, recorder.beliefs)
-        policy = self.rules.in_force
+        policy = config.in_force
         adopted(self._accounting.journal, policy.hash, now_ms(), policy.document)
 
     def limit(self, limits: Mapping[str, int]) -> bool:

@@ -2,7 +2,9 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +35,7 @@ from router.ledger.reconcile import StatementError
 from router.ledger.upkeep import upkeep as run
 from router.ledger.verify import Verified, verify_budgets
 from router.ledger.verify import verify as look
-from router.report.recompute import repriced
+from router.report.recompute import BudgetHistory, repriced
 from router.types.account import StoreUnavailable
 from router.types.clock import now_ms
 from router.types.price import nano_from_usd, usd_text
@@ -46,22 +48,26 @@ _UNCHANGED = "nothing is changed, as the store of the budgets does not answer: "
 
 
 @app.command()
-def verify(as_json: JsonOption = False) -> None:
-    """Look at every row again: sums, holds, prices, references. Fails where anything is wrong."""
+def verify(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
+    """Look at every row again: sums, holds, prices, bookings, references. Fails where anything is wrong."""
     from router.cli.offline import known_prices
+    from router.config.load import load_policy, unlaunched
 
-    settings = settings_of(None)
-    own = settings.database_url is None and settings.redis_url is None
+    settings = settings_of(policy)
+    own, local = settings.database_url is None and settings.redis_url is None, SqliteLedger(settings.sqlite)
+    apart = settings.database_url is not None and settings.redis_url is None and local.exists()
     with ledger_there(settings) as books, failing(StoreUnavailable, about="Redis can't be compared: "):
-        also, tell = repriced(known_prices(books)), _progress("requests looked at")
-        known = look(books, also=also, own_budgets=own, told=tell)
+        files = [] if policy is None else [load_policy(policy, unlaunched(policy))]
+        prices, tell = repriced(known_prices(books)), _progress("requests looked at")
+        with books.reading() as connection, local.reading() if apart else nullcontext() as beside:
+            booked = BudgetHistory(connection, beside, {config.hash: config.budgets for config in files})
+            known = look(books, also=lambda row: chain(prices(row), booked(row)), own_budgets=own, told=tell)
         if settings.redis_url is not None:
             from router.cli.correcting import redis_findings
 
             known = known.beside(redis_findings(settings, books))
         looked_at = [(books, known)]
-        local = SqliteLedger(settings.sqlite)
-        if settings.database_url is not None and settings.redis_url is None and local.exists():
+        if apart:
             looked_at.append((local, verify_budgets(local, books)))
     if as_json:
         echo_json([{"ledger": each.name, "sound": known.sound, **asdict(known)} for each, known in looked_at])

@@ -16,7 +16,6 @@ from router.classify.ner import NamesReader
 from router.config.load import load_policy, shipped, unlaunched
 from router.decide.explain import PlacedExplanation, examine
 from router.decide.health import Health
-from router.decide.in_force import in_force
 from router.errors import ConfigError
 from router.estimate.forecast import Forecaster
 from router.export.focus import Directory
@@ -67,9 +66,7 @@ def policy_read(settings: Settings, ledger: Ledger) -> tuple[Mapping[str, Target
         return {}, f"{path} can't be read: what a policy says is left out."
     with ledger.reading() as connection:
         newest = rows.newest(connection, 1)
-    demands = config.sensitivity
-    here = in_force(config.hash, demands.default, demands.classes, config.targets).hash
-    if any(record.request["policy"] not in ("", here) for record in newest):
+    if any(record.request["policy"] not in ("", config.in_force.hash) for record in newest):
         remedy = "name that one with --policy or LOWPASS_POLICY"
         return config.targets, f"By {path}, which is not the policy of the newest request: {remedy}."
     return config.targets, f"By {path}."

@@ -216,7 +216,7 @@ class PolicyReplay:
         self._redactable = frozenset(name for name, row in classes.items() if row.redact is not Redact.NEVER)
         self._sets: dict[frozenset[str], tuple[frozenset[str], str]] = {}
 
-        self.hash, self.config = self.rules.in_force.hash, config
+        self.hash, self.config = config.in_force.hash, config
 
     def decide(self, record: Stored) -> NewDecision:
         classification = self.classified(record)

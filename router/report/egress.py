@@ -1,7 +1,7 @@
 """`lowpass report egress`: which data went to which provider and region, and whether the policy allowed it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -11,7 +11,7 @@ from router.decide.in_force import PastPolicy, read
 from router.ledger import rows
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, LabelFilter, add
-from router.ledger.rows import documents
+from router.ledger.rows import Connection, documents
 from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, made, plots
 from router.types.target import Target
@@ -60,8 +60,8 @@ class SentGroup(NamedTuple):
 class PastPolicies:
     """The documents of the ledger's policies, each read once, and the `targets` of the policy in force."""
 
-    def __init__(self, source: LedgerView) -> None:
-        self._documents, self._targets = documents(source.connection), source.targets
+    def __init__(self, connection: Connection, targets: Mapping[str, Target]) -> None:
+        self._documents, self._targets = documents(connection), targets
         self._read: dict[str, PastPolicy | None] = {}
 
     def past(self, policy: str) -> PastPolicy | None:
@@ -220,7 +220,7 @@ _COUNTS_FROM = next(number for number, column in enumerate(columns("egress")) if
 
 
 def egress(source: LedgerView) -> Report:
-    policies = PastPolicies(source)
+    policies = PastPolicies(source.connection, source.targets)
     search, places = ViolationSearch(source, policies), dict[Row, tuple[int, ...]]()
     counts, unchecked_by = Counter[str](), Counter[str]()
     for (sent_alike, went), (requests, tried, *usage) in sorted(_alike(source).items()):

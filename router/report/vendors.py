@@ -112,7 +112,7 @@ class _VendorShare(NamedTuple):
 
 
 def vendors(source: LedgerView) -> Report:
-    policies = PastPolicies(source)
+    policies = PastPolicies(source.connection, source.targets)
     by_place = _by_place(source, policies)
     every = summed(_VendorShare, by_place.values())
     ranked = sorted(by_place.items(), key=lambda item: _rank(item[0].entity, item[1]))

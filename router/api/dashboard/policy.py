@@ -12,7 +12,6 @@ from router.api.dashboard.entry import posted
 from router.api.dashboard.pages import Dashboard, Pages
 from router.config.load import inspect_policy, try_policy
 from router.config.policy import Config
-from router.decide.in_force import in_force
 from router.errors import ClientError
 from router.processes import ChildProcess
 from router.replay.report import Replayed, as_report
@@ -127,12 +126,11 @@ def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
 
     async def draw(request: Request, tried: PolicyTrialResult) -> Response:
         config = site.policy()
-        classes = config.sensitivity
         return pages.draw(
             request,
             "policy.html",
             tried.refusal.status if tried.refusal else 200,
-            hash=in_force(config.hash, classes.default, classes.classes, config.targets).hash,
+            hash=config.in_force.hash,
             config=config,
             health=site.health(),
             problems=await asyncio.to_thread(inspect_policy, Path(config.path)),
