@@ -13,7 +13,7 @@ from router.ledger import keys, rows
 from router.ledger.adjust import ADJUSTMENT, charge_of
 from router.ledger.journal import BESIDE
 from router.ledger.ledger import Ledger
-from router.ledger.rows import Connection, Line, RequestRecord
+from router.ledger.rows import Connection, RequestRecord
 from router.ledger.verify import GRACE_MS, Check, VerifyFinding
 from router.ledger.write import usage_of
 from router.report.egress import PastPolicies
@@ -90,15 +90,6 @@ def _again(record: RequestRecord, prices: Prices) -> Iterator[tuple[int, int, in
             if price is not None:
                 computed = charge(price, usage_of(row), at_ms=row["started_ms"], took_ms=row["total_ms"]).own or 0
             yield int(row["number"]), int(recorded), computed
-
-
-def _recorded(attempt: Line) -> int | None:
-    """What our price made of its usage then; None: nothing."""
-    if attempt["usage_source"] is None:
-        return None
-    own = attempt["own_cost"]
-    recorded = attempt["cost"] if own is None and attempt["cost_source"] in _OURS else own
-    return None if recorded is None else int(recorded)
 
 
 # Bookings, by the budgets of the policy that each request was decided by.
