@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+from router.report.explained import table as explained_table
 
 from bench.children import free_port, last_lines, surroundings
 from bench.prompts import PROMPTS, Prompt, Said, Wrong
 from router.decide.explain import PlacedExplanation
-from router.report.explained import table as explained_table
 
 DEFAULT_URL = "http://127.0.0.1:4100/v1"
 _ROOT = Path(__file__).parent.parent

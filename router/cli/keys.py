@@ -8,8 +8,17 @@ from typing import Annotated
 import msgspec
 import typer
 
-from router.cli.app import JsonOption, PolicyOption
-from router.cli.terminal import amount_of, echo_json, fail, failing, settings_of, show_rows, writing
+from router.cli.app import (
+    JsonOption,
+    PolicyOption,
+    amount_of,
+    echo_json,
+    fail,
+    failing,
+    settings_of,
+    show_rows,
+    writing,
+)
 from router.ledger import keys as store
 from router.ledger.keys import COMMAND_LINE, Key
 from router.report.budgets import spent_in_window

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import asdict
 
-from router.cli.app import JsonOption, PolicyOption
-from router.cli.terminal import (
+from router.cli.app import (
+    JsonOption,
+    PolicyOption,
     amount_of,
     echo_json,
     errors,
@@ -39,7 +40,7 @@ from router.types.clock import now_ms
 from router.types.price import nano_from_usd, usd_text
 
 if TYPE_CHECKING:
-    from router.cli.correcting import Reconciled
+    from router.cli.offline import Reconciled
 
 app = typer.Typer()
 _UNCHANGED = "nothing is changed, as the store of the budgets does not answer: "
@@ -56,7 +57,7 @@ def verify(as_json: JsonOption = False) -> None:
         also, tell = repriced(known_prices(books)), _progress("requests looked at")
         known = look(books, also=also, own_budgets=own, told=tell)
         if settings.redis_url is not None:
-            from router.cli.correcting import redis_findings
+            from router.cli.offline import redis_findings
 
             known = known.beside(redis_findings(settings, books))
         looked_at = [(books, known)]
@@ -127,7 +128,7 @@ def adjust(
     as_json: JsonOption = False,
 ) -> None:
     """Correct what a request is charged: a row is added that its budgets, reports and exports follow."""
-    from router.cli.correcting import adjust_request
+    from router.cli.offline import adjust_request
 
     settings = settings_of(policy)
     with ledger_there(settings) as books, failing(StoreUnavailable, about=_UNCHANGED), failing(NotAdjustable):
@@ -153,7 +154,7 @@ def reconcile(
     as_json: JsonOption = False,
 ) -> None:
     """Compare what a provider billed with the ledger, by day and model. Fails where a difference is not booked."""
-    from router.cli.correcting import reconcile as compare
+    from router.cli.offline import reconcile as compare
 
     settings = settings_of(policy)
     with ledger_there(settings) as books:

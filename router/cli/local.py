@@ -18,8 +18,7 @@ from local_serving.recipe import EngineHome
 from local_serving.record import EngineRecord, EngineStatus, statuses
 from local_serving.served import gpus as gpus_of
 from local_serving.spec import GPUS, EngineError, EngineSpec, External, Vllm
-from router.cli.app import JsonOption, PolicyOption
-from router.cli.terminal import echo_json, fail, failing, settings_of, show_rows
+from router.cli.app import JsonOption, PolicyOption, echo_json, fail, failing, settings_of, show_rows
 from router.settings import Settings
 
 app = typer.Typer()

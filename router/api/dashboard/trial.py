@@ -34,7 +34,8 @@ class TrialRefused(Exception):
 
 
 def main() -> None:
-    print("ready", flush=True)  # noqa: T201 - to the gateway
+    sys.stdout.buffer.write(b"ready\n")
+    sys.stdout.buffer.flush()
     trial = msgspec.json.decode(sys.stdin.buffer.readline(), type=PolicyTrial)
     os.nice(_NICE)
     replayed: Replayed | str
