@@ -267,8 +267,14 @@ _LABELS = [column for column in columns("session") if column.kind not in (Kind.C
 
 def whole_session(source: LedgerView) -> Report:
     """Raises a 404 `ClientError` for a session that the ledger does not hold."""
-    ours = LabelFilter("session", frozenset({source.request.subject}))
-    record = _requests(source, ours)
+    ours, (since, until) = LabelFilter("session", frozenset({source.request.subject})), source.request.bounds
+    record = []
+    # Rows of those hours only in which the session was there.
+    for hour in sorted(int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("requests",), ours)):
+        begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
+        every = rows.every(source.connection, max(begin, since), min(end, until))
+        record += [each for each in every if each.request["session"] == source.request.subject]
+    record.sort(key=lambda each: (each.started_ms, each.id))
     if not record:
         message = f"The ledger holds no session {source.request.subject[:80]} in that time."
         raise ClientError(404, "not_found", message, param="subject")
@@ -291,14 +297,3 @@ def whole_session(source: LedgerView) -> Report:
         note=declared()["session"].note + more,
         below=(by_target, *((bookings,) if bookings.rows else ())),
     )
-
-
-def _requests(source: LedgerView, ours: LabelFilter) -> list[RequestRecord]:
-    """Rows of those hours only in which the session was there."""
-    since, until = source.request.bounds
-    records = []
-    for hour in sorted(int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("requests",), ours)):
-        begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
-        every = rows.every(source.connection, max(begin, since), min(end, until))
-        records += [record for record in every if record.request["session"] == source.request.subject]
-    return sorted(records, key=lambda record: (record.started_ms, record.id))
