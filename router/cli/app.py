@@ -2,7 +2,7 @@
 fail."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -96,8 +96,9 @@ def ledger_there(settings: "Settings") -> Iterator["Ledger"]:
 
 
 @contextmanager
-def failing(*kinds: type[Exception], about: str = "") -> Iterator[None]:
-    """The command fails with what these say, after `about`; always with what is wrong with a question or a policy."""
+def failing(*kinds: type[Exception], about: str = "", after: str = "") -> Iterator[None]:
+    """The command fails with what these say, between `about` and `after`; always with what is wrong with a question or
+    a policy."""
     from router.errors import ClientError, ConfigError
 
     known: tuple[type[Exception], ...] = (ClientError, *kinds)
@@ -113,7 +114,7 @@ def failing(*kinds: type[Exception], about: str = "") -> Iterator[None]:
             message = error.message
         elif isinstance(error, OSError | LookupError):
             message = error.strerror if isinstance(error, OSError) else error.args[0]
-        fail(f"{about if isinstance(error, kinds) else ''}{message}")
+        fail(f"{about}{message}{after}" if isinstance(error, kinds) else str(message))
 
 
 @contextmanager
@@ -167,7 +168,7 @@ def echo_json(value: object) -> None:
     typer.echo(msgspec.json.Encoder(decimal_format="number").encode(value).decode())
 
 
-def show_rows(columns: str, rows: Iterable[Sequence[str | None]]) -> None:
+def show_rows(columns: str, rows: Iterable[Iterable[str | None]]) -> None:
     """A table of texts, as wide as the terminal; `columns`: as in `router/report/reports.yaml`."""
     from router.report.render import table
     from router.report.report import Report, parsed
