@@ -70,7 +70,7 @@ def filter_of(definition: Definition, source: LedgerView, text: str) -> LabelFil
     if dimension == "tag":
         # Requests keep theirs as one text: all texts are meant that have some of these tags.
         parts = {label: {None} if label is None else {*str(label).split(",")} for label in _present(source, "tags")}
-        _check("tag", wanted, sorted({tag for some in parts.values() for tag in some if tag is not None}))
+        _check("where", "tag", wanted, sorted({tag for some in parts.values() for tag in some if tag is not None}))
         return LabelFilter("tags", frozenset(label for label, some in parts.items() if wanted & some), inverted)
     return LabelFilter(dimension, _known(source, dimension, wanted), inverted)
 
@@ -84,7 +84,7 @@ def _known(source: LedgerView, dimension: str, wanted: frozenset[str | None]) ->
         present |= {name: name for name in source.targets}
     elif dimension == "model":
         present |= {target.model.id: target.model.id for target in source.targets.values()}
-    _check(dimension, wanted, sorted(present))
+    _check("where", dimension, wanted, sorted(present))
     return frozenset(None if label is None else present.get(label, label) for label in wanted)
 
 
@@ -94,13 +94,13 @@ def _present(source: LedgerView, dimension: str) -> list[Label]:
     return [label for (label,) in source.always().sums(table.TABLE, (dimension,), ("requests",))]
 
 
-def _check(dimension: str, wanted: frozenset[str | None], known: list[str]) -> None:
-    """A ledger that has none at all can't tell what is misspelt."""
+def _check(param: str, noun: str, wanted: frozenset[str | None], known: list[str]) -> None:
+    """A ledger that has none at all can't tell what is misspelt. Raises a 400 `ClientError`."""
     unknown = sorted(label for label in wanted if label is not None and label not in known)
     if unknown and known:
         rest = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
         listed = ", ".join(known[:_LISTED]) + rest
-        raise invalid("where", f"where: there is no {dimension} '{unknown[0][:40]}'. Known: {listed}.")
+        raise invalid(param, f"{param}: there is no {noun} '{unknown[0][:40]}'. Known: {listed}.")
 
 
 # A report by its name, read from the ledger. The connection can't write, so a report never locks the gateway.
@@ -137,6 +137,9 @@ def read(
     with ledger.reading() as connection:
         source = LedgerView(connection=connection, request=about, targets=targets, pots=pots)
         try:
+            if question.baseline:
+                ever = {*targets, *map(str, _present(source, "candidate"))}
+                _check("baseline", "target", frozenset({question.baseline}), sorted(ever))
             where = tuple(filter_of(report, source, text) for text in question.where)
             source = structs.replace(source, request=structs.replace(about, where=where))
             made = _MADE_BY[name](source) if name in _MADE_BY else listed(name, source)

@@ -231,8 +231,14 @@ def egress(source: LedgerView) -> Report:
         unchecked_by[unknown or _EXPIRED] += unchecked
         counts.update(checked=tried - unchecked, violations=violations, misplaced=misplaced)
         if went or violations:
-            checks = (misplaced, unchecked, violations)
-            add(places, _place(policies, sent_alike), (requests, tried * went, *usage, *checks))
+            # As the policy of that time had it: groups that differ in nothing but their policy are one.
+            there = Destination.of(policies.target(sent_alike.policy, sent_alike.target))
+            region_is = "local" if there.local else sent_alike.region_source or None
+            place = (
+                *(sent_alike.data_class, sent_alike.classes or None, sent_alike.target, there.entity),
+                *(there.jurisdiction, sent_alike.region or None, region_is, "yes" if sent_alike.redacted else "no"),
+            )
+            add(places, place, (requests, tried * went, *usage, misplaced, unchecked, violations))
     rows: list[Row] = []
     for labels, (requests, tried, counted, *tokens, misplaced, unchecked, violations) in places.items():
         # Tokens are unknown where the usage of no attempt is known.
@@ -265,15 +271,6 @@ def _alike(source: LedgerView) -> dict[tuple[SentGroup, bool], tuple[int, ...]]:
         if sums[1] and (key[1] or key[0].classes):
             add(alike, key, sums)
     return alike
-
-
-def _place(policies: PastPolicies, group: SentGroup) -> Row:
-    """With entity and jurisdiction as the policy of that time had them: groups that differ in nothing but their policy
-    are one."""
-    place = Destination.of(policies.target(group.policy, group.target))
-    about = (group.data_class, group.classes or None, group.target, place.entity, place.jurisdiction)
-    region = (group.region or None, "local" if place.local else group.region_source or None)
-    return (*about, *region, "yes" if group.redacted else "no")
 
 
 def _totals(source: LedgerView, rows: list[Row]) -> Row:
