@@ -65,7 +65,7 @@ def options(version: Annotated[bool, typer.Option("--version", is_eager=True, ca
 
 PolicyOption = Annotated[Path | None, typer.Option("--policy", help="Policy file; else LOWPASS_POLICY.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-SinceOption = Annotated[str, typer.Option(help="A date, a time, or an age such as 7d or 24h.")]
+SinceOption = Annotated[str, typer.Option(help="A date, a time, an age such as 7d or 24h, or all.")]
 UntilOption = Annotated[str, typer.Option(help="Likewise.")]
 
 
