@@ -13,7 +13,7 @@ from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, LabelFilter, add
 from router.ledger.rows import documents
 from router.report.query import LedgerView
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, made, plots
+from router.report.report import Kind, Mark, Report, Row, Shape, columns, made, plots
 from router.types.target import Target
 
 # Who stood behind a target: a name for the one that is paid and sees the data, and the law that it is under.
@@ -248,6 +248,11 @@ def egress(source: LedgerView) -> Report:
     nowhere = [None] * (_COUNTS_FROM - 1)
     rows += [(str(name), *nowhere, count, 0, count, None, None, 0, 0, 0) for (name,), (count,) in refused.items()]
     rows.sort(key=lambda row: tuple(str(value or "") for value in row[:_COUNTS_FROM]))
+    by_place: Counter[str] = Counter()
+    for data_class, _, target, _, _, region, _, _, _, count, *_ in rows:
+        if target is not None and isinstance(count, int):
+            by_place[f"{data_class} → {target}{f' ({region})' if region else ''}"] += count
+    marks = (Mark(label=label, value=count) for label, count in by_place.most_common(_MOST_BARS))
     violations, listed = counts["violations"], search.listed
     listed.sort(key=lambda row: (str(row[0]), str(row[1])))
     more = f"{len(listed):,} of {violations:,}." if violations > len(listed) else ""
@@ -258,7 +263,7 @@ def egress(source: LedgerView) -> Report:
         note=" ".join(_notes(source, counts, unchecked_by)),
         sound=not violations,
         below=(made("violations", listed, note=more),) if violations else (),
-        plots=_plots(rows),
+        plots=plots("Attempts by class and place", Shape.BARS, Kind.COUNT, marks),
     )
 
 
@@ -297,16 +302,6 @@ def _notes(source: LedgerView, counts: Counter[str], unchecked: Counter[str]) ->
     if counts["misplaced"]:
         yield f"{_number(counts['misplaced'], 'attempt')} came from another region than the target states."
     yield "A request that went to several places counts in each of their rows, and once in the total."
-
-
-def _plots(rows: list[Row]) -> tuple[Plot, ...]:
-    """Attempts by class and place, most first."""
-    sums: Counter[str] = Counter()
-    for data_class, _, target, _, _, region, _, _, _, count, *_ in rows:
-        if target is not None and isinstance(count, int):
-            sums[f"{data_class} → {target}{f' ({region})' if region else ''}"] += count
-    marks = (Mark(label=label, value=count) for label, count in sums.most_common(_MOST_BARS))
-    return plots("Attempts by class and place", Shape.BARS, Kind.COUNT, marks)
 
 
 def _number(count: int, noun: str) -> str:
