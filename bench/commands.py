@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from router.cli.app import JsonOption
-from router.cli.terminal import echo_json, fail, failing
+from router.cli.app import JsonOption, echo_json, fail, failing
 
 app = typer.Typer()
 MustOption = Annotated[bool, typer.Option("--check", help="Exit status 1 if a goal is missed.")]

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from router.cli.app import PolicyOption, SinceOption, UntilOption
-from router.cli.terminal import fail, failing, ledger_there, settings_of
+from router.cli.app import PolicyOption, SinceOption, UntilOption, fail, failing, ledger_there, settings_of
 from router.export.focus import ParquetMissing, dataset, write_csv, write_parquet
 from router.ledger.facts.query import RowsExpired
 from router.report.query import Parameters, request_of

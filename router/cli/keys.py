@@ -2,14 +2,22 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from router.cli.app import JsonOption, PolicyOption
-from router.cli.terminal import amount_of, echo_json, fail, failing, settings_of, show_rows, writing
+from router.cli.app import (
+    JsonOption,
+    PolicyOption,
+    amount_of,
+    echo_json,
+    fail,
+    failing,
+    settings_of,
+    show_rows,
+    writing,
+)
 from router.ledger import keys as store
 from router.ledger.keys import COMMAND_LINE, Key
 from router.report.budgets import spent_in_window
@@ -56,7 +64,12 @@ def keys_create(
         message, _, path = str(error).partition(" - at `$.")
         fail(f"--{path.rstrip('`').replace('_', '-')}: {message}")
     if any((routes, targets, tags, budget, min_class)):
-        _check(terms, settings_of(policy).policy, new_tag or ())
+        from router.config.check import check_terms  # brings the schema of policies
+        from router.config.load import load_policy, unlaunched
+
+        file = settings_of(policy).policy
+        with failing(ValueError, after="; --policy or LOWPASS_POLICY names another one"):
+            check_terms(terms, load_policy(file, unlaunched(file)), new_tag or ())
     with writing() as connection, failing(ValueError):
         key, secret = store.create(connection, terms, COMMAND_LINE)
     _tell_secret(key, secret, as_json)
@@ -98,17 +111,6 @@ def keys_revoke(name: NameArgument) -> None:
     with writing() as connection, failing(LookupError):
         key = store.revoke(connection, name, COMMAND_LINE)
     typer.echo(f"revoked '{key.terms.name}' ({key.id})")
-
-
-def _check(terms: KeyTerms, policy: Path, new_tags: Sequence[str]) -> None:
-    from router.config.check import check_terms
-    from router.config.load import load_policy, unlaunched
-
-    try:
-        with failing():
-            check_terms(terms, load_policy(policy, unlaunched(policy)), new_tags)
-    except ValueError as error:
-        fail(f"{error}; --policy or LOWPASS_POLICY names another one")
 
 
 def _row(key: Key, nano: Sequence[int]) -> tuple[str, ...]:

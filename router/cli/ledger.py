@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import asdict
 
-from router.cli.app import JsonOption, PolicyOption
-from router.cli.terminal import (
+from router.cli.app import (
+    JsonOption,
+    PolicyOption,
     amount_of,
     echo_json,
     errors,
@@ -29,19 +30,19 @@ from router.ledger.backup import backup as copy
 from router.ledger.backup import info as read
 from router.ledger.backup import restore as take
 from router.ledger.keys import COMMAND_LINE
-from router.ledger.ledger import Ledger, SqliteLedger
+from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import WouldLose
 from router.ledger.reconcile import StatementError
 from router.ledger.upkeep import upkeep as run
-from router.ledger.verify import Verified, verify_budgets
 from router.ledger.verify import verify as look
+from router.ledger.verify import verify_budgets
 from router.report.recompute import BudgetHistory, repriced
 from router.types.account import StoreUnavailable
 from router.types.clock import now_ms
 from router.types.price import nano_from_usd, usd_text
 
 if TYPE_CHECKING:
-    from router.cli.correcting import Reconciled
+    from router.cli.offline import Reconciled
 
 app = typer.Typer()
 _UNCHANGED = "nothing is changed, as the store of the budgets does not answer: "
@@ -63,7 +64,7 @@ def verify(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
             booked = BudgetHistory(connection, beside, {config.hash: config.budgets for config in files})
             known = look(books, also=lambda row: chain(prices(row), booked(row)), own_budgets=own, told=tell)
         if settings.redis_url is not None:
-            from router.cli.correcting import redis_findings
+            from router.cli.offline import redis_findings
 
             known = known.beside(redis_findings(settings, books))
         looked_at = [(books, known)]
@@ -73,7 +74,13 @@ def verify(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
         echo_json([{"ledger": each.name, "sound": known.sound, **asdict(known)} for each, known in looked_at])
     else:
         for each, known in looked_at:
-            _tell(each, known)
+            for finding in known.findings:
+                typer.echo(str(finding))
+            if len(known.findings) < known.found:
+                typer.echo(f"… and {known.found - len(known.findings):,} more")
+            counts = f"{known.requests:,} requests, {known.attempts:,} attempts"
+            head = f", chain {known.chain}" if known.chain else ""
+            typer.echo(f"{each.name}: {counts}{head}: {errors(known.found)}")
     raise typer.Exit(not all(known.sound for _, known in looked_at))
 
 
@@ -133,7 +140,7 @@ def adjust(
     as_json: JsonOption = False,
 ) -> None:
     """Correct what a request is charged: a row is added that its budgets, reports and exports follow."""
-    from router.cli.correcting import adjust_request
+    from router.cli.offline import adjust_request
 
     settings = settings_of(policy)
     with ledger_there(settings) as books, failing(StoreUnavailable, about=_UNCHANGED), failing(NotAdjustable):
@@ -159,7 +166,7 @@ def reconcile(
     as_json: JsonOption = False,
 ) -> None:
     """Compare what a provider billed with the ledger, by day and model. Fails where a difference is not booked."""
-    from router.cli.correcting import reconcile as compare
+    from router.cli.offline import reconcile as compare
 
     settings = settings_of(policy)
     with ledger_there(settings) as books:
@@ -237,26 +244,13 @@ def _list(fields: dict[str, object]) -> None:
     for name, value in fields.items():
         if isinstance(value, dict):
             _list({f"{name} of {table}": count for table, count in value.items() if count})
-        else:
-            typer.echo(f"{name.removesuffix('_ms').replace('_', ' '):<28}{_written(name, value)}")
-
-
-def _written(name: str, value: object) -> str:
-    if value is None:
-        return "-"
-    if name.endswith("_ms") and isinstance(value, int):
-        return f"{datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
-
-
-def _tell(books: Ledger, known: Verified) -> None:
-    for finding in known.findings:
-        typer.echo(str(finding))
-    if len(known.findings) < known.found:
-        typer.echo(f"… and {known.found - len(known.findings):,} more")
-    looked_at = f"{known.requests:,} requests, {known.attempts:,} attempts"
-    head = f", chain {known.chain}" if known.chain else ""
-    typer.echo(f"{books.name}: {looked_at}{head}: {errors(known.found)}")
+            continue
+        text = "-" if value is None else str(value)
+        if name.endswith("_ms") and isinstance(value, int):
+            text = f"{datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        elif isinstance(value, int | float):
+            text = f"{value:,.0f}"
+        typer.echo(f"{name.removesuffix('_ms').replace('_', ' '):<28}{text}")
 
 
 def _progress(noun: str) -> Callable[[int], object]:

@@ -18,8 +18,7 @@ from local_serving.recipe import EngineHome
 from local_serving.record import EngineRecord, EngineStatus, statuses
 from local_serving.served import gpus as gpus_of
 from local_serving.spec import GPUS, EngineError, EngineSpec, External, Vllm
-from router.cli.app import JsonOption, PolicyOption
-from router.cli.terminal import echo_json, fail, failing, settings_of, show_rows
+from router.cli.app import JsonOption, PolicyOption, echo_json, fail, failing, settings_of, show_rows
 from router.settings import Settings
 
 app = typer.Typer()
@@ -45,7 +44,12 @@ def plan_engines(
 ) -> None:
     """Say before launching whether engines fit, and guess what their tokens cost. Fails if one does not fit."""
     if gpus:
-        return _show_gpus(as_json)
+        if as_json:
+            return echo_json(dict(GPUS))
+        kinds = (
+            (name, *map(str, (gpu.gib, gpu.bandwidth, gpu.bf16, gpu.fp8, gpu.watts))) for name, gpu in GPUS.items()
+        )
+        return show_rows("GPU:label GiB:count GB/s:count TFLOP/s_in_16_bits:count in_8_bits:count watts:count", kinds)
     from router.config.check import engines_needed
 
     names = engines or engines_needed(settings_of(policy).policy)
@@ -107,13 +111,6 @@ def _described(spec: EngineSpec) -> tuple[str, ...]:
     sizes = (f"{model.parameters_b:g} B", f"{model.active_b:g} B") if model else ("-", "-")
     gpu = f"{count} × {getattr(spec, 'gpu', '?')}" if count else "-"
     return (spec.name, type(spec).__name__.lower(), *sizes, kinds, gpu, spec.licence, spec.model)
-
-
-def _show_gpus(as_json: bool) -> None:
-    if as_json:
-        return echo_json(dict(GPUS))
-    rows = ((name, *map(str, (gpu.gib, gpu.bandwidth, gpu.bf16, gpu.fp8, gpu.watts))) for name, gpu in GPUS.items())
-    show_rows("GPU:label GiB:count GB/s:count TFLOP/s_in_16_bits:count in_8_bits:count watts:count", rows)
 
 
 # `lowpass local up|down|status|logs`: engines that run apart from any gateway.

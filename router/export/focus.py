@@ -68,8 +68,11 @@ def charges(sums: Mapping[str, int], price: Price | None, source: str) -> Iterat
         if cost or listed:
             yield Charge(REQUESTS, max(attempts, 1), cost, listed)
         return
-    units = _beyond(tokens, price, listed, attempts) if source in _OURS else 0
-    if units:
+    units = 0
+    if source in _OURS and price is not None and not price.rules:
+        # What tokens at rates without rules don't explain: each attempt is rounded to a nano-dollar, no more.
+        units = listed - sum(count * _rate(price, bucket) for bucket, count in tokens.items()) // UNITS_PER_RATE
+    if units > attempts:
         yield Charge(UNITS, max(attempts, 1), units, units)
         cost, listed = cost - units, listed - units
     known = sums["thinking_cost"]
@@ -91,14 +94,6 @@ def _split(tokens: Mapping[str, int], price: Price | None, cost: int, listed: in
     shares = zip(tokens.items(), shared(cost, weights), shared(listed, weights), strict=True)
     for (bucket, count), paid, at_list in shares:
         yield Charge(bucket, count, paid, at_list)
-
-
-def _beyond(tokens: Mapping[str, int], price: Price | None, listed: int, attempts: int) -> int:
-    """What tokens at rates without rules don't explain: each attempt is rounded to a nano-dollar, no more."""
-    if price is None or price.rules:
-        return 0
-    explained = sum(count * _rate(price, bucket) for bucket, count in tokens.items()) // UNITS_PER_RATE
-    return listed - explained if listed - explained > attempts else 0
 
 
 def _rate(price: Price, bucket: str) -> int:
@@ -182,31 +177,24 @@ def _record(
     account, team = group.text("organisation") or NO_ORGANISATION, group.text("team")
     who = {column: group.text(dimension) for column, dimension in _DECLARED["dimensions"].items()}
     who |= {"BillingAccountId": account, "BillingAccountName": account, "SubAccountType": team and "Team"}
-    constant = {**_DECLARED["constant"], **who, "Tags": _tags(group)}
-    cells = {**costs, **_when(group.hour), **constant, **place, **about, **counts}
-    return tuple(map(cells.get, NAMES))
-
-
-def _when(hour: int) -> dict[str, Cell]:
-    """The billing period is the calendar month, the charge period the hour; both ends are exclusive. UTC."""
-    start, end = (datetime.fromtimestamp(at * HOUR_MS // 1000, UTC) for at in (hour, hour + 1))
+    # A request's own tags have no values: true. Ours bear a prefix, which theirs can't have.
+    own = str(group.of["tags"] or "").split(",")
+    tags: dict[str, str | bool] = {tag.replace(_PREFIX, "", tag.startswith(_PREFIX)): True for tag in own if tag}
+    tags |= {_PREFIX + name: str(group.of[name]) for name in _TAGGED if group.of[name] is not None}
+    # The billing period is the calendar month, the charge period the hour; both ends are exclusive. UTC.
+    start, end = (datetime.fromtimestamp(at * HOUR_MS // 1000, UTC) for at in (group.hour, group.hour + 1))
     month = start.replace(day=1, hour=0)
     following = month.replace(year=month.year + month.month // 12, month=month.month % 12 + 1)
-    return dict(zip(_DECLARED["columns"]["time"], (following, month, end, start), strict=True))
+    times = dict(zip(_DECLARED["columns"]["time"], (following, month, end, start), strict=True))
+    constant = {**_DECLARED["constant"], **who, "Tags": _json(tags) if tags else None}
+    cells = {**costs, **times, **constant, **place, **about, **counts}
+    return tuple(map(cells.get, NAMES))
 
 
 def _place(group: Group) -> dict[str, Cell]:
     known = {column: group.text(dimension) for column, dimension in _DECLARED["place"].items()}
     service = "Local Inference" if group.local else f"{group.provider} API"
     return {**dict.fromkeys(_BY_US, group.provider), **known, "ResourceType": "Model Target", "ServiceName": service}
-
-
-def _tags(group: Group) -> str | None:
-    """A request's own tags have no values: true. Ours bear a prefix, which theirs can't have."""
-    own = str(group.of["tags"] or "").split(",")
-    tags: dict[str, str | bool] = {tag.replace(_PREFIX, "", tag.startswith(_PREFIX)): True for tag in own if tag}
-    tags |= {_PREFIX + name: str(group.of[name]) for name in _TAGGED if group.of[name] is not None}
-    return _json(tags) if tags else None
 
 
 def _unit_price(nano: int, quantity: Decimal) -> Decimal:

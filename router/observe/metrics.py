@@ -128,23 +128,18 @@ class _Families(Collector):
         for name, shape in METRICS.items():
             numbers = self._values.get(name, {})
             if shape.kind == "histogram":
-                yield _histogram(name, shape, numbers)
+                buckets, edges = HistogramMetricFamily(name, shape.help, labels=shape.labels), edge_names(shape.edges)
+                for labels in dict.fromkeys(known[:-1] for known in numbers):
+                    # Each bucket has all values up to its edge.
+                    upto = accumulate(numbers[*labels, edge] for edge in edges)
+                    buckets.add_metric(labels, list(zip(edges, upto, strict=True)), numbers[*labels, SUM])
+                yield buckets
                 continue
             kind = GaugeMetricFamily if shape.kind == "gauge" else CounterMetricFamily
             family: Any = kind(name, shape.help, labels=shape.labels)
             for labels, number in numbers.items():
                 family.add_metric(labels, number)
             yield family
-
-
-def _histogram(name: str, shape: MetricRow, numbers: Mapping[tuple[str, ...], float]) -> HistogramMetricFamily:
-    """Each bucket has all values up to its edge."""
-    family = HistogramMetricFamily(name, shape.help, labels=shape.labels)
-    edges = edge_names(shape.edges)
-    for labels in dict.fromkeys(known[:-1] for known in numbers):
-        upto = accumulate(numbers[*labels, edge] for edge in edges)
-        family.add_metric(labels, list(zip(edges, upto, strict=True)), numbers[*labels, SUM])
-    return family
 
 
 # What one process has counted. Counters are plain integers; Prometheus reads them when it asks.

@@ -72,7 +72,10 @@ def factors(part: Part) -> Vector:
 
 def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
     """One a route, and of all together."""
-    weights = _resampled(part.rows["bucket"])
+    # How often each bucket with rows is drawn, after each once; the same each time.
+    count, chance = len(np.unique(part.rows["bucket"])), np.random.default_rng(0)
+    drawn = chance.multinomial(count, np.full(count, 1 / count), RESAMPLES) if count else np.zeros((RESAMPLES, 0))
+    weights = np.vstack([np.ones(count), drawn]).astype(np.float64)
     whole, routes = np.zeros((3, len(weights))), list[Effect]()
     for number, route in enumerate(part.routes):
         mine, trials = part.rows["route"] == number, part.trials[part.trials["route"] == number]
@@ -143,15 +146,6 @@ def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lin
         *((trials, trials["weight"]), (trials, off), (scored, scored["weight"]), (scored, missed)),
     )
     return np.array([np.bincount(lines["bucket"], values, BUCKETS)[used] for lines, values in sums], np.float64)
-
-
-def _resampled(buckets: NDArray[np.int32]) -> Vector:
-    """[1 + resamples, buckets with rows]: how often each is drawn, after each once. The same each time."""
-    count = len(np.unique(buckets))
-    if not count:
-        return np.zeros((1 + RESAMPLES, 0))
-    chance = np.random.default_rng(0)
-    return np.vstack([np.ones(count), chance.multinomial(count, np.full(count, 1 / count), RESAMPLES)])
 
 
 # The changes themselves: alike ones together, and the most consequential one by one.
@@ -255,20 +249,13 @@ def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
     for name, value in (("first", 0.0), ("second", 0.0), ("p", 0.0), ("to", -1), ("then", -1), ("supported", False)):
         changed[name][hit] = value
     changed["move"][hit] = numbers[changed["row"][hit]]
+    # Of requests that go nowhere else: what they were likely to be worth is not at hand.
     others = np.setdiff1d(at, changed["row"])
-    return structs.replace(
-        part, rows=rows, changed=np.concatenate([changed, _lines(part.charges, others, numbers)]), moves=moves.labels
-    )
-
-
-def _lines(charges: Lines, rows: NDArray[np.intp], numbers: NDArray[np.int32]) -> Lines:
-    """Of requests that go nowhere else: what they were likely to be worth is not at hand."""
-    lines = np.zeros(len(rows), MOVE)
-    first = charges[np.searchsorted(charges["row"], rows)]
-    lines["row"], lines["move"], lines["p_before"] = rows, numbers[rows], np.nan
+    lines, first = np.zeros(len(others), MOVE), part.charges[np.searchsorted(part.charges["row"], others)]
+    lines["row"], lines["move"], lines["p_before"] = others, numbers[others], np.nan
     lines["to"] = lines["then"] = -1
     lines["id"], lines["at_ms"] = first["id"], first["at_ms"]
-    return lines
+    return structs.replace(part, rows=rows, changed=np.concatenate([changed, lines]), moves=moves.labels)
 
 
 # Where each class went, and where it would go.

@@ -287,7 +287,6 @@ class ReplayReader:
     def __init__(self, compared: Policies, callers: Mapping[str, Caller], wanted: Wanted, scores: Scores) -> None:
         self._compared, self._new = compared, compared.new
         self._callers, self._wanted, self._scores = callers, wanted, scores
-        self._same: dict[tuple[int, str], bool] = {}
         self._terms: dict[tuple[int, str], bool] = {}
         self._labels: dict[str, Labels[Any]] = {name: Labels() for name in NUMBERED.values()}
         self._lines: dict[str, list[Any]] = {name: [] for name in LINES}
@@ -319,7 +318,7 @@ class ReplayReader:
         old, decided = self._compared.old.get(record.document.policy), None
         if old is None:
             self._unknown["other_policy"] += 1
-        if old is None or not self._alike(old, record):
+        if old is None or not same_rules(old, self._new, self._new.named(record)):
             decided = self._new.decide(record)
             self._unknown.update(self._new.unknown(record))
             self._try(record, decided)
@@ -336,13 +335,6 @@ class ReplayReader:
 
     def _number(self, field: str, label: Hashable) -> int:
         return self._labels[NUMBERED[field]].at(label)
-
-    def _alike(self, old: PolicyReplay, record: Stored) -> bool:
-        """Both have the same rules for it: then what is known today can't tell them apart."""
-        key = (id(old), self._new.named(record))
-        if key not in self._same:
-            self._same[key] = same_rules(old, self._new, key[1])
-        return self._same[key]
 
     def _repriced(self, record: Stored, old: PolicyReplay | None) -> bool:
         """The new policy has another model or price behind the target that it stays with; without the old policy the

@@ -112,7 +112,10 @@ def _doors(router: APIRouter, entry: SignIn, pages: Pages) -> None:
     @router.post("/dashboard/sign-in")
     async def sign_in(request: Request) -> Response:
         form, headers = await posted(request), dict(request.scope["headers"])
-        onward = _inside(form.get("next", ""))
+        onward = form.get("next", "")
+        inside = onward == "/dashboard" or onward.startswith(("/dashboard/", "/dashboard?"))
+        if not (inside and onward.isascii() and onward.isprintable()) or "\\" in onward:
+            onward = "/dashboard"  # never another site
         try:
             token = entry.sign_in(form.get("key", ""), request.client.host if request.client else "")
         except ClientError as error:
@@ -136,12 +139,6 @@ def _doors(router: APIRouter, entry: SignIn, pages: Pages) -> None:
         answer = RedirectResponse("/dashboard/sign-in", 303)
         answer.delete_cookie(COOKIE, path="/dashboard", httponly=True, samesite="strict")
         return answer
-
-
-def _inside(path: str) -> str:
-    """A page of ours; never another site."""
-    ours = path == "/dashboard" or path.startswith(("/dashboard/", "/dashboard?"))
-    return path if ours and path.isascii() and path.isprintable() and "\\" not in path else "/dashboard"
 
 
 def _overview(router: APIRouter, site: Dashboard, pages: Pages) -> None:

@@ -7,8 +7,7 @@ Nothing of the policy is kept, or said anywhere else.
 import fcntl
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -29,44 +28,35 @@ _LOCK = "replay.lock"
 _NICE = 10
 
 
-class TrialRefused(Exception):
-    """Why there is nothing to show."""
-
-
 def main() -> None:
-    print("ready", flush=True)  # noqa: T201 - to the gateway
+    sys.stdout.buffer.write(b"ready\n")
+    sys.stdout.buffer.flush()
     trial = msgspec.json.decode(sys.stdin.buffer.readline(), type=PolicyTrial)
     os.nice(_NICE)
-    replayed: Replayed | str
+    answer: Replayed | str
     try:
         settings = settings_of(os.environ, policy=Path(trial.in_force))
-        with _alone(settings.home):
-            replayed = _replayed(trial, settings)
-    except (TrialRefused, SettingError, LedgerUnavailable) as error:
-        replayed = str(error)
-    sys.stdout.buffer.write(msgspec.json.encode(replayed) + b"\n")
+        with (settings.home / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            answer = replayed(trial, settings)
+    except BlockingIOError:
+        answer = "Another replay is running: wait until it is done."
+    except (SettingError, LedgerUnavailable) as error:
+        answer = str(error)
+    sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
 
 
-def _replayed(trial: PolicyTrial, settings: Settings) -> Replayed:
+def replayed(trial: PolicyTrial, settings: Settings) -> Replayed | str:
+    """Else why there is nothing to show. Raises `LedgerUnavailable`."""
     config = try_policy(trial.text, settings.policy)
     if not isinstance(config, Config):
-        raise TrialRefused("The policy is not sound.")
+        return "The policy is not sound."
     # Half of the machine is left to the gateway.
     processes = max(1, (os.cpu_count() or 1) // 2)
     others: list[Config] = []
     with suppress(ConfigError):  # it helps where it can be read
         others.append(load_policy(settings.policy, unlaunched(settings.policy)))
     return replay(ledger_of(settings), config, trial.since_ms, others=others, processes=processes)
-
-
-@contextmanager
-def _alone(home: Path) -> Iterator[None]:
-    with (home / _LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise TrialRefused("Another replay is running: wait until it is done.") from None
-        yield
 
 
 if __name__ == "__main__":
