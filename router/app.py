@@ -16,7 +16,7 @@ from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai import OpenAICompatible
 from router.accounting import Accounting, carry_over, reconcile
 from router.api.asgi import App
-from router.api.auth import Keyring, ledger_of, refresh
+from router.api.auth import Keyring, ledger_of
 from router.api.edge import Visits
 from router.api.hot import HotRoutes, LazyApp
 from router.api.parse import asking
@@ -354,7 +354,7 @@ class GatewayProcess:
 
     async def _refresh(self) -> None:
         """Keys, the limits that stand in place of the policy's, and what statements taught."""
-        limits, billed = await asyncio.to_thread(refresh, self.keyring, self._ledger, self._settings)
+        limits, billed = await asyncio.to_thread(self.keyring.refresh)
         learned = self._accounting.learned
         if billed != learned.billed:
             learned.billed = billed

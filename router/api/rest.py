@@ -57,9 +57,9 @@ def rest(
     """`public` routes need no key, `calls` any key, `reports` and `admin` one with that scope."""
     app = FastAPI(title="lowpass", docs_url=None, redoc_url=None, openapi_url=None)
 
-    def guarded(routers: Sequence[APIRouter], admit: Callable[[Mapping[bytes, bytes]], Caller]) -> None:
-        def guard(request: Request) -> None:
-            request.state.caller = admit(dict(request.scope["headers"]))
+    def guarded(routers: Sequence[APIRouter], admit: Callable[[Mapping[bytes, bytes]], Awaitable[Caller]]) -> None:
+        async def guard(request: Request) -> None:
+            request.state.caller = await admit(dict(request.scope["headers"]))
 
         for router in routers:
             app.include_router(router, dependencies=[Depends(guard)])

@@ -54,7 +54,8 @@ def serving(ledger: Ledger, ring: Keyring | None = None, config: Config = CONFIG
     keys everybody is let in."""
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(lambda: None, log_config=None, lifespan="off", ws="none"))
-        keyring = ring or Keyring({}, open_to_all=True)
+        keyring = ring or Keyring(ledger, loopback=True)
+        keyring.open_to_all = ring is None
 
         async def work() -> None:
             journal = SqliteJournal(Path(folder, "budgets.db"))

@@ -21,7 +21,12 @@ def policy(url: str, *more: dict[str, Any]) -> dict[str, Any]:
     budgets: list[dict[str, Any]] = [{"id": name, "limit_usd": 5, "scope": scope} for name, scope in SCOPES.items()]
     budgets += [{"id": "mine", "limit_usd": 5, "scope": "session"}, {"id": "ops", "limit_usd": 5, "teams": ["ops"]}]
     targets = {"down": target(url, "status-500"), "cheap": target(url, "normal")}
-    return {"version": 1, "targets": targets, "routes": {"auto": ordered("down", "cheap")}, "budgets": [*budgets, *more]}
+    return {
+        "version": 1,
+        "targets": targets,
+        "routes": {"auto": ordered("down", "cheap")},
+        "budgets": [*budgets, *more],
+    }
 
 
 def ask(gateway: Gateway, **headers: str) -> str:
