@@ -161,6 +161,7 @@ def reconcile(
     file: Annotated[Path, typer.Argument(help="What the provider exports of its costs, as CSV.")],
     book: Annotated[bool, typer.Option("--book", help="Book the differences, and learn from them.")] = False,
     today: Annotated[bool, typer.Option("--today", help="Take today (UTC) too, though it is not over.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="What FILE lacks on its days was not billed.")] = False,
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -175,13 +176,13 @@ def reconcile(
             lines = file.read_text("utf-8-sig").splitlines()
         stated = failing(StatementError, about=f"{file}: ")
         with failing(StoreUnavailable, about=_UNCHANGED), failing(LookupError), stated:
-            reconciled = compare(settings, books, provider, lines, book=book, today=today)
+            reconciled = compare(settings, books, provider, lines, book=book, today=today, whole=whole)
     if reconciled.left_out:
         typer.echo(
             f"{reconciled.left_out} lines of today (UTC) or later are left out: it is not over (--today takes it)",
             err=True,
         )
-    echo_json(reconciled) if as_json else _show_differences(reconciled)
+    echo_json(reconciled) if as_json else _show_differences(reconciled, whole)
     raise typer.Exit(any(difference.added != difference.booked for difference in reconciled.comparison.differences))
 
 
@@ -220,14 +221,15 @@ def upkeep() -> None:
     typer.echo(f"moved {moved:,} requests; dropped the rows of {dropped:,}")
 
 
-def _show_differences(reconciled: "Reconciled") -> None:
+def _show_differences(reconciled: "Reconciled", whole: bool) -> None:
+    from router.ledger.reconcile import date_of
     from router.types.price import usd_text
 
     comparison = reconciled.comparison
     if comparison.differences:
         rows = (
             (
-                *(f"{datetime.fromtimestamp(row.day * 86_400, UTC):%Y-%m-%d}", row.model),
+                *(date_of(row.day), row.model),
                 *map(usd_text, (row.billed, row.ledger, row.added, row.booked)),
                 *(row.cause, row.explanation),
             )
@@ -241,7 +243,8 @@ def _show_differences(reconciled: "Reconciled") -> None:
     typer.echo(f"{summary}, {reconciled.corrections} corrections written")
     if comparison.unnamed:
         names = ", ".join(comparison.unnamed)
-        typer.echo(f"not compared, as the file has no line of it for a day: {names} (say 0 if nothing was billed)")
+        lacking = "this day" if whole else "it for a day"
+        typer.echo(f"not compared, as the file has no line of {lacking}: {names} (say 0 if nothing was billed)")
     for target, factor in sorted(comparison.factors.items()):
         typer.echo(f"{target}: what was estimated was billed {factor:.2f} times")
     for model, (_, evidence) in sorted(comparison.ratios.items()):
