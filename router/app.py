@@ -58,7 +58,7 @@ from router.types.account import (
     LocalJournal,
     StoreUnavailable,
 )
-from router.types.attempt import Adapter, Transport
+from router.types.attempt import Adapter
 from router.types.clock import monotonic_s, now_ms
 from router.types.decision import Served
 from router.types.price import nano_from_usd
@@ -183,7 +183,8 @@ class GatewayProcess:
         self._judging: set[str] = set()
         """Requests that the gateway sends to itself."""
         self._policy_error, self._steady, self._ticking, self._recoveries = "", True, asyncio.Lock(), 0
-        self._egress = EgressFilter(self._transports())
+        by_http = dict.fromkeys((Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC, Wire.GEMINI), self._http)
+        self._egress = EgressFilter({**by_http, Wire.LITELLM: self._litellm})
         self._secret = instance_secret(self._ledger)
         self._replicas = Replicas(self._secret.reveal().encode())
         fleet = Fleet(self._replicas, lambda: crew.engines)
@@ -238,11 +239,6 @@ class GatewayProcess:
         pots = self._pipeline.rules.accounts
         return [*pots.budgets, *pots.of_keys(self.keyring.callers.values())]
 
-    def _transports(self) -> Mapping[Wire, Transport]:
-        """For the door, and for nobody else."""
-        by_http = dict.fromkeys((Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC, Wire.GEMINI), self._http)
-        return {**by_http, Wire.LITELLM: self._litellm}
-
     def _open_door(self) -> None:
         """Webhooks stand under the policy in force; a request goes under the one that it was decided by."""
         rules = self._pipeline.rules
@@ -254,7 +250,7 @@ class GatewayProcess:
         from router.report.budgets import budgets as pots
         from router.report.report import Report
 
-        ledger = self._ledger
+        ledger, budgets = self._ledger, admin.Admin(self._rules, self._budgets, self._declared)
 
         async def balances() -> Report:
             return await pots(self._budgets, self._declared(), now_ms())
@@ -276,15 +272,15 @@ class GatewayProcess:
                 rest.models_routes(self._rules, self._started_s),
                 rest.decisions_routes(self._pipeline, ledger),
                 rest.feedback_routes(ledger, self._journal, self._telemetry.feedback, self._recorder.read_waiting),
-                admin.budgets_routes(self._rules, self._budgets, self._declared),
+                budgets.routes(),
             ],
             reports=[
                 rest.metrics_routes(self._crew.values, lambda: self._crew.engines, self._budgets, self._declared),
                 rest.reports_routes(ledger, balances, lambda: self._config().targets),
             ],
             admin=[
-                admin.keys_routes(self._rules, self._budgets, ledger, self._refresh),
-                admin.limits_of_budgets(self._rules, self._budgets, self._declared, ledger, self._refresh),
+                admin.KeyAdmin(self._rules, self._budgets, ledger, self._refresh).routes(),
+                budgets.limits(ledger, self._refresh),
             ],
         )
 

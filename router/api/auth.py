@@ -21,6 +21,7 @@ REPORTS = "reports"
 """Scope that opens reports, dashboard, budgets and metrics."""
 ADMIN = "admin"
 """Scope that makes and changes keys, and limits of budgets."""
+_OPENS = {REPORTS: "see reports", ADMIN: "change keys and limits"}
 LOOK_S = 0.1
 """Between two looks for unknown keys in the ledger, however many are sent."""
 UNKNOWN_S, MOST_UNKNOWN = 1.0, 1_024
@@ -56,8 +57,9 @@ class Keyring:
             self.open_to_all = self._loopback and not every(connection)
             return {limit.id: limit.size for limit in limits(connection)}, billing(connection)
 
-    async def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """Raises a 401 `ClientError`; neither it nor any log ever holds the key that was sent."""
+    async def caller(self, headers: Mapping[bytes, bytes], scope: str = "") -> Caller:
+        """Raises a 401 `ClientError`, or 403 for a key without the scope; neither it nor any log ever holds the key
+        that was sent."""
         if self.open_to_all:
             _check_local(headers)
             return OPEN
@@ -69,6 +71,11 @@ class Keyring:
             problem = "The API key is not valid here." if secret else "No API key was sent."
             message = f"{problem} Send `Authorization: Bearer lp-…`; `lowpass keys create NAME` makes a key."
             raise ClientError(401, "invalid_api_key", message, type="authentication_error", headers=_CHALLENGE)
+        if scope and scope not in caller.scopes:
+            message = (
+                f"This key may not {_OPENS[scope]}: `lowpass keys create NAME --scope {scope}` makes one that may."
+            )
+            raise ClientError(403, "missing_scope", message, type="permission_error")
         return caller
 
     async def _find(self, hashed: bytes) -> Caller | None:
@@ -95,21 +102,6 @@ class Keyring:
             await asyncio.sleep(max(0.0, self._next_look_s - monotonic_s()))
             self._look, self._next_look_s = None, monotonic_s() + LOOK_S
             await asyncio.to_thread(self.refresh)
-
-    async def reader(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """A caller that may see reports; 403 for any other."""
-        return await self._with(headers, REPORTS, "see reports")
-
-    async def admin(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """A caller that may change keys and limits; 403 for any other."""
-        return await self._with(headers, ADMIN, "change keys and limits")
-
-    async def _with(self, headers: Mapping[bytes, bytes], scope: str, action: str) -> Caller:
-        caller = await self.caller(headers)
-        if scope not in caller.scopes:
-            message = f"This key may not {action}: `lowpass keys create NAME --scope {scope}` makes one that may."
-            raise ClientError(403, "missing_scope", message, type="permission_error")
-        return caller
 
     def review(self, classes: Container[str]) -> None:
         """Logs, once each, the keys whose least class is not one of the policy's."""

@@ -13,7 +13,7 @@ from msgspec import Meta, Raw, Struct
 from starlette.exceptions import HTTPException
 
 from router.api.asgi import encode, read_body
-from router.api.auth import REPORTS, Keyring
+from router.api.auth import ADMIN, REPORTS, Keyring
 from router.api.parse import parse
 from router.budget.budget import Budget
 from router.choose import CompiledPolicy, may_name
@@ -57,18 +57,18 @@ def rest(
     """`public` routes need no key, `calls` any key, `reports` and `admin` one with that scope."""
     app = FastAPI(title="lowpass", docs_url=None, redoc_url=None, openapi_url=None)
 
-    def guarded(routers: Sequence[APIRouter], admit: Callable[[Mapping[bytes, bytes]], Awaitable[Caller]]) -> None:
+    def guarded(routers: Sequence[APIRouter], scope: str = "") -> None:
         async def guard(request: Request) -> None:
-            request.state.caller = await admit(dict(request.scope["headers"]))
+            request.state.caller = await keyring.caller(dict(request.scope["headers"]), scope)
 
         for router in routers:
             app.include_router(router, dependencies=[Depends(guard)])
 
     for router in public:
         app.include_router(router)
-    guarded(calls, keyring.caller)
-    guarded(reports, keyring.reader)
-    guarded(admin, keyring.admin)
+    guarded(calls)
+    guarded(reports, REPORTS)
+    guarded(admin, ADMIN)
     for kind in (*REFUSALS, HTTPException):
         app.add_exception_handler(kind, _refused)
     return app
@@ -239,15 +239,13 @@ def reports_routes(
             raise unreadable(error) from None
         pots = await budgets() if definition(name).needs_pots else None
         result = await asyncio.to_thread(read, ledger, name, query, targets(), pots)
-        return _csv(result, query.table) if query.format == "csv" or query.table else answer(Raw(as_json(result)))
+        if query.format == "json" and not query.table:
+            return answer(Raw(as_json(result)))
+        # To be saved, not looked at.
+        headers = {"content-disposition": f'attachment; filename="{name}.csv"', "x-content-type-options": "nosniff"}
+        return Response(as_csv(result, query.table), 200, headers, "text/csv; charset=utf-8; header=present")
 
     return router
-
-
-def _csv(report: Report, table: str) -> Response:
-    """To be saved, not looked at."""
-    headers = {"content-disposition": f'attachment; filename="{report.name}.csv"', "x-content-type-options": "nosniff"}
-    return Response(as_csv(report, table), headers=headers, media_type="text/csv; charset=utf-8; header=present")
 
 
 # `/v1/feedback`: clients say how good answers were. What they say is kept in the shared log; never a text.

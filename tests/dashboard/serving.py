@@ -76,7 +76,7 @@ def _app(ledger: Ledger, store: SqliteBudgets, ring: Keyring, config: Config) ->
     async def pots() -> Report:
         return await budgets_report(store, CONFIG.budgets, NOW_MS)
 
-    limits = admin.budgets_routes(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS)
+    limits = admin.Admin(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS).routes()
     kept: dict[str, Any] = {"ledger": ledger, "keyring": ring, "secret": SECRET, "policy": lambda: config}
     seen: dict[str, Any] = {"health": lambda: {"mini": "half-open"}, "engines": lambda: ENGINES, "in_flight": lambda: 3}
     site = dashboard.Dashboard(**kept, **seen, budgets=pots, clock=lambda: NOW_MS)

@@ -53,13 +53,13 @@ class SignIn:
     async def caller(self, headers: Mapping[bytes, bytes], cookie: str | None) -> Caller:
         """Raises a 401 or 403 `ClientError`."""
         if self._keyring.open_to_all or b"authorization" in headers or b"x-api-key" in headers:
-            return await self._keyring.reader(headers)
+            return await self._keyring.caller(headers, REPORTS)
         return await asyncio.to_thread(self._signed_in, cookie or "")
 
     async def sign_in(self, key: str, address: str) -> str:
         """The cookie's value. Raises a 401, 403 or 429 `ClientError`."""
         try:
-            caller = await self._keyring.reader({b"x-api-key": key.strip().encode()})
+            caller = await self._keyring.caller({b"x-api-key": key.strip().encode()}, REPORTS)
         except ClientError as refused:
             # A key that is right is let in whatever others sent from the same address.
             self._slow_down(address)
