@@ -21,10 +21,9 @@ from router.dispatch.stream import OpenStream
 from router.errors import TABLE, ClientError
 from router.estimate.learn import TargetStats
 from router.ledger.adjust import make_equal, unequal
-from router.ledger.incident import exhausted, odd_answers
 from router.ledger.ledger import Ledger
 from router.ledger.query import booked_elsewhere
-from router.ledger.write import RequestOutcome, insert_held, lose, record, reroute, settle
+from router.ledger.write import RequestOutcome, exhausted, insert_held, lose, odd_answers, record, reroute, settle
 from router.observe.metrics import Telemetry
 from router.observe.observer import ObservedRequest
 from router.recorder import OutcomeRecorder, ServedContext

@@ -48,7 +48,7 @@ from router.observe.observer import observer
 from router.pipeline import JUDGED, Pipeline
 from router.recorder import OutcomeRecorder, learned_from
 from router.screen import ScreenSources
-from router.settings import SettingError, Settings
+from router.settings import Settings
 from router.types.account import (
     LEASE_MS,
     Account,
@@ -101,41 +101,26 @@ class Stores:
         ledger: Ledger,
         budgets: Callable[[], Sequence[Budget]],
     ) -> None:
-        self._url, self._rows, self._ledger, self._budgets = url, rows, ledger, budgets
-        self.store: BudgetStore = SqliteBudgets(local, LEASE_MS, rows) if url is None else self._distributed(url)
-        self.sessions: SessionStore = SqliteSessions(local) if url is None else self._sessions_there()
-
-    def _distributed(self, url: Secret) -> BudgetStore:
-        from router.budget.redis.connection import RedisRefused
+        """Raises `SettingError`."""
+        self._url, self._ledger, self._budgets = url, ledger, budgets
+        if url is None:
+            self.store: BudgetStore = SqliteBudgets(local, LEASE_MS, rows)
+            self.sessions: SessionStore = SqliteSessions(local)
+            return
         from router.budget.redis.store import RedisBudgets
 
-        def held_long() -> list[query.Held]:
-            return query.held_long(self._ledger, now_ms() - 2 * LEASE_MS)
-
-        try:
-            self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS, held_long=held_long)
-        except RedisRefused as error:
-            raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
-        self._leased = OutageBudgets(self._redis, self._within, self._rows.owner, self._redis.rows)
-        return self._leased
-
-    def _sessions_there(self) -> SessionStore:
+        books, held_long = self._books, lambda: query.held_long(ledger, now_ms() - 2 * LEASE_MS)
+        self._redis = RedisBudgets(url, rows, books, LEASE_MS, held_long=held_long)
+        self.store = self._leased = OutageBudgets(self._redis, self._within, rows.owner, self._redis.rows)
         server = self._redis.server
-        sessions = RedisSessions(server, server.keys.sessions, self._rows)
+        sessions = self.sessions = RedisSessions(server, server.keys.sessions, rows)
         server.came.append(sessions.resume)
-        return sessions
 
     async def start(self) -> None:
         """Raises `SettingError` where the server will never serve us."""
-        if self._url is None:
-            return
-        from router.budget.redis.connection import RedisRefused
-
-        try:
+        if self._url is not None:
             await self._redis.start()
-        except RedisRefused as error:
-            raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
-        await self._leased.start()
+            await self._leased.start()
 
     def policies(self, own: str) -> frozenset[str]:
         """Hashes of the policies of all gateways that share these stores. `own`: this one's."""
@@ -350,7 +335,7 @@ class GatewayProcess:
 
     async def _refresh(self) -> None:
         """Keys, the limits that stand in place of the policy's, and what statements taught."""
-        limits, billed = await asyncio.to_thread(self.keyring.refresh)
+        limits, billed = await self.keyring.refresh()
         learned = self._accounting.learned
         if billed != learned.billed:
             learned.billed = billed

@@ -18,10 +18,9 @@ from router.estimate.learn import AttemptSample, TargetStats
 from router.estimate.pass_rate import Drift, PassRateModel
 from router.ledger import query
 from router.ledger.engines import prices
-from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import LearningFacts, load, newest, save, say, since
-from router.ledger.write import read
+from router.ledger.write import drifted, read
 from router.observe.metrics import Telemetry
 from router.outcomes.judge import Ask, Judging, Trust, case, overlap
 from router.outcomes.learning import Learning, OutcomeLog

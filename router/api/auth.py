@@ -46,11 +46,16 @@ class Keyring:
         self._unknown: dict[bytes, float] = {}
         """Digests that were not found, and until when they are not looked for again."""
 
-    def refresh(self) -> tuple[dict[str, int], dict[str, float]]:
+    async def refresh(self) -> tuple[dict[str, int], dict[str, float]]:
+        """See `read`. One after the other, so that what was read last counts."""
+        async with self._looking:
+            return await asyncio.to_thread(self.read)
+
+    def read(self) -> tuple[dict[str, int], dict[str, float]]:
         """Returns the limits of budgets that were set, by id of a budget or an account, and what statements taught of
         estimates, by target. Raises `LedgerUnavailable`.
 
-        Reads only: it runs once a second, beside the requests' own commits.
+        It runs once a second, beside the requests' own commits, and writes nothing.
         """
         with self._ledger.reading() as connection:
             self.callers = callers(connection)
@@ -101,7 +106,7 @@ class Keyring:
         async with self._looking:
             await asyncio.sleep(max(0.0, self._next_look_s - monotonic_s()))
             self._look, self._next_look_s = None, monotonic_s() + LOOK_S
-            await asyncio.to_thread(self.refresh)
+            await asyncio.to_thread(self.read)
 
     def review(self, classes: Container[str]) -> None:
         """Logs, once each, the keys whose least class is not one of the policy's."""
@@ -152,5 +157,5 @@ def keyring(settings: Settings) -> Keyring:
     ledger = ledger_of(settings)
     ledger.migrate()
     ring = Keyring(ledger, loopback=settings.loopback)
-    ring.refresh()
+    ring.read()
     return ring

@@ -23,7 +23,7 @@ from router.dispatch.refusals import ledger_down, store_down, unknown_model
 from router.errors import ClientError, invalid, unreadable
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import AnsweringAttempt, answered, say
-from router.ledger.query import asked_by, decision
+from router.ledger.query import decision
 from router.observe.metrics import Values, of_engines, page
 from router.pipeline import Pipeline
 from router.report.budgets import as_metrics, every, measured
@@ -173,8 +173,8 @@ def decisions_routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
     def explained(request: Request, identifier: str) -> Response:
         """Of a request that this key sent; with the scope `reports` of any. A key that asks for another's learns as
         little as of one that there never was."""
-        document, caller = decision(ledger, identifier), request.state.caller
-        if document is None or (REPORTS not in caller.scopes and asked_by(ledger, identifier) not in (None, caller.id)):
+        (document, key_id), caller = decision(ledger, identifier), request.state.caller
+        if document is None or (REPORTS not in caller.scopes and key_id not in (None, caller.id)):
             problem = f"There is no decision '{identifier}', or it has expired"
             message = f"{problem}; answers carry theirs in x-lowpass-decision."
             raise ClientError(404, "not_found", message, param="id")
@@ -301,7 +301,9 @@ def feedback_routes(
         _check_known(
             wanted, [name for name, attempt in attempts.items() if FEEDBACK in caller.scopes or _own(caller, attempt)]
         )
-        sources = {name: _source(caller, attempt, given.source) for name, attempt in attempts.items()}
+        # Who asked and who may judge all answers are two, so that neither replaces what the other said.
+        judges = {name: CLIENT if _own(caller, row) else f"{REVIEWER}.{caller.name}" for name, row in attempts.items()}
+        sources = {name: f"{judge}.{given.source}" if given.source else judge for name, judge in judges.items()}
         _check_key(given.key, sources, score, attempts)
         for name, attempt in attempts.items():
             source = sources[name]
@@ -328,12 +330,6 @@ def feedback_routes(
 
 def _own(caller: Caller, attempt: AnsweringAttempt) -> bool:
     return caller.id == attempt.key_id or (bool(caller.organisation) and caller.organisation == attempt.organisation)
-
-
-def _source(caller: Caller, attempt: AnsweringAttempt, name: str | None) -> str:
-    """Who asked and who may judge all answers are two, so that neither replaces what the other said."""
-    judge = CLIENT if _own(caller, attempt) else f"{REVIEWER}.{caller.name}"
-    return f"{judge}.{name}" if name else judge
 
 
 def contrary(attempt: AnsweringAttempt, source: str, score: float) -> int:

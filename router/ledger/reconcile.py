@@ -252,13 +252,19 @@ class Reconciliation:
         self._ratios = self._constant()
 
     def compare(self) -> Comparison:
-        places = sorted({*self._billed, *self._absent})
-        differences = tuple(difference for place in places if (difference := self._difference(*place)) is not None)
+        differences, places = [], sorted({*self._billed, *self._absent})
+        for day, model in places:
+            row, billed = self._rows.get((day, model)), self._billed[day, model]
+            ledger = 0 if row is None else row.cost
+            if billed != ledger:
+                cause, why = self._cause(row, day, model, billed - ledger)
+                amounts = {"billed": billed, "ledger": ledger}
+                differences.append(Difference(day=day, model=model, **amounts, cause=cause, explanation=why))
         billed = sum(self._billed.values())
         ledger = sum(self._rows[place].cost for place in places if place in self._rows)
         unnamed = {place[1] for place, row in self._rows.items() if row.cost and place not in places}
         lacking = sorted(unnamed) + [date_of(day) for day in sorted(self._gaps)]
-        return Comparison(differences, len(self._days), billed, ledger, self._factors(), self._ratios, lacking)
+        return Comparison(tuple(differences), len(self._days), billed, ledger, self._factors(), self._ratios, lacking)
 
     def book(
         self, writer: Connection, books: Connection, difference: Difference, actor: str, units: Mapping[str, Unit]
@@ -349,14 +355,6 @@ class Reconciliation:
             total = f"all that is billed for '{model}' on {date_of(day)} is ${usd_text(billed[day, model])}"
             raise StatementError(f"line {number}: {total}: take out credits of other days")
         return billed, rounding
-
-    def _difference(self, day: int, model: str) -> Difference | None:
-        row, billed = self._rows.get((day, model)), self._billed[day, model]
-        ledger = 0 if row is None else row.cost
-        if billed == ledger:
-            return None
-        cause, why = self._cause(row, day, model, billed - ledger)
-        return Difference(day=day, model=model, billed=billed, ledger=ledger, cause=cause, explanation=why)
 
     def _cause(self, row: LedgerLine | None, day: int, model: str, added: int) -> tuple[str, str]:
         if row is None:

@@ -81,7 +81,7 @@ class Served:
         rules = index(policy, Secret("test"))
         ring = Keyring(SqliteLedger(journal.path), loopback=False)
         ring.callers = {digest(caller.name.encode()): caller for caller in callers}
-        ring.open_to_all, ring.refresh = not callers, lambda: ({}, {})  # type: ignore[method-assign]
+        ring.open_to_all, ring.read = not callers, lambda: ({}, {})  # type: ignore[method-assign]
         calls = [admin.Admin(lambda: rules, self.store, lambda: rules.accounts.budgets, lambda: self.now).routes()]
         self.client = TestClient(rest(ring, public=[], calls=calls, reports=[], admin=[]), base_url="http://localhost")
         self.client.portal = portal

@@ -31,7 +31,7 @@ class House:
             _, self.key = create(connection, KeyTerms(name="finance", scopes=("reports",)), "test")
             _, self.weak = create(connection, KeyTerms(name="app"), "test")
         self.ring = Keyring(ledger, loopback=False)
-        self.ring.refresh()
+        self.ring.read()
         self.ledger, self.url, self.now = ledger, "", 1_800_000_000.0
         self.entry = SignIn(self.ring, SECRET, ledger, lambda: self.now)
 

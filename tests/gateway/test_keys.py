@@ -136,8 +136,8 @@ def test_a_key_of_another_process_is_looked_for_and_a_crowd_of_wrong_ones_is_not
     create(gateway, "root")
     with gateway:
         ring, looks = gateway.app.keyring, list[object]()
-        refresh = ring.refresh
-        monkeypatch.setattr(ring, "refresh", lambda: looks.append(refresh()))
+        read = ring.read
+        monkeypatch.setattr(ring, "read", lambda: looks.append(read()))
         assert chat(gateway, "lp-wrong").status == 401
         key = json.loads(gateway.lowpass("keys", "create", "late", "--json")[1])["key"]
         with ThreadPoolExecutor(40) as pool:

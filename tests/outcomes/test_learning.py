@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from router.ledger import outcomes as log
-from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
 from router.ledger.postgres import PostgresLedger
+from router.ledger.write import drifted
 from router.observe.metrics import Telemetry
 from router.outcomes import learning as module
 from router.outcomes.judge import Trust
