@@ -26,10 +26,9 @@ from router.outcomes.judge import Ask, Judging, Trust, case, overlap
 from router.outcomes.learning import Learning, OutcomeLog
 from router.outcomes.verify import score_rows
 from router.types.account import Journal, LedgerUnavailable
-from router.types.attempt import Alarm, Attempt, CountSource, Verdict, VerifierRequest, Verify
+from router.types.attempt import Alarm, Attempt, CountSource, SourceScore, Verdict, VerifierRequest, Verify
 from router.types.clock import now_ms
 from router.types.decision import Decision
-from router.types.logged import SourceScore
 from router.types.request import Caller, Reading, Request, TokensRead, tokens_read
 from router.types.target import ClassRule, Task
 

@@ -32,9 +32,8 @@ from router.report.query import Parameters
 from router.report.render import as_csv, as_json
 from router.report.report import Report
 from router.types.account import BudgetStore, Journal, LedgerUnavailable, StoreUnavailable
-from router.types.attempt import CLIENT, PASSED, REVIEWER
+from router.types.attempt import CLIENT, PASSED, REVIEWER, SourceScore
 from router.types.clock import created_ms, new_id, now_ms
-from router.types.logged import SourceScore
 from router.types.price import usd_json
 from router.types.request import Caller, Endpoint
 from router.types.target import EngineState, Target

@@ -11,8 +11,8 @@ from router.ledger import rows
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Connection
 from router.types.account import Journal
+from router.types.attempt import LoggedOutcome, SourceScore
 from router.types.decision import RequestProfile
-from router.types.logged import LoggedOutcome, SourceScore
 from router.types.request import Classification
 from router.types.tables import patterns
 

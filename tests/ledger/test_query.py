@@ -13,8 +13,7 @@ from router.ledger.rows import Connection, RequestRecord, every
 from router.ledger.write import INSERT, LONGEST_NAME, attempt_row
 from router.testing.upstream import Upstream
 from router.types.account import Journal
-from router.types.attempt import Attempt, Usage
-from router.types.logged import SourceScore
+from router.types.attempt import Attempt, SourceScore, Usage
 from router.types.price import Cost, CostSource
 from tests.decide.values import target
 from tests.gateway.running import serving
