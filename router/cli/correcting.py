@@ -53,7 +53,7 @@ def reconcile(
 
     Raises `StatementError`, `LookupError` for a provider that the ledger does not have, and as `adjust_request`.
     """
-    form, every_line = read(lines, whole=whole)
+    form, every_line = read(lines)
     unfinished = now_ms() // DAY_MS
     statement = [line for line in every_line if line.day < unfinished + today]
     left_out = len(every_line) - len(statement)

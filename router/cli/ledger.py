@@ -182,7 +182,7 @@ def reconcile(
             f"{reconciled.left_out} lines of today (UTC) or later are left out: it is not over (--today takes it)",
             err=True,
         )
-    echo_json(reconciled) if as_json else _show_differences(reconciled, whole)
+    echo_json(reconciled) if as_json else _show_differences(reconciled)
     raise typer.Exit(any(difference.added != difference.booked for difference in reconciled.comparison.differences))
 
 
@@ -221,7 +221,7 @@ def upkeep() -> None:
     typer.echo(f"moved {moved:,} requests; dropped the rows of {dropped:,}")
 
 
-def _show_differences(reconciled: "Reconciled", whole: bool) -> None:
+def _show_differences(reconciled: "Reconciled") -> None:
     from router.ledger.reconcile import date_of
     from router.types.price import usd_text
 
@@ -243,8 +243,7 @@ def _show_differences(reconciled: "Reconciled", whole: bool) -> None:
     typer.echo(f"{summary}, {reconciled.corrections} corrections written")
     if comparison.unnamed:
         names = ", ".join(comparison.unnamed)
-        lacking = "this day" if whole else "it for a day"
-        typer.echo(f"not compared, as the file has no line of {lacking}: {names} (say 0 if nothing was billed)")
+        typer.echo(f"not compared, as the file has no line of it for a day: {names} (say 0 if nothing was billed)")
     for target, factor in sorted(comparison.factors.items()):
         typer.echo(f"{target}: what was estimated was billed {factor:.2f} times")
     for model, (_, evidence) in sorted(comparison.ratios.items()):

@@ -73,14 +73,13 @@ class StatementError(ValueError):
     """The file can't be used: which line, and what to do."""
 
 
-def read(lines: Sequence[str], *, whole: bool = False) -> tuple[str, list[StatementLine]]:
-    """The name of the form, and all lines that have an amount; `whole`: and those that have none, which say that there
-    was nothing that day. Raises `StatementError`, with all mistakes."""
+def read(lines: Sequence[str]) -> tuple[str, list[StatementLine]]:
+    """The name of the form, and all lines that have an amount. Raises `StatementError`, with all mistakes."""
     for at, header in enumerate(csv.reader(lines[:_PREAMBLE])):
         names = [name.strip().lower().lstrip("\ufeff") for name in header]
         for form in _forms():
             if all(not some.isdisjoint(names) for some in map(set, form.needed)):
-                return form.name, _billed(form, names, lines[at + 1 :], at + 2, whole)
+                return form.name, _billed(form, names, lines[at + 1 :], at + 2)
     known = "; ".join(f"{form.name}: {', '.join(map(' or '.join, form.needed))}" for form in _forms())
     raise StatementError(f"line 1: these are the columns of no export that is known. Known: {known}")
 
@@ -90,19 +89,14 @@ def _forms() -> tuple[StatementForm, ...]:
     return msgspec.convert(table("ledger/data/statements.yaml")["forms"], tuple[StatementForm, ...])
 
 
-def _billed(
-    form: StatementForm, names: Sequence[str], lines: Sequence[str], first: int, whole: bool
-) -> list[StatementLine]:
+def _billed(form: StatementForm, names: Sequence[str], lines: Sequence[str], first: int) -> list[StatementLine]:
     billed, mistakes = [], []
     for number, cells in enumerate(csv.reader(lines), first):
         row = dict(zip(names, cells, strict=False))
-        empty = not _cell(row, form.cost)
-        if not any(cells) or (empty and not whole):
+        if not any(cells) or not _cell(row, form.cost):
             continue
         try:
-            billed.append(
-                StatementLine(_day(_cell(row, form.day)), "", "", 0, 0) if empty else _line(form, row, number)
-            )
+            billed.append(_line(form, row, number))
         except ValueError as error:
             mistakes.append(f"line {number}: {error}")
     if mistakes:
@@ -227,24 +221,22 @@ class Comparison(Struct, frozen=True):
     """By model: what was billed ÷ what its price made of the usage, where that was the same day after day; and the
     evidence."""
     unnamed: Sequence[str]
-    """Models of which the statement has no line on a day on which the ledger has rows of them: not compared. Where it
-    is whole, days without any line that are between others."""
+    """Models of which the statement has no line on a day on which the ledger has rows of them: not compared."""
 
 
 class Reconciliation:
-    """Of one provider, for the days that its statement has; inside a read transaction. `whole`: of these days nothing
-    was billed but what the statement has."""
+    """Of one provider, for the days that its statement has; inside a read transaction. `whole`: from the first of them
+    to the last nothing was billed but what the statement has."""
 
     def __init__(
         self, connection: Connection, provider: str, statement: Sequence[StatementLine], *, whole: bool = False
     ) -> None:
         self._connection, self._provider, self._whole = connection, provider, whole
-        self._days = {line.day for line in statement}
+        days = {line.day for line in statement}
+        self._days = set(range(min(days), max(days) + 1)) if whole else days
         self._targets: dict[str, str] = dict(connection.execute(_SQL["targets"], (provider,)).fetchall())
         self._rows: dict[tuple[int, str], LedgerLine] = defaultdict(LedgerLine)
         self._names: dict[str, str] = {model: model for model in self._targets.values()}
-        self._gaps = set[int]()
-        """Of a whole statement: days without a line, on which the ledger has charges."""
         self._read()
         self._billed, self._rounding = self._matched(statement)
         self._absent = self._rows.keys() - self._billed.keys() if whole else set[tuple[int, str]]()
@@ -263,8 +255,9 @@ class Reconciliation:
         billed = sum(self._billed.values())
         ledger = sum(self._rows[place].cost for place in places if place in self._rows)
         unnamed = {place[1] for place, row in self._rows.items() if row.cost and place not in places}
-        lacking = sorted(unnamed) + [date_of(day) for day in sorted(self._gaps)]
-        return Comparison(tuple(differences), len(self._days), billed, ledger, self._factors(), self._ratios, lacking)
+        return Comparison(
+            tuple(differences), len(self._days), billed, ledger, self._factors(), self._ratios, sorted(unnamed)
+        )
 
     def book(
         self, writer: Connection, books: Connection, difference: Difference, actor: str, units: Mapping[str, Unit]
@@ -316,8 +309,6 @@ class Reconciliation:
         attempts = self._connection.execute(_SQL["attempts"], (self._provider, first, last))
         for started_ms, model, served, target, request_id, cost, source, cached, *group, error in attempts:
             if started_ms // DAY_MS not in self._days:
-                if cost and self._whole:
-                    self._gaps.add(started_ms // DAY_MS)
                 continue
             row = self._rows[started_ms // DAY_MS, model]
             row.attempts += source != ADJUSTED
