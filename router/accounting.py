@@ -20,10 +20,9 @@ from router.dispatch.refusals import ledger_down, store_down
 from router.errors import ClientError
 from router.estimate.learn import TargetStats
 from router.ledger.adjust import make_equal, unequal
-from router.ledger.incident import exhausted, odd_answers
 from router.ledger.ledger import Ledger
 from router.ledger.query import booked_elsewhere
-from router.ledger.write import RequestOutcome, insert_held, lose, record, reroute, settle
+from router.ledger.write import RequestOutcome, exhausted, insert_held, lose, odd_answers, record, reroute, settle
 from router.observe.metrics import Telemetry
 from router.observe.observer import ObservedRequest
 from router.recorder import OutcomeRecorder, ServedContext

@@ -16,7 +16,7 @@ from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai import OpenAICompatible
 from router.accounting import Accounting, carry_over, reconcile
 from router.api.asgi import App
-from router.api.auth import Keyring, ledger_of, refresh
+from router.api.auth import Keyring, ledger_of
 from router.api.edge import Visits
 from router.api.hot import HotRoutes, LazyApp
 from router.api.parse import asking
@@ -48,7 +48,7 @@ from router.observe.observer import observer
 from router.pipeline import JUDGED, Pipeline
 from router.recorder import OutcomeRecorder, learned_from
 from router.screen import ScreenSources
-from router.settings import SettingError, Settings
+from router.settings import Settings
 from router.types.account import (
     LEASE_MS,
     Account,
@@ -58,7 +58,7 @@ from router.types.account import (
     LocalJournal,
     StoreUnavailable,
 )
-from router.types.attempt import Adapter, Transport
+from router.types.attempt import Adapter
 from router.types.clock import monotonic_s, now_ms
 from router.types.decision import Served
 from router.types.price import nano_from_usd
@@ -101,41 +101,26 @@ class Stores:
         ledger: Ledger,
         budgets: Callable[[], Sequence[Budget]],
     ) -> None:
-        self._url, self._rows, self._ledger, self._budgets = url, rows, ledger, budgets
-        self.store: BudgetStore = SqliteBudgets(local, LEASE_MS, rows) if url is None else self._distributed(url)
-        self.sessions: SessionStore = SqliteSessions(local) if url is None else self._sessions_there()
-
-    def _distributed(self, url: Secret) -> BudgetStore:
-        from router.budget.redis.connection import RedisRefused
+        """Raises `SettingError`."""
+        self._url, self._ledger, self._budgets = url, ledger, budgets
+        if url is None:
+            self.store: BudgetStore = SqliteBudgets(local, LEASE_MS, rows)
+            self.sessions: SessionStore = SqliteSessions(local)
+            return
         from router.budget.redis.store import RedisBudgets
 
-        def held_long() -> list[query.Held]:
-            return query.held_long(self._ledger, now_ms() - 2 * LEASE_MS)
-
-        try:
-            self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS, held_long=held_long)
-        except RedisRefused as error:
-            raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
-        self._leased = OutageBudgets(self._redis, self._within, self._rows.owner, self._redis.rows)
-        return self._leased
-
-    def _sessions_there(self) -> SessionStore:
+        books, held_long = self._books, lambda: query.held_long(ledger, now_ms() - 2 * LEASE_MS)
+        self._redis = RedisBudgets(url, rows, books, LEASE_MS, held_long=held_long)
+        self.store = self._leased = OutageBudgets(self._redis, self._within, rows.owner, self._redis.rows)
         server = self._redis.server
-        sessions = RedisSessions(server, server.keys.sessions, self._rows)
+        sessions = self.sessions = RedisSessions(server, server.keys.sessions, rows)
         server.came.append(sessions.resume)
-        return sessions
 
     async def start(self) -> None:
         """Raises `SettingError` where the server will never serve us."""
-        if self._url is None:
-            return
-        from router.budget.redis.connection import RedisRefused
-
-        try:
+        if self._url is not None:
             await self._redis.start()
-        except RedisRefused as error:
-            raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
-        await self._leased.start()
+            await self._leased.start()
 
     def policies(self, own: str) -> frozenset[str]:
         """Hashes of the policies of all gateways that share these stores. `own`: this one's."""
@@ -183,7 +168,8 @@ class GatewayProcess:
         self._judging: set[str] = set()
         """Requests that the gateway sends to itself."""
         self._policy_error, self._steady, self._ticking, self._recoveries = "", True, asyncio.Lock(), 0
-        self._egress = EgressFilter(self._transports())
+        by_http = dict.fromkeys((Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC, Wire.GEMINI), self._http)
+        self._egress = EgressFilter({**by_http, Wire.LITELLM: self._litellm})
         self._secret = instance_secret(self._ledger)
         self._replicas = Replicas(self._secret.reveal().encode())
         fleet = Fleet(self._replicas, lambda: crew.engines)
@@ -239,11 +225,6 @@ class GatewayProcess:
         pots = self._pipeline.rules.accounts
         return [*pots.budgets, *pots.of_keys(self.keyring.callers.values())]
 
-    def _transports(self) -> Mapping[Wire, Transport]:
-        """For the door, and for nobody else."""
-        by_http = dict.fromkeys((Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC, Wire.GEMINI), self._http)
-        return {**by_http, Wire.LITELLM: self._litellm}
-
     def _open_door(self) -> None:
         """Webhooks stand under the policy in force; a request goes under the one that it was decided by."""
         rules = self._pipeline.rules
@@ -255,7 +236,7 @@ class GatewayProcess:
         from router.report.budgets import budgets as pots
         from router.report.report import Report
 
-        ledger = self._ledger
+        ledger, budgets = self._ledger, admin.Admin(self._rules, self._budgets, self._declared)
 
         async def balances() -> Report:
             return await pots(self._budgets, self._declared(), now_ms())
@@ -277,15 +258,15 @@ class GatewayProcess:
                 rest.models_routes(self._rules, self._started_s),
                 rest.decisions_routes(self._pipeline, ledger),
                 rest.feedback_routes(ledger, self._journal, self._telemetry.feedback, self._recorder.read_waiting),
-                admin.budgets_routes(self._rules, self._budgets, self._declared),
+                budgets.routes(),
             ],
             reports=[
                 rest.metrics_routes(self._crew.values, lambda: self._crew.engines, self._budgets, self._declared),
                 rest.reports_routes(ledger, balances, lambda: self._config().targets),
             ],
             admin=[
-                admin.keys_routes(self._rules, self._budgets, ledger, self._refresh),
-                admin.limits_of_budgets(self._rules, self._budgets, self._declared, ledger, self._refresh),
+                admin.KeyAdmin(self._rules, self._budgets, ledger, self._refresh).routes(),
+                budgets.limits(ledger, self._refresh),
             ],
         )
 
@@ -356,7 +337,7 @@ class GatewayProcess:
 
     async def _refresh(self) -> None:
         """Keys, the limits that stand in place of the policy's, and what statements taught."""
-        limits, billed = await asyncio.to_thread(refresh, self.keyring, self._ledger, self._settings)
+        limits, billed = await self.keyring.refresh()
         learned = self._accounting.learned
         if billed != learned.billed:
             learned.billed = billed

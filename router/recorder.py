@@ -18,19 +18,17 @@ from router.estimate.learn import AttemptSample, TargetStats
 from router.estimate.pass_rate import Drift, PassRateModel
 from router.ledger import query
 from router.ledger.engines import prices
-from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import LearningFacts, load, newest, save, say, since
-from router.ledger.write import read
+from router.ledger.write import drifted, read
 from router.observe.metrics import Telemetry
 from router.outcomes.judge import Ask, Judging, Trust, case, overlap
 from router.outcomes.learning import Learning, OutcomeLog
 from router.outcomes.verify import score_rows
 from router.types.account import Journal, LedgerUnavailable
-from router.types.attempt import Alarm, Attempt, CountSource, Verdict, VerifierRequest, Verify
+from router.types.attempt import Alarm, Attempt, CountSource, SourceScore, Verdict, VerifierRequest, Verify
 from router.types.clock import now_ms
 from router.types.decision import Decision
-from router.types.logged import SourceScore
 from router.types.request import Caller, Reading, Request, TokensRead, tokens_read
 from router.types.target import ClassRule, Task
 

@@ -170,8 +170,9 @@ class Screen:
             return Screened(seen)
         left = [finding for finding in read or () if finding.data_class not in names or not finding.exact]
         # Health is seen beside a person only: it must not be lost with the person where it may not be redacted away.
-        stays = (Cause(name, "kept") for name in sorted(seen.classes - names))
-        floor = (*floor, *self._remembered(before.found - names), *self._left(names), *stays)
+        stays = [Cause(name, "kept") for name in sorted(seen.classes - names)]
+        stays += [Cause(self._sensitivity.redacted_to(name), "redacted") for name in sorted(names)]
+        floor = (*floor, *self._remembered(before.found - names), *stays)
         return Screened(seen, self._redacted(request, caller, seen.findings, names, floor, left, denied))
 
     def _redacted(
@@ -188,9 +189,6 @@ class Screen:
         key = self._key(request, caller)
         bare, values = redact(request, [finding for finding in findings if finding.data_class in names], key)
         return Redacted(bare, self.classifier.classes(bare, floor, left, denied), values)
-
-    def _left(self, names: Iterable[str]) -> Iterable[Cause]:
-        return (Cause(self._sensitivity.redacted_to(name), "redacted") for name in sorted(names))
 
     def _key(self, request: Request, caller: Caller) -> bytes:
         """The same in every turn of a session; without one, in this request only."""

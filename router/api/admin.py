@@ -140,20 +140,6 @@ class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
     """How long the secret before is valid beside the new one."""
 
 
-def keys_routes(
-    rules: Callable[[], CompiledPolicy], store: BudgetStore, ledger: Ledger, refresh: Callable[[], Awaitable[None]]
-) -> APIRouter:
-    """`refresh` lets this process know of changes at once; others see them within a second."""
-    router, desk = APIRouter(), KeyAdmin(rules, store, ledger, refresh)
-    router.add_api_route("/v1/keys", desk.listed)
-    router.add_api_route("/v1/keys", desk.create, methods=["POST"])
-    router.add_api_route("/v1/keys/{identifier}", desk.one)
-    router.add_api_route("/v1/keys/{identifier}", desk.change, methods=["PATCH"])
-    router.add_api_route("/v1/keys/{identifier}", desk.revoke, methods=["DELETE"])
-    router.add_api_route("/v1/keys/{identifier}/rotate", desk.rotate, methods=["POST"])
-    return router
-
-
 class KeyAdmin:
     """What an administrator does with keys; every change is a row of the audit."""
 
@@ -164,7 +150,18 @@ class KeyAdmin:
         ledger: Ledger,
         refresh: Callable[[], Awaitable[None]],
     ) -> None:
+        """`refresh` lets this process know of changes at once; others see them within a second."""
         self._rules, self._store, self._ledger, self._refresh = rules, store, ledger, refresh
+
+    def routes(self) -> APIRouter:
+        router = APIRouter()
+        router.add_api_route("/v1/keys", self.listed)
+        router.add_api_route("/v1/keys", self.create, methods=["POST"])
+        router.add_api_route("/v1/keys/{identifier}", self.one)
+        router.add_api_route("/v1/keys/{identifier}", self.change, methods=["PATCH"])
+        router.add_api_route("/v1/keys/{identifier}", self.revoke, methods=["DELETE"])
+        router.add_api_route("/v1/keys/{identifier}/rotate", self.rotate, methods=["POST"])
+        return router
 
     async def listed(self) -> Response:
         every = await asyncio.to_thread(self._reading, keys.every)
@@ -274,49 +271,6 @@ def _writing(ledger: Ledger, step: Callable[[Connection], T]) -> T:
 # `/v1/budgets`: what is left in each pot that binds a key, and parts that it splits off for others to use.
 
 
-def budgets_routes(
-    rules: Callable[[], CompiledPolicy],
-    store: BudgetStore,
-    declared: Callable[[], Sequence[Budget]],
-    clock: Callable[[], int] = now_ms,
-) -> APIRouter:
-    """`declared`: budgets of the policy and limits of keys. `clock` is Unix time in ms."""
-    router, desk = APIRouter(), Admin(rules, store, declared, clock)
-    router.add_api_route("/v1/budgets", desk.listed)
-    router.add_api_route("/v1/budgets/{identifier:path}", desk.one)
-    router.add_api_route("/v1/budgets/{identifier:path}/split", desk.split, methods=["POST"])
-    router.add_api_route("/v1/budgets/{identifier:path}", desk.close, methods=["DELETE"])
-    return router
-
-
-def limits_of_budgets(
-    rules: Callable[[], CompiledPolicy],
-    store: BudgetStore,
-    declared: Callable[[], Sequence[Budget]],
-    ledger: Ledger,
-    refresh: Callable[[], Awaitable[None]],
-) -> APIRouter:
-    """For administrators. `refresh` lets this process know of a new limit at once; others see it within a second."""
-    router = APIRouter()
-    desk = Admin(rules, store, declared, now_ms)
-
-    @router.patch("/v1/budgets/{identifier:path}")
-    async def limit(request: Request, identifier: str) -> Response:
-        wanted = await body_of(request, LimitPatch)
-        pot = await desk.limited(identifier)
-        size = new_limit(pot, wanted)
-        expires_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
-        actor = _actor(request)
-        unit = pot.account.unit
-        await asyncio.to_thread(
-            _writing, ledger, lambda rows: set_limit(rows, identifier, size, expires_ms, actor, unit)
-        )
-        await refresh()
-        return await desk.shown(await desk.limited(identifier))
-
-    return router
-
-
 class Admin:
     """What callers may see and do. A key sees the pots that bind it and the children that it or its team made; with
     the scope `reports` it sees all, but splits and closes no more than before."""
@@ -326,9 +280,37 @@ class Admin:
         rules: Callable[[], CompiledPolicy],
         store: BudgetStore,
         declared: Callable[[], Sequence[Budget]],
-        clock: Callable[[], int],
+        clock: Callable[[], int] = now_ms,
     ) -> None:
+        """`declared`: budgets of the policy and limits of keys. `clock` is Unix time in ms."""
         self._rules, self._store, self._declared, self._clock = rules, store, declared, clock
+
+    def routes(self) -> APIRouter:
+        router = APIRouter()
+        router.add_api_route("/v1/budgets", self.listed)
+        router.add_api_route("/v1/budgets/{identifier:path}", self.one)
+        router.add_api_route("/v1/budgets/{identifier:path}/split", self.split, methods=["POST"])
+        router.add_api_route("/v1/budgets/{identifier:path}", self.close, methods=["DELETE"])
+        return router
+
+    def limits(self, ledger: Ledger, refresh: Callable[[], Awaitable[None]]) -> APIRouter:
+        """For administrators. `refresh` lets this process know of a new limit at once; others see it within a
+        second."""
+        router = APIRouter()
+
+        @router.patch("/v1/budgets/{identifier:path}")
+        async def limit(request: Request, identifier: str) -> Response:
+            wanted, actor = await body_of(request, LimitPatch), _actor(request)
+            pot = await self.limited(identifier)
+            size, unit = new_limit(pot, wanted), pot.account.unit
+            ends_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
+            await asyncio.to_thread(
+                _writing, ledger, lambda rows: set_limit(rows, identifier, size, ends_ms, actor, unit)
+            )
+            await refresh()
+            return await self.shown(await self.limited(identifier))
+
+        return router
 
     async def limited(self, identifier: str) -> BudgetAccount:
         """What an administrator sets a limit of: all accounts of a budget, or one. Raises `ClientError`."""

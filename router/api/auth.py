@@ -1,61 +1,112 @@
 """Step 2: key → Caller; the ledger that has the keys."""
 
+import asyncio
 import binascii
 import logging
 import re
 from base64 import b64decode
 from collections.abc import Container, Mapping
 
+from router.dispatch.refusals import ledger_down
 from router.errors import ClientError
 from router.ledger.adjust import billing
 from router.ledger.keys import callers, digest, every, limits
 from router.ledger.ledger import Ledger, ledger_at
 from router.settings import Settings
+from router.types.account import LedgerUnavailable
+from router.types.clock import monotonic_s
 from router.types.request import Caller
 
 REPORTS = "reports"
 """Scope that opens reports, dashboard, budgets and metrics."""
 ADMIN = "admin"
 """Scope that makes and changes keys, and limits of budgets."""
+_OPENS = {REPORTS: "see reports", ADMIN: "change keys and limits"}
+LOOK_S = 0.1
+"""Between two looks for unknown keys in the ledger, however many are sent."""
+UNKNOWN_S, MOST_UNKNOWN = 1.0, 1_024
+"""For so long an unknown key is not looked for again; and how many are remembered for that."""
 _log = logging.getLogger("lowpass")
 OPEN = Caller(scopes=frozenset({REPORTS, ADMIN}))
 """Everybody, on a loopback gateway for which no key was ever made."""
 
 
 class Keyring:
-    """Every key in force, by the digest of its secret; refreshed when the table changes."""
+    """Every key in force, by the digest of its secret. Open to all only on loopback, and only while no key was ever
+    made."""
 
-    def __init__(self, callers: Mapping[bytes, Caller], *, open_to_all: bool) -> None:
-        self.callers, self.open_to_all = callers, open_to_all
+    def __init__(self, ledger: Ledger, *, loopback: bool) -> None:
+        self._ledger, self._loopback = ledger, loopback
+        self.callers: Mapping[bytes, Caller] = {}
+        self.open_to_all = False
         self._told: set[tuple[str, str]] = set()
+        self._looking, self._next_look_s = asyncio.Lock(), 0.0
+        self._look: asyncio.Task[None] | None = None
+        """One that has not begun."""
+        self._unknown: dict[bytes, float] = {}
+        """Digests that were not found, and until when they are not looked for again."""
 
-    def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """Raises a 401 `ClientError`; neither it nor any log ever holds the key that was sent."""
+    async def refresh(self) -> tuple[dict[str, int], dict[str, float]]:
+        """See `read`. One after the other, so that what was read last counts."""
+        async with self._looking:
+            return await asyncio.to_thread(self.read)
+
+    def read(self) -> tuple[dict[str, int], dict[str, float]]:
+        """Returns the limits of budgets that were set, by id of a budget or an account, and what statements taught of
+        estimates, by target. Raises `LedgerUnavailable`.
+
+        It runs once a second, beside the requests' own commits, and writes nothing.
+        """
+        with self._ledger.reading() as connection:
+            self.callers = callers(connection)
+            self.open_to_all = self._loopback and not every(connection)
+            return {limit.id: limit.size for limit in limits(connection)}, billing(connection)
+
+    async def caller(self, headers: Mapping[bytes, bytes], scope: str = "") -> Caller:
+        """Raises a 401 `ClientError`, or 403 for a key without the scope; neither it nor any log ever holds the key
+        that was sent."""
         if self.open_to_all:
             _check_local(headers)
             return OPEN
         secret = _secret(headers)
-        caller = self.callers.get(digest(secret))
+        caller = self.callers.get(hashed := digest(secret))
+        if caller is None and secret:
+            caller = await self._find(hashed)
         if caller is None:
             problem = "The API key is not valid here." if secret else "No API key was sent."
             message = f"{problem} Send `Authorization: Bearer lp-…`; `lowpass keys create NAME` makes a key."
             raise ClientError(401, "invalid_api_key", message, type="authentication_error", headers=_CHALLENGE)
-        return caller
-
-    def reader(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """A caller that may see reports; 403 for any other."""
-        return self._with(headers, REPORTS, "see reports")
-
-    def admin(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """A caller that may change keys and limits; 403 for any other."""
-        return self._with(headers, ADMIN, "change keys and limits")
-
-    def _with(self, headers: Mapping[bytes, bytes], scope: str, action: str) -> Caller:
-        caller = self.caller(headers)
-        if scope not in caller.scopes:
-            message = f"This key may not {action}: `lowpass keys create NAME --scope {scope}` makes one that may."
+        if scope and scope not in caller.scopes:
+            message = (
+                f"This key may not {_OPENS[scope]}: `lowpass keys create NAME --scope {scope}` makes one that may."
+            )
             raise ClientError(403, "missing_scope", message, type="permission_error")
         return caller
+
+    async def _find(self, hashed: bytes) -> Caller | None:
+        """A key that another process made, or gave a new secret, since the last refresh. Raises a 503 `ClientError`
+        while the ledger can't be read."""
+        if monotonic_s() < self._unknown.get(hashed, 0.0):
+            return None
+        if self._look is None:
+            self._look = asyncio.ensure_future(self._look_again())
+        try:
+            await asyncio.shield(self._look)
+        except LedgerUnavailable:
+            raise ledger_down() from None
+        caller = self.callers.get(hashed)
+        if caller is None:
+            while len(self._unknown) >= MOST_UNKNOWN:
+                del self._unknown[next(iter(self._unknown))]
+            self._unknown[hashed] = monotonic_s() + UNKNOWN_S
+        return caller
+
+    async def _look_again(self) -> None:
+        """For all keys that are asked for before it begins."""
+        async with self._looking:
+            await asyncio.sleep(max(0.0, self._next_look_s - monotonic_s()))
+            self._look, self._next_look_s = None, monotonic_s() + LOOK_S
+            await asyncio.to_thread(self.read)
 
     def review(self, classes: Container[str]) -> None:
         """Logs, once each, the keys whose least class is not one of the policy's."""
@@ -102,21 +153,9 @@ def ledger_of(settings: Settings) -> Ledger:
 
 
 def keyring(settings: Settings) -> Keyring:
-    """Open to all only on loopback, and only while no key was ever made. Makes the ledger."""
+    """Makes the ledger. Raises `SettingError` and `LedgerUnavailable`."""
     ledger = ledger_of(settings)
     ledger.migrate()
-    ring = Keyring({}, open_to_all=False)
-    refresh(ring, ledger, settings)
+    ring = Keyring(ledger, loopback=settings.loopback)
+    ring.read()
     return ring
-
-
-def refresh(ring: Keyring, ledger: Ledger, settings: Settings) -> tuple[dict[str, int], dict[str, float]]:
-    """Returns the limits of budgets that were set, by id of a budget or an account, and what statements taught of
-    estimates, by target.
-
-    Reads only: it runs once a second, beside the requests' own commits.
-    """
-    with ledger.reading() as connection:
-        ring.callers = callers(connection)
-        ring.open_to_all = settings.loopback and not every(connection)
-        return {limit.id: limit.size for limit in limits(connection)}, billing(connection)

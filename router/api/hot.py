@@ -180,7 +180,7 @@ class HotRoutes:
     ) -> None:
         headers = scope["headers"]
         by_name = dict(headers)
-        caller = self._keyring.caller(by_name)
+        caller = await self._keyring.caller(by_name)
         if scope["method"] != "POST":
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
         body = await asgi.read_body(by_name, visit.receive)

@@ -13,7 +13,7 @@ from msgspec import Meta, Raw, Struct
 from starlette.exceptions import HTTPException
 
 from router.api.asgi import encode, read_body
-from router.api.auth import REPORTS, Keyring
+from router.api.auth import ADMIN, REPORTS, Keyring
 from router.api.parse import parse
 from router.budget.budget import Budget
 from router.choose import CompiledPolicy, may_name
@@ -23,7 +23,7 @@ from router.dispatch.refusals import ledger_down, store_down, unknown_model
 from router.errors import ClientError, invalid, unreadable
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import AnsweringAttempt, answered, say
-from router.ledger.query import asked_by, decision
+from router.ledger.query import decision
 from router.observe.metrics import Values, of_engines, page
 from router.pipeline import Pipeline
 from router.report.budgets import as_metrics, every, measured
@@ -32,9 +32,8 @@ from router.report.query import Parameters
 from router.report.render import as_csv, as_json
 from router.report.report import Report
 from router.types.account import BudgetStore, Journal, LedgerUnavailable, StoreUnavailable
-from router.types.attempt import CLIENT, PASSED, REVIEWER
+from router.types.attempt import CLIENT, PASSED, REVIEWER, SourceScore
 from router.types.clock import created_ms, new_id, now_ms
-from router.types.logged import SourceScore
 from router.types.price import usd_json
 from router.types.request import Caller, Endpoint
 from router.types.target import EngineState, Target
@@ -57,18 +56,18 @@ def rest(
     """`public` routes need no key, `calls` any key, `reports` and `admin` one with that scope."""
     app = FastAPI(title="lowpass", docs_url=None, redoc_url=None, openapi_url=None)
 
-    def guarded(routers: Sequence[APIRouter], admit: Callable[[Mapping[bytes, bytes]], Caller]) -> None:
-        def guard(request: Request) -> None:
-            request.state.caller = admit(dict(request.scope["headers"]))
+    def guarded(routers: Sequence[APIRouter], scope: str = "") -> None:
+        async def guard(request: Request) -> None:
+            request.state.caller = await keyring.caller(dict(request.scope["headers"]), scope)
 
         for router in routers:
             app.include_router(router, dependencies=[Depends(guard)])
 
     for router in public:
         app.include_router(router)
-    guarded(calls, keyring.caller)
-    guarded(reports, keyring.reader)
-    guarded(admin, keyring.admin)
+    guarded(calls)
+    guarded(reports, REPORTS)
+    guarded(admin, ADMIN)
     for kind in (*REFUSALS, HTTPException):
         app.add_exception_handler(kind, _refused)
     return app
@@ -173,8 +172,8 @@ def decisions_routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
     def explained(request: Request, identifier: str) -> Response:
         """Of a request that this key sent; with the scope `reports` of any. A key that asks for another's learns as
         little as of one that there never was."""
-        document, caller = decision(ledger, identifier), request.state.caller
-        if document is None or (REPORTS not in caller.scopes and asked_by(ledger, identifier) not in (None, caller.id)):
+        (document, key_id), caller = decision(ledger, identifier), request.state.caller
+        if document is None or (REPORTS not in caller.scopes and key_id not in (None, caller.id)):
             problem = f"There is no decision '{identifier}', or it has expired"
             message = f"{problem}; answers carry theirs in x-lowpass-decision."
             raise ClientError(404, "not_found", message, param="id")
@@ -239,15 +238,13 @@ def reports_routes(
             raise unreadable(error) from None
         pots = await budgets() if definition(name).needs_pots else None
         result = await asyncio.to_thread(read, ledger, name, query, targets(), pots)
-        return _csv(result, query.table) if query.format == "csv" or query.table else answer(Raw(as_json(result)))
+        if query.format == "json" and not query.table:
+            return answer(Raw(as_json(result)))
+        # To be saved, not looked at.
+        headers = {"content-disposition": f'attachment; filename="{name}.csv"', "x-content-type-options": "nosniff"}
+        return Response(as_csv(result, query.table), 200, headers, "text/csv; charset=utf-8; header=present")
 
     return router
-
-
-def _csv(report: Report, table: str) -> Response:
-    """To be saved, not looked at."""
-    headers = {"content-disposition": f'attachment; filename="{report.name}.csv"', "x-content-type-options": "nosniff"}
-    return Response(as_csv(report, table), headers=headers, media_type="text/csv; charset=utf-8; header=present")
 
 
 # `/v1/feedback`: clients say how good answers were. What they say is kept in the shared log; never a text.
@@ -303,7 +300,9 @@ def feedback_routes(
         _check_known(
             wanted, [name for name, attempt in attempts.items() if FEEDBACK in caller.scopes or _own(caller, attempt)]
         )
-        sources = {name: _source(caller, attempt, given.source) for name, attempt in attempts.items()}
+        # Who asked and who may judge all answers are two, so that neither replaces what the other said.
+        judges = {name: CLIENT if _own(caller, row) else f"{REVIEWER}.{caller.name}" for name, row in attempts.items()}
+        sources = {name: f"{judge}.{given.source}" if given.source else judge for name, judge in judges.items()}
         _check_key(given.key, sources, score, attempts)
         for name, attempt in attempts.items():
             source = sources[name]
@@ -330,12 +329,6 @@ def feedback_routes(
 
 def _own(caller: Caller, attempt: AnsweringAttempt) -> bool:
     return caller.id == attempt.key_id or (bool(caller.organisation) and caller.organisation == attempt.organisation)
-
-
-def _source(caller: Caller, attempt: AnsweringAttempt, name: str | None) -> str:
-    """Who asked and who may judge all answers are two, so that neither replaces what the other said."""
-    judge = CLIENT if _own(caller, attempt) else f"{REVIEWER}.{caller.name}"
-    return f"{judge}.{name}" if name else judge
 
 
 def contrary(attempt: AnsweringAttempt, source: str, score: float) -> int:

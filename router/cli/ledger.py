@@ -32,7 +32,7 @@ from router.ledger.backup import restore as take
 from router.ledger.keys import COMMAND_LINE
 from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import WouldLose
-from router.ledger.reconcile import StatementError
+from router.ledger.reconcile import StatementError, date_of
 from router.ledger.upkeep import upkeep as run
 from router.ledger.verify import verify as look
 from router.ledger.verify import verify_budgets
@@ -162,6 +162,7 @@ def reconcile(
     file: Annotated[Path, typer.Argument(help="What the provider exports of its costs, as CSV.")],
     book: Annotated[bool, typer.Option("--book", help="Book the differences, and learn from them.")] = False,
     today: Annotated[bool, typer.Option("--today", help="Take today (UTC) too, though it is not over.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="What FILE lacks on its days was not billed.")] = False,
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -174,7 +175,7 @@ def reconcile(
             lines = file.read_text("utf-8-sig").splitlines()
         stated = failing(StatementError, about=f"{file}: ")
         with failing(StoreUnavailable, about=_UNCHANGED), failing(LookupError), stated:
-            reconciled = compare(settings, books, provider, lines, book=book, today=today)
+            reconciled = compare(settings, books, provider, lines, book=book, today=today, whole=whole)
     if reconciled.left_out:
         typer.echo(
             f"{reconciled.left_out} lines of today (UTC) or later are left out: it is not over (--today takes it)",
@@ -218,7 +219,7 @@ def _show_differences(reconciled: "Reconciled") -> None:
     if comparison.differences:
         rows = (
             (
-                *(f"{datetime.fromtimestamp(row.day * 86_400, UTC):%Y-%m-%d}", row.model),
+                *(date_of(row.day), row.model),
                 *map(usd_text, (row.billed, row.ledger, row.added, row.booked)),
                 *(row.cause, row.explanation),
             )

@@ -226,10 +226,10 @@ def adjust_request(settings: Settings, ledger: Ledger, request_id: str, cost: in
 
 
 def reconcile(
-    settings: Settings, ledger: Ledger, provider: str, lines: Sequence[str], *, book: bool, today: bool
+    settings: Settings, ledger: Ledger, provider: str, lines: Sequence[str], *, book: bool, today: bool, whole: bool
 ) -> Reconciled:
     """A provider's statement against the ledger; `book`: differences are booked, and the estimates learn from them.
-    `today`: the day (UTC) that is not over counts too.
+    `today`: the day (UTC) that is not over counts too. `whole`: what the statement lacks was not billed.
 
     Raises `StatementError`, `LookupError` for a provider that the ledger does not have, and as `adjust_request`.
     """
@@ -237,6 +237,8 @@ def reconcile(
     unfinished = now_ms() // DAY_MS
     statement = [line for line in every_line if line.day < unfinished + today]
     left_out = len(every_line) - len(statement)
+    if every_line and min(line.day for line in every_line) > unfinished:
+        raise StatementError("all of its lines are of days to come: look at its dates")
     if not statement:
         raise StatementError("all of its lines are of today (UTC), which is not over: wait, or add --today")
     budgets = declared(settings, ledger)
@@ -244,7 +246,7 @@ def reconcile(
         known = sorted(name for (name,) in connection.execute("SELECT DISTINCT provider FROM attempts") if name)
         if provider not in known:
             raise LookupError(f"the ledger has no provider '{provider}'. Known: {', '.join(known) or 'none'}")
-        reconciliation = Reconciliation(connection, provider, statement)
+        reconciliation = Reconciliation(connection, provider, statement, whole=whole)
         comparison = reconciliation.compare()
         if not book:
             return Reconciled(form, comparison, left_out=left_out)

@@ -305,9 +305,11 @@ class Fleet:
         states = self._told()
         if states is not self._heard:
             self.hear(states)
-        up = [url for url in engine.urls if self._up(url)]
-        if not up:
-            return Queue(down=self._status(engine))
+        watched = {url: self._states[url].status for url in engine.urls if url in self._states}
+        # Nobody watches some: they are taken to be up.
+        up = [url for url in engine.urls if url not in watched or watched[url] in SERVING]
+        if not up:  # that of the replica that is likeliest to be up next
+            return Queue(down=next(status for status in _SOONEST if status in watched.values()))
         each = [self._queue(target, engine, url, usual_ms) for url in up]
         queues = [queue for queue in each if queue is not None]
         return min(queues, key=attrgetter("full", "wait_ms")) if len(queues) == len(each) else None
@@ -328,16 +330,6 @@ class Fleet:
         wakes_ms = WAKE_MS if asleep else 0
         wait_ms = backlog.wait_ms(engine.slots, waiting, usual_ms(target)) if waiting >= 0 else 0
         return Queue(wait_ms=wait_ms + wakes_ms, waiting=max(waiting, 0), full=backlog.full)
-
-    def _up(self, url: str) -> bool:
-        """Nobody watches some: they are taken to be."""
-        state = self._states.get(url)
-        return state is None or state.status in SERVING
-
-    def _status(self, engine: ServedEngine) -> str:
-        """That of the replica that is likeliest to be up next."""
-        known = {state.status for url in engine.urls if (state := self._states.get(url))}
-        return next(status for status in _SOONEST if status in known)
 
 
 # Whether there is anybody to ask at all.

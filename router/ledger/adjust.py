@@ -9,12 +9,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from router.ledger import rows
-from router.ledger.incident import lost_booking
 from router.ledger.keys import note
 from router.ledger.ledger import Ledger
 from router.ledger.past import CAME_BACK_MS, lock, seal
 from router.ledger.rows import Connection, Line, RequestRecord, insert, transaction
-from router.ledger.write import BUCKETS
+from router.ledger.write import BUCKETS, lost_booking
 from router.types.account import GRANTED, RATE_ACCOUNTS, Account, Hold, Journal, Unit
 from router.types.clock import least_id, new_id, now_ms
 from router.types.price import CostSource, usd_text

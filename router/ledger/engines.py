@@ -1,35 +1,22 @@
 """What local engines did by the hour, and the history of what their tokens cost."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TypeVar
 
 from msgspec import Struct, structs
 
 from router.ledger.ledger import Ledger
-from router.ledger.rows import Connection, insert, transaction
+from router.ledger.rows import Connection, insert, lines, transaction
 from router.types.price import ADDITIVE, EngineHour, EnginePrice, Price
+from router.types.tables import patterns
 
 GATEWAY = os.uname().nodename
 """Whose measurements are a gateway's own: engines of the same name elsewhere may run on other machines."""
 T = TypeVar("T", bound=Struct)
-_HOURS = EngineHour.__struct_fields__
-_PRICES = EnginePrice.__struct_fields__
-_ALL_HOURS, _ALL_PRICES = ", ".join(_HOURS), ", ".join(_PRICES)
-_PLUS = (
-    "{0} = CASE WHEN excluded.{0} IS NULL THEN engine_hours.{0} ELSE COALESCE(engine_hours.{0}, 0) + excluded.{0} END"
-)
-_ADD = f"ON CONFLICT (engine, hour, gateway) DO UPDATE SET {', '.join(_PLUS.format(name) for name in ADDITIVE)}"
-_NEWEST = f"""
-    SELECT {_ALL_PRICES} FROM engine_prices AS p WHERE since_ms >= ? AND NOT EXISTS (
-        SELECT 1 FROM engine_prices AS n
-        WHERE n.engine = p.engine AND n.gateway = p.gateway AND n.since_ms > p.since_ms
-    )
-"""  # noqa: S608 - names of ours
-_HISTORY = f"""
-    SELECT {_ALL_PRICES} FROM engine_prices WHERE since_ms >= ? AND since_ms < ? ORDER BY since_ms DESC, version LIMIT ?
-"""  # noqa: S608 - names of ours
-_BETWEEN = f"SELECT {_ALL_HOURS} FROM engine_hours WHERE hour >= ? AND hour < ? ORDER BY engine, hour, gateway"  # noqa: S608
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["engines"]
+_HOURS, _PRICES = EngineHour.__struct_fields__, EnginePrice.__struct_fields__
+_ADD = f"ON CONFLICT (engine, hour, gateway) DO UPDATE SET {', '.join(map(_SQL['add'].format, ADDITIVE))}"
 
 
 def keep(ledger: Ledger, hours: Iterable[EngineHour], prices: Iterable[EnginePrice]) -> None:
@@ -43,7 +30,7 @@ def keep(ledger: Ledger, hours: Iterable[EngineHour], prices: Iterable[EnginePri
 
 def newest(connection: Connection, since_ms: int = 0) -> list[EnginePrice]:
     """The last price of each engine at each gateway, of those that are not older than that."""
-    return _read(EnginePrice, connection.execute(_NEWEST, (since_ms,)).fetchall())
+    return _read(EnginePrice, connection, "latest", since_ms)
 
 
 def in_force(prices: Iterable[EnginePrice]) -> dict[str, EnginePrice]:
@@ -60,12 +47,12 @@ def prices(ledger: Ledger) -> dict[str, Price]:
 
 def history(connection: Connection, since_ms: int, until_ms: int, most: int) -> list[EnginePrice]:
     """The newest first."""
-    return _read(EnginePrice, connection.execute(_HISTORY, (since_ms, until_ms, most)).fetchall())
+    return _read(EnginePrice, connection, "history", since_ms, until_ms, most)
 
 
 def hours(connection: Connection, first: int, beyond: int) -> list[EngineHour]:
     """Of Unix hours from `first` on and before `beyond`."""
-    return _read(EngineHour, connection.execute(_BETWEEN, (first, beyond)).fetchall())
+    return _read(EngineHour, connection, "hours", first, beyond)
 
 
 def versions(connection: Connection) -> dict[str, Price]:
@@ -74,6 +61,6 @@ def versions(connection: Connection) -> dict[str, Price]:
     return {name: Price(input=into, cache_read=hit, output=out, version=name) for name, into, hit, out in rows}
 
 
-def _read(kind: type[T], rows: Sequence[Sequence[object]]) -> list[T]:
-    names = kind.__struct_fields__
-    return [kind(**dict(zip(names, row, strict=True))) for row in rows]
+def _read(kind: type[T], connection: Connection, name: str, *values: int) -> list[T]:
+    rows = lines(connection.execute(_SQL[name], values))
+    return [kind(**{field: row[field] for field in kind.__struct_fields__}) for row in rows]

@@ -11,8 +11,8 @@ from router.ledger import rows
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Connection
 from router.types.account import Journal
+from router.types.attempt import LoggedOutcome, SourceScore
 from router.types.decision import RequestProfile
-from router.types.logged import LoggedOutcome, SourceScore
 from router.types.request import Classification
 from router.types.tables import patterns
 
@@ -25,24 +25,8 @@ _NEW = (
 _REALS, _COUNTS = ("score", "weight", "difficulty", "expected"), ("attempt", "decides", "given_ms")
 _KINDS = {**dict.fromkeys(_REALS, "DOUBLE PRECISION"), **dict.fromkeys(_COUNTS, "BIGINT")}
 """Of columns that are no text."""
-_SAY = f"""
-INSERT INTO outcomes ({", ".join(_NEW)}, revision, was_score, was_weight, was_ms)
-SELECT {", ".join(f"CAST(? AS {_KINDS.get(name, 'TEXT')})" for name in _NEW)},
-    coalesce(o.revision, -1) + 1, o.score, coalesce(o.weight, 0), o.given_ms
-FROM (SELECT 1 AS one) AS here LEFT JOIN outcomes AS o ON o.request_id = ? AND o.attempt = ? AND o.source = ?
-WHERE NOT EXISTS (
-    SELECT 1 FROM outcomes AS t
-    WHERE t.request_id = ? AND t.attempt = ? AND t.source = ? AND t.told_key = ? AND t.told_key <> ''
-)
-ORDER BY o.revision DESC LIMIT 1
-ON CONFLICT DO NOTHING
-""".strip()  # noqa: S608 - constants of this file
-"""One statement, so that the row and what it replaces are of one moment. Of two at once, one counts as the earlier."""
-_SINCE = (
-    f"SELECT {', '.join(LoggedOutcome.__struct_fields__)} FROM outcomes WHERE position > ?"  # noqa: S608 - names of ours
-    " ORDER BY position LIMIT ?"
-)
-_TOLD = "SELECT source, score, weight, decides, told_key FROM outcomes WHERE request_id = ? ORDER BY revision"
+_SAY = _SQL["say"].format(", ".join(_NEW), ", ".join(f"CAST(? AS {_KINDS.get(name, 'TEXT')})" for name in _NEW))
+_SINCE = _SQL["since"].format(", ".join(LoggedOutcome.__struct_fields__))
 
 
 class LearningFacts(Struct, frozen=True, kw_only=True):
@@ -194,7 +178,7 @@ def _answered(connection: Connection, identifier: str) -> AnsweringAttempt | Non
 
 def _told(connection: Connection, identifier: str) -> dict[str, Told]:
     told: dict[str, Told] = {}
-    for source, score, weight, decides, key in connection.execute(_TOLD, (identifier,)).fetchall():
+    for source, score, weight, decides, key in connection.execute(_SQL["told"], (identifier,)).fetchall():
         before = told[source].keys if source in told else {}
         told[source] = Told(score, weight, bool(decides), {**before, **({key: score} if key else {})})
     return told

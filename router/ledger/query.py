@@ -218,21 +218,16 @@ class OtherProcesses:
             return _with_traits(connection, connection.execute(latest, (*new, len(new) * MOST_ATTEMPTS)).fetchall())
 
 
-def decision(ledger: Ledger, identifier: str) -> bytes | None:
-    """The JSON document of one decision; None where there is none, or its rows expired."""
-    with ledger.reading() as connection:
-        return document(connection, identifier)
-
-
-def asked_by(ledger: Ledger, identifier: str) -> str | None:
-    """Id of the key that sent a request; None where it has no row, as a decision without one."""
+def decision(ledger: Ledger, identifier: str) -> tuple[bytes | None, str | None]:
+    """See `document`; and the id of the key that sent the request: None where it has no row, as a decision without
+    one."""
     with ledger.reading() as connection:
         row = connection.execute("SELECT key_id FROM requests WHERE id = ?", (identifier,)).fetchone()
-    return None if row is None else str(row[0])
+        return document(connection, identifier), row[0] if row else None
 
 
 def document(connection: Connection, identifier: str) -> bytes | None:
-    """As `decision`, inside a transaction."""
+    """The JSON document of one decision; None where there is none, or its rows expired. Inside a transaction."""
     row = connection.execute("SELECT document FROM live_decisions WHERE id = ?", (identifier,)).fetchone()
     if row is not None:
         return str(row[0]).encode()

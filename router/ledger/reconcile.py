@@ -134,6 +134,10 @@ def _day(text: str) -> int:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) // DAY_S
 
 
+def date_of(day: int) -> str:
+    return f"{datetime.fromtimestamp(day * DAY_S, UTC):%Y-%m-%d}"
+
+
 def _amount(text: str) -> tuple[int, int]:
     amount = Decimal(text.replace(",", "").lstrip("$")) if _AMOUNT.fullmatch(text) else Decimal("NaN")
     if not amount.is_finite() or abs(amount) > 10**9:
@@ -162,6 +166,8 @@ def model_of(line: StatementLine, models: Mapping[str, str]) -> str | None:
 # A provider's statement against the ledger, by day and model: differences, what they come from, and their bookings.
 
 _LEFT = "client_gone"
+OTHER_NAME = "other_name"
+"""The cause of a difference that may be none, and is not booked."""
 DAYS, CALLS, SAME = 3, 50, 0.01
 """A price is wrong where so many days, and calls, were billed by one factor of it, within so much, that is not 1."""
 
@@ -219,32 +225,46 @@ class Comparison(Struct, frozen=True):
 
 
 class Reconciliation:
-    """Of one provider, for the days that its statement has; inside a read transaction."""
+    """Of one provider, for the days that its statement has; inside a read transaction. `whole`: from the first of them
+    to the last nothing was billed but what the statement has."""
 
-    def __init__(self, connection: Connection, provider: str, statement: Sequence[StatementLine]) -> None:
-        self._connection, self._provider = connection, provider
-        self._days = {line.day for line in statement}
+    def __init__(
+        self, connection: Connection, provider: str, statement: Sequence[StatementLine], *, whole: bool = False
+    ) -> None:
+        self._connection, self._provider, self._whole = connection, provider, whole
+        days = {line.day for line in statement}
+        self._days = set(range(min(days), max(days) + 1)) if whole else days
         self._targets: dict[str, str] = dict(connection.execute(_SQL["targets"], (provider,)).fetchall())
         self._rows: dict[tuple[int, str], LedgerLine] = defaultdict(LedgerLine)
         self._names: dict[str, str] = {model: model for model in self._targets.values()}
         self._read()
         self._billed, self._rounding = self._matched(statement)
+        self._absent = self._rows.keys() - self._billed.keys() if whole else set[tuple[int, str]]()
+        """Days and models of the ledger that a whole statement has no line of."""
         self._ratios = self._constant()
 
     def compare(self) -> Comparison:
-        places = sorted(self._billed)
-        differences = tuple(difference for place in places if (difference := self._difference(*place)) is not None)
+        differences, places = [], sorted({*self._billed, *self._absent})
+        for day, model in places:
+            row, billed = self._rows.get((day, model)), self._billed[day, model]
+            ledger = 0 if row is None else row.cost
+            if billed != ledger:
+                cause, why = self._cause(row, day, model, billed - ledger)
+                amounts = {"billed": billed, "ledger": ledger}
+                differences.append(Difference(day=day, model=model, **amounts, cause=cause, explanation=why))
         billed = sum(self._billed.values())
-        ledger = sum(row.cost for place, row in self._rows.items() if place in self._billed)
-        unnamed = {place[1] for place, row in self._rows.items() if row.cost and place not in self._billed}
-        return Comparison(differences, len(self._days), billed, ledger, self._factors(), self._ratios, sorted(unnamed))
+        ledger = sum(self._rows[place].cost for place in places if place in self._rows)
+        unnamed = {place[1] for place, row in self._rows.items() if row.cost and place not in places}
+        return Comparison(
+            tuple(differences), len(self._days), billed, ledger, self._factors(), self._ratios, sorted(unnamed)
+        )
 
     def book(
         self, writer: Connection, books: Connection, difference: Difference, actor: str, units: Mapping[str, Unit]
     ) -> list[Adjusted]:
         """Corrections that make up a difference; none where the ledger has no rows that it could be of."""
         row = self._rows.get((difference.day, difference.model))
-        if row is None or not row.groups:
+        if row is None or not (row.groups or row.uncertain) or difference.cause == OTHER_NAME:
             return []
         source, cause, reason = f"statement of {self._provider}", difference.cause, difference.explanation
         correction = Correction(actor=actor, source=source, cause=cause, reason=reason)
@@ -308,7 +328,7 @@ class Reconciliation:
             text = document(self._connection, identifier)
             chosen = "" if text is None else str(msgspec.json.decode(text).get("chosen") or "")
             place = started_ms // DAY_MS, self._targets.get(chosen, "")
-            if place in self._rows:
+            if place in self._rows or (self._whole and place[0] in self._days and chosen in self._targets):
                 self._rows[place].uncertain[identifier] = cost
                 self._rows[place].crashed += 1
                 self._rows[place].attempts += 1
@@ -323,29 +343,26 @@ class Reconciliation:
             numbers[place] = line.number
         if negative := [place for place, nano in billed.items() if nano < 0]:
             (day, model), number = negative[0], numbers[negative[0]]
-            date, amount = f"{datetime.fromtimestamp(day * DAY_S, UTC):%Y-%m-%d}", usd_text(billed[day, model])
-            total = f"all that is billed for '{model}' on {date} is ${amount}"
+            total = f"all that is billed for '{model}' on {date_of(day)} is ${usd_text(billed[day, model])}"
             raise StatementError(f"line {number}: {total}: take out credits of other days")
         return billed, rounding
 
-    def _difference(self, day: int, model: str) -> Difference | None:
-        row, billed = self._rows.get((day, model)), self._billed[day, model]
-        ledger = 0 if row is None else row.cost
-        if billed == ledger:
-            return None
-        cause, why = self._cause(row, model, billed - ledger, self._rounding.get((day, model), 0))
-        return Difference(day=day, model=model, billed=billed, ledger=ledger, cause=cause, explanation=why)
-
-    def _cause(self, row: LedgerLine | None, model: str, added: int, rounding: int) -> tuple[str, str]:
+    def _cause(self, row: LedgerLine | None, day: int, model: str, added: int) -> tuple[str, str]:
         if row is None:
-            if any(word in model.lower() for word in table("ledger/data/statements.yaml")["fees"]):
+            if _is_fee(model):
                 return "tool_fees", f"'{model}' is billed beside the tokens, and no row has it"
             return "not_in_ledger", f"no row has '{model}': called beside the gateway, or served in place of another"
-        if abs(added) <= row.attempts + rounding:
+        if abs(added) <= row.attempts + self._rounding[day, model]:
             return "rounding", "amounts of the statement are rounded"
+        if (day, model) in self._absent:
+            others = (name for at, name in self._billed if at == day and (at, name) not in self._rows)
+            if other := next((name for name in others if not _is_fee(name)), ""):
+                return OTHER_NAME, f"the file has '{other}', and no row has: if that is this model, name it '{model}'"
         uncertain = sum(row.uncertain.values())
         if row.uncertain and (added > 0 or -added <= uncertain):
             return _estimated(row, added)
+        if (day, model) in self._absent:
+            return "not_billed", f"the file has no line of it, and the ledger {row.attempts} calls"
         if model in self._ratios:
             return "price", self._ratios[model][1]
         if len(row.served) > 1:
@@ -384,6 +401,11 @@ class Reconciliation:
                 sums[target][0] += beyond
                 sums[target][1] += estimated
         return {target: bounded(beyond / estimated) for target, (beyond, estimated) in sums.items()}
+
+
+def _is_fee(item: str) -> bool:
+    """It is billed beside the tokens of models."""
+    return any(word in item.lower() for word in table("ledger/data/statements.yaml")["fees"])
 
 
 def _estimated(row: LedgerLine, added: int) -> tuple[str, str]:

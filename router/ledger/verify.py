@@ -98,7 +98,11 @@ def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
         if cursor > (moved := progress(connection, MOVED)):
             yield VerifyFinding("progress", grouping.name, f"its sums go up to {cursor}, and rows up to {moved}")
     for (hour,) in connection.execute(_SQL["hours"]).fetchall():
-        stored = {grouping: _stored(connection, grouping, hour) for grouping in GROUPINGS}
+        stored: dict[Grouping, Sums] = {}
+        for grouping in GROUPINGS:
+            statement = _SQL["sums"].format(", ".join(f"h.{name}" for name in grouping.measures), grouping.table)
+            lines = connection.execute(statement, (hour, grouping.name))
+            stored[grouping] = {(hour, *_labels.decode(labels)): tuple(amounts) for labels, *amounts in lines}
         span = [hour * HOUR_MS, (hour + 1) * HOUR_MS]
         if hour * HOUR_MS < expired_ms:
             # Groupings are written one after the other: what is furthest may be ahead of the others for a moment.
@@ -120,12 +124,6 @@ def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
             count(connection, made, ("r.started_ms >= ? AND r.started_ms < ?", [*span]))
             for grouping, counted in made.items():
                 yield from _differ(grouping, hour, counted.sums, stored[grouping], "its rows")
-
-
-def _stored(connection: Connection, grouping: Grouping, hour: int) -> Sums:
-    measures = ", ".join(f"h.{name}" for name in grouping.measures)
-    rows = connection.execute(_SQL["sums"].format(measures, grouping.table), (hour, grouping.name))
-    return {(hour, *_labels.decode(labels)): tuple(amounts) for labels, *amounts in rows}
 
 
 def _differ(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str) -> Iterator[VerifyFinding]:

@@ -1,14 +1,16 @@
-"""The statements that write requests and attempts."""
+"""The statements that write requests, attempts and incidents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 from msgspec import Struct, structs
 
-from router.types.account import LEASE_MS, Amount, Journal, Value
+from router.types.account import LEASE_MS, Amount, Journal, Refused, Unit, Value
 from router.types.attempt import Attempt, Usage
+from router.types.clock import new_id
 from router.types.decision import Decision
+from router.types.price import SERVED, usd_text
 from router.types.request import Caller, Request
 from router.types.tables import patterns, table
 
@@ -108,13 +110,6 @@ def _json(value: object) -> str:
 
 # Rows of a request: born `held` before a byte leaves, settled once, with its attempts and its decision.
 
-_REROUTE = "UPDATE live_requests SET route = ?, held = ?, held_thinking = ?, target = ?, model = ? WHERE id = ?"
-_RENEW = "UPDATE live_requests SET lease_until_ms = ? WHERE state = 'held' AND owner = ?"
-_RECOVER, _LOSE = f"{_SQL['charge_held']} AND lease_until_ms < ?", f"{_SQL['charge_held']} AND id = ?"
-_READ = "UPDATE live_requests SET task = ?, difficulty = ? WHERE id = ?"
-_DECIDED_ANEW = "UPDATE live_decisions SET document = ? WHERE id = ?"
-_DECISION = "INSERT INTO live_decisions (id, decided_ms, policy, document) VALUES (?, ?, ?, ?)"
-
 
 class RequestOutcome(Struct, frozen=True, kw_only=True):
     """How a request ended. `status` is what the client got; `error` a code, never a message; `cost` in nano-USD."""
@@ -180,23 +175,23 @@ def _first(decision: Decision) -> tuple[str | None, str | None]:
 
 def reroute(journal: Journal, decision: Decision, held: Amount, document: bytes) -> None:
     """A request that was born is sent to another route."""
-    journal.change(_REROUTE, (decision.plan.route, held.usd, held.thinking, *_first(decision), decision.id))
-    journal.change(_DECIDED_ANEW, (document.decode(), decision.id))
+    journal.change(_SQL["reroute"], (decision.plan.route, held.usd, held.thinking, *_first(decision), decision.id))
+    journal.change(_SQL["decided_anew"], (document.decode(), decision.id))
 
 
 def renew(journal: Journal, now_ms: int) -> None:
     """Keeps the leases of this process; call it several times within `LEASE_MS`."""
-    journal.change(_RENEW, (now_ms + LEASE_MS, journal.owner))
+    journal.change(_SQL["renew"], (now_ms + LEASE_MS, journal.owner))
 
 
 def recover(journal: Journal, now_ms: int) -> None:
     """Charges requests whose process died at their hold. Where budgets share the ledger's file, they do it instead."""
-    journal.change(_RECOVER, (now_ms,))
+    journal.change(f"{_SQL['charge_held']} AND lease_until_ms < ?", (now_ms,))
 
 
 def lose(journal: Journal, request_id: str) -> None:
     """Charges a request at its hold that ended without a settlement."""
-    journal.change(_LOSE, (request_id,))
+    journal.change(f"{_SQL['charge_held']} AND id = ?", (request_id,))
 
 
 def settle(journal: Journal, request_id: str, outcome: RequestOutcome) -> None:
@@ -236,11 +231,73 @@ def settle(journal: Journal, request_id: str, outcome: RequestOutcome) -> None:
 
 
 def record(journal: Journal, decision_id: str, now_ms: int, policy: str, document: bytes) -> None:
-    journal.add(_DECISION, (decision_id, now_ms, policy, document.decode()))
+    journal.add(_SQL["decision"], (decision_id, now_ms, policy, document.decode()))
 
 
 def read(journal: Journal, decision: Decision, document: bytes) -> None:
     """The text of a request was read after its answer: `decision` and `document` say what it foretells."""
     seen = decision.classification
-    journal.change(_READ, (seen.task.value, seen.difficulty, decision.id))
-    journal.change(_DECIDED_ANEW, (document.decode(), decision.id))
+    journal.change(_SQL["read"], (seen.task.value, seen.difficulty, decision.id))
+    journal.change(_SQL["decided_anew"], (document.decode(), decision.id))
+
+
+# Rows of incidents that no breaker saw: an answer from the wrong region, a target that is not what it was, usage that
+# can't be true, a budget that refused.
+
+REGION_MISMATCH = "region_mismatch"
+DRIFT = "drift"
+EXHAUSTED = "budget_exceeded"
+IMPOSSIBLE_USAGE = "impossible_usage"
+OTHER_MODEL = "other_model"
+
+
+def drifted(journal: Journal, place: str, target: str, reason: str, now_ms: int) -> None:
+    """`target` is not what it was; it is asked as before. `place`: the same for all gateways that found the same."""
+    journal.add(_SQL["incident"], (f"{DRIFT}-{target}-{place}", now_ms, DRIFT, "target", target, reason, now_ms))
+
+
+def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest_s: float) -> None:
+    """One row for each answer from the wrong region; `rest_s`: how long its target is not asked from then on.
+
+    The provider reported usage that can't be true, or served a model of another price: one row of each kind an hour
+    for each target, with its first reason.
+    """
+    for attempt in attempts:
+        target, reasons = attempt.target, {}
+        if attempt.region_verified and attempt.region != target.region:
+            reason = f"asked for {target.region}, served in {attempt.region}"
+            until_ms = now_ms + int(rest_s * 1000)
+            journal.add(_SQL["incident"], (new_id(), now_ms, REGION_MISMATCH, "target", target.id, reason, until_ms))
+        if attempt.usage is not None and attempt.usage.violations:
+            reasons[IMPOSSIBLE_USAGE] = attempt.usage.violations[0]
+        model, served, version = target.model, attempt.model_served or "", attempt.cost.price_version
+        price = target.price(served) if version.startswith(SERVED) else None
+        if not target.knows(served):
+            priced = version.partition(",")[0].removeprefix(SERVED) if price is not None else model.name
+            reasons[OTHER_MODEL] = f"asked for {model.name}, served by {served}, of unknown price: charged as {priced}"
+        elif price is not None and not price.equals(model.price):
+            reasons[OTHER_MODEL] = f"asked for {model.name}, served by {served} and charged at its price"
+        for kind, reason in reasons.items():
+            identifier = f"{kind}-{target.id}-{now_ms // 3_600_000}"  # once an hour
+            journal.add(_SQL["incident"], (identifier, now_ms, kind, "target", target.id, reason, now_ms))
+
+
+def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:
+    """A request did not fit an account: one row for the first in each of its windows, by whichever gateway.
+
+    A rolling window that moved on by its own length is another one.
+    """
+    account = refused.account
+    start, ends = account.window_start_ms, account.resets_at_ms
+    window = start if ends is None or account.since_ms == start else start // max(1, ends - start)
+    unit = "USD" if account.unit is Unit.USD else "thinking tokens"
+    needed, left = (usd_text(n) if unit == "USD" else n for n in (refused.needed, refused.left))
+    reason = f"{needed} {unit} needed, {left} {unit} left"
+    identifier = f"{EXHAUSTED}-{account.id}-{window}"
+    journal.add(_SQL["incident"], (identifier, now_ms, EXHAUSTED, "budget", account.id, reason, ends))
+
+
+def lost_booking(journal: Journal, request_id: str, reason: str, now_ms: int) -> None:
+    """The ledger and the store of the budgets had different ends of a request: one row, whoever finds it first."""
+    identifier = f"lost_booking-{request_id}"
+    journal.add(_SQL["incident"], (identifier, now_ms, "lost_booking", "request", request_id, reason, now_ms))

@@ -5,17 +5,16 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import erfc, sqrt
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from pydantic import Field
 
 from router.outcomes.verifiers import AnswerShape, Milliseconds
-from router.types.attempt import PASSED, AnswerChoice, VerifierRequest
+from router.types.attempt import PASSED, AnswerChoice, LoggedOutcome, SourceScore, VerifierRequest
 from router.types.clock import clock_ms
 from router.types.decision import Weighed
-from router.types.logged import LoggedOutcome, SourceScore
 from router.types.request import Caller, Limits, Request
 from router.types.tables import table
 
@@ -37,10 +36,6 @@ class Judge(AnswerShape):
 MOST_CHARS = 60_000
 """Of question and answers together; longer ones are not judged, since judges lose the thread and cost too much."""
 _WORDS: Mapping[str, str] = table("outcomes/judge.yaml")
-
-
-class _Verdict(Struct, frozen=True):
-    verdict: Literal["yes", "no"]
 
 
 def question(request: Request) -> str:
@@ -71,25 +66,13 @@ def body(judge: Judge, conversation: str, answer: str, *, reverse: bool) -> byte
     return msgspec.json.encode({"model": judge.target, "messages": messages, "max_completion_tokens": judge.max_output})
 
 
-class _JudgeMessage(Struct):
-    content: str | None = None
-
-
-class _JudgeChoice(Struct):
-    message: _JudgeMessage
-
-
-class _JudgeReply(Struct):
-    choices: list[_JudgeChoice]
-
-
 def verdict(reply: bytes) -> bool | None:
     """Whether it said yes, in the last object of its text: some think aloud before it; None: it can't be understood."""
     try:
-        text = msgspec.json.decode(reply, type=_JudgeReply).choices[0].message.content or ""
+        text = msgspec.json.decode(reply)["choices"][0]["message"]["content"]
         last = text[text.rindex("{") : text.rindex("}") + 1]
-        return msgspec.json.decode(last, type=_Verdict).verdict == "yes"
-    except (msgspec.DecodeError, UnicodeError, ValueError, IndexError):
+        return {"yes": True, "no": False}[msgspec.json.decode(last)["verdict"]]
+    except (msgspec.DecodeError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 
@@ -206,20 +189,18 @@ class Case(Struct, frozen=True):
     """What it takes to have an answer judged, once the request itself is gone. Holds texts: for memory only."""
 
     judge: Judge
-    request_id: str
+    row: SourceScore
+    """Of its answer, without a verdict."""
     caller: Caller
     limits: Limits
     question: str
-    attempt: int
-    target: str
-    """Whose answer it is."""
     answer: str
     say: Callable[[SourceScore], object]
     priority: float
     at_ms: float
 
     def __repr__(self) -> str:
-        return f"Case({self.request_id})"
+        return f"Case({self.row.request_id})"
 
 
 def case(
@@ -238,7 +219,9 @@ def case(
     limits = request.limits
     return Case(
         judge=judge,
-        request_id=request.id,
+        row=SourceScore(
+            request_id=request.id, attempt=attempt, target=target, source=f"{JUDGE}{judge.target}", score=None
+        ),
         caller=caller,
         # What binds the request binds its judge; what it said of its own answer does not.
         limits=Limits(
@@ -249,8 +232,6 @@ def case(
             tags=limits.tags,
         ),
         question=question_text,
-        attempt=attempt,
-        target=target,
         answer=answer,
         say=say,
         priority=priority,
@@ -309,16 +290,7 @@ class Judging:
         score = None if right == wrong else float(right)
         self._count(name, "disagreed" if score is None else "agreed")
         weight = 0.0 if score is None else self._trust.weight(name)
-        case.say(
-            SourceScore(
-                request_id=case.request_id,
-                attempt=case.attempt,
-                target=case.target,
-                source=f"{JUDGE}{name}",
-                score=score,
-                weight=weight,
-            )
-        )
+        case.say(structs.replace(case.row, score=score, weight=weight))
 
     def _next(self) -> Case | None:
         """The most telling of those whose judge has credit."""

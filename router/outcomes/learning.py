@@ -11,9 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from router.outcomes.judge import Kept, Trust
-from router.types.attempt import CLIENT, PASSED, Alarm, Outcome
+from router.types.attempt import CLIENT, PASSED, Alarm, LoggedOutcome, Outcome
 from router.types.clock import clock_ms
-from router.types.logged import LoggedOutcome
 from router.types.request import tenant_of
 from router.types.target import Task
 

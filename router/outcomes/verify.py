@@ -12,8 +12,7 @@ from msgspec import Struct
 from router.outcomes.checks import HttpVerifier, PythonVerifier, Verifier
 from router.outcomes.verifiers import JsonSchema, ToolCallValid, expected
 from router.processes import ChildProcess
-from router.types.attempt import PASSED, AnswerChoice, Verdict, VerifierRequest
-from router.types.logged import SourceScore
+from router.types.attempt import PASSED, AnswerChoice, SourceScore, Verdict, VerifierRequest
 
 # The gateway's side of child processes: started before they are needed, killed when they hang, replaced.
 

@@ -211,7 +211,6 @@ def encoded(body: Mapping[str, Raw], root: Mapping[str, Any], touched: Iterable[
 # The gateway's own envelope for thoughts, in which clients of the Responses API send them back: values in it count.
 
 PREFIX = "lowpass1."
-"""As in `router.api.responses.items`, which makes it of JSON."""
 
 
 def opened(text: str) -> str | None:

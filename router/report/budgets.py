@@ -11,10 +11,10 @@ from router.budget.budget import Budget, BudgetAccounts, KeyLimit, RollingWindow
 from router.budget.loops import LoopKind as Loop
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, LabelFilter, Query, add
-from router.ledger.incident import EXHAUSTED
 from router.ledger.keys import Key
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
+from router.ledger.write import EXHAUSTED
 from router.report.query import LedgerView, listed
 from router.report.report import Kind, Mark, Report, Row, Shape, columns, declared, made, plots, tallied
 from router.report.statistics import LOOK_BACK_HOURS, ProfileInterval

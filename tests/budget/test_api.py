@@ -25,6 +25,7 @@ from router.config.policy import Config, Route, Sensitivity
 from router.decide.strategies import Ordered
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import digest
+from router.ledger.ledger import SqliteLedger
 from router.types.account import LEASE_MS, Account, Amount, Child, Reservation
 from router.types.request import Caller
 from router.types.target import Secret
@@ -78,8 +79,10 @@ class Served:
             budget_status=402,
         )
         rules = index(policy, Secret("test"))
-        ring = Keyring({digest(caller.name.encode()): caller for caller in callers}, open_to_all=not callers)
-        calls = [admin.budgets_routes(lambda: rules, self.store, lambda: rules.accounts.budgets, lambda: self.now)]
+        ring = Keyring(SqliteLedger(journal.path), loopback=False)
+        ring.callers = {digest(caller.name.encode()): caller for caller in callers}
+        ring.open_to_all, ring.read = not callers, lambda: ({}, {})  # type: ignore[method-assign]
+        calls = [admin.Admin(lambda: rules, self.store, lambda: rules.accounts.budgets, lambda: self.now).routes()]
         self.client = TestClient(rest(ring, public=[], calls=calls, reports=[], admin=[]), base_url="http://localhost")
         self.client.portal = portal
 

@@ -54,7 +54,8 @@ def serving(ledger: Ledger, ring: Keyring | None = None, config: Config = CONFIG
     keys everybody is let in."""
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(lambda: None, log_config=None, lifespan="off", ws="none"))
-        keyring = ring or Keyring({}, open_to_all=True)
+        keyring = ring or Keyring(ledger, loopback=True)
+        keyring.open_to_all = ring is None
 
         async def work() -> None:
             journal = SqliteJournal(Path(folder, "budgets.db"))
@@ -75,7 +76,7 @@ def _app(ledger: Ledger, store: SqliteBudgets, ring: Keyring, config: Config) ->
     async def pots() -> Report:
         return await budgets_report(store, CONFIG.budgets, NOW_MS)
 
-    limits = admin.budgets_routes(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS)
+    limits = admin.Admin(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS).routes()
     kept: dict[str, Any] = {"ledger": ledger, "keyring": ring, "secret": SECRET, "policy": lambda: config}
     seen: dict[str, Any] = {"health": lambda: {"mini": "half-open"}, "engines": lambda: ENGINES, "in_flight": lambda: 3}
     site = dashboard.Dashboard(**kept, **seen, budgets=pots, clock=lambda: NOW_MS)

@@ -1,5 +1,6 @@
 """Who is let in: by a key in a header, or by the cookie that a key was traded for."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -29,12 +30,16 @@ class House:
         with ledger.writing() as connection:
             _, self.key = create(connection, KeyTerms(name="finance", scopes=("reports",)), "test")
             _, self.weak = create(connection, KeyTerms(name="app"), "test")
-            self.ring = Keyring(callers(connection), open_to_all=False)
+        self.ring = Keyring(ledger, loopback=False)
+        self.ring.read()
         self.ledger, self.url, self.now = ledger, "", 1_800_000_000.0
         self.entry = SignIn(self.ring, SECRET, ledger, lambda: self.now)
 
     def sign_in(self, key: str, onward: str = "", headers: Mapping[str, str] = OURS) -> httpx.Response:
         return post(f"{self.url}/dashboard/sign-in", {"key": key, "next": onward}, headers)
+
+    def cookie_of(self, key: str, address: str = "10.0.0.1") -> str:
+        return asyncio.run(self.entry.sign_in(key, address))
 
     def cookie(self) -> dict[str, str]:
         return {"cookie": self.sign_in(self.key).headers["set-cookie"].partition(";")[0]}
@@ -150,42 +155,42 @@ def test_a_guesser_waits_and_whoever_has_the_key_does_not(door: House) -> None:
     """Behind a proxy all have one address."""
     for _ in range(MOST_FAILURES):
         with pytest.raises(ClientError, match="not valid"):
-            door.entry.sign_in("lp-guess", "10.0.0.1")
+            door.cookie_of("lp-guess")
     with pytest.raises(ClientError, match="wait"):
-        door.entry.sign_in("lp-guess", "10.0.0.1")
-    assert door.entry.sign_in(door.key, "10.0.0.1")
+        door.cookie_of("lp-guess")
+    assert door.cookie_of(door.key)
     door.now += WINDOW_S + 1
     with pytest.raises(ClientError, match="not valid"):
-        door.entry.sign_in("lp-guess", "10.0.0.1")
+        door.cookie_of("lp-guess")
 
 
 def test_signing_out_ends_every_sign_in_of_the_key_at_every_process(door: House) -> None:
-    token, again = door.entry.sign_in(door.key, "10.0.0.1"), door.entry.sign_in(door.key, "10.0.0.2")
+    token, again = (door.cookie_of(door.key, address) for address in ("10.0.0.1", "10.0.0.2"))
     other = SignIn(door.ring, SECRET, door.ledger, lambda: door.now)
-    assert other.caller({}, again).name == "finance"
+    assert asyncio.run(other.caller({}, again)).name == "finance"
     door.entry.sign_out("no cookie")
     door.entry.sign_out(token)
     for cookie in (token, again):
         with pytest.raises(ClientError, match="ended"):
-            other.caller({}, cookie)
+            asyncio.run(other.caller({}, cookie))
     door.now += 1
-    assert other.caller({}, other.sign_in(door.key, "10.0.0.1")).name == "finance"
+    assert asyncio.run(other.caller({}, door.cookie_of(door.key))).name == "finance"
 
 
 def test_a_sign_in_ends_by_itself(door: House) -> None:
-    token = door.entry.sign_in(door.key, "10.0.0.1")
+    token = door.cookie_of(door.key)
     door.now += LIFE_S - 1
     # Another gateway on the same ledger knows the cookie.
     for entry in (door.entry, SignIn(door.ring, SECRET, door.ledger, lambda: door.now)):
-        assert entry.caller({}, token).name == "finance"
+        assert asyncio.run(entry.caller({}, token)).name == "finance"
     door.now += 1
     with pytest.raises(ClientError, match="ended"):
-        door.entry.caller({}, token)
+        asyncio.run(door.entry.caller({}, token))
 
 
 def test_a_forged_cookie_opens_nothing(door: House) -> None:
     """Another key's name, a later end, another secret, half of it, more than it."""
-    token = door.entry.sign_in(door.key, "10.0.0.1")
+    token = door.cookie_of(door.key)
     name, expires, signature = token.split(".")
     (other,) = (caller.id for caller in door.ring.callers.values() if caller.name == "app")
     guessed = hmac.new(b"guess", f"dashboard\0{name}.{expires}".encode(), hashlib.sha256).hexdigest()
@@ -199,7 +204,7 @@ def test_a_forged_cookie_opens_nothing(door: House) -> None:
         *("", ".", "..", "a.b.c", "a.².c", f"a.{'9' * 5000}.c", f"{token}.x", "\xff", token.upper()),
     ):
         with pytest.raises(ClientError) as refused:
-            door.entry.caller({}, forged)
+            asyncio.run(door.entry.caller({}, forged))
         assert refused.value.status == 401
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import openai
 import pytest
 
+from router.api import auth
 from router.testing.upstream import Behaviour, Upstream
 from router.types import clock
 from tests.gateway.running import CHAT, MESSAGES, Gateway, Reply, ordered, serving, target
@@ -124,6 +125,25 @@ def test_a_key_made_while_serving_works_and_a_revoked_one_does_not(gateway: Gate
     assert chat(gateway, key).status == 401
     status, output = gateway.lowpass("keys", "revoke", "fresh")
     assert (status, "no key 'fresh'" in output) == (1, True)
+
+
+def test_a_key_of_another_process_is_looked_for_and_a_crowd_of_wrong_ones_is_not(
+    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is sent while it is looked for arrives."""
+    monkeypatch.setattr(auth, "LOOK_S", 2.0)
+    gateway = Gateway(tmp_path, policy(upstream.url), tick_s=3_600)
+    create(gateway, "root")
+    with gateway:
+        ring, looks = gateway.app.keyring, list[object]()
+        read = ring.read
+        monkeypatch.setattr(ring, "read", lambda: looks.append(read()))
+        assert chat(gateway, "lp-wrong").status == 401
+        key = json.loads(gateway.lowpass("keys", "create", "late", "--json")[1])["key"]
+        with ThreadPoolExecutor(40) as pool:
+            wrong = pool.map(lambda number: chat(gateway, f"lp-{number % 20}").status, range(80))
+            assert gateway.client(key).chat.completions.create(model="auto", messages=MESSAGES).choices
+        assert (set(wrong), len(looks) < 20) == ({401}, True)
 
 
 def test_a_key_may_use_only_its_routes_and_targets(gateway: Gateway) -> None:

@@ -153,6 +153,15 @@ def test_an_edit_of_the_policy_reaches_every_process(three: Process, upstream: U
     assert {metric(three, "lowpass_policy_errors_total") for _ in range(6)} == {1}
 
 
+def test_a_new_secret_of_a_key_is_known_to_every_process_at_once(tmp_path: Path, upstream: Upstream) -> None:
+    Process(tmp_path, policy(upstream.url)).lowpass("keys", "create", "ann")
+    with processing(tmp_path, policy(upstream.url), TWO) as gateway, ThreadPoolExecutor(8) as pool:
+        for _ in range(10):
+            key = json.loads(gateway.lowpass("keys", "rotate", "ann", "--json")[1])["key"]
+            headers = {"authorization": f"Bearer {key}"}
+            assert set(pool.map(lambda _, sent=headers: gateway.chat("auto", headers=sent).status, range(8))) == {200}
+
+
 def test_a_session_has_its_turns_in_all_processes_together(tmp_path: Path, upstream: Upstream) -> None:
     with processing(tmp_path, {**policy(upstream.url), "loops": {"session_turns": 10}}, TWO) as gateway:
         until(lambda: crowd(gateway, 40) == {200} and len(owners(gateway)) == 2)

@@ -52,7 +52,7 @@ _POSTGRES = """
 Column = tuple[str, bool, object, bool]
 LOCAL = {"journal", "migrate", "postgres", "postgres_connection", "segments", "sqlite"}
 """Modules and packages that speak to one database, or one version, only."""
-PARTS = {"sums", "requests_where", "attempts_between", "newest", "offers_live", "offers_past"}
+PARTS = {"sums", "requests_where", "attempts_between", "newest", "offers_live", "offers_past", "say", "since", "add"}
 """Of statements, and none themselves."""
 VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")
 

@@ -13,8 +13,7 @@ from router.ledger.rows import Connection, RequestRecord, every
 from router.ledger.write import INSERT, LONGEST_NAME, attempt_row
 from router.testing.upstream import Upstream
 from router.types.account import Journal
-from router.types.attempt import Attempt, Usage
-from router.types.logged import SourceScore
+from router.types.attempt import Attempt, SourceScore, Usage
 from router.types.price import Cost, CostSource
 from tests.decide.values import target
 from tests.gateway.running import serving
@@ -104,18 +103,18 @@ def test_answers_and_decisions(ledger: Ledger) -> None:
     put_all(ledger, OLD)
     put(ledger, "keys", **key(str(OLD[0].request["key_id"]), organisation="o"))
     put(ledger, "decisions", id="routed", decided_ms=1, policy="p", document="{}")
-    answers, decisions = outcomes.answered(ledger, IDS), [query.decision(ledger, one) for one in IDS[:9]]
+    answers, decisions = outcomes.answered(ledger, IDS), [query.decision(ledger, one)[0] for one in IDS[:9]]
     assert answers[IDS[0]].organisation == "o"
     assert len(answers) == sum(one.request["status"] == 200 for one in OLD) < len(OLD)
     assert None not in decisions
     move(ledger, NOW_MS)
     assert found(ledger, "SELECT id FROM live_requests") == []
     assert outcomes.answered(ledger, IDS[::-1]) == answers
-    assert [query.decision(ledger, one) for one in IDS[:9]] == decisions
-    assert query.decision(ledger, "routed") == b"{}"
+    assert [query.decision(ledger, one)[0] for one in IDS[:9]] == decisions
+    assert query.decision(ledger, "routed") == (b"{}", None)
     expire(ledger, NOW_MS, DAY_MS)
     assert outcomes.answered(ledger, IDS) == {}
-    assert [query.decision(ledger, one) for one in IDS[:9]] == [None] * 9
+    assert [query.decision(ledger, one)[0] for one in IDS[:9]] == [None] * 9
 
 
 def test_what_is_said_hours_later_is_kept(ledger: Ledger) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from router.types import clock
 from tests.budget.redis_process import RedisProcess
 from tests.gateway.running import MESSAGES, Gateway, ordered, target
 from tests.gateway.test_keys import bearer, create
-from tests.money.books import NANO
+from tests.money.books import NANO, change
 from tests.postgres import Server
 from tests.tables import data, each_row
 
@@ -371,6 +371,25 @@ def test_what_a_statement_has_no_line_of_is_not_corrected(gateway: Gateway) -> N
     assert (partial["comparison"]["unnamed"], partial["corrections"], booked(gateway)) == ([missing], 0, before)
     reconcile(gateway, [*lines[:2], f"{TODAY},{missing},0"], "--book")
     assert gateway.rows("SELECT SUM(cost) AS cost FROM attempts WHERE model = ?", missing) == [{"cost": 0}]
+
+
+def test_what_a_whole_statement_lacks_was_not_billed(gateway: Gateway) -> None:
+    """But for what it may have under another name. Its days are all from the first to the last."""
+
+    def causes(*lines: str, status: int = 0) -> dict[str, tuple[str, bool]]:
+        known = reconcile(gateway, [HEADER, *lines], "--whole", "--book", status=status)["comparison"]
+        return {row["model"]: (row["cause"], row["booked"] != 0) for row in known["differences"]}
+
+    asked(gateway)
+    list(leave(gateway))
+    named, left = (name for (name,) in sorted(gateway.values("SELECT DISTINCT model FROM attempts")))
+    other = causes(f"{TODAY},gpt-unheard-of,1.25", status=1)
+    assert other == {"gpt-unheard-of": ("not_in_ledger", False)} | dict.fromkeys((named, left), ("other_name", False))
+    change(gateway, "UPDATE live_attempts SET started_ms = started_ms - 86400000 WHERE model = ?", named)
+    around = [f"{datetime.now(UTC) - timedelta(days=days):%Y-%m-%d},web search tool calls,0" for days in (0, 2)]
+    assert causes(*around) == {named: ("not_billed", True), left: ("cancelled", True)}
+    assert (booked(gateway)["monthly"], causes(*around)) == (0, {})
+    assert gateway.rows("SELECT target FROM billing") == []
 
 
 def test_what_the_ledger_has_no_rows_of_is_listed_and_not_booked(gateway: Gateway) -> None:

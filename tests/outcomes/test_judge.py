@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from router.api import parse
 from router.outcomes import judge as judges
 from router.outcomes.judge import LEAST_PAIRS, UNKNOWN_WEIGHT, Case, Judge, Trust, case
-from router.types.attempt import AnswerChoice
+from router.types.attempt import AnswerChoice, LoggedOutcome, SourceScore
 from router.types.decision import Served, Weighed
-from router.types.logged import LoggedOutcome, SourceScore
 from router.types.request import Caller, Limits, Request
 from tests.decide.values import candidate, target
 from tests.outcomes.values import asked, asking, saying

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from router.ledger import outcomes as log
-from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
 from router.ledger.postgres import PostgresLedger
+from router.ledger.write import drifted
 from router.observe.metrics import Telemetry
 from router.outcomes import learning as module
 from router.outcomes.judge import Trust
 from router.outcomes.learning import PATIENCE_MS, Learning, LogTail, OutcomeLog
 from router.types.account import Journal
-from router.types.attempt import Alarm, Outcome
-from router.types.logged import SourceScore
+from router.types.attempt import Alarm, Outcome, SourceScore
 from router.types.target import Secret
 from tests.ledger.books import found, with_ledger
 from tests.outcomes.test_judge import logged

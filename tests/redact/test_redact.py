@@ -5,10 +5,11 @@ import re
 from typing import Any
 
 import pytest
+from msgspec.json import encode
 
 from router.api.chat import Traces
-from router.api.responses.request import seal, unseal
-from router.redact.redact import TextSlot, kind, redact, tags
+from router.api.responses.request import unseal
+from router.redact.redact import TextSlot, closed, kind, redact, tags
 from router.redact.restore import PlaceholderMatcher, Restorer
 from router.types.request import Endpoint, Finding, Redacted, Request
 from tests.classify.looking import CLASSIFIER
@@ -157,7 +158,8 @@ def test_detectors_see_nothing_in_what_is_left() -> None:
 
 def test_thoughts_that_a_client_sends_back_are_redacted_in_their_envelope() -> None:
     """Else what is in it would keep its class, and the session could not go on."""
-    thought = seal(Traces(f"I write to {MAIL}.", [{"type": "thinking", "thinking": f"\n{MAIL}?", "signature": "s"}]))
+    traces = Traces(f"I write to {MAIL}.", [{"type": "thinking", "thinking": f"\n{MAIL}?", "signature": "s"}])
+    thought = closed(encode(traces).decode())
     items = [{"type": "reasoning", "summary": [], "encrypted_content": thought}, {"role": "assistant", "content": "Ok"}]
     request = asked(Endpoint.RESPONSES, input=[HI, *items, user(MAIL)])
     redacted, values = without(request, KINDS)

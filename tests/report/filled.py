@@ -16,9 +16,8 @@ from router.ledger.outcomes import LearningFacts, say
 from router.ledger.rows import adopted
 from router.ledger.write import RequestOutcome, insert_held, record, settle
 from router.types.account import Amount, Journal
-from router.types.attempt import Attempt, CountSource, Usage
+from router.types.attempt import Attempt, CountSource, SourceScore, Usage
 from router.types.decision import Candidate, Decision, Dropped, Estimate, Plan, Queued, Weighed
-from router.types.logged import SourceScore
 from router.types.price import Cost, CostSource
 from router.types.request import Caller, Cause, Classification, Endpoint, Finding, Limits, Request
 from router.types.target import Capability, Model, Provider, Target, Task, Wire

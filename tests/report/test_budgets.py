@@ -17,9 +17,9 @@ from rich.console import Console
 
 from router.budget.budget import Budget, RollingWindow
 from router.budget.sqlite import SqliteBudgets
-from router.ledger.incident import EXHAUSTED
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger
+from router.ledger.write import EXHAUSTED
 from router.report.budgets import BudgetAccount, BudgetReport, BudgetStanding, budgets
 from router.report.render import table
 from router.report.report import Report

@@ -1,5 +1,6 @@
 """Sign-in to the dashboard, and its posted forms."""
 
+import asyncio
 import hashlib
 import hmac
 import time
@@ -13,7 +14,7 @@ from fastapi import Request
 from router.api.asgi import LARGEST_BODY
 from router.api.auth import REPORTS, Keyring
 from router.errors import ClientError
-from router.ledger.keys import note
+from router.ledger.keys import callers, note
 from router.ledger.ledger import Ledger
 from router.ledger.rows import transaction
 from router.types.request import Caller
@@ -49,16 +50,16 @@ class SignIn:
         self._keyring, self._secret, self._ledger, self._clock = keyring, secret, ledger, clock
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
-    def caller(self, headers: Mapping[bytes, bytes], cookie: str | None) -> Caller:
+    async def caller(self, headers: Mapping[bytes, bytes], cookie: str | None) -> Caller:
         """Raises a 401 or 403 `ClientError`."""
         if self._keyring.open_to_all or b"authorization" in headers or b"x-api-key" in headers:
-            return self._keyring.reader(headers)
-        return self._signed_in(cookie or "")
+            return await self._keyring.caller(headers, REPORTS)
+        return await asyncio.to_thread(self._signed_in, cookie or "")
 
-    def sign_in(self, key: str, address: str) -> str:
+    async def sign_in(self, key: str, address: str) -> str:
         """The cookie's value. Raises a 401, 403 or 429 `ClientError`."""
         try:
-            caller = self._keyring.reader({b"x-api-key": key.strip().encode()})
+            caller = await self._keyring.caller({b"x-api-key": key.strip().encode()}, REPORTS)
         except ClientError as refused:
             # A key that is right is let in whatever others sent from the same address.
             self._slow_down(address)
@@ -79,11 +80,11 @@ class SignIn:
         key, _, expires = token.rpartition(".")[0].rpartition(".")
         if not hmac.compare_digest(self._token(key, expires).encode(), token.encode("utf-8", "replace")):
             raise _unknown("Sign in to see the dashboard.")
-        # The keys in force are looked at each time, so that a revoked one ends what it opened.
-        caller = next((known for known in self._keyring.callers.values() if known.id == key), None)
-        ended = caller is None or REPORTS not in caller.scopes or int(expires) <= self._clock()
         with self._ledger.reading() as connection:
             row = connection.execute(_LAST_OUT, (SIGNED_OUT, key)).fetchone()
+            # The keys in force are looked at each time, so that a revoked one ends what it opened.
+            caller = next((known for known in callers(connection).values() if known.id == key), None)
+        ended = caller is None or REPORTS not in caller.scopes or int(expires) <= self._clock()
         left = row is not None and int(msgspec.json.decode(row[0])["at"]) >= int(expires) - LIFE_S
         if ended or left or caller is None:
             raise _unknown("Your sign-in has ended: sign in again.")

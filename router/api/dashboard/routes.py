@@ -90,9 +90,9 @@ FASTEST_S, SLOWEST_S = 5, 3_600
 def routes(site: Dashboard) -> APIRouter:
     entry, pages = SignIn(site.keyring, site.secret, site.ledger), Pages()
 
-    def guard(request: Request) -> None:
+    async def guard(request: Request) -> None:
         headers = dict(request.scope["headers"])
-        request.state.caller = entry.caller(headers, request.cookies.get(COOKIE))
+        request.state.caller = await entry.caller(headers, request.cookies.get(COOKIE))
 
     router = APIRouter(route_class=pages.route())
     _doors(router, entry, pages)
@@ -117,7 +117,7 @@ def _doors(router: APIRouter, entry: SignIn, pages: Pages) -> None:
         if not (inside and onward.isascii() and onward.isprintable()) or "\\" in onward:
             onward = "/dashboard"  # never another site
         try:
-            token = entry.sign_in(form.get("key", ""), request.client.host if request.client else "")
+            token = await entry.sign_in(form.get("key", ""), request.client.host if request.client else "")
         except ClientError as error:
             return pages.refusal(request, error, onward)
         answer = RedirectResponse(onward, 303)

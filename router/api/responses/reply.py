@@ -18,7 +18,8 @@ from router.api.chat import (
     kept,
     merged,
 )
-from router.api.responses.request import SUMMARY, custom_input, custom_names, given, included, seal, stated
+from router.api.responses.request import SUMMARY, custom_input, custom_names, given, included, stated
+from router.redact.redact import closed
 from router.types.tables import table
 
 # Output items of an answer while they grow: each announces itself, its pieces and its end.
@@ -149,7 +150,9 @@ class ReasoningItem(MessageItem):
         item: Item = {"id": self._id, "type": "reasoning", "summary": parts if self._stream.summary else []}
         if parts and not self._stream.summary:
             item["content"] = parts
-        return {**item, "encrypted_content": seal(traces)} if traces.opaque or self._stream.sealed else item
+        if traces.opaque or self._stream.sealed:
+            item["encrypted_content"] = closed(encode(traces).decode())
+        return item
 
 
 class ToolCallItem(OutputItem):

@@ -1,6 +1,5 @@
 """A Responses request becomes a chat request."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,6 +8,7 @@ from msgspec.json import Decoder, encode
 
 from router.api.chat import Block, Traces, simple, text_part
 from router.errors import invalid, misplaced, wrong
+from router.redact.redact import PREFIX, opened
 from router.types.tables import table
 
 # Reads the parts of a request body; whatever is wrong becomes a 400 that names the parameter and the remedy.
@@ -118,20 +118,13 @@ def _spoken(raw: Raw, param: str) -> tuple[str | None, str | None]:
 # prefix. It is an envelope and no secret, and a client may forge it: on the way back it can fill exactly the fields of
 # `Traces` in an assistant message, which the client could have sent anyway.
 
-PREFIX = "lowpass1."
-
-
-def seal(traces: Traces) -> str:
-    """The value of `encrypted_content`."""
-    return PREFIX + urlsafe_b64encode(encode(traces)).decode()
-
 
 def unseal(value: str | None, param: str) -> Traces:
     """Empty for a value that another provider made: only its maker can read that."""
     if not value or not value.startswith(PREFIX):
         return Traces()
     try:
-        return msgspec.json.decode(urlsafe_b64decode(value.removeprefix(PREFIX)), type=Traces)
+        return msgspec.json.decode(opened(value) or "", type=Traces)
     except (DecodeError, ValueError, RecursionError):
         raise invalid(param, f"{param} is damaged: send it back unchanged, or leave the reasoning item out.") from None
 

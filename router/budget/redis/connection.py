@@ -18,7 +18,7 @@ from redis import exceptions as redis_errors
 from redis.asyncio.connection import AbstractConnection, Connection, parse_url
 from redis.asyncio.sentinel import Sentinel
 
-from router.errors import LowpassError
+from router.settings import SettingError
 from router.types.target import Secret
 
 CONNECT_S = 0.5
@@ -41,8 +41,11 @@ class RedisUnreachable(Exception):
     """No answer in time, or no connection."""
 
 
-class RedisRefused(LowpassError):
+class RedisRefused(SettingError):
     """The server can be reached and will not serve us; says why and what to do, never a password."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"LOWPASS_REDIS_URL: {why}")
 
 
 class RedisConnection:
