@@ -31,6 +31,7 @@ from router.api.text import (
 from router.classify.views import strings
 from router.errors import ClientError, invalid, unreadable
 from router.outcomes.judge import Ask
+from router.types.attempt import ASCII
 from router.types.clock import new_id
 from router.types.decision import Served
 from router.types.request import NO_LIMITS, Caller, Endpoint, Limits, Modality, Passage, Request
@@ -46,7 +47,6 @@ _BODY = msgspec.json.Decoder(dict[str, Raw])
 _RESPONSES = msgspec.json.Decoder(Responses)
 _COMPLETION, _EMBEDDING = msgspec.json.Decoder(Completion), msgspec.json.Decoder(EmbeddingFields)
 _CHAT, _LOOSE_CHAT = msgspec.json.Decoder(Chat[SentMessage]), msgspec.json.Decoder(Chat[LooseMessage])
-_ASCII = bytes(range(128))
 _STRUCTURED = ("json_schema", "json_object")
 Body = dict[str, Raw]
 Parsed = tuple[Request, Metadata | None]
@@ -186,7 +186,7 @@ def _request(
         unscannable=frozenset(read.unscannable) if read.unscannable else _ALL_READ,
         prompt_bytes=len(prompt),
         dense_bytes=dense(prompt),
-        wide_bytes=0 if prompt.isascii() else len(prompt.translate(None, _ASCII)),
+        wide_bytes=0 if prompt.isascii() else len(prompt.translate(None, ASCII)),
         images=media.images,
         low_images=media.low_images,
         audio_seconds=media.seconds,

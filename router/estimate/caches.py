@@ -20,6 +20,10 @@ from router.types.target import Wire
 
 SIZE = 128
 """Values remembered: enough for a 99 % quantile, few enough to follow a change within some dozen requests."""
+PRIOR_WEIGHT = 2
+"""A prior counts like so many observations, and so does the whole target within one kind of work."""
+FADES = 0.8
+"""What a prior weighs after each observation of its own kind."""
 
 
 class QuantileWindow:
@@ -47,13 +51,19 @@ class QuantileWindow:
     def upper(self, share: float) -> int:
         """A bound that the next value keeps with probability `share`, if it is like these (split conformal).
 
-        The ⌈share·(n + 1)⌉-th smallest, or the largest where so few values say nothing about that share.
+        The ⌈share·(n + 1)⌉-th smallest, or the largest where so few values say nothing about that share. 0 of none.
         """
-        return self._sorted[min(int(share * (self.count + 1)), self.count - 1)]
+        return self._sorted[min(int(share * (self.count + 1)), self.count - 1)] if self.count else 0
 
     def lower(self, share: float) -> int:
         """The mirror image: a bound that the next value stays above with probability `share`."""
-        return self._sorted[max(self.count - 1 - int(share * (self.count + 1)), 0)]
+        return self._sorted[max(self.count - 1 - int(share * (self.count + 1)), 0)] if self.count else 0
+
+
+def shrink_to_prior(value: int, count: int, prior: int) -> int:
+    """What `count` observations say, leaning on the prior."""
+    weight = PRIOR_WEIGHT * FADES**count
+    return int((value * count + prior * weight) / (count + weight))
 
 
 # How much of a prompt targets have in their caches: of what this process sent there a short while ago.

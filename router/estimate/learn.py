@@ -9,9 +9,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from router.estimate.caches import Caches, QuantileWindow
+from router.estimate.caches import FADES, PRIOR_WEIGHT, Caches, QuantileWindow, shrink_to_prior
 from router.estimate.latency import KEEP, Z90, Measured, Pace
 from router.estimate.posterior import MOST_TEMPLATES, Fading, Pooled, Recent
+from router.types.attempt import Density, TextBytes
 from router.types.decision import Candidate, Vector
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, TokensRead, application_of, instructed, tenant_of
 from router.types.target import Target, Task
@@ -20,8 +21,6 @@ from router.types.target import Target, Task
 
 EXTEND = 0.15
 """A stream that has used up its hold has it raised to so much more than what it has used."""
-PRIOR_WEIGHT = 2
-"""A prior counts like so many observations, and so does the whole target within one kind of work."""
 MOST_CELLS = 2_048
 """Kinds of work remembered, over all targets (2 to 6 KiB each); the one without news for longest is forgotten."""
 OVERRUN = 1.5
@@ -35,14 +34,12 @@ LONG = 0.9
 OTHER_TASKS, OTHER_TEMPLATES = 2, 8
 """Observations that those of other tasks, and of other templates of a task, count for at most in a quantile: long
 answers are not cut where short ones came."""
-FADES = 0.8
-"""What a prior weighs after each observation of its own kind."""
 MILLE = 1_000
 """Ratios are kept in thousandths."""
 HALF = 0.5
 """Of an answer: a target whose typical stream has a larger piece does not stream."""
 SAME = 0.99
-"""Share of streams that have no fewer bytes in a token than they are metered by."""
+"""Share of streams of a kind that have no fewer bytes in a token, nor more of other kinds, than they are metered by."""
 MOST_RATIO = 16
 """Times what is expected: less than that part of what was read is expected of no answer."""
 CREDIBLE, CREDIBLE_LEAST = 3.0, 50
@@ -77,8 +74,10 @@ MOST_OUTPUT_BYTES = 5.0
 """Of a token of a whole answer, at most, before any was counted: long words, and letters that JSON escapes …"""
 DENSER = 1.25
 """… and how much denser than 99 % of those seen an answer may be."""
-BYTES_PER_OUTPUT_TOKEN = 2.0
-"""Of a streamed answer, before any was counted."""
+BYTES_PER_OUTPUT_TOKEN = TextBytes(words=2_000, dense=1_000, wide=1_000)
+"""In thousandths, of a stream before any of its kind was counted …"""
+BESIDE = 500
+"""… and the bytes of other kinds for a thousand of its own. What goes beyond has a token a byte: none is shorter."""
 LEAST_STREAMED = 32
 """Tokens of the shortest answer that shows whether a target streams: fewer may well come at once …"""
 PIECES = 4
@@ -113,7 +112,7 @@ class AttemptSample(Struct, frozen=True, kw_only=True):
     input: int | None = None
     expected_input: int = 0
     """`Estimate.input_rough`."""
-    output_bytes: int = 0
+    text: TextBytes = TextBytes()
     """Of the stream, thoughts included, where all of it was seen; per choice."""
     largest: int = 0
     """Tokens of the largest piece of the stream."""
@@ -406,6 +405,8 @@ class TargetStats:
             lambda: (QuantileWindow(), np.zeros(5))
         )
         self._bytes = defaultdict[str, QuantileWindow](QuantileWindow)
+        self._densities = defaultdict[tuple[str, int], _Windows](lambda: (QuantileWindow(), QuantileWindow()))
+        """Bytes of a token, and those of other kinds, of streams that have most bytes of a kind."""
         self._pieces = defaultdict[str, QuantileWindow](QuantileWindow)
         self._shares = defaultdict[str, QuantileWindow](QuantileWindow)
         self._worst = Counter[str]()
@@ -435,8 +436,12 @@ class TargetStats:
             sums *= KEEP
             rough, weight = seen.expected_input, (seen.expected_input + INPUT_SMALLEST) ** -2
             sums += np.array((1, rough, rough * rough, seen.input, rough * seen.input)) * weight
-        if seen.output_bytes and output:
-            self._bytes[target].add(seen.output_bytes * MILLE // output)
+        if output and (size := sum(seen.text)):
+            self._bytes[target].add(size * MILLE // output)
+            own = max(seen.text)
+            sizes, beside = self._densities[target, seen.text.index(own)]
+            sizes.add(size * MILLE // output)
+            beside.add((size - own) * MILLE // own)
         if seen.largest:
             self._pieces[target].add(seen.largest)
             if output and output >= min(LEAST_STREAMED, PIECES * seen.largest):
@@ -508,22 +513,24 @@ class TargetStats:
         """Of the prompts of that script."""
         return self.recall(target, (script, share), lambda: self._input((target, script), share))
 
-    def output_bytes(self, target: str) -> float:
-        """How few bytes of a stream may be one token of it."""
-        if (window := self._bytes.get(target)) is None:
-            return BYTES_PER_OUTPUT_TOKEN
-        return shrink_to_prior(window.lower(SAME), window.count, int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
+    def density(self, target: str) -> Density:
+        kinds = []
+        for kind, prior in enumerate(BYTES_PER_OUTPUT_TOKEN):
+            sizes, beside = self._densities[target, kind]
+            size = shrink_to_prior(sizes.lower(SAME), sizes.count, prior)
+            others = shrink_to_prior(beside.upper(SAME), beside.count, BESIDE)
+            kinds.append((1 + others / MILLE, max(0.0, 1 - MILLE / max(size, 1))))
+        return Density(*kinds)
 
     def mean_output_bytes(self, target: str) -> float:
         """How many bytes of a stream are one token of it, all in all."""
-        if (window := self._bytes.get(target)) is None:
-            return MEAN_OUTPUT_BYTES
-        return shrink_to_prior(window.sum // window.count, window.count, int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
+        window = self._bytes[target]
+        mean = window.sum // max(1, window.count)
+        return shrink_to_prior(mean, window.count, int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
 
     def most_output_bytes(self, target: str) -> float:
         """How many bytes of a stream may be one token of it: what has more, for its tokens, has more tokens."""
-        if (window := self._bytes.get(target)) is None:
-            return MOST_OUTPUT_BYTES
+        window = self._bytes[target]
         return shrink_to_prior(int(window.upper(SAME) * DENSER), window.count, int(MOST_OUTPUT_BYTES * MILLE)) / MILLE
 
     def ahead(self, target: str) -> int | None:
@@ -563,12 +570,6 @@ def _leaning(windows: Sequence[QuantileWindow], value: Callable[[QuantileWindow]
             count = min(max(count - windows[at + 1].count, 0), OTHER_TEMPLATES if at else OTHER_TASKS)
         prior = shrink_to_prior(value(window), count, prior)
     return prior
-
-
-def shrink_to_prior(value: int, count: int, prior: int) -> int:
-    """What `count` observations say, leaning on the prior."""
-    weight = PRIOR_WEIGHT * FADES**count
-    return int((value * count + prior * weight) / (count + weight))
 
 
 # For how long a target is busy with a request, once it has begun.

@@ -13,7 +13,7 @@ import pytest
 from msgspec import structs
 
 from router.dispatch import hold
-from router.testing.upstream import WORD, Ask, Break, Upstream
+from router.testing.upstream import WORD, Answer, Ask, Behaviour, Break, Tokens, Upstream
 from router.testing.upstream.behaviours import built_in
 from tests.gateway.running import MESSAGES, Gateway, Process, Reply, local, serving, target, until
 from tests.money import books
@@ -62,7 +62,14 @@ def policy(url: str) -> dict[str, Any]:
     routes = {f"{kind}{name}": f"at-{name}" for kind in ("", "warm-up/") for name in KINDS}
     routes |= {f"mind/{name}": f"thinks-{name}" for name in THINKERS}
     routes |= {"last": "thinks-hidden", "fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known"}
-    limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
+    for letter in ("37", "4eca", "1f680"):
+        targets |= {f"turns-{letter}": target(url, f"turns-{letter}", **wide)}
+        routes |= {f"{kind}turns/{letter}": f"turns-{letter}" for kind in ("", "warm-up/")}
+    limits = (
+        dict.fromkeys(KINDS, small)
+        | {f"turns/{letter}": 0.5 for letter in ("37", "4eca", "1f680")}
+        | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
+    )
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
     limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 100, "window": "day", "routes": ["rich", "short"]}
@@ -298,6 +305,27 @@ def test_streams_that_share_a_budget_never_overspend_it(gateway: Gateway) -> Non
         row = gateway.row(reply.id)
         assert (row["status"], row["error"], row["overrun"]) == (200, "budget_exceeded", 0)
         assert row["attempts"][0]["usage_source"] == "estimated"
+
+
+@each_row("token", ["7", "\u4eca", "\U0001f680"])
+def test_a_target_of_prose_that_turns_to_tables_or_another_script_is_stopped_in_time(
+    gateway: Gateway, upstream: Upstream, token: str
+) -> None:
+    """Four answers of 0.15 USD: what the tokens of a word had says nothing of these."""
+    route, name = f"turns/{ord(token):x}", f"turns-{ord(token):x}"
+
+    def says(text: str, tokens: int) -> None:
+        answer, counted = Answer(text=(text,) * tokens), Tokens(uncached=20, visible=tokens)
+        upstream.behaviours[name] = Behaviour(answer=lambda *_: answer, tokens=counted, pause_s=0.001)
+
+    says(WORD, 100)
+    for _ in range(12):
+        assert gateway.chat(f"warm-up/{route}", stream=True).status == 200
+    says(token, 1_500)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: gateway.chat(route, stream=True), range(4)))
+    assert any(b'"lowpass":{"stopped":"budget_exceeded"' in reply.body for reply in answers)
+    within(gateway, route)
 
 
 def test_an_answer_that_is_not_streamed_is_metered_all_the_same(gateway: Gateway) -> None:
