@@ -477,7 +477,9 @@ class ChatDecoder(EventStream):
             raise UpstreamFailure(malformed("The provider's stream has more choices than were asked for."))
         if self._marked and not self.output_chars:
             self._thinks = opens(choice.message_or_delta.text)
-        self._wrote(written := choice.written)
+        written = choice.written
+        self.output_chars += len(written.encode())
+        self.text.write(written)
         if self._call.target.local:
             self._written += len(written)
             self._thought += len(choice.message_or_delta.thoughts)

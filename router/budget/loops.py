@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
+from itertools import count
 from math import inf
 from operator import ne
 from typing import Annotated, Generic, TypeVar
@@ -139,7 +140,7 @@ def words(turn: AgentTurn) -> Words:
         failed = _FAILED.search(beside) is not None or (failures > 0 and not waits)
     if failed:
         return Words(said, _bits(_words(_IDS.sub("", heard), b""), 0), 0, False, failures or inf)
-    numbers = [f"{place} {number}" for place, number in enumerate(filter(None, _NUMBERS.findall(heard)))]
+    numbers = map("{} {}".format, count(), filter(None, _NUMBERS.findall(heard)))
     return Words(said, _bits(turn.heard_words, 0), _bits(numbers, 24, 36), waits and not failures, inf)
 
 

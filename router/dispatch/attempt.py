@@ -521,7 +521,8 @@ class AttemptRecord:
         told = usage.source is CountSource.REPORTED and not usage.violations
         text = TextBytes()
         if decoder is not None and decoder.finished:
-            text = TextBytes(*(size // n for size in decoder.text.sizes()))
+            words, dense, wide = decoder.text.sizes()
+            text = TextBytes(words // n, dense // n, wide // n)
         return AttemptSample(
             target=self.step.target.id,
             effort=self.call.effort or estimate.effort,

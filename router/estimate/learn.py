@@ -516,9 +516,10 @@ class TargetStats:
     def density(self, target: str) -> Density:
         kinds = []
         for kind, prior in enumerate(BYTES_PER_OUTPUT_TOKEN):
-            sizes, beside = self._densities[target, kind]
-            size = shrink_to_prior(sizes.lower(SAME), sizes.count, prior)
-            others = shrink_to_prior(beside.upper(SAME), beside.count, BESIDE)
+            (sizes, beside), size, others = self._densities[target, kind], prior, BESIDE
+            if sizes.count:
+                size = shrink_to_prior(sizes.lower(SAME), sizes.count, size)
+                others = shrink_to_prior(beside.upper(SAME), beside.count, others)
             kinds.append((1 + others / MILLE, max(0.0, 1 - MILLE / max(size, 1))))
         return Density(*kinds)
 

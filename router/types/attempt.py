@@ -417,9 +417,12 @@ class Density(NamedTuple):
 
     def tokens(self, text: TextBytes) -> float:
         """At most: the fewest that it has as a text of any kind."""
-        size = sum(text)
-        words, dense, wide = (min(size, own * times) * saved for own, (times, saved) in zip(text, self, strict=True))
-        return size - max(words, dense, wide)
+        (words, dense, wide), size = text, sum(text)
+        return size - max(
+            min(size, words * self.words[0]) * self.words[1],
+            min(size, dense * self.dense[0]) * self.dense[1],
+            min(size, wide * self.wide[0]) * self.wide[1],
+        )
 
 
 class OutputText(StringIO):
