@@ -172,7 +172,7 @@ def _one(place: Target, answer: Row, learned: TargetStats, density: float) -> He
     grows = asked.metered and not step.estimate.blind
     if grows:
         ahead = learned.ahead(place.id) or 0
-        seen = learned.density(place.id).tokens(TextBytes(words=int(output * density)))
+        seen = learned.most_tokens(place.id, TextBytes(words=int(output * density)))
         held, extensions = _grown(step, request, held, seen, ahead)
     elif asked.max_output is not None and asked.max_output < output:
         output, cut = asked.max_output, True

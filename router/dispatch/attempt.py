@@ -437,7 +437,7 @@ class AttemptRecord:
             most = self._unseen(FASTEST_MS)
         else:
             since_first_ms = max(1, self._elapsed() - (self._first or 0))
-            counted = self._learned.density(self.step.target.id).tokens(decoder.text.sizes())
+            counted = self._learned.most_tokens(self.step.target.id, decoder.text.sizes())
             dense = ceil(counted * size / max(1, decoder.output_chars))
             late = dense + ceil(dense * max(self._largest / size, IN_FLIGHT_MS / since_first_ms))
             most = max(late, self._usual(since_first_ms, inf))

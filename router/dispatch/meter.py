@@ -225,9 +225,8 @@ class Meter:
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._thinks = fit.thinks
         learned, target = budget.learned, step.target.id
-        self._density = learned.density(target)
         self._in_flight = (learned.ahead(target) or 0) * request.n
-        self._written = self._part = self._thought = self._safe = 0.0
+        self._written = self._part = self._thought = 0.0
         self._size = self._counted_size = self._largest = 0
         """Bytes that came, that were counted, and of the largest part among those that were not."""
         self._measure()
@@ -237,14 +236,14 @@ class Meter:
         size = decoder.output_chars
         self._largest, self._size = max(self._largest, size - self._size), size
         uncounted = decoder.usage is None and (decoder.has_answer or self.paid_thoughts == ENDLESS)
-        if uncounted and size + max(self._ahead, self._largest) < self._safe:
+        most = self._written + size - self._counted_size + max(self._ahead, self._largest)
+        if uncounted and most < self._output:
             return False  # even if each byte since the last count is a token
-        written = self._density.tokens(decoder.text.sizes())
+        written = self._budget.learned.most_tokens(self._candidate.target.id, decoder.text.sizes())
         if size > self._counted_size:
             new = (written - self._written) / (size - self._counted_size)
             self._part = max(self._part, self._largest * new)
         self._written, self._counted_size, self._largest = written, size, 0
-        self._safe = size + self._output - written
         if not decoder.has_answer:
             self._thought = written
         thoughts, output = self._counted(decoder)

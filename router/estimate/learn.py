@@ -12,7 +12,7 @@ from msgspec import Struct
 from router.estimate.caches import FADES, PRIOR_WEIGHT, Caches, QuantileWindow, shrink_to_prior
 from router.estimate.latency import KEEP, Z90, Measured, Pace
 from router.estimate.posterior import MOST_TEMPLATES, Fading, Pooled, Recent
-from router.types.attempt import Density, TextBytes
+from router.types.attempt import TextBytes
 from router.types.decision import Candidate, Vector
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, TokensRead, application_of, instructed, tenant_of
 from router.types.target import Target, Task
@@ -513,15 +513,16 @@ class TargetStats:
         """Of the prompts of that script."""
         return self.recall(target, (script, share), lambda: self._input((target, script), share))
 
-    def density(self, target: str) -> Density:
-        kinds = []
-        for kind, prior in enumerate(BYTES_PER_OUTPUT_TOKEN):
-            (sizes, beside), size, others = self._densities[target, kind], prior, BESIDE
-            if sizes.count:
-                size = shrink_to_prior(sizes.lower(SAME), sizes.count, size)
-                others = shrink_to_prior(beside.upper(SAME), beside.count, others)
-            kinds.append((1 + others / MILLE, max(0.0, 1 - MILLE / max(size, 1))))
-        return Density(*kinds)
+    def most_tokens(self, target: str, text: TextBytes) -> float:
+        """Of a stream: the fewest that its text has as one of any kind."""
+        size, saved = sum(text), 0.0
+        for kind, (own, prior) in enumerate(zip(text, BYTES_PER_OUTPUT_TOKEN, strict=True)):
+            sizes, beside = self._densities[target, kind]
+            if own and (sizes.count or prior > MILLE):
+                bytes_each = max(MILLE, shrink_to_prior(sizes.lower(SAME), sizes.count, prior))
+                others = shrink_to_prior(beside.upper(SAME), beside.count, BESIDE)
+                saved = max(saved, min(size, own + own * others / MILLE) * (1 - MILLE / bytes_each))
+        return size - saved
 
     def mean_output_bytes(self, target: str) -> float:
         """How many bytes of a stream are one token of it, all in all."""

@@ -407,24 +407,6 @@ class TextBytes(NamedTuple):
     """Beyond ASCII."""
 
 
-class Density(NamedTuple):
-    """Of each kind of a target's text: how many bytes count for each of its own, and the share of them that is saved
-    against a token a byte."""
-
-    words: tuple[float, float]
-    dense: tuple[float, float]
-    wide: tuple[float, float]
-
-    def tokens(self, text: TextBytes) -> float:
-        """At most: the fewest that it has as a text of any kind."""
-        (words, dense, wide), size = text, sum(text)
-        return size - max(
-            min(size, words * self.words[0]) * self.words[1],
-            min(size, dense * self.dense[0]) * self.dense[1],
-            min(size, wide * self.wide[0]) * self.wide[1],
-        )
-
-
 class OutputText(StringIO):
     """The text of a stream, which is counted when `sizes` is asked for: writing costs next to nothing."""
 

@@ -278,7 +278,7 @@ def test_a_stream_is_metered_by_the_fewest_bytes_that_a_token_had() -> None:
     learned, prose = Pupil(), TextBytes(words=1_000)
     for size in range(400, 500):
         learned.see(100, text=TextBytes(words=size))
-    assert 250 <= learned.density(PLACE.id).tokens(prose) < NEW.density(PLACE.id).tokens(prose)
+    assert 250 <= learned.most_tokens(PLACE.id, prose) < NEW.most_tokens(PLACE.id, prose)
 
 
 # What counts at most as a token of a stream, at a target that wrote only English prose until then.
@@ -301,15 +301,14 @@ def test_text_of_another_kind_counts_by_its_own_bytes_and_prose_goes_on_as_befor
     learned = Pupil()
     for tokens in range(400, 440):
         learned.see(tokens, text=prose)
-    density = learned.density(PLACE.id)
-    assert density.tokens(prose) == pytest.approx(439, rel=0.01)
-    assert density.tokens(alone) >= sum(alone) / fewest
-    assert density.tokens(behind) >= 400 + sum(alone) / fewest / 2
+    before = learned.most_tokens(PLACE.id, prose)
+    assert before == pytest.approx(439, rel=0.01)
+    assert learned.most_tokens(PLACE.id, alone) >= sum(alone) / fewest
+    assert learned.most_tokens(PLACE.id, behind) >= 400 + sum(alone) / fewest / 2
     for _ in range(40):
         learned.see(sum(alone) // 3, text=alone)
-    taught = learned.density(PLACE.id)
-    assert taught.tokens(alone) <= sum(alone) / 2.5
-    assert taught.tokens(prose) == density.tokens(prose) or alone.words == max(alone), "of its own kind"
+    assert learned.most_tokens(PLACE.id, alone) <= sum(alone) / 2.5
+    assert learned.most_tokens(PLACE.id, prose) == before or alone.words == max(alone), "of its own kind"
 
 
 def sizes(text: str) -> TextBytes:
