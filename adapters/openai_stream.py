@@ -384,8 +384,8 @@ class ChatDecoder(EventStream):
         """Choices that gave their reason."""
         self._marked = marked(call)
         self._thinks = False
-        self._thought = self._written = 0
-        """Characters, of targets that may not tell the tokens of both apart."""
+        self._thought = 0
+        """Bytes, of targets that may not tell their tokens apart."""
         self._chosen = set[int]()
         self._done = False
         self._closing: dict[str, Raw] = {}
@@ -433,9 +433,8 @@ class ChatDecoder(EventStream):
         self.output_chars += len(written.encode() if b"\\" in text else text)
         self.text.write(written)
         if self._call.target.local:
-            self._written += len(written)
             if self._template.thinks:
-                self._thought += len(written)
+                self._thought += len(written.encode())
             elif self._marked and _CLOSE in text:
                 self._close()
         return stamped
@@ -467,7 +466,7 @@ class ChatDecoder(EventStream):
         self._report = merge(self._report, report)
         usage = canonical(self._report or report)
         if self._call.target.local:
-            usage = with_thoughts(usage, self._written if self._thinks else self._thought, self._written)
+            usage = with_thoughts(usage, self.output_chars if self._thinks else self._thought, self.output_chars)
         one_choice = self._call.target.provider.quirks.usage_counts_one_choice
         self.usage = every_choice(usage, self._call.n) if one_choice else usage
 
@@ -481,8 +480,7 @@ class ChatDecoder(EventStream):
         self.output_chars += len(written.encode())
         self.text.write(written)
         if self._call.target.local:
-            self._written += len(written)
-            self._thought += len(choice.message_or_delta.thoughts)
+            self._thought += len(choice.message_or_delta.thoughts.encode())
             if self._marked and CLOSE in choice.message_or_delta.text:
                 self._close()
         self.has_answer = self.has_answer or choice.answers
@@ -494,7 +492,7 @@ class ChatDecoder(EventStream):
 
     def _close(self) -> None:
         """All that was said so far was thought."""
-        self._thinks, self._thought = False, self._written
+        self._thinks, self._thought = False, self.output_chars
 
     def _emit(self, payload: bytes, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> bytes:
         """The chunk as the client gets it, and the template for the next ones; blanks are none, or text would hide."""

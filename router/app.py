@@ -394,7 +394,11 @@ class GatewayProcess:
         if lost := self._accounting.recover(self._visits.ids | self._judging):
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
-            self._recover_rows()
+            # After an outage every gateway first has time to renew its leases.
+            renew(self._journal, now_ms())
+            if self._steady and self._rows.available:
+                recover(self._rows, now_ms())
+            self._steady = self._rows.available
         own = self._pipeline.rules.in_force.hash
         before = self._stores.policies(own)
         try:
@@ -403,27 +407,17 @@ class GatewayProcess:
             return
         if recovered:
             _log.warning("%d requests of a gateway that died were charged at their hold", recovered)
-        await self._reconcile()
-        self._telemetry.policies = policies = self._stores.policies(own)
-        if len(policies) > 1 and policies != before:
-            _log.warning("gateways with different policies share these budgets: %s", ", ".join(sorted(policies)))
-
-    async def _reconcile(self) -> None:
-        """Rows and bookings, where they are not in one file: at the start, and every minute."""
+        # Rows and bookings, where they are not in one file: at the start, and every minute.
         apart = self._books is not self._ledger or self._settings.redis_url is not None
         if apart and self._recoveries % RECONCILE_EVERY == 0:
             with suppress(StoreUnavailable):
                 await reconcile(self._budgets, self._journal, self._ledger, self._books, self._declared())
         self._recoveries += 1
+        self._telemetry.policies = policies = self._stores.policies(own)
+        if len(policies) > 1 and policies != before:
+            _log.warning("gateways with different policies share these budgets: %s", ", ".join(sorted(policies)))
 
     async def _carry_over(self, config: Config) -> None:
         """Before a policy is in force."""
         with suppress(StoreUnavailable):
             await carry_over(self._budgets, self._books, config.budgets)
-
-    def _recover_rows(self) -> None:
-        """Of a ledger apart from the budgets. After an outage every gateway first has time to renew its leases."""
-        renew(self._journal, now_ms())
-        if self._steady and self._rows.available:
-            recover(self._rows, now_ms())
-        self._steady = self._rows.available

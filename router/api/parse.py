@@ -112,7 +112,12 @@ def _native(body: Body, data: bytes, unsaid: ClientError) -> Parsed:
     others(body, "input", read)
     if body.get("prompt", _NULL) != _NULL:
         read.unscannable.add(Modality.FILE)
-    texts = RequestContent(read, media=_native_media(body))
+    # A conversation, a prompt or a file that the provider stores may be of any size.
+    sent = bytes(body.get("input", b""))
+    stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
+    files = sent.count(b'"input_file"') and len(sent)
+    media = MediaSizes(sent.count(b'"input_image"'), files=None if stored else files)
+    texts = RequestContent(read, media=media)
     effort = fields.reasoning.effort if fields.reasoning else None
     request = _request(body, fields, texts, _text(read), _NATIVE, fields.max_output_tokens, effort)
     return structs.replace(request, unsaid=(unsaid.message, unsaid.param)), fields.metadata
@@ -211,14 +216,6 @@ def _even(raw: Raw) -> bytes:
 
 def _text(read: ReadableContent) -> bytes:
     return "\n".join([*(passage.text for passage in read.passages), *read.bare]).encode()
-
-
-def _native_media(body: dict[str, Raw]) -> MediaSizes:
-    """A conversation, a prompt or a file that the provider stores may be of any size."""
-    sent = bytes(body.get("input", b""))
-    stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
-    data = sent.count(b'"input_file"') and len(sent)
-    return MediaSizes(sent.count(b'"input_image"'), files=None if stored else data)
 
 
 def _needs(fields: Chat[Any], kinds: frozenset[str]) -> frozenset[Capability]:

@@ -304,7 +304,10 @@ def feedback_routes(
             wanted, [name for name, attempt in attempts.items() if FEEDBACK in caller.scopes or _own(caller, attempt)]
         )
         sources = {name: _source(caller, attempt, given.source) for name, attempt in attempts.items()}
-        _check_key(given.key, sources, score, attempts)
+        for name, attempt in attempts.items():
+            before = attempt.told.get(sources[name])
+            if given.key and before is not None and before.keys.get(given.key, score) != score:
+                raise invalid("key", "This key came with another score before: send a new one to say something else.")
         for name, attempt in attempts.items():
             source = sources[name]
             count(score >= PASSED, contrary(attempt, source, score))
@@ -354,12 +357,3 @@ def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
         problem = f"No answer was given to this key under {listed}, or its rows have expired"
         message = f"{problem}; answers carry their id in x-lowpass-decision."
         raise ClientError(404, "not_found", message, param="id" if len(wanted) == 1 else "ids")
-
-
-def _check_key(
-    key: str | None, sources: Mapping[str, str], score: float, attempts: Mapping[str, AnsweringAttempt]
-) -> None:
-    for name, attempt in attempts.items():
-        before = attempt.told.get(sources[name])
-        if key and before is not None and before.keys.get(key, score) != score:
-            raise invalid("key", "This key came with another score before: send a new one to say something else.")

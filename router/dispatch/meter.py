@@ -224,8 +224,7 @@ class Meter:
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._thinks = fit.thinks
-        learned, target = budget.learned, step.target.id
-        self._in_flight = (learned.ahead(target) or 0) * request.n
+        self._in_flight = (budget.learned.ahead(step.target.id) or 0) * request.n
         self._written = self._part = self._thought = 0.0
         self._size = self._counted_size = self._largest = 0
         """Bytes that came, that were counted, and of the largest part among those that were not."""

@@ -2,6 +2,7 @@
 
 from array import array
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 
@@ -119,11 +120,15 @@ class Caches:
 
     def __init__(self) -> None:
         self._sent = Recent[int | str, dict[str, _SentPrefix]](MOST, dict)
-        self._hits: dict[str, QuantileWindow] = {}
+        self._hits = defaultdict[str, QuantileWindow](QuantileWindow)
 
     def expected(self, prefix: CachePrefix, rough: float, at_ms: int) -> Mapping[str, float]:
         """Tokens of a prompt of about so many that each target is expected to read from its cache; others read none."""
-        return {target: kept * self._hit(target) for target, kept in self._kept(prefix, rough, at_ms).items()}
+        reads = dict[str, float]()
+        for target, kept in self._kept(prefix, rough, at_ms).items():
+            hits = self._hits[target]
+            reads[target] = kept * max((hits.sum + WEIGHT * HIT_MILLE) / (hits.count + WEIGHT) / 1_000, 1e-3)
+        return reads
 
     def _kept(self, prefix: CachePrefix, rough: float, at_ms: int) -> Mapping[str, int]:
         """Tokens that each target was sent, and should have still. A conversation that is shorter now than before was
@@ -142,13 +147,7 @@ class Caches:
         read, sent = usage.cache_read + usage.cache_read_explicit, usage.input_total
         kept = min(self._kept(prefix, sent, at_ms).get(target, 0), sent)
         if kept:
-            self._hits.setdefault(target, QuantileWindow()).add(min(int(1_000 * read / kept), 1_000))
+            self._hits[target].add(min(int(1_000 * read / kept), 1_000))
         for key, tokens in ((prefix.conversation, sent), (prefix.template, int(sent * prefix.shared))):
             self._sent[key][target] = _SentPrefix(tokens, at_ms)
             self._sent.move_to_end(key)
-
-    def _hit(self, target: str) -> float:
-        window = self._hits.get(target)
-        if window is None:
-            return HIT_MILLE / 1_000
-        return max((window.sum + WEIGHT * HIT_MILLE) / (window.count + WEIGHT) / 1_000, 1e-3)

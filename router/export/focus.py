@@ -182,7 +182,11 @@ def _record(
     account, team = group.text("organisation") or NO_ORGANISATION, group.text("team")
     who = {column: group.text(dimension) for column, dimension in _DECLARED["dimensions"].items()}
     who |= {"BillingAccountId": account, "BillingAccountName": account, "SubAccountType": team and "Team"}
-    constant = {**_DECLARED["constant"], **who, "Tags": _tags(group)}
+    # A request's own tags have no values: true. Ours bear a prefix, which theirs can't have.
+    own = str(group.of["tags"] or "").split(",")
+    tags: dict[str, str | bool] = {tag.replace(_PREFIX, "", tag.startswith(_PREFIX)): True for tag in own if tag}
+    tags |= {_PREFIX + name: str(group.of[name]) for name in _TAGGED if group.of[name] is not None}
+    constant = {**_DECLARED["constant"], **who, "Tags": _json(tags) if tags else None}
     cells = {**costs, **_when(group.hour), **constant, **place, **about, **counts}
     return tuple(map(cells.get, NAMES))
 
@@ -199,14 +203,6 @@ def _place(group: Group) -> dict[str, Cell]:
     known = {column: group.text(dimension) for column, dimension in _DECLARED["place"].items()}
     service = "Local Inference" if group.local else f"{group.provider} API"
     return {**dict.fromkeys(_BY_US, group.provider), **known, "ResourceType": "Model Target", "ServiceName": service}
-
-
-def _tags(group: Group) -> str | None:
-    """A request's own tags have no values: true. Ours bear a prefix, which theirs can't have."""
-    own = str(group.of["tags"] or "").split(",")
-    tags: dict[str, str | bool] = {tag.replace(_PREFIX, "", tag.startswith(_PREFIX)): True for tag in own if tag}
-    tags |= {_PREFIX + name: str(group.of[name]) for name in _TAGGED if group.of[name] is not None}
-    return _json(tags) if tags else None
 
 
 def _unit_price(nano: int, quantity: Decimal) -> Decimal:

@@ -190,7 +190,11 @@ class Otlp:
     def __init__(self, environ: Mapping[str, str]) -> None:
         # The SDK has a line for every attempt that fails; ours has one for each outage.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-        resource, down = _resource(environ), set[str]()
+        # A name that the operator gives wins. Every process counts for itself, so each is an instance.
+        own = {"service.instance.id": str(uuid.uuid4())}
+        if not environ.get("OTEL_SERVICE_NAME") and "service.name=" not in environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+            own["service.name"] = _SCOPE
+        resource, down = Resource.create(own), set[str]()
         self._spans = self._measures = None
         if _exported(environ, "TRACES"):
             self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
@@ -221,14 +225,6 @@ def _exported(environ: Mapping[str, str], signal: str) -> bool:
     """Named for all signals or for this one, and not switched off."""
     named = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
     return bool(named) and environ.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() != "none"
-
-
-def _resource(environ: Mapping[str, str]) -> Resource:
-    """A name that the operator gives wins. Every process counts for itself, so each is an instance."""
-    own = {"service.instance.id": str(uuid.uuid4())}
-    if not environ.get("OTEL_SERVICE_NAME") and "service.name=" not in environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
-        own["service.name"] = _SCOPE
-    return Resource.create(own)
 
 
 class _Exporter:

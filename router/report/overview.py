@@ -60,12 +60,21 @@ def overview(
     long, short = (LedgerView(connection=connection, request=request, targets=targets) for request in requests)
     saved, standings = savings(short), pots.standings if isinstance(pots, BudgetReport) else None
     by_hour = long.sums(TABLE, ("hour", "target"), Period._fields)
+    # Also days on which nothing happened.
+    days: list[tuple[Group, int]] = [((day(month + n * _DAY_MS, UTC), None), 0) for n in range(MONTH)]
+    costs: Counter[str] = Counter()
+    for (hour, target), sums in by_hour.items():
+        charged, name = Period(*sums).charged, str(target or NO_LABEL)
+        days.append(((day(_at(hour), UTC), name), charged))
+        if _at(hour) >= week:
+            costs[name] += charged
+    marks = bars(sorted(costs.items(), key=lambda item: (-item[1], item[0])), MOST_TARGETS)
     return {
         "today": _since(by_hour, midnight),
         "week": _since(by_hour, week),
         "month": _since(by_hour, month),
-        "by_day": _by_day(by_hour, month),
-        "by_target": _by_target(by_hour, week),
+        "by_day": Plot(title="Spend by day and target", shape=Shape.DAYS, unit=Kind.USD, marks=tuple(stacked(0, days))),
+        "by_target": Plot(title="Spend by target", shape=Shape.BARS, unit=Kind.USD, marks=tuple(marks)),
         # The fullest first.
         "standings": None if standings is None else sorted(standings, key=lambda each: each.used, reverse=True),
         "answers": together(cells(short), lambda labels: ()).get((), pooled(())),
@@ -82,20 +91,3 @@ def _at(hour: Label) -> int:
 
 def _since(by_hour: Sums, since_ms: int) -> Period:
     return summed(Period, (sums for (hour, _), sums in by_hour.items() if _at(hour) >= since_ms))
-
-
-def _by_day(by_hour: Sums, since_ms: int) -> Plot:
-    """Also days on which nothing happened."""
-    costs: list[tuple[Group, int]] = [((day(since_ms + n * _DAY_MS, UTC), None), 0) for n in range(MONTH)]
-    for (hour, target), sums in by_hour.items():
-        costs.append(((day(_at(hour), UTC), str(target or NO_LABEL)), Period(*sums).charged))
-    return Plot(title="Spend by day and target", shape=Shape.DAYS, unit=Kind.USD, marks=tuple(stacked(0, costs)))
-
-
-def _by_target(by_hour: Sums, since_ms: int) -> Plot:
-    costs: Counter[str] = Counter()
-    for (hour, target), sums in by_hour.items():
-        if _at(hour) >= since_ms:
-            costs[str(target or NO_LABEL)] += Period(*sums).charged
-    marks = bars(sorted(costs.items(), key=lambda item: (-item[1], item[0])), MOST_TARGETS)
-    return Plot(title="Spend by target", shape=Shape.BARS, unit=Kind.USD, marks=tuple(marks))

@@ -397,14 +397,12 @@ LONGEST_WORD = 12
 
 
 class TextBytes(NamedTuple):
-    """Bytes of a text in UTF-8, by kinds whose tokens differ in size."""
+    """Bytes of a text in UTF-8, by kinds whose tokens differ in size: of words in small letters, each with the blank
+    before it; of all else in ASCII (digits, marks, capitals, random letters); beyond ASCII."""
 
     words: int = 0
-    """Of words in small letters, each with the blank before it."""
     dense: int = 0
-    """Of all else in ASCII: digits, marks, capitals, random letters."""
     wide: int = 0
-    """Beyond ASCII."""
 
 
 class OutputText(StringIO):

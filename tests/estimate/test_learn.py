@@ -17,7 +17,7 @@ from router.estimate.latency import PRIOR_FIRST_MS, Pace
 from router.estimate.learn import MOST_CELLS, MOST_MARGIN, STALE, AttemptSample, TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import fits_thinking
-from router.types.attempt import OutputText, TextBytes, Usage
+from router.types.attempt import TextBytes, Usage
 from router.types.decision import CachePrefix, Estimate
 from router.types.request import Classification, Request, TokensRead
 from router.types.target import Contract, Target, Task, Thinking, Wire
@@ -274,51 +274,16 @@ def test_a_model_that_always_thinks_fits_once_it_was_seen_to() -> None:
         assert learned.figures(place=place).output_tokens == pytest.approx(output, rel=0.1)
 
 
-def test_a_stream_is_metered_by_the_fewest_bytes_that_a_token_had() -> None:
-    learned, prose = Pupil(), TextBytes(words=1_000)
+def test_a_stream_is_metered_by_the_fewest_bytes_that_a_token_of_its_kind_had() -> None:
+    learned, prose, table = Pupil(), TextBytes(words=1_000, dense=50), TextBytes(words=20, dense=1_000)
     for size in range(400, 500):
-        learned.see(100, text=TextBytes(words=size))
-    assert 250 <= learned.most_tokens(PLACE.id, prose) < NEW.most_tokens(PLACE.id, prose)
-
-
-# What counts at most as a token of a stream, at a target that wrote only English prose until then.
-
-OTHER_KINDS = [
-    ("482915 77 30418 5\n" * 40, 1.0),
-    ("def f(x):\n    return X[0] + 1\n\n" * 30, 2.5),
-    ('{"id":17,"tags":["A","B"],"ok":true},' * 20, 2.0),
-    ("aGVsbG8gd29ybGQsIHdo" * 30, 1.3),
-    ("\u4eca\u5929\u5929\u6c14\u5f88\u597d\u3002" * 40, 2.0),
-    ("\U0001f600\U0001f680" * 60, 1.0),
-]
-"""And the fewest bytes that a token of it has in any tokeniser."""
-
-
-@each_row("text, fewest", OTHER_KINDS)
-def test_text_of_another_kind_counts_by_its_own_bytes_and_prose_goes_on_as_before(text: str, fewest: float) -> None:
-    line = "The old house by the river is a quiet place, and the lamp in its window burns all night. "
-    prose, alone, behind = sizes(line * 20), sizes(text), sizes(line * 20 + text)
-    learned = Pupil()
-    for tokens in range(400, 440):
-        learned.see(tokens, text=prose)
+        learned.see(100, text=TextBytes(words=size, dense=size // 20))
     before = learned.most_tokens(PLACE.id, prose)
-    assert before == pytest.approx(439, rel=0.01)
-    assert learned.most_tokens(PLACE.id, alone) >= sum(alone) / fewest
-    assert learned.most_tokens(PLACE.id, behind) >= 400 + sum(alone) / fewest / 2
-    for _ in range(40):
-        learned.see(sum(alone) // 3, text=alone)
-    assert learned.most_tokens(PLACE.id, alone) <= sum(alone) / 2.5
-    assert learned.most_tokens(PLACE.id, prose) == before or alone.words == max(alone), "of its own kind"
-
-
-def sizes(text: str) -> TextBytes:
-    """As a stream's decoder counts it, piece by piece."""
-    written = OutputText()
-    for start in range(0, len(text), 5):
-        written.write(text[start : start + 5])
-        written.sizes()
-    assert sum(written.sizes()) == len(text.encode())
-    return written.sizes()
+    assert 250 <= before < NEW.most_tokens(PLACE.id, prose)
+    assert learned.most_tokens(PLACE.id, table) >= 1_000, "its digits may be a token each"
+    learned.see(*[500] * 100, text=table)
+    assert 500 <= learned.most_tokens(PLACE.id, table) < 520
+    assert learned.most_tokens(PLACE.id, prose) == before
 
 
 def test_memory_is_bounded_and_keeps_what_is_in_use() -> None:

@@ -36,6 +36,8 @@ THINKERS: Mapping[str, dict[str, Any]] = {
 
 THINKS = {"contract": "always_on", "levels": ["high"], "tokens": [400], "streamed": True}
 EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "minimum": 1, "streamed": True}
+TURNS = ("7", "\u4eca", "\U0001f680", "xq", "{[")
+"""A token each of tables, Chinese, emoji, random letters and marks."""
 THOUGHTFUL = 20 * IN + 320 * OUT
 SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
 SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
@@ -43,7 +45,7 @@ SPOKEN |= {"past": "runs-past", "ran-past": "runs-past"}
 
 
 def policy(url: str) -> dict[str, Any]:
-    small = (ROOM * COST + COST // 2) / NANO
+    small, turns = (ROOM * COST + COST // 2) / NANO, [f"turns-{number}" for number in range(len(TURNS))]
     wide: dict[str, Any] = {"price": PRICE, "max_output": 5_000}
     spoken = {"chatty": "say-400-ms-2", "left": "say-400-ms-2@left", "known": "say-400-ms-2@known"}
     longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-300-ms-1"}
@@ -62,14 +64,10 @@ def policy(url: str) -> dict[str, Any]:
     routes = {f"{kind}{name}": f"at-{name}" for kind in ("", "warm-up/") for name in KINDS}
     routes |= {f"mind/{name}": f"thinks-{name}" for name in THINKERS}
     routes |= {"last": "thinks-hidden", "fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known"}
-    for letter in ("37", "4eca", "1f680"):
-        targets |= {f"turns-{letter}": target(url, f"turns-{letter}", **wide)}
-        routes |= {f"{kind}turns/{letter}": f"turns-{letter}" for kind in ("", "warm-up/")}
-    limits = (
-        dict.fromkeys(KINDS, small)
-        | {f"turns/{letter}": 0.5 for letter in ("37", "4eca", "1f680")}
-        | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
-    )
+    targets |= {f"at-{turn}": target(url, turn, **wide) for turn in turns}
+    routes |= {f"{kind}{turn}": f"at-{turn}" for turn in turns for kind in ("", "warm-up/")}
+    limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
+    limits |= dict.fromkeys(turns, 0.5)
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
     limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 100, "window": "day", "routes": ["rich", "short"]}
@@ -307,25 +305,18 @@ def test_streams_that_share_a_budget_never_overspend_it(gateway: Gateway) -> Non
         assert row["attempts"][0]["usage_source"] == "estimated"
 
 
-@each_row("token", ["7", "\u4eca", "\U0001f680"])
-def test_a_target_of_prose_that_turns_to_tables_or_another_script_is_stopped_in_time(
-    gateway: Gateway, upstream: Upstream, token: str
-) -> None:
+@each_row("number", range(len(TURNS)))
+def test_prose_that_turns_into_other_text_is_stopped_in_time(gateway: Gateway, upstream: Upstream, number: int) -> None:
     """Four answers of 0.15 USD: what the tokens of a word had says nothing of these."""
-    route, name = f"turns/{ord(token):x}", f"turns-{ord(token):x}"
-
-    def says(text: str, tokens: int) -> None:
+    for text, tokens, times in ((WORD, 100, 12), (TURNS[number], 1_500, 0)):
         answer, counted = Answer(text=(text,) * tokens), Tokens(uncached=20, visible=tokens)
-        upstream.behaviours[name] = Behaviour(answer=lambda *_: answer, tokens=counted, pause_s=0.001)
-
-    says(WORD, 100)
-    for _ in range(12):
-        assert gateway.chat(f"warm-up/{route}", stream=True).status == 200
-    says(token, 1_500)
+        behaviour = Behaviour(answer=lambda *_, it=answer: it, tokens=counted, pause_s=0.001)
+        upstream.behaviours[f"turns-{number}"] = behaviour
+        assert all(gateway.chat(f"warm-up/turns-{number}", stream=True).status == 200 for _ in range(times))
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: gateway.chat(route, stream=True), range(4)))
+        answers = list(pool.map(lambda _: gateway.chat(f"turns-{number}", stream=True), range(4)))
     assert any(b'"lowpass":{"stopped":"budget_exceeded"' in reply.body for reply in answers)
-    within(gateway, route)
+    within(gateway, f"turns-{number}")
 
 
 def test_an_answer_that_is_not_streamed_is_metered_all_the_same(gateway: Gateway) -> None:
