@@ -74,10 +74,11 @@ MOST_OUTPUT_BYTES = 5.0
 """Of a token of a whole answer, at most, before any was counted: long words, and letters that JSON escapes …"""
 DENSER = 1.25
 """… and how much denser than 99 % of those seen an answer may be."""
-BYTES_PER_OUTPUT_TOKEN = TextBytes(words=2_000, dense=1_000, wide=1_000)
-"""In thousandths, of a stream before any of its kind was counted …"""
+BYTES_PER_OUTPUT_TOKEN = 2.0
+"""Of the words of a stream before any such was counted; of all else one …"""
 BESIDE = 500
 """… and the bytes of other kinds for a thousand of its own. What goes beyond has a token a byte: none is shorter."""
+_LEAST_BYTES = TextBytes(int(BYTES_PER_OUTPUT_TOKEN * MILLE), MILLE, MILLE)
 LEAST_STREAMED = 32
 """Tokens of the shortest answer that shows whether a target streams: fewer may well come at once …"""
 PIECES = 4
@@ -516,7 +517,7 @@ class TargetStats:
     def most_tokens(self, target: str, text: TextBytes) -> float:
         """Of a stream: the fewest that its text has as one of any kind."""
         size, saved = sum(text), 0.0
-        for kind, (own, prior) in enumerate(zip(text, BYTES_PER_OUTPUT_TOKEN, strict=True)):
+        for kind, (own, prior) in enumerate(zip(text, _LEAST_BYTES, strict=True)):
             sizes, beside = self._densities[target, kind]
             if own and (sizes.count or prior > MILLE):
                 bytes_each = max(MILLE, shrink_to_prior(sizes.lower(SAME), sizes.count, prior))
