@@ -10,10 +10,23 @@ from functools import lru_cache
 import msgspec
 from msgspec import Raw
 
-from adapters import emulation, openai_stream
+from adapters import emulation
 from adapters.chat import left_out
 from adapters.failure import UNREADABLE, failure, malformed
 from adapters.openai_responses import ResponsesDecoder, respond
+from adapters.openai_stream import (
+    BLANK,
+    ID_PREFIXES,
+    NO_CHOICES,
+    NULL,
+    ROWS,
+    ChatDecoder,
+    estimate_thoughts,
+    parse,
+    plain,
+    to_raw,
+    without_usage,
+)
 from adapters.thinking import ALWAYS_ON, applied, fields_of, members
 from adapters.usage import canonical, every_choice
 from router.errors import UpstreamFailure
@@ -38,7 +51,7 @@ _BEYOND = (b"(?=", b"(?!", b"(?<")
 _INSIDE = "messages."
 _FALSE, _TRUE = Raw(b"false"), Raw(b"true")
 _LIST = msgspec.json.Decoder(list[Raw])
-_quoted = lru_cache(1_024)(openai_stream.to_raw)
+_quoted = lru_cache(1_024)(to_raw)
 """Names of models: of targets, and as clients call them."""
 
 
@@ -87,9 +100,9 @@ class OpenAICompatible:
             return respond(call, body)
         if emulation.completes(call):
             return emulation.as_chat(self.decode(emulation.as_completion(call), body))
-        fields, answer = openai_stream.parse(body)
-        openai_stream.without_usage(fields, answer)
-        openai_stream.plain(fields, answer)
+        fields, answer = parse(body)
+        without_usage(fields, answer)
+        plain(fields, answer)
         _identify(call, fields)
         report = answer.report
         usage = None if report is None else canonical(report)
@@ -101,12 +114,12 @@ class OpenAICompatible:
         has_answer, chars = False, 0
         for choice in answer.choices or ():
             if (choice.message if call.endpoint is Endpoint.CHAT else choice.text) is None:
-                raise UpstreamFailure(malformed(openai_stream.NO_CHOICES))
+                raise UpstreamFailure(malformed(NO_CHOICES))
             has_answer, chars = has_answer or choice.answers, chars + len(choice.written)
         if not answer.choices:
-            raise UpstreamFailure(malformed(openai_stream.NO_CHOICES))
+            raise UpstreamFailure(malformed(NO_CHOICES))
         if usage is not None and call.target.provider.local:
-            usage = openai_stream.estimate_thoughts(call, usage, answer.choices)
+            usage = estimate_thoughts(call, usage, answer.choices)
         reply = TargetReply(
             body=fields,
             usage=usage,
@@ -122,7 +135,7 @@ class OpenAICompatible:
             return ResponsesDecoder(call)
         if emulation.completes(call):
             return emulation.CompletingStream(call)
-        return emulation.GrammarStream(call) if emulation.uses_grammar(call) else openai_stream.ChatDecoder(call)
+        return emulation.GrammarStream(call) if emulation.uses_grammar(call) else ChatDecoder(call)
 
 
 @lru_cache
@@ -135,18 +148,18 @@ def _without_members(body: dict[str, Raw], refused: Sequence[str]) -> dict[str, 
     changed: dict[str, Raw] = {}
     for member in refused:
         for field in ("messages", "tools"):
-            raw = changed.get(field) or body.get(field, openai_stream.NULL)
+            raw = changed.get(field) or body.get(field, NULL)
             if member.encode() in bytes(raw):
-                changed[field] = openai_stream.to_raw([_without(row, member) for row in openai_stream.ROWS.decode(raw)])
+                changed[field] = to_raw([_without(row, member) for row in ROWS.decode(raw)])
     return body | changed if changed else body
 
 
 def _without(row: dict[str, Raw], member: str) -> dict[str, Raw]:
     """A message without a member of it and of its parts; or a tool."""
     left = {name: raw for name, raw in row.items() if name != member}
-    content = left.get("content", openai_stream.NULL)
+    content = left.get("content", NULL)
     if bytes(content)[:1] == b"[":
-        left["content"] = openai_stream.to_raw([_without(part, member) for part in openai_stream.ROWS.decode(content)])
+        left["content"] = to_raw([_without(part, member) for part in ROWS.decode(content)])
     return left
 
 
@@ -159,19 +172,15 @@ def _with_strict(body: dict[str, Raw]) -> dict[str, Raw]:
     if "tools" not in body or not (choice == b'"required"' or choice.startswith(b"{")):
         return body
     try:
-        tools = openai_stream.ROWS.decode(body["tools"])
+        tools = ROWS.decode(body["tools"])
     except UNREADABLE:
         return body
     for tool in tools:
         function = members(tool.get("function"))
-        schema = bytes(function.get("parameters", openai_stream.NULL))
-        if (
-            "strict" not in function
-            and schema not in openai_stream.BLANK
-            and not any(part in schema for part in _BEYOND)
-        ):
-            tool["function"] = openai_stream.to_raw({**function, "strict": _TRUE})
-    return body | {"tools": openai_stream.to_raw(tools)}
+        schema = bytes(function.get("parameters", NULL))
+        if "strict" not in function and schema not in BLANK and not any(part in schema for part in _BEYOND):
+            tool["function"] = to_raw({**function, "strict": _TRUE})
+    return body | {"tools": to_raw(tools)}
 
 
 def _keep_private(call: Call, body: dict[str, Raw]) -> None:
@@ -179,9 +188,7 @@ def _keep_private(call: Call, body: dict[str, Raw]) -> None:
     body.pop("prompt_cache_retention", None)  # the long one is kept in storage for a day
     for name, value in call.target.provider.quirks.private.items():
         if name != "store" or call.endpoint in _STORING:
-            body[name] = openai_stream.to_raw(
-                {**members(body.get(name)), **value} if isinstance(value, dict) else value
-            )
+            body[name] = to_raw({**members(body.get(name)), **value} if isinstance(value, dict) else value)
 
 
 def _stream(call: Call, body: dict[str, Raw]) -> None:
@@ -193,7 +200,7 @@ def _stream(call: Call, body: dict[str, Raw]) -> None:
     body["stream"] = _TRUE
     asks = call.target.provider.quirks.stream_usage and call.endpoint is not Endpoint.RESPONSES
     if asks:
-        body["stream_options"] = openai_stream.to_raw({**members(options), "include_usage": True})
+        body["stream_options"] = to_raw({**members(options), "include_usage": True})
     elif options is not None:
         body["stream_options"] = options
 
@@ -208,7 +215,7 @@ def _cap(call: Call, body: dict[str, Raw]) -> None:
         if stated is not None and bytes(stated) == b"null":
             stated = None
         name = call.target.provider.quirks.max_tokens_field if call.endpoint is Endpoint.CHAT else "max_tokens"
-    cap = stated if call.max_output is None else openai_stream.to_raw(call.max_output)
+    cap = stated if call.max_output is None else to_raw(call.max_output)
     if cap is not None:
         body[name] = cap
 
@@ -223,30 +230,30 @@ def _think(call: Call, body: dict[str, Raw]) -> str:
         body.pop("reasoning", None)
     fields = fields_of(call, control, body)
     for name, value in fields.items():
-        body[name] = openai_stream.to_raw(value)
+        body[name] = to_raw(value)
     return control.text if fields or control is ALWAYS_ON else "none"
 
 
 def _identify(call: Call, fields: dict[str, Raw]) -> None:
     """The client's name for the model, and what a client expects but the provider left out."""
     fields["model"] = _quoted(call.model)
-    if bytes(fields.get("object", openai_stream.NULL)) in openai_stream.BLANK:
-        fields["object"] = openai_stream.to_raw(_OBJECTS[call.endpoint])
+    if bytes(fields.get("object", NULL)) in BLANK:
+        fields["object"] = to_raw(_OBJECTS[call.endpoint])
     if call.endpoint is not Endpoint.EMBEDDINGS:
-        if bytes(fields.get("id", openai_stream.NULL)) in openai_stream.BLANK:
-            fields["id"] = openai_stream.to_raw(openai_stream.ID_PREFIXES[call.endpoint] + new_id())
-        if bytes(fields.get("created", openai_stream.NULL)) in openai_stream.BLANK:
-            fields["created"] = openai_stream.to_raw(int(time.time()))
+        if bytes(fields.get("id", NULL)) in BLANK:
+            fields["id"] = to_raw(ID_PREFIXES[call.endpoint] + new_id())
+        if bytes(fields.get("created", NULL)) in BLANK:
+            fields["created"] = to_raw(int(time.time()))
 
 
 def _check_vectors(call: Call, fields: Mapping[str, Raw]) -> None:
     """As many vectors as texts: a list of numbers is one text, as tokens."""
     try:
-        vectors = openai_stream.ROWS.decode(fields.get("data", openai_stream.NULL))
+        vectors = ROWS.decode(fields.get("data", NULL))
     except UNREADABLE:
         vectors = []
-    texts = _LIST.decode(call.body["input"]) if bytes(call.body.get("input", openai_stream.NULL))[:1] == b"[" else []
+    texts = _LIST.decode(call.body["input"]) if bytes(call.body.get("input", NULL))[:1] == b"[" else []
     several = bool(texts) and bytes(texts[0])[:1] in (b'"', b"[")
-    sound = all(bytes(vector.get("embedding", openai_stream.NULL))[:1] in (b'"', b"[") for vector in vectors)
+    sound = all(bytes(vector.get("embedding", NULL))[:1] in (b'"', b"[") for vector in vectors)
     if not sound or len(vectors) != (len(texts) if several else 1):
         raise UpstreamFailure(malformed("The provider's answer holds no embedding for each text."))

@@ -1,13 +1,13 @@
 """Answers on OpenAI's chat and completions wire: what has to be understood of them, and their streams."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Raw, Struct
 
 from adapters.failure import NO_JSON, UNREADABLE, is_text, malformed, streamed
-from adapters.stream import DONE, EventStream, frame, joined
+from adapters.stream import DONE, EventStream, frame
 from adapters.usage import UsageReport, canonical, every_choice, merge, read, with_thoughts
 from router.errors import UpstreamFailure
 from router.types.attempt import Call, Usage
@@ -382,8 +382,7 @@ class ChatDecoder(EventStream):
         self._report: UsageReport | None = None
         self._ended = set[int]()
         """Choices that gave their reason."""
-        self._marked = marked(call)
-        self._thinks = False
+        self._local, self._marked, self._thinks = call.target.local, marked(call), False
         self._thought = 0
         """Bytes, of targets that may not tell their tokens apart."""
         self._chosen = set[int]()
@@ -397,8 +396,10 @@ class ChatDecoder(EventStream):
         }
 
     def feed(self, data: bytes) -> bytes:
-        event = self._stamp(data)
-        return joined(self._decoded(data)) if event is None else event
+        """Bytes that complete an earlier event are not for the hot path."""
+        usual = self._template is not None and not (self._buffer or self._carriage_return)
+        event = self._stamp(data) if usual else None
+        return super().feed(data) if event is None else event
 
     def final(self, usage: bytes) -> bytes:
         """The withheld usage chunk with our usage (llama.cpp's `timings` stay in it), if the client asked for one."""
@@ -407,23 +408,16 @@ class ChatDecoder(EventStream):
         chunk = {**self._identity, "model": self._model, **self._closing, "choices": _NO_CHOICES, "usage": Raw(usage)}
         return frame(msgspec.json.encode(chunk)) + DONE
 
-    def _decoded(self, data: bytes) -> Iterator[bytes]:
-        """Event by event where some may be stamped."""
-        *events, rest = data.split(b"\n\n") if self._template is not None else (data,)
-        for event in events:
-            stamped = self._stamp(event + b"\n\n")
-            if stamped is None:
-                yield from super()._decoded(event + b"\n\n")
-            else:
-                yield stamped
-        yield from super()._decoded(rest)
+    def _decoded(self, event: bytes) -> bytes:
+        stamped = self._stamp(event)
+        return super()._decoded(event) if stamped is None else stamped
 
     def _stamp(self, event: bytes) -> bytes | None:
-        """The hot path; bytes that complete an earlier event are not for it."""
-        if self._template is None or self._events.pending:
+        """The hot path."""
+        if self._template is None:
             return None
         hit = self._template.stamp(event)
-        if hit is None or not is_text(event):
+        if hit is None or not (event.isascii() or is_text(event)):
             return None
         text, stamped = hit
         try:
@@ -432,7 +426,7 @@ class ChatDecoder(EventStream):
             return None
         self.output_chars += len(written.encode() if b"\\" in text else text)
         self.text.write(written)
-        if self._call.target.local:
+        if self._local:
             if self._template.thinks:
                 self._thought += len(written.encode())
             elif self._marked and _CLOSE in text:
@@ -465,7 +459,7 @@ class ChatDecoder(EventStream):
         """Counters only grow: the maximum is right for cumulative and for split reports."""
         self._report = merge(self._report, report)
         usage = canonical(self._report or report)
-        if self._call.target.local:
+        if self._local:
             usage = with_thoughts(usage, self.output_chars if self._thinks else self._thought, self.output_chars)
         one_choice = self._call.target.provider.quirks.usage_counts_one_choice
         self.usage = every_choice(usage, self._call.n) if one_choice else usage
@@ -479,7 +473,7 @@ class ChatDecoder(EventStream):
         written = choice.written
         self.output_chars += len(written.encode())
         self.text.write(written)
-        if self._call.target.local:
+        if self._local:
             self._thought += len(choice.message_or_delta.thoughts.encode())
             if self._marked and CLOSE in choice.message_or_delta.text:
                 self._close()

@@ -3,7 +3,7 @@
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -21,22 +21,31 @@ _UNKNOWN = rb"\ufffd"
 _TOO_LARGE = malformed("The provider's stream holds an event that is larger than its target's `max_event_bytes`.")
 
 
-class Events:
-    """Splits a byte stream, cut anywhere, into events; one without data is dropped.
+class EventStream(StreamDecoder):
+    """A stream that is decoded event by event, up to the one that completes it; its bytes may be cut anywhere."""
 
-    Raises `UpstreamFailure` for an unfinished event of more than `most` bytes.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._buffer = bytearray()
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._buffer, self._carriage_return = bytearray(), b""
+        """Of an event that has not ended."""
         self._searched = 0
-        self._carriage_return = b""
-        self.pending = False
-        """Bytes of an unfinished event are waiting."""
+        self._half, self.text = b"", OutputText()
 
-    def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
-        """The events that `data` completes, as (event name or b"", data lines joined by LF)."""
+    def feed(self, data: bytes) -> bytes:
+        """Events before one that can't be read go with its failure."""
+        parts = []
+        try:
+            for event in self._split(data):
+                if self.complete:
+                    break
+                parts.append(self._decoded(event))
+        except UpstreamFailure as failure:
+            failure.before = b"".join(parts)
+            raise
+        return b"".join(parts)
+
+    def _split(self, data: bytes) -> list[bytes]:
+        """Events that `data` completes, whose lines end in LF. Raises `UpstreamFailure` for one that is too large."""
         buffer = self._buffer
         if self._carriage_return or b"\r" in data:
             # CRLF and CR as LF; a CR at the very end waits, because its LF may come with the next bytes.
@@ -47,43 +56,25 @@ class Events:
         events = []
         start = 0
         while (end := buffer.find(b"\n\n", max(start, self._searched))) >= 0:
-            if event := _event(bytes(buffer[start:end])):
-                events.append(event)
+            events.append(bytes(buffer[start : end + 2]))
             start = end + 2
         del buffer[:start]
         self._searched = max(len(buffer) - 1, 0)
-        self.pending = bool(buffer or self._carriage_return)
-        if len(buffer) > self._most:
+        if len(buffer) > self._call.target.max_event_bytes:
             raise UpstreamFailure(_TOO_LARGE)
         return events
 
-
-def _event(block: bytes) -> tuple[bytes, bytes] | None:
-    name, lines = b"", []
-    for line in block.split(b"\n"):
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            lines.append(value.removeprefix(b" "))
-        elif field == b"event":
-            name = value.removeprefix(b" ")
-    return (name, b"\n".join(lines)) if lines else None
-
-
-class EventStream(StreamDecoder):
-    """A stream that is decoded event by event, up to the one that completes it."""
-
-    def __init__(self, call: Call) -> None:
-        self._events, self._call = Events(call.target.max_event_bytes), call
-        self._half, self.text = b"", OutputText()
-
-    def feed(self, data: bytes) -> bytes:
-        return joined(self._decoded(data))
-
-    def _decoded(self, data: bytes) -> Iterator[bytes]:
-        for name, payload in self._events.feed(data):
-            if self.complete:
-                return
-            yield self._event(name, self._paired(payload) if rb"\u" in payload else payload)
+    def _decoded(self, event: bytes) -> bytes:
+        """What the client gets for it; nothing for one without data."""
+        name, lines = b"", []
+        for line in event.split(b"\n"):
+            field, _, value = line.partition(b":")
+            if field == b"data":
+                lines.append(value.removeprefix(b" "))
+            elif field == b"event":
+                name = value.removeprefix(b" ")
+        payload = b"\n".join(lines)
+        return self._event(name, self._paired(payload) if rb"\u" in payload else payload) if lines else b""
 
     def _paired(self, payload: bytes) -> bytes:
         """An emoji of which each of two events has half, as escapes, stands in the second; any other half is unknown.
@@ -113,18 +104,6 @@ class EventStream(StreamDecoder):
     @abstractmethod
     def _event(self, name: bytes, payload: bytes) -> bytes:
         """What the client gets for an event. Raises `UpstreamFailure`."""
-
-
-def joined(events: Iterable[bytes]) -> bytes:
-    """The events as one; those before one that can't be read go with its failure."""
-    parts: list[bytes] = []
-    try:
-        for event in events:
-            parts.append(event)  # noqa: PERF402 - what came before a failure is kept
-    except UpstreamFailure as failure:
-        failure.before = b"".join(parts)
-        raise
-    return b"".join(parts)
 
 
 def frame(payload: bytes, event: bytes = b"") -> bytes:

@@ -29,8 +29,8 @@ from rich.text import Text
 
 from bench.children import free_port, last_lines, surroundings
 from bench.prompts import PROMPTS, Prompt, Said, Wrong
+from router.cli.offline import explanation
 from router.decide.explain import PlacedExplanation
-from router.report.explained import table as explained_table
 
 DEFAULT_URL = "http://127.0.0.1:4100/v1"
 _ROOT = Path(__file__).parent.parent
@@ -216,7 +216,7 @@ def show(base_url: str, key: str, console: Console) -> int:
         if last is not None:
             explained = msgspec.json.decode(demo.get(f"decisions/{last.decision}"), type=PlacedExplanation)
             console.print(f"\nWhy the last one went to {last.target} (its class is {last.data_class}):")
-            console.print(explained_table(explained))
+            console.print(explanation(explained))
     failed = sum(one.failed for one in done)
     console.print(f"\n{len(done) - failed} of {len(done)} prompts answered in {sum(one.seconds for one in done):.0f} s")
     return failed

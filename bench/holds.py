@@ -201,7 +201,7 @@ def _seen(step: Candidate, usage: Usage, cut: bool, output_bytes: int) -> Attemp
     return AttemptSample(
         target=step.target.id,
         effort=estimated.effort,
-        largest=TOKENS_A_PIECE if estimated.metered else 0,
+        largest=TOKENS_A_PIECE * output_bytes / usage.output_total if estimated.metered else 0,
         task=estimated.task,
         script=estimated.script,
         output=usage.output_total,

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Set
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from functools import partial
 
@@ -11,14 +11,13 @@ from msgspec import structs
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget, RollingWindow
 from router.budget.loop_breaker import LoopBreaker
+from router.budget.loops import LoopRequest
 from router.decide.explain import encode, explain
 from router.decide.health import SUSPENSION_S
 from router.decide.profile import SessionStates
-from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoom, ClientPresence, thought
-from router.dispatch.meter import finish
-from router.dispatch.refusals import ledger_down, store_down, stream_error
-from router.dispatch.stream import OpenStream
-from router.errors import TABLE, ClientError
+from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoom, ClientPresence, thought, waited_ms
+from router.dispatch.refusals import ledger_down, store_down
+from router.errors import ClientError
 from router.estimate.learn import TargetStats
 from router.ledger.adjust import make_equal, unequal
 from router.ledger.incident import exhausted, odd_answers
@@ -44,9 +43,9 @@ from router.types.account import (
     StoreUnavailable,
     Unit,
 )
-from router.types.attempt import Attempt, Failure, Usage, usage_json
+from router.types.attempt import Attempt, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
-from router.types.decision import Decision, Translation
+from router.types.decision import Decision
 from router.types.request import Caller, Request, session_key
 
 _log = logging.getLogger(__name__)
@@ -120,9 +119,8 @@ class Settlement:
         self.lowered: tuple[str, ...] = ()
         self.left, self._tries = ANY_AMOUNT, 0
         """In its budgets, once one of them had less than what was decided would hold."""
-        self.loop = ""
-        """What will stop the conversation if it goes on like this."""
-        self.translation: Translation | None = None
+        self.watched: LoopRequest | None = None
+        """By the loop breaker, since it has let the request pass."""
         self._decision: Decision | None = None
         """The last, once the request has its row."""
         self.context: ServedContext | None = None
@@ -130,9 +128,9 @@ class Settlement:
         self.answer: str | None = None
         """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
 
-    async def reserve(self, decision: Decision, bound: BudgetBound) -> Refused | None:
-        """Holds enough for the answer that was decided; None: it is held. May be called again, with another decision,
-        after a refusal: one that is `short` wants it decided again, by what is `left`.
+    async def reserve(self, decision: Decision, bound: BudgetBound, at_ms: int) -> Refused | None:
+        """Holds enough for the answer that was decided at `at_ms`; None: it is held. May be called again, with another
+        decision, after a refusal: one that is `short` wants it decided again, by what is `left`.
 
         Raises `ClientError` while nothing can be held, or written down.
         """
@@ -141,14 +139,16 @@ class Settlement:
             self._bound = bound
             budget.bind(bound)
         ask = budget.ask(steps, exactly=self._tries < MOST_TRIES)
-        self._birth(decision, Amount() if bound.accounts else ask.whole)
+        held = budget.reservation.granted if budget.reservation.holds else Amount() if bound.accounts else ask.whole
+        self._birth(decision, held, at_ms)
         deadline = decision.stakes.deadline_ms
+        patience = PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline)
         try:
             if not accounting.journal.available:
                 raise LedgerUnavailable
             if not (bound.accounts or bound.caps):
                 return None
-            refused = await budget.open(ask, steps, PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline))
+            refused = await budget.open(ask, steps, patience, at_ms)
         except asyncio.CancelledError:
             self.close(CLIENT_CLOSED, CLIENT_GONE)
             raise
@@ -172,15 +172,15 @@ class Settlement:
         await self._accounting.durable()
         return refusal
 
-    async def turn_away(self, decision: Decision, refusal: ClientError) -> ClientError:
+    async def turn_away(self, decision: Decision, refusal: ClientError, at_ms: int) -> ClientError:
         """Before anything was held."""
-        self._birth(decision, Amount())
+        self._birth(decision, Amount(), at_ms)
         return await self.refuse(refusal)
 
-    def _birth(self, decision: Decision, held: Amount) -> None:
+    def _birth(self, decision: Decision, held: Amount, at_ms: int) -> None:
         """The row is there before anything is held, so that a crash in between leaves no hold without a row."""
         journal = self._accounting.journal
-        document, at_ms = encode(explain(decision)), now_ms()
+        document = encode(explain(decision))
         if self._decision is not None:
             reroute(journal, decision, held, document)
         else:
@@ -245,7 +245,7 @@ class Settlement:
             lowered=self.lowered,
             total_ms=int(took),
             first_ms=attempts[-1].first_ms if attempts else None,
-            overhead_us=round((took - budget.waits.total(ended)) * 1000),
+            overhead_us=round((took - waited_ms(budget.waits, ended)) * 1000),
         )
         settle(accounting.journal, self.id, outcome)
         accounting.open.pop(self.id, None)
@@ -258,7 +258,7 @@ class Settlement:
         route = "" if self._decision is None else self._decision.plan.route
         for queue in () if self._decision is None else self._decision.plan.queued:
             accounting.telemetry.spilled[queue.target,] += queue.spilled
-        accounting.telemetry.settled(route, status, attempts, outcome.overhead_us or 0, held)
+        accounting.telemetry.settled(route, status, outcome.attempts, outcome.overhead_us or 0, held)
         if overrun:
             accounting.learned.overrun(attempts[-1].target.id)
             accounting.telemetry.count("overruns")
@@ -274,32 +274,13 @@ class Settlement:
             for attempt in attempts:
                 if attempt.usage is not None and attempt.outcome == "ok":
                     accounting.learned.caches.note(prefix, attempt.target.id, attempt.usage, ended_ms)
-        sent, breaker = bool(attempts), accounting.breaker
-        breaker.settled(self._request, self._caller, ended_ms, cost=cost, sent=sent, answer=self.answer)
-
-    # What remains when a stream is over (`router.dispatch.stream.Ending`).
+        accounting.breaker.settled(self.watched, ended_ms, cost=cost, sent=bool(attempts), answer=self.answer)
 
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
+        """A stream is over. Returns the JSON of what it used."""
         self.budget.attempts.append(attempt)
         cost = self.close(CLIENT_CLOSED if error == CLIENT_GONE else 200, error)
         return usage_json(self._request.endpoint, attempt.usage or Usage(), cost)
-
-    def durable(self) -> Awaitable[None]:
-        return self._accounting.durable()
-
-    def render(self, events: bytes) -> bytes:
-        return self.translation.feed(events) if self.translation is not None else events
-
-    def closing(self, opened: OpenStream, usage: bytes) -> bytes:
-        if self.translation is None:
-            return opened.closing(usage)
-        last = finish(opened.first, opened.record.call, opened.stopped) if opened.stopped else b""
-        return self.translation.feed(last) + self.translation.final(usage)
-
-    def broken(self, failure: Failure) -> bytes:
-        if self.translation is not None:
-            return self.translation.error_event(failure.message, TABLE[failure.kind].code)
-        return stream_error(failure)
 
 
 # Rows and budgets in different stores: what a process that died left unequal.

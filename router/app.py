@@ -40,7 +40,7 @@ from router.errors import ConfigError
 from router.estimate.pass_rate import PassRateModel
 from router.ledger import query
 from router.ledger.adjust import PRICE
-from router.ledger.journal import SqliteJournal, TeeJournal
+from router.ledger.journal import BESIDE, SqliteJournal, TeeJournal
 from router.ledger.keys import used
 from router.ledger.ledger import Ledger, SqliteLedger, claim, instance_secret
 from router.ledger.write import recover, renew
@@ -116,7 +116,7 @@ class Stores:
             self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS, held_long=held_long)
         except RedisRefused as error:
             raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
-        self._leased = OutageBudgets(self._redis, self._within, self._rows.owner, self._redis.granted)
+        self._leased = OutageBudgets(self._redis, self._within, self._rows.owner, self._redis.rows)
         return self._leased
 
     def _sessions_there(self) -> SessionStore:
@@ -166,8 +166,9 @@ class GatewayProcess:
         self._settings, self._watcher, self.keyring, self._crew = settings, watcher, ring, crew
         self._ledger, self._started_s = ledger_of(settings), int(time.time())
         self._rows = self._ledger.open_journal()
-        self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite)
-        apart = self._rows is not self._local and settings.redis_url is None
+        apart = settings.database_url is not None and settings.redis_url is None
+        prefix = BESIDE if apart else ""
+        self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite, prefix)
         self._journal = TeeJournal(self._rows, self._local) if apart else self._rows
         self._books: Ledger = SqliteLedger(settings.sqlite) if apart else self._ledger
         """What has the bookings."""
@@ -217,6 +218,7 @@ class GatewayProcess:
                 self._breaker.restore(connection.execute(ROWS).fetchall())
             self._telemetry.loops = self._breaker.trips
             await self._stores.start()
+            await self._refresh()
             await self._carry_over(self._config())
             await self._recorder.start()
             if self._pipeline.rules.screen.deep:  # the first request should not wait for a model
@@ -303,7 +305,7 @@ class GatewayProcess:
         unhealthy = self._health.snapshot()
         return {
             "ready": can_serve(self._config().targets.values(), engines),
-            "policy": self._pipeline.rules.in_force.hash,
+            "policy": self._config().in_force.hash,
             "policy_error": self._policy_error,
             "policies": sorted(self._telemetry.policies),
             "engines": engines,
@@ -324,6 +326,7 @@ class GatewayProcess:
         async with self._ticking:
             self._telemetry.in_flight, self._telemetry.ledger = len(self._visits), self._journal.available
             self._telemetry.health = self._health.snapshot()
+            self._telemetry.tally()
             self._http.end(self._replicas.hear(self._crew.engines))
             await asyncio.to_thread(self._local.checkpoint)
             # Keys stay in force as they are while the ledger can't be read.
@@ -383,7 +386,7 @@ class GatewayProcess:
             self._alerts.adopt(self._rules().accounts.budgets)
             self._breaker.loops = change.loops
             self._policy_error = ""
-            _log.info("policy %s is in force (%s)", change.path, self._pipeline.rules.in_force.hash)
+            _log.info("policy %s is in force (%s)", change.path, self._config().in_force.hash)
         elif change is not None:
             self._policy_error = str(change)
             self._telemetry.policy_errors += 1
@@ -394,12 +397,8 @@ class GatewayProcess:
         if lost := self._accounting.recover(self._visits.ids | self._judging):
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
-            # After an outage every gateway first has time to renew its leases.
-            renew(self._journal, now_ms())
-            if self._steady and self._rows.available:
-                recover(self._rows, now_ms())
-            self._steady = self._rows.available
-        own = self._pipeline.rules.in_force.hash
+            self._recover_rows()
+        own = self._config().in_force.hash
         before = self._stores.policies(own)
         try:
             recovered = await self._budgets.recover(now_ms())
@@ -407,17 +406,27 @@ class GatewayProcess:
             return
         if recovered:
             _log.warning("%d requests of a gateway that died were charged at their hold", recovered)
-        # Rows and bookings, where they are not in one file: at the start, and every minute.
+        await self._reconcile()
+        self._telemetry.policies = policies = self._stores.policies(own)
+        if len(policies) > 1 and policies != before:
+            _log.warning("gateways with different policies share these budgets: %s", ", ".join(sorted(policies)))
+
+    async def _reconcile(self) -> None:
+        """Rows and bookings, where they are not in one file: at the start, and every minute."""
         apart = self._books is not self._ledger or self._settings.redis_url is not None
         if apart and self._recoveries % RECONCILE_EVERY == 0:
             with suppress(StoreUnavailable):
                 await reconcile(self._budgets, self._journal, self._ledger, self._books, self._declared())
         self._recoveries += 1
-        self._telemetry.policies = policies = self._stores.policies(own)
-        if len(policies) > 1 and policies != before:
-            _log.warning("gateways with different policies share these budgets: %s", ", ".join(sorted(policies)))
 
     async def _carry_over(self, config: Config) -> None:
         """Before a policy is in force."""
         with suppress(StoreUnavailable):
             await carry_over(self._budgets, self._books, config.budgets)
+
+    def _recover_rows(self) -> None:
+        """Of a ledger apart from the budgets. After an outage every gateway first has time to renew its leases."""
+        renew(self._journal, now_ms())
+        if self._steady and self._rows.available:
+            recover(self._rows, now_ms())
+        self._steady = self._rows.available

@@ -15,7 +15,6 @@ from router.classify.language import languages
 from router.classify.template import instructions, template
 from router.config.policy import Config, Route
 from router.decide.eligibility import ANYTHING, Gate, asked
-from router.decide.in_force import PolicyInForce, in_force
 from router.decide.plan import in_time, plan, weighed_plan
 from router.decide.profile import NEW, SessionState, own_stakes, shape_of
 from router.decide.replicas import LONGEST, conversation
@@ -26,8 +25,8 @@ from router.dispatch.tactics import always_the_same
 from router.errors import ClientError
 from router.estimate.caches import COLD, LEAST
 from router.estimate.estimate import afforded, estimates, per_choice
-from router.estimate.forecast import Forecaster
-from router.estimate.learn import TargetStats, takes_ms, usual_ms
+from router.estimate.forecast import Forecaster, takes_ms, usual_ms
+from router.estimate.learn import TargetStats
 from router.estimate.tokens import fits_thinking, roughly
 from router.screen import Screen, Screened
 from router.types.account import ANY_AMOUNT, Account, Amount
@@ -66,7 +65,6 @@ class CompiledPolicy(Struct, frozen=True):
     """A config, indexed once for all its requests."""
 
     config: Config
-    in_force: PolicyInForce
     screen: Screen
     accounts: BudgetAccounts
     routes: Mapping[str, tuple[Route, tuple[Target, ...]]]
@@ -88,9 +86,7 @@ def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = Non
         name: (route, tuple(config.targets[target] for target in route.strategy.names()))
         for name, route in (dict(config.routes) | pins).items()
     }
-    sensitivity = config.sensitivity
-    document = in_force(config.hash, sensitivity.default, sensitivity.classes, config.targets)
-    screen, accounts = Screen(sensitivity, secret, config.targets), BudgetAccounts(config.budgets)
+    screen, accounts = Screen(config.sensitivity, secret, config.targets), BudgetAccounts(config.budgets)
     specialised = {name for name, (_, targets) in routes.items() if any(row.tasks or row.languages for row in targets)}
     regions = frozenset(target.region for target in config.targets.values())
     budgets = frozenset(budget.id for budget in config.budgets)
@@ -104,7 +100,7 @@ def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = Non
         or (len(targets) > 1 and any(target.engine is not None for target in targets))
     }
     rules = CompiledPolicy(
-        config, document, screen, accounts, routes, frozenset(specialised), frozenset(reading), regions, budgets
+        config, screen, accounts, routes, frozenset(specialised), frozenset(reading), regions, budgets
     )
     return limited(rules, limits) if limits else rules
 
@@ -169,7 +165,7 @@ def choose(
     decision = Decision(
         id=request.id,
         requested=request.model,
-        policy=rules.in_force.hash,
+        policy=rules.config.in_force.hash,
         classification=seen,
         plan=_plan(route, name, targets, gate, forecaster, cached, stakes, progress, fixed, draw, *money),
         stakes=stakes,

@@ -5,9 +5,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from msgspec import structs
+
 from router.accounting import CLIENT_CLOSED, Accounting, Settlement
+from router.budget.loops import Tripped
 from router.choose import CompiledPolicy, chance, check, choose, index, limited
-from router.classify.difficulty import read_too
+from router.classify.difficulty import read_too, with_reading
 from router.config.policy import Config
 from router.decide.eligibility import Gate
 from router.decide.explain import encode, explain
@@ -67,10 +70,12 @@ class Pipeline:
 
     def adopt(self, config: Config) -> None:
         self.rules: CompiledPolicy = index(config, self._sources.secret, self._limits)
+        self._capped = set[str]()
+        """Routes of which an answer was to be capped, for want of room in a budget: their requests are read."""
         recorder = self._accounting.recorder
         recorder.adopt(config)
         self._forecaster = Forecaster(tuple(config.targets.values()), self._accounting.learned, recorder.beliefs)
-        policy = self.rules.in_force
+        policy = config.in_force
         adopted(self._accounting.journal, policy.hash, now_ms(), policy.document)
 
     def limit(self, limits: Mapping[str, int]) -> bool:
@@ -159,6 +164,8 @@ class Pipeline:
         paid: Settlement | None = None,
     ) -> tuple[Decision, Gate, Sequence[str]]:
         """Also the targets that a bound alone says are too small for the prompt, which was not counted there yet."""
+        if route in self._capped:
+            screened = structs.replace(screened, classification=with_reading(screened.classification, request))
         draw, session = chance(request.id), request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
         known = (rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)
@@ -227,20 +234,24 @@ class Pipeline:
             if near and await self._count(near, decision, gate, rules, counts):
                 continue  # it is decided by the exact length of its prompt
             if not tried and not settlement.internal:
-                if (looped := breaker.check(request, caller, gate.now_ms)) is not None:
-                    raise await settlement.turn_away(decision, loop_detected(looped))
-                settlement.loop = breaker.approaching(request.id)
+                asked = breaker.check(request, caller, gate.now_ms)
+                if isinstance(asked, Tripped):
+                    raise await settlement.turn_away(decision, loop_detected(asked), gate.now_ms)
+                settlement.watched = asked
             tried.add(decision.plan.route)
             if not decision.plan.steps:
-                raise await settlement.turn_away(decision, _unserved(request, decision, self.health))
+                refusal = _unserved(request, decision, self.health)
+                raise await settlement.turn_away(decision, refusal, gate.now_ms)
             if observed is not None:
                 observed.step("reserve")
             bound = rules.accounts.bound(request, caller, decision, children, gate.now_ms)
-            refused = await settlement.reserve(decision, breaker.bind(bound, request.id))
-            if refused is None:
+            refused = await settlement.reserve(decision, breaker.bind(bound, settlement.watched), gate.now_ms)
+            known, granted = decision.plan.steps[0].estimate, settlement.budget.reservation.granted
+            capped = known.blind and (granted.usd < known.whole.usd or granted.thinking < known.whole.thinking)
+            if refused is None and not (capped and self._to_be_read(decision)):
                 return decision, gate
-            if refused.short:
-                continue  # it is decided by what is left
+            if refused is None or refused.short:
+                continue  # it is decided by what it asks for, or by what is left
             lower = not (refused.account.size or settlement.internal)
             if lower and not refused.passing and await self._count((), decision, gate, rules, counts):
                 continue  # no more is held for the prompt than it costs
@@ -248,6 +259,15 @@ class Pipeline:
             if not route or route in tried:
                 raise await settlement.refuse(self._unpaid(refused, rules.config.budget_status))
             settlement.lowered, settlement.left = ("route",), ANY_AMOUNT
+
+    def _to_be_read(self, decision: Decision) -> bool:
+        """What is held caps the answer by the lengths of others, though the request's text may ask for more: its route
+        is read from now on. No second time, as what has no text stays unread."""
+        route = decision.plan.route
+        unread = decision.classification.unread and route not in self._capped
+        if unread:
+            self._capped.add(route)
+        return unread
 
     def _unpaid(self, refused: Refused, status: int) -> ClientError:
         """`status`: of a spent budget."""
@@ -298,8 +318,8 @@ class Pipeline:
         settlement.lowered += tuple(sorted({*answer.step.estimate.lowered, *answer.lowered}))
         if isinstance(answer, OpenStream):
             sent: AttemptRecord | Attempt = answer.record
-            settlement.translation = translation if translated else None
-            events = forward(answer, self.health, settlement)
+            spoken, durable = translation if translated else None, self._accounting.durable
+            events = forward(answer, self.health, settlement.settle, durable, spoken)
             if context.watched:
                 events = tee(events, job, answer, partial(recorder.given, context, job))
         else:
@@ -318,7 +338,7 @@ class Pipeline:
             thinking=sent.thinking,
             dropped=sent.dropped,
             lowered=settlement.lowered,
-            loop=settlement.loop,
+            loop=settlement.watched.approaching if settlement.watched is not None else "",
             rates=settlement.budget.reservation.rates,
             cost=cost,
             body=body,

@@ -188,6 +188,7 @@ class OutcomeRecorder:
         await self.read_waiting()
         for row in await asyncio.to_thread(self._elsewhere.new, LEARNED_AT_ONCE):
             self._learned.observe(_sample(row))
+        self._learned.learn()
         await self._learning.tick()
         self._telemetry.consistency, self._telemetry.agreement = self._trust.consistency, self._trust.agreement
 

@@ -150,19 +150,19 @@ class Learner:
         """The target was asked because another had failed, where it is right with a chance of `likely` only."""
         phi = phi_of(seen)
         posterior = self.rates.posterior
-        posterior.update(at, phi, score - likely + float(posterior.mean(phi)[at]), noise(likely))
+        posterior.update(at, phi, score - likely + float(posterior.about(phi)[0][at]), noise(likely))
         self.learn_cost(at, seen, cost)
 
     def learn_cost(self, at: int, seen: Classification, cost: float) -> None:
         phi = phi_of(seen)
-        expected = math.exp(self._log_cost[at] + float(self._costs.mean(phi)[at]))
+        expected = math.exp(self._log_cost[at] + float(self._costs.about(phi)[0][at]))
         keep = 1 - 1 / MEMORY
         self._real, self._expected = self._real * keep + cost, self._expected * keep + expected
         self._costs.update(at, phi, math.log(cost + NOTHING) - self._log_cost[at], COST_NOISE)
 
     def _cost(self, phi: Floats) -> Floats:
         dearer = min(max(self._real / self._expected, 0.5), 5.0)
-        found: Floats = np.exp(np.clip(self._log_cost + self._costs.mean(phi), -16.0, 3.0)) * dearer
+        found: Floats = np.exp(np.clip(self._log_cost + self._costs.about(phi)[0], -16.0, 3.0)) * dearer
         return found
 
 

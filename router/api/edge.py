@@ -21,7 +21,7 @@ from router.dispatch.hold import MOST_READ_ON, READ_ON_S, ClientPresence
 from router.errors import ClientError, invalid
 from router.types.clock import monotonic_s, new_id
 
-# Notices that a client hung up. Only what runs longer than a sweep gets a task that watches.
+# Notices that a client hung up. Only what runs longer than a sweep after its body was read gets a task that watches.
 #
 # Then its request is cancelled; or it is read to its end, where it would be billed all the same.
 
@@ -29,14 +29,15 @@ SWEEP_S = 0.1
 
 
 class Visit(ClientPresence):
-    """A request in progress. `cancelled`: so its task was, since its client has left."""
+    """A request in progress. `read`: all of its body was, so that what else comes of it is no part of that;
+    `cancelled`: so its task was, since its client has left."""
 
-    __slots__ = ("cancelled", "id", "over", "receive", "swept", "task", "watcher")
+    __slots__ = ("cancelled", "id", "over", "read", "receive", "swept", "task", "watcher")
 
     def __init__(self, receive: Receive, task: "asyncio.Task[Any] | None") -> None:
         self.receive, self.task, self.id = receive, task, new_id()
         self.watcher: asyncio.Task[None] | None = None
-        self.gone = self.reads_on = self.swept = self.cancelled = self.over = False
+        self.gone = self.reads_on = self.read = self.swept = self.cancelled = self.over = False
 
     def cancel(self) -> None:
         if self.task is not None:
@@ -85,7 +86,7 @@ class Visits:
         for visit in self._visits:
             if visit.swept and visit.watcher is None:
                 visit.watcher = self._loop.create_task(self._watch(visit))
-            visit.swept = True
+            visit.swept = visit.read
 
     async def _watch(self, visit: Visit) -> None:
         while (await visit.receive())["type"] != "http.disconnect":

@@ -184,6 +184,7 @@ class HotRoutes:
         if scope["method"] != "POST":
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
         body = await asgi.read_body(by_name, visit.receive)
+        visit.read = True
         if deployment := scope.get("deployment"):
             # Of two members of a name the later counts: what the body itself says.
             rest = body.lstrip().removeprefix(b"{").lstrip()

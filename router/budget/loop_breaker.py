@@ -22,6 +22,7 @@ from router.budget.loops import (
     Tripped,
     answer_ends,
     ends,
+    heard,
     read,
     words,
 )
@@ -178,8 +179,6 @@ def holds(tripped: Tripped | None, now_ms: int) -> bool:
 
 BREAKER_KEPT = 8_192
 """Sessions, and keys, that are remembered: about 2 kB each."""
-IN_PROGRESS = 65_536
-"""More requests than that are never in progress: what is older was not settled, and is forgotten."""
 KEPT_MS = 30 * 86_400_000
 """How long rows of `loops` are worth restoring."""
 
@@ -192,7 +191,8 @@ ROWS = f"SELECT id, document FROM loops ORDER BY changed_ms DESC LIMIT {4 * BREA
 
 
 class LoopBreaker:
-    """What one process remembers of who repeats what. Call `check`, then `settled`, once a request."""
+    """What one process remembers of who repeats what. Call `check`, then `settled` with what it returned, once a
+    request."""
 
     def __init__(self, loops: Loops, clock: Callable[[], int], journal: Journal) -> None:
         """`clock` gives Unix ms. `loops` may be replaced when the policy changes."""
@@ -203,13 +203,13 @@ class LoopBreaker:
         self._talks, self._pairs = Conversations(), TurnPairs()
         self._sessions: Latest[Subject] = Latest(BREAKER_KEPT)
         self._keys: Latest[Subject] = Latest(BREAKER_KEPT)
-        self._asked: Latest[LoopRequest] = Latest(IN_PROGRESS)
         self._ended: Latest[None] = Latest(BREAKER_KEPT)
         """Accounts of sessions that had all of their turns."""
         self._changed: dict[str, LoopRow] = {}
 
-    def check(self, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
-        """Why this request must not be served, if so. Where it returns None, `settled` has to follow."""
+    def check(self, request: Request, caller: Caller, now_ms: int) -> LoopRequest | Tripped | None:
+        """The request, of which `settled` has to hear when it has ended; or why it must not be served. None: requests
+        of its key are not watched."""
         if not self.loops.enabled or caller.name in self.loops.exempt:
             return None
         key = self._keys.get(caller.id) or Subject(caller.name or caller.id or "anonymous", LoopKind.RESENT)
@@ -219,22 +219,21 @@ class LoopBreaker:
         if name:
             session = self._sessions.get(place) or Subject(name, LoopKind.REPEATS)
             self._sessions.put(place, session)
-        asked = LoopRequest(
-            key, session, place, now_ms, not key.open, not (session or key).open, (session or key).repeats
-        )
+        waited, repeats = not (session or key).open, (session or key).repeats
+        asked = LoopRequest(caller, request.model, key, session, place, now_ms, not key.open, waited, repeats)
         tripped = (resting(session.row, now_ms) if session else None) or resting(key.row, now_ms)
         tripped = tripped or self._look(asked, request, caller, now_ms)
-        if tripped is None:
-            self._asked.put(request.id, asked)
-            asked.key.singles += asked.single
-            for part in (asked.key, asked.session, asked.chain):
-                if part is not None:
-                    part.open += 1
-        return tripped
+        if tripped is not None:
+            return tripped
+        key.singles += asked.single
+        for part in (key, session, asked.chain):
+            if part is not None:
+                part.open += 1
+        asked.approaching = self._approaching(asked)
+        return asked
 
-    def settled(self, request: Request, caller: Caller, now_ms: int, cost: int, sent: bool, answer: str | None) -> None:
+    def settled(self, asked: LoopRequest | None, now_ms: int, cost: int, sent: bool, answer: str | None) -> None:
         """`cost` in nano-USD; `sent`: it left for an upstream; `answer`: its text, where that is known."""
-        asked = self._asked.pop(request.id, None)
         if asked is None:
             return
         for part in (asked.key, asked.session, asked.chain):
@@ -243,14 +242,14 @@ class LoopBreaker:
         if not sent:
             return
         self._charge(asked.key, Scope.KEY, cost, now_ms)
-        self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
+        self._changed[f"key|{asked.caller.id}|{asked.key.name}"] = asked.key.row
         if asked.session is not None:
             self._charge(asked.session, Scope.SESSION, cost, now_ms)
             row = asked.session.row
             if row.windows or row.tripped or asked.repeats.count:  # most sessions never get there
                 self._changed[f"session|{asked.place}"] = row
         if asked.turn is not None:
-            self._judge(asked, asked.turn, request.model, caller, now_ms)
+            self._judge(asked, asked.turn, now_ms)
             if answer:
                 self._talks.answered(asked.turn, answer)
 
@@ -300,9 +299,9 @@ class LoopBreaker:
 
     # A session's whole life is counted where the budgets are, by all processes together.
 
-    def bind(self, bound: BudgetBound, request_id: str) -> BudgetBound:
+    def bind(self, bound: BudgetBound, asked: LoopRequest | None) -> BudgetBound:
         """With the account that counts a session's requests, where it may not have as many as it wants."""
-        asked, most = self._asked.get(request_id), self.loops.session_turns
+        most = self.loops.session_turns
         if most is None or asked is None or asked.session is None:
             return bound
         turns = Account(
@@ -342,15 +341,13 @@ class LoopBreaker:
         pair, looped = asked.key.pair, asked.key.looped
         if looped is not None and looped[1] == (request.model, turn.key, turn.size) and holds(looped[0], now_ms):
             return looped[0]
-        if pair is not None and asked.single and holds(pair, now_ms) and asked.key.memory.knows(words(turn).heard):
+        if pair is not None and asked.single and holds(pair, now_ms) and asked.key.memory.knows(heard(turn)):
             return pair
         return None
 
-    def approaching(self, request_id: str) -> str:
-        """What will stop the conversation if it goes on, such as `no_progress 18/24`; empty below half of a limit."""
-        asked = self._asked.get(request_id)
-        counts = {} if asked is None else {asked.repeats.kind: asked.repeats.count}
-        if asked is not None and asked.chain is not None:
+    def _approaching(self, asked: LoopRequest) -> str:
+        counts = {asked.repeats.kind: asked.repeats.count}
+        if asked.chain is not None:
             counts = {LoopKind.NO_PROGRESS: asked.chain.row.stale, **counts}
         for kind, count in counts.items():
             if count and 2 * count >= self._most(kind):
@@ -386,22 +383,22 @@ class LoopBreaker:
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
         row.tripped = self._trip(row, LoopKind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
 
-    def _judge(self, asked: LoopRequest, turn: AgentTurn, model: str, caller: Caller, now_ms: int) -> None:
+    def _judge(self, asked: LoopRequest, turn: AgentTurn, now_ms: int) -> None:
         chain = asked.chain
         if chain is not None and not asked.again:
             chain.judge(turn, words(turn), asked.began_ms, now_ms)
         if not turn.media:
-            self._judge_repeat(asked, turn, model, now_ms)
+            self._judge_repeat(asked, turn, now_ms)
         if asked.single and asked.quiet:
-            asked.key.hear(turn, words(turn).heard)
-            self._judge_pair(asked.key, caller, now_ms)
+            asked.key.hear(turn, heard(turn))
+            self._judge_pair(asked.key, asked.caller, now_ms)
 
-    def _judge_repeat(self, asked: LoopRequest, turn: AgentTurn, model: str, now_ms: int) -> None:
+    def _judge_repeat(self, asked: LoopRequest, turn: AgentTurn, now_ms: int) -> None:
         chain, session, repeats = asked.chain, asked.session, asked.repeats
         if not asked.waited:
             repeats.clear()
             return
-        repeat = repeats.add(turn, model, asked.began_ms, now_ms)
+        repeat = repeats.add(turn, asked.model, asked.began_ms, now_ms)
         again = repeat.again
         if chain is None:
             resent = (session or asked.key).row.resent

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from router.budget.budget import Length, PolicyPart, Usd
 from router.types.price import nano_from_usd
-from router.types.request import Endpoint, Request, seconds
+from router.types.request import Caller, Endpoint, Request, seconds
 from router.types.tables import table
 
 # What a request adds to its conversation, as numbers: nothing of its text is kept.
@@ -128,20 +128,25 @@ class Words(Struct, frozen=True):
     """How many a tool counts where it says that something failed; endless where it counts none."""
 
 
+def heard(turn: AgentTurn) -> int:
+    """`Words.heard`, where nothing else is compared."""
+    return _bits(turn.heard_words, 0)
+
+
 def words(turn: AgentTurn) -> Words:
     said = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
-    heard, waits, failures, failed = _shortened(turn.heard), False, 0, False
+    text, waits, failures, failed = _shortened(turn.heard), False, 0, False
     if turn.acts:
-        heard = turn.heard if len(turn.heard) <= STATE else heard
-        counts = _FAILURES.findall(heard)
+        text = turn.heard if len(turn.heard) <= STATE else text
+        counts = _FAILURES.findall(text)
         failures = sum([int(before or behind or 0) for before, behind in counts])
-        beside = _FAILURES.sub(" ", heard) if counts else heard
+        beside = _FAILURES.sub(" ", text) if counts else text
         waits = len(turn.heard) <= STATE and _WAITING.search(beside) is not None
         failed = _FAILED.search(beside) is not None or (failures > 0 and not waits)
     if failed:
-        return Words(said, _bits(_words(_IDS.sub("", heard), b""), 0), 0, False, failures or inf)
-    numbers = map("{} {}".format, count(), filter(None, _NUMBERS.findall(heard)))
-    return Words(said, _bits(turn.heard_words, 0), _bits(numbers, 24, 36), waits and not failures, inf)
+        return Words(said, _bits(_words(_IDS.sub("", text), b""), 0), 0, False, failures or inf)
+    numbers = map("{} {}".format, count(), filter(None, _NUMBERS.findall(text)))
+    return Words(said, heard(turn), _bits(numbers, 24, 36), waits and not failures, inf)
 
 
 def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
@@ -526,6 +531,8 @@ class Subject:
 class LoopRequest(Struct):
     """A request in progress."""
 
+    caller: Caller
+    model: str
     key: Subject
     session: Subject | None
     place: str
@@ -543,6 +550,8 @@ class LoopRequest(Struct):
     chain: Chain | None = None
     again: bool = False
     """Its conversation's newest request, sent again."""
+    approaching: str = ""
+    """What will stop the conversation if it goes on, such as `no_progress 18/24`; empty below half of a limit."""
 
 
 def _count(row: LoopRow, news: float, learning: int) -> int:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -28,6 +29,9 @@ from router.types.account import (
 )
 from router.types.clock import new_id
 from router.types.clock import now_ms as clock
+
+if TYPE_CHECKING:
+    from router.budget.redis.bookings import BookingRows
 
 TICK_S = 1.0
 """How often leases are looked after; a new account's at once."""
@@ -85,9 +89,9 @@ class _LeasedAccount(Struct):
 class OutageBudgets:
     """The `BudgetStore` port around another store. `start` it and `stop` it, or call `tick` every second."""
 
-    def __init__(self, store: BudgetStore, within: Within, owner: str, granted: Callable[[Reservation], None]) -> None:
-        """`granted` hears what was granted without the store, for the request's row."""
-        self._store, self._within, self._owner, self._granted = store, within, owner, granted
+    def __init__(self, store: BudgetStore, within: Within, owner: str, rows: "BookingRows") -> None:
+        """`rows`: of what is granted and settled without the store."""
+        self._store, self._within, self._owner, self._rows = store, within, owner, rows
         # What no outage rule changes is the store's own.
         self.settled, self.recover, self.expire = store.settled, store.recover, store.expire
         self.balances, self.values, self.split = store.balances, store.values, store.split
@@ -187,7 +191,7 @@ class OutageBudgets:
         self._soft[request_id] = [account for account in accounts if not account.hard]
         soft = (account.hold(granted.of(account.unit)) for account in self._soft[request_id])
         reservation = Local(request_id, granted, (*(hold for _, hold in parts), *soft))
-        self._granted(reservation)
+        self._rows.granted(reservation)
         return reservation
 
     async def extend(
@@ -204,7 +208,7 @@ class OutageBudgets:
         for (lease, before), hold in pairs:
             lease.open += hold.amount - before.amount
         self._local[reservation.request_id] = [(lease, hold) for (lease, _), hold in pairs]
-        self._granted(grown)
+        self._rows.granted(grown)
         return grown
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
@@ -213,6 +217,8 @@ class OutageBudgets:
             return
         if len(charges) != len(reservation.holds):
             raise ValueError(f"request {reservation.request_id} needs charges, one a hold")
+        # The leases are charged; these rows say that the request was charged to them.
+        self._rows.settled(reservation.request_id, reservation.holds, [0] * len(charges))
         parts = self._local.pop(reservation.request_id, [])
         for (lease, hold), charge in zip(parts, charges, strict=False):
             lease.open -= hold.amount

@@ -1,9 +1,9 @@
-"""`lowpass`: every command, a file a group. Imports happen inside the commands, so that the shell stays fast."""
+"""`lowpass`: every command, a file a group. Imports happen where they are needed, so that the shell stays fast."""
 
-from router.cli import bench, gateway, keys, ledger, local, reports
+from router.cli import commands
 from router.cli.app import app
 
-__all__ = ["app", "bench", "gateway", "keys", "ledger", "local", "main", "reports"]
+__all__ = ["app", "commands", "main"]
 
 
 def main() -> None:

@@ -1,22 +1,53 @@
-"""The command `lowpass`, its groups and the options that several commands share."""
+"""The command `lowpass`, its groups, and what all commands share: options, settings, the ledger, how they speak and
+fail."""
 
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+if TYPE_CHECKING:
+    from router.ledger.ledger import Ledger
+    from router.ledger.rows import Connection
+    from router.settings import Settings
+
+_GROUPS = {
+    "keys": ("router.cli.keys:app", "API keys: stored as a hash, shown once."),
+    "ledger": ("router.cli.ledger:app", "The ledger itself: whether it is right, its size, copies of it."),
+    "local": ("router.cli.local:app", "Engines of one's own: what fits, and what runs."),
+    "import": ("router.cli.exchange:imports", "Policies made of other gateways' configurations."),
+    "bench": ("bench.commands:app", "Measurements on this machine; they need a checkout."),
+    "export": ("router.cli.exchange:export", "The ledger in forms that other systems read."),
+}
+
+
+class _Group(TyperGroup):
+    """Its commands are in a module that is imported once one of them is asked for, so that the shell stays fast."""
+
+    def _loaded(self) -> TyperGroup:
+        try:
+            return get_group(resolve_name(_GROUPS[str(self.name)][0]))
+        except ModuleNotFoundError as error:  # `bench` is not part of the package
+            fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return self._loaded().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return self._loaded().get_command(ctx, cmd_name)
+
 
 _NAMES = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings=_NAMES)
-keys = typer.Typer(no_args_is_help=True, help="API keys: stored as a hash, shown once.")
-app.add_typer(keys, name="keys")
-ledger = typer.Typer(no_args_is_help=True, help="The ledger itself: whether it is right, its size, copies of it.")
-app.add_typer(ledger, name="ledger")
-local = typer.Typer(no_args_is_help=True, help="Engines of one's own: what fits, and what runs.")
-app.add_typer(local, name="local")
-imports = typer.Typer(no_args_is_help=True, help="Policies made of other gateways' configurations.")
-app.add_typer(imports, name="import")
-bench = typer.Typer(no_args_is_help=True, help="Measurements on this machine; they need a checkout.")
-app.add_typer(bench, name="bench")
+for name, (_, about) in _GROUPS.items():
+    app.add_typer(typer.Typer(cls=_Group, no_args_is_help=True, help=about), name=name)
 
 
 def _version(requested: bool) -> None:
@@ -34,5 +65,120 @@ def options(version: Annotated[bool, typer.Option("--version", is_eager=True, ca
 
 PolicyOption = Annotated[Path | None, typer.Option("--policy", help="Policy file; else LOWPASS_POLICY.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-SinceOption = Annotated[str, typer.Option(help="A date, a time, or an age such as 7d or 24h.")]
+SinceOption = Annotated[str, typer.Option(help="A date, a time, an age such as 7d or 24h, or all.")]
 UntilOption = Annotated[str, typer.Option(help="Likewise.")]
+
+
+# What commands do with settings and the ledger, and how they speak.
+
+
+@contextmanager
+def ledger_of(settings: "Settings") -> Iterator["Ledger"]:
+    """Where it can't be used, the command fails with one line."""
+    from router.ledger.ledger import ledger_at
+    from router.ledger.migrate import LedgerTooNew
+    from router.settings import SettingError
+    from router.types.account import LedgerUnavailable
+
+    try:
+        yield ledger_at(settings.sqlite, settings.database_url)
+    except (LedgerTooNew, LedgerUnavailable, SettingError) as error:
+        fail(str(error))
+
+
+@contextmanager
+def ledger_there(settings: "Settings") -> Iterator["Ledger"]:
+    """`ledger_of`; without one the command fails."""
+    with ledger_of(settings) as ledger:
+        if not ledger.exists():
+            fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
+        yield ledger
+
+
+@contextmanager
+def failing(*kinds: type[Exception], about: str = "", after: str = "") -> Iterator[None]:
+    """The command fails with what these say, between `about` and `after`; always with what is wrong with a question or
+    a policy."""
+    from router.errors import ClientError, ConfigError
+
+    known: tuple[type[Exception], ...] = (ClientError, *kinds)
+    try:
+        yield
+    except ConfigError as error:
+        for problem in error.problems:
+            typer.echo(str(problem), err=True)
+        fail(f"{errors(len(error.problems))} in the policy")
+    except known as error:
+        message: object = error
+        if isinstance(error, ClientError):
+            message = error.message
+        elif isinstance(error, OSError | LookupError):
+            message = error.strerror if isinstance(error, OSError) else error.args[0]
+        fail(f"{about}{message}{after}" if isinstance(error, kinds) else str(message))
+
+
+@contextmanager
+def writing() -> Iterator["Connection"]:
+    """A connection to the ledger, which is made first."""
+    with ledger_of(settings_of(None)) as ledger:
+        ledger.migrate()
+        with ledger.writing() as connection:
+            yield connection
+
+
+def settings_of(
+    policy: Path | None, host: str | None = None, port: int | None = None, workers: str | None = None
+) -> "Settings":
+    """Of the environment, and of options that stand above it."""
+    from router.settings import SettingError, read
+
+    try:
+        return read(os.environ, policy=policy, host=host, port=port, workers=workers)
+    except SettingError as error:
+        fail(str(error))
+
+
+def errors(count: int) -> str:
+    """How a check ended: ok, 1 error, 2 errors."""
+    return f"{count:,} error{'s' if count > 1 else ''}" if count else "ok"
+
+
+def fail(message: str) -> NoReturn:
+    """One line on standard error, and status 1."""
+    typer.echo(f"lowpass: {message}", err=True)
+    raise typer.Exit(1)
+
+
+def amount_of(option: str, text: str) -> Decimal:
+    """USD."""
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not (amount.is_finite() and 0 <= amount <= 9_000_000 and amount == round(amount, 9)):
+        limits = "from 0 to 9000000 with at most 9 decimals, such as 0.0123"
+        fail(f"{option}: write an amount in USD {limits}; not '{text}'")
+    return amount
+
+
+def echo_json(value: object) -> None:
+    """Decimals as exact JSON numbers."""
+    import msgspec
+
+    typer.echo(msgspec.json.Encoder(decimal_format="number").encode(value).decode())
+
+
+def show_rows(columns: str, rows: Iterable[Iterable[str | None]]) -> None:
+    """A table of texts, as wide as the terminal; `columns`: as in `router/report/reports.yaml`."""
+    from router.report.render import table
+    from router.report.report import Report, parsed
+
+    known = parsed(columns)
+    show(table(Report(name="", title="", columns=known, rows=tuple(map(tuple, rows)))))
+
+
+def show(renderable: object) -> None:
+    """Anything that rich can draw."""
+    from rich.console import Console
+
+    Console().print(renderable)

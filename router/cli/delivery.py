@@ -4,8 +4,7 @@ import os
 import smtplib
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from email.errors import HeaderParseError, MessageDefect
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -16,8 +15,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection, InvalidU
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from msgspec import Struct
-
+from router.export.focus import whole
 from router.report.render import as_csv, as_json, as_text, heading, page
 from router.report.report import Report
 from router.settings import on_this_machine
@@ -85,17 +83,23 @@ def chosen(options: Mapping[str, bool], table: str, out: Path | None) -> Format 
 
 def put(path: Path, content: bytes) -> None:
     """Replaces what was there, in one step. Raises `DeliveryError`."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        with whole(path) as beside:
+            beside.write_bytes(content)
     except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
         raise DeliveryError(f"{path} can't be written ({error.strerror})") from None
+
+
+def _address(url: str, schemes: Collection[str], wrong: str) -> SplitResult:
+    """Raises `DeliveryError`, which says what is `wrong`, for another scheme and what is no address."""
+    try:
+        parts = urlsplit(url)
+        sound = parts.port != 0 and bool(parts.hostname) and parts.scheme in schemes
+    except ValueError:
+        sound = False
+    if not sound:
+        raise DeliveryError(wrong)
+    return parts
 
 
 # A report posted as JSON.
@@ -103,29 +107,16 @@ def put(path: Path, content: bytes) -> None:
 _AGAIN = {408, 425, 429}
 """Refusals that ask to come back: https://www.rfc-editor.org/rfc/rfc9110#name-client-error-4xx"""
 
-_UNSPEAKABLE = "--webhook or its token has characters that HTTP does not allow"
-
 
 def post(url: str, body: bytes, token: Secret | None, waits_s: tuple[float, ...] = WAITS_S) -> None:
     """To https, or to http on this machine; no redirect is followed. Raises `DeliveryError`, which names the host only:
     an address may hold a secret."""
-    parts = _address(url)
-    insist(partial(_post, parts, body, token), f"the webhook at {parts.hostname}", waits_s)
-
-
-def _address(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        raise DeliveryError("--webhook is no address: give https://HOST/PATH") from None
-    if not host or parts.scheme not in ("http", "https"):
-        raise DeliveryError("--webhook is no address: give https://HOST/PATH")
-    if parts.scheme == "http" and not on_this_machine(host):
-        raise DeliveryError(f"--webhook would send to {host} unencrypted: give https")
+    parts = _address(url, ("http", "https"), "--webhook is no address: give https://HOST/PATH")
+    if parts.scheme == "http" and not on_this_machine(parts.hostname or ""):
+        raise DeliveryError(f"--webhook would send to {parts.hostname} unencrypted: give https")
     if parts.username is not None:
         raise DeliveryError("--webhook has a user in its address: put the secret into LOWPASS_REPORT_WEBHOOK_TOKEN")
-    return parts
+    insist(partial(_post, parts, body, token), f"the webhook at {parts.hostname}", waits_s)
 
 
 def _post(parts: SplitResult, body: bytes, token: Secret | None) -> None:
@@ -138,12 +129,11 @@ def _post(parts: SplitResult, body: bytes, token: Secret | None) -> None:
     try:
         connection.request("POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, headers)
         status = connection.getresponse().status
-    except InvalidURL:
-        raise DeliveryError(_UNSPEAKABLE) from None
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, ValueError) as error:
+        # What TLS does not believe is an OSError and a ValueError.
+        if isinstance(error, InvalidURL) or not isinstance(error, OSError | HTTPException):
+            raise DeliveryError("--webhook or its token has characters that HTTP does not allow") from None
         raise PassingFailure(f"failed ({type(error).__name__})") from None
-    except ValueError:
-        raise DeliveryError(_UNSPEAKABLE) from None
     finally:
         connection.close()
     if status >= 500 or status in _AGAIN:
@@ -162,21 +152,20 @@ def send(
     report: Report, to: Sequence[str], server: Secret | None, sender: str, waits_s: tuple[float, ...] = WAITS_S
 ) -> None:
     """`server` is LOWPASS_SMTP_URL. Raises `DeliveryError`."""
-    parts = _mail_address(server)
+    remedy = "give smtp://USER:PASSWORD@HOST:PORT, or smtps://"
+    if server is None:
+        raise DeliveryError(f"--email needs LOWPASS_SMTP_URL: {remedy}")
+    parts = _address(server.reveal(), _PORTS, f"LOWPASS_SMTP_URL is no address: {remedy}")
     user = unquote(parts.username or "")
-    mail = message(report, to, sender or (user if "@" in user else f"lowpass@{parts.hostname}"))
-    insist(partial(_send, parts, mail), f"the mail server {parts.hostname}", waits_s)
-
-
-def message(report: Report, to: Sequence[str], sender: str) -> EmailMessage:
     mail = EmailMessage()
     mail["Subject"] = heading(report)
-    mail["From"], mail["To"] = _mailbox(sender), [_mailbox(address) for address in to]
+    mail["From"] = _mailbox(sender or (user if "@" in user else f"lowpass@{parts.hostname}"))
+    mail["To"] = [_mailbox(address) for address in to]
     mail["Date"], mail["Message-ID"] = formatdate(), make_msgid(domain="lowpass.invalid")
     mail.set_content(as_text(report))
     mail.add_alternative(page(report), subtype="html")
     mail.add_attachment(as_csv(report), maintype="text", subtype="csv", filename=f"{report.name}.csv")
-    return mail
+    insist(partial(_send, parts, mail), f"the mail server {parts.hostname}", waits_s)
 
 
 def _mailbox(address: str) -> Address:
@@ -186,95 +175,62 @@ def _mailbox(address: str) -> Address:
         raise DeliveryError(f"'{address[:60]!r}' is no mail address") from None
 
 
-def _mail_address(server: Secret | None) -> SplitResult:
-    remedy = "give smtp://USER:PASSWORD@HOST:PORT, or smtps://"
-    if server is None:
-        raise DeliveryError(f"--email needs LOWPASS_SMTP_URL: {remedy}")
-    try:
-        parts = urlsplit(server.reveal())
-        named = parts.port != 0 and bool(parts.hostname)
-    except ValueError:
-        named = False
-    if not named or parts.scheme not in _PORTS:
-        raise DeliveryError(f"LOWPASS_SMTP_URL is no address: {remedy}")
-    return parts
-
-
 def _send(parts: SplitResult, mail: EmailMessage) -> None:
-    context = ssl.create_default_context()
+    """Encrypted, unless the server is on this machine and has no encryption."""
+    context, host = ssl.create_default_context(), parts.hostname or ""
     opened = partial(smtplib.SMTP_SSL, context=context) if parts.scheme == "smtps" else smtplib.SMTP
     try:
-        with opened(parts.hostname or "", parts.port or _PORTS[parts.scheme], timeout=TIMEOUT_S) as smtp:
-            _enter(smtp, parts, context)
+        with opened(host, parts.port or _PORTS[parts.scheme], timeout=TIMEOUT_S) as smtp:
+            smtp.ehlo()
+            if parts.scheme == "smtp" and smtp.has_extn("starttls"):
+                smtp.starttls(context=context)
+            elif parts.scheme == "smtp" and not on_this_machine(host):
+                raise DeliveryError(f"the mail server {host} offers no encryption: use one that does")
+            if parts.username is not None:
+                smtp.login(unquote(parts.username), unquote(parts.password or ""))
             smtp.send_message(mail)
     except (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused) as error:
-        if isinstance(error, smtplib.SMTPResponseException):
-            code = error.smtp_code
-        else:
-            code = min(code for code, _ in error.recipients.values())
+        refused = error.recipients if isinstance(error, smtplib.SMTPRecipientsRefused) else {"": (error.smtp_code, b"")}
+        code = min(code for code, _ in refused.values())
         if code < 500:  # for now: https://www.rfc-editor.org/rfc/rfc5321#section-4.2.1
             raise PassingFailure(f"answered {code}") from None
-        raise DeliveryError(f"the mail server {parts.hostname} answered {code}") from None
+        raise DeliveryError(f"the mail server {host} answered {code}") from None
     except (OSError, smtplib.SMTPException) as error:
         raise PassingFailure(f"failed ({type(error).__name__})") from None
-
-
-def _enter(smtp: smtplib.SMTP, parts: SplitResult, context: ssl.SSLContext) -> None:
-    """Encrypted, unless the server is on this machine and has no encryption."""
-    host = parts.hostname or ""
-    smtp.ehlo()
-    if parts.scheme == "smtp" and smtp.has_extn("starttls"):
-        smtp.starttls(context=context)
-    elif parts.scheme == "smtp" and not on_this_machine(host):
-        raise DeliveryError(f"the mail server {host} offers no encryption: use one that does")
-    if parts.username is not None:
-        smtp.login(unquote(parts.username), unquote(parts.password or ""))
 
 
 # Every delivery that was asked for, and a copy kept here where one of them failed.
 
 
-class Delivery(Struct, frozen=True, kw_only=True):
-    """Where a report is to go; `table` is one of CSV's."""
+def deliver(
+    report: Report,
+    content: bytes,
+    environ: Mapping[str, str],
+    home: Path,
+    out: Path | None = None,
+    webhook: str = "",
+    email: Sequence[str] = (),
+) -> None:
+    """`content` goes to the file. One failure keeps no other delivery back. Raises `DeliveryError` for all of them; the
+    copy that is kept then lies in `home`."""
 
-    form: Format
-    table: str = ""
-    out: Path | None = None
-    webhook: str = ""
-    email: Sequence[str] = ()
+    def secret(name: str) -> Secret | None:
+        return Secret(environ[name]) if environ.get(name) else None
 
-    @property
-    def anywhere(self) -> bool:
-        return bool(self.out or self.webhook or self.email)
-
-
-def deliver(report: Report, wanted: Delivery, environ: Mapping[str, str], home: Path) -> None:
-    """One failure keeps no other delivery back. Raises `DeliveryError` for all of them, and `ClientError` (see
-    `written_as`). The copy that is kept then lies in `home`."""
-    failures: list[str] = []
-    for step in _steps(report, wanted, environ):
+    failures, steps = list[str](), list[Callable[[], None]]()
+    if out:
+        steps.append(partial(put, out, content))
+    if webhook:
+        steps.append(partial(post, webhook, as_json(report), secret("LOWPASS_REPORT_WEBHOOK_TOKEN")))
+    if email:
+        steps.append(partial(send, report, email, secret("LOWPASS_SMTP_URL"), environ.get("LOWPASS_SMTP_FROM", "")))
+    for step in steps:
         try:
             step()
         except DeliveryError as failure:
             failures.append(str(failure))
     if failures:
         raise DeliveryError("; ".join((*failures, _kept(report, home))))
-
-
-def _steps(report: Report, wanted: Delivery, environ: Mapping[str, str]) -> Iterator[Callable[[], None]]:
-    out, webhook, email = wanted.out, wanted.webhook, wanted.email
-    if out:
-        content = written_as(report, wanted.form, wanted.table)
-        yield lambda: put(out, content)
-    if webhook:
-        yield lambda: post(webhook, as_json(report), _secret(environ, "LOWPASS_REPORT_WEBHOOK_TOKEN"))
-    if email:
-        server, sender = _secret(environ, "LOWPASS_SMTP_URL"), environ.get("LOWPASS_SMTP_FROM", "")
-        yield lambda: send(report, email, server, sender)
-
-
-def _secret(environ: Mapping[str, str], name: str) -> Secret | None:
-    return Secret(environ[name]) if environ.get(name) else None
 
 
 def _kept(report: Report, home: Path) -> str:

@@ -2,29 +2,43 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
+import msgspec
 import typer
 
-from router.cli.app import JsonOption, PolicyOption, keys
-from router.cli.terminal import amount_of, echo_json, fail, failing, settings_of, show_rows, writing
+from router.cli.app import (
+    JsonOption,
+    PolicyOption,
+    amount_of,
+    echo_json,
+    fail,
+    failing,
+    settings_of,
+    show_rows,
+    writing,
+)
+from router.ledger import keys as store
+from router.ledger.keys import COMMAND_LINE, Key
+from router.report.budgets import spent_in_window
+from router.types.clock import now_ms
+from router.types.price import nano_from_usd, usd_text
+from router.types.request import KeyTerms, seconds
 
-if TYPE_CHECKING:
-    from router.ledger.keys import Key
-    from router.types.request import KeyTerms
-
-ManyOption = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
+app = typer.Typer()
+MANY = "May be given several times."
 NameArgument = Annotated[str, typer.Argument(help="Name or id.")]
 
 
-@keys.command("create")
+@app.command("create")
 def keys_create(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="Who or what will use it.")],
-    route: ManyOption = None,
-    target: ManyOption = None,
-    tag: ManyOption = None,
+    routes: Annotated[list[str] | None, typer.Option("--route", help=MANY)] = None,
+    targets: Annotated[list[str] | None, typer.Option("--target", help=MANY)] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help=MANY)] = None,
     new_tag: Annotated[list[str] | None, typer.Option(help="A tag that no budget of the policy names.")] = None,
-    scope: Annotated[list[str] | None, typer.Option(help="`reports`, `feedback` or `admin`.")] = None,
+    scopes: Annotated[list[str] | None, typer.Option("--scope", help="`reports`, `feedback` or `admin`.")] = None,
     budget: Annotated[str, typer.Option(help="A budget of the policy that binds it.")] = "",
     team: Annotated[str, typer.Option(help="The team whose budgets bind it.")] = "",
     organisation: Annotated[str, typer.Option(help="Likewise.")] = "",
@@ -39,39 +53,31 @@ def keys_create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a key. Without --route and --target it may use everything."""
-    from router.ledger import keys as store
-    from router.ledger.keys import COMMAND_LINE
+    fields = {field: context.params[field] for field in KeyTerms.__struct_fields__}
+    given = {field: value for field, value in fields.items() if value is not None}
+    given["tags"] = (*(tags or ()), *(new_tag or ()))
+    if limit_usd is not None:
+        given["limit_usd"] = amount_of("--limit-usd", limit_usd)
+    try:
+        terms = msgspec.convert(given, KeyTerms)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        fail(f"--{path.rstrip('`').replace('_', '-')}: {message}")
+    if any((routes, targets, tags, budget, min_class)):
+        from router.config.check import check_terms  # brings the schema of policies
+        from router.config.load import load_policy, unlaunched
 
-    terms = _terms(
-        name=name,
-        routes=route or (),
-        targets=target or (),
-        tags=(*(tag or ()), *(new_tag or ())),
-        scopes=scope or (),
-        budget=budget,
-        team=team,
-        organisation=organisation,
-        min_class=min_class,
-        limit_usd=None if limit_usd is None else amount_of("--limit-usd", limit_usd),
-        window=window,
-        rpm=rpm,
-        tpm=tpm,
-        parallel=parallel,
-        expires=expires,
-    )
-    if any((route, target, tag, budget, min_class)):
-        _check(terms, settings_of(policy).policy, new_tag or ())
+        file = settings_of(policy).policy
+        with failing(ValueError, after="; --policy or LOWPASS_POLICY names another one"):
+            check_terms(terms, load_policy(file, unlaunched(file)), new_tag or ())
     with writing() as connection, failing(ValueError):
         key, secret = store.create(connection, terms, COMMAND_LINE)
     _tell_secret(key, secret, as_json)
 
 
-@keys.command("list")
+@app.command("list")
 def keys_list(as_json: JsonOption = False) -> None:
     """Every key, without its secret: what it may do, what it spent in its window, and when it was used last."""
-    from router.ledger import keys as store
-    from router.report.budgets import spent_in_window
-
     with writing() as connection:
         every = store.every(connection)
         spent = [spent_in_window(connection, key) for key in every]
@@ -83,7 +89,7 @@ def keys_list(as_json: JsonOption = False) -> None:
         show_rows("name:label state team scopes may_use limits spent last_used expires", map(_row, every, spent))
 
 
-@keys.command("rotate")
+@app.command("rotate")
 def keys_rotate(
     name: NameArgument,
     grace: Annotated[
@@ -92,10 +98,6 @@ def keys_rotate(
     as_json: JsonOption = False,
 ) -> None:
     """Give a key a new secret; what it may do and what it has spent stay."""
-    from router.ledger import keys as store
-    from router.ledger.keys import COMMAND_LINE
-    from router.types.request import seconds
-
     with failing(ValueError, about="--grace: "):
         grace_ms = 0 if grace in ("0", "0s") else seconds(grace) * 1000
     with writing() as connection, failing(LookupError):
@@ -103,44 +105,15 @@ def keys_rotate(
     _tell_secret(key, secret, as_json)
 
 
-@keys.command("revoke")
+@app.command("revoke")
 def keys_revoke(name: NameArgument) -> None:
     """End a key; a running gateway notices within a second."""
-    from router.ledger import keys as store
-    from router.ledger.keys import COMMAND_LINE
-
     with writing() as connection, failing(LookupError):
         key = store.revoke(connection, name, COMMAND_LINE)
     typer.echo(f"revoked '{key.terms.name}' ({key.id})")
 
 
-def _terms(**fields: Any) -> "KeyTerms":
-    import msgspec
-
-    from router.types.request import KeyTerms
-
-    try:
-        return msgspec.convert(fields, KeyTerms)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$.")
-        fail(f"--{path.rstrip('`').replace('_', '-')}: {message}")
-
-
-def _check(terms: "KeyTerms", policy: Any, new_tags: Sequence[str]) -> None:
-    from router.config.check import check_terms
-    from router.config.load import load_policy, unlaunched
-
-    try:
-        with failing():
-            check_terms(terms, load_policy(policy, unlaunched(policy)), new_tags)
-    except ValueError as error:
-        fail(f"{error}; --policy or LOWPASS_POLICY names another one")
-
-
-def _row(key: "Key", nano: Sequence[int]) -> tuple[str, ...]:
-    from router.types.clock import now_ms
-    from router.types.price import nano_from_usd, usd_text
-
+def _row(key: Key, nano: Sequence[int]) -> tuple[str, ...]:
     terms = key.terms
     rates = (("rpm", terms.rpm), ("tpm", terms.tpm), ("at once", terms.parallel))
     limits = [f"{limit:,} {name}" for name, limit in rates if limit is not None]
@@ -165,7 +138,7 @@ def _minute(moment_ms: int) -> str:
     return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M}"
 
 
-def _tell_secret(key: "Key", secret: str, as_json: bool) -> None:
+def _tell_secret(key: Key, secret: str, as_json: bool) -> None:
     if as_json:
         echo_json({"id": key.id, "name": key.terms.name, "key": secret})
         return

@@ -2,14 +2,18 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import asdict
 
-from router.cli.app import JsonOption, PolicyOption, ledger
-from router.cli.terminal import (
+from router.cli.app import (
+    JsonOption,
+    PolicyOption,
     amount_of,
     echo_json,
     errors,
@@ -20,55 +24,69 @@ from router.cli.terminal import (
     settings_of,
     show_rows,
 )
+from router.ledger.adjust import NotAdjustable, corrected_ratios, revoke_price
+from router.ledger.backup import BackupBroken, NotEmpty
+from router.ledger.backup import backup as copy
+from router.ledger.backup import info as read
+from router.ledger.backup import restore as take
+from router.ledger.keys import COMMAND_LINE
+from router.ledger.ledger import SqliteLedger
+from router.ledger.migrate import WouldLose
+from router.ledger.reconcile import StatementError
+from router.ledger.upkeep import upkeep as run
+from router.ledger.verify import verify as look
+from router.ledger.verify import verify_budgets
+from router.report.recompute import BudgetHistory, repriced
+from router.types.account import StoreUnavailable
+from router.types.clock import now_ms
+from router.types.price import nano_from_usd, usd_text
 
 if TYPE_CHECKING:
-    from router.cli.correcting import Reconciled
-    from router.ledger.ledger import Ledger
-    from router.ledger.verify import Verified
+    from router.cli.offline import Reconciled
 
+app = typer.Typer()
 _UNCHANGED = "nothing is changed, as the store of the budgets does not answer: "
 
 
-@ledger.command()
-def verify(as_json: JsonOption = False) -> None:
-    """Look at every row again: sums, holds, prices, references. Fails where anything is wrong."""
-    from msgspec.structs import asdict
-
+@app.command()
+def verify(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
+    """Look at every row again: sums, holds, prices, bookings, references. Fails where anything is wrong."""
     from router.cli.offline import known_prices
-    from router.ledger.ledger import SqliteLedger
-    from router.ledger.verify import verify as look
-    from router.ledger.verify import verify_budgets
-    from router.report.recompute import repriced
-    from router.types.account import StoreUnavailable
+    from router.config.load import load_policy, unlaunched
 
-    settings = settings_of(None)
-    own = settings.database_url is None and settings.redis_url is None
+    settings = settings_of(policy)
+    own, local = settings.database_url is None and settings.redis_url is None, SqliteLedger(settings.sqlite)
+    apart = settings.database_url is not None and settings.redis_url is None and local.exists()
     with ledger_there(settings) as books, failing(StoreUnavailable, about="Redis can't be compared: "):
-        also, tell = repriced(known_prices(books)), _progress("requests looked at")
-        known = look(books, also=also, own_budgets=own, told=tell)
+        files = [] if policy is None else [load_policy(policy, unlaunched(policy))]
+        prices, tell = repriced(known_prices(books)), _progress("requests looked at")
+        with books.reading() as connection, local.reading() if apart else nullcontext() as beside:
+            booked = BudgetHistory(connection, beside, {config.hash: config.budgets for config in files})
+            known = look(books, also=lambda row: chain(prices(row), booked(row)), own_budgets=own, told=tell)
         if settings.redis_url is not None:
-            from router.cli.correcting import redis_findings
+            from router.cli.offline import redis_findings
 
             known = known.beside(redis_findings(settings, books))
         looked_at = [(books, known)]
-        local = SqliteLedger(settings.sqlite)
-        if settings.database_url is not None and settings.redis_url is None and local.exists():
+        if apart:
             looked_at.append((local, verify_budgets(local, books)))
     if as_json:
         echo_json([{"ledger": each.name, "sound": known.sound, **asdict(known)} for each, known in looked_at])
     else:
         for each, known in looked_at:
-            _tell(each, known)
+            for finding in known.findings:
+                typer.echo(str(finding))
+            if len(known.findings) < known.found:
+                typer.echo(f"… and {known.found - len(known.findings):,} more")
+            counts = f"{known.requests:,} requests, {known.attempts:,} attempts"
+            head = f", chain {known.chain}" if known.chain else ""
+            typer.echo(f"{each.name}: {counts}{head}: {errors(known.found)}")
     raise typer.Exit(not all(known.sound for _, known in looked_at))
 
 
-@ledger.command()
+@app.command()
 def info(as_json: JsonOption = False) -> None:
     """Version, rows, size, and from when on it has them."""
-    from msgspec.structs import asdict
-
-    from router.ledger.backup import info as read
-
     with ledger_there(settings_of(None)) as books:
         known = read(books)
     fields = {**asdict(known), "bytes_per_request": known.bytes_per_request}
@@ -78,27 +96,23 @@ def info(as_json: JsonOption = False) -> None:
         _list(fields)
 
 
-@ledger.command()
+@app.command()
 def migrate(
     to: Annotated[int | None, typer.Option(metavar="N", help="Else the newest version.", min=1)] = None,
     lose_data: Annotated[bool, typer.Option("--lose-data", help="Give up what an older version can't hold.")] = False,
 ) -> None:
     """Bring the ledger to a version: up, as `lowpass serve` does, or down, for an older lowpass."""
-    from router.ledger.migrate import WouldLose
-
     with ledger_of(settings_of(None)) as books, failing(ValueError, WouldLose):
         before = books.version()
         version = books.migrate(to, lose_data=lose_data)
     typer.echo(f"{books.name}: version {version}, {'as before' if version == before else f'was {before}'}")
 
 
-@ledger.command()
+@app.command()
 def backup(
     file: Annotated[Path, typer.Argument(help="A new file; only its owner may read it.")], as_json: JsonOption = False
 ) -> None:
     """Copy the whole ledger into one file, as of one moment, while gateways go on."""
-    from router.ledger.backup import backup as copy
-
     with ledger_there(settings_of(None)) as books, failing(OSError, about=f"{file} can't be written: "):
         try:
             copied = copy(books, file, _progress("rows copied"))
@@ -108,19 +122,16 @@ def backup(
     echo_json(copied) if as_json else typer.echo(f"{file}: {rows}, version {copied.version}")
 
 
-@ledger.command()
+@app.command()
 def restore(file: Annotated[Path, typer.Argument(help="What `lowpass ledger backup` wrote.")]) -> None:
     """Fill an empty ledger, in a file or in PostgreSQL, with what a backup holds."""
-    from router.ledger.backup import BackupBroken, NotEmpty
-    from router.ledger.backup import restore as take
-
     unreadable = failing(OSError, about=f"{file} can't be read: ")
     with ledger_of(settings_of(None)) as books, failing(BackupBroken, NotEmpty), unreadable:
         copied = take(books, file, _progress("rows restored"))
     typer.echo(f"{books.name}: {sum(copied.rows.values()):,} rows of {file}")
 
 
-@ledger.command()
+@app.command()
 def adjust(
     request: Annotated[str, typer.Argument(help="The id of a request.")],
     cost: Annotated[str, typer.Option(help="What it cost in all, in USD.")],
@@ -129,10 +140,7 @@ def adjust(
     as_json: JsonOption = False,
 ) -> None:
     """Correct what a request is charged: a row is added that its budgets, reports and exports follow."""
-    from router.cli.correcting import adjust_request
-    from router.ledger.adjust import NotAdjustable
-    from router.types.account import StoreUnavailable
-    from router.types.price import nano_from_usd, usd_text
+    from router.cli.offline import adjust_request
 
     settings = settings_of(policy)
     with ledger_there(settings) as books, failing(StoreUnavailable, about=_UNCHANGED), failing(NotAdjustable):
@@ -148,7 +156,7 @@ def adjust(
     typer.echo(f"{request}: ${usd_text(adjusted.before)} is ${after} now ({accounts}); correction {adjusted.id}")
 
 
-@ledger.command()
+@app.command()
 def reconcile(
     provider: Annotated[str, typer.Argument(help="As the ledger names it, such as openai.")],
     file: Annotated[Path, typer.Argument(help="What the provider exports of its costs, as CSV.")],
@@ -158,9 +166,7 @@ def reconcile(
     as_json: JsonOption = False,
 ) -> None:
     """Compare what a provider billed with the ledger, by day and model. Fails where a difference is not booked."""
-    from router.cli.correcting import reconcile as compare
-    from router.ledger.reconcile import StatementError
-    from router.types.account import StoreUnavailable
+    from router.cli.offline import reconcile as compare
 
     settings = settings_of(policy)
     with ledger_there(settings) as books:
@@ -178,15 +184,12 @@ def reconcile(
     raise typer.Exit(any(difference.added != difference.booked for difference in reconciled.comparison.differences))
 
 
-@ledger.command()
+@app.command()
 def prices(
     forget: Annotated[str, typer.Option(metavar="MODEL", help="Its own price counts again.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Prices that statements of providers corrected, and by what evidence."""
-    from router.ledger.adjust import corrected_ratios, revoke_price
-    from router.ledger.keys import COMMAND_LINE
-
     with ledger_there(settings_of(None)) as books, failing(LookupError):
         if forget:
             with books.writing() as connection:
@@ -200,12 +203,9 @@ def prices(
         show_rows("model:label factor:count evidence", ((model, f"{by:.4f}", why) for model, by, _, why in known))
 
 
-@ledger.command()
+@app.command()
 def upkeep() -> None:
     """Move settled rows to the past, sum them up, drop those kept long enough. Gateways do the same by themselves."""
-    from router.ledger.upkeep import upkeep as run
-    from router.types.clock import now_ms
-
     settings = settings_of(None)
     with ledger_of(settings) as books:
         books.migrate()
@@ -214,8 +214,6 @@ def upkeep() -> None:
 
 
 def _show_differences(reconciled: "Reconciled") -> None:
-    from router.types.price import usd_text
-
     comparison = reconciled.comparison
     if comparison.differences:
         rows = (
@@ -246,26 +244,13 @@ def _list(fields: dict[str, object]) -> None:
     for name, value in fields.items():
         if isinstance(value, dict):
             _list({f"{name} of {table}": count for table, count in value.items() if count})
-        else:
-            typer.echo(f"{name.removesuffix('_ms').replace('_', ' '):<28}{_written(name, value)}")
-
-
-def _written(name: str, value: object) -> str:
-    if value is None:
-        return "-"
-    if name.endswith("_ms") and isinstance(value, int):
-        return f"{datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
-
-
-def _tell(books: "Ledger", known: "Verified") -> None:
-    for finding in known.findings:
-        typer.echo(str(finding))
-    if len(known.findings) < known.found:
-        typer.echo(f"… and {known.found - len(known.findings):,} more")
-    looked_at = f"{known.requests:,} requests, {known.attempts:,} attempts"
-    head = f", chain {known.chain}" if known.chain else ""
-    typer.echo(f"{books.name}: {looked_at}{head}: {errors(known.found)}")
+            continue
+        text = "-" if value is None else str(value)
+        if name.endswith("_ms") and isinstance(value, int):
+            text = f"{datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        elif isinstance(value, int | float):
+            text = f"{value:,.0f}"
+        typer.echo(f"{name.removesuffix('_ms').replace('_', ' '):<28}{text}")
 
 
 def _progress(noun: str) -> Callable[[int], object]:

@@ -2,39 +2,40 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from subprocess import Popen
+from typing import Annotated, Any
 
 import typer
+from msgspec import structs
 
-from router.cli.app import JsonOption, PolicyOption, local
-from router.cli.terminal import echo_json, fail, failing, settings_of, show_rows
+from local_serving import manifests, record, supervisor
+from local_serving.manifests import MODELS, container, hosts, launched, services_of
+from local_serving.plan import EnginePlan
+from local_serving.plan import plan as planned
+from local_serving.reader import known, read
+from local_serving.recipe import EngineHome
+from local_serving.record import EngineRecord, EngineStatus, statuses
+from local_serving.served import gpus as gpus_of
+from local_serving.spec import GPUS, EngineError, EngineSpec, External, Vllm
+from router.cli.app import JsonOption, PolicyOption, echo_json, fail, failing, settings_of, show_rows
+from router.settings import Settings
 
-if TYPE_CHECKING:
-    from subprocess import Popen
-
-    from local_serving.plan import EnginePlan
-    from local_serving.record import EngineRecord, EngineStatus
-    from local_serving.spec import EngineSpec, Vllm
-    from router.settings import Settings
-
+app = typer.Typer()
 
 # `lowpass local list | plan`: which engines there are; whether they fit, and what their tokens may cost.
 
 
-@local.command("list")
+@app.command("list")
 def list_engines(as_json: JsonOption = False) -> None:
     """The engines that come with lowpass: kind, size, attention, GPUs, licence."""
-    from local_serving.reader import known, read
-
     specs = [read(name) for name in known()]
     if as_json:
         return echo_json(specs)
     show_rows("engine:label kind parameters active attention GPUs_of_a_replica licence model", map(_described, specs))
 
 
-@local.command("plan")
+@app.command("plan")
 def plan_engines(
     engines: Annotated[list[str] | None, typer.Argument(help="Names or paths of specs; else the policy's.")] = None,
     policy: PolicyOption = None,
@@ -43,7 +44,12 @@ def plan_engines(
 ) -> None:
     """Say before launching whether engines fit, and guess what their tokens cost. Fails if one does not fit."""
     if gpus:
-        return _show_gpus(as_json)
+        if as_json:
+            return echo_json(dict(GPUS))
+        kinds = (
+            (name, *map(str, (gpu.gib, gpu.bandwidth, gpu.bf16, gpu.fp8, gpu.watts))) for name, gpu in GPUS.items()
+        )
+        return show_rows("GPU:label GiB:count GB/s:count TFLOP/s_in_16_bits:count in_8_bits:count watts:count", kinds)
     from router.config.check import engines_needed
 
     names = engines or engines_needed(settings_of(policy).policy)
@@ -65,22 +71,16 @@ def plan_engines(
     raise typer.Exit(any(isinstance(plan, str) or (plan is not None and not plan.fits) for plan in by_name.values()))
 
 
-def _planned(name: str) -> "EnginePlan | str | None":
+def _planned(name: str) -> EnginePlan | str | None:
     """None for an engine that lowpass does not run; else its plan, or why there is none."""
-    from local_serving.plan import plan
-    from local_serving.reader import read
-    from local_serving.spec import EngineError, External
-
     try:
         spec = read(name)
-        return None if isinstance(spec, External) else plan(spec)
+        return None if isinstance(spec, External) else planned(spec)
     except EngineError as error:
         return str(error)
 
 
-def _fields(name: str, plan: "EnginePlan | str | None") -> dict[str, Any]:
-    from msgspec import structs
-
+def _fields(name: str, plan: EnginePlan | str | None) -> dict[str, Any]:
     if plan is None or isinstance(plan, str):
         return {"engine": name, "fits": None, "error": plan}
     more = {"needed": plan.needed, "room": plan.room, "memory_bytes": plan.memory_bytes, "usd": plan.usd}
@@ -93,7 +93,7 @@ _COLUMNS = (
 )
 
 
-def _row(plan: "EnginePlan") -> tuple[str, ...]:
+def _row(plan: EnginePlan) -> tuple[str, ...]:
     """Sizes are GiB of one GPU, or of one replica on a CPU; prices at best to at worst."""
     cache_bytes = min(plan.kv_cache, max(plan.available - plan.weights - plan.overhead, 0)) + plan.prompt_cache
     left = plan.available - plan.weights - plan.overhead - cache_bytes
@@ -105,23 +105,12 @@ def _row(plan: "EnginePlan") -> tuple[str, ...]:
     return (plan.engine, on, *sizes, fits, f"{plan.tokens:,}", f"{plan.sequences} of {plan.parallel}", *usd)
 
 
-def _described(spec: "EngineSpec") -> tuple[str, ...]:
-    from local_serving.served import gpus
-
-    model, count = spec.architecture, gpus(spec)
+def _described(spec: EngineSpec) -> tuple[str, ...]:
+    model, count = spec.architecture, gpus_of(spec)
     kinds = " + ".join(f"{part.layers} {part.kind}" for part in model.attention) if model else "-"
     sizes = (f"{model.parameters_b:g} B", f"{model.active_b:g} B") if model else ("-", "-")
     gpu = f"{count} × {getattr(spec, 'gpu', '?')}" if count else "-"
     return (spec.name, type(spec).__name__.lower(), *sizes, kinds, gpu, spec.licence, spec.model)
-
-
-def _show_gpus(as_json: bool) -> None:
-    from local_serving.spec import GPUS
-
-    if as_json:
-        return echo_json(dict(GPUS))
-    rows = ((name, *map(str, (gpu.gib, gpu.bandwidth, gpu.bf16, gpu.fp8, gpu.watts))) for name, gpu in GPUS.items())
-    show_rows("GPU:label GiB:count GB/s:count TFLOP/s_in_16_bits:count in_8_bits:count watts:count", rows)
 
 
 # `lowpass local up|down|status|logs`: engines that run apart from any gateway.
@@ -131,22 +120,20 @@ _LOOK_EVERY_S = 0.1
 _TOLD_EVERY_S = 10.0
 
 
-@local.command()
+@app.command()
 def up(engines: Engines = None, policy: PolicyOption = None) -> None:
     """Start engines that outlive this shell, and wait until they serve; without names, those of the policy."""
-    settings = settings_of(policy)
-    with _failing():
-        starts = [_Start(spec, settings) for spec in _specs(engines, settings)]
-        outcomes = [start.outcome() for start in starts]
+    settings, begun_s = settings_of(policy), time.monotonic()
+    with failing(EngineError):
+        starts = [(spec, _start(spec, settings)) for spec in _specs(engines, settings)]
+        outcomes = [_outcome(*start, settings, begun_s) for start in starts]
     if failures := [why for why in outcomes if why]:
         fail("; ".join(failures))
 
 
-@local.command()
+@app.command()
 def down(engines: Engines = None) -> None:
     """End engines that `up` started, after the requests that they have; without names, all of them."""
-    from local_serving import record, supervisor
-
     folder = settings_of(None).engines
     for engine in _chosen(record.records(folder), engines):
         if not engine.owned:
@@ -158,19 +145,16 @@ def down(engines: Engines = None) -> None:
             typer.echo(f"{engine.name} has ended" if gently else f"{engine.name} did not end and was killed")
 
 
-@local.command()
+@app.command()
 def status(engines: Engines = None, as_json: JsonOption = False) -> None:
     """Every replica that runs for this home folder, or did."""
-    from local_serving import record
-    from local_serving.record import statuses
-
     rows = [row for engine in _chosen(record.records(settings_of(None).engines), engines) for row in statuses(engine)]
     if as_json:
         return echo_json(rows)
     show_rows("engine:label replica status pid memory restarts running waiting url", _run_table(rows))
 
 
-@local.command()
+@app.command()
 def logs(
     engine: Annotated[str, typer.Argument(metavar="ENGINE")],
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is added.")] = False,
@@ -187,60 +171,51 @@ def logs(
         ends = [_say(path, end) for path, end in zip(paths, ends, strict=True)]
 
 
-class _Start:
-    """One engine that is to be up; others start beside it. Raises `EngineError` if nothing can be written."""
+def _start(spec: EngineSpec, settings: Settings) -> Popen[bytes] | EngineRecord | None:
+    """Its new process, or what is known of one that runs; None: somebody else runs it. Raises `EngineError` if nothing
+    can be written."""
+    running = record.read(settings.engines, spec.name)
+    if running and running.owned:
+        return running
+    if isinstance(spec, External):
+        return None
+    return supervisor.start_detached(spec, settings.logs, EngineHome(settings.engines, settings.vllm_python))
 
-    def __init__(self, spec: "EngineSpec", settings: "Settings") -> None:
-        from local_serving import record, supervisor
-        from local_serving.recipe import EngineHome
-        from local_serving.spec import External
 
-        self._spec, self._settings, self._begun = spec, settings, time.monotonic()
-        self._process, self._running = None, record.read(settings.engines, spec.name)
-        if not isinstance(spec, External) and not (self._running and self._running.owned):
-            place = EngineHome(settings.engines, settings.vllm_python)
-            self._process = supervisor.start_detached(spec, settings.logs, place)
-
-    def outcome(self) -> str:
-        """Says when it serves; else, why it does not."""
-        if self._process is not None:
-            return self._waited(self._process)
-        if self._running is not None and self._running.owned:
-            return self._already(self._running)
-        typer.echo(f"{self._spec.name} is run by somebody else: it is started there")
+def _outcome(spec: EngineSpec, started: Popen[bytes] | EngineRecord | None, settings: Settings, begun_s: float) -> str:
+    """Says when it serves; else, why it does not."""
+    if isinstance(started, EngineRecord):
+        return _already(spec, started)
+    if started is None:
+        typer.echo(f"{spec.name} is run by somebody else: it is started there")
         return ""
-
-    def _waited(self, process: "Popen[bytes]") -> str:
-        from local_serving import record, supervisor
-
-        name, spoke_s = self._spec.name, self._begun
-        while process.poll() is None:
-            now = record.read(self._settings.engines, name)
-            if now and now.process.pid == process.pid and any(state.status == "ready" for state in now.states):
-                typer.echo(f"{name} serves at {', '.join(now.urls)} after {time.monotonic() - self._begun:.1f} s")
-                return ""
-            if time.monotonic() - spoke_s > _TOLD_EVERY_S:
-                spoke_s = time.monotonic()
-                typer.echo(f"{name} is starting: {spoke_s - self._begun:.0f} s (`lowpass local logs {name}`)", err=True)
-            time.sleep(_LOOK_EVERY_S)
-        now = record.read(self._settings.engines, name)  # another `up` may have been quicker
-        return self._already(now) if now and now.owned else supervisor.why_ended(self._settings.logs, name)
-
-    def _already(self, running: "EngineRecord") -> str:
-        from local_serving import record
-
-        name, process = self._spec.name, running.process.pid
-        if running.digest != record.digest(self._spec):
-            remedy = f"`lowpass local down {name}`" if running.owner == "up" else "end that gateway"
-            return f"{name} runs with another spec (process {process}): {remedy}, and start it again"
-        whose = "" if running.owner == "up" else f" (of the gateway with process id {process})"
-        statuses = ", ".join(state.status for state in running.states)
-        typer.echo(f"{name} is up already at {', '.join(running.urls)}: {statuses}{whose}")
-        return ""
+    name, spoke_s = spec.name, begun_s
+    while started.poll() is None:
+        now = record.read(settings.engines, name)
+        if now and now.process.pid == started.pid and any(state.status == "ready" for state in now.states):
+            typer.echo(f"{name} serves at {', '.join(now.urls)} after {time.monotonic() - begun_s:.1f} s")
+            return ""
+        if time.monotonic() - spoke_s > _TOLD_EVERY_S:
+            spoke_s = time.monotonic()
+            typer.echo(f"{name} is starting: {spoke_s - begun_s:.0f} s (`lowpass local logs {name}`)", err=True)
+        time.sleep(_LOOK_EVERY_S)
+    now = record.read(settings.engines, name)  # another `up` may have been quicker
+    return _already(spec, now) if now and now.owned else supervisor.why_ended(settings.logs, name)
 
 
-def _specs(engines: Sequence[str] | None, settings: "Settings") -> "list[EngineSpec]":
-    from local_serving.reader import read
+def _already(spec: EngineSpec, running: EngineRecord) -> str:
+    """Says that it is up; else, that it runs with another spec."""
+    process = running.process.pid
+    if running.digest != record.digest(spec):
+        remedy = f"`lowpass local down {spec.name}`" if running.owner == "up" else "end that gateway"
+        return f"{spec.name} runs with another spec (process {process}): {remedy}, and start it again"
+    whose = "" if running.owner == "up" else f" (of the gateway with process id {process})"
+    states = ", ".join(state.status for state in running.states)
+    typer.echo(f"{spec.name} is up already at {', '.join(running.urls)}: {states}{whose}")
+    return ""
+
+
+def _specs(engines: Sequence[str] | None, settings: Settings) -> list[EngineSpec]:
     from router.config.check import engines_needed
 
     names = engines or engines_needed(settings.policy)
@@ -249,7 +224,7 @@ def _specs(engines: Sequence[str] | None, settings: "Settings") -> "list[EngineS
     return [read(name) for name in names]
 
 
-def _chosen(records: "Sequence[EngineRecord]", engines: Sequence[str] | None) -> "Sequence[EngineRecord]":
+def _chosen(records: Sequence[EngineRecord], engines: Sequence[str] | None) -> Sequence[EngineRecord]:
     names = [_name(engine) for engine in engines or ()]
     known = {record.name: record for record in records}
     for name in names:
@@ -260,9 +235,7 @@ def _chosen(records: "Sequence[EngineRecord]", engines: Sequence[str] | None) ->
 
 def _name(engine: str) -> str:
     """An engine is named as its spec names it, whether that or the spec's path is given."""
-    from local_serving.reader import read
-
-    with _failing():
+    with failing(EngineError):
         return read(engine).name if engine.endswith((".yaml", ".yml")) else engine
 
 
@@ -277,7 +250,7 @@ def _say(path: Path, start: int) -> int:
     return start + len(added)
 
 
-def _run_table(rows: "Sequence[EngineStatus]") -> Iterator[tuple[str, ...]]:
+def _run_table(rows: Sequence[EngineStatus]) -> Iterator[tuple[str, ...]]:
     for row in rows:
         memory = None if row.memory is None else f"{row.memory / 2**30:.2f} GiB"
         url = f"{row.url}  ({row.last_error})" if row.last_error else row.url
@@ -288,33 +261,27 @@ def _run_table(rows: "Sequence[EngineStatus]") -> Iterator[tuple[str, ...]]:
 # `lowpass local compose|kubernetes|nodes`: engines for other platforms, from the same specs.
 
 ManifestEngines = Annotated[list[str], typer.Argument(metavar="ENGINE...", help="Shipped engines, or paths of specs.")]
-External = Annotated[
+ExternalOption = Annotated[
     bool, typer.Option("--external", help="The spec by which a gateway there finds the engine, instead.")
 ]
 
 
-@local.command("compose")
-def compose(engines: ManifestEngines, external: External = False, as_json: JsonOption = False) -> None:
+@app.command("compose")
+def compose(engines: ManifestEngines, external: ExternalOption = False, as_json: JsonOption = False) -> None:
     """Services for a compose file, one for each replica."""
-    from local_serving import manifests
-    from local_serving.manifests import services_of
-
-    with _failing():
-        specs = _read(engines)
+    with failing(EngineError):
+        specs = list(map(read, engines))
         if external:
             return _echo_external(specs, services_of, as_json)
         services = manifests.compose(specs)
         echo_json(services) if as_json else typer.echo(manifests.dumped(services), nl=False)
 
 
-@local.command("kubernetes")
-def kubernetes(engines: ManifestEngines, external: External = False, as_json: JsonOption = False) -> None:
+@app.command("kubernetes")
+def kubernetes(engines: ManifestEngines, external: ExternalOption = False, as_json: JsonOption = False) -> None:
     """Objects of Kubernetes: weights, pods, their names, and who may talk to them."""
-    from local_serving import manifests
-    from local_serving.manifests import hosts
-
-    with _failing():
-        specs = _read(engines)
+    with failing(EngineError):
+        specs = list(map(read, engines))
         if external:
             return _echo_external(specs, hosts, as_json)
         items = [item for spec in specs for item in manifests.kubernetes(spec)]
@@ -323,31 +290,20 @@ def kubernetes(engines: ManifestEngines, external: External = False, as_json: Js
         typer.echo("".join(map(_to_copy, specs)) + manifests.dumped(*items), nl=False)
 
 
-@local.command("nodes")
+@app.command("nodes")
 def nodes(
     engine: Annotated[str, typer.Argument(metavar="ENGINE", help="A shipped engine, or the path of a spec.")],
     head: Annotated[str, typer.Option(help="Address of the first node, as the others reach it.")],
     as_json: JsonOption = False,
 ) -> None:
     """Commands for an engine over several machines: what to start on each."""
-    from local_serving import manifests
-
-    with _failing():
-        machines = manifests.nodes(_read([engine])[0], head)
+    with failing(EngineError):
+        machines = manifests.nodes(read(engine), head)
         echo_json(machines) if as_json else typer.echo("\n\n".join("\n".join(node.lines) for node in machines))
 
 
-def _read(engines: Iterable[str]) -> "list[EngineSpec]":
-    from local_serving.reader import read
-
-    return [read(name) for name in engines]
-
-
-def _echo_external(specs: "list[EngineSpec]", hosts: "Callable[[Vllm], Iterable[str]]", as_json: bool) -> None:
+def _echo_external(specs: list[EngineSpec], hosts: Callable[[Vllm], Iterable[str]], as_json: bool) -> None:
     """One spec of a running engine: a file has no room for more."""
-    from local_serving import manifests
-    from local_serving.manifests import launched
-
     if len(specs) > 1:
         fail("--external writes the spec of one engine: name one at a time")
     spec = launched(specs[0])
@@ -358,18 +314,9 @@ def _echo_external(specs: "list[EngineSpec]", hosts: "Callable[[Vllm], Iterable[
     typer.echo(f"# In the policy, as a target: {spec.name}: {target}\n{manifests.written(running)}", nl=False)
 
 
-def _to_copy(spec: "EngineSpec") -> str:
-    from local_serving.manifests import MODELS, container
-
+def _to_copy(spec: EngineSpec) -> str:
     engine = container(spec)
     if not engine.mounts:
         return ""
     lines = [f"#   {source} as {place.removeprefix(f'{MODELS}/')}" for place, source in engine.mounts.items()]
     return "\n".join([f"# Copy these into the claim {engine.name}-models before the engine starts:", *lines]) + "\n"
-
-
-def _failing() -> AbstractContextManager[None]:
-    """The command fails with what is wrong with an engine."""
-    from local_serving.spec import EngineError
-
-    return failing(EngineError)

@@ -1,55 +1,66 @@
-"""What commands do with a policy and a ledger while no gateway runs: explain a request, read the budgets."""
+"""What commands do with a policy and a ledger by themselves: explain a request, read the budgets, correct charges."""
 
 import asyncio
+import pathlib
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import random
+
+from msgspec import Struct, structs
+from rich.console import RenderableType, group
+from rich.text import Text
 
 from router.api.auth import OPEN, ledger_of
 from router.api.parse import parse
 from router.app import Stores
-from router.budget.budget import BudgetAccounts
+from router.budget.budget import Budget, BudgetAccounts, KeyLimit
+from router.budget.redis.server import windows
 from router.choose import check, choose, index
 from router.classify.difficulty import read_too
 from router.classify.ner import NamesReader
 from router.config.load import load_policy, shipped, unlaunched
-from router.decide.explain import PlacedExplanation, examine
+from router.decide.explain import PlacedExplanation, encode, examine, reason
 from router.decide.health import Health
-from router.decide.in_force import in_force
 from router.errors import ConfigError
 from router.estimate.forecast import Forecaster
 from router.export.focus import Directory
 from router.ledger import rows
+from router.ledger.adjust import Adjusted, Booking, Correction, adjust, learn_billing
 from router.ledger.engines import versions
 from router.ledger.journal import SqliteJournal
-from router.ledger.keys import callers, limits
-from router.ledger.ledger import Ledger
+from router.ledger.keys import COMMAND_LINE, callers, limits
+from router.ledger.ledger import Ledger, SqliteLedger
+from router.ledger.query import Held, Spent, booked
+from router.ledger.reconcile import Comparison, Reconciliation, StatementError, read
+from router.ledger.rows import Connection
+from router.ledger.verify import VerifyFinding, lasting
 from router.replay.sides import known
 from router.report.budgets import budgets as pots
-from router.report.report import Report
+from router.report.render import table as drawn
+from router.report.report import Report, Row, made
 from router.screen import Screen, Screened
 from router.settings import Settings
+from router.types.account import NOTHING, RATE_ACCOUNTS, Account, Reservation, Unit
 from router.types.clock import new_id, now_ms
-from router.types.price import ANY_MODEL, Prices
-from router.types.request import Endpoint, Request
+from router.types.decision import Weighed
+from router.types.price import ANY_MODEL, Prices, usd_about, usd_text
+from router.types.request import DAY_MS, Endpoint, Path, Request
 from router.types.target import Secret, Target
 
 
 def budget_report(settings: Settings) -> Report:
     """As the store has it now, gateway or not. Raises `ConfigError`, `StoreUnavailable`."""
-    policy, ledger = load_policy(settings.policy, unlaunched(settings.policy)).budgets, ledger_of(settings)
-    with ledger.reading() as connection:
-        raised = {limit.id: limit.size for limit in limits(connection)}
-        accounts = BudgetAccounts([budget.with_limits(raised) for budget in policy])
-        declared = [*accounts.budgets, *accounts.of_keys(callers(connection).values())]
+    ledger = ledger_of(settings)
+    budgets = declared(settings, ledger)
 
     async def read() -> Report:
         journal = SqliteJournal(settings.sqlite)
-        stores = Stores(settings.redis_url, journal, journal, ledger, lambda: declared)
+        stores = Stores(settings.redis_url, journal, journal, ledger, lambda: budgets)
         try:
             await stores.start()
-            return await pots(stores.store, declared, now_ms())
+            return await pots(stores.store, budgets, now_ms())
         finally:
             await stores.stop()
             await journal.end()
@@ -67,9 +78,7 @@ def policy_read(settings: Settings, ledger: Ledger) -> tuple[Mapping[str, Target
         return {}, f"{path} can't be read: what a policy says is left out."
     with ledger.reading() as connection:
         newest = rows.newest(connection, 1)
-    demands = config.sensitivity
-    here = in_force(config.hash, demands.default, demands.classes, config.targets).hash
-    if any(record.request["policy"] not in ("", here) for record in newest):
+    if any(record.request["policy"] not in ("", config.in_force.hash) for record in newest):
         remedy = "name that one with --policy or LOWPASS_POLICY"
         return config.targets, f"By {path}, which is not the policy of the newest request: {remedy}."
     return config.targets, f"By {path}."
@@ -81,7 +90,7 @@ def known_prices(ledger: Ledger) -> Prices:
         return {**shipped().prices, ANY_MODEL: versions(connection)}
 
 
-def directory(path: Path, ledger: Ledger) -> Directory:
+def directory(path: pathlib.Path, ledger: Ledger) -> Directory:
     """Every price that catalog, policy or ledger know, and who provides. Raises `ConfigError`, `LedgerUnavailable`."""
     targets = load_policy(path, unlaunched(path)).targets.values()
     prices = {model: dict(tables) for model, tables in known_prices(ledger).items()}
@@ -118,3 +127,241 @@ async def _screened(screen: Screen, request: Request) -> Screened:
         return screen.alone(request, OPEN, read=await screen.read(request, reader))
     finally:
         await reader.close()
+
+
+# A decision as tables for people.
+
+MOST_FINDINGS = 100
+"""Shown; the causes count all."""
+
+
+@group()
+def explanation(examined: PlacedExplanation) -> Iterator[RenderableType]:
+    classification = examined.classification
+    others = ", ".join(name for name in classification.classes if name != classification.data_class)
+    classes = f"class {classification.data_class}{f' (and {others})' if others else ''}"
+    summary = f"route {examined.route} ({examined.strategy}), {classes}, task {classification.task}"
+    yield Text(f"{summary}, difficulty {classification.difficulty:.2f}\n\n{reason(encode(examined))}")
+    yield from _table("causes", ((cause.data_class, cause.by, cause.count) for cause in classification.causes))
+    more = len(examined.findings) - MOST_FINDINGS
+    rest = [(f"and {more} more", "", "", "")] if more > 0 else []
+    places = (  # where, never what
+        (each.detector, each.data_class, where(each.path), f"{each.start}–{each.end}{'' if each.exact else ' hidden'}")
+        for each in examined.findings[:MOST_FINDINGS]
+    )
+    yield from _table("findings", (*places, *rest))
+    if examined.possible:
+        possible = ", ".join(sorted({finding.data_class for finding in examined.possible}))
+        yield Text(
+            f"{len(examined.possible)} of them only possibly so ({possible}): there is no second opinion"
+            " here, so they count as found"
+        )
+    stakes = examined.stakes
+    limits = (
+        None if stakes.failure_nano is None else f"a failure costs ${usd_text(stakes.failure_nano)}",
+        None if stakes.min_pass_rate is None else f"pass rate at least {stakes.min_pass_rate:g}",
+        None if stakes.max_nano is None else f"at most ${usd_text(stakes.max_nano)}",
+        None if stakes.deadline_ms is None else f"within {stakes.deadline_ms / 1000:g} s",
+    )
+    if examined.weighed and any(limits):
+        yield Text(f"at stake: {', '.join(filter(None, limits))}")
+    yield from _table("weighed", map(_weighed, examined.weighed))
+    for row in examined.queued:
+        yield Text(f"{'spilled' if row.spilled else 'health' if row.degraded else 'queue'}: {row.told()}")
+    considered = (
+        (
+            f"{step.target} ({step.model}{f' at effort {step.effort}' if step.effort else ''})"
+            + (f", lowered: {', '.join(step.lowered)}" if step.lowered else ""),
+            "placeholders" if step.redacted else "all of it",
+            *(bytes(step.cost_usd).decode(), bytes(step.hold_usd).decode()),
+            *map(str, (step.input_tokens, step.output_tokens, step.max_output)),
+        )
+        for step in examined.considered
+    )
+    yield from _table("considered", considered)
+    yield from _table("dropped", ((row.target, row.reason, row.detail) for row in examined.dropped))
+
+
+def _table(name: str, rows: Iterable[Row]) -> Iterator[RenderableType]:
+    report = made(f"explain/{name}", rows)
+    if report.rows:
+        yield drawn(report)
+
+
+def where(path: Path) -> str:
+    """messages[0].content; an empty path is the body itself."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".") or "the body"
+
+
+def _weighed(row: Weighed) -> Row:
+    """p with its standard deviation, cost with the middle 80 % of what it may be, time to the first byte and in all."""
+    spread = f"{usd_about(row.cost_nano_p10, 2)}–{usd_about(row.cost_nano_p90, 2)}"
+    times = f"{row.first_ms / 1000:.1f} / {row.total_ms / 1000:.1f}"
+    money = (usd_about(row.cost_nano), spread, times, usd_about(row.value_nano))
+    return row.target, f"{row.p:.2f} ± {row.p_sd:.2f}", *money, row.why
+
+
+# Corrections of charges, as commands make them while gateways run: rows of the ledger, and the budgets' own store.
+
+
+class Reconciled(Struct, frozen=True):
+    """`form`: what kind of statement it was. `corrections`: rows that were written. `left_out`: lines of today."""
+
+    form: str
+    comparison: Comparison
+    corrections: int = 0
+    left_out: int = 0
+
+
+def adjust_request(settings: Settings, ledger: Ledger, request_id: str, cost: int, reason: str) -> Adjusted:
+    """Lets a request cost so many nano-USD in all. Raises `NotAdjustable`, `ConfigError` and `StoreUnavailable`."""
+    budgets = declared(settings, ledger)
+    follow(settings, ledger, budgets, [])
+    correction = Correction(actor=COMMAND_LINE, source="operator", cause="stated", reason=reason)
+    with writing(settings, ledger) as (connection, books):
+        adjusted = adjust(connection, books, request_id, lambda _: cost, correction, units(budgets))
+    follow(settings, ledger, budgets, [adjusted])
+    return adjusted
+
+
+def reconcile(
+    settings: Settings, ledger: Ledger, provider: str, lines: Sequence[str], *, book: bool, today: bool
+) -> Reconciled:
+    """A provider's statement against the ledger; `book`: differences are booked, and the estimates learn from them.
+    `today`: the day (UTC) that is not over counts too.
+
+    Raises `StatementError`, `LookupError` for a provider that the ledger does not have, and as `adjust_request`.
+    """
+    form, every_line = read(lines)
+    unfinished = now_ms() // DAY_MS
+    statement = [line for line in every_line if line.day < unfinished + today]
+    left_out = len(every_line) - len(statement)
+    if not statement:
+        raise StatementError("all of its lines are of today (UTC), which is not over: wait, or add --today")
+    budgets = declared(settings, ledger)
+    with ledger.reading() as connection:
+        known = sorted(name for (name,) in connection.execute("SELECT DISTINCT provider FROM attempts") if name)
+        if provider not in known:
+            raise LookupError(f"the ledger has no provider '{provider}'. Known: {', '.join(known) or 'none'}")
+        reconciliation = Reconciliation(connection, provider, statement)
+        comparison = reconciliation.compare()
+        if not book:
+            return Reconciled(form, comparison, left_out=left_out)
+        follow(settings, ledger, budgets, [])
+        differences, adjusted = [], []
+        with writing(settings, ledger) as (writer, books):
+            for difference in comparison.differences:
+                written = reconciliation.book(writer, books, difference, COMMAND_LINE, units(budgets))
+                differences.append(structs.replace(difference, booked=sum(adjustment.added for adjustment in written)))
+                adjusted += written
+            source = f"statement of {provider}"
+            learn_billing(writer, comparison.factors, comparison.ratios, source, COMMAND_LINE)
+    follow(settings, ledger, budgets, adjusted)
+    return Reconciled(form, structs.replace(comparison, differences=tuple(differences)), len(adjusted), left_out)
+
+
+def redis_findings(settings: Settings, ledger: Ledger) -> list[VerifyFinding]:
+    """Windows in Redis beside the bookings, in both directions, without rates. Raises `StoreUnavailable`.
+
+    Where the ledger is a file Redis may have more: what gateways with other files booked."""
+    assert settings.redis_url is not None  # noqa: S101
+    now = now_ms()
+    since = {
+        f"{budget.id}|{budget.keys[0]}" if isinstance(budget, KeyLimit) else budget.id: budget.span(now).since
+        for budget in declared(settings, ledger)
+    }
+    url = settings.redis_url
+    differing = lasting(lambda: _differing(asyncio.run(windows(url)), *booked(ledger), since))
+    words = {"s": "spent", "h": "held"}
+    return [
+        VerifyFinding("redis", f"{account} from {start}", f"it has {beyond:+} {words[kind]} beside its bookings")
+        for account, start, kind, beyond in sorted(differing)
+        if settings.database_url is not None or beyond < 0
+    ]
+
+
+def _differing(
+    there: Mapping[tuple[str, int, str], int], spent: Sequence[Spent], held: Sequence[Held], since: Mapping[str, int]
+) -> set[tuple[str, int, str, int]]:
+    """Account, window, kind, and what Redis has beyond the bookings. `since`: from when on windows of a budget, or of
+    an account, count: others may be gone from Redis."""
+    sums = Counter({(account, start, "s"): amount for account, start, amount in spent})
+    for _, account, start, amount in held:
+        sums[account, start, "h"] += amount
+    differing = set()
+    for account, start, kind in there.keys() | sums.keys():
+        key, first = (account, start, kind), since.get(account, since.get(account.partition("|")[0], start + 1))
+        beyond = there.get(key, 0) - sums[key]
+        if beyond and (key in there or start >= first) and not account.startswith(RATE_ACCOUNTS):
+            differing.add((*key, beyond))
+    return differing
+
+
+def declared(settings: Settings, ledger: Ledger) -> Sequence[Budget]:
+    """Budgets of the policy, with the limits that stand in their place now, and limits of keys."""
+    policy = load_policy(settings.policy, unlaunched(settings.policy)).budgets
+    with ledger.reading() as connection:
+        raised = {limit.id: limit.size for limit in limits(connection)}
+        accounts = BudgetAccounts([budget.with_limits(raised) for budget in policy])
+        return [*accounts.budgets, *accounts.of_keys(callers(connection).values())]
+
+
+def units(budgets: Sequence[Budget]) -> Mapping[str, Unit]:
+    return {budget.id: budget.unit for budget in budgets}
+
+
+@contextmanager
+def writing(settings: Settings, ledger: Ledger) -> Iterator[tuple[Connection, Connection]]:
+    """The ledger, and what has its bookings: the same, but for budgets of this machine beside a ledger elsewhere."""
+    ledger.migrate()
+    with ledger.writing() as connection:
+        if settings.database_url is None or settings.redis_url is not None:
+            yield connection, connection
+            return
+        with SqliteLedger(settings.sqlite).writing() as books:
+            yield connection, books
+
+
+def follow(settings: Settings, ledger: Ledger, budgets: Sequence[Budget], adjusted: Sequence[Adjusted]) -> None:
+    """In Redis the accounts that still count what was corrected. Elsewhere the bookings are the accounts.
+
+    Raises `StoreUnavailable`, for nothing to follow too.
+    """
+    if settings.redis_url is None:
+        return
+    now = now_ms()
+    counting = [
+        (each.id, [(account, line.charged) for line in each.bookings if (account := _counting(line, budgets, now))])
+        for each in adjusted
+    ]
+
+    async def book() -> None:
+        journal = ledger.open_journal()
+        local = journal if isinstance(journal, SqliteJournal) else SqliteJournal(settings.sqlite)
+        stores = Stores(settings.redis_url, journal, local, ledger, lambda: budgets)
+        try:
+            await stores.start()
+            for identifier, lines in counting:
+                reserved = await stores.store.reserve(identifier, [account for account, _ in lines], NOTHING, now)
+                if isinstance(reserved, Reservation):
+                    stores.store.settle(reserved, [charged for _, charged in lines])
+            await stores.store.settled()
+        finally:
+            await stores.stop()
+            await journal.end()
+
+    asyncio.run(book())
+
+
+def _counting(booking: Booking, budgets: Sequence[Budget], at_ms: int) -> Account | None:
+    """The account, as one that refuses nothing; None: its window has passed."""
+    name, _, value = booking.account.partition("|")
+    budget = next((budget for budget in budgets if budget.id == name), None)
+    if budget is None:
+        # One that was split off; those of budgets that the policy has no longer limit nothing.
+        return None if value else Account(id=name, budget=name, scope="", limit=1, hard=False)
+    account = budget.pot(value, at_ms)
+    if booking.window_start_ms < account.since_ms:
+        return None
+    return structs.replace(account, window_start_ms=booking.window_start_ms, hard=False, targets=frozenset())

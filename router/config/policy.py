@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
+from functools import cached_property
 from typing import Annotated, Literal, Protocol
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -25,6 +26,7 @@ from router.budget.budget import Budget
 from router.budget.loops import Loops
 from router.classify.sensitivity import Detector
 from router.decide.eligibility import Requirements, Usd
+from router.decide.in_force import PolicyInForce, in_force
 from router.decide.strategies import Strategy
 from router.decide.weigh import Exploration
 from router.outcomes.checks import Verifier
@@ -340,7 +342,7 @@ class Route(Struct, frozen=True):
     judge: Judge | None = None
 
 
-class Config(Struct, frozen=True, kw_only=True):
+class Config(Struct, frozen=True, kw_only=True, dict=True):
     """`hash`: the first 16 hex digits of the file's SHA-256. Targets and routes keep the file's order."""
 
     path: str
@@ -353,3 +355,10 @@ class Config(Struct, frozen=True, kw_only=True):
     aliases: Mapping[str, str] = {}
     """Patterns of model names, and the route or target that each stands for; the first that matches counts."""
     loops: Loops = Loops()
+
+    @cached_property
+    def in_force(self) -> PolicyInForce:
+        """Without the addresses of webhooks, which may hold a secret."""
+        budgets = [budget.model_dump(mode="json", exclude_unset=True, exclude={"webhook"}) for budget in self.budgets]
+        demands = self.sensitivity
+        return in_force(self.hash, demands.default, demands.classes, self.targets, budgets)

@@ -1,6 +1,6 @@
 """What a policy demanded, and of whom, as a document that outlives it: so that what was sent can be judged again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any
@@ -28,10 +28,14 @@ class PolicyInForce(Struct, frozen=True):
 class PastPolicy(Struct, frozen=True):
     """A document read again. `guard` is the same that stood at the door; it can't look into what was sent."""
 
+    file: str
+    """Hash of the policy file."""
     default: str
     classes: Mapping[str, Requirements]
     targets: Mapping[str, Target]
     guard: ClassGuard
+    budgets: Sequence[Mapping[str, Any]] | None
+    """As the file has them, by the names of their fields; None: the document was written before it had any."""
 
 
 class _TargetPlace(Struct, frozen=True):
@@ -45,24 +49,27 @@ class _TargetPlace(Struct, frozen=True):
 
 
 class _PolicyDocument(Struct, frozen=True):
-    """`file` is the hash of the policy file."""
-
     file: str
     default: str
     classes: dict[str, dict[str, Any]]
     targets: dict[str, _TargetPlace]
+    budgets: Sequence[Mapping[str, Any]] | None = None
 
 
 def in_force(
-    file: str, default: str, classes: Mapping[str, Requirements], targets: Mapping[str, Target]
+    file: str,
+    default: str,
+    classes: Mapping[str, Requirements],
+    targets: Mapping[str, Target],
+    budgets: Sequence[Mapping[str, Any]] = (),
 ) -> PolicyInForce:
-    """`classes` from least to most sensitive; `default` binds whatever is sent.
+    """`classes` from least to most sensitive; `default` binds whatever is sent. `file`, `budgets`: see `PastPolicy`.
 
     Holds no key, no header, no URL. The same policy gives the same document in every process.
     """
     demands = {name: row.model_dump(mode="json", exclude_defaults=True) for name, row in classes.items()}
     places = {name: _TargetPlace(*_place(target)) for name, target in targets.items()}
-    document = msgspec.json.encode(_PolicyDocument(file, default, demands, places))
+    document = msgspec.json.encode(_PolicyDocument(file, default, demands, places, budgets))
     return PolicyInForce(sha256(document).hexdigest()[:DIGITS], document)
 
 
@@ -71,7 +78,7 @@ def read(document: bytes) -> PastPolicy:
     past = msgspec.json.decode(document, type=_PolicyDocument)
     classes = {name: Requirements.model_validate(demands, strict=False) for name, demands in past.classes.items()}
     targets = {name: _target(name, place) for name, place in past.targets.items()}
-    return PastPolicy(past.default, classes, targets, ClassGuard(classes, _blind))
+    return PastPolicy(past.file, past.default, classes, targets, ClassGuard(classes, _blind), past.budgets)
 
 
 def _target(name: str, place: _TargetPlace) -> Target:

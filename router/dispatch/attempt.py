@@ -142,7 +142,11 @@ class AttemptRecord:
         """The region that counts, and whether the provider itself says so."""
         self._started_ms, self._clock, self._start = now_ms, clock, clock()
         self._first: int | None = None
-        self._waits, self._awaited, self._presence = budget.waits, False, budget.presence
+        self._ended: float | None = None
+        """When all of a whole answer was here."""
+        self._waits, self._presence = budget.waits, budget.presence
+        self._wait: list[float] | None = None
+        """Since when it is waited for, and until when."""
         self._cap = (call.max_output or step.estimate.max_output) * call.n
         # Some providers' caps do not count thoughts (DashScope's, xAI's).
         thinking = step.target.model.thinking
@@ -169,16 +173,21 @@ class AttemptRecord:
         unknown = self.meter is None and dense == MOST_OUTPUT_BYTES
         return dense, BYTES_PER_TOKEN if unknown else min(BYTES_PER_TOKEN, LOOSE * max(dense, MOST_OUTPUT_BYTES))
 
-    def first_byte(self) -> None:
-        if self._first is None:
-            self._first = int(self._clock() - self._start)
-            if self.options.race is not None:
-                self.options.race.begun = True
+    def arrived(self, *, whole: bool = False) -> None:
+        """The first bytes of an answer, or all of one that is no stream."""
+        now = self._clock()
+        self._first = int(now - self._start)
+        if self.options.race is not None:
+            self.options.race.begun = True
+        if whole:
+            self._ended = now
 
     def fed(self, data: bytes, events: bytes, before: int) -> None:
         """The decoder made `events` of one more piece of a stream. `before`: bytes of output seen until then."""
         self.received_bytes += len(data)
-        self._send(events)
+        self._sent += len(events)
+        if len(events) > ENVELOPE:
+            self._set_apart(events)
         if self.decoder is not None:
             seen = self.decoder.output_chars
             self._largest = max(self._largest, seen - before)
@@ -187,9 +196,8 @@ class AttemptRecord:
             elif seen > before:
                 self._pieces += events.count(b"\n\n")
 
-    def _send(self, events: bytes) -> None:
-        self._sent += len(events)
-        for event in events.split(b"\n\n") if len(events) > ENVELOPE else ():
+    def _set_apart(self, events: bytes) -> None:
+        for event in events.split(b"\n\n"):
             if len(event) > ENVELOPE:
                 media, found = apart(event.partition(b"data: ")[2])
                 self._media += media
@@ -222,15 +230,8 @@ class AttemptRecord:
 
     def leaves(self, classes: frozenset[str]) -> None:
         """The first byte is about to be sent: from now on it may be charged. `classes`: of what is sent."""
-        self.sent = self._awaited = True
-        self.classes = classes
-        self._waits.begin(self._clock())
-
-    def received(self) -> None:
-        """It is waited for no longer."""
-        if self._awaited:
-            self._awaited = False
-            self._waits.end(self._clock())
+        self.sent, self.classes, self._wait = True, classes, [self._clock(), inf]
+        self._waits.append(self._wait)
 
     def opened(self, response: UpstreamResponse) -> None:
         """Status and headers are here; one names the region where the target's terms say so ("header:NAME")."""
@@ -258,7 +259,7 @@ class AttemptRecord:
         usage, size = reply.usage, 0 if embeds else sum(map(len, reply.body.values()))
         self.received_bytes = size
         if usage is None:
-            usage = self._estimated(reply.chars or size, left=False)
+            usage = self._estimated(reply.chars or size, left=False, finish=reply.finish_reason)
         else:
             chars = max(reply.chars - self._echoed, 0)
             credible = partial(_credible, usage, chars, reply.has_answer)
@@ -280,12 +281,14 @@ class AttemptRecord:
         self.locate(decoder.region_served)
         counted = decoder.usage
         if self.call.endpoint is Endpoint.RESPONSES and decoder.complete:
-            self._send(decoder.final(b"null"))
+            last = decoder.final(b"null")
+            self._sent += len(last)
+            self._set_apart(last)
         tokens = self._cap if counted is None else counted.output_total
         size = max(0, decoder.output_chars + waiting - self._echoed)
         size += self._beyond(decoder, max(tokens, size))
         if counted is None:
-            usage = self._estimated(size, left=left)
+            usage = self._estimated(size, left=left, finish=decoder.finish_reason)
         elif not left and (decoder.finished or 2 * counted.output_total >= self._tokens(size)):
             credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
             usage = self._bounded(counted, size) if credible else self._recounted(counted, size)
@@ -404,11 +407,14 @@ class AttemptRecord:
         thoughts, source = output * self._thought // size, CountSource.ESTIMATED
         return {"output_visible": output - thoughts, "output_reasoning": thoughts, "reasoning_source": source}
 
-    def _estimated(self, size: int, *, left: bool) -> Usage:
-        """`left`: the upstream may have written more than came."""
+    def _estimated(self, size: int, *, left: bool, finish: str = "") -> Usage:
+        """`left`: the upstream may have written more than came; else one that says that the cap was reached did."""
+        capped = self.call.max_output is not None or self.step.estimate.max_output < self.step.target.model.max_output
+        reached = capped and finish == "length" and not left
         output = self._with_late(size) if left else self._tokens(size)
-        if self._hides:
-            output = max(output, self._unseen(FASTEST_MS))
+        output = min(ceil(output * self._billed), max(output, self._cap))
+        if self._hides or reached:
+            output = max(output, self._cap if reached else self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
             output = max(output, self._cap, ceil(size / self._mean_bytes) + self._tokens(self._largest))
         return self._taken(output, size)
@@ -464,7 +470,12 @@ class AttemptRecord:
         `prior_ms`; at least what was expected, as far as its provider bills that; at most the cap, if that is kept."""
         tokens = max(self.step.estimate.output_tokens, self._usual(self._elapsed(), prior_ms))
         most = self._most if self.stopped == PAST_CAP or self._learned.worst(self.step.target.id) else self._cap
-        return min(most, ceil(tokens * self._learned.billed.get(self.step.target.id, 1.0)))
+        return min(most, ceil(tokens * self._billed))
+
+    @property
+    def _billed(self) -> float:
+        """What its provider billed ÷ what was estimated, as statements taught."""
+        return self._learned.billed.get(self.step.target.id, 1.0)
 
     def _usual(self, took_ms: int, prior_ms: float) -> int:
         pace = self._learned.pace(self.step.target.id)
@@ -478,10 +489,11 @@ class AttemptRecord:
     def _done(
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
     ) -> Attempt:
-        if self._awaited:
-            self.received()
+        ended = self._clock() if self._ended is None else self._ended
+        if self._wait is not None and self._wait[1] == inf:
+            self._wait[1] = ended
         self.lease.leave()
-        target, took = self.step.target, int(self._clock() - self._start)
+        target, took = self.step.target, int(ended - self._start)
         if usage is not None:
             output = usage.output_total
             self._learned.observe(self._seen(usage, output, finish_reason, outcome, took))
@@ -537,7 +549,7 @@ class AttemptRecord:
             text=text,
             # One that was ended there may have had as much again to say.
             past_cap=2 * output // n if self.stopped == PAST_CAP else output // n if told and output > self._cap else 0,
-            largest=self._largest and ceil(self._largest / n / self._learned.mean_output_bytes(self.step.target.id)),
+            largest=self._largest / n,
             first_ms=None if first is None else first - waited,
             total_ms=took - waited,
             ended_ms=self._started_ms + took,

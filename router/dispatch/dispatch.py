@@ -293,8 +293,7 @@ class AttemptLoop:
         if call.stream:
             return await self._open(record, adapter.stream(call), response)
         body = await response.read()
-        record.first_byte()
-        record.received()
+        record.arrived(whole=True)
         large = len(body) > LARGE
         reply = await asyncio.to_thread(adapter.decode, call, body) if large else adapter.decode(call, body)
         self._to.health.succeeded(record.step.target.id)
@@ -311,7 +310,7 @@ class AttemptLoop:
             first = decoder.feed(data)
             record.fed(data, first, before)
             if first or decoder.complete:
-                record.first_byte()
+                record.arrived()
                 record.locate(decoder.region_served)
                 # It has answered, and whether the answer is whole is seen at its end.
                 self._to.health.abandoned(record.step.target.id)
@@ -327,7 +326,7 @@ class AttemptLoop:
         parts = [events async for events in metered(opened) if events]
         if rest := opened.rest():
             parts.append(rest)
-        stopped = opened.stopped
+        stopped = record.stopped
         if not (decoder.finished or stopped):
             raise UpstreamFailure(CUT)
         opened.response.close(complete=decoder.complete)

@@ -71,7 +71,11 @@ class EgressFilter:
         Raises `EgressDenied`, and `UpstreamFailure` for everything that goes wrong on the way.
         """
         # Classes that only the bytes have shown. The last look is at the moment of sending: a scan takes time.
-        unseen = _unseen(outbound) if len(outbound.request.body) < LARGE else await asyncio.to_thread(_unseen, outbound)
+        body, guard, fields = outbound.request.body, outbound.guard, outbound.request.fields
+        if len(body) < LARGE:
+            unseen = guard.unseen(body, outbound.classes, fields)
+        else:
+            unseen = await asyncio.to_thread(guard.unseen, body, outbound.classes, fields)
         reason = self._refusal(outbound, unseen)
         target, url = outbound.target, outbound.url or outbound.target.base_url
         if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):
@@ -107,10 +111,6 @@ class EgressFilter:
         target, classes = outbound.target, outbound.classes | unseen
         refusal = outbound.guard.refusal(target, classes, now_ms(), redacted=outbound.redacted)
         return refusal or (narrowed(target, outbound.region) if outbound.region else "")
-
-
-def _unseen(outbound: OutboundRequest) -> frozenset[str]:
-    return outbound.guard.unseen(outbound.request.body, outbound.classes, outbound.request.fields)
 
 
 _HOOK = Target(

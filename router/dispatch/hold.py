@@ -115,30 +115,14 @@ class BudgetRoom:
                 await asyncio.wait_for(self._settled.wait(), LOOK_S)
 
 
-class Waits:
-    """For how long of a request targets were at work, in ms of one clock; what is left of its time is ours. Rivals that
-    are waited for at the same time count once."""
-
-    __slots__ = ("_open", "_since", "_total")
-
-    def __init__(self) -> None:
-        self._open, self._since, self._total = 0, 0.0, 0.0
-
-    def begin(self, at: float) -> None:
-        """One more is waited for."""
-        if not self._open:
-            self._since = at
-        self._open += 1
-
-    def end(self, at: float) -> None:
-        """Of one that had begun."""
-        self._open -= 1
-        if not self._open:
-            self._total += at - self._since
-
-    def total(self, at: float) -> float:
-        """Until then, in ms."""
-        return self._total + (at - self._since if self._open else 0.0)
+def waited_ms(waits: Sequence[list[float]], now: float) -> float:
+    """For how long of a request targets were at work; what is left of its time is ours. Rivals that are waited for at
+    the same time count once. `waits`: begin and end of each, by one clock; an end may be yet to come."""
+    total, until = 0.0, 0.0
+    for begin, end in sorted(waits):
+        total += max(0.0, min(end, now) - max(begin, until))
+        until = max(until, end)
+    return total
 
 
 # What one request holds, and what it may still spend of that.
@@ -168,7 +152,8 @@ class BudgetHold:
         self.attempts: list[Attempt] = []
         self.reading = set[asyncio.Task[None]]()
         """Attempts that were late, and are read on: what they cost is not known before."""
-        self.waits = Waits()
+        self.waits: list[list[float]] = []
+        """See `waited_ms`."""
         self._extending = asyncio.Lock()
         """Rivals hold more from the same reservation: one after the other."""
 
@@ -209,12 +194,18 @@ class BudgetHold:
             least = Amount(least.usd, tight.thinking)
         return HoldRequest(least=least, tight=tight, whole=whole)
 
-    async def open(self, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float) -> Refused | None:
-        """`ask` is for `steps`. Raises `StoreUnavailable`.
+    async def open(
+        self, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float, at_ms: int
+    ) -> Refused | None:
+        """`ask` is for `steps`, as it was decided at `at_ms`. Raises `StoreUnavailable`.
 
         Where only requests in progress stand in the way it waits for them, so long; what is asked for changes with what
-        they teach meanwhile.
+        they teach meanwhile. What is open already is extended.
         """
+        if self.reservation.holds:
+            held, tight = self.reservation.granted, ask.tight
+            await self.extend(Amount(max(0, tight.usd - held.usd), max(0, tight.thinking - held.thinking)))
+            return None
         for cap in self._bound.caps:
             needed = _least(steps).of(cap.unit)
             if cap.limit < needed:
@@ -222,7 +213,7 @@ class BudgetHold:
         if not self._bound.accounts:
             self.reservation = structs.replace(self.reservation, granted=ANY_AMOUNT.within(self._bound.caps))
             return None
-        granted = await self._reserve(ask)
+        granted = await self._reserve(ask, at_ms)
         if isinstance(granted, Refused):
             granted = await self._wait(granted, ask, steps, patience_ms)
         if isinstance(granted, Refused):
@@ -238,7 +229,7 @@ class BudgetHold:
 
         async def again() -> Reservation | Refused:
             fresh = self.ask([self._anew(step) for step in steps], exactly=ask.shortest is not None)
-            outcome = await self._reserve(fresh)
+            outcome = await self._reserve(fresh, now_ms())
             return outcome if isinstance(outcome, Reservation) else _short(outcome, fresh)
 
         refused = _short(refused, ask)
@@ -249,7 +240,7 @@ class BudgetHold:
             outcome = await self._room.until_there_is(again, patience_ms)
         if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
             # There will be no room for the usual thinking: it is answered with less.
-            return await self._reserve(structs.replace(ask, least=_least(steps)))
+            return await self._reserve(structs.replace(ask, least=_least(steps)), now_ms())
         return outcome
 
     def fit(self, step: Candidate) -> FittedRequest | None:
@@ -261,17 +252,26 @@ class BudgetHold:
             cap = max(0, cap - sum(map(thought, self.attempts)))
         known = step.estimate
         left, whole, tight = self.left(step.target.id), known.whole, known.tight
-        asked = FittedRequest(
-            max_output=known.cap, effort=known.effort or None, thinking_budget=known.thinking_budget, metered=True
+        enough = cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking
+        # Where budgets are short its first answers are looked at as streams: the next holds go by how they come.
+        looked_at = known.metered and known.blind and self._accounts != ()
+        short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
+        fitted: FittedRequest | None = FittedRequest(
+            max_output=known.cap,
+            effort=known.effort or None,
+            thinking_budget=known.thinking_budget,
+            metered=not enough or (looked_at and short),
+            thinks=not enough and whole.thinking > 0,
         )
-        if cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking:
-            # Where budgets are short its first answers are looked at as streams: the next holds go by how they come.
-            looked_at = known.metered and known.blind and self._accounts != ()
-            short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
-            return asked if looked_at and short else structs.replace(asked, metered=False)
-        fitted: FittedRequest | None = structs.replace(asked, thinks=whole.thinking > 0)
-        paid = cap is None and left.usd >= tight.usd and left.thinking >= tight.thinking
-        if not paid or not known.metered or known.blind:
+        if enough:
+            return fitted
+        if (
+            cap is not None
+            or left.usd < tight.usd
+            or left.thinking < tight.thinking
+            or not known.metered
+            or known.blind
+        ):
             fitted = fit(step, self._request, left, self.learned, cap)
         return self._within_reach(step, fitted, left) if fitted is not None and fitted.metered else fitted
 
@@ -420,8 +420,8 @@ class BudgetHold:
                 held = max(held or 0, hold.amount)
         return charges, overrun, held
 
-    def _reserve(self, ask: HoldRequest) -> Awaitable[Reservation | Refused]:
-        return self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())
+    def _reserve(self, ask: HoldRequest, at_ms: int) -> Awaitable[Reservation | Refused]:
+        return self._store.reserve(self._request.id, self._bound.accounts, ask, at_ms)
 
     async def _knowing_what_is_lent(self, refused: Refused) -> Refused:
         children = await self._store.children()

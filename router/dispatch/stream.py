@@ -3,19 +3,19 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
 
 from msgspec import Struct, structs
 
 from router.decide.health import Health
 from router.dispatch.attempt import AttemptRecord
 from router.dispatch.hold import CLIENT_GONE, BudgetHold
-from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, closing
+from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, closing, finish
+from router.dispatch.refusals import stream_error
 from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt, ErrorKind, Failure, StreamDecoder, TargetReply, UpstreamResponse
-from router.types.decision import Candidate
+from router.types.decision import Candidate, Translation
 from router.types.target import Target
 
 SHORTEST_SECRET = 12
@@ -32,11 +32,6 @@ class OpenStream(Struct, frozen=True):
     decoder: StreamDecoder
     first: bytes
     step: Candidate
-
-    @property
-    def stopped(self) -> str:
-        """Why the gateway ended it, as an error code; empty: it did not."""
-        return self.record.stopped
 
     @property
     def lowered(self) -> tuple[str, ...]:
@@ -57,7 +52,8 @@ class OpenStream(Struct, frozen=True):
 
     def closing(self, usage: bytes) -> bytes:
         """The last events; `usage` is the JSON usage object of the call's endpoint."""
-        end = closing(self.first, self.record.call, usage, self.stopped) if self.stopped else self.decoder.final(usage)
+        stopped = self.record.stopped
+        end = closing(self.first, self.record.call, usage, stopped) if stopped else self.decoder.final(usage)
         return self.restored(end)
 
     def ended(self, error: str) -> Attempt:
@@ -130,36 +126,24 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
             return
 
 
-class StreamEnd(Protocol):
-    """What remains to be done when a stream is over."""
+async def forward(
+    opened: OpenStream,
+    health: Health,
+    settle: Callable[[Attempt, str | None], bytes],
+    durable: Callable[[], Awaitable[None]],
+    translation: Translation | None = None,
+) -> AsyncGenerator[bytes]:
+    """Yields client-ready events: never a clean end that neither the upstream nor its budget made.
 
-    def settle(self, attempt: Attempt, error: str | None) -> bytes:
-        """Called exactly once, whatever happens; returns the usage JSON for the closing events."""
-        ...
-
-    def render(self, events: bytes) -> bytes:
-        """The decoder's events as the client's endpoint speaks them."""
-        ...
-
-    def closing(self, opened: OpenStream, usage: bytes) -> bytes: ...
-
-    def durable(self) -> Awaitable[None]:
-        """Done when the settlement can't be lost any more."""
-        ...
-
-    def broken(self, failure: Failure) -> bytes:
-        """The error event that stands where the closing events would have been."""
-        ...
-
-
-async def forward(opened: OpenStream, health: Health, ending: StreamEnd) -> AsyncGenerator[bytes]:
-    """Yields client-ready events: never a clean end that neither the upstream nor its budget made."""
-    decoder, failure, error = opened.decoder, CUT, CLIENT_GONE
+    `settle` is called exactly once, whatever happens, with what broke the stream; it returns the usage JSON for the
+    closing events. `durable` is done when the settlement can't be lost any more.
+    """
+    decoder, record, failure, error = opened.decoder, opened.record, CUT, CLIENT_GONE
     try:
         async for events in opened.events():
             if events:
-                yield ending.render(events)
-        error = opened.stopped or ("" if decoder.finished else CUT.kind)
+                yield events if translation is None else translation.feed(events)
+        error = record.stopped or ("" if decoder.finished else CUT.kind)
     except UpstreamFailure as upstream:
         failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
         if decoder.finished and failure.kind is ErrorKind.TIMEOUT:
@@ -169,17 +153,22 @@ async def forward(opened: OpenStream, health: Health, ending: StreamEnd) -> Asyn
         error = failure.kind
     finally:
         opened.response.close(complete=decoder.complete)
-        usage = ending.settle(opened.ended(error), error or None)
-    await ending.durable()
+        usage = settle(opened.ended(error), error or None)
+    await durable()
     if rest := opened.rest():
-        yield ending.render(rest)
-    broken, target = error not in ("", opened.stopped), opened.step.target.id
-    if broken:
-        trips = TABLE[failure.kind].trips and opened.record.lease.broke()
-        health.failed(target, trips=trips, reason=failure.kind)
+        yield rest if translation is None else translation.feed(rest)
+    if error not in ("", record.stopped):
+        trips = TABLE[failure.kind].trips and record.lease.broke()
+        health.failed(opened.step.target.id, trips=trips, reason=failure.kind)
+        code = TABLE[failure.kind].code
+        yield stream_error(failure) if translation is None else translation.error_event(failure.message, code)
+        return
+    health.succeeded(opened.step.target.id)
+    if translation is None:
+        yield opened.closing(usage)
     else:
-        health.succeeded(target)
-    yield ending.broken(failure) if broken else ending.closing(opened, usage)
+        last = finish(opened.first, record.call, record.stopped) if record.stopped else b""
+        yield translation.feed(last) + translation.final(usage)
 
 
 def unreadable(error: Exception) -> Failure:

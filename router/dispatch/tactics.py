@@ -46,7 +46,7 @@ async def tee(
             yield part
     finally:
         await events.aclose()
-    complete = not opened.stopped and job.budget.attempts[-1].outcome == "ok"
+    complete = not opened.record.stopped and job.budget.attempts[-1].outcome == "ok"
     if complete and not (isinstance(opened, CollectedStream) and opened.attempt.verdicts):
         tell(asked(job, opened.step, fold.body()))
 

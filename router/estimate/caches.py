@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from router.estimate.posterior import Recent
 from router.estimate.price import rate_of
-from router.types.attempt import Usage
+from router.types.attempt import TextBytes, Usage
 from router.types.decision import CachePrefix
 from router.types.price import TokenPrices
 from router.types.tables import table
@@ -25,6 +25,17 @@ PRIOR_WEIGHT = 2
 """A prior counts like so many observations, and so does the whole target within one kind of work."""
 FADES = 0.8
 """What a prior weighs after each observation of its own kind."""
+
+
+MILLE = 1_000
+"""Ratios are kept in thousandths."""
+SAME_SHARE = 0.99
+"""Of streams of a kind: they have no fewer bytes in a token, nor more of other kinds, than they are metered by."""
+BYTES_PER_OUTPUT_TOKEN = 2.0
+"""Of the words of a stream before any such was counted; of all else one …"""
+BESIDE = 500
+"""… and the bytes of other kinds for a thousand of its own. What goes beyond has a token a byte: none is shorter."""
+_LEAST_BYTES = TextBytes(int(BYTES_PER_OUTPUT_TOKEN * MILLE), MILLE, MILLE)
 
 
 class QuantileWindow:
@@ -65,6 +76,30 @@ def shrink_to_prior(value: int, count: int, prior: int) -> int:
     """What `count` observations say, leaning on the prior."""
     weight = PRIOR_WEIGHT * FADES**count
     return int((value * count + prior * weight) / (count + weight))
+
+
+class TokenSizes:
+    """How many bytes the tokens of a target's streams have, by the kind of text that most of each was."""
+
+    def __init__(self) -> None:
+        self._kinds = [(QuantileWindow(), QuantileWindow()) for _ in _LEAST_BYTES]
+
+    def add(self, text: TextBytes, tokens: int) -> None:
+        """Of a whole stream."""
+        own = max(text)
+        sizes, beside = self._kinds[text.index(own)]
+        sizes.add(sum(text) * MILLE // tokens)
+        beside.add((sum(text) - own) * MILLE // own)
+
+    def tokens(self, text: TextBytes) -> float:
+        """At most: the fewest that it has as a text of any kind."""
+        size, saved = sum(text), 0.0
+        for own, prior, (sizes, beside) in zip(text, _LEAST_BYTES, self._kinds, strict=True):
+            if own and (sizes.count or prior > MILLE):
+                bytes_each = max(MILLE, shrink_to_prior(sizes.lower(SAME_SHARE), sizes.count, prior))
+                others = shrink_to_prior(beside.upper(SAME_SHARE), beside.count, BESIDE)
+                saved = max(saved, min(size, own + own * others / MILLE) * (1 - MILLE / bytes_each))
+        return size - saved
 
 
 # How much of a prompt targets have in their caches: of what this process sent there a short while ago.

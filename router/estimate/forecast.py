@@ -25,9 +25,18 @@ from router.estimate.tokens import (
     thinking_levels,
     usual,
 )
-from router.types.decision import FittedRequest, Forecast, Vector
+from router.types.decision import Candidate, FittedRequest, Forecast, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
-from router.types.request import USUAL_READ, Classification, Endpoint, Request, TokensRead, tokens_read
+from router.types.request import (
+    USUAL_OUTPUT,
+    USUAL_READ,
+    USUAL_THINKING,
+    Classification,
+    Endpoint,
+    Request,
+    TokensRead,
+    tokens_read,
+)
 from router.types.target import Queue, Queues, Target, Task
 
 PRIOR_SPREAD = 0.87
@@ -363,3 +372,20 @@ def _spread(kind: WorkStats, output: int) -> float:
     # p90/mean = exp(z·s − s²/2): the smaller root; beyond the maximum no s fits, and the largest is taken.
     inside = Z90 * Z90 - 2 * ratio
     return max(LEAST_SPREAD, Z90 - inside**0.5) if inside > 0 else Z90
+
+
+# For how long a target is busy with a request, once it has begun.
+
+
+def usual_ms(target: Target, learned: TargetStats) -> float:
+    """Over all that it is asked."""
+    pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "", None)
+    tokens = kind.visible().visible(USUAL_OUTPUT) + kind.thought(0.0).thinking(USUAL_THINKING)
+    return pace.first_ms + tokens * pace.ms_per_token
+
+
+def takes_ms(step: Candidate, learned: TargetStats, choices: int) -> tuple[float, float]:
+    """With this request, whose choices are written side by side: mean and 90 % quantile, for a length as expected."""
+    pace = learned.pace(step.target.id)
+    first_ms, written_ms, sd = pace.first_ms, step.estimate.output_tokens / choices * pace.ms_per_token, pace.sd
+    return first_ms + written_ms, first_ms + written_ms * exp(Z90 * sd - sd * sd / 2)

@@ -9,13 +9,22 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from router.estimate.caches import FADES, PRIOR_WEIGHT, Caches, QuantileWindow, shrink_to_prior
-from router.estimate.latency import KEEP, Z90, Measured, Pace
+from router.estimate.caches import (
+    FADES,
+    MILLE,
+    PRIOR_WEIGHT,
+    SAME_SHARE,
+    Caches,
+    QuantileWindow,
+    TokenSizes,
+    shrink_to_prior,
+)
+from router.estimate.latency import KEEP, Measured, Pace
 from router.estimate.posterior import MOST_TEMPLATES, Fading, Pooled, Recent
 from router.types.attempt import TextBytes
-from router.types.decision import Candidate, Vector
+from router.types.decision import Vector
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, TokensRead, application_of, instructed, tenant_of
-from router.types.target import Target, Task
+from router.types.target import Task
 
 # What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun.
 
@@ -34,12 +43,8 @@ LONG = 0.9
 OTHER_TASKS, OTHER_TEMPLATES = 2, 8
 """Observations that those of other tasks, and of other templates of a task, count for at most in a quantile: long
 answers are not cut where short ones came."""
-MILLE = 1_000
-"""Ratios are kept in thousandths."""
 HALF = 0.5
 """Of an answer: a target whose typical stream has a larger piece does not stream."""
-SAME = 0.99
-"""Share of streams of a kind that have no fewer bytes in a token, nor more of other kinds, than they are metered by."""
 MOST_RATIO = 16
 """Times what is expected: less than that part of what was read is expected of no answer."""
 CREDIBLE, CREDIBLE_LEAST = 3.0, 50
@@ -56,14 +61,15 @@ from what their text foretells. The logarithm of the mean is higher by half of i
 EXCESS_WEIGHT = 3.0
 """… which counts like so many."""
 LONG_CUT = 2
-"""An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less."""
+"""An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less. It
+counts as so many times as long in the next cap."""
 LEAST_COUNT, LEAST_PRIOR = 0.01, 1.0
 """Answers: less are none. Thinking tokens of a hard problem at a target that is not expected to think."""
 MOST_ASKED = 64
 """Targets × efforts remembered of a template."""
 NEWS, EACH = 32, 8
 """Each of the first so many observations of a target, and of a template, is news, then one in eight: what follows from
-them is worked out again."""
+them is worked out again. The others wait until then, since several are learned from at the price of one."""
 STALE = 64
 """Observations of all targets after which all of it is: what one does in a template says something of the others."""
 MOST_RECALLED = 1_024
@@ -74,11 +80,6 @@ MOST_OUTPUT_BYTES = 5.0
 """Of a token of a whole answer, at most, before any was counted: long words, and letters that JSON escapes …"""
 DENSER = 1.25
 """… and how much denser than 99 % of those seen an answer may be."""
-BYTES_PER_OUTPUT_TOKEN = 2.0
-"""Of the words of a stream before any such was counted; of all else one …"""
-BESIDE = 500
-"""… and the bytes of other kinds for a thousand of its own. What goes beyond has a token a byte: none is shorter."""
-_LEAST_BYTES = TextBytes(int(BYTES_PER_OUTPUT_TOKEN * MILLE), MILLE, MILLE)
 LEAST_STREAMED = 32
 """Tokens of the shortest answer that shows whether a target streams: fewer may well come at once …"""
 PIECES = 4
@@ -115,8 +116,8 @@ class AttemptSample(Struct, frozen=True, kw_only=True):
     """`Estimate.input_rough`."""
     text: TextBytes = TextBytes()
     """Of the stream, thoughts included, where all of it was seen; per choice."""
-    largest: int = 0
-    """Tokens of the largest piece of the stream."""
+    largest: float = 0
+    """Bytes of the largest piece of the stream; per choice."""
     past_cap: int = 0
     """Tokens of an answer that ran on past the cap that was sent."""
     first_ms: int | None = None
@@ -203,10 +204,10 @@ class _Lengths(NamedTuple):
     steepest: float
     """The slope, at most."""
 
-    def sums(self, read: float, tokens: float) -> tuple[float, ...]:
+    def sums(self, read: float, tokens: float) -> Vector:
         """Of one answer."""
         more, ratio = log((read + self.least) / self.usual), (tokens + self.smallest) / (read + self.least)
-        return 1.0, more, more * more, log(ratio), log(ratio) * more, ratio
+        return np.array((1.0, more, more * more, log(ratio), log(ratio) * more, ratio))
 
     def law(self, residual: _Residual) -> PowerLaw:
         power = max(1.0 + residual.slope, 0.0)
@@ -257,24 +258,26 @@ class _LengthPool:
         self._plain, self._groups, self._applications = Recent[Asked, Fading](MOST_CELLS, _sums), pooled(), pooled()
         self.templates = Recent[str, _Template](MOST_TEMPLATES, _Template, str)
 
-    def add(self, seen: AttemptSample) -> None:
-        """An answer that was cut says how long answers are only if it is long even so."""
-        output, (read, need, stated), thinking = seen.output, seen.read, seen.thinking
-        if output is None or not read or (seen.cut and output < LONG_CUT * read):
-            return
-        template, at_ms, asked = seen.template, seen.ended_ms, (seen.target, seen.effort)
-        rows = [_ROWS[UNREAD]] if seen.task is None else [_ROWS[ALL], _ROWS[seen.task]]
-        sums, visible = np.zeros((len(_ROWS), _COLUMNS)), max(output - (thinking or 0), 0)
-        of_visible = [_ROWS[STATED]] if stated else rows
-        sums[:, 0] = 1.0  # the weight, for all rows alike, so that they go on to add up
-        sums[of_visible, VISIBLE.columns] = VISIBLE.sums(read, visible)
-        if thinking is not None:
-            sums[rows, THINKING.columns] = THINKING.sums(need, thinking)
-        bounded, usual = sums, read + CREDIBLE_LEAST
-        credible = min(max(visible, usual / CREDIBLE - CREDIBLE_LEAST), usual * CREDIBLE)
-        if template and credible != visible:
-            bounded = sums.copy()
-            bounded[of_visible, VISIBLE.columns] = VISIBLE.sums(read, credible)
+    def add(self, asked: Asked, template: str, answers: Sequence[AttemptSample]) -> None:
+        """Of one target, effort and template, oldest first."""
+        at_ms = max(seen.ended_ms for seen in answers)
+        sums, beyond = np.zeros((2, len(_ROWS), _COLUMNS))
+        for seen in answers:
+            output, (read, need, stated), thinking = seen.output or 0, seen.read, seen.thinking
+            share = 0.5 ** ((at_ms - seen.ended_ms) / LENGTHS_HALF_LIFE_MS) if seen.ended_ms else 1.0
+            rows = [_ROWS[UNREAD]] if seen.task is None else [_ROWS[ALL], _ROWS[seen.task]]
+            visible, usual, of_visible = max(output - (thinking or 0), 0), read + CREDIBLE_LEAST, rows
+            if stated:
+                of_visible = [_ROWS[STATED]]
+            lengths = VISIBLE.sums(read, visible)
+            sums[:, 0] += share  # the weight, for all rows alike, so that they go on to add up
+            sums[of_visible, VISIBLE.columns] += share * lengths
+            if thinking is not None:
+                sums[rows, THINKING.columns] += share * THINKING.sums(need, thinking)
+            credible = min(max(visible, usual / CREDIBLE - CREDIBLE_LEAST), usual * CREDIBLE)
+            if template and credible != visible:
+                beyond[of_visible, VISIBLE.columns] += share * (lengths - VISIBLE.sums(read, credible))
+        bounded = sums - beyond
         turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
         plain = self._plain[asked]
         self._plain.move_to_end(asked)
@@ -288,7 +291,7 @@ class _LengthPool:
             self.templates.move_to_end(name)
             of_target = known.sums[asked]
             of_target.sums += new * of_target.fade(when_ms)[1]
-            known.at_ms, known.count = max(known.at_ms, when_ms), known.count + 1
+            known.at_ms, known.count = max(known.at_ms, when_ms), known.count + len(answers)
 
     def law(self, kind: _Lengths, asked: Asked, row: int, template: str, prior: float) -> PowerLaw:
         """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
@@ -406,8 +409,7 @@ class TargetStats:
             lambda: (QuantileWindow(), np.zeros(5))
         )
         self._bytes = defaultdict[str, QuantileWindow](QuantileWindow)
-        self._densities = defaultdict[tuple[str, int], _Windows](lambda: (QuantileWindow(), QuantileWindow()))
-        """Bytes of a token, and those of other kinds, of streams that have most bytes of a kind."""
+        self._texts = defaultdict[str, TokenSizes](TokenSizes)
         self._pieces = defaultdict[str, QuantileWindow](QuantileWindow)
         self._shares = defaultdict[str, QuantileWindow](QuantileWindow)
         self._worst = Counter[str]()
@@ -415,6 +417,8 @@ class TargetStats:
         self._margins: dict[str, float] = {}
         self.billed: Mapping[str, float] = {}
         """By target: what its provider billed ÷ what was estimated where usage never came, as statements taught."""
+        self._waiting: list[tuple[AttemptSample, int]] = []
+        """What is to be learned from, and the widest kind of work that it is new for."""
         self._recalled: dict[str, dict[Hashable, Any]] = {}
         self._count = Counter[str]()
         self.caches = Caches()
@@ -422,45 +426,40 @@ class TargetStats:
         """What local engines cost."""
 
     def observe(self, seen: AttemptSample) -> None:
-        target, output = seen.target, seen.output
+        """It is learned from before anything is concluded from what is known."""
+        target = seen.target
         if (margin := self._margins.get(target)) is not None:
             self._margins[target] = 1 + (margin - 1) * CALM
-        self._measure(seen)
+        self._waiting.append((seen, 0))
         self._count[target] += 1
-        if (count := self._count[target]) <= NEWS or count % EACH == 0:
+        news = seen.past_cap > self._worst[target] or (seen.cut and (seen.output or 0) >= LONG_CUT * seen.read.visible)
+        if news or (count := self._count[target]) <= NEWS or count % EACH == 0:
             self._recalled.pop(target, None)
         if self._count.total() % STALE == 0:
             self._recalled.clear()
-        if seen.input is not None and seen.expected_input > 0:
-            window, sums = self._inputs[target, seen.script]
-            window.add(seen.input * MILLE // seen.expected_input)
-            sums *= KEEP
-            rough, weight = seen.expected_input, (seen.expected_input + INPUT_SMALLEST) ** -2
-            sums += np.array((1, rough, rough * rough, seen.input, rough * seen.input)) * weight
-        if output and (size := sum(seen.text)):
-            self._bytes[target].add(size * MILLE // output)
-            own = max(seen.text)
-            sizes, beside = self._densities[target, seen.text.index(own)]
-            sizes.add(size * MILLE // output)
-            beside.add((size - own) * MILLE // own)
-        if seen.largest:
-            self._pieces[target].add(seen.largest)
-            if output and output >= min(LEAST_STREAMED, PIECES * seen.largest):
-                self._shares[target].add(seen.largest * MILLE // output)
-        if seen.past_cap > self._worst[target]:
-            self._worst[target] = seen.past_cap
-            self._recalled.pop(target, None)
-        if output:
-            pace = self._paces.setdefault(target, Pace())
-            pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=output, ended_ms=seen.ended_ms)
+            self.learn()
+        self._worst[target] = max(self._worst[target], seen.past_cap)
 
     def reread(self, seen: AttemptSample) -> None:
         """What an attempt teaches that was observed unread, once its text is read: how its answer follows from that."""
         if not seen.cut and seen.task is not None:
-            self._measure(seen, widest=1)
+            self._waiting.append((seen, 1))
             self._recalled.pop(seen.target, None)
 
-    def _measure(self, seen: AttemptSample, widest: int = 0) -> None:
+    def learn(self) -> None:
+        """From what was observed since the last time."""
+        waiting, self._waiting = self._waiting, []
+        lengths = defaultdict[tuple[Asked, str], list[AttemptSample]](list)
+        for seen, widest in waiting:
+            self._measure(seen, widest)
+            if not widest:
+                self._watch(seen)
+            if seen.output is not None and seen.read[0] and not (seen.cut and seen.output < LONG_CUT * seen.read[0]):
+                lengths[(seen.target, seen.effort), seen.template].append(seen)
+        for (asked, template), answers in lengths.items():
+            self._pool.add(asked, template, answers)
+
+    def _measure(self, seen: AttemptSample, widest: int) -> None:
         """Of work, from the widest kind to the narrowest; what is read and what is not are kinds of their own. Of an
         answer that was cut only a length that is long even so says something."""
         template, output, thinking = seen.template, seen.output, seen.thinking
@@ -470,8 +469,28 @@ class TargetStats:
             self._cells.move_to_end(cell)
             for window, tokens in zip(windows, (output, thinking), strict=True):
                 if tokens is not None and not (seen.cut and window.count and tokens < window.upper(LONG)):
-                    window.add(tokens)
-        self._pool.add(seen)
+                    window.add(tokens * LONG_CUT if seen.cut else tokens)
+
+    def _watch(self, seen: AttemptSample) -> None:
+        """Its prompt, its pieces and its pace."""
+        target, output = seen.target, seen.output
+        if seen.input is not None and seen.expected_input > 0:
+            window, sums = self._inputs[target, seen.script]
+            window.add(seen.input * MILLE // seen.expected_input)
+            sums *= KEEP
+            rough, weight = seen.expected_input, (seen.expected_input + INPUT_SMALLEST) ** -2
+            sums += np.array((1, rough, rough * rough, seen.input, rough * seen.input)) * weight
+        if seen.largest:
+            largest = ceil(seen.largest / self.mean_output_bytes(target))
+            self._pieces[target].add(largest)
+            if output and output >= min(LEAST_STREAMED, PIECES * largest):
+                self._shares[target].add(largest * MILLE // output)
+        if output and (size := sum(seen.text)):
+            self._bytes[target].add(size * MILLE // output)
+            self._texts[target].add(seen.text, output)
+        if output:
+            pace = self._paces.setdefault(target, Pace())
+            pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=output, ended_ms=seen.ended_ms)
 
     def overrun(self, target: str) -> None:
         """An attempt cost more than was held: its target's bounds are widened for a while."""
@@ -479,6 +498,7 @@ class TargetStats:
 
     def pace(self, target: str) -> Pace:
         """How quick the target was; as a usual one before anything was seen."""
+        self.learn()
         return self._paces.get(target) or Pace()
 
     def margin(self, target: str) -> float:
@@ -487,12 +507,16 @@ class TargetStats:
 
     def kind(self, target: str, effort: str, task: Work | None, template: KnownTemplate = NO_TEMPLATE) -> WorkStats:
         """Work of a template leans on all work of its task, and that on all of the target."""
+        self.learn()
         kinds = dict.fromkeys(((ALL, ""), (task or ALL, ""), (task or ALL, template.name)))
         cells = [self._cells.get((target, effort, *kind)) for kind in kinds]
         return WorkStats(cells, self._pool, (target, effort), _ROWS[task or ALL], template)
 
     def known(self, template: str, stated: bool) -> KnownTemplate:
         known = self._pool.templates.get(template)
+        if self._waiting and (known is None or known.count < NEWS or len(self._waiting) >= EACH):
+            self.learn()
+            known = self._pool.templates.get(template)
         if known is None:
             template = application_of(template)
             known = self._pool.templates.get(template)
@@ -515,26 +539,22 @@ class TargetStats:
         return self.recall(target, (script, share), lambda: self._input((target, script), share))
 
     def most_tokens(self, target: str, text: TextBytes) -> float:
-        """Of a stream: the fewest that its text has as one of any kind."""
-        size, saved = sum(text), 0.0
-        for kind, (own, prior) in enumerate(zip(text, _LEAST_BYTES, strict=True)):
-            sizes, beside = self._densities[target, kind]
-            if own and (sizes.count or prior > MILLE):
-                bytes_each = max(MILLE, shrink_to_prior(sizes.lower(SAME), sizes.count, prior))
-                others = shrink_to_prior(beside.upper(SAME), beside.count, BESIDE)
-                saved = max(saved, min(size, own + own * others / MILLE) * (1 - MILLE / bytes_each))
-        return size - saved
+        """That a stream's text may have."""
+        self.learn()
+        return self._texts[target].tokens(text)
 
     def mean_output_bytes(self, target: str) -> float:
         """How many bytes of a stream are one token of it, all in all."""
-        window = self._bytes[target]
-        mean = window.sum // max(1, window.count)
-        return shrink_to_prior(mean, window.count, int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
+        return self._token_bytes(target, lambda window: window.sum // window.count, MEAN_OUTPUT_BYTES)
 
     def most_output_bytes(self, target: str) -> float:
         """How many bytes of a stream may be one token of it: what has more, for its tokens, has more tokens."""
-        window = self._bytes[target]
-        return shrink_to_prior(int(window.upper(SAME) * DENSER), window.count, int(MOST_OUTPUT_BYTES * MILLE)) / MILLE
+        return self._token_bytes(target, lambda window: int(window.upper(SAME_SHARE) * DENSER), MOST_OUTPUT_BYTES)
+
+    def _token_bytes(self, target: str, value: Callable[[QuantileWindow], int], prior: float) -> float:
+        self.learn()
+        window = self._bytes.get(target)
+        return prior if window is None else shrink_to_prior(value(window), window.count, int(prior * MILLE)) / MILLE
 
     def ahead(self, target: str) -> int | None:
         """Tokens of a choice that may come, or be on their way, before the next look at a stream.
@@ -542,16 +562,18 @@ class TargetStats:
         None: nothing is known of that yet, or answers come in one piece, so that there is nothing to look at; or they
         run on past their caps, so that each has to be looked at.
         """
+        self.learn()
         pieces, shares = self._pieces.get(target), self._shares.get(target)
         if pieces is None or self._worst[target] or (shares is not None and shares.upper(HALF) > HALF * MILLE):
             return None
-        return max(pieces.upper(SAME), ceil(IN_FLIGHT_MS / (self._paces.get(target) or Pace()).ms_per_token))
+        return max(pieces.upper(SAME_SHARE), ceil(IN_FLIGHT_MS / (self._paces.get(target) or Pace()).ms_per_token))
 
     def worst(self, target: str) -> int:
         """Tokens of its longest answer past a cap, which each is held for: none is trusted. 0: all kept to theirs."""
         return self._worst[target]
 
     def _input(self, key: tuple[str, str], share: float) -> InputSize:
+        self.learn()
         if (known := self._inputs.get(key)) is None:
             return InputSize()
         window, sums = known
@@ -573,20 +595,3 @@ def _leaning(windows: Sequence[QuantileWindow], value: Callable[[QuantileWindow]
             count = min(max(count - windows[at + 1].count, 0), OTHER_TEMPLATES if at else OTHER_TASKS)
         prior = shrink_to_prior(value(window), count, prior)
     return prior
-
-
-# For how long a target is busy with a request, once it has begun.
-
-
-def usual_ms(target: Target, learned: TargetStats) -> float:
-    """Over all that it is asked."""
-    pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "", None)
-    tokens = kind.visible().visible(USUAL_OUTPUT) + kind.thought(0.0).thinking(USUAL_THINKING)
-    return pace.first_ms + tokens * pace.ms_per_token
-
-
-def takes_ms(step: Candidate, learned: TargetStats, choices: int) -> tuple[float, float]:
-    """With this request, whose choices are written side by side: mean and 90 % quantile, for a length as expected."""
-    pace = learned.pace(step.target.id)
-    first_ms, written_ms, sd = pace.first_ms, step.estimate.output_tokens / choices * pace.ms_per_token, pace.sd
-    return first_ms + written_ms, first_ms + written_ms * exp(Z90 * sd - sd * sd / 2)

@@ -321,9 +321,8 @@ class PassRateModel:
         of how far what was learned of other targets carries over."""
         usual = NODE_WEIGHTS.dot(prior)
         slope = doubt(usual, LEAST_SLOPE)
-        carried = CARRIED * slope * self.posterior.carried(phi)[at]
-        own_sd = np.hypot(self.posterior.own_sd(phi)[at] * doubt(usual), carried)
-        return kept(prior + slope * self.posterior.weights.dot(phi)[at]), own_sd
+        mean, own_sd, carried = self.posterior.about(phi)
+        return kept(prior + slope * mean[at]), np.hypot(own_sd[at] * doubt(usual), CARRIED * slope * carried[at])
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""

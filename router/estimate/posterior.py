@@ -151,21 +151,13 @@ class Posterior:
         self._solve()
         return np.asarray(self._weights)
 
-    def mean(self, phi: Vector) -> Vector:
-        """Expected residuals: [T] of `phi` [K], or [n, T] of [n, K]."""
-        self._solve()
-        return np.asarray(phi @ self._weights.T)
-
-    def own_sd(self, phi: Vector) -> Vector:
-        """[T]: of `phi` [K], sd of each target's own part: what is unknown of all of them is not in it."""
+    def about(self, phi: Vector) -> tuple[Vector, Vector, Vector]:
+        """Three times [T], of `phi` [K]: expected residuals; sd of each target's own part, in which there is nothing of
+        what is unknown of all; and the part of the residuals that was learned of other targets only."""
         self._solve()
         rows = self._variance.reshape(-1, len(phi)).dot(phi)  # in two dimensions BLAS does it
-        return np.asarray(np.sqrt(np.maximum(rows.reshape(-1, len(phi)).dot(phi), 0)))
-
-    def carried(self, phi: Vector) -> Vector:
-        """[T]: the part of `mean` that was learned of other targets only."""
-        self._solve()
-        return np.asarray(self._carried.dot(phi))
+        variance = rows.reshape(-1, len(phi)).dot(phi)
+        return self._weights.dot(phi), np.sqrt(np.maximum(variance, 0)), self._carried.dot(phi)
 
     def _solve(self) -> None:
         """With P a target's prior precision, A its evidence and M = (A + P)⁻¹: what it says of the common part has the

@@ -9,7 +9,8 @@ import re2
 from msgspec import Struct
 
 from router.estimate import learn
-from router.estimate.learn import MILLE, InputSize, KnownTemplate, PowerLaw, TargetStats, Work, WorkStats
+from router.estimate.caches import MILLE
+from router.estimate.learn import InputSize, KnownTemplate, PowerLaw, TargetStats, Work, WorkStats
 from router.types.decision import PromptCount
 from router.types.price import CallScope, Writes
 from router.types.request import USUAL_OUTPUT, Endpoint, Request, TokensRead
@@ -272,9 +273,10 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else PowerLaw(0.0)
     most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
     usual_output = kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90)
-    if ahead is None or (rung.thinks and not target.model.thinking.streamed):
-        safe = max(safe, LEAST_CAP + rung.p90)
-        return UsualOutput(words, mean, most, safe, safe if rung.thinks else 0, True, usual_output, long)
+    capped = max(safe, LEAST_CAP + rung.p90)
+    # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
+    if ahead is None or ahead >= capped or (rung.thinks and not target.model.thinking.streamed):
+        return UsualOutput(words, mean, most, capped, capped if rung.thinks else 0, True, usual_output, long)
     start = min(_start(kind.output, rung, thought) + ahead, safe)
     thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
     return UsualOutput(words, mean, most, start, thoughts, False, usual_output, long)

@@ -68,8 +68,11 @@ def charges(sums: Mapping[str, int], price: Price | None, source: str) -> Iterat
         if cost or listed:
             yield Charge(REQUESTS, max(attempts, 1), cost, listed)
         return
-    units = _beyond(tokens, price, listed, attempts) if source in _OURS else 0
-    if units:
+    units = 0
+    if source in _OURS and price is not None and not price.rules:
+        # What tokens at rates without rules don't explain: each attempt is rounded to a nano-dollar, no more.
+        units = listed - sum(count * _rate(price, bucket) for bucket, count in tokens.items()) // UNITS_PER_RATE
+    if units > attempts:
         yield Charge(UNITS, max(attempts, 1), units, units)
         cost, listed = cost - units, listed - units
     known = sums["thinking_cost"]
@@ -91,14 +94,6 @@ def _split(tokens: Mapping[str, int], price: Price | None, cost: int, listed: in
     shares = zip(tokens.items(), shared(cost, weights), shared(listed, weights), strict=True)
     for (bucket, count), paid, at_list in shares:
         yield Charge(bucket, count, paid, at_list)
-
-
-def _beyond(tokens: Mapping[str, int], price: Price | None, listed: int, attempts: int) -> int:
-    """What tokens at rates without rules don't explain: each attempt is rounded to a nano-dollar, no more."""
-    if price is None or price.rules:
-        return 0
-    explained = sum(count * _rate(price, bucket) for bucket, count in tokens.items()) // UNITS_PER_RATE
-    return listed - explained if listed - explained > attempts else 0
 
 
 def _rate(price: Price, bucket: str) -> int:
@@ -186,17 +181,14 @@ def _record(
     own = str(group.of["tags"] or "").split(",")
     tags: dict[str, str | bool] = {tag.replace(_PREFIX, "", tag.startswith(_PREFIX)): True for tag in own if tag}
     tags |= {_PREFIX + name: str(group.of[name]) for name in _TAGGED if group.of[name] is not None}
-    constant = {**_DECLARED["constant"], **who, "Tags": _json(tags) if tags else None}
-    cells = {**costs, **_when(group.hour), **constant, **place, **about, **counts}
-    return tuple(map(cells.get, NAMES))
-
-
-def _when(hour: int) -> dict[str, Cell]:
-    """The billing period is the calendar month, the charge period the hour; both ends are exclusive. UTC."""
-    start, end = (datetime.fromtimestamp(at * HOUR_MS // 1000, UTC) for at in (hour, hour + 1))
+    # The billing period is the calendar month, the charge period the hour; both ends are exclusive. UTC.
+    start, end = (datetime.fromtimestamp(at * HOUR_MS // 1000, UTC) for at in (group.hour, group.hour + 1))
     month = start.replace(day=1, hour=0)
     following = month.replace(year=month.year + month.month // 12, month=month.month % 12 + 1)
-    return dict(zip(_DECLARED["columns"]["time"], (following, month, end, start), strict=True))
+    times = dict(zip(_DECLARED["columns"]["time"], (following, month, end, start), strict=True))
+    constant = {**_DECLARED["constant"], **who, "Tags": _json(tags) if tags else None}
+    cells = {**costs, **times, **constant, **place, **about, **counts}
+    return tuple(map(cells.get, NAMES))
 
 
 def _place(group: Group) -> dict[str, Cell]:
@@ -299,7 +291,7 @@ class ParquetMissing(Exception):
 def write_csv(path: Path, records: Iterable[Record]) -> int:
     """How many there were. Times as 2026-01-31T12:00:00Z, numbers exact and without an exponent, nothing for null."""
     write = [_WRITTEN[kind] for kind in COLUMNS.values()]
-    with _whole(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with whole(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(NAMES)
         count = 0
@@ -322,7 +314,7 @@ def write_parquet(path: Path, records: Iterable[Record]) -> int:
     schema = arrow.schema(fields, metadata={"FocusVersion": VERSION})
     count = 0
     every = iter(records)
-    with _whole(path) as beside, parquet.ParquetWriter(beside, schema, compression="zstd") as file:
+    with whole(path) as beside, parquet.ParquetWriter(beside, schema, compression="zstd") as file:
         while batch := list(islice(every, BATCH)):
             columns = [
                 arrow.array(cells, field.type) for cells, field in zip(zip(*batch, strict=True), schema, strict=True)
@@ -353,11 +345,13 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def whole(path: Path) -> Iterator[Path]:
     """Written beside its place and moved there when it is complete."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield beside
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

@@ -231,7 +231,7 @@ def _booked_at_hold(ledger: Connection, books: Connection, account: AccountOf, i
     if record.request["state"] not in ("settled", "released") or not lines:
         return None
     holds = tuple(at.hold(int(str(line["held"]))) for line, at in lines)
-    charges = tuple(_charge(record, hold) for hold in holds)
+    charges = tuple(charge_of(record, hold) for hold in holds)
     return Unequal(identifier, "its bookings say what it held, and its row what it cost", holds=holds, charges=charges)
 
 
@@ -246,8 +246,8 @@ def _counted(books: Connection, identifier: str, account: AccountOf, state: str)
     ]
 
 
-def _charge(record: RequestRecord, hold: Hold) -> int:
-    """What a settled request is charged in an account, by its row and attempts."""
+def charge_of(record: RequestRecord, hold: Hold | Account) -> int:
+    """What a request that has ended is charged in an account, by its row and attempts."""
     usd = hold.unit is Unit.USD
     if not hold.targets:
         return int(str(record.request["cost" if usd else "thinking"] or 0))

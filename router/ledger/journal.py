@@ -59,7 +59,8 @@ class Transaction(Struct):
 class SqliteJournal:
     """The `LocalJournal` port over one SQLite file; use inside one running event loop."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, prefix: str = "") -> None:
+        """`prefix`: of its `owner`."""
         self.path = path
         self._loop = asyncio.get_running_loop()
         self._wal = path.with_name(path.name + "-wal")
@@ -71,7 +72,7 @@ class SqliteJournal:
         self._due = False
         """Something is queued or under way."""
         self._retry: asyncio.TimerHandle | None = None
-        self.owner = new_id()
+        self.owner = prefix + new_id()
         self.available = True
         self._stuck = False
         self._thread = Thread(target=self._write_forever, name="ledger", daemon=True)
@@ -262,6 +263,10 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 
 
 # The ledger elsewhere, the budgets here: a request's row is in both, since the local budgets go by its lease.
+
+
+BESIDE = "beside-"
+"""How owners begin whose bookings are not in the ledger, but in the file beside it."""
 
 
 class TeeJournal:

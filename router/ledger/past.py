@@ -60,9 +60,10 @@ def _digest(connection: Connection, first: int, last: int, before: str) -> str:
     ids = [str(row["id"]) for row in rows]
     attempts, bookings = (_known(among(connection, _SQL[name], ids)) for name in ("attempts", "bookings_of"))
     named = ((rows, NAMED_OF_REQUESTS), (attempts, NAMED_OF_ATTEMPTS), (bookings, ("account",)))
-    used = sorted({line[name] for lines, names in named for line in lines for name in names if name in line})
+    used = {line[name] for lines, names in named for line in lines for name in names if name in line}
+    names_of = sorted(used, key=lambda name: (isinstance(name, str), name))  # a text is not what was written
     content: list[Any] = [before, first, last, rows, attempts, bookings]
-    content += [among(connection, _SQL["names"], some).fetchall() for some in batched(used)]
+    content += [among(connection, _SQL["names"], some).fetchall() for some in batched(names_of)]
     return _hashed(content)
 
 

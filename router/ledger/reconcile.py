@@ -393,4 +393,4 @@ def _estimated(row: LedgerLine, added: int) -> tuple[str, str]:
         return "crashed", f"{counted}: {row.crashed} at their hold, as their gateway died"
     if row.left:
         return "cancelled", f"{counted}: {row.left} were left by their clients"
-    return "cut", f"{counted}: their answers were cut before the usage came"
+    return "no_usage", f"{counted}: their usage never came"

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -128,23 +128,18 @@ class _Families(Collector):
         for name, shape in METRICS.items():
             numbers = self._values.get(name, {})
             if shape.kind == "histogram":
-                yield _histogram(name, shape, numbers)
+                buckets, edges = HistogramMetricFamily(name, shape.help, labels=shape.labels), edge_names(shape.edges)
+                for labels in dict.fromkeys(known[:-1] for known in numbers):
+                    # Each bucket has all values up to its edge.
+                    upto = accumulate(numbers[*labels, edge] for edge in edges)
+                    buckets.add_metric(labels, list(zip(edges, upto, strict=True)), numbers[*labels, SUM])
+                yield buckets
                 continue
             kind = GaugeMetricFamily if shape.kind == "gauge" else CounterMetricFamily
             family: Any = kind(name, shape.help, labels=shape.labels)
             for labels, number in numbers.items():
                 family.add_metric(labels, number)
             yield family
-
-
-def _histogram(name: str, shape: MetricRow, numbers: Mapping[tuple[str, ...], float]) -> HistogramMetricFamily:
-    """Each bucket has all values up to its edge."""
-    family = HistogramMetricFamily(name, shape.help, labels=shape.labels)
-    edges = edge_names(shape.edges)
-    for labels in dict.fromkeys(known[:-1] for known in numbers):
-        upto = accumulate(numbers[*labels, edge] for edge in edges)
-        family.add_metric(labels, list(zip(edges, upto, strict=True)), numbers[*labels, SUM])
-    return family
 
 
 # What one process has counted. Counters are plain integers; Prometheus reads them when it asks.
@@ -162,6 +157,8 @@ class Telemetry:
         self._counts["feedback"].update({("passed",): 0, ("failed",): 0})
         self.calls, self.first_bytes = Histogram("lowpass_attempt_seconds"), Histogram("lowpass_first_byte_seconds")
         self.overhead = Histogram("lowpass_overhead_seconds")
+        self._settled: list[tuple[str, int, Sequence[Attempt], int, int | None]] = []
+        """Arguments of `settled`, not counted yet."""
         self.spilled, self.passes = self._counts["spilled"], self._counts["passes"]
         self.outcomes = {"learned": 0, "not_learned": 0}
         self.ledger, self.in_flight, self.policy_errors = True, 0, 0
@@ -180,38 +177,43 @@ class Telemetry:
         self._counts["feedback"]["passed" if passed else "failed",] += 1
         self._counts["outcomes_contradictory"][()] += contrary > 0
 
-    def settled(self, route: str, status: int, attempts: list[Attempt], overhead_us: int, held: int | None) -> None:
+    def settled(self, route: str, status: int, attempts: Sequence[Attempt], overhead_us: int, held: int | None) -> None:
         """`held`: nano-USD that were held for it; None where no budget in USD binds it."""
-        counts = self._counts
-        counts["requests"][route, str(status)] += 1
-        self.overhead.add((), overhead_us / 1_000_000)
-        if held is not None:
-            counts["held_usd"][()] += held
-        for attempt in attempts:
-            name, cost, usage = attempt.target.id, attempt.cost, attempt.usage
-            counts["attempts"][name, str(attempt.outcome)] += 1
-            counts["cost_usd"][name,] += cost.nano
-            counts["held_used_usd"][()] += 0 if held is None else cost.nano
-            counts["own_cost_usd"][name,] += cost.nano if cost.own is None else cost.own
-            counts["thinking_cost_usd"][name,] += cost.thinking or 0
-            if cost.saved:
-                counts["cache_saved_usd" if cost.saved > 0 else "cache_extra_usd"][name,] += abs(cost.saved)
-            self.calls.add((name,), attempt.total_ms / 1000)
-            if attempt.first_ms is not None:
-                self.first_bytes.add((name,), attempt.first_ms / 1000)
-            if usage is not None:
-                tokens = counts["tokens"]
-                tokens[name, "input"] += usage.input_total
-                tokens[name, "output"] += usage.output_total
-                if usage.output_reasoning is not None:
-                    tokens[name, "reasoning"] += usage.output_reasoning
-                cached, written = usage.cached, usage.written
-                if cached or written:
-                    tokens[name, "cache_read"] += cached
-                    tokens[name, "cache_write"] += written
+        self._settled.append((route, status, attempts, overhead_us, held))
+
+    def tally(self) -> None:
+        """Counts what was settled since the last time: beside the requests, once a second."""
+        counts, settled, self._settled = self._counts, self._settled, []
+        for route, status, attempts, overhead_us, held in settled:
+            counts["requests"][route, str(status)] += 1
+            self.overhead.add((), overhead_us / 1_000_000)
+            counts["held_usd"][()] += held or 0
+            for attempt in attempts:
+                name, cost, usage = attempt.target.id, attempt.cost, attempt.usage
+                counts["attempts"][name, str(attempt.outcome)] += 1
+                counts["cost_usd"][name,] += cost.nano
+                counts["held_used_usd"][()] += 0 if held is None else cost.nano
+                counts["own_cost_usd"][name,] += cost.nano if cost.own is None else cost.own
+                counts["thinking_cost_usd"][name,] += cost.thinking or 0
+                if cost.saved:
+                    counts["cache_saved_usd" if cost.saved > 0 else "cache_extra_usd"][name,] += abs(cost.saved)
+                self.calls.add((name,), attempt.total_ms / 1000)
+                if attempt.first_ms is not None:
+                    self.first_bytes.add((name,), attempt.first_ms / 1000)
+                if usage is not None:
+                    tokens = counts["tokens"]
+                    tokens[name, "input"] += usage.input_total
+                    tokens[name, "output"] += usage.output_total
+                    if usage.output_reasoning is not None:
+                        tokens[name, "reasoning"] += usage.output_reasoning
+                    cached, written = usage.cached, usage.written
+                    if cached or written:
+                        tokens[name, "cache_read"] += cached
+                        tokens[name, "cache_write"] += written
 
     def values(self) -> Values:
         """In the event loop: it is one moment's."""
+        self.tally()
         unhealthy = sum(state in ("open", "half-open", "region mismatch") for state in self.health.values())
         numbers: dict[str, Numbers] = {
             **{

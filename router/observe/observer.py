@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from router.ledger.write import plain
-from router.types.attempt import Attempt, Usage
+from router.types.attempt import Attempt
 from router.types.decision import Decision
 from router.types.price import usd_json
 from router.types.request import Endpoint
@@ -84,6 +84,16 @@ _NS_PER_MS = 1_000_000
 
 def line(observed: ObservedRequest) -> bytes:
     """Names of the policy, closed sets and numbers, and nothing else. Tokens and cost are of all attempts."""
+    served, usages = observed.served, [attempt.usage for attempt in observed.attempts if attempt.usage is not None]
+    answer: dict[str, object] | None = None
+    if served is not None:  # by whom; of an attempt that gave no answer, how it ended
+        answer = {"target": served.target.id, "model": served.target.model.id, "outcome": str(served.outcome)}
+        answer |= {"finish": plain(served.finish_reason), "effort": served.thinking, "first_ms": served.first_ms}
+    tokens: dict[str, int | None] | None = None
+    if usages:  # thinking is part of the output; null: not told apart
+        thoughts = [usage.output_reasoning for usage in usages if usage.output_reasoning is not None]
+        tokens = {"input": sum(u.input_total for u in usages), "output": sum(u.output_total for u in usages)}
+        tokens["thinking"] = sum(thoughts) if thoughts else None
     fields: dict[str, object] = {
         "time": _iso(observed.began_ns / 1e9),
         "event": "request",
@@ -93,25 +103,12 @@ def line(observed: ObservedRequest) -> bytes:
         "error": observed.error,
         "ms": (observed.ended_ns - observed.began_ns) // _NS_PER_MS,
         "decision": observed.decided or None,
-        "answer": observed.served and _answer(observed.served),
+        "answer": answer,
         "attempts": len(observed.attempts),
-        "tokens": _tokens([attempt.usage for attempt in observed.attempts if attempt.usage is not None]),
+        "tokens": tokens,
         "cost_usd": Raw(usd_json(observed.cost)),
     }
     return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
-
-
-def _answer(served: Attempt) -> dict[str, object]:
-    """By whom; of an attempt that gave no answer, how it ended."""
-    names = {"target": served.target.id, "model": served.target.model.id, "outcome": str(served.outcome)}
-    return {**names, "finish": plain(served.finish_reason), "effort": served.thinking, "first_ms": served.first_ms}
-
-
-def _tokens(usages: Sequence[Usage]) -> dict[str, int | None] | None:
-    """`thinking` is part of `output`; null: not told apart."""
-    thoughts = [usage.output_reasoning for usage in usages if usage.output_reasoning is not None]
-    totals = {"input": sum(u.input_total for u in usages), "output": sum(u.output_total for u in usages)}
-    return {**totals, "thinking": sum(thoughts) if thoughts else None} if usages else None
 
 
 def written(lines: Iterable[bytes], descriptor: int) -> None:

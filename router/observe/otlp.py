@@ -191,10 +191,10 @@ class Otlp:
         # The SDK has a line for every attempt that fails; ours has one for each outage.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         # A name that the operator gives wins. Every process counts for itself, so each is an instance.
-        own = {"service.instance.id": str(uuid.uuid4())}
+        own, down = {"service.instance.id": str(uuid.uuid4())}, set[str]()
         if not environ.get("OTEL_SERVICE_NAME") and "service.name=" not in environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
             own["service.name"] = _SCOPE
-        resource, down = Resource.create(own), set[str]()
+        resource = Resource.create(own)
         self._spans = self._measures = None
         if _exported(environ, "TRACES"):
             self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)

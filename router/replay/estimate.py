@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
@@ -47,19 +46,6 @@ class Differences(Struct, frozen=True, eq=False):
     no_passes: NDArray[np.bool_]
 
 
-class _BucketSums(NamedTuple):
-    """[buckets] each: of the rows and experiments of one route."""
-
-    cost: Vector
-    passes: Vector
-    refusals: Vector
-    supported: Vector
-    weight: Vector
-    residual: Vector
-    weight_scored: Vector
-    residual_scored: Vector
-
-
 def factor(totals: TargetTotals) -> float:
     """Observed ÷ expected, where there is enough of both."""
     return totals.observed / totals.expected if totals.answers >= LEAST_SEEN and totals.expected > 0 else 1.0
@@ -86,7 +72,10 @@ def factors(part: Part) -> Vector:
 
 def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
     """One a route, and of all together."""
-    weights = _resampled(part.rows["bucket"])
+    # How often each bucket with rows is drawn, after each once; the same each time.
+    count, chance = len(np.unique(part.rows["bucket"])), np.random.default_rng(0)
+    drawn = chance.multinomial(count, np.full(count, 1 / count), RESAMPLES) if count else np.zeros((RESAMPLES, 0))
+    weights = np.vstack([np.ones(count), drawn]).astype(np.float64)
     whole, routes = np.zeros((3, len(weights))), list[Effect]()
     for number, route in enumerate(part.routes):
         mine, trials = part.rows["route"] == number, part.trials[part.trials["route"] == number]
@@ -128,23 +117,23 @@ def _estimates(
     """[3, 1 + resamples]: changes of cost, passes and refusals, as they are and in each resample; and whether the cost
     is corrected."""
     scored = trials[np.isfinite(trials["score"])]
-    sums = _sums(part, changes, mine, trials, scored)
-    supported, corrected = weights @ sums.supported, sample(trials["weight"]) >= LEAST_SAMPLE
-    cost, passes = weights @ sums.cost, weights @ sums.passes
+    sums = weights @ _sums(part, changes, mine, trials, scored).T
+    cost, passes, refusals, supported, weight, residual, weight_scored, residual_scored = sums.T
+    corrected = sample(trials["weight"]) >= LEAST_SAMPLE
     if corrected:
-        cost = cost + supported * _mean(weights, sums.residual, sums.weight)
+        cost = cost + supported * _mean(residual, weight)
     if sample(scored["weight"]) >= LEAST_SAMPLE:
-        passes = passes + supported * _mean(weights, sums.residual_scored, sums.weight_scored)
-    return np.array([cost, passes, weights @ sums.refusals]), bool(corrected and sums.supported.any())
+        passes = passes + supported * _mean(residual_scored, weight_scored)
+    return np.array([cost, passes, refusals]), bool(corrected and supported[0] > 0)
 
 
-def _mean(weights: Vector, residual: Vector, weight: Vector) -> Vector:
+def _mean(residual: Vector, weight: Vector) -> Vector:
     """Weighted; 0 where a resample has nothing to go by."""
-    whole = weights @ weight
-    return np.divide(weights @ residual, whole, out=np.zeros(len(weights)), where=whole > 0)
+    return np.divide(residual, weight, out=np.zeros(len(weight)), where=weight > 0)
 
 
-def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lines, scored: Lines) -> _BucketSums:
+def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lines, scored: Lines) -> Vector:
+    """[8, buckets with rows]: changes of the rows that are `mine`, and what their experiments say, by its weight."""
     rows, times = part.rows, factors(part)
     used = np.flatnonzero(np.bincount(rows["bucket"], minlength=BUCKETS))
     moved = part.changed[mine[part.changed["row"]] & part.changed["supported"]]
@@ -156,17 +145,7 @@ def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lin
         *((rows[mine], values[mine]) for values in (changes.cost, changes.passes, changes.refusals, supported)),
         *((trials, trials["weight"]), (trials, off), (scored, scored["weight"]), (scored, missed)),
     )
-    by_bucket = (np.bincount(lines["bucket"], values, BUCKETS)[used] for lines, values in sums)
-    return _BucketSums(*(np.asarray(bucket, dtype=np.float64) for bucket in by_bucket))
-
-
-def _resampled(buckets: NDArray[np.int32]) -> Vector:
-    """[1 + resamples, buckets with rows]: how often each is drawn, after each once. The same each time."""
-    count = len(np.unique(buckets))
-    if not count:
-        return np.zeros((1 + RESAMPLES, 0))
-    chance = np.random.default_rng(0)
-    return np.vstack([np.ones(count), chance.multinomial(count, np.full(count, 1 / count), RESAMPLES)])
+    return np.array([np.bincount(lines["bucket"], values, BUCKETS)[used] for lines, values in sums], np.float64)
 
 
 # The changes themselves: alike ones together, and the most consequential one by one.
@@ -200,12 +179,7 @@ def shifted(part: Part, changes: Differences, most: int) -> tuple[list[Line], li
 # What a replay can't know, in plain words, each with the number of requests that it is about.
 _TEXTS: dict[str, str] = table("replay/unknowns.yaml")
 
-_UNASKED = ("never_asked", "hardly_asked")
-_OF_UNASKED = (
-    "would go to {target}, which has never answered here: its cost and pass rate are prior knowledge.",
-    "would go to {target}, of which only {answers} answers were seen: its expected cost is not corrected.",
-)
-CODES = (*_TEXTS, *_UNASKED)
+CODES = tuple(_TEXTS)
 
 
 def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) -> list[Line]:
@@ -231,8 +205,8 @@ def _unasked(part: Part) -> Iterator[Line]:
     for target, count in zip(part.targets, counts.tolist(), strict=True):
         answers = part.totals.get(target, TargetTotals()).answers
         if count and answers < LEAST_SEEN:
-            code, text = _UNASKED[answers > 0], _OF_UNASKED[answers > 0]
-            yield code, count, text.format(target=target, answers=answers)
+            code = "hardly_asked" if answers else "never_asked"
+            yield code, count, _TEXTS[code].format(target=target, answers=answers)
 
 
 # A replay as the new policy's budgets would have it.
@@ -275,20 +249,13 @@ def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
     for name, value in (("first", 0.0), ("second", 0.0), ("p", 0.0), ("to", -1), ("then", -1), ("supported", False)):
         changed[name][hit] = value
     changed["move"][hit] = numbers[changed["row"][hit]]
+    # Of requests that go nowhere else: what they were likely to be worth is not at hand.
     others = np.setdiff1d(at, changed["row"])
-    return structs.replace(
-        part, rows=rows, changed=np.concatenate([changed, _lines(part.charges, others, numbers)]), moves=moves.labels
-    )
-
-
-def _lines(charges: Lines, rows: NDArray[np.intp], numbers: NDArray[np.int32]) -> Lines:
-    """Of requests that go nowhere else: what they were likely to be worth is not at hand."""
-    lines = np.zeros(len(rows), MOVE)
-    first = charges[np.searchsorted(charges["row"], rows)]
-    lines["row"], lines["move"], lines["p_before"] = rows, numbers[rows], np.nan
+    lines, first = np.zeros(len(others), MOVE), part.charges[np.searchsorted(part.charges["row"], others)]
+    lines["row"], lines["move"], lines["p_before"] = others, numbers[others], np.nan
     lines["to"] = lines["then"] = -1
     lines["id"], lines["at_ms"] = first["id"], first["at_ms"]
-    return lines
+    return structs.replace(part, rows=rows, changed=np.concatenate([changed, lines]), moves=moves.labels)
 
 
 # Where each class went, and where it would go.

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import groupby
 from math import isnan, nan
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -49,7 +49,9 @@ TRIAL = np.dtype(
 )
 """An experiment that asked whom the new policy would choose: what it cost and what came of it."""
 CHARGE = np.dtype([("row", "i8"), ("account", "i4"), ("id", "S32"), ("at_ms", "i8")])
-
+LINES = {"rows": ROW, "changed": MOVE, "trials": TRIAL, "charges": CHARGE}
+NUMBERED = {"route": "routes", "to": "targets", "then": "targets", "move": "moves", "account": "accounts"}
+"""Fields of lines that are numbers of labels."""
 
 Move = tuple[str, str, str, str]
 """What changes: a route, who was asked and who would be, and why."""
@@ -72,9 +74,7 @@ class TargetTotals(NamedTuple):
     expected: float = 0.0
 
     def plus(self, other: "TargetTotals") -> "TargetTotals":
-        return TargetTotals(
-            self.answers + other.answers, self.observed + other.observed, self.expected + other.expected
-        )
+        return TargetTotals._make(map(add, self, other))
 
 
 class Labels(Generic[K]):
@@ -92,7 +92,7 @@ class Labels(Generic[K]):
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """Lines hold numbers of `routes`, `targets`, `moves` and `accounts`."""
+    """Lines (`LINES`) hold numbers of labels (`NUMBERED`)."""
 
     rows: Lines
     changed: Lines
@@ -109,47 +109,32 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 def joined(parts: Sequence[Part]) -> Part:
-    """In the order of the parts, which is that of time."""
-    routes, targets, moves, accounts = Labels[str](), Labels[str](), Labels[Move](), Labels[Account]()
-    kinds = {"rows": ROW, "changed": MOVE, "trials": TRIAL, "charges": CHARGE}
-    lines = {name: [np.zeros(0, kind)] for name, kind in kinds.items()}
+    """In the order of the parts, which is that of time; lines get the numbers of the whole. Below 0: there is none."""
+    labels: dict[str, Labels[Any]] = {name: Labels() for name in NUMBERED.values()}
+    lines = {name: [np.zeros(0, kind)] for name, kind in LINES.items()}
     totals: dict[str, TargetTotals] = {}
     first = 0
     for part in parts:
-        route, target, move = _places(routes, part.routes), _places(targets, part.targets), _places(moves, part.moves)
-        lines["rows"].append(_moved(part.rows, route=route))
-        lines["changed"].append(_moved(part.changed, first, move=move, to=target, then=target))
-        lines["trials"].append(_moved(part.trials, route=route, to=target))
-        lines["charges"].append(_moved(part.charges, first, account=_places(accounts, part.accounts)))
+        numbers = {name: np.array(list(map(labels[name].at, getattr(part, name))), np.int32) for name in labels}
+        for name, kind in LINES.items():
+            moved = getattr(part, name).copy()
+            for field in NUMBERED.keys() & {*(kind.names or ())}:
+                given = moved[field] >= 0
+                moved[field][given] = numbers[NUMBERED[field]][moved[field][given]]
+            if "row" in (kind.names or ()):
+                moved["row"] += first
+            lines[name].append(moved)
         first += len(part.rows)
         for name, counts in part.totals.items():
             totals[name] = totals.get(name, TargetTotals()).plus(counts)
+    arrays: dict[str, Any] = {name: np.concatenate(some) for name, some in lines.items()}
     return Part(
-        **{name: np.concatenate(some) for name, some in lines.items()},
-        routes=routes.labels,
-        targets=targets.labels,
-        moves=moves.labels,
-        accounts=accounts.labels,
+        **arrays | {name: known.labels for name, known in labels.items()},
         totals=totals,
         before=sum((part.before for part in parts), Counter[Flow]()),
         after=sum((part.after for part in parts), Counter[Flow]()),
         unknown=sum((part.unknown for part in parts), Counter[str]()),
     )
-
-
-def _places(labels: Labels[K], of: Iterable[K]) -> NDArray[np.int32]:
-    return np.array([labels.at(label) for label in of], np.int32)
-
-
-def _moved(lines: Lines, first: int = 0, **places: NDArray[np.int32]) -> Lines:
-    """With the numbers of the whole; rows of this part begin at `first`. Below 0: there is none."""
-    lines = lines.copy()
-    for name, numbers in places.items():
-        given = lines[name] >= 0
-        lines[name][given] = numbers[lines[name][given]]
-    if first:
-        lines["row"] += first
-    return lines
 
 
 # The new policy's budgets in the order of time: who would have found one used up.
@@ -302,29 +287,18 @@ class ReplayReader:
     def __init__(self, compared: Policies, callers: Mapping[str, Caller], wanted: Wanted, scores: Scores) -> None:
         self._compared, self._new = compared, compared.new
         self._callers, self._wanted, self._scores = callers, wanted, scores
-        self._same: dict[tuple[int, str], bool] = {}
         self._terms: dict[tuple[int, str], bool] = {}
-        self._routes, self._targets = Labels[str](), Labels[str]()
-        self._moves, self._accounts = Labels[Move](), Labels[Account]()
-        self._rows: list[Any] = []
-        self._changed: list[Any] = []
-        self._trials: list[Any] = []
-        self._charges: list[Any] = []
+        self._labels: dict[str, Labels[Any]] = {name: Labels() for name in NUMBERED.values()}
+        self._lines: dict[str, list[Any]] = {name: [] for name in LINES}
         self._totals: dict[str, TargetTotals] = {}
         self._before, self._after, self._unknown = Counter[Flow](), Counter[Flow](), Counter[str]()
         budgets = self._new.config.budgets
         self._limited = any(budget.unit is Unit.USD and not budget.soft for budget in budgets)
 
     def part(self) -> Part:
+        arrays: dict[str, Any] = {name: np.array(lines, LINES[name]) for name, lines in self._lines.items()}
         return Part(
-            rows=np.array(self._rows, ROW),
-            changed=np.array(self._changed, MOVE),
-            trials=np.array(self._trials, TRIAL),
-            charges=np.array(self._charges, CHARGE),
-            routes=self._routes.labels,
-            targets=self._targets.labels,
-            moves=self._moves.labels,
-            accounts=self._accounts.labels,
+            **arrays | {name: known.labels for name, known in self._labels.items()},
             totals=self._totals,
             before=self._before,
             after=self._after,
@@ -332,31 +306,26 @@ class ReplayReader:
         )
 
     def take(self, row: RequestRow) -> None:
-        if (record := self._replayable(row)) is not None:
-            self._decide(record)
-
-    def _replayable(self, row: RequestRow) -> Stored | None:
         record = stored(row, self._callers)
         if isinstance(record, str):
             self._unknown[record] += 1
-            return None
+            return
         if record.row.route == JUDGED and JUDGED not in self._new.config.routes:
             self._unknown["judges"] += 1
-            return None
-        return record if self._wanted(record) else None
-
-    def _decide(self, record: Stored) -> None:
+            return
+        if not self._wanted(record):
+            return
         old, decided = self._compared.old.get(record.document.policy), None
         if old is None:
             self._unknown["other_policy"] += 1
-        if old is None or not self._alike(old, record):
+        if old is None or not same_rules(old, self._new, self._new.named(record)):
             decided = self._new.decide(record)
-            for code in self._new.unknown(record):
-                self._unknown[code] += 1
+            self._unknown.update(self._new.unknown(record))
             self._try(record, decided)
-        changed = decided is not None and decided.choice != record.choice and not self._learned(record, old, decided)
-        self._line(record, decided if changed else None)
-        if changed and decided is not None:
+        if decided is not None and (decided.choice == record.choice or self._learned(record, old, decided)):
+            decided = None
+        self._line(record, decided)
+        if decided is not None:
             self._change(record, old, decided)
         else:
             self._unknown["repriced"] += self._repriced(record, old)
@@ -364,12 +333,8 @@ class ReplayReader:
                 self._charge(record, record.row.route, tuple(each.target for each in record.document.considered))
         self._compare(record, old)
 
-    def _alike(self, old: PolicyReplay, record: Stored) -> bool:
-        """Both have the same rules for it: then what is known today can't tell them apart."""
-        key = (id(old), self._new.named(record))
-        if key not in self._same:
-            self._same[key] = same_rules(old, self._new, key[1])
-        return self._same[key]
+    def _number(self, field: str, label: Hashable) -> int:
+        return self._labels[NUMBERED[field]].at(label)
 
     def _repriced(self, record: Stored, old: PolicyReplay | None) -> bool:
         """The new policy has another model or price behind the target that it stays with; without the old policy the
@@ -404,7 +369,8 @@ class ReplayReader:
         choice = record.choice if decided is None else decided.choice
         if decided is not None:
             after = REFUSED if not choice.target else before if before == UNANSWERED else SERVED
-        self._rows.append((self._routes.at(record.row.route), _bucket(record), record.spent, before, after))
+        route = self._number("route", record.row.route)
+        self._lines["rows"].append((route, _bucket(record), record.spent, before, after))
         if record.row.attempts:
             _flow(self._before, record, record.document.policy, record.choice)
         if record.row.attempts or before == REFUSED:
@@ -422,10 +388,15 @@ class ReplayReader:
             self._charge(record, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
         move = (record.row.route, _who(record.choice), _who(choice), why(record, decided, self._new))
         failure = None if decision is None else decision.stakes.failure_nano
-        first, second = (self._targets.at(name) if name else -1 for name in (choice.target, choice.second))
-        self._changed.append(
+        first, second = (self._number("to", name) if name else -1 for name in (choice.target, choice.second))
+        self._lines["changed"].append(
             (
-                *(len(self._rows) - 1, self._moves.at(move), record.row.id.encode(), record.row.started_ms),
+                *(
+                    len(self._lines["rows"]) - 1,
+                    self._number("move", move),
+                    record.row.id.encode(),
+                    record.row.started_ms,
+                ),
                 *(new.first, new.second, first, second, new.p, before),
                 *(failure or 0, decision is not None and record.trial(decision.plan).supported),
             )
@@ -465,9 +436,9 @@ class ReplayReader:
         if target is None:
             return
         likely, score = alone(self._new, record, target), self._scores(record.row.id)
-        self._trials.append(
+        self._lines["trials"].append(
             (
-                *(self._routes.at(record.row.route), _bucket(record), self._targets.at(tried.target)),
+                *(self._number("route", record.row.route), _bucket(record), self._number("to", tried.target)),
                 *(1 / record.document.propensity, record.spent, likely.first, likely.p),
                 nan if score is None else score,
             )
@@ -483,8 +454,8 @@ class ReplayReader:
         binds = rules.accounts.binding(charged, rules.accounts.named(record.request, record.caller))
         for account in rules.accounts.accounts(charged, binds, record.row.started_ms):
             if account.hard and account.unit is Unit.USD and (not account.targets or targets[0] in account.targets):
-                place = (len(self._rows) - 1, self._accounts.at(account))
-                self._charges.append((*place, record.row.id.encode(), record.row.started_ms))
+                place = (len(self._lines["rows"]) - 1, self._number("account", account))
+                self._lines["charges"].append((*place, record.row.id.encode(), record.row.started_ms))
 
 
 def _bucket(record: Stored) -> int:

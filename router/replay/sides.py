@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import starmap, zip_longest
 from typing import NamedTuple
 
@@ -216,7 +217,7 @@ class PolicyReplay:
         self._redactable = frozenset(name for name, row in classes.items() if row.redact is not Redact.NEVER)
         self._sets: dict[frozenset[str], tuple[frozenset[str], str]] = {}
 
-        self.hash, self.config = self.rules.in_force.hash, config
+        self.hash, self.config = config.in_force.hash, config
 
     def decide(self, record: Stored) -> NewDecision:
         classification = self.classified(record)
@@ -300,8 +301,9 @@ def repriced(before: Target, after: Target) -> bool:
     return _bare(before).model != _bare(after).model
 
 
+@lru_cache(maxsize=4_096)
 def same_rules(old: PolicyReplay, new: PolicyReplay, model: str) -> bool:
-    """The same rules for requests that name `model`."""
+    """The same rules for requests that name `model`: then what is known today can't tell both apart."""
     before, after = old.rules.routes.get(model), new.rules.routes.get(model)
     if old is new or before is None or after is None:
         return old is new or before is after

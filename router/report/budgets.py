@@ -16,7 +16,7 @@ from router.ledger.keys import Key
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
 from router.report.query import LedgerView, listed
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, declared, made, plots, tallied
+from router.report.report import Kind, Mark, Report, Row, Shape, columns, declared, made, plots, tallied
 from router.report.statistics import LOOK_BACK_HOURS, ProfileInterval
 from router.types.account import Account, Balance, BudgetStore, Child, Unit
 from router.types.clock import now_ms
@@ -217,13 +217,20 @@ def report(source: LedgerView) -> Report:
     refused: dict[str, int] = dict(source.connection.execute(first_refusals, (EXHAUSTED,)).fetchall())
     trips = [row for row in listed("loops", source).rows if row[0] in set(Loop)]
     notes = declared()["budgets"].note, declared()["budgets-ahead"].note
+    # Of hard limits in any unit: the share that is spent and held.
+    marks = [
+        Mark(label=standing.pot.account.id, value=amount / standing.pot.account.limit, series=series)
+        for standing in standings[:_MOST_BARS]
+        for series, amount in (("spent", standing.balance.spent), ("held", standing.balance.held))
+        if amount
+    ]
     return made(
         "budgets",
         ((*row, *_ahead(standing, spent, refused, now_ms)) for row, standing in zip(rows, standings, strict=True)),
         columns=(*columns("budgets"), *columns("budgets-ahead")),
         note=" ".join(notes) if isinstance(pots, BudgetReport) else _UNANSWERED,
         below=(_refused(source), made("loops", trips)),
-        plots=_plots(standings),
+        plots=plots("Spent and held, of the limit", Shape.DAYS, Kind.SHARE, marks),
     )
 
 
@@ -243,17 +250,6 @@ def _ahead(
     coming = (None, None, None) if ends is None else profile.until(ends)
     amounts = (None if more is None else amount_of(account.unit, booked + round(more)) for more in coming)
     return (*amounts, lasts, since_ms)
-
-
-def _plots(standings: Sequence[BudgetStanding]) -> tuple[Plot, ...]:
-    """Of hard limits in any unit: the share that is spent and held."""
-    marks = [
-        Mark(label=standing.pot.account.id, value=amount / standing.pot.account.limit, series=series)
-        for standing in standings[:_MOST_BARS]
-        for series, amount in (("spent", standing.balance.spent), ("held", standing.balance.held))
-        if amount
-    ]
-    return plots("Spent and held, of the limit", Shape.DAYS, Kind.SHARE, marks)
 
 
 def _row(standing: BudgetStanding) -> Row:

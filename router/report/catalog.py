@@ -8,13 +8,12 @@ from router.errors import ClientError, invalid
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.query import Label, LabelFilter, RowsExpired
 from router.ledger.ledger import Ledger
-from router.ledger.rows import Connection
 from router.report.budgets import report as budgets
 from router.report.cost_of_pass import cost_of_pass
 from router.report.egress import egress
 from router.report.engines import local_engines, local_vs_api
 from router.report.price_reversal import price_reversal
-from router.report.query import LedgerView, Parameters, listed, named, request_of
+from router.report.query import LedgerView, Parameters, filter_parts, listed, named, request_of
 from router.report.reliability import reliability
 from router.report.report import NO_LABEL, Definition, Report, declared, made
 from router.report.request import whole_request, whole_session
@@ -58,10 +57,9 @@ _LISTED = 20
 
 def filter_of(definition: Definition, source: LedgerView, text: str) -> LabelFilter:
     """`source` has no filters yet. Raises a 400 `ClientError` for what the report or the ledger does not know."""
-    dimension, equals, labels = text.partition("=")
-    inverted = dimension.endswith("!")
-    dimension = dimension.removesuffix("!").strip()
-    if not equals or not dimension:
+    dimension, sign, labels = filter_parts(text)
+    inverted = sign == "!="
+    if "=" not in text or not dimension:
         raise invalid("where", f"where: '{text[:40]}' is no filter. Write target=a,b or target!=a; (none) for none.")
     if dimension not in definition.where:
         can = named(definition.where) if definition.where else "It has no filters: leave where out."
@@ -72,7 +70,7 @@ def filter_of(definition: Definition, source: LedgerView, text: str) -> LabelFil
     if dimension == "tag":
         # Requests keep theirs as one text: all texts are meant that have some of these tags.
         parts = {label: {None} if label is None else {*str(label).split(",")} for label in _present(source, "tags")}
-        _check("tag", wanted, sorted({tag for some in parts.values() for tag in some if tag is not None}))
+        _check("where", "tag", wanted, sorted({tag for some in parts.values() for tag in some if tag is not None}))
         return LabelFilter("tags", frozenset(label for label, some in parts.items() if wanted & some), inverted)
     return LabelFilter(dimension, _known(source, dimension, wanted), inverted)
 
@@ -86,7 +84,7 @@ def _known(source: LedgerView, dimension: str, wanted: frozenset[str | None]) ->
         present |= {name: name for name in source.targets}
     elif dimension == "model":
         present |= {target.model.id: target.model.id for target in source.targets.values()}
-    _check(dimension, wanted, sorted(present))
+    _check("where", dimension, wanted, sorted(present))
     return frozenset(None if label is None else present.get(label, label) for label in wanted)
 
 
@@ -96,13 +94,13 @@ def _present(source: LedgerView, dimension: str) -> list[Label]:
     return [label for (label,) in source.always().sums(table.TABLE, (dimension,), ("requests",))]
 
 
-def _check(dimension: str, wanted: frozenset[str | None], known: list[str]) -> None:
-    """A ledger that has none at all can't tell what is misspelt."""
+def _check(param: str, noun: str, wanted: frozenset[str | None], known: list[str]) -> None:
+    """A ledger that has none at all can't tell what is misspelt. Raises a 400 `ClientError`."""
     unknown = sorted(label for label in wanted if label is not None and label not in known)
     if unknown and known:
         rest = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
         listed = ", ".join(known[:_LISTED]) + rest
-        raise invalid("where", f"where: there is no {dimension} '{unknown[0][:40]}'. Known: {listed}.")
+        raise invalid(param, f"{param}: there is no {noun} '{unknown[0][:40]}'. Known: {listed}.")
 
 
 # A report by its name, read from the ledger. The connection can't write, so a report never locks the gateway.
@@ -126,52 +124,38 @@ def read(
     question: Parameters = _ANYTHING,
     targets: Mapping[str, Target] = _NOTHING,
     pots: Report | None = None,
+    at_ms: int | None = None,
 ) -> Report:
-    """As of one moment. `targets` of the policy in force; `pots`: the standing of its budgets, where a definition
-    `needs_pots`.
+    """As of one moment; `at_ms` is now. `targets` of the policy in force; `pots`: the standing of its budgets, where a
+    definition `needs_pots`.
 
     Raises `ClientError`: 404 for an unknown name, 400 for a value that makes no sense, each with its `param`; and
     `LedgerUnavailable`.
     """
-    with ledger.reading() as connection:
-        return answer(connection, name, question, targets, pots)
-
-
-def answer(
-    connection: Connection,
-    name: str,
-    question: Parameters = _ANYTHING,
-    targets: Mapping[str, Target] = _NOTHING,
-    pots: Report | None = None,
-    at_ms: int | None = None,
-) -> Report:
-    """`read`, inside a transaction that the caller has begun, so that several reports agree; `at_ms` is now."""
     report = definition(name)
     about = request_of(report, question, now_ms() if at_ms is None else at_ms)
-    source = LedgerView(connection=connection, request=about, targets=targets, pots=pots)
-    try:
-        about = structs.replace(about, where=tuple(filter_of(report, source, text) for text in question.where))
-        source = structs.replace(source, request=about)
-        made = _MADE_BY[name](source) if name in _MADE_BY else listed(name, source)
-    except RowsExpired as gone:
-        raise invalid("since", _gone(report, gone)) from None
+    with ledger.reading() as connection:
+        source = LedgerView(connection=connection, request=about, targets=targets, pots=pots)
+        try:
+            if question.baseline:
+                ever = {*targets, *map(str, _present(source, "candidate"))}
+                _check("baseline", "target", frozenset({question.baseline}), sorted(ever))
+            where = tuple(filter_of(report, source, text) for text in question.where)
+            source = structs.replace(source, request=structs.replace(about, where=where))
+            made = _MADE_BY[name](source) if name in _MADE_BY else listed(name, source)
+        except RowsExpired as gone:
+            # To the second, and not before: what is told here can be asked.
+            date = iso(gone.before_ms + 999)
+            recorded = {dimension for grouping in attempts.GROUPINGS for dimension in grouping} | {"tag", "day", "hour"}
+            alone = ", ".join(name for name in report.by if name in recorded)
+            less = f", or by less (of {alone} each alone is kept) and from one full hour to another" if alone else ""
+            message = f"Rows before {date} have expired; the sums by hour that are left of them can't be told apart by"
+            raise invalid("since", f"{message} {', '.join(gone.dimensions)}. Ask since {date}{less}.") from None
     if not report.timeless and made.since_ms is None and made.until_ms is None:
         made = structs.replace(made, since_ms=about.since_ms, until_ms=about.until_ms)
     if made.rows or made.below:
         return made
     window = " in this window" if about.since_ms is not None or about.until_ms is not None else ""
-    filtered = " with these filters" if about.where else ""
+    filtered = " with these filters" if question.where else ""
     remedy = " Ask for a longer time or with fewer filters." if window or filtered else ""
     return structs.replace(made, note=f"Nothing to show{window}{filtered}.{remedy} {made.note}".strip())
-
-
-def _gone(report: Definition, gone: RowsExpired) -> str:
-    # To the second, and not before: what is told here can be asked.
-    date = iso(gone.before_ms + 999)
-    recorded = {dimension for grouping in attempts.GROUPINGS for dimension in grouping} | {"tag", "day", "hour"}
-    alone = ", ".join(name for name in report.by if name in recorded)
-    less = f", or by less (of {alone} each alone is kept) and from one full hour to another" if alone else ""
-    return (
-        f"Rows before {date} have expired; the sums by hour that are left of them can't be told apart by"
-        f" {', '.join(gone.dimensions)}. Ask since {date}{less}."
-    )

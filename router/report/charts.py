@@ -173,23 +173,6 @@ Tones = Mapping[str, int]
 """Series → colour."""
 
 
-def _tones(marks: Iterable[Mark]) -> Tones:
-    """The largest series first; those beyond the colours there are share the last one. Nothing needs no colour."""
-    sizes: defaultdict[str, float] = defaultdict(float)
-    for mark in marks:
-        sizes[mark.series] += abs(mark.value)
-    ranked = sorted(filter(sizes.get, sizes), key=lambda series: (-sizes[series], series))
-    return {series: min(place, TONES - 1) for place, series in enumerate(ranked)}
-
-
-def _legend(tones: Tones) -> tuple[LegendEntry, ...]:
-    """None for a single series: the title names it."""
-    if len(tones) < 2:
-        return ()
-    names = grouped((tone, series or NO_LABEL) for series, tone in tones.items())
-    return tuple(LegendEntry(tone, OTHERS if len(series) > 1 else series[0]) for tone, series in names.items())
-
-
 def _reach(marks: Iterable[Mark]) -> list[float]:
     """All that a scale must hold."""
     return [value for mark in marks for value in (mark.value, mark.low, mark.high) if value is not None]
@@ -334,6 +317,14 @@ _SHAPES: Mapping[Shape, Callable[[Plot, Tones], dict[str, Any]]] = {
 
 
 def draw(plot: Plot) -> Drawing:
-    tones = _tones(plot.marks)
-    shape, unit, legend = plot.shape.value, _UNITS.get(plot.unit, ""), _legend(tones)
+    """The largest series have the first colours; those beyond the colours there are share the last one. Nothing needs
+    no colour, and a single series no legend: the title names it."""
+    sizes: defaultdict[str, float] = defaultdict(float)
+    for mark in plot.marks:
+        sizes[mark.series] += abs(mark.value)
+    ranked = sorted(filter(sizes.get, sizes), key=lambda series: (-sizes[series], series))
+    tones = {series: min(place, TONES - 1) for place, series in enumerate(ranked)}
+    names = grouped((tone, series or NO_LABEL) for series, tone in tones.items()) if len(tones) > 1 else {}
+    legend = tuple(LegendEntry(tone, OTHERS if len(series) > 1 else series[0]) for tone, series in names.items())
+    shape, unit = plot.shape.value, _UNITS.get(plot.unit, "")
     return Drawing(title=plot.title, unit=unit, shape=shape, legend=legend, **_SHAPES[plot.shape](plot, tones))

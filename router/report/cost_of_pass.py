@@ -212,7 +212,13 @@ def cost_of_pass(source: LedgerView) -> Report:
     by = source.request.by or CELL
     finer = cells(source, FINER if {*by} - {*CELL} else CELL)
     facts = {labels: group.facts for labels, group in together(finer, lambda labels: labels[: len(CELL)]).items()}
-    below = [_added(facts)]
+    every = known(facts)
+    tasks = grouped((cell.task, cell) for cell in every)
+    lowest = [column.name for column in columns("frontier")].index("lowest")
+    # Of single tasks only targets on the frontier: elsewhere they add nothing.
+    of_tasks = ((task, *row) for task in sorted(tasks) for row in adds(tasks[task]) if row[lowest])
+    by_task = (made("frontier-by-task", of_tasks),) if len(tasks) > 1 else ()
+    below = [made("frontier", adds(every), below=by_task)]
     if tuple(by) != ("target",):
         below.insert(0, _table(source, ("target",), facts, "What a right answer costs, by target"))
     whole = _table(source, by, finer, f"What a right answer costs, by {' and '.join(by)}")
@@ -252,16 +258,6 @@ def _row(group: CellGroup) -> Row:
         usd(price.value if price else None),
         *map(usd, group.cost_of_pass or _UNKNOWN),
     )
-
-
-def _added(by_cell: Mapping[Labels, JudgedSums]) -> Report:
-    """Of single tasks only targets on the frontier: elsewhere they add nothing."""
-    cells = known(by_cell)
-    tasks = grouped((cell.task, cell) for cell in cells)
-    lowest = [column.name for column in columns("frontier")].index("lowest")
-    of_tasks = ((task, *row) for task in sorted(tasks) for row in adds(tasks[task]) if row[lowest])
-    below = (made("frontier-by-task", of_tasks),) if len(tasks) > 1 else ()
-    return made("frontier", adds(cells), below=below)
 
 
 def _plots(by_cell: Mapping[Labels, JudgedSums]) -> tuple[Plot, ...]:

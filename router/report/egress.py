@@ -1,7 +1,7 @@
 """`lowpass report egress`: which data went to which provider and region, and whether the policy allowed it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -11,9 +11,9 @@ from router.decide.in_force import PastPolicy, read
 from router.ledger import rows
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, LabelFilter, add
-from router.ledger.rows import documents
+from router.ledger.rows import Connection, documents
 from router.report.query import LedgerView
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, made, plots
+from router.report.report import Kind, Mark, Report, Row, Shape, columns, made, plots
 from router.types.target import Target
 
 # Who stood behind a target: a name for the one that is paid and sees the data, and the law that it is under.
@@ -60,8 +60,8 @@ class SentGroup(NamedTuple):
 class PastPolicies:
     """The documents of the ledger's policies, each read once, and the `targets` of the policy in force."""
 
-    def __init__(self, source: LedgerView) -> None:
-        self._documents, self._targets = documents(source.connection), source.targets
+    def __init__(self, connection: Connection, targets: Mapping[str, Target]) -> None:
+        self._documents, self._targets = documents(connection), targets
         self._read: dict[str, PastPolicy | None] = {}
 
     def past(self, policy: str) -> PastPolicy | None:
@@ -220,7 +220,7 @@ _COUNTS_FROM = next(number for number, column in enumerate(columns("egress")) if
 
 
 def egress(source: LedgerView) -> Report:
-    policies = PastPolicies(source)
+    policies = PastPolicies(source.connection, source.targets)
     search, places = ViolationSearch(source, policies), dict[Row, tuple[int, ...]]()
     counts, unchecked_by = Counter[str](), Counter[str]()
     for (sent_alike, went), (requests, tried, *usage) in sorted(_alike(source).items()):
@@ -231,8 +231,14 @@ def egress(source: LedgerView) -> Report:
         unchecked_by[unknown or _EXPIRED] += unchecked
         counts.update(checked=tried - unchecked, violations=violations, misplaced=misplaced)
         if went or violations:
-            checks = (misplaced, unchecked, violations)
-            add(places, _place(policies, sent_alike), (requests, tried * went, *usage, *checks))
+            # As the policy of that time had it: groups that differ in nothing but their policy are one.
+            there = Destination.of(policies.target(sent_alike.policy, sent_alike.target))
+            region_is = "local" if there.local else sent_alike.region_source or None
+            place = (
+                *(sent_alike.data_class, sent_alike.classes or None, sent_alike.target, there.entity),
+                *(there.jurisdiction, sent_alike.region or None, region_is, "yes" if sent_alike.redacted else "no"),
+            )
+            add(places, place, (requests, tried * went, *usage, misplaced, unchecked, violations))
     rows: list[Row] = []
     for labels, (requests, tried, counted, *tokens, misplaced, unchecked, violations) in places.items():
         # Tokens are unknown where the usage of no attempt is known.
@@ -242,6 +248,11 @@ def egress(source: LedgerView) -> Report:
     nowhere = [None] * (_COUNTS_FROM - 1)
     rows += [(str(name), *nowhere, count, 0, count, None, None, 0, 0, 0) for (name,), (count,) in refused.items()]
     rows.sort(key=lambda row: tuple(str(value or "") for value in row[:_COUNTS_FROM]))
+    by_place: Counter[str] = Counter()
+    for data_class, _, target, _, _, region, _, _, _, count, *_ in rows:
+        if target is not None and isinstance(count, int):
+            by_place[f"{data_class} → {target}{f' ({region})' if region else ''}"] += count
+    marks = (Mark(label=label, value=count) for label, count in by_place.most_common(_MOST_BARS))
     violations, listed = counts["violations"], search.listed
     listed.sort(key=lambda row: (str(row[0]), str(row[1])))
     more = f"{len(listed):,} of {violations:,}." if violations > len(listed) else ""
@@ -252,7 +263,7 @@ def egress(source: LedgerView) -> Report:
         note=" ".join(_notes(source, counts, unchecked_by)),
         sound=not violations,
         below=(made("violations", listed, note=more),) if violations else (),
-        plots=_plots(rows),
+        plots=plots("Attempts by class and place", Shape.BARS, Kind.COUNT, marks),
     )
 
 
@@ -265,15 +276,6 @@ def _alike(source: LedgerView) -> dict[tuple[SentGroup, bool], tuple[int, ...]]:
         if sums[1] and (key[1] or key[0].classes):
             add(alike, key, sums)
     return alike
-
-
-def _place(policies: PastPolicies, group: SentGroup) -> Row:
-    """With entity and jurisdiction as the policy of that time had them: groups that differ in nothing but their policy
-    are one."""
-    place = Destination.of(policies.target(group.policy, group.target))
-    about = (group.data_class, group.classes or None, group.target, place.entity, place.jurisdiction)
-    region = (group.region or None, "local" if place.local else group.region_source or None)
-    return (*about, *region, "yes" if group.redacted else "no")
 
 
 def _totals(source: LedgerView, rows: list[Row]) -> Row:
@@ -300,16 +302,6 @@ def _notes(source: LedgerView, counts: Counter[str], unchecked: Counter[str]) ->
     if counts["misplaced"]:
         yield f"{_number(counts['misplaced'], 'attempt')} came from another region than the target states."
     yield "A request that went to several places counts in each of their rows, and once in the total."
-
-
-def _plots(rows: list[Row]) -> tuple[Plot, ...]:
-    """Attempts by class and place, most first."""
-    sums: Counter[str] = Counter()
-    for data_class, _, target, _, _, region, _, _, _, count, *_ in rows:
-        if target is not None and isinstance(count, int):
-            sums[f"{data_class} → {target}{f' ({region})' if region else ''}"] += count
-    marks = (Mark(label=label, value=count) for label, count in sums.most_common(_MOST_BARS))
-    return plots("Attempts by class and place", Shape.BARS, Kind.COUNT, marks)
 
 
 def _number(count: int, noun: str) -> str:

@@ -145,7 +145,7 @@ _MEASURES = ("requests", "input_tokens", "output_tokens")
 
 def local_vs_api(source: LedgerView) -> Report:
     """The local targets of the policy in force and of the window, also those that served nothing."""
-    policies = PastPolicies(source)
+    policies = PastPolicies(source.connection, source.targets)
     known_targets = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
     names = sorted(name for name in known_targets | set(source.targets) if policies.now(name).local)
     requests, by_hour = Counter[str](), {name: dict[int, int]() for name in names}

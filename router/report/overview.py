@@ -62,19 +62,20 @@ def overview(
     by_hour = long.sums(TABLE, ("hour", "target"), Period._fields)
     # Also days on which nothing happened.
     days: list[tuple[Group, int]] = [((day(month + n * _DAY_MS, UTC), None), 0) for n in range(MONTH)]
-    costs: Counter[str] = Counter()
+    of_week: Counter[str] = Counter()
     for (hour, target), sums in by_hour.items():
         charged, name = Period(*sums).charged, str(target or NO_LABEL)
         days.append(((day(_at(hour), UTC), name), charged))
         if _at(hour) >= week:
-            costs[name] += charged
-    marks = bars(sorted(costs.items(), key=lambda item: (-item[1], item[0])), MOST_TARGETS)
+            of_week[name] += charged
+    dearest = sorted(of_week.items(), key=lambda item: (-item[1], item[0]))
+    by_day, by_target = tuple(stacked(0, days)), tuple(bars(dearest, MOST_TARGETS))
     return {
         "today": _since(by_hour, midnight),
         "week": _since(by_hour, week),
         "month": _since(by_hour, month),
-        "by_day": Plot(title="Spend by day and target", shape=Shape.DAYS, unit=Kind.USD, marks=tuple(stacked(0, days))),
-        "by_target": Plot(title="Spend by target", shape=Shape.BARS, unit=Kind.USD, marks=tuple(marks)),
+        "by_day": Plot(title="Spend by day and target", shape=Shape.DAYS, unit=Kind.USD, marks=by_day),
+        "by_target": Plot(title="Spend by target", shape=Shape.BARS, unit=Kind.USD, marks=by_target),
         # The fullest first.
         "standings": None if standings is None else sorted(standings, key=lambda each: each.used, reverse=True),
         "answers": together(cells(short), lambda labels: ()).get((), pooled(())),

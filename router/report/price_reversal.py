@@ -4,7 +4,7 @@ List price and cost can come apart by the number of tokens, most of them thought
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from math import inf
 from typing import NamedTuple
@@ -15,7 +15,6 @@ from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Report, Row, Shape, declared, made, plots, usd
 from router.report.spend import silent
 from router.report.statistics import Interval, quotient, weighted
-from router.types.target import Target
 
 LEAST = 5
 """Answers of each of two models that a cell takes to be compared."""
@@ -49,8 +48,22 @@ class ModelPair(NamedTuple):
 
 
 def price_reversal(source: LedgerView) -> Report:
-    prices, left_out = _prices(source.targets.values())
-    pairs = list(_pairs(_cells(source), prices))
+    # Input and output by model, in nano-USD per million tokens; left out: models whose targets don't agree on them.
+    lists: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
+    for target in source.targets.values():
+        price = target.model.price
+        if price is not None and not price.assumed:
+            lists[target.model.id].add((price.input, price.output))
+    left_out = sorted(model for model, prices in lists.items() if len(prices) > 1)
+    prices = {model: next(iter(stated)) for model, stated in lists.items() if len(stated) == 1}
+    mute = {target.model.id for target in source.targets.values() if silent(target)}
+    cells: defaultdict[str, dict[Labels, ModelCost]] = defaultdict(dict)
+    by_labels = source.sums(attempts.TABLE, ("model", *_ABOUT), (*SPENT, *_TOKENS), CLIENTS).items()
+    for (model, *about), sums in by_labels:
+        facts, (sent, written, counted) = JudgedSums(*sums[: len(SPENT)]), sums[len(SPENT) :]
+        known = model in mute or facts.thinking_known >= counted
+        cells[str(model)][tuple(about)] = ModelCost(facts, sent, written, known)
+    pairs = list(_pairs(cells, prices))
     reversals = [pair for pair in pairs if pair.costs[0].value > pair.costs[1].value]
     reversals.sort(key=lambda pair: (-(pair.dearer.value if pair.dearer else inf), pair.model, pair.than))
     note = (
@@ -68,35 +81,15 @@ def price_reversal(source: LedgerView) -> Report:
     return made("price-reversal", (pair.row for pair in reversals), note=text, plots=chart)
 
 
-def _prices(targets: Iterable[Target]) -> tuple[dict[str, tuple[int, int]], list[str]]:
-    """Input and output by model, in nano-USD per million tokens; and models whose targets don't agree on them."""
-    lists: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
-    for target in targets:
-        price = target.model.price
-        if price is not None and not price.assumed:
-            lists[target.model.id].add((price.input, price.output))
-    left_out = sorted(model for model, prices in lists.items() if len(prices) > 1)
-    return {model: next(iter(prices)) for model, prices in lists.items() if len(prices) == 1}, left_out
-
-
-def _cells(source: LedgerView) -> dict[str, dict[Labels, ModelCost]]:
-    """By model, then by task and difficulty."""
-    mute = {target.model.id for target in source.targets.values() if silent(target)}
-    measures = (*SPENT, *_TOKENS)
-    costs: defaultdict[str, dict[Labels, ModelCost]] = defaultdict(dict)
-    for (model, *about), sums in source.sums(attempts.TABLE, ("model", *_ABOUT), measures, CLIENTS).items():
-        facts, (sent, made, counted) = JudgedSums(*sums[: len(SPENT)]), sums[len(SPENT) :]
-        known = model in mute or facts.thinking_known >= counted
-        costs[str(model)][tuple(about)] = ModelCost(facts, sent, made, known)
-    return costs
-
-
 def _pairs(
     cells: Mapping[str, Mapping[Labels, ModelCost]], prices: Mapping[str, tuple[int, int]]
 ) -> Iterator[ModelPair]:
     """All that can be compared; each once, the cheaper by list first."""
     for left, right in permutations(sorted(cells.keys() & prices.keys()), 2):
-        shared = _shared(cells[left], cells[right])
+        # Each weighs by what it tells of a difference, so that a cell counts as the smaller of both does.
+        in_both = ((cost, cells[right][about]) for about, cost in cells[left].items() if about in cells[right])
+        answers = ((first.facts.answers, second.facts.answers, first, second) for first, second in in_both)
+        shared = [(a * b / (a + b), first, second) for a, b, first, second in answers if min(a, b) >= LEAST]
         both = [cost for _, *pair in shared for cost in pair]
         # nano-USD for a million tokens, input and output as both models used them.
         sent, written = sum(cost.input_tokens for cost in both), sum(cost.output_tokens for cost in both)
@@ -104,13 +97,6 @@ def _pairs(
         lists = tuple((prices[model][0] * mix[0] + prices[model][1] * mix[1]) / sum(mix) for model in (left, right))
         if shared and lists[0] < lists[1]:
             yield _pair(left, right, lists, shared)
-
-
-def _shared(left: Mapping[Labels, ModelCost], right: Mapping[Labels, ModelCost]) -> Shared:
-    """Each weighs by what it tells of a difference, so that a cell counts as the smaller of both does."""
-    both = [(cost, right[about]) for about, cost in left.items() if about in right]
-    numbers = [(first.facts.answers, second.facts.answers) for first, second in both]
-    return [(a * b / (a + b), *pair) for (a, b), pair in zip(numbers, both, strict=True) if min(a, b) >= LEAST]
 
 
 def _pair(left: str, right: str, lists: tuple[float, ...], shared: Shared) -> ModelPair:

@@ -161,5 +161,11 @@ def listed(name: str, source: LedgerView, **values: str) -> Report:
     return made(name, in_usd(name, lines))
 
 
+def filter_parts(text: str) -> tuple[str, str, str]:
+    """`dimension!=a,b` → its dimension, = or !=, and the labels."""
+    dimension, _, labels = text.partition("=")
+    return dimension.removesuffix("!").strip(), "!=" if dimension.endswith("!") else "=", labels
+
+
 def named(known: Collection[str]) -> str:
     return f"Known: {', '.join(known)}." if known else "There is none."

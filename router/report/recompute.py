@@ -1,18 +1,25 @@
-"""History priced again: each attempt's usage × the price it was charged at, against what its row says."""
+"""History judged again by what was in force: costs of attempts by prices, bookings of requests by budgets."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
+from router.budget.budget import Budget, BudgetAccounts, ChargedTo, FailOpenWithin, KeyLimit, SessionLimit
 from router.estimate.price import charge
-from router.ledger import rows
+from router.ledger import keys, rows
+from router.ledger.adjust import ADJUSTMENT, charge_of
+from router.ledger.journal import BESIDE
 from router.ledger.ledger import Ledger
-from router.ledger.rows import Line, RequestRecord
-from router.ledger.verify import Check, VerifyFinding
+from router.ledger.rows import Connection, RequestRecord
+from router.ledger.verify import GRACE_MS, Check, VerifyFinding
 from router.ledger.write import usage_of
+from router.report.egress import PastPolicies
+from router.types.account import RATE_ACCOUNTS, Unit
 from router.types.price import Prices, price_then
+from router.types.request import Caller
 
 _OURS = ("priced", "estimated")
 """Sources of a cost that our own price made, from before rows said what it made of the usage."""
@@ -75,19 +82,83 @@ def _again(record: RequestRecord, prices: Prices) -> Iterator[tuple[int, int, in
     """Of each attempt whose cost our price made: its number, that cost, and what the same price makes of its usage now,
     in nano-USD; None: the price is not of the catalog."""
     for attempt in record.attempts:
-        recorded, row = _recorded(attempt), cast(Mapping[str, Any], attempt)
-        if recorded is not None:
+        row, own = cast(Mapping[str, Any], attempt), attempt["own_cost"]
+        recorded = row["cost"] if own is None and row["cost_source"] in _OURS else own
+        if recorded is not None and row["usage_source"] is not None:
             price = price_then(prices, str(row["model"]), str(row["price_version"]))
             computed = None
             if price is not None:
                 computed = charge(price, usage_of(row), at_ms=row["started_ms"], took_ms=row["total_ms"]).own or 0
-            yield int(row["number"]), recorded, computed
+            yield int(row["number"]), int(recorded), computed
 
 
-def _recorded(attempt: Line) -> int | None:
-    """What our price made of its usage then; None: nothing."""
-    if attempt["usage_source"] is None:
-        return None
-    own = attempt["own_cost"]
-    recorded = attempt["cost"] if own is None and attempt["cost_source"] in _OURS else own
-    return None if recorded is None else int(recorded)
+# Bookings, by the budgets of the policy that each request was decided by.
+
+
+class BudgetHistory:
+    """Which accounts each request should be booked in, by its policy's budgets and its key's limit: a `Check`."""
+
+    def __init__(self, ledger: Connection, local: Connection | None, files: Mapping[str, Iterable[Budget]]) -> None:
+        """`local`: of the file beside the ledger that has the bookings of some requests. `files`: budgets of policy
+        files, by hash, for policies that the ledger holds without them."""
+        self._ledger, self._local, self._files = ledger, local, files
+        self._policies, self._keys = PastPolicies(ledger, {}), {key.id: key for key in keys.every(ledger)}
+        changes = "SELECT subject, MAX(at_ms) FROM audit WHERE action = 'key changed' GROUP BY subject"
+        self._changed_ms: dict[str, int] = dict(ledger.execute(changes).fetchall())
+        self._accounts: dict[str, BudgetAccounts | None] = {}
+
+    def __call__(self, record: RequestRecord) -> Iterator[VerifyFinding]:
+        """Accounts in which a request that was charged is not booked."""
+        request = cast(Mapping[str, Any], record.request)
+        accounts, key = self._of_policy(request["policy"]), self._keys.get(request["key_id"])
+        if accounts is None or (key is None and request["key_id"]) or request["endpoint"] == ADJUSTMENT:
+            return
+        if (booked := self._booked(record, accounts)) is None:
+            return
+        caller = Caller() if key is None else key.caller()
+        # A key that was changed since may have been of another team, with another limit or budget.
+        changed_ms = max(self._changed_ms.get(name, 0) for name in (caller.id, caller.name))
+        if changed := request["started_ms"] < changed_ms + GRACE_MS:
+            caller = Caller(id=caller.id, name=caller.name)
+        tags = tuple(request["tags"].split(",")) if request["tags"] else ()
+        targets = tuple(dict.fromkeys(str(line["target"]) for line in record.attempts))
+        charged = ChargedTo(record.id, request["route"], caller, request["session"], tags, targets)
+        for budget in accounts.binding(charged, frozenset({caller.budget} - {""})):
+            unknown = changed and (budget.scope in ("team", "organisation") or budget.teams or budget.organisations)
+            # What a gateway that died had spent without its store is charged to its lease alone.
+            leased = request["state"] == "recovered" and isinstance(budget.outage, FailOpenWithin)
+            for account in () if unknown or leased else accounts.accounts(charged, [budget], request["started_ms"]):
+                if account.id not in booked and (charge := charge_of(record, account)):
+                    unit = "nano-USD" if account.unit is Unit.USD else "thinking tokens"
+                    says = f"it is charged {charge} {unit}, and not booked in {account.id}"
+                    yield VerifyFinding("requests", record.id, says)
+
+    def _of_policy(self, policy: str) -> BudgetAccounts | None:
+        """None: its budgets are not known."""
+        if policy not in self._accounts:
+            past = self._policies.past(policy)
+            budgets = None if past is None else self._files.get(past.file)
+            if past is not None and past.budgets is not None:
+                with suppress(ValueError):  # a newer lowpass wrote them
+                    budgets = [(SessionLimit if "exempt" in row else Budget)(**row) for row in past.budgets]
+            self._accounts[policy] = None if budgets is None else BudgetAccounts(budgets)
+        return self._accounts[policy]
+
+    def _booked(self, record: RequestRecord, accounts: BudgetAccounts) -> set[str] | None:
+        """Accounts that a request is booked in. Where one was split off, so it counts in those above: none of these is
+        charged beside the part. None: it was split off a moment ago, or the request is booked on another machine."""
+        books, records = self._ledger, [record]
+        if str(record.request["owner"]).startswith(BESIDE):
+            if self._local is None or not (records := rows.charged(self._local, [record.id])):
+                return None
+            books = self._local
+        booked = {str(line["account"]) for line in records[0].bookings}
+        known = {KeyLimit.model_fields["id"].default, *(budget.id for budget in accounts.budgets)}
+        for account in sorted(booked):
+            while not account.startswith(RATE_ACCOUNTS) and account.partition("|")[0] not in known:
+                above = books.execute("SELECT account FROM bookings WHERE request_id = ?", (account,)).fetchone()
+                if above is None:
+                    return None
+                account = above[0]
+                booked.add(account)
+        return booked

@@ -14,7 +14,7 @@ from router.ledger.facts.query import LabelFilter
 from router.ledger.rows import RequestRecord
 from router.report.egress import RESTING
 from router.report.query import LedgerView
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, made, plots
+from router.report.report import Kind, Mark, Report, Row, Shape, Value, made, plots
 from router.report.statistics import percentile, wilson
 from router.types.attempt import ErrorKind
 
@@ -54,9 +54,24 @@ def reliability(source: LedgerView) -> Report:
     label_counts, every = _counted(source)
     ranked = sorted(label_counts.items(), key=lambda item: (-item[1].sent_to, item[0]))
     totals = _row("total", every) if ranked else None
-    below = (*_outcomes(ranked), *_skipped(source))
+    wrong = [
+        (name, outcome, count, count / counts.sent_to if outcome != RESTING else None)
+        for name, counts in ranked
+        for outcome, count in sorted(counts.outcomes.items(), key=lambda item: (-item[1], item[0]))
+        if outcome != OK and count
+    ]
+    below = (*((made("reliability/outcomes", wrong),) if wrong else ()), *_skipped(source))
     report = made("reliability", (_row(name, counts) for name, counts in ranked), totals=totals, below=below)
-    return structs.replace(report, plots=_plots(report))
+    names = [str(name) for name in report.column("target")]
+    rates = zip(names, *map(report.column, ("error_rate", "error_low", "error_high")), strict=True)
+    errors = (Mark(label=name, value=rate, low=low, high=high) for name, rate, low, high in rates if rate is not None)
+    times = zip(names, report.column("p90_ms"), strict=True)
+    slow = (Mark(label=name, value=p90) for name, p90 in times if isinstance(p90, int))
+    charts = (
+        *plots("Error rate, with 95 % intervals", Shape.BARS, Kind.SHARE, errors),
+        *plots("Nine of ten answers were complete within", Shape.BARS, Kind.MS, slow),
+    )
+    return structs.replace(report, plots=charts)
 
 
 def _counted(source: LedgerView) -> tuple[Mapping[str, _LabelCounts], _LabelCounts]:
@@ -87,16 +102,6 @@ def _row(label: str, label_counts: _LabelCounts) -> Row:
         *(percentile(label_counts["first_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
         *(percentile(label_counts["overhead_us", "requests"], EDGES_US, share) for share in (0.5, 0.99)),
     )
-
-
-def _outcomes(ranked: Sequence[tuple[str, _LabelCounts]]) -> tuple[Report, ...]:
-    wrong = [
-        (name, outcome, count, count / label_counts.sent_to if outcome != RESTING else None)
-        for name, label_counts in ranked
-        for outcome, count in sorted(label_counts.outcomes.items(), key=lambda item: (-item[1], item[0]))
-        if outcome != OK and count
-    ]
-    return (made("reliability/outcomes", wrong),) if wrong else ()
 
 
 # Targets that were left out of a decision, or stood in its plan and were never asked.
@@ -132,15 +137,3 @@ def _passed_by(record: RequestRecord, document: Mapping[str, Any]) -> Iterator[t
         yield from ((target, why) for target in planned[: planned.index(served)] if target not in attempted)
     elif record.request["error"] in _SHORT:
         yield from ((target, "budget") for target in planned if target not in attempted)
-
-
-def _plots(report: Report) -> tuple[Plot, ...]:
-    names = [str(name) for name in report.column("target")]
-    rates = zip(names, *map(report.column, ("error_rate", "error_low", "error_high")), strict=True)
-    errors = (Mark(label=name, value=rate, low=low, high=high) for name, rate, low, high in rates if rate is not None)
-    times = zip(names, report.column("p90_ms"), strict=True)
-    slow = (Mark(label=name, value=p90) for name, p90 in times if isinstance(p90, int))
-    return (
-        *plots("Error rate, with 95 % intervals", Shape.BARS, Kind.SHARE, errors),
-        *plots("Nine of ten answers were complete within", Shape.BARS, Kind.MS, slow),
-    )

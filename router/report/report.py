@@ -22,12 +22,13 @@ from router.types.tables import table
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _LONG = ("d", "w")
 """These ages begin with their hour: old rows are sums by hour."""
+ALWAYS = "all"
 _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
 def parse_time(param: str, text: str, now_ms: int, zone: tzinfo = UTC) -> int | None:
-    """Unix ms; None for "". A time without an offset is the zone's. Raises a 400 `ClientError` that names `param`."""
-    if not text:
+    """Unix ms; None for "" and "all"; without an offset in the zone. Raises a 400 `ClientError` that names `param`."""
+    if text in ("", ALWAYS):
         return None
     age = _AGE.fullmatch(text)
     if age:

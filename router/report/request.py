@@ -1,7 +1,7 @@
 """One request, one session, and lists of requests, with every attempt and charge."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -15,7 +15,7 @@ from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import LabelFilter
 from router.ledger.query import document
 from router.ledger.rows import Connection, Line, RequestRecord
-from router.report.budgets import BudgetReport, amount_of
+from router.report.budgets import amount_of
 from router.report.charts import dollars, format_short
 from router.report.query import LedgerView, grouped, listed
 from router.report.report import Column, Kind, Report, Row, Value, columns, declared, made, measures, tallied, usd
@@ -59,19 +59,25 @@ def _sum(row: Line, known: str, *others: str) -> int | None:
 
 _TITLES = {"weighed": "What was expected of each target", "considered": "What would be asked, in this order"}
 _RATES = ("p", "p_sd", "propensity", "difficulty", "unfamiliarity")
+_MOMENTS = ("started_ms", "lease_until_ms")
 _COUNTS = ("_tokens", "max_output", "count")
 
 
 def decision(document: bytes) -> list[Report]:
     """Why it went there: one report for the plain facts of a decision, then one for each list that has something."""
     facts = dict(_flat("", json.loads(document, parse_float=Decimal)))
-    plain = [
-        (_in_usd(name), usd_text(value)) if name.endswith("_nano") and isinstance(value, int) else (name, _text(value))
-        for name, value in facts.items()
-        if not isinstance(value, list)
-    ]
+    plain = (_fact(name, value) for name, value in facts.items() if not isinstance(value, list))
     listed = (_listed(name, value) for name, value in facts.items() if isinstance(value, list) and value)
     return [made("decision", plain), *listed]
+
+
+def _fact(name: str, value: Any) -> Row:
+    """Amounts in USD, moments as times."""
+    if isinstance(value, int) and name.endswith("_nano"):
+        return _in_usd(name), usd_text(value)
+    if isinstance(value, int) and name in _MOMENTS:
+        return name.removesuffix("_ms"), iso(value)
+    return name, _text(value)
 
 
 def _flat(prefix: str, document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -169,28 +175,21 @@ def _costs(connection: Connection, record: Sequence[RequestRecord]) -> dict[str,
 _UNKNOWN = "Where no unit stands it can't be told from the rows: nano-USD, or thinking tokens."
 
 
-def charges(record: Iterable[RequestRecord], pots: Report | None = None) -> Report:
-    """One row an account and window; `held` is what was kept back at most.
-
-    Bookings don't say their unit: budgets do, where `pots` are known, else amounts that are those of the request.
-    """
-    # By the budget's id, which accounts begin with.
-    units = {pot.account.budget: pot.account.unit for pot in pots.pots} if isinstance(pots, BudgetReport) else {}
-    bookings = ((record.request, booking) for record in record for booking in record.bookings)
+def charges(record: Iterable[RequestRecord]) -> Report:
+    """One row an account and window; `held` is what was kept back at most. Bookings don't say their unit: amounts that
+    are those of the request do."""
+    bookings = ((each.request, booking) for each in record for booking in each.bookings)
     places = grouped(((str(line["account"]), int(line["window_start_ms"] or 0)), (of, line)) for of, line in bookings)
-    table = [_charge(*place, places[place], units) for place in sorted(places)]
+    table: list[Row] = []
+    for account, window in sorted(places):
+        booked = places[account, window]
+        alike = {_unit(request, line) for request, line in booked} - {None}
+        unit = next(iter(alike)) if len(alike) == 1 else None
+        held, charged = (sum(int(line[name] or 0) for _, line in booked) for name in ("held", "charged"))
+        states = sorted({str(line["state"]) for _, line in booked})
+        amounts = (amount_of(unit, held), None if states == ["held"] else amount_of(unit, charged))
+        table.append((account, unit and unit.value, window or None, len(booked), *amounts, ", ".join(states)))
     return made("charges", table, note=_UNKNOWN if any(row[1] is None for row in table) else "")
-
-
-def _charge(account: str, window: int, bookings: list[tuple[Line, Line]], units: Mapping[str, Unit]) -> Row:
-    """`bookings`: each with the row of its request."""
-    known = units.get(account.partition("|")[0])
-    alike = {known or _unit(request, line) for request, line in bookings} - {None}
-    unit = next(iter(alike)) if len(alike) == 1 else None
-    held, charged = (sum(int(line[name] or 0) for _, line in bookings) for name in ("held", "charged"))
-    states = sorted({str(line["state"]) for _, line in bookings})
-    amounts = (amount_of(unit, held), None if states == ["held"] else amount_of(unit, charged))
-    return (account, None if unit is None else unit.value, window or None, len(bookings), *amounts, ", ".join(states))
 
 
 def _unit(request: Line, line: Line) -> Unit | None:
@@ -224,21 +223,15 @@ def whole_request(source: LedgerView) -> Report:
     below = (
         made("attempts", map(tried, record.attempts)),
         *(decision(decided) if decided else ()),
-        *(report for report in (charges([record], source.pots), *further) if report.rows),
+        *(report for report in (charges([record]), *further) if report.rows),
     )
     cost = _costs(connection, [record])[record.id]
     key = str(dict(connection.execute(_KEYS).fetchall()).get(record.request["key_id"], ""))
     why = reason(decided) if decided else ""
     note = f"{_sentence(record, cost, key)}.{f' Why: {why}.' if why else ''}"
-    facts: list[Row] = []
-    for name, value in {**record.request, "key": key or record.request["key_id"], "cost": cost}.items():
-        if name in ("cost", "held") and isinstance(value, int):
-            facts.append((f"{name}_usd", usd_text(value)))
-        elif name in ("started_ms", "lease_until_ms") and isinstance(value, int):
-            facts.append((name.removesuffix("_ms"), iso(value)))
-        else:
-            facts.append((name, _text(value)))
-    return made("request", facts, note=note, below=below)
+    facts = {**record.request, "key": key or record.request["key_id"], "cost": cost}
+    amounts = {name: f"{name}_nano" for name in ("cost", "held") if facts[name] is not None}
+    return made("request", (_fact(amounts.get(name, name), facts[name]) for name in facts), note=note, below=below)
 
 
 def _sentence(record: RequestRecord, cost: int | None, key: str) -> str:
@@ -267,13 +260,19 @@ _LABELS = [column for column in columns("session") if column.kind not in (Kind.C
 
 def whole_session(source: LedgerView) -> Report:
     """Raises a 404 `ClientError` for a session that the ledger does not hold."""
-    ours = LabelFilter("session", frozenset({source.request.subject}))
-    record = _requests(source, ours)
+    ours, (since, until) = LabelFilter("session", frozenset({source.request.subject})), source.request.bounds
+    record = []
+    # Rows of those hours only in which the session was there.
+    for hour in sorted(int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("requests",), ours)):
+        begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
+        every = rows.every(source.connection, max(begin, since), min(end, until))
+        record += [each for each in every if each.request["session"] == source.request.subject]
+    record.sort(key=lambda each: (each.started_ms, each.id))
     if not record:
         message = f"The ledger holds no session {source.request.subject[:80]} in that time."
         raise ClientError(404, "not_found", message, param="subject")
     keys, costs = dict(source.connection.execute(_KEYS).fetchall()), _costs(source.connection, record[:MOST])
-    bookings, listed = charges(record, source.pots), []
+    bookings, listed = charges(record), []
     for each in record[:MOST]:
         identifier, time, *rest = line(each, costs[each.id])
         key = str(each.request["key_id"])
@@ -291,14 +290,3 @@ def whole_session(source: LedgerView) -> Report:
         note=declared()["session"].note + more,
         below=(by_target, *((bookings,) if bookings.rows else ())),
     )
-
-
-def _requests(source: LedgerView, ours: LabelFilter) -> list[RequestRecord]:
-    """Rows of those hours only in which the session was there."""
-    since, until = source.request.bounds
-    records = []
-    for hour in sorted(int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("requests",), ours)):
-        begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
-        every = rows.every(source.connection, max(begin, since), min(end, until))
-        records += [record for record in every if record.request["session"] == source.request.subject]
-    return sorted(records, key=lambda record: (record.started_ms, record.id))

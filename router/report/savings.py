@@ -1,7 +1,7 @@
 """`lowpass report savings`: what routing saved against one target for everything, and what it did to quality."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import NamedTuple
@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct, structs
 
-from router.errors import invalid
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS, JUDGE
 from router.ledger.facts.query import Label, LabelFilter
 from router.report.cost_of_pass import JudgedSums, Labels, cells, pooled
-from router.report.query import LedgerView, grouped, named, summed, summed_by
+from router.report.query import LedgerView, grouped, summed, summed_by
 from router.report.report import Kind, Mark, Report, Row, Shape, columns, day, declared, made, plots, usd
 from router.report.statistics import Interval, bounds, drawn, weighted
 
@@ -318,8 +317,8 @@ def savings(source: LedgerView) -> Report:
 
 
 def _baselines(source: LedgerView, every: Sequence[Offer]) -> list[Baseline]:
-    """Of the targets that could have served most requests: the likeliest to be right, and the cheapest as corrected.
-    Raises a 400 `ClientError` for a named one that is not known."""
+    """Of the targets that could have served most requests: the likeliest to be right, and the cheapest as corrected;
+    and the one that was asked for."""
     others = {target: alternative(every, target) for target in sorted({str(offer.candidate) for offer in every})}
     enough = _MOST * sum(offer.answered for offer in every if offer.first)
     usual = {target: other for target, other in others.items() if other.requests and other.requests >= enough}
@@ -331,20 +330,9 @@ def _baselines(source: LedgerView, every: Sequence[Offer]) -> list[Baseline]:
     picked = {
         "always best": max(rated, key=lambda target: rated[target], default=""),
         "always cheapest": min(prices, key=lambda target: prices[target], default=""),
-        "as asked": _named_baseline(source, others),
+        "as asked": source.request.baseline,
     }
     return [Baseline(name, target, correction(every, target)) for name, target in picked.items() if target]
-
-
-def _named_baseline(source: LedgerView, offered: Collection[str]) -> str:
-    baseline = source.request.baseline
-    if not baseline or baseline in offered or baseline in source.targets:
-        return baseline
-    ever = {str(name) for (name,) in source.always().sums(offers.TABLE, ("candidate",), ("requests",))}
-    if baseline not in ever:
-        targets = named(sorted(ever | {*source.targets}))
-        raise invalid("baseline", f"baseline: there is no target '{baseline[:40]}'. {targets}")
-    return baseline
 
 
 def _compared(

@@ -1,7 +1,7 @@
 """`lowpass report spend` and `thinking`: cost and tokens by any dimension, with a chart."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime, timedelta, tzinfo
 from functools import cache
 from heapq import nlargest
@@ -55,7 +55,14 @@ def drawn(by: Sequence[str], costs: Costs) -> tuple[Plot, ...]:
     if not times:
         return plots("Spend", Shape.BARS, Kind.USD, bars([(_name(names), cost) for names, cost in costs], MOST_BARS))
     marks = stacked(times[0], costs)
-    return plots("Spend", Shape.DAYS, Kind.USD, _filled(marks) if marks and by[times[0]] == "day" else marks)
+    if marks and by[times[0]] == "day":
+        known = grouped((mark.label, mark) for mark in marks)
+        first, last = date.fromisoformat(min(known)), date.fromisoformat(max(known))
+        days = [str(first + timedelta(number)) for number in range((last - first).days + 1)]
+        # Also days on which nothing happened.
+        if len(days) <= _MOST_DAYS:
+            marks = [mark for day in days for mark in known.get(day, [Mark(label=day, value=0)])]
+    return plots("Spend", Shape.DAYS, Kind.USD, marks)
 
 
 def stacked(time: int, costs: Costs) -> list[Mark]:
@@ -69,16 +76,6 @@ def stacked(time: int, costs: Costs) -> list[Mark]:
         stacks[label, _name(series) if series in largest else OTHERS] += cost
     order = sorted(stacks.items(), key=lambda item: (datetime.fromisoformat(item[0][0]), item[0][1]))
     return [Mark(label=label, series=name, value=cost) for (label, name), cost in order]
-
-
-def _filled(marks: list[Mark]) -> list[Mark]:
-    """With a mark for each day on which nothing happened."""
-    known = grouped((mark.label, mark) for mark in marks)
-    first, last = date.fromisoformat(min(known)), date.fromisoformat(max(known))
-    days = [str(first + timedelta(number)) for number in range((last - first).days + 1)]
-    if len(days) > _MOST_DAYS:
-        return marks
-    return [mark for day in days for mark in known.get(day, [Mark(label=day, value=0)])]
 
 
 def _name(names: Group, no_label: str = NO_LABEL) -> str:
@@ -117,9 +114,13 @@ def spend(source: LedgerView) -> Report:
     whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(TABLE, (), _SUMS)
     total = _total(whole.values(), _SUMS)
     groups = _rows(by, _grouped(by_labels, names), total)
-    title, note = f"Spend by {' and '.join(by)}", " ".join(_notes(by, source.request))
+    asked = {*by, *(condition.dimension for condition in source.request.where)}
+    notes = [_AT_TARGETS if _OF_ATTEMPTS & asked else _PER_REQUEST]
+    notes += [_PER_TAG] if "tag" in by else []
+    notes += [f"Days begin at midnight, {source.request.zone}."] if "day" in by else []
     chart = drawn(by, [(labels, _charged(sums)) for labels, sums in groups])
-    return tallied("spend", by, groups, total, title=title, note=note, plots=chart)
+    title = f"Spend by {' and '.join(by)}"
+    return tallied("spend", by, groups, total, title=title, note=" ".join(notes), plots=chart)
 
 
 def _spend_name(name: str, request: ReportRequest) -> tuple[str, _Read]:
@@ -189,14 +190,6 @@ def _ordered(by: Sequence[str], groups: Mapping[Group, Sizes]) -> list[tuple[Gro
 def _charged(sums: Sizes) -> int:
     """nano-USD, with what was charged for requests that were lost."""
     return sums[_AT["cost"]] + sums[_AT["recovered"]]
-
-
-def _notes(by: Sequence[str], request: ReportRequest) -> Iterator[str]:
-    yield _AT_TARGETS if _OF_ATTEMPTS & {*by, *(condition.dimension for condition in request.where)} else _PER_REQUEST
-    if "tag" in by:
-        yield _PER_TAG
-    if "day" in by:
-        yield f"Days begin at midnight, {request.zone}."
 
 
 # Where thinking goes: tokens and money; what capped it, and what it was for nothing.

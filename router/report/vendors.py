@@ -112,31 +112,35 @@ class _VendorShare(NamedTuple):
 
 
 def vendors(source: LedgerView) -> Report:
-    policies = PastPolicies(source)
-    by_place = _by_place(source, policies)
-    every = summed(_VendorShare, by_place.values())
-    ranked = sorted(by_place.items(), key=lambda item: _rank(item[0].entity, item[1]))
-    rows = tuple((place.entity, _law(place), *_amounts(share, every)) for place, share in ranked)
-    marks = [Mark(label=place.entity, value=share.spend) for place, share in ranked if place.entity is not None]
-    return made(
-        "vendors",
-        rows,
-        totals=("total", None, *_amounts(every, every)) if rows else None,
-        below=_below(by_place, every, _without(source, policies)) if rows else (),
-        plots=plots("Spend by entity", Shape.BARS, Kind.USD, marks),
-    )
-
-
-def _by_place(source: LedgerView, policies: PastPolicies) -> Mapping[Destination, _VendorShare]:
-    """Requests that no target was asked for are at no place."""
-    parts = []
+    policies, parts = PastPolicies(source.connection, source.targets), []
     for (target, policy), sums in source.sums(ATTEMPTS, ("target", "policy"), _MEASURES).items():
+        # Requests that no target was asked for are at no place.
         place = Destination() if target is None else policies.then(str(policy), str(target))
         if target is not None and place.entity is None:
             place = place._replace(entity=str(target))
         requests, attempts, *tokens, cost, recovered = sums
         parts.append((place, (requests, attempts, sum(tokens), cost, recovered)))
-    return summed_by(_VendorShare, parts)
+    by_place = summed_by(_VendorShare, parts)
+    every = summed(_VendorShare, by_place.values())
+    ranked = sorted(by_place.items(), key=lambda item: _rank(item[0].entity, item[1]))
+    rows = tuple((place.entity, _law(place), *_amounts(share, every)) for place, share in ranked)
+    entities = summed_by(_VendorShare, ((place.entity, share) for place, share in by_place.items()))
+    laws = summed_by(_VendorShare, ((_law(place), share) for place, share in by_place.items()))
+    homes = [_law(place) for place in by_place if place.entity is not None]
+    by_law = sorted(laws.items(), key=lambda item: _rank(*item))
+    below = (
+        made("jurisdictions", ((law, homes.count(law), *_amounts(share, every)) for law, share in by_law)),
+        made("concentration", (*_index("entity", entities), *_index("jurisdiction", laws))),
+        made("without", _without(source, policies)),
+    )
+    marks = [Mark(label=place.entity, value=share.spend) for place, share in ranked if place.entity is not None]
+    return made(
+        "vendors",
+        rows,
+        totals=("total", None, *_amounts(every, every)) if rows else None,
+        below=below if rows else (),
+        plots=plots("Spend by entity", Shape.BARS, Kind.USD, marks),
+    )
 
 
 def _law(place: Destination) -> str | None:
@@ -155,20 +159,6 @@ def _amounts(share: _VendorShare, every: _VendorShare) -> Row:
         usd(share.spend),
         usd(share.recovered),
         *(part / whole if whole else None for part, whole in pairs),
-    )
-
-
-def _below(
-    by_place: Mapping[Destination, _VendorShare], every: _VendorShare, without: Iterable[Row]
-) -> tuple[Report, ...]:
-    entities = summed_by(_VendorShare, ((place.entity, share) for place, share in by_place.items()))
-    laws = summed_by(_VendorShare, ((_law(place), share) for place, share in by_place.items()))
-    homes = [_law(place) for place in by_place if place.entity is not None]
-    ranked = sorted(laws.items(), key=lambda item: _rank(*item))
-    return (
-        made("jurisdictions", ((law, homes.count(law), *_amounts(share, every)) for law, share in ranked)),
-        made("concentration", (*_index("entity", entities), *_index("jurisdiction", laws))),
-        made("without", without),
     )
 
 

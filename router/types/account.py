@@ -139,9 +139,9 @@ class HoldRequest(Struct, frozen=True, kw_only=True):
 
 
 NOTHING = HoldRequest(least=Amount(), tight=Amount(), whole=Amount())
-AMPLE = 100
-"""An account with room for so many whole holds is not short: one that is too large, by at most a hundredth of what is
-left, keeps nobody out, and spares the answer the metering."""
+AMPLE = 25
+"""An account with room for so many whole holds is not short: one that is too large, by at most 1/25 of what is left,
+keeps no other request out, and spares the answer the metering and the cap."""
 
 
 class Hold(Struct, frozen=True):

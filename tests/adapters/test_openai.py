@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.stream import Events
+from adapters.stream import EventStream
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, StreamDecoder, TargetReply, Usage
 from router.types.request import Endpoint
@@ -283,18 +283,28 @@ def test_what_came_before_an_event_that_cannot_be_read_is_kept() -> None:
         assert caught.value.before.count(b'"content":"Hi"') == 2
 
 
-EXPECTED = [(b"", b"one"), (b"named", b"two\nlines"), (b"", b""), (b"", b"[DONE]")]
+EXPECTED = b"(one)named(two\nlines)()([DONE])"
 STREAM = b": hello\n\ndata: one\nid: 4\n\nevent: named\ndata:two\ndata: lines\n\nretry: 5\n\ndata\n\ndata: [DONE]\n\n"
+
+
+class Echo(EventStream):
+    """Says name and data of each event."""
+
+    def final(self, usage: bytes) -> bytes:
+        return usage
+
+    def _event(self, name: bytes, payload: bytes) -> bytes:
+        return b"%b(%b)" % (name, payload)
 
 
 @each_row("ending", [b"\n", b"\r\n", b"\r"])
 @given(places=st.lists(st.integers(0, len(STREAM)), max_size=8))
 def test_server_sent_events_cut_anywhere_are_the_same(ending: bytes, places: list[int]) -> None:
     data = STREAM.replace(b"\n", ending) + (b": end\r" if ending == b"\r" else b"")
-    reader = Events(65_536)
-    assert [event for piece in cut(data, places) for event in reader.feed(piece)] == EXPECTED
+    stream = Echo(call(stream=True))
+    assert b"".join(map(stream.feed, cut(data, places))) == EXPECTED
     with pytest.raises(UpstreamFailure, match="bad_response"):
-        Events(4_096).feed(b"data: " + b"x" * 4_096)
+        stream.feed(b"data: " + b"x" * call().target.max_event_bytes)
 
 
 # Responses

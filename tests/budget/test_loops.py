@@ -1,8 +1,6 @@
 """The loop breaker: nothing sound is stopped, every loop is, and what that looks like."""
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,8 @@ from router.budget.loop_breaker import ROWS, LoopBreaker
 from router.budget.loops import Loops, Tripped
 from router.dispatch.refusals import loop_detected
 from router.ledger.journal import SqliteJournal
-from router.report.catalog import answer
+from router.ledger.ledger import SqliteLedger
+from router.report.catalog import read
 from router.report.query import Parameters
 from router.types.clock import new_id
 from tests.budget.conformance.desk import without
@@ -191,9 +190,9 @@ def test_trips_are_rows_of_a_report_and_counted(world: World) -> None:
     tripped = stop(world, "known_answers")
     assert len(report(world, "SELECT * FROM incidents")) == 1
     row = (tripped.at_ms, "ping_pong", "pair", "alice, bob", tripped.reason, tripped.at_ms + 60 * MINUTE)
-    with closing(sqlite3.connect(world.journal.path)) as connection:  # type: ignore[attr-defined]
-        assert answer(connection, "incidents").rows == (row,)
-        assert answer(connection, "incidents", Parameters(since="2099-01-01")).rows == ()
+    ledger = SqliteLedger(world.journal.path)  # type: ignore[attr-defined]
+    assert read(ledger, "incidents").rows == (row,)
+    assert read(ledger, "incidents", Parameters(since="2099-01-01")).rows == ()
     assert {kind: count for kind, count in world.breaker.trips.items() if count} == {"ping_pong": 1}
 
 

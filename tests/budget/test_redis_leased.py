@@ -29,7 +29,7 @@ class Outage:
 
     def __init__(self, gateways: Gateways, store: RedisBudgets, owner: str = "gateway") -> None:
         self.gateways, self.server, self.store = gateways, gateways.server, store
-        self.leased = OutageBudgets(store, lambda at: WITHIN if at.budget in OPEN else 0, owner, store.granted)
+        self.leased = OutageBudgets(store, lambda at: WITHIN if at.budget in OPEN else 0, owner, store.rows)
 
     async def use(self, *accounts: Account, now: int = NOW) -> None:
         """Once, for nothing; and the leases are taken."""

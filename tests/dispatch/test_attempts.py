@@ -11,7 +11,7 @@ from adapters.openai import OpenAICompatible
 from router.decide.health import Health
 from router.decide.replicas import Replicas
 from router.dispatch.attempt import AttemptRecord, ReplicaLease
-from router.dispatch.hold import Waits
+from router.dispatch.hold import waited_ms
 from router.estimate.latency import Pace
 from router.types.account import BudgetBound
 from router.types.attempt import Attempt, Usage
@@ -53,13 +53,9 @@ SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=6)
 @given(SPANS, st.integers(0, 90))
 def test_every_moment_counts_once_however_many_are_at_work(spans: list[tuple[int, int]], now: int) -> None:
     """Against a count of the moments themselves, also while some have not ended."""
-    events = [(start, 0) for start, _ in spans if start <= now]
-    events += [(start + length, 1) for start, length in spans if start + length <= now]
-    waits = Waits()
-    for moment, ends in sorted(events):
-        (waits.end if ends else waits.begin)(moment)
+    waits = [[float(start), start + length] for start, length in spans if start <= now]
     busy = {moment for start, length in spans for moment in range(start, min(start + length, now))}
-    assert waits.total(now) == len(busy)
+    assert waited_ms(waits, now) == len(busy)
 
 
 TOKENS = 10
@@ -82,7 +78,7 @@ def pace(first_ms: int, total_ms: int, wait_ms: int, *, stream: bool) -> Pace:
     call, lease = task.call(step, fit, task.view(step)), ReplicaLease(Replicas(), step.target, asked, [])
     record = AttemptRecord(step, fit, call, task.budget, 0, lambda: now, Health(lambda: 0.0), lease)
     now = first_ms
-    record.first_byte()
+    record.arrived()
     now = total_ms
     if stream:
         record.decoder = adapter.stream(call)

@@ -40,7 +40,7 @@ def test_what_others_teach_while_more_is_held_takes_no_room_away(tmp_path: Path)
             hold = BudgetHold(store, learned, BudgetRoom(), structs.replace(asked, id=f"{number:032x}"))
             hold.bind(BudgetBound(accounts=(account,)))
             step = Candidate(place, estimate(place, asked, learned), False)
-            assert await hold.open(hold.ask([step]), [step], 0) is None
+            assert await hold.open(hold.ask([step]), [step], 0, 0) is None
             teach(next(longer))
             assert hold.fit(step) or await hold.extended_fit(step, None)
         await journal.end()

@@ -19,7 +19,7 @@ from router.dispatch.attempt import ReplicaLease
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.egress import EgressDenied
 from router.dispatch.http import HttpTransport
-from router.dispatch.stream import OpenStream, WholeAnswer, forward
+from router.dispatch.stream import OpenStream, WholeAnswer
 from router.dispatch.tactics import run_plan
 from router.errors import UpstreamFailure
 from router.testing import until
@@ -30,7 +30,7 @@ from router.types.decision import Cascade, Hedge, Tactic, Vote
 from router.types.request import Request
 from router.types.target import EngineState, Load, ServedEngine, Status, Target, Timeouts
 from tests.dispatch.scripted import Reply, Scripted, after, never
-from tests.dispatch.values import AsyncTest, End, Test, asking, at, dispatcher, job, on_loop, transport
+from tests.dispatch.values import AsyncTest, Test, asking, at, dispatcher, job, on_loop, streamed, transport
 from tests.tables import each_row
 
 OK, DOWN = Reply("fine"), Reply(status=500)
@@ -80,7 +80,7 @@ class Site:
         answer = await run_plan(self.dispatcher, task or job(self.target))
         if isinstance(answer, WholeAnswer):
             return b"".join(map(bytes, answer.reply.body.values()))
-        got, events = b"", forward(answer, self.health, End())
+        got, events = b"", streamed(answer, self.health)
         try:
             async for part in events:
                 self.upstream.context = True
@@ -192,7 +192,7 @@ async def test_a_stream_of_an_engine_that_was_stopped_ends_with_an_error_at_once
     stopped = here.state(here.home, Status.STOPPED)
     answer = await run_plan(here.dispatcher, job(here.target, asked=asking(stream=True)))
     assert isinstance(answer, OpenStream)
-    events = forward(answer, here.health, End())
+    events = streamed(answer, here.health)
     begun = b""
     while b"half" not in begun:
         begun += await anext(events)

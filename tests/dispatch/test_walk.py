@@ -12,7 +12,7 @@ from bench.framing import differences
 from router.decide.health import AT_FIRST, FIRST_REST_S, Health, run_limit
 from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.http import HIGH_WATER, PIECE, SWEEP_S, Exchange, HttpTransport
-from router.dispatch.stream import OpenStream, forward
+from router.dispatch.stream import OpenStream
 from router.dispatch.tactics import run_plan
 from router.errors import UpstreamFailure
 from router.testing.upstream import Upstream
@@ -20,7 +20,7 @@ from router.types.attempt import Call, UpstreamRequest
 from router.types.clock import clock_ms
 from router.types.decision import FittedRequest
 from router.types.target import Target, Timeouts
-from tests.dispatch.values import ANSWER, Clock, End, asking, at, budget, dispatcher, job, on_loop, transport
+from tests.dispatch.values import ANSWER, Clock, asking, at, budget, dispatcher, job, on_loop, streamed, transport
 from tests.gateway.canned import canned
 from tests.gateway.running import until
 
@@ -82,7 +82,7 @@ async def test_a_stream_without_any_text_closes_the_circuit_too(own: HttpTranspo
         answer = await run_plan(dispatcher(own, health), job(place, asked=STREAM))
         assert isinstance(answer, OpenStream)
         assert health.admit("t"), "it has begun to answer"
-        assert [events async for events in forward(answer, health, End())]
+        assert [events async for events in streamed(answer, health)]
     assert health.snapshot() == {"t": "degraded"}
 
 

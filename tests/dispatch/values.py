@@ -18,11 +18,10 @@ from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.egress import EgressFilter
 from router.dispatch.hold import BudgetHold, BudgetRoom
 from router.dispatch.http import HttpTransport
-from router.dispatch.refusals import stream_error
-from router.dispatch.stream import OpenStream
+from router.dispatch.stream import OpenStream, forward
 from router.estimate.learn import TargetStats
 from router.types.account import BudgetBound, BudgetStore
-from router.types.attempt import Adapter, Attempt, Failure, Verify
+from router.types.attempt import Adapter, Verify
 from router.types.decision import Candidate, Plan
 from router.types.request import Request
 from router.types.target import Target, Wire
@@ -136,20 +135,6 @@ def dispatcher(
     return Dispatcher(adapters, EgressFilter(egress), health, replicas or Replicas())
 
 
-class End:
-    """Of a stream (`Ending`); nothing is kept."""
-
-    def settle(self, attempt: Attempt, error: str | None) -> bytes:
-        return b"null"
-
-    def render(self, events: bytes) -> bytes:
-        return events
-
-    def closing(self, opened: OpenStream, usage: bytes) -> bytes:
-        return opened.closing(usage)
-
-    def durable(self) -> Awaitable[None]:
-        return asyncio.sleep(0)
-
-    def broken(self, failure: Failure) -> bytes:
-        return stream_error(failure)
+def streamed(answer: OpenStream, health: Health) -> AsyncGenerator[bytes]:
+    """Its events as its client gets them; nothing is kept."""
+    return forward(answer, health, lambda attempt, error: b"null", lambda: asyncio.sleep(0))

@@ -155,13 +155,14 @@ def test_commands() -> None:
     assert documented == dict(_commands("lowpass", typer.main.get_command(app)))
 
 
-def _commands(name: str, command: Any) -> list[tuple[str, set[str]]]:
+def _commands(name: str, group: Any) -> list[tuple[str, set[str]]]:
     """Typer brings its own copy of click, whose classes have no public name."""
-    if not hasattr(command, "commands"):
-        options = {each.opts[-1] for each in command.params if each.param_type_name == "option"}
-        words = {each.name.upper(): each.required for each in command.params if each.param_type_name != "option"}
+    if not hasattr(group, "commands"):
+        options = {each.opts[-1] for each in group.params if each.param_type_name == "option"}
+        words = {each.name.upper(): each.required for each in group.params if each.param_type_name != "option"}
         return [(name, options | {word if needed else f"[{word}]" for word, needed in words.items()})]
-    return [row for sub, part in command.commands.items() for row in _commands(f"{name} {sub}", part)]
+    parts = {f"{name} {sub}": group.get_command(None, sub) for sub in group.list_commands(None)}
+    return [row for part in parts.items() for row in _commands(*part)]
 
 
 # Thinking

@@ -286,11 +286,21 @@ def test_a_stream_is_metered_by_the_fewest_bytes_that_a_token_of_its_kind_had() 
     assert learned.most_tokens(PLACE.id, prose) == before
 
 
+def test_several_answers_teach_together_what_they_teach_one_by_one() -> None:
+    together, one_by_one = Pupil(), Pupil()
+    for number in range(20):
+        for learned in (together, one_by_one):
+            learned.see(100 + 50 * number, template=PLAIN, ended_ms=10**9 * (number + 1), output_bytes=400)
+        one_by_one.learn()
+    assert together.figures() == one_by_one.figures()
+
+
 def test_memory_is_bounded_and_keeps_what_is_in_use() -> None:
     learned = Pupil()
     for number in range(2 * MOST_CELLS):
         learned.observe(AttemptSample(target=f"t{number}", output=5))
         learned.see(7_000)
+    learned.learn()
     assert len(learned._cells) == MOST_CELLS
     assert learned.figures().output_tokens == pytest.approx(7_000, rel=0.05)
 

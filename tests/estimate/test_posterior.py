@@ -62,21 +62,20 @@ def joint(outcomes: list[Observed]) -> np.ndarray:
 @given(OUTCOMES)
 def test_it_is_the_exact_regression_with_a_common_part(outcomes: list[Observed]) -> None:
     mean, learner = joint(outcomes), taught(outcomes)
-    assert learner.mean(PHI) == pytest.approx(mean, abs=1e-9)
-    assert learner.mean(np.array([PHI, -PHI]))[1] == pytest.approx(-mean, abs=1e-9)
+    assert learner.about(PHI)[0] == pytest.approx(mean, abs=1e-9)
 
 
 def test_what_is_unknown_of_all_says_nothing_of_which_is_better_and_without_variance_nothing_is_learned() -> None:
     learner = Posterior(NAMES, np.full(K, 100.0), np.full((3, K), 0.01))
-    assert learner.own_sd(PHI) == pytest.approx([np.sqrt(PHI @ PHI * 0.01)] * 3)
+    assert learner.about(PHI)[1] == pytest.approx([np.sqrt(PHI @ PHI * 0.01)] * 3)
     for _ in range(20):
         learner.update(1, PHI, 0.1, 0.2)
-    before, seen, other = learner.own_sd(PHI)
+    before, seen, other = learner.about(PHI)[1]
     assert seen < 0.6 * before == 0.6 * other
     learner, first = Posterior(NAMES, COMMON * 0, OWN * [0, 1, 1, 1]), np.array([1.0, 0, 0, 0])
     for _ in range(100):
         learner.update(0, first, 0.9, 0.2)
-    assert learner.mean(first) == pytest.approx([0, 0, 0], abs=1e-4)
+    assert learner.about(first)[0] == pytest.approx([0, 0, 0], abs=1e-4)
 
 
 def test_an_outcome_that_is_taken_back_was_never_there() -> None:
@@ -86,12 +85,12 @@ def test_an_outcome_that_is_taken_back_was_never_there() -> None:
     for at, (target, phi, residual) in enumerate(outcomes):
         for each in (learner,) if at == 7 else (learner, other):
             each.update(target, np.array(phi), residual, 0.2, at_ms=1_000_000 + 100 * at)
-    assert not np.allclose(learner.mean(PHI), other.mean(PHI), atol=1e-3)
+    assert not np.allclose(learner.about(PHI)[0], other.about(PHI)[0], atol=1e-3)
     learner.update(0, PHI, 1.0, -0.2, at_ms=1_000_700)
     assert learner.count == pytest.approx(other.count, abs=0.01)
     assert worker.restore(learner.state())
     for each in (learner, worker):
-        assert each.mean(PHI) == pytest.approx(other.mean(PHI), abs=1e-3)
+        assert each.about(PHI)[0] == pytest.approx(other.about(PHI)[0], abs=1e-3)
 
 
 def test_a_late_outcome_counts_as_much_as_if_it_had_come_in_time() -> None:
@@ -100,7 +99,7 @@ def test_a_late_outcome_counts_as_much_as_if_it_had_come_in_time() -> None:
         for at in order:
             learner.update(at, PHI, 0.5, 0.2, at_ms=1_000_000 + 20_000 * at)
     assert late.count == pytest.approx([0.25, 1, 0])
-    assert late.mean(PHI) == pytest.approx(early.mean(PHI))
+    assert late.about(PHI)[0] == pytest.approx(early.about(PHI)[0])
 
 
 def test_a_half_life_halves_what_was_seen_until_the_prior_is_back_and_a_clock_set_back_does_nothing() -> None:
@@ -110,18 +109,18 @@ def test_a_half_life_halves_what_was_seen_until_the_prior_is_back_and_a_clock_se
     assert learner.count[0] == 1
     for day in range(31):
         learner.advance(NOW + day * 86_400_000)
-        means.append(learner.mean(PHI)[0])
+        means.append(learner.about(PHI)[0][0])
     assert learner.count[0] == pytest.approx(0.5)
     assert means == sorted(means, reverse=True)
     learner.advance(NOW + 60 * HALF_LIFE_MS)
-    assert [*learner.mean(PHI), *learner.own_sd(PHI)] == pytest.approx([0, 0, 0, *posterior().own_sd(PHI)], abs=1e-6)
+    assert np.concatenate(learner.about(PHI)[:2]) == pytest.approx([0, 0, 0, *posterior().about(PHI)[1]], abs=1e-6)
 
 
 def test_a_widened_target_forgets_and_the_others_do_not() -> None:
     learner = taught(drawn(300))
-    before, count = learner.own_sd(PHI), learner.count[0]
+    before, count = learner.about(PHI)[1], learner.count[0]
     learner.widen(0, 30)
-    after = learner.own_sd(PHI)
+    after = learner.about(PHI)[1]
     assert after[0] > 2 * before[0]
     assert after[2] < 1.1 * before[2]
     assert learner.count[0] == pytest.approx(count / 30)
@@ -132,7 +131,7 @@ def test_it_survives_a_restart_and_targets_that_come_and_go_and_nothing_seen_tak
     assert len(other.state()) < 40
     learner.advance(NOW)
     assert other.restore(learner.state())
-    assert [*other.mean(PHI), *other.own_sd(PHI)] == pytest.approx([*learner.mean(PHI), *learner.own_sd(PHI)])
+    assert np.concatenate(other.about(PHI)) == pytest.approx(np.concatenate(learner.about(PHI)))
     assert (other.count.tolist(), other.at_ms) == (learner.count.tolist(), learner.at_ms)
     assert changed.restore(learner.state())
     assert list(changed.count) == [learner.count[2], 0, learner.count[0]]
@@ -162,7 +161,7 @@ def broken(precision: float = 0.0, pull: float = 0.0) -> bytes:
 def test_a_state_that_does_not_fit_brings_back_the_prior(data: bytes) -> None:
     learner = taught(drawn(20))
     assert not learner.restore(data)
-    assert (learner.mean(PHI) == 0).all()
+    assert (learner.about(PHI)[0] == 0).all()
 
 
 @each_row(
@@ -191,7 +190,7 @@ def test_a_million_contradictory_outcomes_end_in_a_number_that_one_surprise_does
     for index in range(1_000):
         learner.update(0, PHI, 1.0 if index % 2 else -1.0, 0.03)
     learner._scale(1_024)
-    mean = learner.mean(np.array([PHI, 100 * PHI, np.zeros(K)]))
+    mean = np.array([learner.about(phi)[0] for phi in (PHI, 100 * PHI, np.zeros(K))])
     assert learner.count[0] > 1_000_000
     assert np.isfinite(mean).all()
     assert abs(mean[0, 0]) < 0.01

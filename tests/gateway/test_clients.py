@@ -56,6 +56,7 @@ server = Echo
 
 def policy(url: str) -> dict[str, Any]:
     targets = {"echo": local(url, "x", context=10_000_000, max_output=9_000_000)}
+    targets["slow"] = target(url, "say-4-ms-500")
     targets["pausing"] = target(url, "later", retries=5)
     routes = {"auto": ordered("echo"), "r-pausing": ordered("pausing")}
     for name in (f"{kind}-{way}" for kind in HANGS for way in WAYS):
@@ -462,13 +463,18 @@ def test_a_client_that_leaves_between_two_tries_is_settled(gateway: Gateway, ups
     assert len(upstream.requests) == 1, "it was asked again though no one waits"
 
 
-def test_a_body_that_arrives_slowly_is_still_whole(gateway: Gateway) -> None:
-    request = plain(asked("hello", user="x" * 3_000))
-    with gateway.raw() as connection:
-        for start in range(0, len(request), 700):
-            connection.sendall(request[start : start + 700])
-            asyncio.run_coroutine_threadsafe(asyncio.sleep(2 * SWEEP_S), gateway.loop).result()
-        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+@each_row("ahead", [b"", plain(asked("first", "slow"))])
+def test_a_body_that_arrives_slowly_is_still_whole(gateway: Gateway, ahead: bytes) -> None:
+    """After its headers alone, and behind a request that is answered meanwhile."""
+    head, _, body = plain(asked("hello", user="x" * 3_000)).partition(b"\r\n\r\n")
+    parts = (body[start : start + 700] for start in range(0, len(body), 700))
+    connection = gateway.raw()
+    for part in (ahead + head + b"\r\nconnection: close\r\n\r\n", *parts):
+        connection.sendall(part)
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(3 * SWEEP_S), gateway.loop).result()
+    answers = replies(received(connection))
+    assert [status for status, _ in answers] == [200] * (1 + bool(ahead))
+    assert b'"hello"' in answers[-1][1]
 
 
 def test_a_client_that_dies_in_the_middle_of_its_body_leaves_nothing(gateway: Gateway) -> None:

@@ -293,6 +293,14 @@ def test_a_limit_is_raised_and_given_back_while_requests_come(gateway: Gateway) 
     assert limit("per-key", limit_usd=None)["limit"] == 5
 
 
+def test_a_limit_that_was_set_holds_from_the_first_request_after_a_restart(tmp_path: Path, upstream: Upstream) -> None:
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        key = create(gateway, "root", "--scope", "admin")
+        assert call(gateway, "PATCH", "/v1/budgets/monthly", {"limit_usd": 1e-9}, key).status == 200
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        assert chat(gateway, key).error["budget"]["limit"] == 1e-9
+
+
 def test_every_change_is_a_row_of_the_audit(gateway: Gateway) -> None:
     secret = made(gateway, "noted", rpm=3)
     call(gateway, "PATCH", "/v1/keys/noted", {"rpm": None, "tpm": 9})

@@ -62,7 +62,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], str]] = {
         lambda _, sent, __: sent.guard.refusal(sent.target, sent.classes, 0, redacted=sent.redacted),
         "it can read",
     ),
-    "the bytes are not looked at": (egress, "_unseen", lambda _: _NOTHING, "it can read"),
+    "the bytes are not looked at": (ClassGuard, "unseen", lambda *_: _NOTHING, "it can read"),
     "the time is not looked at": (egress, "now_ms", lambda: 0, "its evidence had expired"),
     "the caller's region is not asked for": (egress, "narrowed", lambda *_: "", "another region"),
     "tools of the provider are no place": (ClassGuard, "of", lambda guard, _: guard, "it was sent something of"),

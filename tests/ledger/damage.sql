@@ -45,6 +45,7 @@ UPDATE live_attempts SET cost = -9223372036854775807 WHERE request_id = '$B'; --
 DELETE FROM past_requests WHERE id = '$OLD'; -- past_requests positions
 UPDATE past_requests SET key_id = (SELECT MAX(id) FROM names) WHERE id = '$OLD'; -- past_requests positions
 UPDATE past_requests SET session = 'another' WHERE id = '$OLD'; -- past_requests positions
+UPDATE past_requests SET key_id = 'mallory' WHERE id = '$OLD'; -- past_requests positions
 UPDATE past_attempts SET total_ms = total_ms + 1 WHERE request_id = '$OLD'; -- past_requests positions
 DELETE FROM past_bookings WHERE request_id = '$OLD'; -- past_requests positions
 UPDATE names SET name = 'mallory' WHERE id = (SELECT key_id FROM past_requests WHERE id = '$OLD'); -- past_requests positions

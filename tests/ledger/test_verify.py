@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from router.ledger.adjust import Correction, NotAdjustable, adjust
 from router.ledger.facts import attempts, offers
@@ -156,6 +157,17 @@ def test_values_that_no_column_has_are_told_and_end_nothing(new_sqlite: SqliteLe
     assert verify(new_sqlite, also=repriced(prices)).found >= 1
     line = named("requests $A: a value of it, of an attempt or of a booking is none of its column")
     assert line in says(new_sqlite)
+
+
+def test_what_is_booked_for_a_lifetime_is_missed_however_old_it_is(new_sqlite: SqliteLedger) -> None:
+    old = structs.replace(OLD[0], bookings=tuple({**row, "window_start_ms": 0} for row in OLD[0].bookings))
+    put_all(new_sqlite, [old, *OLD[1:]])
+    move(new_sqlite, NOW_MS)
+    assert_sound(new_sqlite)
+    change(new_sqlite, "DELETE FROM bookings WHERE request_id = 'packed-0'")
+    assert any(
+        line.startswith("bookings packed-0 in company: moved requests were charged") for line in says(new_sqlite)
+    )
 
 
 def test_rows_are_priced_again_at_the_version_that_they_name(new_sqlite: SqliteLedger) -> None:

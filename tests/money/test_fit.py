@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-from router.testing.upstream import Upstream
-from tests.gateway.running import Gateway, Reply, local, target
+from router.testing.upstream import WORD, Upstream
+from tests.gateway.running import Gateway, Reply, local, serving, target
 from tests.money.books import IN, OUT, PRICE, budgets, pot, row_of, rules, thoughts, within
 from tests.tables import data, each_row
 
@@ -25,6 +26,11 @@ USES = ("narrow", "told", "mind", "capped")
 LOWERED = [(20_000, "", "effort=high"), (3_600, "output", "effort=high"), (1_500, "effort, output", "effort=low")]
 LOWERED += [(450, "effort, output", "off")]
 """Tokens that there is money for, what is lowered, and the control that is sent."""
+SHAPES: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "pieces": ("-ms-2", {}),
+    "whole": ("", {}),
+    "hidden": ("-think-300", {"thinking": ALWAYS}),
+}
 HOW = ("high", "left")
 """By a header, or by what a budget has left."""
 
@@ -245,3 +251,25 @@ def test_a_crowd_thinks_as_long_as_its_budget_lasts(gateway: Gateway) -> None:
     )
     assert controls == [{"thinking": "effort=high", "count": 20}]
     assert pot(gateway, "crowd")["spent"] == 4_000
+
+
+@each_row("shape", SHAPES)
+def test_among_short_answers_a_long_one_is_whole(upstream: Upstream, tmp_path: Path, shape: str) -> None:
+    """What is held for it covers the cap that is sent, and grows with its stream where none is."""
+    manner, thinking = SHAPES[shape]
+
+    def saying(tokens: int) -> dict[str, Any]:
+        named = {"frontier": target(upstream.url, f"say-{tokens}{manner}", max_output=64_000, price=PRICE, **thinking)}
+        return rules(named, {"auto": "frontier"}, [{"id": "day", "limit_usd": 100, "window": "day"}])
+
+    with serving(tmp_path, saying(10)) as gateway:
+        for _ in range(40):
+            gateway.chat("auto", stream=shape == "pieces")
+        gateway.write_policy(saying(3_000))
+        gateway.tick()
+        for words in ("Write an essay of 3,000 words about steel.", "Plan 14 days in Japan in detail, hour by hour."):
+            reply = gateway.chat("auto", words)
+            cap = int(str(upstream.last.json.get("max_completion_tokens", 3_000)))
+            assert (text(reply), reply.json["choices"][0]["finish_reason"]) == (WORD * 3_000, "stop")
+            row = row_of(gateway, reply)
+            assert row["held"] >= max(row["cost"], cap * OUT)

@@ -70,7 +70,7 @@ def policy(url: str) -> dict[str, Any]:
     limits |= dict.fromkeys(turns, 0.5)
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
     limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
-    rich = {"id": "rich", "limit_usd": 100, "window": "day", "routes": ["rich", "short"]}
+    rich = {"id": "rich", "limit_usd": 20, "window": "day", "routes": ["rich", "short"]}
     minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS} | {"exactly": 1_500, "mind": 1_500, "calm": 1_200})
     return rules(targets, {**routes, **SPOKEN, "kills": "paced"}, [*budgets(limits), rich, *minds])
 

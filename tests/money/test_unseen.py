@@ -102,6 +102,17 @@ def test_usage_that_can_not_be_true_is_estimated_from_the_text(
         assert (attempt["output_visible"], attempt["usage_source"], attempt["flagged"]) == (858, "estimated", 1)
 
 
+@each_row("stream", [False, True])
+def test_an_answer_without_usage_that_ended_at_its_cap_had_as_many_tokens(
+    gateway: Gateway, upstream: Upstream, stream: bool
+) -> None:
+    """Fifty digits, which are a token each."""
+    spoken = Answer(text=("7",) * 50, finish="length")
+    upstream.behaviours["absurdly"] = Behaviour(answer=lambda *_: spoken, reports="missing")
+    row = row_of(gateway, gateway.chat("absurdly", stream=stream, max_completion_tokens=50))
+    assert row["attempts"][0]["output_visible"] == 50
+
+
 @each_row("name", WRONG)
 def test_cost_observability_usage_that_is_wrong(gateway: Gateway, name: str) -> None:
     """The larger reading is charged, in full; what no answer can have cost is marked for whoever reads the books."""

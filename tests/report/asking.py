@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.report.catalog import answer
+from router.report.catalog import read
 from router.report.query import Parameters
 from router.report.report import Report
 from router.types.price import NANO_PER_USD
@@ -38,8 +38,7 @@ def reported(
 ) -> Report:
     """`past`: a ledger, or what happened; `question`: as `Parameters`."""
     ledger = ledger_of(past) if isinstance(past, Sequence) else past
-    with ledger.reading() as connection:
-        return answer(connection, name, Parameters(**question), {target.id: target for target in targets}, pots, now_ms)
+    return read(ledger, name, Parameters(**question), {target.id: target for target in targets}, pots, now_ms)
 
 
 def nano(value: object) -> int:

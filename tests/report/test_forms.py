@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 from rich.console import Console
 
+from router.cli.offline import explanation as explained
 from router.decide.explain import PlacedExplanation, StoredClassification, with_reason
 from router.errors import ClientError
-from router.report.explained import table as explained
 from router.report.render import as_csv, as_json, as_text, page, table, written
 from router.report.report import Column, Kind, Report, Row, Value, shown
 from router.types.decision import Cascade, Dropped, Hedge, Objective, Vote, Weighed

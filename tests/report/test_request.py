@@ -8,15 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.budget.budget import Budget
 from router.errors import ClientError
 from router.ledger import rows
 from router.ledger.ledger import Ledger
 from router.report import request
-from router.report.budgets import BudgetAccount, BudgetReport, BudgetStanding
 from router.report.catalog import REPORTS
 from router.report.report import Kind, Report
-from router.types.account import Balance
 from router.types.attempt import Usage, Verdict
 from router.types.target import Task
 from tests.ledger.drawn import fill as fill_drawn
@@ -38,14 +35,6 @@ CASCADE = Happened(
 )
 
 
-MONTHLY = Budget(id="monthly", limit_usd=Decimal(1), scope="key")
-THOUGHTS = Budget(id="thoughts", limit_thinking_tokens=1_000, window="lifetime")
-STANDINGS = tuple(
-    BudgetStanding(BudgetAccount(account=pot.full(MONDAY_MS), budget=pot), Balance(0, 0)) for pot in (MONTHLY, THOUGHTS)
-)
-POTS = BudgetReport(name="budgets", title="", columns=(), rows=(), standings=STANDINGS)
-
-
 def filled(ledger: Ledger, *more: Happened) -> Ledger:
     fill(ledger, [CASCADE, *more])
     monthly: Row = {"window_start_ms": MONDAY_MS, "held": 90_000, "charged": 21_500, "state": "settled"}
@@ -61,7 +50,7 @@ def facts(report: Report) -> dict[str, object]:
 
 
 def test_a_request_with_its_attempts_candidates_charges_and_outcomes(ledger: Ledger) -> None:
-    report = reported(filled(ledger), "request", pots=POTS, subject="r1")
+    report = reported(filled(ledger), "request", subject="r1")
     shown = {"state": "settled", "target": "large", "started": "2026-11-02T00:00:00Z", "cost_usd": "0.0000215"}
     assert facts(report).items() >= {**shown, "held_usd": "0.00009"}.items()
     small, large = lines(below(report, "attempts"))
@@ -78,7 +67,7 @@ def test_a_request_with_its_attempts_candidates_charges_and_outcomes(ledger: Led
     assert sorted(zip(*map(charges.column, names), strict=True)) == [
         ("gone", None, MONDAY_MS, 1, 7, 7, "settled"),
         ("monthly|ci", "usd", MONDAY_MS, 1, Decimal("0.00009"), Decimal("0.0000215"), "settled"),
-        ("thoughts", "thinking_tokens", None, 1, 500, None, "held"),
+        ("thoughts", None, None, 1, 500, None, "held"),
     ]
     assert "Where no unit stands" in charges.note
     outcome = {"time": MONDAY_MS + 5, "attempt": 2, "target": "large", "source": "client"}
@@ -119,7 +108,7 @@ def test_a_session_has_its_requests_in_order_and_adds_up(ledger: Ledger) -> None
         Happened(id="r3", tried=(Tried("small", 5),), session="other", key="ci"),
         Happened(id="r4", status=402, error="budget_exceeded", session="build", key="web", at_ms=MONDAY_MS + HOUR_MS),
     )
-    report = reported(ledger, "session", pots=POTS, subject="build")
+    report = reported(ledger, "session", subject="build")
     assert cells(report, "id", "key", "target", "status", "cost_usd") == [
         ("r1", "ci", "large", "200", 21_500),
         ("r4", "web", None, "budget_exceeded", 0),

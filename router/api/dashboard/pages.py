@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from msgspec import Struct
+from msgspec import Struct, structs
 from starlette.datastructures import QueryParams
 
 from router.api.auth import Keyring
@@ -19,9 +19,9 @@ from router.ledger.ledger import Ledger
 from router.report.budgets import binds
 from router.report.catalog import REPORTS
 from router.report.charts import dollars, draw, format_short
-from router.report.query import Parameters
+from router.report.query import Parameters, filter_parts
 from router.report.render import period, words, written
-from router.report.report import Report, shown
+from router.report.report import ALWAYS, Report, shown
 from router.types.clock import iso, now_ms
 from router.types.price import nano_from_usd
 from router.types.target import Secret
@@ -85,6 +85,8 @@ class Pages:
             "money": dollars,
             "iso": iso,
             "binds": binds,
+            "query": query,
+            "filter_parts": filter_parts,
             "period": lambda report: period(report) or "all time",
         }
 
@@ -139,64 +141,31 @@ def spoken(name: str) -> str:
 USUAL = "30d"
 """The window of a page whose URL names none."""
 _SINGLE = ("since", "until", "zone", "baseline", "subject")
-_FORM = ("dimension", "how", "labels")
+FORM = ("dimension", "how", "labels")
 """A filter as the form sends it, in three fields; URLs write it as one."""
-_KNOWN = ("by", "where", "table", *_SINGLE, *_FORM)
+_KNOWN = ("by", "where", "table", *_SINGLE, *FORM)
 """`table`: which one of a report's tables a CSV is of."""
 
 
-class Filter(Struct, frozen=True):
-    """`how` is "=" or "!="."""
-
-    dimension: str = ""
-    how: str = "="
-    labels: str = ""
-
-
-class ReportForm(Struct, frozen=True, kw_only=True):
-    """`by` has an entry a level. `said`: since, until, zone, baseline and subject as the form shows them; a `since` of
-    "all" is open."""
-
-    by: tuple[str, ...]
-    where: tuple[str, ...]
-    said: Mapping[str, str]
-    from_form: bool
-    """Its URL has the fields of the form, and could be shorter."""
-
-    def question(self) -> Parameters:
-        since = "" if self.said["since"] == "all" else self.said["since"]
-        return Parameters(by=",".join(self.by), where=self.where, **{**self.said, "since": since})
-
-    def query(self, **changed: str) -> str:
-        """With the `?`, where there is anything to say."""
-        single = {**self.said, **changed}
-        pairs = [("by", ",".join(self.by)), *(("where", text) for text in self.where), *single.items()]
-        parameters = [(name, value) for name, value in pairs if value and (name, value) != ("since", USUAL)]
-        return f"?{urlencode(parameters)}" if parameters else ""
-
-    def filters(self) -> tuple[Filter, ...]:
-        """As rows of the form, and an empty one."""
-        return (*map(_filter, self.where), Filter())
-
-
-def view(params: QueryParams) -> ReportForm:
+def view(params: QueryParams) -> Parameters:
     """Raises a 400 `ClientError` for a parameter that no page has."""
     for name in params:
         if name not in _KNOWN:
             raise invalid(name[:40], f"There is no filter '{name[:40]}'.")
-    by = tuple(dict.fromkeys(name for text in params.getlist("by") for name in text.split(",") if name))
+    by = ",".join(dict.fromkeys(name for text in params.getlist("by") for name in text.split(",") if name))
     fields = {name: params.get(name, "").strip() for name in _SINGLE}
-    fields["since"] = fields["since"] or ("all" if fields["until"] else USUAL)
+    fields["since"] = fields["since"] or (ALWAYS if fields["until"] else USUAL)
     rows = [
         f"{dimension}{'!=' if how == '!=' else '='}{labels.strip()}"
-        for dimension, how, labels in zip(*(params.getlist(name) for name in _FORM), strict=False)
+        for dimension, how, labels in zip(*(params.getlist(name) for name in FORM), strict=False)
         if dimension and labels.strip()
     ]
     where = tuple(dict.fromkeys((*filter(None, params.getlist("where")), *rows)))
-    return ReportForm(by=by, where=where, said=fields, from_form=any(name in params for name in _FORM))
+    return Parameters(by=by, where=where, **fields)
 
 
-def _filter(text: str) -> Filter:
-    dimension, _, labels = text.partition("=")
-    inverted = dimension.endswith("!")
-    return Filter(dimension.removesuffix("!"), "!=" if inverted else "=", labels)
+def query(question: Parameters, **changed: str) -> str:
+    """Of a URL, with the `?`, where there is anything to say."""
+    fields = structs.asdict(question) | changed
+    told = {name: value for name, value in fields.items() if value and (name, value) != ("since", USUAL)}
+    return f"?{urlencode(told, doseq=True)}" if told else ""

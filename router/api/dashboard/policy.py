@@ -1,11 +1,7 @@
 """The policy page: rules in force, a check of an edited policy, a replay under it."""
 
 import asyncio
-import os
-import signal
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -16,8 +12,8 @@ from router.api.dashboard.entry import posted
 from router.api.dashboard.pages import Dashboard, Pages
 from router.config.load import inspect_policy, try_policy
 from router.config.policy import Config
-from router.decide.in_force import in_force
 from router.errors import ClientError
+from router.processes import ChildProcess
 from router.replay.report import Replayed, as_report
 from router.report.report import Report
 from router.types.request import DAY_MS
@@ -27,9 +23,7 @@ from router.types.yaml_file import Problem
 
 LIMIT_S = 120
 """A million requests take less than half of it."""
-REFUSED = 3
-"""Exit status of a process that says why it replays nothing."""
-_COMMAND = (sys.executable, "-m", "router.api.dashboard.trial")
+_LARGEST_ANSWER = 64 * 1024 * 1024
 
 
 class PolicyTrial(Struct, frozen=True):
@@ -52,30 +46,25 @@ class ReplayJobs:
         if self._running.locked():
             raise _refused("Another replay is running: wait until it is done.")
         async with self._running:
-            return await self._run(trial)
-
-    async def _run(self, trial: PolicyTrial) -> Report:
-        nowhere = asyncio.subprocess.DEVNULL
-        pipe = asyncio.subprocess.PIPE
-        # What broke may quote the policy: it is not heard. The child leads a group, and ends with its own children.
-        child = await asyncio.create_subprocess_exec(
-            *_COMMAND, stdin=pipe, stdout=pipe, stderr=nowhere, start_new_session=True
-        )
-        try:
-            output, _ = await asyncio.wait_for(child.communicate(msgspec.msgpack.encode(trial)), self._limit_s)
-        except TimeoutError:
-            message = f"The replay took longer than {self._limit_s:g} s: try fewer days, or `lowpass replay`."
-            raise ClientError(504, "replay_too_long", message, type="api_error") from None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            await child.wait()
-        if child.returncode == REFUSED:
-            raise _refused(output.decode())
-        if child.returncode != 0:
-            message = f"The replay broke (exit status {child.returncode}): `lowpass replay --policy FILE` tells more."
-            raise ClientError(500, "internal_error", message, type="api_error")
-        return as_report(msgspec.msgpack.decode(output, type=Replayed))
+            # What it says of its own may quote the policy: it is not heard. It ends with what it has started.
+            child = ChildProcess("router.api.dashboard.trial", longest_line=_LARGEST_ANSWER, own_session=True)
+            try:
+                async with asyncio.timeout(self._limit_s):
+                    await child.start()
+                    answer = await child.ask(msgspec.json.encode(trial))
+            except TimeoutError:
+                message = f"The replay took longer than {self._limit_s:g} s: try fewer days, or `lowpass replay`."
+                raise ClientError(504, "replay_too_long", message, type="api_error") from None
+            except (OSError, EOFError):
+                message = "The replay broke: `lowpass replay --policy FILE` tells more."
+                raise ClientError(500, "internal_error", message, type="api_error") from None
+            finally:
+                child.kill()
+                await child.gone()
+        replayed = msgspec.json.decode(answer, type=Replayed | str)
+        if isinstance(replayed, str):
+            raise _refused(replayed)
+        return as_report(replayed)
 
 
 def _refused(message: str) -> ClientError:
@@ -137,12 +126,11 @@ def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
 
     async def draw(request: Request, tried: PolicyTrialResult) -> Response:
         config = site.policy()
-        classes = config.sensitivity
         return pages.draw(
             request,
             "policy.html",
             tried.refusal.status if tried.refusal else 200,
-            hash=in_force(config.hash, classes.default, classes.classes, config.targets).hash,
+            hash=config.in_force.hash,
             config=config,
             health=site.health(),
             problems=await asyncio.to_thread(inspect_policy, Path(config.path)),

@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 
 from router.api.dashboard import policy
 from router.api.dashboard.entry import COOKIE, LIFE_S, SignIn, over_tls, posted
-from router.api.dashboard.pages import HEADERS, Dashboard, Pages, view
+from router.api.dashboard.pages import FORM, HEADERS, Dashboard, Pages, query, view
 from router.errors import ClientError
 from router.report import request as requests
 from router.report.catalog import definition, read
@@ -29,7 +29,7 @@ def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
     @router.get("/dashboard/reports/{name}.csv")
     async def rows(name: str, request: Request) -> Response:
         table = request.query_params.get("table", "")
-        rows_read = await _read(site, name, view(request.query_params).question())
+        rows_read = await _read(site, name, view(request.query_params))
         headers = {"content-disposition": f'attachment; filename="{name}.csv"', **HEADERS}
         return Response(as_csv(rows_read, table), headers=headers, media_type="text/csv; charset=utf-8")
 
@@ -38,9 +38,9 @@ def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
         declared, form, table, problem = definition(name), view(QueryParams()), None, ""
         try:
             form = view(request.query_params)
-            if form.from_form:
-                return RedirectResponse(request.url.path + form.query(), 303)
-            table = await _read(site, name, form.question())
+            if any(field in request.query_params for field in FORM):
+                return RedirectResponse(request.url.path + query(form), 303)
+            table = await _read(site, name, form)
         except ClientError as error:
             if error.status != 400:
                 raise
@@ -112,7 +112,10 @@ def _doors(router: APIRouter, entry: SignIn, pages: Pages) -> None:
     @router.post("/dashboard/sign-in")
     async def sign_in(request: Request) -> Response:
         form, headers = await posted(request), dict(request.scope["headers"])
-        onward = _inside(form.get("next", ""))
+        onward = form.get("next", "")
+        inside = onward == "/dashboard" or onward.startswith(("/dashboard/", "/dashboard?"))
+        if not (inside and onward.isascii() and onward.isprintable()) or "\\" in onward:
+            onward = "/dashboard"  # never another site
         try:
             token = entry.sign_in(form.get("key", ""), request.client.host if request.client else "")
         except ClientError as error:
@@ -136,12 +139,6 @@ def _doors(router: APIRouter, entry: SignIn, pages: Pages) -> None:
         answer = RedirectResponse("/dashboard/sign-in", 303)
         answer.delete_cookie(COOKIE, path="/dashboard", httponly=True, samesite="strict")
         return answer
-
-
-def _inside(path: str) -> str:
-    """A page of ours; never another site."""
-    ours = path == "/dashboard" or path.startswith(("/dashboard/", "/dashboard?"))
-    return path if ours and path.isascii() and path.isprintable() and "\\" not in path else "/dashboard"
 
 
 def _overview(router: APIRouter, site: Dashboard, pages: Pages) -> None:

@@ -57,17 +57,16 @@ class RedisBudgets:
         self._journal, self._lease_ms, owner = journal, lease_ms, journal.owner
         self.server = RedisServer(url, books, lease_ms=lease_ms, tag=tag)
         """Also for what is kept beside the budgets, and is lost and rebuilt with them."""
-        self._keys, self._rows = self.server.keys, BookingRows(journal)
-        self.granted = self._rows.granted
+        self._keys, self.rows = self.server.keys, BookingRows(journal)
         self._mine = self._keys.owned + owner
         self._held_long, self._recoveries = held_long, 0
         self._bare: set[str] = set()
         """Open requests that are known to Redis and hold nothing: accounts for some targets had left them out."""
-        children = RedisChildren(self.server, self._rows)
+        children = RedisChildren(self.server, self.rows)
         self.split, self.child, self.children = children.split, children.child, children.still_open
         self.close, self.expire = children.close, children.close_expired
-        self._settlements = Settlements(self.server, children, self._rows, owner)
-        self._recovery = Recovery(self.server, children, self._rows, owner, lease_ms)
+        self._settlements = Settlements(self.server, children, self.rows, owner)
+        self._recovery = Recovery(self.server, children, self.rows, owner, lease_ms)
         self.server.came += (self._recovery.resume, self._settlements.resume)
 
     async def start(self) -> None:
@@ -144,7 +143,7 @@ class RedisBudgets:
         reservation = Reservation(request_id, Amount(first, second), holds, room, rates)
         if not holds:
             self._bare.add(request_id)
-        self._rows.held(reservation)
+        self.rows.held(reservation)
         return reservation
 
     async def extend(
@@ -166,7 +165,7 @@ class RedisBudgets:
         if not any(reply[1:]):
             return reservation
         grown = reservation.grown(Amount(*reply[1:]), [hold.account for hold in holds])
-        self._rows.extended(grown)
+        self.rows.extended(grown)
         return grown
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:

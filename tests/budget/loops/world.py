@@ -131,12 +131,12 @@ class World:
         request = Request(id=new_id(), endpoint=endpoint, model="auto", body=body, prompt_bytes=len(raw), limits=limits)
         caller = Caller(id=f"id-{key}", name=key)
         self.requests += 1
-        if (tripped := self.breaker.check(request, caller, self.now)) is not None:
-            raise Stopped(tripped)
-        if warning := self.breaker.approaching(request.id):
-            self.warnings.append(warning)
+        asked = self.breaker.check(request, caller, self.now)
+        if isinstance(asked, Tripped):
+            raise Stopped(asked)
+        self.warnings += [asked.approaching] if asked is not None and asked.approaching else []
         end = self.breaker.settled
-        return lambda cost, sent, answer: end(request, caller, self.now, cost=cost, sent=sent, answer=answer)
+        return lambda cost, sent, answer: end(asked, self.now, cost=cost, sent=sent, answer=answer)
 
     def together(self, key: str, prompts: Iterable[Prompt], *, session: str = "") -> None:
         """All of them are in progress at once."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from router.cli import delivery
-from router.cli.delivery import Delivery, DeliveryError, Format, chosen, deliver, post, put
+from router.cli.delivery import DeliveryError, Format, chosen, deliver, post, put, written_as
 from router.report.report import Column, Kind, Report
 from router.types.target import Secret
 from tests.report.delivery.sinks import Mailed, mail_server, webhook
@@ -40,8 +40,8 @@ def test_everywhere_at_once(tmp_path: Path) -> None:
     out = tmp_path / "spend.csv"
     with webhook() as hook, mail_server() as sink:
         environ = {"LOWPASS_SMTP_URL": server(sink).reveal(), "LOWPASS_SMTP_FROM": "b@example.com"}
-        wanted = Delivery(form=Format.CSV, out=out, webhook=hook.url, email=["a@example.com"])
-        deliver(REPORT, wanted, {**environ, "LOWPASS_REPORT_WEBHOOK_TOKEN": "t"}, tmp_path)
+        environ["LOWPASS_REPORT_WEBHOOK_TOKEN"] = "t"
+        deliver(REPORT, written_as(REPORT, Format.CSV), environ, tmp_path, out, hook.url, ["a@example.com"])
     assert out.read_bytes().startswith(b"tag,cost_usd\r\n")
     assert json.loads(hook.bodies[0], parse_float=Decimal)["rows"][0]["cost_usd"] == Decimal("1e-9")
     assert hook.headers[0]["authorization"] == "Bearer t"
@@ -52,21 +52,19 @@ def test_everywhere_at_once(tmp_path: Path) -> None:
 def test_one_failure_keeps_nothing_else_back_and_the_report_is_kept(tmp_path: Path) -> None:
     with webhook(410) as hook, mail_server() as sink:
         # The folder is missing, the webhook is gone.
-        out = tmp_path / "no" / "where"
-        wanted = Delivery(form=Format.TEXT, out=out, webhook=hook.url, email=["a@example.com"])
+        places = (tmp_path / "no" / "where", hook.url, ["a@example.com"])
         with pytest.raises(DeliveryError, match=r"(?s)No such file or directory.*answered 410") as failed:
-            deliver(REPORT, wanted, {"LOWPASS_SMTP_URL": server(sink).reveal()}, tmp_path)
+            deliver(REPORT, b"", {"LOWPASS_SMTP_URL": server(sink).reveal()}, tmp_path, *places)
     assert len(sink.mails) == 1
     (kept,) = (tmp_path / "reports").iterdir()
-    assert str(kept) in str(failed.value)
-    assert json.loads(kept.read_bytes())["name"] == "spend"
+    assert (str(kept) in str(failed.value), json.loads(kept.read_bytes())["name"]) == (True, "spend")
 
 
 def test_what_can_not_even_be_kept_says_so(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.write_text("a file, no folder")
     with pytest.raises(DeliveryError, match="nor could it be kept"):
-        deliver(REPORT, Delivery(form=Format.TEXT, webhook="ftp://x"), {}, home)
+        deliver(REPORT, b"", {}, home, webhook="ftp://x")
 
 
 # files

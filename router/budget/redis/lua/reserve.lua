@@ -9,7 +9,7 @@ if redis.call('EXISTS', KEYS[2]) == 1 then return {2} end
 
 -- AMPLE is router.types.account.AMPLE. A rolling window has a hundred windows that count, of two fields each: with MANY
 -- the old ones go, not at once, since a clock may have jumped ahead and come back.
-local AMPLE, MANY, FIRST, WIDTH = 100, 400, 11, 10
+local AMPLE, MANY, FIRST, WIDTH = 25, 400, 11, 10
 local now = tonumber(ARGV[4])
 local least = {tonumber(ARGV[6]), tonumber(ARGV[9])}
 local tight = {tonumber(ARGV[7]), tonumber(ARGV[10])}

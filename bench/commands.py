@@ -1,4 +1,4 @@
-"""`lowpass bench`: what is measured lives in the checkout's `bench/`."""
+"""`lowpass bench`: the commands that measure on this machine."""
 
 from importlib import import_module
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from router.cli.app import JsonOption, bench
-from router.cli.terminal import echo_json, fail, failing
+from router.cli.app import JsonOption, echo_json, fail, failing
 
+app = typer.Typer()
 MustOption = Annotated[bool, typer.Option("--check", help="Exit status 1 if a goal is missed.")]
 
 
 def _suite(name: str, needs: str = "with the dev requirements, and its folder as the current one") -> Any:
-    """`bench.NAME.run`: what it measures, and how that is written."""
+    """`bench.NAME.run`: what it measures, and how that is written. It takes packages that other suites do without."""
     try:
         return import_module(f"bench.{name}.run")
     except ImportError as error:
@@ -35,7 +35,7 @@ def _measured(suite: Any, error: type[Exception], as_json: bool, *options: objec
     return report
 
 
-@bench.command("budgets")
+@app.command("budgets")
 def bench_budgets(
     quick: Annotated[bool, typer.Option("--quick", help="Less of everything: a minute instead of several.")] = False,
     only: Annotated[str, typer.Option(help="Some of overshoot,turns,crowds,kills,holds,cost.")] = "",
@@ -46,7 +46,7 @@ def bench_budgets(
     _measured(suite, suite.LoadError, as_json, _chosen(only, suite), quick)
 
 
-@bench.command("sensitivity")
+@app.command("sensitivity")
 def bench_sensitivity(
     quick: Annotated[bool, typer.Option("--quick", help="Less of everything: seconds instead of minutes.")] = False,
     only: Annotated[str, typer.Option(help="Some of identifiers,secrets,evasions,names,speed,adverse,classes.")] = "",
@@ -61,7 +61,7 @@ def bench_sensitivity(
     raise typer.Exit(must and bool(report.failed))
 
 
-@bench.command("routing")
+@app.command("routing")
 def bench_routing(
     rows: Annotated[list[Path], typer.Option(help="Outcomes: files, or a folder with --set. Several times.")],
     prompts: Annotated[list[Path] | None, typer.Option(help="Likewise; a folder given as --rows will do.")] = None,
@@ -83,7 +83,7 @@ def bench_routing(
     raise typer.Exit(must and not report.sound)
 
 
-@bench.command("reports")
+@app.command("reports")
 def bench_reports(
     requests: Annotated[int, typer.Option(help="In the ledger that is read.", min=1)] = 1_000_000,
     only: Annotated[str, typer.Option(help="Some of size,pages,ad-hoc,replay,writes.")] = "",
@@ -97,7 +97,7 @@ def bench_reports(
     raise typer.Exit(must and bool(report.missed))
 
 
-@bench.command("local")
+@app.command("local")
 def bench_local(
     quick: Annotated[bool, typer.Option("--quick", help="Less of everything: a minute or two.")] = False,
     only: Annotated[str, typer.Option(help="Some of overhead,plan,spill,affinity,cost.")] = "",

@@ -1,20 +1,115 @@
-"""`lowpass report`, `lowpass replay` and `lowpass export`."""
+"""Commands of no group: the gateway and its policy, reports, and replays."""
 
 import os
+import re
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from router.cli.app import JsonOption, PolicyOption, SinceOption, UntilOption, app
-from router.cli.terminal import fail, failing, ledger_there, settings_of, show
+from router.cli.app import (
+    JsonOption,
+    PolicyOption,
+    SinceOption,
+    UntilOption,
+    app,
+    echo_json,
+    errors,
+    fail,
+    failing,
+    ledger_of,
+    ledger_there,
+    settings_of,
+    show,
+)
 
 if TYPE_CHECKING:
-    from router.cli.delivery import Delivery
     from router.config.policy import Config
     from router.report.query import Parameters
     from router.report.report import Report
     from router.settings import Settings
+
+
+@app.command()
+def serve(
+    policy: PolicyOption = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; else LOWPASS_HOST or 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="0 picks a free one.", min=0, max=65_535)] = None,
+    workers: Annotated[str | None, typer.Option(metavar="N", help="Processes; else LOWPASS_WORKERS or 1.")] = None,
+) -> None:
+    """Start the gateway and the local engines that its policy needs."""
+    from router.server import StartError, run
+
+    with failing(StartError):
+        run(settings_of(policy, host, port, workers))
+
+
+@app.command()
+def check(
+    file: Annotated[Path | None, typer.Argument(help="The same as --policy.")] = None,
+    policy: PolicyOption = None,
+    prices: Annotated[bool, typer.Option("--prices", help="Look at prices and what was charged instead.")] = False,
+    days: Annotated[int, typer.Option(help="With --prices: list what is unconfirmed for longer.", min=0)] = 90,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a policy file and list everything that is wrong with it."""
+    from router.config.load import inspect_policy, region_notes
+
+    settings = settings_of(file or policy)
+    if prices:
+        _check_prices(settings, days, as_json)
+    path = settings.policy
+    problems = inspect_policy(path)
+    notes = () if problems else region_notes(path)
+    if as_json:
+        echo_json({"policy": str(path), "problems": problems, "notes": notes})
+    else:
+        for line in (*problems, *notes):
+            typer.echo(str(line))
+        typer.echo(f"{path}: {errors(len(problems))}")
+    raise typer.Exit(bool(problems))
+
+
+def _check_prices(settings: "Settings", days: int, as_json: bool) -> NoReturn:
+    """Lists prices that were not confirmed lately, and prices the ledger's attempts again; fails where one differs."""
+    from router.cli.offline import known_prices
+    from router.config.load import unconfirmed_prices
+    from router.report.recompute import recompute
+
+    stale = unconfirmed_prices(days)
+    with ledger_of(settings) as ledger:
+        again = recompute(ledger, known_prices(ledger)) if ledger.exists() else None
+    if as_json:
+        echo_json({"unconfirmed": stale, "ledger": again})
+    else:
+        summary = f"{len(stale)} prices of the catalog are unconfirmed for {days} days"
+        typer.echo("\n".join(map(str, [*stale, summary, *([*again.changed, again] if again else ())])))
+    raise typer.Exit(bool(again and again.changed))
+
+
+@app.command()
+def explain(
+    request: Annotated[
+        Path, typer.Argument(help="A chat request as JSON, - for standard input, or a served one's id.")
+    ],
+    policy: PolicyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what would happen to a request, or what came of a served one: classes, targets, estimates, choice."""
+    from msgspec import Raw
+
+    from router.cli.offline import explain_request, explanation
+    from router.decide.explain import encode, with_reason
+    from router.errors import ClientError
+
+    if re.fullmatch("[0-9a-f]{32}", str(request)) and not request.exists():
+        report("request", str(request), policy=policy, as_json=as_json)
+    with failing(OSError, about=f"{request} can't be read (of a served request give the id): "):
+        body = sys.stdin.buffer.read() if str(request) == "-" else request.read_bytes()
+    with failing(ClientError, about=f"{request}: "):
+        explained = explain_request(settings_of(policy), body)
+    echo_json(Raw(with_reason(encode(explained)))) if as_json else show(explanation(explained))
 
 
 # Commands that read the ledger and the budgets.
@@ -40,8 +135,10 @@ def report(
     email: Annotated[list[str] | None, typer.Option(help="Send it there, through LOWPASS_SMTP_URL.")] = None,
 ) -> None:
     """What was spent, on what; where it went; what it was worth. Fails where something broke the policy."""
-    from router.cli.delivery import Delivery, chosen
+    from router.cli.delivery import DeliveryError, Format, chosen, deliver, written_as
     from router.report.query import Parameters
+    from router.report.render import table as drawn
+    from router.types.clock import now_ms
 
     settings = settings_of(policy)
     form = chosen({"json": as_json, "csv": as_csv, "html": as_html}, table, out)
@@ -51,7 +148,14 @@ def report(
         by=by, where=tuple(where or ()), since=since, until=until, zone=zone, baseline=baseline, subject=subject
     )
     answer = _read(settings, name, question)
-    _tell(answer, Delivery(form=form, table=table, out=out, webhook=webhook, email=tuple(email or ())), settings)
+    with failing(DeliveryError, about="the report was not delivered: "):
+        if out or webhook or email:
+            content = written_as(answer, form, table) if out else b""
+            deliver(answer, content, os.environ, settings.home, out, webhook, email or ())
+        elif form is Format.TEXT:
+            show(drawn(answer, now_ms()))
+        else:
+            typer.echo(written_as(answer, form, table), nl=False)
     raise typer.Exit(not answer.sound)
 
 
@@ -77,23 +181,6 @@ def _read(settings: "Settings", name: str, question: "Parameters") -> "Report":
         targets, which = policy_read(settings, ledger)
         answer = read(ledger, name, question, targets, pots)
         return structs.replace(answer, note=f"{answer.note} {which}") if about.reads_policy else answer
-
-
-def _tell(answer: "Report", wanted: "Delivery", settings: "Settings") -> None:
-    """On standard output, unless it goes elsewhere."""
-    import os
-
-    from router.cli.delivery import DeliveryError, Format, deliver, written_as
-    from router.report.render import table
-    from router.types.clock import now_ms
-
-    with failing(DeliveryError, about="the report was not delivered: "):
-        if wanted.anywhere:
-            deliver(answer, wanted, os.environ, settings.home)
-        elif wanted.form is Format.TEXT:
-            show(table(answer, now_ms()))
-        else:
-            typer.echo(written_as(answer, wanted.form, wanted.table), nl=False)
 
 
 # `lowpass replay`: another policy over recorded traffic.
@@ -156,45 +243,3 @@ def _others(policy: Path, against: Path | None) -> "list[Config]":
         return [load_policy(current, unlaunched(current))]
     except ConfigError:
         return []
-
-
-# `lowpass export`: the ledger in forms that other systems read.
-
-export = typer.Typer(no_args_is_help=True, help="The ledger in forms that other systems read.")
-app.add_typer(export, name="export")
-
-
-@export.callback()
-def _group() -> None:
-    """Keeps `focus` a word of its own while it is the only one."""
-
-
-@export.command()
-def focus(
-    out: Annotated[Path, typer.Option(help="The file to write; replaced when the new one is complete.")],
-    format: Annotated[Literal["parquet", "csv"] | None, typer.Option(help="Else by the file's ending.")] = None,
-    since: SinceOption = "",
-    until: UntilOption = "",
-    policy: PolicyOption = None,
-) -> None:
-    """Cost and usage by hour, as FOCUS 1.4 defines it: whole hours, in UTC."""
-    from router.cli.offline import directory
-    from router.export.focus import ParquetMissing, dataset, write_csv, write_parquet
-    from router.ledger.facts.query import RowsExpired
-    from router.report.query import Parameters, request_of
-    from router.report.report import Definition
-    from router.types.clock import iso, now_ms
-
-    settings = settings_of(policy)
-    with failing(ParquetMissing), ledger_there(settings) as ledger:
-        window = request_of(Definition(name="focus"), Parameters(since=since, until=until), now_ms())
-        write = write_csv if (format or out.suffix[1:]) == "csv" else write_parquet
-        known = directory(settings.policy, ledger)
-        try:
-            with ledger.reading() as connection:
-                count = write(out, dataset(connection, known, window.since_ms, window.until_ms))
-        except RowsExpired as error:
-            fail(f"requests before {iso(error.before_ms)} have expired: say --since {iso(error.before_ms)}")
-        except OSError as error:
-            fail(f"{out} can't be written ({error.strerror}): name a file in a folder that has room")
-    typer.echo(f"{out}: {count} records")
