@@ -434,10 +434,8 @@ class AttemptRecord:
 
     def _with_late(self, size: int) -> int:
         """Tokens of so many bytes of a stream, as its hold counts them, and those that may have been on their way when
-        it was left or stopped; or those that its target usually writes in that time, if they are more.
-
-        At most what is held for it pays for.
-        """
+        it was left or stopped; or those that its target usually writes in that time, if they are more. At most what is
+        held for it pays for."""
         decoder = self.decoder
         if decoder is None or 2 * self._largest >= size:
             most = self._unseen(FASTEST_MS)
@@ -533,8 +531,7 @@ class AttemptRecord:
         told = usage.source is CountSource.REPORTED and not usage.violations
         text = TextBytes()
         if decoder is not None and decoder.finished:
-            words, dense, wide = decoder.text.sizes()
-            text = TextBytes(words // n, dense // n, wide // n)
+            text = TextBytes(*(size // n for size in decoder.text.sizes()))
         return AttemptSample(
             target=self.step.target.id,
             effort=self.call.effort or estimate.effort,
