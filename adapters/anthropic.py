@@ -417,7 +417,7 @@ class _AnthropicStream(TranslatedStream):
     def _argue(self, block: _OpenBlock, text: str) -> Iterator[Delta]:
         block.arguments += len(text)
         if block.begun.type != "tool_use":
-            self.output_chars += len(text)  # of a tool of the provider's own
+            self._wrote(text)  # of a tool of the provider's own
         elif text:
             yield Delta(0, {"tool_calls": [{"index": block.call, "function": {"arguments": text}}]})
 

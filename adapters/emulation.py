@@ -405,7 +405,7 @@ class CompletingStream(TranslatedStream):
         for choice in answer.choices or ():
             text = choice.text or ""
             visible = text if self.has_answer else text.lstrip()
-            self.output_chars += len(text) - len(visible)
+            self._wrote(text.removesuffix(visible))
             if choice.finish_reason:
                 self.finished, self.finish_reason = True, choice.finish_reason
             if visible or choice.finish_reason:

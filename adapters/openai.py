@@ -115,7 +115,7 @@ class OpenAICompatible:
         for choice in answer.choices or ():
             if (choice.message if call.endpoint is Endpoint.CHAT else choice.text) is None:
                 raise UpstreamFailure(malformed(NO_CHOICES))
-            has_answer, chars = has_answer or choice.answers, chars + choice.chars
+            has_answer, chars = has_answer or choice.answers, chars + len(choice.written)
         if not answer.choices:
             raise UpstreamFailure(malformed(NO_CHOICES))
         if usage is not None and call.target.provider.local:

@@ -59,10 +59,10 @@ class _ResponsesBody(Struct):
         return any(item.answers for item in self.output or ())
 
     @property
-    def chars(self) -> int:
+    def written(self) -> str:
         texts = [text for item in self.output or () for text in (item.content, item.arguments, item.input)]
         parts = [part.text for item in self.output or () if isinstance(item.content, list) for part in item.content]
-        return sum(len(text) for text in (*texts, *parts) if isinstance(text, str))
+        return "".join(text for text in (*texts, *parts) if isinstance(text, str))
 
     @property
     def tool_calls(self) -> dict[str, int]:
@@ -151,11 +151,11 @@ class ResponsesDecoder(EventStream):
         if kind in ("error", "response.failed"):
             raise UpstreamFailure(streamed(event.response if kind == "response.failed" else payload))
         if isinstance(event.delta, str):
-            self.output_chars += len(event.delta)
+            self._wrote(event.delta)
             self.has_answer = self.has_answer or ("reasoning" not in kind and not event.delta.isspace())
         if isinstance(event.text, str):
             self._whole += len(event.text)
-            self.output_chars = max(self.output_chars, self._whole)
+            self._wrote(event.text[len(event.text) - max(self._whole - self.output_chars, 0) :])
         if event.response is NULL:
             if kind in _LAST:
                 raise UpstreamFailure(NO_JSON)
@@ -174,7 +174,7 @@ class ResponsesDecoder(EventStream):
                 raise UpstreamFailure(streamed(raw))
             self.finished = self.complete = True
             self.finish_reason = response.finish_reason
-            self.output_chars = max(self.output_chars, response.chars)
+            self._wrote(response.written[self.output_chars :])
             self.has_answer = self.has_answer or response.answers
             self._last = (name, fields, members)
             return b""

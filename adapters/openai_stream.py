@@ -89,19 +89,20 @@ class _StreamMessage(Struct):
         return bool(others or (text and not text.isspace()))
 
     @property
-    def chars(self) -> int:
+    def written(self) -> str:
+        """Texts, calls and thoughts."""
         plain = self.content is None or isinstance(self.content, str)
-        written = len(self.content or "" if plain else self.text) + len(self.refusal or "")
+        texts = [self.content if isinstance(self.content, str) else self.text, self.refusal or ""]
         functions = [call.function for call in self.tool_calls] if self.tool_calls else []
         for function in (*functions, self.function_call):
             if function is not None:
-                written += len(function.name or "") + len(function.arguments or "")
-        shown = 0 if plain and not (self.reasoning_content or self.reasoning) else len(self.thoughts)
+                texts += (function.name or "", function.arguments or "")
+        shown = "" if plain and not (self.reasoning_content or self.reasoning) else self.thoughts
         traces = self.reasoning_details or self.thinking_blocks
         if traces:  # the same thoughts once more, where both are there
             values = (row.get(name) for row in traces for name in ("text", "summary", "thinking"))
-            shown = max(shown, sum(len(value) for value in values if isinstance(value, str)))
-        return shown + written
+            shown = max(shown, "".join(value for value in values if isinstance(value, str)), key=len)
+        return "".join((*texts, shown))
 
 
 _SILENCE = _StreamMessage()
@@ -145,9 +146,9 @@ class ChatChoice(Struct):
         return (message is not None and message.answers) or bool(self.text and not self.text.isspace())
 
     @property
-    def chars(self) -> int:
+    def written(self) -> str:
         message = self.delta or self.message
-        return (0 if message is None else message.chars) + len(self.text or "")
+        return ("" if message is None else message.written) + (self.text or "")
 
 
 class _Groq(Struct):
@@ -267,7 +268,7 @@ def estimate_thoughts(call: Call, usage: Usage, choices: Iterable[ChatChoice]) -
     """`usage` of a whole answer with its thoughts told apart."""
     between, thoughts, written = marked(call), 0, 0
     for choice in choices:
-        written += choice.chars
+        written += len(choice.written)
         thoughts += len(choice.message_or_delta.thoughts)
         if between:
             text = choice.message_or_delta.text or choice.text or ""
@@ -372,7 +373,7 @@ _TEXT = msgspec.json.Decoder(str)
 
 class ChatDecoder(EventStream):
     """Decodes OpenAI's chunks. An event that differs from an earlier one in its text only is stamped by `Template`,
-    without being parsed; `output_chars` then counts the text's JSON bytes, so escapes and non-ASCII letters weigh more.
+    without being parsed; `output_chars` then counts the text's bytes, so letters beyond ASCII weigh more.
     """
 
     def __init__(self, call: Call) -> None:
@@ -382,8 +383,8 @@ class ChatDecoder(EventStream):
         self._ended = set[int]()
         """Choices that gave their reason."""
         self._local, self._marked, self._thinks = call.target.local, marked(call), False
-        self._thought = self._written = 0
-        """Characters, of targets that may not tell the tokens of both apart."""
+        self._thought = 0
+        """Bytes, of targets that may not tell their tokens apart."""
         self._chosen = set[int]()
         self._done = False
         self._closing: dict[str, Raw] = {}
@@ -420,14 +421,14 @@ class ChatDecoder(EventStream):
             return None
         text, stamped = hit
         try:
-            characters = len(_TEXT.decode(b'"%b"' % text))
+            written = _TEXT.decode(b'"%b"' % text)
         except UNREADABLE:  # no inside of a JSON string, or half an emoji
             return None
-        self.output_chars += len(text)
+        self.output_chars += len(written.encode() if b"\\" in text else text)
+        self.text.write(written)
         if self._local:
-            self._written += characters
             if self._template.thinks:
-                self._thought += characters
+                self._thought += len(written.encode())
             elif self._marked and _CLOSE in text:
                 self._close()
         return stamped
@@ -459,7 +460,7 @@ class ChatDecoder(EventStream):
         self._report = merge(self._report, report)
         usage = canonical(self._report or report)
         if self._local:
-            usage = with_thoughts(usage, self._written if self._thinks else self._thought, self._written)
+            usage = with_thoughts(usage, self.output_chars if self._thinks else self._thought, self.output_chars)
         one_choice = self._call.target.provider.quirks.usage_counts_one_choice
         self.usage = every_choice(usage, self._call.n) if one_choice else usage
 
@@ -469,11 +470,11 @@ class ChatDecoder(EventStream):
             raise UpstreamFailure(malformed("The provider's stream has more choices than were asked for."))
         if self._marked and not self.output_chars:
             self._thinks = opens(choice.message_or_delta.text)
-        chars = choice.chars
-        self.output_chars += chars
+        written = choice.written
+        self.output_chars += len(written.encode())
+        self.text.write(written)
         if self._local:
-            self._written += chars
-            self._thought += len(choice.message_or_delta.thoughts)
+            self._thought += len(choice.message_or_delta.thoughts.encode())
             if self._marked and CLOSE in choice.message_or_delta.text:
                 self._close()
         self.has_answer = self.has_answer or choice.answers
@@ -485,7 +486,7 @@ class ChatDecoder(EventStream):
 
     def _close(self) -> None:
         """All that was said so far was thought."""
-        self._thinks, self._thought = False, self._written
+        self._thinks, self._thought = False, self.output_chars
 
     def _emit(self, payload: bytes, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> bytes:
         """The chunk as the client gets it, and the template for the next ones; blanks are none, or text would hide."""

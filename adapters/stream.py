@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 
 from adapters.failure import malformed
 from router.errors import UpstreamFailure
-from router.types.attempt import Call, StreamDecoder, TargetReply, Usage
+from router.types.attempt import Call, OutputText, StreamDecoder, TargetReply, Usage
 from router.types.clock import new_id
 
 _HIGH, _LOW = rb"\\u[dD][89abAB][\da-fA-F]{2}", rb"\\u[dD][c-fC-F][\da-fA-F]{2}"
@@ -29,7 +29,7 @@ class EventStream(StreamDecoder):
         self._buffer, self._carriage_return = bytearray(), b""
         """Of an event that has not ended."""
         self._searched = 0
-        self._half = b""
+        self._half, self.text = b"", OutputText()
 
     def feed(self, data: bytes) -> bytes:
         """Events before one that can't be read go with its failure."""
@@ -94,6 +94,12 @@ class EventStream(StreamDecoder):
             return match[1] + (before + match[0][len(match[1]) :] if joins else _UNKNOWN)
 
         return _HALF.sub(whole, payload) if halves else payload
+
+    def _wrote(self, *texts: str) -> None:
+        """These are output."""
+        for text in texts:
+            self.output_chars += len(text if text.isascii() else text.encode())
+            self.text.write(text)
 
     @abstractmethod
     def _event(self, name: bytes, payload: bytes) -> bytes:
@@ -188,9 +194,8 @@ class TranslatedStream(EventStream):
     def _write(self, delta: Delta) -> bytes:
         says = delta.says
         calls = [call["function"] for call in says.get("tool_calls", ())]
-        texts = [says.get("content", ""), says.get("reasoning_content", "")]
-        texts += [call.get(name, "") for call in calls for name in ("name", "arguments")]
-        self.output_chars += sum(map(len, texts))
+        self._wrote(says.get("content", ""), says.get("reasoning_content", ""))
+        self._wrote(*(call.get(name, "") for call in calls for name in ("name", "arguments")))
         self.has_answer = self.has_answer or any(says.get(kind) for kind in self.answering)
         if delta.choice not in self._begun:
             self._begun.add(delta.choice)

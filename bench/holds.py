@@ -27,7 +27,7 @@ from router.dispatch.meter import STEP
 from router.estimate.estimate import affordable_output, estimates, fit, worst_cost
 from router.estimate.learn import EXTEND, AttemptSample, TargetStats
 from router.estimate.price import charge
-from router.types.attempt import Usage
+from router.types.attempt import TextBytes, Usage
 from router.types.decision import Candidate
 from router.types.request import Endpoint, Request
 from router.types.target import Target
@@ -172,7 +172,8 @@ def _one(place: Target, answer: Row, learned: TargetStats, density: float) -> He
     grows = asked.metered and not step.estimate.blind
     if grows:
         ahead = learned.ahead(place.id) or 0
-        held, extensions = _grown(step, request, held, output * density / learned.output_bytes(place.id), ahead)
+        seen = learned.most_tokens(place.id, TextBytes(words=int(output * density)))
+        held, extensions = _grown(step, request, held, seen, ahead)
     elif asked.max_output is not None and asked.max_output < output:
         output, cut = asked.max_output, True
     thinking = min(answer.thinking, output)
@@ -207,7 +208,7 @@ def _seen(step: Candidate, usage: Usage, cut: bool, output_bytes: int) -> Attemp
         thinking=usage.output_reasoning,
         input=usage.input_total,
         expected_input=estimated.input_rough,
-        output_bytes=output_bytes,
+        text=TextBytes(words=output_bytes),
         cut=cut,
     )
 

@@ -90,7 +90,11 @@ def _mixer(config: Config, kind: str) -> int:
     """Parameters of a layer's attention, or of what stands in its place."""
     hidden, heads = config["hidden_size"], config.get("num_attention_heads", 0)
     if kind == "latent":
-        return _latent(config, hidden, heads)
+        rope, plain, latent = config["qk_rope_head_dim"], config["qk_nope_head_dim"], config["kv_lora_rank"]
+        compressed, queries = config.get("q_lora_rank"), heads * (plain + rope)
+        queried = hidden * compressed + compressed * queries if compressed else hidden * queries
+        keys = hidden * (latent + rope) + latent * heads * (plain + config["v_head_dim"])
+        return int(queried + keys + heads * config["v_head_dim"] * hidden)
     if kind == "delta":
         key, value = _delta_widths(config)
         projections = 2 * key + 2 * value + 2 * config["linear_num_value_heads"]
@@ -101,14 +105,6 @@ def _mixer(config: Config, kind: str) -> int:
         return int(hidden * (projections + inner) + (inner + 2 * groups * state) * config["mamba_d_conv"])
     gate = 2 if "linear_num_value_heads" in config else 1  # Qwen3-Next's queries carry a gate
     return int(hidden * _head_dim(config) * (heads * gate + 2 * _kv_heads(config) + heads))
-
-
-def _latent(config: Config, hidden: int, heads: int) -> int:
-    rope, plain, latent = config["qk_rope_head_dim"], config["qk_nope_head_dim"], config["kv_lora_rank"]
-    compressed, queries = config.get("q_lora_rank"), heads * (plain + rope)
-    queried = hidden * compressed + compressed * queries if compressed else hidden * queries
-    keys = hidden * (latent + rope) + latent * heads * (plain + config["v_head_dim"])
-    return int(queried + keys + heads * config["v_head_dim"] * hidden)
 
 
 def _delta_widths(config: Config) -> tuple[int, int]:
@@ -145,7 +141,12 @@ def _feed_forward(config: Config, index: int) -> tuple[int, int]:
         dense = 3 * hidden * config.get("intermediate_size_mlp", config["intermediate_size"])
         return dense, dense
     expert = 3 * hidden * (config.get("moe_intermediate_size") or config["intermediate_size"])
-    always = hidden * experts + 3 * hidden * _shared_width(config)
+    # Of the experts that every token goes through.
+    shared = config.get("shared_expert_intermediate_size") or config.get("shared_intermediate_size")
+    if config.get("model_type") in ("llama4", "llama4_text"):
+        shared = config["intermediate_size"]
+    shared = shared or config.get("n_shared_experts", 0) * config.get("moe_intermediate_size", 0)
+    always = hidden * experts + 3 * hidden * int(shared)
     return always + experts * expert, always + int(config["num_experts_per_tok"]) * expert
 
 
@@ -154,14 +155,6 @@ def _is_dense(config: Config, index: int) -> bool:
         return True
     every = config.get("interleave_moe_layer_step") or config.get("decoder_sparse_step") or 1
     return bool((index + 1) % every)
-
-
-def _shared_width(config: Config) -> int:
-    """Of the experts that every token goes through."""
-    named = config.get("shared_expert_intermediate_size") or config.get("shared_intermediate_size")
-    if config.get("model_type") in ("llama4", "llama4_text"):
-        return int(config["intermediate_size"])
-    return int(named or config.get("n_shared_experts", 0) * config.get("moe_intermediate_size", 0))
 
 
 # The head of a GGUF file: what it says of its model, and the shapes of its tensors. No weights are read.

@@ -31,6 +31,7 @@ from router.api.text import (
 from router.classify.views import strings
 from router.errors import ClientError, invalid, unreadable
 from router.outcomes.judge import Ask
+from router.types.attempt import ASCII
 from router.types.clock import new_id
 from router.types.decision import Served
 from router.types.request import NO_LIMITS, Caller, Endpoint, Limits, Modality, Passage, Request
@@ -46,7 +47,6 @@ _BODY = msgspec.json.Decoder(dict[str, Raw])
 _RESPONSES = msgspec.json.Decoder(Responses)
 _COMPLETION, _EMBEDDING = msgspec.json.Decoder(Completion), msgspec.json.Decoder(EmbeddingFields)
 _CHAT, _LOOSE_CHAT = msgspec.json.Decoder(Chat[SentMessage]), msgspec.json.Decoder(Chat[LooseMessage])
-_ASCII = bytes(range(128))
 _STRUCTURED = ("json_schema", "json_object")
 Body = dict[str, Raw]
 Parsed = tuple[Request, Metadata | None]
@@ -112,7 +112,12 @@ def _native(body: Body, data: bytes, unsaid: ClientError) -> Parsed:
     others(body, "input", read)
     if body.get("prompt", _NULL) != _NULL:
         read.unscannable.add(Modality.FILE)
-    texts = RequestContent(read, media=_native_media(body))
+    # A conversation, a prompt or a file that the provider stores may be of any size.
+    sent = bytes(body.get("input", b""))
+    stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
+    files = sent.count(b'"input_file"') and len(sent)
+    media = MediaSizes(sent.count(b'"input_image"'), files=None if stored else files)
+    texts = RequestContent(read, media=media)
     effort = fields.reasoning.effort if fields.reasoning else None
     request = _request(body, fields, texts, _text(read), _NATIVE, fields.max_output_tokens, effort)
     return structs.replace(request, unsaid=(unsaid.message, unsaid.param)), fields.metadata
@@ -186,7 +191,7 @@ def _request(
         unscannable=frozenset(read.unscannable) if read.unscannable else _ALL_READ,
         prompt_bytes=len(prompt),
         dense_bytes=dense(prompt),
-        wide_bytes=0 if prompt.isascii() else len(prompt.translate(None, _ASCII)),
+        wide_bytes=0 if prompt.isascii() else len(prompt.translate(None, ASCII)),
         images=media.images,
         low_images=media.low_images,
         audio_seconds=media.seconds,
@@ -211,14 +216,6 @@ def _even(raw: Raw) -> bytes:
 
 def _text(read: ReadableContent) -> bytes:
     return "\n".join([*(passage.text for passage in read.passages), *read.bare]).encode()
-
-
-def _native_media(body: dict[str, Raw]) -> MediaSizes:
-    """A conversation, a prompt or a file that the provider stores may be of any size."""
-    sent = bytes(body.get("input", b""))
-    stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
-    data = sent.count(b'"input_file"') and len(sent)
-    return MediaSizes(sent.count(b'"input_image"'), files=None if stored else data)
 
 
 def _needs(fields: Chat[Any], kinds: frozenset[str]) -> frozenset[Capability]:

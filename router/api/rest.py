@@ -303,7 +303,10 @@ def feedback_routes(
         # Who asked and who may judge all answers are two, so that neither replaces what the other said.
         judges = {name: CLIENT if _own(caller, row) else f"{REVIEWER}.{caller.name}" for name, row in attempts.items()}
         sources = {name: f"{judge}.{given.source}" if given.source else judge for name, judge in judges.items()}
-        _check_key(given.key, sources, score, attempts)
+        for name, attempt in attempts.items():
+            before = attempt.told.get(sources[name])
+            if given.key and before is not None and before.keys.get(given.key, score) != score:
+                raise invalid("key", "This key came with another score before: send a new one to say something else.")
         for name, attempt in attempts.items():
             source = sources[name]
             count(score >= PASSED, contrary(attempt, source, score))
@@ -347,12 +350,3 @@ def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
         problem = f"No answer was given to this key under {listed}, or its rows have expired"
         message = f"{problem}; answers carry their id in x-lowpass-decision."
         raise ClientError(404, "not_found", message, param="id" if len(wanted) == 1 else "ids")
-
-
-def _check_key(
-    key: str | None, sources: Mapping[str, str], score: float, attempts: Mapping[str, AnsweringAttempt]
-) -> None:
-    for name, attempt in attempts.items():
-        before = attempt.told.get(sources[name])
-        if key and before is not None and before.keys.get(key, score) != score:
-            raise invalid("key", "This key came with another score before: send a new one to say something else.")

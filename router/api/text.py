@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from router.classify.decoders import LEAST_BARE, MOST_DECODED, document, inline
 from router.classify.views import strings
 from router.errors import wrong
+from router.types.attempt import LONGEST_WORD, SMALL_LETTERS
 from router.types.price import nano_from_usd
 from router.types.request import NO_LIMITS, Limits, Modality, Passage, Path
 from router.types.tables import table
@@ -321,9 +322,6 @@ AUDIO_BYTES_PER_SECOND_ELSE = 1_000
 """… and 8 kbit/s in everything that is compressed."""
 BASE64 = (3, 4)
 """Bytes for so many characters."""
-_SMALL = bytes(range(97, 123))
-_LONGEST_WORD = 12
-"""Words are so long at most, on average: a text with fewer blanks is something else."""
 _HOLDS_TEXT = b'"[{'
 
 
@@ -349,9 +347,9 @@ class RequestContent(Struct, frozen=True):
 
 def dense(data: bytes) -> int:
     """Bytes that are not of words in small letters: all of them where there are hardly any words, as in base64."""
-    others = data.translate(None, _SMALL)
+    others = data.translate(None, SMALL_LETTERS)
     blanks = others.count(b" ")
-    if blanks * _LONGEST_WORD < len(data):
+    if blanks * LONGEST_WORD < len(data):
         return len(data)
     # A blank is part of the word behind it; before digits it is a token of its own.
     return len(others) - min(blanks, len(data) - len(others))

@@ -5,11 +5,14 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
+from itertools import count
+from math import inf
 from operator import ne
 from typing import Annotated, Generic, TypeVar
 from zlib import crc32
 
 import msgspec
+import re2
 from msgspec import Struct
 from pydantic import Field
 
@@ -37,7 +40,9 @@ _FOLDED = bytes.maketrans(
 _DIGITS = b"0123456789"
 _NUMBERS = re.compile(r"\d+(?:[-:/.T]\d+){2,}\S*|\d\d?:\d\d\S*|\d{9,}|(\d+(?:[.,]\d+)?)")
 """What is in a group; dates, times of day and counts of seconds since 1970 are not."""
-_WAITING, _FAILED = (re.compile(pattern, re.IGNORECASE) for pattern in table("budget/data/polls.yaml").values())
+_WAITING, _FAILURES, _FAILED = map(re2.compile, table("budget/data/polls.yaml").values())
+_IDS = re.compile(r"[\w./:+-]*\d[\w./:+-]*", re.ASCII)
+"""Numbers, addresses, ids, names of temporary files: no news of what failed."""
 _BIT = [1 << place for place in range(PLACES)]
 _UNSPACED = 20
 """Bytes a word from which a text is taken to be in a script that puts no blanks between words."""
@@ -115,9 +120,12 @@ class Words(Struct, frozen=True):
     heard: int
     """Without."""
     numbers: int
-    """Those that were heard, but for clocks: two bits each, so that hardly a new one is missed."""
+    """Those that were heard, but for clocks, by their places: two bits each, so that hardly a new one is missed. None
+    where something failed: a process, a line or a duration is another each time."""
     waits: bool
     """A tool says that something is not over."""
+    failures: float
+    """How many a tool counts where it says that something failed; endless where it counts none."""
 
 
 def heard(turn: AgentTurn) -> int:
@@ -127,11 +135,18 @@ def heard(turn: AgentTurn) -> int:
 
 def words(turn: AgentTurn) -> Words:
     said = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
-    numbers = [*filter(None, _NUMBERS.findall(_shortened(turn.heard)))]
-    counted = _bits(numbers, 24, 36) if numbers else 0
-    state = turn.acts and len(turn.heard) <= STATE and _WAITING.search(turn.heard)
-    waits = bool(state) and _FAILED.search(turn.heard) is None
-    return Words(said, heard(turn), counted, waits)
+    text, waits, failures, failed = _shortened(turn.heard), False, 0, False
+    if turn.acts:
+        text = turn.heard if len(turn.heard) <= STATE else text
+        counts = _FAILURES.findall(text)
+        failures = sum([int(before or behind or 0) for before, behind in counts])
+        beside = _FAILURES.sub(" ", text) if counts else text
+        waits = len(turn.heard) <= STATE and _WAITING.search(beside) is not None
+        failed = _FAILED.search(beside) is not None or (failures > 0 and not waits)
+    if failed:
+        return Words(said, _bits(_words(_IDS.sub("", text), b""), 0), 0, False, failures or inf)
+    numbers = map("{} {}".format, count(), filter(None, _NUMBERS.findall(text)))
+    return Words(said, heard(turn), _bits(numbers, 24, 36), waits and not failures, inf)
 
 
 def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
@@ -419,7 +434,8 @@ class Chain:
     """One conversation, whoever leads it: each request builds on the one before."""
 
     __slots__ = (
-        *("ended_ms", "heads", "learning", "memory", "newest", "numbers", "open", "polls", "repeats", "row", "size"),
+        *("ended_ms", "fewest", "heads", "learning", "memory", "newest", "numbers", "open", "polls", "repeats", "row"),
+        "size",
     )
 
     def __init__(self, row: ChainRow | None = None) -> None:
@@ -428,6 +444,8 @@ class Chain:
         """`polls`: turns in which nothing was new but a number, or that waited: after a pause, or for what goes on."""
         self.repeats, self.open = Repeats(LoopKind.RESENT), 0
         self.ended_ms: int | None = None
+        self.fewest = inf
+        """Failures that a tool counted since there was news."""
         self.size = self.newest = 0
         """Bytes and key of its newest turn."""
         self.heads: dict[str, int] = {}
@@ -444,7 +462,8 @@ class Chain:
         self.ended_ms = ended_ms
         news = max(self.memory.share(words.heard), self.memory.share(words.said), float(turn.media))
         news = news if news * SHARE >= 1 else 0
-        polled = self.numbers.new(words.numbers) or (paused and turn.acts) or words.waits
+        fewer, self.fewest = words.failures < self.fewest, min(words.failures, inf if news else self.fewest)
+        polled = self.numbers.new(words.numbers) or (paused and turn.acts) or words.waits or fewer
         self.learning = _count(self.row, news, self.learning)
         if news:
             self.polls = 0

@@ -237,7 +237,7 @@ def reconcile(
     unfinished = now_ms() // DAY_MS
     statement = [line for line in every_line if line.day < unfinished + today]
     left_out = len(every_line) - len(statement)
-    if every_line and min(line.day for line in every_line) > unfinished:
+    if all(line.day > unfinished for line in every_line):
         raise StatementError("all of its lines are of days to come: look at its dates")
     if not statement:
         raise StatementError("all of its lines are of today (UTC), which is not over: wait, or add --today")

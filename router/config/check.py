@@ -129,33 +129,26 @@ def check_budgets(source: YamlFile, policy: Policy, routes: Sequence[str], targe
             source.report((*at, "id"), problem, "give the budget another id")
         if budget.id in ids[:index]:
             source.report((*at, "id"), f"two budgets have the id '{source.text((*at, 'id'))}'", "rename one of the two")
-        _check_limit(source, at, budget)
-        _check_lists(source, at, budget)
+        limits = [key for key in ("limit_usd", "limit_thinking_tokens") if getattr(budget, key) is not None]
+        dropped = [loc for loc in source.dropped if loc[:2] == at and loc[2:] and str(loc[2]).startswith("limit")]
+        if len(limits) == 2:
+            problem = "a budget counts USD or thinking tokens, not both"
+            source.report(source.key((*at, "limit_thinking_tokens")), problem, "make two budgets of it")
+        elif not limits and not dropped:
+            problem = f"the budget '{source.text((*at, 'id'))}' has no limit"
+            source.report(at, problem, "add limit_usd: … or limit_thinking_tokens: …")
+        for key in _FILTERS:
+            if source.walk((*at, key))[0] == (*at, key) and not getattr(budget, key):
+                problem = f"an empty list of {key} binds nothing"
+                source.report((*at, key), problem, f"remove {key} to bind all, or name some")
+            check_twice(source, (*at, key), key.removesuffix("s"), getattr(budget, key))
+        if len(set(budget.alerts)) < len(budget.alerts):
+            source.report((*at, "alerts"), "a share is listed twice", "list it once")
         _check_names(source, at, budget, routes, targets)
         for key, problem, remedy in _without_effect(budget, serves):
             source.report(source.key((*at, key)), problem, remedy)
     if not any(loc[0] in ("budgets", "routes") for loc in source.dropped):
         _check_circles(source, policy.budgets, routes)
-
-
-def _check_limit(source: YamlFile, at: Loc, budget: Budget) -> None:
-    limits = [key for key in ("limit_usd", "limit_thinking_tokens") if getattr(budget, key) is not None]
-    if len(limits) == 2:
-        problem = "a budget counts USD or thinking tokens, not both"
-        source.report(source.key((*at, "limit_thinking_tokens")), problem, "make two budgets of it")
-    elif not limits and not any(loc[:2] == at and str(loc[2]).startswith("limit") for loc in source.dropped if loc[2:]):
-        problem = f"the budget '{source.text((*at, 'id'))}' has no limit"
-        source.report(at, problem, "add limit_usd: … or limit_thinking_tokens: …")
-
-
-def _check_lists(source: YamlFile, at: Loc, budget: Budget) -> None:
-    for key in _FILTERS:
-        if source.walk((*at, key))[0] == (*at, key) and not getattr(budget, key):
-            problem = f"an empty list of {key} binds nothing"
-            source.report((*at, key), problem, f"remove {key} to bind all, or name some")
-        check_twice(source, (*at, key), key.removesuffix("s"), getattr(budget, key))
-    if len(set(budget.alerts)) < len(budget.alerts):
-        source.report((*at, "alerts"), "a share is listed twice", "list it once")
 
 
 def _check_names(source: YamlFile, at: Loc, budget: Budget, routes: Sequence[str], targets: Sequence[str]) -> None:

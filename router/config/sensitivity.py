@@ -22,7 +22,11 @@ def check_sensitivity(source: YamlFile, policy: Policy, catalog: Catalog, names:
     """`names` are those of all classes that the file declares, those with mistakes included."""
     sensitivity = policy.sensitivity
     if sensitivity.default not in names:
-        _report_default(source, sensitivity.default, names)
+        if source.walk(loc := (*_AT, "default"))[0] == loc:
+            report_unknown(source, loc, "class", sensitivity.default, names)
+        else:
+            problem = f"the default class '{sensitivity.default}' is not among the classes"
+            source.report(source.key((*_AT, "classes")), problem, f"add it, or set default: {names[0]}")
     for loc, name in _references(sensitivity):
         if name not in names:
             report_unknown(source, loc, "class", name, names)
@@ -31,7 +35,14 @@ def check_sensitivity(source: YamlFile, policy: Policy, catalog: Catalog, names:
         for provider in dict.fromkeys(row.providers):
             if provider not in catalog.providers:
                 report_unknown(source, _at(name, "providers"), "provider", provider, catalog.providers)
-        _check_regions(source, _at(name, "regions"), row, {target.region for target in policy.targets.values()})
+        # Any word may be a region, also one that no target has yet; but not one that only its capitals keep apart.
+        stated = {target.region for target in policy.targets.values()}
+        for region in row.regions:
+            meant = {other for other in stated if other.casefold() == region.casefold()}
+            if meant and region not in meant:
+                node = source.find(_at(name, "regions"), region)
+                problem = f"no target has the region '{word(node) or '${…}'}'"
+                source.report(node, problem, "write it in the letters that the targets have")
         for key, problem, remedy in _mistakes(source, sensitivity, name, row, catalog):
             source.report(source.key(_at(name, key)), problem, remedy)
 
@@ -86,15 +97,6 @@ def _references(sensitivity: Sensitivity) -> Iterator[tuple[Loc, str]]:
             yield _at(name, "redacted_to"), row.redacted_to
 
 
-def _report_default(source: YamlFile, default: str, names: Sequence[str]) -> None:
-    loc: Loc = (*_AT, "default")
-    if source.walk(loc)[0] == loc:
-        report_unknown(source, loc, "class", default, names)
-    else:
-        problem = f"the default class '{default}' is not among the classes"
-        source.report(source.key((*_AT, "classes")), problem, f"add it, or set default: {names[0]}")
-
-
 def _check_ranks(source: YamlFile, sensitivity: Sensitivity) -> None:
     without = [name for name, row in sensitivity.classes.items() if row.rank is None]
     if len(without) == len(sensitivity.classes):
@@ -105,16 +107,6 @@ def _check_ranks(source: YamlFile, sensitivity: Sensitivity) -> None:
             source.report(
                 source.key(_at(name)), problem, "give each class a rank, or none: then the file's order counts"
             )
-
-
-def _check_regions(source: YamlFile, loc: Loc, row: Requirements, stated: set[str]) -> None:
-    """Any word may be a region, also one that no target has yet; but not one that only its capitals keep apart."""
-    for region in row.regions:
-        meant = {other for other in stated if other.casefold() == region.casefold()}
-        if meant and region not in meant:
-            node = source.find(loc, region)
-            problem = f"no target has the region '{word(node) or '${…}'}'"
-            source.report(node, problem, "write it in the letters that the targets have")
 
 
 def _mistakes(

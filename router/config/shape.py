@@ -85,7 +85,12 @@ def _report(source: YamlFile, detail: ErrorDetails) -> None:
         must_be, remedy = _wrong_value(source, detail)
         source.report(source.key(loc[:-1]), f"'{loc[-2]}' can't be {must_be}", remedy)
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
-        _report_kind(source, detail)
+        kinds = list(_branches(_schema_at(loc)))
+        word = source.text((*loc, "kind"))
+        if kind == "union_tag_invalid":
+            source.report((*loc, "kind"), f"unknown kind '{word}'", did_you_mean(word, kinds))
+        else:
+            source.report(loc, f"the key 'kind' is missing in {_dotted(source, loc)}", f"add kind: {' | '.join(kinds)}")
     elif kind == "value_error":
         problem, _, remedy = str(detail["ctx"]["error"]).partition(": ")
         source.report(loc, f"{_dotted(source, loc)}: {problem}", remedy)
@@ -115,16 +120,6 @@ def _words(source: YamlFile, loc: Loc, expected: str) -> tuple[str, str]:
     remedy = did_you_mean(source.text(loc), [option.strip(" '") for option in expected.replace(" or ", ",").split(",")])
     form = _FORMS.get(str(source.walk(loc)[0][-1])) if loc[-1] == "word" else None
     return expected, remedy if form is None else f"{remedy}{' Or' if remedy.endswith('?') else ', or'} write {form}"
-
-
-def _report_kind(source: YamlFile, detail: ErrorDetails) -> None:
-    loc = detail["loc"]
-    kinds = list(_branches(_schema_at(loc)))
-    word = source.text((*loc, "kind"))
-    if detail["type"] == "union_tag_invalid":
-        source.report((*loc, "kind"), f"unknown kind '{word}'", did_you_mean(word, kinds))
-    else:
-        source.report(loc, f"the key 'kind' is missing in {_dotted(source, loc)}", f"add kind: {' | '.join(kinds)}")
 
 
 def _dotted(source: YamlFile, loc: Loc) -> str:

@@ -48,19 +48,17 @@ def as_served(thinking: Thinking, engine: ServedEngine) -> Thinking:
     if thinking.contract in (Contract.NONE, Contract.LEVEL):
         return thinking
     if engine.thinking_exact:
-        numbered = _with_words(thinking) if thinking.contract in _COUNTLESS else thinking
+        numbered = thinking
+        if thinking.contract in _COUNTLESS:
+            # What could only be switched can now be asked for less: the usual words below its own.
+            word, most = (thinking.levels or _WORDS)[-1], (thinking.tokens or (SCALE["high"],))[-1]
+            words = _WORDS if thinking.can_stop else _WORDS[1:]
+            below = {level: SCALE[level] for level in words if SCALE[level] < most and level != word}
+            numbered = structs.replace(thinking, levels=(*below, word), tokens=(*below.values(), most))
         least = max(thinking.minimum, engine.thinking_forced + 1)
         return structs.replace(numbered, contract=Contract.EXACT, minimum=least, streamed=True)
     switch = Contract.SWITCH if thinking.can_stop else Contract.ALWAYS_ON
     return structs.replace(thinking, contract=switch, minimum=0, streamed=False)
-
-
-def _with_words(thinking: Thinking) -> Thinking:
-    """What could only be switched can now be asked for less: the usual words below its own."""
-    word, most = (thinking.levels or _WORDS)[-1], (thinking.tokens or (SCALE["high"],))[-1]
-    words = _WORDS if thinking.can_stop else _WORDS[1:]
-    below = {level: SCALE[level] for level in words if SCALE[level] < most and level != word}
-    return structs.replace(thinking, levels=(*below, word), tokens=(*below.values(), most))
 
 
 # What a provider promises one target: the catalog's terms, and what a contract of the operator's adds.
@@ -382,20 +380,17 @@ class TargetBuilder:
 
     def _address(self, loc: Loc, row: TargetRow, provider: Provider) -> str:
         url = row.base_url or provider.base_url
-        self._check_owner(loc, url, provider)
-        if "{" in url:
-            problem = f"the address of {provider.id} has a blank to fill in"
-            self._report_absence((*loc, "base_url"), problem, f"set base_url: {provider.base_url} with your own values")
-        return url.rstrip("/")
-
-    def _check_owner(self, loc: Loc, url: str, provider: Provider) -> None:
-        """What a provider promises, and that a model runs here, is not true at somebody else's address."""
+        # What a provider promises, and that a model runs here, is not true at somebody else's address.
         owners = [owner for owner in self._catalog.providers.values() if not owner.local and _is_of(url, owner)]
         if owners and provider not in owners:
             problem = (
                 f"this address is of {owners[0].id}, not of {provider.id}, whose terms would be taken to hold there"
             )
             self._report((*loc, "base_url"), problem, f"set provider: {owners[0].id}, or another base_url")
+        if "{" in url:
+            problem = f"the address of {provider.id} has a blank to fill in"
+            self._report_absence((*loc, "base_url"), problem, f"set base_url: {provider.base_url} with your own values")
+        return url.rstrip("/")
 
     def _engine(self, loc: Loc, row: TargetRow, name: str, provider: Provider) -> ServedEngine | None:
         word = self._source.text((*loc, "engine"))

@@ -336,7 +336,11 @@ def sift(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tup
         fits = not counts and request.prompt_bytes // 8 <= target.model.context
         objection = None if fits and target.id in clear else _forbidden(target, gate) or _unsuited(target, gate)
         if unavailable and objection is None:
-            objection = _unavailable(target, gate)
+            seconds, queue = gate.resting.get(target.id), gate.queues.get(target.id)
+            if seconds:
+                objection = "circuit_open", f"its circuit is open for {seconds:.0f} s more"
+            elif queue is not None and queue.down:
+                objection = "engine_down", _FAILED if queue.down == Status.FAILED else f"its engine is {queue.down}"
         if objection is None:
             eligible.append(target)
         else:
@@ -417,16 +421,6 @@ def _unsuited(target: Target, gate: Gate) -> tuple[Reason, str] | None:
     if budget is not None and not gate.thinks_within(target, budget // request.n):
         return "thinking", f"can't be kept within {budget} thinking tokens"
     return None if model.price else ("unpriced", "has no price, and the policy refuses unpriced targets")
-
-
-def _unavailable(target: Target, gate: Gate) -> tuple[Reason, str] | None:
-    """The target is not there now."""
-    seconds, queue = gate.resting.get(target.id), gate.queues.get(target.id)
-    if seconds:
-        return "circuit_open", f"its circuit is open for {seconds:.0f} s more"
-    if queue is not None and queue.down:
-        return "engine_down", _FAILED if queue.down == Status.FAILED else f"its engine is {queue.down}"
-    return None
 
 
 # The policy's rule over its classes, asked when targets are chosen and again at the door. Implements `Guard`.

@@ -29,6 +29,7 @@ from router.types.attempt import (
     Failure,
     StreamDecoder,
     TargetReply,
+    TextBytes,
     UpstreamResponse,
     Usage,
 )
@@ -202,12 +203,10 @@ class AttemptRecord:
                 self._media += media
                 self._found += found
 
-    def past_cap(self, decoder: StreamDecoder, events: bytes) -> bool:
+    def past_cap(self, decoder: StreamDecoder) -> bool:
         """The stream has more pieces, and bytes, than the tokens of its cap, or more bytes than all of them can have,
-        wherever in its events they stand. `events`: the last; letters that JSON escapes take up to six bytes each."""
+        wherever in its events they stand."""
         size, (dense, most) = decoder.output_chars, self._most_bytes
-        if self.meter is None and b"\\u" in events:
-            most = BYTES_PER_TOKEN
         allowed = self._most * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS
         more = self.received_bytes - allowed - self.step.target.max_event_bytes
         return (
@@ -435,16 +434,16 @@ class AttemptRecord:
 
     def _with_late(self, size: int) -> int:
         """Tokens of so many bytes of a stream, as its hold counts them, and those that may have been on their way when
-        it was left or stopped; or those that its target usually writes in that time, if they are more.
-
-        At most what is held for it pays for.
-        """
-        if 2 * self._largest >= size:
+        it was left or stopped; or those that its target usually writes in that time, if they are more. At most what is
+        held for it pays for."""
+        decoder = self.decoder
+        if decoder is None or 2 * self._largest >= size:
             most = self._unseen(FASTEST_MS)
         else:
             since_first_ms = max(1, self._elapsed() - (self._first or 0))
-            dense = ceil(size / self._learned.output_bytes(self.step.target.id))
-            late = dense + max(self._tokens(self._largest), ceil(dense * IN_FLIGHT_MS / since_first_ms))
+            counted = self._learned.most_tokens(self.step.target.id, decoder.text.sizes())
+            dense = ceil(counted * size / max(1, decoder.output_chars))
+            late = dense + ceil(dense * max(self._largest / size, IN_FLIGHT_MS / since_first_ms))
             most = max(late, self._usual(since_first_ms, inf))
         return max(self._tokens(size), min(self._paid, most))
 
@@ -530,6 +529,9 @@ class AttemptRecord:
         first = self._first if decoder is not None else None
         waited = self._waited(first, took, output // n) if self.step.wait_ms else 0
         told = usage.source is CountSource.REPORTED and not usage.violations
+        text = TextBytes()
+        if decoder is not None and decoder.finished:
+            text = TextBytes(*(size // n for size in decoder.text.sizes()))
         return AttemptSample(
             target=self.step.target.id,
             effort=self.call.effort or estimate.effort,
@@ -541,7 +543,7 @@ class AttemptRecord:
             thinking=None if usage.output_reasoning is None or not told else usage.output_reasoning // n,
             input=usage.input_total if told else None,
             expected_input=estimate.input_rough,
-            output_bytes=decoder.output_chars // n if decoder is not None and decoder.finished else 0,
+            text=text,
             # One that was ended there may have had as much again to say.
             past_cap=2 * output // n if self.stopped == PAST_CAP else output // n if told and output > self._cap else 0,
             largest=self._largest / n,

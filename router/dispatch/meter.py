@@ -216,7 +216,7 @@ NOTHING = Usage()
 
 
 class Meter:
-    """Of one attempt. `due` is asked after every part of the stream, so it only compares numbers."""
+    """Of one attempt. `due` is asked after every part of the stream, so it counts text only where that may matter."""
 
     def __init__(self, budget: BudgetHold, step: Candidate, request: Request, fit: FittedRequest) -> None:
         self._budget, self._candidate, self._request = budget, step, request
@@ -224,21 +224,30 @@ class Meter:
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._thinks = fit.thinks
-        learned, target = budget.learned, step.target.id
-        self._bytes = learned.output_bytes(target)
-        self._in_flight = (learned.ahead(target) or 0) * request.n * self._bytes
-        self._last = self._part = self._thought = 0
+        self._in_flight = (budget.learned.ahead(step.target.id) or 0) * request.n
+        self._written = self._part = self._thought = 0.0
+        self._size = self._counted_size = self._largest = 0
+        """Bytes that came, that were counted, and of the largest part among those that were not."""
         self._measure()
 
     def due(self, decoder: StreamDecoder) -> bool:
         """What may be on its way might use up what is held, as far as can be seen."""
-        seen = decoder.output_chars
-        self._part, self._last = max(self._part, seen - self._last), seen
+        size = decoder.output_chars
+        self._largest, self._size = max(self._largest, size - self._size), size
+        uncounted = decoder.usage is None and (decoder.has_answer or self.paid_thoughts == ENDLESS)
+        most = self._written + size - self._counted_size + max(self._ahead, self._largest)
+        if uncounted and most < self._output:
+            return False  # even if each byte since the last count is a token
+        written = self._budget.learned.most_tokens(self._candidate.target.id, decoder.text.sizes())
+        if size > self._counted_size:
+            new = (written - self._written) / (size - self._counted_size)
+            self._part = max(self._part, self._largest * new)
+        self._written, self._counted_size, self._largest = written, size, 0
         if not decoder.has_answer:
-            self._thought = seen
+            self._thought = written
         thoughts, output = self._counted(decoder)
         more_thoughts = 0 if decoder.has_answer else self._ahead
-        return output + self._ahead >= self._output or thoughts + more_thoughts > self._thinking
+        return output + self._ahead >= self._output or thoughts + more_thoughts > self.paid_thoughts
 
     async def extend(self, decoder: StreamDecoder) -> bool:
         """Holds more; False: nothing is left, and the stream must end now."""
@@ -252,27 +261,25 @@ class Meter:
 
     @property
     def _ahead(self) -> float:
-        """Bytes that may come, or be on their way, before the next look: at least a part as large as the largest."""
+        """Tokens that may come, or be on their way, before the next look: at least a part as large as the largest."""
         return max(self._part, self._in_flight)
 
     def _counted(self, decoder: StreamDecoder) -> tuple[float, float]:
-        """Bytes of thoughts and of output; where the provider counts along the way at least what its tokens have."""
+        """Tokens of thoughts and of output, at most; at least what the provider counts along the way."""
         usage = decoder.usage or NOTHING
-        thoughts = max(self._thought, (usage.output_reasoning or 0) * self._bytes)
-        return thoughts, max(decoder.output_chars, usage.output_total * self._bytes)
+        return max(self._thought, usage.output_reasoning or 0), max(self._written, usage.output_total)
 
     def _tokens(self, seen: float) -> int:
         """To hold for what was seen and one step more."""
-        return ceil((seen * (1 + EXTEND) + self._ahead) / self._bytes) + STEP
+        return ceil(seen * (1 + EXTEND) + self._ahead) + STEP
 
     def _measure(self) -> None:
-        """Bytes of output and of thoughts that what is left pays for; endless where what was sent sees to it."""
+        """Tokens of output and of thoughts that what is left pays for; endless where what was sent sees to it."""
         left, n = self._budget.left(self._candidate.target.id), self._request.n
         tokens = bill_of(self._candidate, self._request).output(left.usd) // self._request.choices
         self.paid = tokens * n
         """Tokens, over all choices, that what is left pays for."""
         covered = tokens >= self._cap and not self._budget.learned.worst(self._candidate.target.id)
-        self._output = inf if covered else tokens * n * self._bytes
+        self._output = inf if covered else tokens * n
         unmetered = not self._thinks or left.thinking >= self._thought_cap * n
         self.paid_thoughts = ENDLESS if unmetered else left.thinking
-        self._thinking = inf if unmetered else left.thinking * self._bytes

@@ -12,7 +12,7 @@ from router.errors import TABLE, ClientError
 from router.types.account import Account, Refused, Unit
 from router.types.attempt import Attempt, ErrorKind, Failure
 from router.types.clock import iso
-from router.types.decision import Dropped, Plan
+from router.types.decision import Plan
 from router.types.price import usd_json, usd_text
 
 _NO_RETRY = (("x-should-retry", "false"),)
@@ -55,7 +55,13 @@ def no_target(
         again = (("retry-after", str(max(1, ceil(min(map(rest_s, rests)))))),)
         return _as_upstream(kind, message, extra=extra, headers=again)
     if down := [dropped for dropped in plan.dropped if dropped.reason in ("engine_down", "saturated")]:
-        return _not_now(plan, down, extra)
+        # A queue says how long it takes; an engine that starts does not.
+        busy = [queue.wait_ms for queue in plan.queued if any(dropped.target == queue.target for dropped in down)]
+        after = max(1, ceil(min(busy) / 1000)) if busy else _START_S
+        listed = "; ".join(f"{dropped.target}: {dropped.detail}" for dropped in down)
+        message = f"No engine of route '{plan.route}' can begin this request in time. {listed}. Try again in {after} s."
+        again = (("retry-after", str(after)),)
+        return ClientError(503, "saturated", message, type="api_error", extra=extra, headers=again)
     if reasons and all(reason["reason"] == "unpriced" for reason in reasons):
         message = "No target of this route has a price; add one, or set `unpriced` to the rates to charge."
         return ClientError(403, "unpriced_model", message, type="permission_error", extra=extra)
@@ -65,16 +71,6 @@ def no_target(
     listed = "; ".join(f"{reason['target']}: {reason['detail']}" for reason in reasons)
     message = f"No target of route '{plan.route}' may serve this request (class {data_class}). {listed}"
     return ClientError(403, "no_eligible_target", message, type="permission_error", extra=extra, headers=_NO_RETRY)
-
-
-def _not_now(plan: Plan, down: Sequence[Dropped], extra: dict[str, object]) -> ClientError:
-    """A queue says how long it takes; an engine that starts does not."""
-    busy = [queue.wait_ms for queue in plan.queued if any(dropped.target == queue.target for dropped in down)]
-    after = max(1, ceil(min(busy) / 1000)) if busy else _START_S
-    details = "; ".join(f"{dropped.target}: {dropped.detail}" for dropped in down)
-    message = f"No engine of route '{plan.route}' can begin this request in time. {details}. Try again in {after} s."
-    again = (("retry-after", str(after)),)
-    return ClientError(503, "saturated", message, type="api_error", extra=extra, headers=again)
 
 
 def budget_exceeded(refused: Refused, status: int) -> ClientError:

@@ -116,7 +116,7 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
         yield events if restorer is None else restorer.feed(events)
         if decoder.complete:
             return
-        if record.past_cap(decoder, events):
+        if record.past_cap(decoder):
             record.stopped = PAST_CAP
         elif not (meter is None or decoder.finished or not meter.due(decoder) or await meter.extend(decoder)):
             # What came while this process was paused was written and is billed: a hold that others charged never grows.

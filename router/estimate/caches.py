@@ -2,6 +2,7 @@
 
 from array import array
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 
@@ -10,7 +11,7 @@ from msgspec import Struct
 
 from router.estimate.posterior import Recent
 from router.estimate.price import rate_of
-from router.types.attempt import Usage
+from router.types.attempt import TextBytes, Usage
 from router.types.decision import CachePrefix
 from router.types.price import TokenPrices
 from router.types.tables import table
@@ -20,6 +21,21 @@ from router.types.target import Wire
 
 SIZE = 128
 """Values remembered: enough for a 99 % quantile, few enough to follow a change within some dozen requests."""
+PRIOR_WEIGHT = 2
+"""A prior counts like so many observations, and so does the whole target within one kind of work."""
+FADES = 0.8
+"""What a prior weighs after each observation of its own kind."""
+
+
+MILLE = 1_000
+"""Ratios are kept in thousandths."""
+SAME_SHARE = 0.99
+"""Of streams of a kind: they have no fewer bytes in a token, nor more of other kinds, than they are metered by."""
+BYTES_PER_OUTPUT_TOKEN = 2.0
+"""Of the words of a stream before any such was counted; of all else one …"""
+BESIDE = 500
+"""… and the bytes of other kinds for a thousand of its own. What goes beyond has a token a byte: none is shorter."""
+_LEAST_BYTES = TextBytes(int(BYTES_PER_OUTPUT_TOKEN * MILLE), MILLE, MILLE)
 
 
 class QuantileWindow:
@@ -47,13 +63,43 @@ class QuantileWindow:
     def upper(self, share: float) -> int:
         """A bound that the next value keeps with probability `share`, if it is like these (split conformal).
 
-        The ⌈share·(n + 1)⌉-th smallest, or the largest where so few values say nothing about that share.
+        The ⌈share·(n + 1)⌉-th smallest, or the largest where so few values say nothing about that share. 0 of none.
         """
-        return self._sorted[min(int(share * (self.count + 1)), self.count - 1)]
+        return self._sorted[min(int(share * (self.count + 1)), self.count - 1)] if self.count else 0
 
     def lower(self, share: float) -> int:
         """The mirror image: a bound that the next value stays above with probability `share`."""
-        return self._sorted[max(self.count - 1 - int(share * (self.count + 1)), 0)]
+        return self._sorted[max(self.count - 1 - int(share * (self.count + 1)), 0)] if self.count else 0
+
+
+def shrink_to_prior(value: int, count: int, prior: int) -> int:
+    """What `count` observations say, leaning on the prior."""
+    weight = PRIOR_WEIGHT * FADES**count
+    return int((value * count + prior * weight) / (count + weight))
+
+
+class TokenSizes:
+    """How many bytes the tokens of a target's streams have, by the kind of text that most of each was."""
+
+    def __init__(self) -> None:
+        self._kinds = [(QuantileWindow(), QuantileWindow()) for _ in _LEAST_BYTES]
+
+    def add(self, text: TextBytes, tokens: int) -> None:
+        """Of a whole stream."""
+        own = max(text)
+        sizes, beside = self._kinds[text.index(own)]
+        sizes.add(sum(text) * MILLE // tokens)
+        beside.add((sum(text) - own) * MILLE // own)
+
+    def tokens(self, text: TextBytes) -> float:
+        """At most: the fewest that it has as a text of any kind."""
+        size, saved = sum(text), 0.0
+        for own, prior, (sizes, beside) in zip(text, _LEAST_BYTES, self._kinds, strict=True):
+            if own and (sizes.count or prior > MILLE):
+                bytes_each = max(MILLE, shrink_to_prior(sizes.lower(SAME_SHARE), sizes.count, prior))
+                others = shrink_to_prior(beside.upper(SAME_SHARE), beside.count, BESIDE)
+                saved = max(saved, min(size, own + own * others / MILLE) * (1 - MILLE / bytes_each))
+        return size - saved
 
 
 # How much of a prompt targets have in their caches: of what this process sent there a short while ago.
@@ -109,11 +155,15 @@ class Caches:
 
     def __init__(self) -> None:
         self._sent = Recent[int | str, dict[str, _SentPrefix]](MOST, dict)
-        self._hits: dict[str, QuantileWindow] = {}
+        self._hits = defaultdict[str, QuantileWindow](QuantileWindow)
 
     def expected(self, prefix: CachePrefix, rough: float, at_ms: int) -> Mapping[str, float]:
         """Tokens of a prompt of about so many that each target is expected to read from its cache; others read none."""
-        return {target: kept * self._hit(target) for target, kept in self._kept(prefix, rough, at_ms).items()}
+        reads = dict[str, float]()
+        for target, kept in self._kept(prefix, rough, at_ms).items():
+            hits = self._hits[target]
+            reads[target] = kept * max((hits.sum + WEIGHT * HIT_MILLE) / (hits.count + WEIGHT) / 1_000, 1e-3)
+        return reads
 
     def _kept(self, prefix: CachePrefix, rough: float, at_ms: int) -> Mapping[str, int]:
         """Tokens that each target was sent, and should have still. A conversation that is shorter now than before was
@@ -132,13 +182,7 @@ class Caches:
         read, sent = usage.cache_read + usage.cache_read_explicit, usage.input_total
         kept = min(self._kept(prefix, sent, at_ms).get(target, 0), sent)
         if kept:
-            self._hits.setdefault(target, QuantileWindow()).add(min(int(1_000 * read / kept), 1_000))
+            self._hits[target].add(min(int(1_000 * read / kept), 1_000))
         for key, tokens in ((prefix.conversation, sent), (prefix.template, int(sent * prefix.shared))):
             self._sent[key][target] = _SentPrefix(tokens, at_ms)
             self._sent.move_to_end(key)
-
-    def _hit(self, target: str) -> float:
-        window = self._hits.get(target)
-        if window is None:
-            return HIT_MILLE / 1_000
-        return max((window.sum + WEIGHT * HIT_MILLE) / (window.count + WEIGHT) / 1_000, 1e-3)

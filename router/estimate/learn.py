@@ -9,9 +9,19 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from router.estimate.caches import Caches, QuantileWindow
+from router.estimate.caches import (
+    FADES,
+    MILLE,
+    PRIOR_WEIGHT,
+    SAME_SHARE,
+    Caches,
+    QuantileWindow,
+    TokenSizes,
+    shrink_to_prior,
+)
 from router.estimate.latency import KEEP, Measured, Pace
 from router.estimate.posterior import MOST_TEMPLATES, Fading, Pooled, Recent
+from router.types.attempt import TextBytes
 from router.types.decision import Vector
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, TokensRead, application_of, instructed, tenant_of
 from router.types.target import Task
@@ -20,8 +30,6 @@ from router.types.target import Task
 
 EXTEND = 0.15
 """A stream that has used up its hold has it raised to so much more than what it has used."""
-PRIOR_WEIGHT = 2
-"""A prior counts like so many observations, and so does the whole target within one kind of work."""
 MOST_CELLS = 2_048
 """Kinds of work remembered, over all targets (2 to 6 KiB each); the one without news for longest is forgotten."""
 OVERRUN = 1.5
@@ -35,14 +43,8 @@ LONG = 0.9
 OTHER_TASKS, OTHER_TEMPLATES = 2, 8
 """Observations that those of other tasks, and of other templates of a task, count for at most in a quantile: long
 answers are not cut where short ones came."""
-FADES = 0.8
-"""What a prior weighs after each observation of its own kind."""
-MILLE = 1_000
-"""Ratios are kept in thousandths."""
 HALF = 0.5
 """Of an answer: a target whose typical stream has a larger piece does not stream."""
-SAME = 0.99
-"""Share of streams that have no fewer bytes in a token than they are metered by."""
 MOST_RATIO = 16
 """Times what is expected: less than that part of what was read is expected of no answer."""
 CREDIBLE, CREDIBLE_LEAST = 3.0, 50
@@ -78,8 +80,6 @@ MOST_OUTPUT_BYTES = 5.0
 """Of a token of a whole answer, at most, before any was counted: long words, and letters that JSON escapes …"""
 DENSER = 1.25
 """… and how much denser than 99 % of those seen an answer may be."""
-BYTES_PER_OUTPUT_TOKEN = 2.0
-"""Of a streamed answer, before any was counted."""
 LEAST_STREAMED = 32
 """Tokens of the shortest answer that shows whether a target streams: fewer may well come at once …"""
 PIECES = 4
@@ -114,7 +114,7 @@ class AttemptSample(Struct, frozen=True, kw_only=True):
     input: int | None = None
     expected_input: int = 0
     """`Estimate.input_rough`."""
-    output_bytes: int = 0
+    text: TextBytes = TextBytes()
     """Of the stream, thoughts included, where all of it was seen; per choice."""
     largest: float = 0
     """Bytes of the largest piece of the stream; per choice."""
@@ -409,6 +409,7 @@ class TargetStats:
             lambda: (QuantileWindow(), np.zeros(5))
         )
         self._bytes = defaultdict[str, QuantileWindow](QuantileWindow)
+        self._texts = defaultdict[str, TokenSizes](TokenSizes)
         self._pieces = defaultdict[str, QuantileWindow](QuantileWindow)
         self._shares = defaultdict[str, QuantileWindow](QuantileWindow)
         self._worst = Counter[str]()
@@ -484,8 +485,9 @@ class TargetStats:
             self._pieces[target].add(largest)
             if output and output >= min(LEAST_STREAMED, PIECES * largest):
                 self._shares[target].add(largest * MILLE // output)
-        if seen.output_bytes and output:
-            self._bytes[target].add(seen.output_bytes * MILLE // output)
+        if output and (size := sum(seen.text)):
+            self._bytes[target].add(size * MILLE // output)
+            self._texts[target].add(seen.text, output)
         if output:
             pace = self._paces.setdefault(target, Pace())
             pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=output, ended_ms=seen.ended_ms)
@@ -536,9 +538,10 @@ class TargetStats:
         """Of the prompts of that script."""
         return self.recall(target, (script, share), lambda: self._input((target, script), share))
 
-    def output_bytes(self, target: str) -> float:
-        """How few bytes of a stream may be one token of it."""
-        return self._token_bytes(target, lambda window: window.lower(SAME), BYTES_PER_OUTPUT_TOKEN)
+    def most_tokens(self, target: str, text: TextBytes) -> float:
+        """That a stream's text may have."""
+        self.learn()
+        return self._texts[target].tokens(text)
 
     def mean_output_bytes(self, target: str) -> float:
         """How many bytes of a stream are one token of it, all in all."""
@@ -546,7 +549,7 @@ class TargetStats:
 
     def most_output_bytes(self, target: str) -> float:
         """How many bytes of a stream may be one token of it: what has more, for its tokens, has more tokens."""
-        return self._token_bytes(target, lambda window: int(window.upper(SAME) * DENSER), MOST_OUTPUT_BYTES)
+        return self._token_bytes(target, lambda window: int(window.upper(SAME_SHARE) * DENSER), MOST_OUTPUT_BYTES)
 
     def _token_bytes(self, target: str, value: Callable[[QuantileWindow], int], prior: float) -> float:
         self.learn()
@@ -563,7 +566,7 @@ class TargetStats:
         pieces, shares = self._pieces.get(target), self._shares.get(target)
         if pieces is None or self._worst[target] or (shares is not None and shares.upper(HALF) > HALF * MILLE):
             return None
-        return max(pieces.upper(SAME), ceil(IN_FLIGHT_MS / (self._paces.get(target) or Pace()).ms_per_token))
+        return max(pieces.upper(SAME_SHARE), ceil(IN_FLIGHT_MS / (self._paces.get(target) or Pace()).ms_per_token))
 
     def worst(self, target: str) -> int:
         """Tokens of its longest answer past a cap, which each is held for: none is trusted. 0: all kept to theirs."""
@@ -592,9 +595,3 @@ def _leaning(windows: Sequence[QuantileWindow], value: Callable[[QuantileWindow]
             count = min(max(count - windows[at + 1].count, 0), OTHER_TEMPLATES if at else OTHER_TASKS)
         prior = shrink_to_prior(value(window), count, prior)
     return prior
-
-
-def shrink_to_prior(value: int, count: int, prior: int) -> int:
-    """What `count` observations say, leaning on the prior."""
-    weight = PRIOR_WEIGHT * FADES**count
-    return int((value * count + prior * weight) / (count + weight))

@@ -9,7 +9,8 @@ import re2
 from msgspec import Struct
 
 from router.estimate import learn
-from router.estimate.learn import MILLE, InputSize, KnownTemplate, PowerLaw, TargetStats, Work, WorkStats
+from router.estimate.caches import MILLE
+from router.estimate.learn import InputSize, KnownTemplate, PowerLaw, TargetStats, Work, WorkStats
 from router.types.decision import PromptCount
 from router.types.price import CallScope, Writes
 from router.types.request import USUAL_OUTPUT, Endpoint, Request, TokensRead

@@ -22,7 +22,11 @@ LOOK_S = 1.0
 
 def main() -> None:
     """`argv`: the function, and the megabytes that it may use."""
-    answers, questions = _own_pipes()
+    # What stands in for standard input and output from now on is empty.
+    answers, questions = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
     # The address space, also of those that it starts. No core is left behind: it would hold prompts.
     resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]) << 20,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -33,15 +37,6 @@ def main() -> None:
     _write(answers, {"ready": True})
     for line in questions:
         _write(answers, _called(function, json.loads(line)))
-
-
-def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """What stands in for standard input and output from now on is empty."""
-    answers, questions = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    return answers, questions
 
 
 def _end_with(parent: int) -> None:

@@ -171,7 +171,11 @@ def local_vs_api(source: LedgerView) -> Report:
         served = (name, requests[name], tokens_of[name], round(window_ms / HOUR_MS))
         rows.append((*served, *_compared(requests[name], by_hour[name], (hourly, machine, idle), other)))
         unpriced += [name] if hourly is None else []
-        notes += _incomparable(name, requests[name], other)
+        if other.stranded:
+            which = f"{other.stranded:,} of {other.requests:,} requests of {name}"
+            notes.append(f"{which} had no remote candidate: they can't be compared.")
+        elif requests[name] and not other.requests:
+            notes.append(f"No decision of the window chose {name} first: what an API had cost is not known.")
         marks += [] if machine is None else [Mark(label=f"{name}: machine", value=machine, series="machine")]
         marks += [Mark(label=f"{name}: API", value=other.then, series="API")] if other.served else []
     if unpriced:
@@ -197,15 +201,6 @@ def _compared(
         *(None if even is None else round(even), round(even * (tokens / requests)) if requests and even else None),
         *(load, None if load is None else "local" if load >= 1 else dearer),
     )
-
-
-def _incomparable(target: str, requests: int, other: VendorLoss) -> list[str]:
-    if other.stranded:
-        which = f"{other.stranded:,} of {other.requests:,} requests of {target}"
-        return [f"{which} had no remote candidate: they can't be compared."]
-    if requests and not other.requests:
-        return [f"No decision of the window chose {target} first: what an API had cost is not known."]
-    return []
 
 
 def _metered(source: LedgerView, tokens_of: Mapping[str, int]) -> dict[str, tuple[int, int]]:

@@ -3,7 +3,8 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Protocol
+from io import StringIO
+from typing import NamedTuple, Protocol
 
 from msgspec import Raw, Struct
 
@@ -389,6 +390,41 @@ class TargetReply(Struct, frozen=True, kw_only=True):
     """Where the provider says that it was processed; empty where it says nothing."""
 
 
+SMALL_LETTERS = bytes(range(97, 123))
+ASCII = bytes(range(128))
+LONGEST_WORD = 12
+"""Small letters for each blank: more of them are no words, as in base64."""
+
+
+class TextBytes(NamedTuple):
+    """Bytes of a text in UTF-8, by kinds whose tokens differ in size: of words in small letters, each with the blank
+    before it; of all else in ASCII (digits, marks, capitals, random letters); beyond ASCII."""
+
+    words: int = 0
+    dense: int = 0
+    wide: int = 0
+
+
+class OutputText(StringIO):
+    """The text of a stream, which is counted when `sizes` is asked for: writing costs next to nothing."""
+
+    _size = _small = _blanks = _wide = 0
+
+    def sizes(self) -> TextBytes:
+        data = self.getvalue().encode()
+        self.seek(0)
+        self.truncate()
+        others = data.translate(None, SMALL_LETTERS)
+        self._size += len(data)
+        self._small += len(data) - len(others)
+        self._blanks += others.count(b" ")
+        if not data.isascii():
+            self._wide += len(others.translate(None, ASCII))
+        small = min(self._small, LONGEST_WORD * (self._blanks + 1))
+        words = small + min(self._blanks, small)
+        return TextBytes(words, self._size - words - self._wide, self._wide)
+
+
 class StreamDecoder(Protocol):
     """Turns an upstream's stream into the SSE events that OpenAI would send at the call's endpoint.
 
@@ -408,7 +444,9 @@ class StreamDecoder(Protocol):
     model_served: str = ""
     region_served: str = ""
     output_chars: int = 0
-    """Characters of output seen (visible and thinking), for an estimate where usage is missing."""
+    """Bytes of output seen (visible and thinking), for an estimate where usage is missing."""
+    text: OutputText
+    """All of them."""
 
     def feed(self, data: bytes) -> bytes: ...
 

@@ -182,7 +182,10 @@ def parse(data: bytes, source: YamlFile) -> None:
         _report_syntax(error, text, source)
         return
     except yaml.YAMLError:
-        _report_character(text, source)
+        # It admits no control characters; the parsers disagree on how to say where.
+        index = next((i for i, c in enumerate(text) if not c.isprintable() and c not in "\n\r\t"), 0)
+        before = text[:index].split("\n")
+        source.report_at(len(before) - 1, len(before[-1]), "a control character", "delete it")
         return
     if source.root is None:
         source.report(None, "the file is empty", f"start it with {source.start}")
@@ -240,13 +243,6 @@ def _syntax_remedy(line: str, column: int, problem: str) -> str:
     if "escape character" in problem:
         return "put the value in single quotes: there a backslash is itself"
     return "close every bracket and quote, put a space after ':' and indent alike"
-
-
-def _report_character(text: str, source: YamlFile) -> None:
-    """YAML admits no control characters; the parsers disagree on how to say where."""
-    index = next((i for i, c in enumerate(text) if not c.isprintable() and c not in "\n\r\t"), 0)
-    before = text[:index].split("\n")
-    source.report_at(len(before) - 1, len(before[-1]), "a control character", "delete it")
 
 
 # The tree of a file → plain values.

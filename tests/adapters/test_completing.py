@@ -131,7 +131,7 @@ def test_a_stream_is_a_chat_s_however_it_is_cut(pieces: list[str], cuts: list[in
     assert message(chunks) == {"role": "assistant", "content": text}
     assert (decoder.finished, decoder.finish_reason, decoder.has_answer) == (True, "stop", bool(text))
     assert decoder.usage == Usage(input_uncached=10, output_visible=4)
-    assert decoder.output_chars == len("".join(pieces))
+    assert decoder.output_chars == len("".join(pieces).encode())
     assert [chunk["usage"] for chunk in chunks if chunk.get("usage")] == [{"total_tokens": 14}] * wanted
 
 

@@ -177,6 +177,7 @@ def test_any_text_cut_anywhere_arrives_whole(
     assert (decoder.usage, decoder.finish_reason, decoder.finished) == (COUNTED, "stop", True)
     assert (decoder.has_answer, decoder.model_served) == (key == "content", "served-1")
     assert decoder.output_chars >= len("".join(words))
+    assert sum(decoder.text.sizes()) == len("".join(words).encode())
 
 
 @each_row("arguments", [["{", '"city"', ":", '"Paris"', "}"], ['{"a":', "1", "}"], ["x", "\\", "n", '\\"', "\\\\"]])

@@ -13,14 +13,13 @@ from router.decide.strategies import Cheapest, CostOfPass, Ordered, Weighted
 from router.decide.strategies import PlanStrategy as Planned
 from router.decide.weigh import DecisionInput, Ranking, explore, timely
 from router.types.decision import Estimate, Plan, Queued
-from router.types.target import Queue, Target, Timeouts
+from router.types.target import Queue, Target
 from tests.decide.situations import names, situation, stakes, why
 from tests.decide.values import candidate, gate, target
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 ORDERED = Ordered(kind="ordered", targets=("local", "other", "cloud"))
 COST = {"local": 0, "other": 0, "cloud": 100}
-FIRST_MS = Timeouts().first
 FULL = Queue(full=True)
 Queues = Mapping[str, Queue]
 
@@ -50,37 +49,10 @@ def order(plan: Plan) -> str:
     return " ".join(step.target.id for step in plan.steps)
 
 
-@each_row(
-    "queues, deadline_ms, max_wait_ms, expected",
-    [
-        ({}, None, {}, "local other cloud"),
-        # Without a limit: only to one that is no dearer and would be done before.
-        ({"local": waits(900)}, None, {}, "local other cloud"),
-        ({"local": waits(1_100)}, None, {}, "other local cloud"),
-        ({"local": waits(3_000), "other": waits(2_500)}, None, {}, "local other cloud"),
-        ({"local": waits(9_000), "other": waits(2_500)}, None, {}, "other local cloud"),
-        # The policy says how long.
-        ({"local": waits(500)}, None, {"local": 500}, "local other cloud"),
-        ({"local": waits(501)}, None, {"local": 500}, "other cloud local"),
-        ({"local": waits(1_100)}, None, {"local": 2_000}, "local other cloud"),
-        ({"local": waits(900), "other": waits(700)}, None, {"local": 500, "other": 500}, "cloud other local"),
-        # The deadline does: nine times in ten wait and answer have to fit. Of four requests 2.4 s scatter by 1.2 s.
-        ({"local": waits(2_380)}, 5_000, {}, "local other cloud"),
-        ({"local": waits(2_400)}, 5_000, {}, "other cloud local"),
-        ({"local": waits(2_400, 99)}, 5_000, {}, "local other cloud"),
-        ({"local": waits(2_400), "other": waits(4_500)}, 5_000, {}, "cloud local other"),
-        # Never for longer than for the first byte.
-        ({"local": waits(FIRST_MS)}, None, {"local": 10 * FIRST_MS}, "local other cloud"),
-        ({"local": waits(FIRST_MS + 1)}, None, {"local": 10 * FIRST_MS}, "other cloud local"),
-        # It turns requests away.
-        ({"local": FULL}, None, {}, "other cloud local"),
-        ({"local": FULL, "other": waits(700)}, None, {"other": 500}, "cloud other local"),
-        # All are: the shortest queue.
-        ({"local": waits(9), "other": waits(7), "cloud": waits(8)}, None, dict.fromkeys(COST, 5), "other cloud local"),
-    ],
-)
-def test_the_rule(queues: Queues, deadline_ms: int | None, max_wait_ms: dict[str, Any], expected: str) -> None:
-    assert order(decided(queues, deadline_ms, **max_wait_ms)) == expected
+@each_row("queues, deadline_ms, max_wait_ms, expected", data(__file__, "spill.yaml"))
+def test_the_rule(queues: dict[str, Any], deadline_ms: int | None, max_wait_ms: dict[str, Any], expected: str) -> None:
+    known = {name: FULL if queue == "full" else waits(*queue) for name, queue in queues.items()}
+    assert order(decided(known, deadline_ms, **max_wait_ms)) == expected
 
 
 def test_what_a_plan_says_of_queues_and_other_orders_spill_too() -> None:

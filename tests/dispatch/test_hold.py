@@ -11,6 +11,7 @@ from router.dispatch.hold import BudgetHold, BudgetRoom
 from router.estimate.learn import AttemptSample, TargetStats
 from router.ledger.ledger import SqliteLedger
 from router.types.account import LEASE_MS, Account, BudgetBound, Reservation, Unit
+from router.types.attempt import TextBytes
 from router.types.decision import Candidate
 from tests.decide.values import estimate
 from tests.dispatch.values import asking, at
@@ -24,7 +25,7 @@ def test_what_others_teach_while_more_is_held_takes_no_room_away(tmp_path: Path)
 
     def teach(tokens: int) -> None:
         for _ in range(40):
-            learned.observe(AttemptSample(target=place.id, output=tokens, output_bytes=4 * tokens, largest=8))
+            learned.observe(AttemptSample(target=place.id, output=tokens, text=TextBytes(words=4 * tokens), largest=8))
 
     class Store(SqliteBudgets):
         async def extend(self, *values: Any) -> Reservation:

@@ -17,7 +17,7 @@ from router.estimate.latency import PRIOR_FIRST_MS, Pace
 from router.estimate.learn import MOST_CELLS, MOST_MARGIN, STALE, AttemptSample, TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import fits_thinking
-from router.types.attempt import Usage
+from router.types.attempt import TextBytes, Usage
 from router.types.decision import CachePrefix, Estimate
 from router.types.request import Classification, Request, TokensRead
 from router.types.target import Contract, Target, Task, Thinking, Wire
@@ -274,11 +274,16 @@ def test_a_model_that_always_thinks_fits_once_it_was_seen_to() -> None:
         assert learned.figures(place=place).output_tokens == pytest.approx(output, rel=0.1)
 
 
-def test_a_stream_is_metered_by_the_fewest_bytes_that_a_token_had() -> None:
-    learned, cold = Pupil(), NEW.output_bytes(PLACE.id)
+def test_a_stream_is_metered_by_the_fewest_bytes_that_a_token_of_its_kind_had() -> None:
+    learned, prose, table = Pupil(), TextBytes(words=1_000, dense=50), TextBytes(words=20, dense=1_000)
     for size in range(400, 500):
-        learned.see(100, output_bytes=size)
-    assert cold < learned.output_bytes(PLACE.id) <= 4.0
+        learned.see(100, text=TextBytes(words=size, dense=size // 20))
+    before = learned.most_tokens(PLACE.id, prose)
+    assert 250 <= before < NEW.most_tokens(PLACE.id, prose)
+    assert learned.most_tokens(PLACE.id, table) >= 1_000, "its digits may be a token each"
+    learned.see(*[500] * 100, text=table)
+    assert 500 <= learned.most_tokens(PLACE.id, table) < 520
+    assert learned.most_tokens(PLACE.id, prose) == before
 
 
 def test_several_answers_teach_together_what_they_teach_one_by_one() -> None:

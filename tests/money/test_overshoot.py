@@ -13,7 +13,7 @@ import pytest
 from msgspec import structs
 
 from router.dispatch import hold
-from router.testing.upstream import WORD, Ask, Break, Upstream
+from router.testing.upstream import WORD, Answer, Ask, Behaviour, Break, Tokens, Upstream
 from router.testing.upstream.behaviours import built_in
 from tests.gateway.running import MESSAGES, Gateway, Process, Reply, local, serving, target, until
 from tests.money import books
@@ -36,6 +36,8 @@ THINKERS: Mapping[str, dict[str, Any]] = {
 
 THINKS = {"contract": "always_on", "levels": ["high"], "tokens": [400], "streamed": True}
 EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "minimum": 1, "streamed": True}
+TURNS = ("7", "\u4eca", "\U0001f680", "xq", "{[")
+"""A token each of tables, Chinese, emoji, random letters and marks."""
 THOUGHTFUL = 20 * IN + 320 * OUT
 SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
 SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
@@ -43,7 +45,7 @@ SPOKEN |= {"past": "runs-past", "ran-past": "runs-past"}
 
 
 def policy(url: str) -> dict[str, Any]:
-    small = (ROOM * COST + COST // 2) / NANO
+    small, turns = (ROOM * COST + COST // 2) / NANO, [f"turns-{number}" for number in range(len(TURNS))]
     wide: dict[str, Any] = {"price": PRICE, "max_output": 5_000}
     spoken = {"chatty": "say-400-ms-2", "left": "say-400-ms-2@left", "known": "say-400-ms-2@known"}
     longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-300-ms-1"}
@@ -62,7 +64,10 @@ def policy(url: str) -> dict[str, Any]:
     routes = {f"{kind}{name}": f"at-{name}" for kind in ("", "warm-up/") for name in KINDS}
     routes |= {f"mind/{name}": f"thinks-{name}" for name in THINKERS}
     routes |= {"last": "thinks-hidden", "fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known"}
+    targets |= {f"at-{turn}": target(url, turn, **wide) for turn in turns}
+    routes |= {f"{kind}{turn}": f"at-{turn}" for turn in turns for kind in ("", "warm-up/")}
     limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
+    limits |= dict.fromkeys(turns, 0.5)
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
     limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 20, "window": "day", "routes": ["rich", "short"]}
@@ -298,6 +303,20 @@ def test_streams_that_share_a_budget_never_overspend_it(gateway: Gateway) -> Non
         row = gateway.row(reply.id)
         assert (row["status"], row["error"], row["overrun"]) == (200, "budget_exceeded", 0)
         assert row["attempts"][0]["usage_source"] == "estimated"
+
+
+@each_row("number", range(len(TURNS)))
+def test_prose_that_turns_into_other_text_is_stopped_in_time(gateway: Gateway, upstream: Upstream, number: int) -> None:
+    """Four answers of 0.15 USD: what the tokens of a word had says nothing of these."""
+    for text, tokens, times in ((WORD, 100, 12), (TURNS[number], 1_500, 0)):
+        answer, counted = Answer(text=(text,) * tokens), Tokens(uncached=20, visible=tokens)
+        behaviour = Behaviour(answer=lambda *_, it=answer: it, tokens=counted, pause_s=0.001)
+        upstream.behaviours[f"turns-{number}"] = behaviour
+        assert all(gateway.chat(f"warm-up/turns-{number}", stream=True).status == 200 for _ in range(times))
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: gateway.chat(f"turns-{number}", stream=True), range(4)))
+    assert any(b'"lowpass":{"stopped":"budget_exceeded"' in reply.body for reply in answers)
+    within(gateway, f"turns-{number}")
 
 
 def test_an_answer_that_is_not_streamed_is_metered_all_the_same(gateway: Gateway) -> None:

@@ -97,6 +97,7 @@ class World:
             texts: dict[str, Callable[[], str]] = {
                 "n": lambda: str(number // (length or 1)),
                 "mod": lambda: str(number % (length or 1)),
+                "left": lambda: str((length or 0) - number),
                 "last": lambda: " ".join(self.last.split(" ")[:length]),
                 "prose": lambda: self.prose(int(low), int(high or 0)),
                 "small_talk": lambda: self.small_talk(0 if value else 0.02),
