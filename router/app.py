@@ -58,7 +58,7 @@ from router.types.account import (
     LocalJournal,
     StoreUnavailable,
 )
-from router.types.attempt import Adapter
+from router.types.attempt import Adapter, Transport
 from router.types.clock import monotonic_s, now_ms
 from router.types.decision import Served
 from router.types.price import nano_from_usd
@@ -168,8 +168,7 @@ class GatewayProcess:
         self._judging: set[str] = set()
         """Requests that the gateway sends to itself."""
         self._policy_error, self._steady, self._ticking, self._recoveries = "", True, asyncio.Lock(), 0
-        by_http = dict.fromkeys((Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC, Wire.GEMINI), self._http)
-        self._egress = EgressFilter({**by_http, Wire.LITELLM: self._litellm})
+        self._egress = EgressFilter(self._transports())
         self._secret = instance_secret(self._ledger)
         self._replicas = Replicas(self._secret.reveal().encode())
         fleet = Fleet(self._replicas, lambda: crew.engines)
@@ -224,6 +223,11 @@ class GatewayProcess:
         """Budgets of the policy with the limits in force, and limits of keys."""
         pots = self._pipeline.rules.accounts
         return [*pots.budgets, *pots.of_keys(self.keyring.callers.values())]
+
+    def _transports(self) -> Mapping[Wire, Transport]:
+        """For the door alone."""
+        by_http = dict.fromkeys((Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC, Wire.GEMINI), self._http)
+        return {**by_http, Wire.LITELLM: self._litellm}
 
     def _open_door(self) -> None:
         """Webhooks stand under the policy in force; a request goes under the one that it was decided by."""

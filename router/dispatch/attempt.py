@@ -531,7 +531,7 @@ class AttemptRecord:
         told = usage.source is CountSource.REPORTED and not usage.violations
         text = TextBytes()
         if decoder is not None and decoder.finished:
-            text = TextBytes(*(size // n for size in decoder.text.sizes()))
+            text = TextBytes(*[size // n for size in decoder.text.sizes()])
         return AttemptSample(
             target=self.step.target.id,
             effort=self.call.effort or estimate.effort,
