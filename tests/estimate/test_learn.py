@@ -290,7 +290,7 @@ def test_several_answers_teach_together_what_they_teach_one_by_one() -> None:
     together, one_by_one = Pupil(), Pupil()
     for number in range(20):
         for learned in (together, one_by_one):
-            learned.see(100 + 50 * number, template=PLAIN, ended_ms=10**9 * (number + 1), output_bytes=400)
+            learned.see(100 + 50 * number, template=PLAIN, ended_ms=10**9 * (number + 1), text=TextBytes(words=400))
         one_by_one.learn()
     assert together.figures() == one_by_one.figures()
 
