@@ -20,12 +20,9 @@ from router.types.tables import table
 # NNNN_name.sql goes up to version N, NNNN_name.down.sql takes it back. A line `-- loses WHAT: SELECT …` of the latter
 # says what is gone where that finds a row. They are written for SQLite; PostgreSQL gets them in its own `words`.
 
-FIRST = 1
-"""The version that nothing goes back from."""
-_SEGMENTS = (10, 11)
-"""Versions with packed rows."""
-_PAST = 12
-"""The version that they became narrow rows with."""
+FIRST = 14
+"""The version that nothing goes back from: those before it were never released."""
+_UNRELEASED = "which was never released: begin a new ledger"
 _COMPATIBLE = "SELECT version FROM compatible"
 """The oldest version that can use the ledger as it is: a migration that only adds leaves it as it was."""
 _LOSES = re.compile(r"^-- loses (.+?): (SELECT .+)$", re.MULTILINE)
@@ -36,7 +33,7 @@ class LedgerTooNew(Exception):
 
 
 class LedgerTooOld(LedgerUnavailable):
-    """It must be brought up before it can be read."""
+    """It must be brought up before it can be read, or can't be."""
 
 
 class WouldLose(Exception):
@@ -79,10 +76,8 @@ def migrate(
         if to is None:
             # The version before goes on beside a newer one, and may start again.
             goal = max(goal, version)
-        if goal < version in _SEGMENTS:
-            # Only newer versions can read what is packed.
-            version = _up(connection, dialect, version, _PAST)
-        _up(connection, dialect, version, goal)
+        for number in range(max(version + 1, FIRST), goal + 1):
+            _run(connection, _scripts(dialect)[number])
         losses = [loss for number in range(version, goal, -1) for loss in _back(connection, dialect, number)]
         if losses and not lose_data:
             raise WouldLose(goal, losses)
@@ -92,8 +87,10 @@ def migrate(
 
 
 def current(connection: Connection, dialect: Dialect) -> int:
-    """The version that the ledger has; 0: it has none. Raises `LedgerTooNew`."""
+    """The version that the ledger has; 0: it has none. Raises `LedgerTooNew` and `LedgerTooOld`."""
     version = int(connection.execute(dialect.read).fetchone()[0])
+    if 0 < version < FIRST:
+        raise LedgerTooOld(f"the ledger has version {version}, {_UNRELEASED}")
     if version > newest(dialect):
         needed = int(connection.execute(_COMPATIBLE).fetchone()[0])
         if needed > newest(dialect):
@@ -110,32 +107,16 @@ def readable(name: str, version: int, dialect: Dialect) -> None:
     if version == 0:
         raise LedgerUnavailable(f"there is no ledger in {name} yet: `lowpass serve` makes it")
     if version < newest(dialect):
-        raise LedgerTooOld(
-            f"{name} has version {version} of the ledger, this lowpass needs {newest(dialect)}:"
-            " run `lowpass ledger migrate`"
-        )
+        remedy = f"this lowpass needs {newest(dialect)}: run `lowpass ledger migrate`"
+        raise LedgerTooOld(f"{name} has version {version} of the ledger, {_UNRELEASED if version < FIRST else remedy}")
 
 
 def newest(dialect: Dialect) -> int:
     return max(_scripts(dialect))
 
 
-def _up(connection: Connection, dialect: Dialect, version: int, goal: int) -> int:
-    for number in range(version + 1, goal + 1):
-        _run(connection, _scripts(dialect)[number])
-        if number == _PAST:
-            from router.ledger.segments import take_over
-
-            take_over(connection)
-    return goal
-
-
 def _back(connection: Connection, dialect: Dialect, number: int) -> list[str]:
     """One version back; returns what was lost."""
-    if number == _PAST:
-        from router.ledger.past import unmove
-
-        unmove(connection)
     script = _scripts(dialect, ".down.sql")[number]
     losses = [what for what, where in _LOSES.findall(script) if connection.execute(f"{where} LIMIT 1").fetchone()]
     _run(connection, script)

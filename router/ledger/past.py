@@ -379,19 +379,3 @@ def expiring(connection: Connection, now_ms: int, keep_ms: int) -> int:
     if oldest is None or oldest >= before:
         return 0
     return int(connection.execute(_SQL["last"], (before,)).fetchone()[1])
-
-
-def unmove(connection: Connection) -> None:
-    """All rows back into the live tables, for a version that knows no others; inside a transaction."""
-    for (identifier,) in connection.execute(_SQL["twice"]).fetchall():
-        _move(connection, [identifier], [], [])
-    for record in whole.every(connection):
-        decisions = () if record.decision is None else (record.decision,)
-        whole_rows = {"live_requests": (record.request,), "live_attempts": record.attempts, "live_decisions": decisions}
-        for table, line in [(table, line) for table, lines in whole_rows.items() for line in lines]:
-            insert(connection, table, tuple(line), [tuple(line.values())], then="ON CONFLICT DO NOTHING")
-        for line in record.bookings:
-            if insert(connection, "bookings", tuple(line), [tuple(line.values())], then="ON CONFLICT DO NOTHING"):
-                window = f"packed-{line['window_start_ms']!s}"
-                connection.execute(_SQL["unsummed"], (line["charged"], window, line["account"]))
-    connection.execute("DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND charged = 0")

@@ -50,8 +50,8 @@ _POSTGRES = """
     )
 """
 Column = tuple[str, bool, object, bool]
-LOCAL = {"journal", "migrate", "postgres", "postgres_connection", "segments", "sqlite"}
-"""Modules and packages that speak to one database, or one version, only."""
+LOCAL = {"journal", "migrate", "postgres", "postgres_connection", "sqlite"}
+"""Modules and packages that speak to one database only."""
 PARTS = {"sums", "requests_where", "attempts_between", "newest", "offers_live", "offers_past", "say", "since", "add"}
 """Of statements, and none themselves."""
 VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from router.ledger.backup import restore
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.migrate import FIRST, SQLITE, LedgerTooNew, LedgerTooOld, WouldLose, newest
 from router.testing import lowpass
@@ -19,7 +18,7 @@ from router.testing.upstream import Upstream
 from router.types.account import LedgerUnavailable
 from tests.gateway.running import ROOT, Process, until
 from tests.ledger.books import found
-from tests.ledger.plain import DAY_MS, NOW_MS, Row, attempt, booking, key, made, move, outcome, put, put_all, request
+from tests.ledger.plain import attempt, key, put, request
 from tests.ledger.test_gateway import policy
 from tests.postgres import Server
 from tests.stores import Make
@@ -48,7 +47,6 @@ def filled(ledger: Ledger) -> Ledger:
 
 
 def fill(ledger: Ledger) -> Ledger:
-    """With rows that the first version has a place for."""
     for identifier in ("r1", "r2"):
         put(ledger, "requests", **request(identifier))
         put(ledger, "attempts", **attempt(identifier))
@@ -67,76 +65,18 @@ def test_down_and_up_again_everything_is_as_it_was(filled: Ledger) -> None:
         assert filled.migrate(FIRST) == FIRST
 
 
-def test_feedback_goes_down_and_comes_back(filled: Ledger) -> None:
-    later: Row = {"was_weight": 1, "given_ms": 6, "revision": 1, "score": 1, "was_score": 0.5, "was_ms": 5}
-    put(filled, "outcomes", **outcome(target="", score=0.5))
-    put(filled, "outcomes", **outcome(target="") | later)
-    content = rows(filled)
-    filled.migrate(8)
-    with filled.reading(any_version=True) as connection:
-        lines = connection.execute("SELECT request_id, score, source FROM feedback ORDER BY given_ms").fetchall()
-    assert [tuple(line) for line in lines] == [("r1", 0.5, "client"), ("r1", 1, "client")]
-    filled.migrate()
-    assert rows(filled) == content
-
-
-def test_open_holds_go_down_and_come_back(new_sqlite: SqliteLedger) -> None:
-    put(new_sqlite, "requests", **request(state="held", cost=None))
-    put(new_sqlite, "bookings", **booking("r1"))
-    content = rows(new_sqlite)
-    new_sqlite.migrate(FIRST)
-    assert new_sqlite.migrate() == NEWEST
-    assert rows(new_sqlite) == content
-    assert content["budget_windows"] == [{"budget": "day", "window_start_ms": 5, "spent": 0, "held": 7}]
-
-
-LOST = [tuple(row.values()) for row in data(__file__, "lost.yaml")]
-
-
-@each_row("table, columns, version, says", LOST, ids=[f"{table} {version}" for table, _, version, _ in LOST])
-def test_what_a_version_has_no_place_for_is_given_up_only_when_asked(
-    new_ledger: Make, table: str, columns: Row, version: int, says: str
-) -> None:
+def test_what_a_version_has_no_place_for_is_given_up_only_when_asked(new_ledger: Make) -> None:
     ledger = fill(new_ledger())
-    whole = {"requests": request, "attempts": attempt}
-    put(ledger, table, **(whole[table]("r9", **columns) if table in whole else columns))
+    put(ledger, "previous_secrets", hash="h", key_id="k", until_ms=1)
     before, content = schema(ledger), rows(ledger)
-    if says:
-        with pytest.raises(WouldLose, match=f"version {version} has no place for .*{says}.* --lose-data"):
-            ledger.migrate(version)
-        assert (schema(ledger), rows(ledger), ledger.version()) == (before, content, NEWEST)
-    assert ledger.migrate(version, lose_data=True) == version
-    assert ledger.migrate() == NEWEST
-    assert schema(ledger) == before
+    with pytest.raises(WouldLose, match=r"version 14 has no place for secrets of keys .* --lose-data"):
+        ledger.migrate(FIRST)
+    assert (schema(ledger), rows(ledger), ledger.version()) == (before, content, NEWEST)
+    assert (ledger.migrate(FIRST, lose_data=True), ledger.migrate()) == (FIRST, NEWEST)
+    assert (schema(ledger), rows(ledger)) == (before, content)
 
 
-def test_rows_of_the_past_are_live_again_on_the_way_down(ledger: Ledger) -> None:
-    put_all(ledger, made(60, NOW_MS - 2 * DAY_MS, 7))
-    before = rows(ledger)
-    assert move(ledger) == 60
-    with pytest.raises(WouldLose, match="what reasoning cost"):
-        ledger.migrate(9)
-    assert rows(ledger)["live_decisions"] == []
-    ledger.migrate(11)
-    ledger.migrate()
-    assert rows(ledger) == before
-    ledger.migrate(9, lose_data=True)
-    ledger.migrate()
-    for line in (*before["attempts"], *before["requests"]):
-        line.update({name: None for name in line.keys() & {"thinking_cost", "cache_saved", "overhead_us"}})
-    assert rows(ledger) == before
-
-
-def test_what_version_11_had_packed_can_go_further_down(ledger: Ledger) -> None:
-    restore(ledger, Path(__file__).with_name("data") / "version_11.ledger")
-    with pytest.raises(WouldLose, match="sums of requests whose rows have expired"):
-        ledger.migrate(11)
-    ledger.migrate(8, lose_data=True)
-    ledger.migrate()
-    assert len(rows(ledger)["requests"]) == 188
-
-
-@each_row("version", [0, NEWEST + 1])
+@each_row("version", [0, FIRST - 1, NEWEST + 1])
 def test_there_are_no_other_versions(ledger: Ledger, version: int) -> None:
     with pytest.raises(ValueError, match=f"no version {version}"):
         ledger.migrate(version)
@@ -151,6 +91,15 @@ def test_an_older_ledger_is_told_from_a_broken_one(ledger: Ledger) -> None:
         pass
     ledger.migrate()
     assert found(ledger, "SELECT 1 AS one") == [{"one": 1}]
+
+
+def test_what_was_never_released_is_left_alone(new_sqlite: SqliteLedger) -> None:
+    put(new_sqlite, "keys", **key())
+    with new_sqlite.writing() as connection:
+        connection.execute(f"PRAGMA user_version = {FIRST - 1}")
+    for words in (["ledger", "migrate"], ["report"], ["keys", "list"]):
+        done = lowpass(new_sqlite.path.parent, *words)
+        assert (done.status, done.output.count("\n"), "begin a new ledger" in done.output) == (1, 1, True), done
 
 
 def test_commands_on_an_older_ledger_say_what_to_do_or_bring_it_up(new_sqlite: SqliteLedger) -> None:

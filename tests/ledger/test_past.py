@@ -2,7 +2,6 @@
 process that does so, killed at any moment."""
 
 import asyncio
-import gzip
 import logging
 import os
 import sqlite3
@@ -14,14 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
 from router.ledger import past, rollups, rows
-from router.ledger.backup import restore
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.query import LabelFilter, Query, RowsExpired, Sums
 from router.ledger.ledger import Ledger, SqliteLedger
@@ -410,24 +407,6 @@ def test_windows_that_no_budget_looks_at_go_and_what_counts_for_ever_stays(ledge
     assert after == left
     sums = {(row["account"], row["window_start_ms"]): row["charged"] for row in after}
     assert all(sums[row["budget"], row["window_start_ms"]] == row["spent"] for row in drawn.windows(ledger))
-
-
-def test_what_version_11_had_packed_is_rows_again_and_no_sum_changes(new_ledger: Make) -> None:
-    """`data/version_11.*`: a ledger with an expired segment, another one and live rows; what version 11 said of it."""
-    ledger, known = new_ledger(), msgspec.json.decode(gzip.decompress((DATA / "version_11.json.gz").read_bytes()))
-    restore(ledger, DATA / "version_11.ledger")
-    asked = [Query(table=table, by=tuple(by), measures=tuple(measures)) for table, by, measures, _ in known["sums"]]
-    sums = [{tuple(labels): tuple(amounts) for labels, amounts in each} for *_, each in known["sums"]]
-    rows = [[request | {"app": "", "template": ""}, *rest] for request, *rest in known["rows"]]
-    before = contents(ledger, asked)
-    for _ in range(2):
-        assert answers(ledger, asked) == sums
-        kept_rows = [[one.request, [*one.attempts], [*one.bookings], one.decision] for one in everything(ledger)]
-        assert kept_rows == rows
-        assert contents(ledger, asked) == before
-        move(ledger, LATER_MS)
-    if ledger.dialect.name == "sqlite":
-        assert (booked(ledger), drawn.windows(ledger)) == (known["booked"], known["windows"])
 
 
 def test_a_label_names_one_thing_only_and_every_measure_has_its_column(ledger: Ledger) -> None:

@@ -1,2 +1,0 @@
--- loses which alerts were told: SELECT 1 FROM alerts
-DROP TABLE alerts;

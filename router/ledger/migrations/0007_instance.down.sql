@@ -1,2 +1,0 @@
--- loses the secret of placeholders: SELECT 1 FROM instance
-DROP TABLE instance;
