@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -43,29 +42,6 @@ def test_the_request_s_row_says_what_was_granted_and_is_charged_that_when_its_pr
     at_file(ledger, work)
     assert rows(ledger, query) == [charged]
     assert rows(ledger, "SELECT DISTINCT state FROM bookings") == [{"state": "recovered"}]
-
-
-def test_a_ledger_of_the_first_version_keeps_what_it_spent_and_held(tmp_path: Path) -> None:
-    ledger = tmp_path / "lowpass.db"
-    first = files("router.ledger").joinpath("migrations", "0001_ledger.sql").read_text()
-    with closing(sqlite3.connect(ledger)) as connection:
-        connection.executescript(first)
-        connection.executescript(
-            "INSERT INTO budget_windows VALUES ('p', 0, 300, 200), ('p', 7, 40, 0), ('q', 0, 0, 150);"
-            "INSERT INTO holds VALUES ('r1', 'p', 0, 200), ('r2', 'q', 0, 150);"
-            "INSERT INTO requests (id, started_ms, state, held, lease_until_ms, owner, endpoint, requested, route,"
-            " stream, key_id, session, tags, data_class, task, difficulty)"
-            " VALUES ('r1', 0, 'held', 200, 0, 'dead', '', '', '', 0, '', '', '', '', '', 0);"
-            "PRAGMA user_version = 1;"
-        )
-
-    async def work(desk: Desk) -> None:
-        assert await desk.balances(POT, account("q", 1_000)) == [(300, 200), (0, 150)]
-        assert await desk.opened.sums() == {("p", 0): (300, 200), ("p", 7): (40, 0), ("q", 0): (0, 150)}
-        assert await desk.store.recover(NOW + 1) == 1
-        assert await desk.balance(POT) == (500, 0)
-
-    at_file(ledger, work)
 
 
 def test_a_file_that_another_process_keeps_locked_refuses_soon_and_loses_nothing(
