@@ -1,16 +1,13 @@
 """Feedback over HTTP, wherever the ledger is: who may judge what, what is kept of it, and what is refused."""
 
-import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from router.ledger import keys
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.migrate import migrate
 from router.ledger.outcomes import since
 from router.ledger.postgres import PostgresLedger
 from router.testing.upstream import Upstream
@@ -190,24 +187,3 @@ def test_what_is_no_feedback_is_refused(desk: Desk, said: dict[str, Any], param:
     assert (reply.status, reply.error["param"]) == (400, param)
     assert CANARY.encode() not in reply.body
     assert "CANARY" not in desk.gateway.log.read_text()
-
-
-def test_feedback_from_before_is_in_the_log(tmp_path: Path) -> None:
-    """Of a ledger that an older lowpass has left."""
-    path = tmp_path / "lowpass.db"
-    connection = sqlite3.connect(path, isolation_level=None)
-    migrate(connection, to=8)
-    row: dict[str, Any] = {"id": "r", "started_ms": 1, "state": "settled", "difficulty": 0.5}
-    row |= dict.fromkeys(("held", "lease_until_ms", "stream"), 0)
-    row |= {"owner": "o", "endpoint": "chat", "requested": "auto", "route": "auto", "key_id": "", "session": ""}
-    row |= {"tags": "", "data_class": "internal", "task": "maths", "target": "plain"}
-    marks = ", ".join("?" * len(row))
-    connection.execute(f"INSERT INTO requests ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))  # noqa: S608
-    feedback = [("r", 1, 1.0), ("r", 2, 0.0), ("gone", 1, 1.0)]
-    connection.executemany("INSERT INTO feedback VALUES (?, ?, ?, 'client')", feedback)
-    migrate(connection)
-    connection.close()
-    rows = since(SqliteLedger(path), 0, 10)
-    said = [(row.request_id, row.score, row.was_score, row.was_weight) for row in rows]
-    assert said == [("r", 1, None, 0), ("r", 0, 1, 1)]
-    assert {(row.target, row.task, row.traits, row.expected) for row in rows} == {("plain", "maths", "", None)}
