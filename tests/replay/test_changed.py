@@ -322,7 +322,7 @@ def test_no_ledger_an_empty_one_and_an_older_one(recorded: Gateway, tmp_path: Pa
     found = msgspec.json.decode(output)
     assert (found["rows"], found["totals"]["requests"], found["totals"]["change_usd"]) == ([], 0, 0)
     with ledger.writing() as connection:
-        connection.execute("PRAGMA user_version = 9")
+        connection.execute("PRAGMA user_version = 14")
     status, output = command(tmp_path, recorded.policy)
     assert (status, "lowpass ledger migrate" in output) == (1, True), output
 
