@@ -258,7 +258,7 @@ _AROUND_BREAK = 80
 def amid(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
     start, end = _AMID.search(encoded)
     while start >= 0:
-        first, last = place.of(start), place.of(end)
+        first, last = place.span(start, end)
         mark = text[first + 1 : last - 1]
         first += 1 + len(mark) - len(mark.lstrip(" "))
         yield first, first + len(mark.strip(" ")), "", False
@@ -383,7 +383,7 @@ def folds(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]
     if _ANY.isdisjoint(encoded.replace(BETWEEN.encode(), b"").translate(None, _ASCII).decode()):
         return
     for first, last in _ODD.spans(encoded):
-        for match in _ONE_KIND.finditer(text, place.of(first), place.of(last)):
+        for match in _ONE_KIND.finditer(text, *place.span(first, last)):
             yield *match.span(), match.group().translate(_TABLE), False
 
 
