@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct, structs
@@ -442,8 +443,10 @@ def thought(attempt: Attempt) -> int:
 
 def _least(steps: Sequence[Candidate]) -> Amount:
     """For the cheapest; a dearer one that is fallen back to has more held for it then."""
-    least = [step.estimate.least for step in steps]
-    return Amount(min([amount.usd for amount in least]), min([amount.thinking for amount in least]))
+    return Amount(min(map(_LEAST_USD, steps)), min(map(_LEAST_THINKING, steps)))
+
+
+_LEAST_USD, _LEAST_THINKING = attrgetter("estimate.least.usd"), attrgetter("estimate.least.thinking")
 
 
 def _short(refused: Refused, ask: HoldRequest) -> Refused:
