@@ -191,10 +191,14 @@ class Scanner:
         self._words = _words(self._patterns(self._alone))
         matched = self._words.Match(_LAST_WORD, True)[:-1] if self._words else range(len(self._alone))
         self._wordless = frozenset(matched)
-        wordless = [self._alone[place] for place in matched]
+        members = {("", "", ""): [self._alone[place] for place in matched]}
+        for number, compiled in enumerate(self._forms):
+            if family := compiled.form.family:
+                kind = compiled.name.partition(".")[0]
+                members.setdefault((kind, family, compiled.form.gate), []).append(number)
         self._shares = [
             _ScanShare(_automaton(self._patterns(share)), share, _pattern(gate).matches if gate else None)
-            for gate, numbers in (("", wordless), *self._families())
+            for (_, _, gate), numbers in members.items()
             for share in (numbers[first : first + _TOGETHER] for first in range(0, len(numbers), _TOGETHER))
         ]
 
@@ -232,14 +236,6 @@ class Scanner:
                 if place < len(numbers):
                     present.append(numbers[place])
         return sorted(present)
-
-    def _families(self) -> Iterator[tuple[str, list[int]]]:
-        """(gate, numbers of its forms) of each family of a kind."""
-        members: dict[tuple[str, str, str], list[int]] = {}
-        for number, compiled in enumerate(self._forms):
-            kind, (family, gate) = compiled.name.partition(".")[0], compiled.form[-2:]
-            members.setdefault((kind, family, gate), []).append(number)
-        yield from ((gate, numbers) for (_, family, gate), numbers in members.items() if family)
 
     def _patterns(self, numbers: Iterable[int]) -> tuple[str, ...]:
         return tuple(self._forms[number].form.pattern for number in numbers)

@@ -130,6 +130,7 @@ def waited_ms(waits: Sequence[list[float]], now: float) -> float:
 
 LENT_PATIENCE_MS = 1_000
 """How long a request waits for what was split off: it may come back at once, or in a month."""
+_LEAST_USD, _LEAST_THINKING = attrgetter("estimate.least.usd"), attrgetter("estimate.least.thinking")
 
 
 class BudgetHold:
@@ -444,9 +445,6 @@ def thought(attempt: Attempt) -> int:
 def _least(steps: Sequence[Candidate]) -> Amount:
     """For the cheapest; a dearer one that is fallen back to has more held for it then."""
     return Amount(min(map(_LEAST_USD, steps)), min(map(_LEAST_THINKING, steps)))
-
-
-_LEAST_USD, _LEAST_THINKING = attrgetter("estimate.least.usd"), attrgetter("estimate.least.thinking")
 
 
 def _short(refused: Refused, ask: HoldRequest) -> Refused:

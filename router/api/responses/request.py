@@ -35,8 +35,7 @@ def read(raw: Raw, kind: type[T], param: str) -> T:
 
 def given(body: Fields, name: str) -> Raw | None:
     """The field's bytes; None if it is absent or null, which mean the same in the Responses API."""
-    raw = body.get(name, _NULL)
-    return None if raw == _NULL else raw
+    return None if (raw := body.get(name, _NULL)) == _NULL else raw
 
 
 def stated(body: Fields, name: str, kind: type[T], place: str = "") -> T | None:
