@@ -491,8 +491,8 @@ class ChatDecoder(EventStream):
     def _emit(self, payload: bytes, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> bytes:
         """The chunk as the client gets it, and the template for the next ones; blanks are none, or text would hide."""
         event = frame(msgspec.json.encode(self._stamped(fields, answer, report)))
-        choices = () if self.has_answer else answer.choices or ()
-        blank = any(choice.message_or_delta.text or choice.text for choice in choices)
+        choices = answer.choices or ()
+        blank = not self.has_answer and any(choice.message_or_delta.text or choice.text for choice in choices)
         if report is None and not blank:
             self._template = learn(frame(payload), event, answer) or self._template
         return event

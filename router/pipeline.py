@@ -145,7 +145,11 @@ class Pipeline:
             job = DispatchJob(request, plan, gate, settlement.budget, deadline, verify, readable)
             if observed is not None:
                 observed.step("dispatch")
-            return await self._respond(context, job, settlement, await self._dispatch(job, settlement), translation)
+            served = self._respond(context, job, settlement, await self._dispatch(job, settlement), translation)
+            if served.events is None:
+                with suppress(LedgerUnavailable):  # it is paid for: it is given all the same, and its rows wait
+                    await self._accounting.journal.committed()
+            return served
         except asyncio.CancelledError:
             settlement.abandon(CLIENT_CLOSED, CLIENT_GONE)
             raise
@@ -303,7 +307,7 @@ class Pipeline:
             if attempt.outcome == ErrorKind.SATURATED and attempt.target.id != served:
                 self._fleet.refused(attempt.target)
 
-    async def _respond(
+    def _respond(
         self,
         context: ServedContext,
         job: DispatchJob,
@@ -327,8 +331,6 @@ class Pipeline:
             settlement.budget.attempts.append(answer.attempt)
             settlement.answer = answer_text(body)
             cost = settlement.close(200, answer.stopped or None)
-            with suppress(LedgerUnavailable):  # it is paid for: it is given all the same, and its rows wait
-                await self._accounting.journal.committed()
             if context.watched:
                 recorder.given(context, job, unchecked(job, answer))
             usage = usage_json(job.request.endpoint, answer.attempt.usage or Usage(), cost)
