@@ -35,14 +35,13 @@ from router.dispatch.stream import OpenStream, WholeAnswer, forward
 from router.dispatch.tactics import run_plan, tee, unchecked
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import AttemptSample
 from router.ledger.rows import adopted
 from router.ledger.write import record
 from router.observe.observer import ObservedRequest
 from router.recorder import ServedContext
 from router.screen import Screened, ScreenSources
 from router.types.account import ANY_AMOUNT, SESSION_TURNS, Child, LedgerUnavailable, Refused, StoreUnavailable
-from router.types.attempt import Attempt, ErrorKind, Usage, usage_json
+from router.types.attempt import Attempt, AttemptSample, ErrorKind, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Counts, Decision, PromptCount, Served, Translation
 from router.types.request import Caller, Request, session_key

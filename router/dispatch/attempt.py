@@ -15,7 +15,7 @@ from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, Bud
 from router.dispatch.meter import PAST_CAP, Meter, apart
 from router.estimate import tokens as counts
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
-from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES, AttemptSample
+from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES
 from router.estimate.price import charge
 from router.redact.restore import Restorer
 from router.types.attempt import (
@@ -23,6 +23,7 @@ from router.types.attempt import (
     THOUGHT_BESIDE,
     Adapter,
     Attempt,
+    AttemptSample,
     Call,
     CountSource,
     ErrorKind,

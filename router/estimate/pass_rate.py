@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from router.errors import DataError
 from router.estimate.posterior import (
     CARRIED,
+    LEAST_SLOPE,
     LEAST_WEIGHT,
     MOST_OF_TEMPLATE,
     MOST_TEMPLATES,
+    SURPRISE,
     Pooled,
     Posterior,
     Recent,
@@ -181,12 +183,6 @@ _MEAN = np.full(ABILITIES, 1 / ABILITIES)
 _SHARES = SHARE + np.array([TASKS.index(task) for task in KNOWN])
 MOST_SAID = 4.0
 """Outcomes: more of one tenant's would let it alone turn everybody's choices."""
-SURPRISE = 0.25
-"""A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where
-nearly all pass or fail: what fails there alone is its own. A template's for its application twice as far."""
-LEAST_SLOPE = 0.2
-"""Of how much a pass rate moves where a target is better than expected: where nearly all pass, or fail, little can be
-known of it by that."""
 
 
 class ExpectedRates(NamedTuple):
@@ -343,14 +339,20 @@ class PassRateModel:
         phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
         template, target, at_ms = outcome.template, outcome.target, outcome.given_ms
         row = np.array([1.0, residual, expected, *phi])
-        said_by = tenant_of(template) or instructed(template) if outcome.source.startswith(CLIENT) else ""
-        self._count(outcome, MOST_SAID if said_by else inf)
-        turn = self.by_tenant.turn(said_by, target, outcome.weight * np.append(row, spread), at_ms)
+        of_one = tenant_of(template) or instructed(template) if outcome.source.startswith(CLIENT) else ""
+        most = MOST_SAID if of_one else inf
+        self._count(outcome, most)
+        # Of those that nearly all pass, or fail, a few odd ones are no news.
+        easy = 4 * expected * (1 - expected) < LEAST_SLOPE
+        said_by = of_one or f"{outcome.task} {template}" * easy
+        turn = self.by_tenant.turn(said_by, target, outcome.weight * np.append(row, spread), at_ms, most)
         count = outcome.weight
         for sign, sums in ((-1.0, turn.before), (1.0, turn.after)):
             if abs(sums[0]) >= LEAST_WEIGHT:
+                # For others a tenant's mean never counts farther: what fails there alone is its own.
+                surprise = SURPRISE if of_one else SURPRISE * sums[0] ** 2
                 above, _, *means, spread_of_all = (
-                    (_credible(sums, SURPRISE) if said_by else sums)[1:] / sums[0]
+                    (_credible(sums, surprise) if said_by else sums)[1:] / sums[0]
                 ).tolist()
                 noise_of_all = sign * spread_of_all / sums[0]
                 self.posterior.update(at, np.array(means), above, noise_of_all, turn.at_ms, count)

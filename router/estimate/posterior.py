@@ -300,19 +300,20 @@ class Pooled:
             MOST_GROUPS, lambda: Fading(shape, half_life_ms), lambda key: key[0]
         )
 
-    def turn(self, group: str, key: Hashable, sums: Vector, at_ms: int) -> Turn:
-        """By the sums of one more outcome, about `key`. Without a group it is learned as it is."""
+    def turn(self, group: str, key: Hashable, sums: Vector, at_ms: int, most: float = 0.0) -> Turn:
+        """By the sums of one more outcome, about `key`. Without a group it is learned as it is. `most`: of this
+        group."""
         if not group:
             return Turn(np.zeros(sums.shape), sums, at_ms)
-        known, most = self._groups[group, key], self._most
+        known, most = self._groups[group, key], most or self._most
         self._groups.move_to_end((group, key))
-        before = known.sums * (most / (known.sums[..., :1] + most))
+        before = known.sums / (known.sums[..., :1] / most + 1)
         left, share = known.fade(at_ms)
         known.sums += sums * share
         if known.sums[..., 0].max() < LEAST_WEIGHT:
             del self._groups[group, key]
             known.sums[...] = 0.0
-        return Turn(before * left, known.sums * (most / (known.sums[..., :1] + most)), known.at_ms)
+        return Turn(before * left, known.sums / (known.sums[..., :1] / most + 1), known.at_ms)
 
     def state(self) -> bytes:
         return msgspec.msgpack.encode([(*key, known.at_ms, known.sums.tolist()) for key, known in self._groups.items()])
@@ -365,6 +366,14 @@ CARRIED = 0.5
 LEAST = 0.001
 LEAST_DOUBT = 0.03
 """What is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference, against one of a half."""
+
+
+SURPRISE = 0.25
+"""How far the mean of one outcome may be beyond what was expected, where that is a half; of n outcomes n² times as far.
+So one wrong answer, or one mistaken judge, changes little where nearly all pass, and a few say what they say."""
+LEAST_SLOPE = 0.2
+"""Of how much a pass rate moves where a target is better than expected: where nearly all pass, or fail, little can be
+known of it by that."""
 
 
 def kept(p: Vector) -> Vector:
@@ -436,6 +445,8 @@ class Templates:
         there = np.where(observed, kept(foretold + of_traits), p)
         above = np.where(observed, above - of_traits, 0.0)
         slope = there * (1 - there)
+        most = SURPRISE * (weight * (slope + NOISE_FLOOR)) ** 2 * doubt(there, LEAST_SLOPE)
+        above = np.clip(above, -most, most)
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2) * slope / (p * (1 - p))
         own_sd = own_sd * doubt(there) / doubt(p)
         own = own_sd**2 + np.minimum(OWN, (slope + NOISE_FLOOR) / FEW)
@@ -447,7 +458,11 @@ class Templates:
         # Where requests are far from what they look like, one that looks a little easier is no easier.
         unclear = odds * odds / (odds * odds + MISREAD)
         odds -= np.where(observed, np.clip(_logit(p) - _logit(there), -unclear, unclear), 0.0)
-        mean, moved = (1 / (1 + np.exp(-_logit(each) - odds)) for each in (p, nodes))
+        # Nor does a rate near 0 or 1, which a few odd answers move by logits, say as much of requests that are harder.
+        most = np.where(observed, np.abs(reached - there), 1.0)
+        mean, moved = (
+            each + np.clip(1 / (1 + np.exp(-_logit(each) - odds)) - each, -most, most) for each in (p, nodes)
+        )
         # As sure as own outcomes make it, at the rate that they show.
         known = np.sqrt(own / weight / variance * ((reached * (1 - reached) + NOISE_FLOOR) / (slope + NOISE_FLOOR)))
         surer = np.minimum(own_sd * doubt(reached) / doubt(there), known) * doubt(mean) / doubt(reached)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from adapters.catalog import shipped
+from router.classify.template import template as template_of
 from router.errors import DataError
 from router.estimate import pass_rate, posterior
 from router.estimate.pass_rate import (
@@ -33,7 +34,7 @@ from router.types.decision import NODE_WEIGHTS
 from router.types.price import WORST_CASE
 from router.types.request import TASKS, TRAITS, Classification, Reading
 from router.types.target import Benchmark, Capability, Contract, Target, Task, Thinking
-from tests.decide.values import LOCAL, PRICE, target
+from tests.decide.values import LOCAL, PRICE, request, target
 from tests.tables import each_row
 
 WEAK = target("weak", parameters_b=3, active_b=3, price=None, scores={Benchmark.MMLU_PRO: 0.25})
@@ -224,6 +225,19 @@ def test_after_failures_a_harder_request_of_the_template_is_less_likely_right_an
     asked = [structs.replace(SEEN, reading=reading(hard), template="a") for hard in (EASY, MIDDLING, HARD)]
     first, middling, last = (float(model.expect(each, EVERY).p[1]) for each in asked)
     assert 0.6 > first > 2 * middling > 4 * last > 0.04
+
+
+def test_one_wrong_answer_to_what_nearly_all_get_right_changes_little_and_eight_much() -> None:
+    read, plain, other = reading(0.002), template_of(request(), "auto", ""), "5" * 24
+    easy, hard = (structs.replace(SEEN, reading=each, template=plain) for each in (read, reading(MIDDLING)))
+    elsewhere = structs.replace(easy, template=other)
+    model, wrong = PassRateModel((WEAK, STRONG)), structs.replace(outcome("strong", 0.0, read), template=plain)
+    before = [float(model.expect(each, EVERY).p[1]) for each in (easy, hard, elsewhere)]
+    assert model.observe(structs.replace(wrong, source="client"))
+    once = [float(model.expect(each, EVERY).p[1]) for each in (easy, hard, elsewhere)]
+    assert all(was - 0.03 < now <= was for was, now in zip(before, once, strict=True))
+    assert all(model.observe(structs.replace(wrong, source="client")) for _ in range(7))
+    assert model.expect(easy, EVERY).p[1] < 0.7
 
 
 def test_a_target_that_is_better_at_a_template_than_elsewhere_is_told_from_the_others() -> None:
