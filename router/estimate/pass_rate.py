@@ -27,6 +27,8 @@ from router.estimate.posterior import (
     Posterior,
     Recent,
     Templates,
+    believed,
+    credible,
     doubt,
     kept,
     noise,
@@ -349,11 +351,10 @@ class PassRateModel:
         count = outcome.weight
         for sign, sums in ((-1.0, turn.before), (1.0, turn.after)):
             if abs(sums[0]) >= LEAST_WEIGHT:
-                # For others a tenant's mean never counts farther: what fails there alone is its own.
-                surprise = SURPRISE if of_one else SURPRISE * sums[0] ** 2
-                above, _, *means, spread_of_all = (
-                    (_credible(sums, surprise) if said_by else sums)[1:] / sums[0]
+                above, usual, *means, spread_of_all = (
+                    (credible(sums, SURPRISE) if of_one else sums)[1:] / sums[0]
                 ).tolist()
+                above = float(believed(above, abs(sums[0]), usual)) if said_by and not of_one else above
                 noise_of_all = sign * spread_of_all / sums[0]
                 self.posterior.update(at, np.array(means), above, noise_of_all, turn.at_ms, count)
                 count = 0.0
@@ -362,7 +363,7 @@ class PassRateModel:
             self.templates.observe(template, at, precise, at_ms)
             if application := application_of(template):
                 turn = self.by_template.turn(template, target, precise, at_ms)
-                before, after = (_credible(sums, 2 * SURPRISE) for sums in (turn.before, turn.after))
+                before, after = (credible(sums, 2 * SURPRISE) for sums in (turn.before, turn.after))
                 self.templates.observe(application, at, after - before, turn.at_ms)
         return True
 
@@ -398,17 +399,6 @@ class PassRateModel:
     def _rates(self, logits: Vector, at: Index | slice = slice(None)) -> Vector:
         """The mean of a logistic over a normal ability is about one of a flatter slope."""
         return np.asarray(1 / (1 + np.exp(-logits * self._flatter[at])))
-
-
-def _credible(sums: Vector, surprise: float) -> Vector:
-    """Sums [1, above, expected …] of a group, with no more of a surprise in their mean than counts for others."""
-    if abs(sums[0]) < LEAST_WEIGHT:
-        return sums
-    above, usual = (sums[1:3] / sums[0]).tolist()
-    most = surprise * max(4 * usual * (1 - usual), LEAST_SLOPE)
-    bounded = sums.copy()
-    bounded[1] = min(max(above, -most), most) * sums[0]
-    return bounded
 
 
 def _ability_for(rate: float) -> float:

@@ -361,6 +361,8 @@ FEW = 8.0
 MISREAD = 2.0**2
 """Square of logits between what is expected and what is observed of a template, from which on differences of half a
 logit in how its requests look say nothing; far beyond, a logit."""
+LEAST_OTHERS = 0.01
+"""1 ÷ variance: less is none, but what rounding and fading leave of the template's own outcomes."""
 CARRIED = 0.5
 """Of what others' outcomes move a pass rate by: the standard deviation of how far they carry over."""
 LEAST = 0.001
@@ -368,12 +370,9 @@ LEAST_DOUBT = 0.03
 """What is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference, against one of a half."""
 
 
-SURPRISE = 0.25
-"""How far the mean of one outcome may be beyond what was expected, where that is a half; of n outcomes n² times as far.
-So one wrong answer, or one mistaken judge, changes little where nearly all pass, and a few say what they say."""
-LEAST_SLOPE = 0.2
-"""Of how much a pass rate moves where a target is better than expected: where nearly all pass, or fail, little can be
-known of it by that."""
+ODD, CLEAR = 6.0, 0.5
+"""Outcomes against what was expected that are believed, where nearly all pass or fail: one may be a mistake of who
+judged it, and counts for next to nothing. Where `doubt` is so large, any is."""
 
 
 def kept(p: Vector) -> Vector:
@@ -384,6 +383,29 @@ def kept(p: Vector) -> Vector:
 def doubt(p: Vector, least: float = LEAST_DOUBT) -> Vector:
     """How uncertain a pass rate is, or how far it moves, against one of a half."""
     return np.asarray(np.maximum(4 * p * (1 - p), least))
+
+
+SURPRISE = 0.25
+"""A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where
+nearly all pass or fail: what fails there alone is its own. A template's for its application twice as far."""
+LEAST_SLOPE = 0.2
+"""Of how much a pass rate moves where a target is better than expected: where nearly all pass, or fail, little can be
+known of it by that."""
+
+
+def credible(sums: Vector, surprise: float) -> Vector:
+    """Sums [..., 1, above, expected …] of a group, with no more of a surprise in their mean than counts for others."""
+    weight, above, usual = sums[..., 0], sums[..., 1], sums[..., 2] / np.where(sums[..., 0], sums[..., 0], 1.0)
+    most = np.abs(weight) * surprise * doubt(usual, LEAST_SLOPE)
+    bounded = sums.copy()
+    bounded[..., 1] = np.clip(above, -most, most)
+    return bounded
+
+
+def believed(above: Vector, count: Vector, p: Vector) -> Vector:
+    """What `count` outcomes are above `p`, on average, as far as it is believed."""
+    odd = ODD * np.maximum(1 - 4 * p * (1 - p) / CLEAR, 1e-9)
+    return np.asarray(above * np.minimum(count * np.abs(above) / odd, 1.0) ** 2)
 
 
 def _logit(p: Vector) -> Vector:
@@ -433,9 +455,10 @@ class Templates:
         if template not in self._known:
             rows = rows * np.minimum(MOST_OF_APPLICATION / np.maximum(rows[:, :1], 1e-9), 1.0)
         elif len(known) > 1:
-            others = known[1].sums[at] - rows * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + rows[:, :1]))
+            own = rows * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + rows[:, :1]))
+            others = known[1].sums[at] - credible(own, 2 * SURPRISE)
             share = np.minimum(MOST_OF_APPLICATION / np.maximum(others[:, :1], 1e-9), 1.0)
-            rows = rows + np.where(others[:, :1] > 0, others * share, 0.0)
+            rows = rows + np.where(others[:, :1] > LEAST_OTHERS, others * share, 0.0)
         weight = np.maximum(rows[:, 0], 0.0)
         observed = weight > 0
         weight = np.where(observed, weight, 1.0)
@@ -445,8 +468,7 @@ class Templates:
         there = np.where(observed, kept(foretold + of_traits), p)
         above = np.where(observed, above - of_traits, 0.0)
         slope = there * (1 - there)
-        most = SURPRISE * (weight * (slope + NOISE_FLOOR)) ** 2 * doubt(there, LEAST_SLOPE)
-        above = np.clip(above, -most, most)
+        above = believed(above, weight * (slope + NOISE_FLOOR), there)
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2) * slope / (p * (1 - p))
         own_sd = own_sd * doubt(there) / doubt(p)
         own = own_sd**2 + np.minimum(OWN, (slope + NOISE_FLOOR) / FEW)

@@ -53,13 +53,9 @@ def test_a_system_prompt_is_nothing_that_is_asked(system: str, asks: list[str]) 
 def test_courtesies_are_no_part_of_what_is_asked(around: str) -> None:
     assert reading_of(around.replace("ASK", ""))[0].difficulty < 0.06
     for ask in (PROOF, WORK, "Why do rainbows form, and why in arcs?"):
-        plain, polite = (
-            tokens_read(reading)[0] for _, reading in (reading_of(ask), reading_of(around.replace("ASK", ask)))
-        )
-        assert reading_of(around.replace("ASK", ask))[0].difficulty == pytest.approx(
-            reading_of(ask)[0].difficulty, abs=0.1
-        )
-        assert plain / 1.5 < polite < plain * 1.5, ask
+        (plain, alone), (polite, reading) = reading_of(ask), reading_of(around.replace("ASK", ask))
+        assert polite.difficulty == pytest.approx(plain.difficulty, abs=0.1), ask
+        assert 0.67 < tokens_read(reading)[0] / tokens_read(alone)[0] < 1.5, ask
 
 
 LOG = "\n".join(f"2026-11-{day} 10:00:0{day % 9} ERROR billing[{day}]: no route, retry {day}" for day in range(10, 29))

@@ -235,7 +235,7 @@ def test_one_wrong_answer_to_what_nearly_all_get_right_changes_little_and_eight_
     before = [float(model.expect(each, EVERY).p[1]) for each in (easy, hard, elsewhere)]
     assert model.observe(structs.replace(wrong, source="client"))
     once = [float(model.expect(each, EVERY).p[1]) for each in (easy, hard, elsewhere)]
-    assert all(was - 0.03 < now <= was for was, now in zip(before, once, strict=True))
+    assert all(was - 0.02 < now <= was for was, now in zip(before, once, strict=True))
     assert all(model.observe(structs.replace(wrong, source="client")) for _ in range(7))
     assert model.expect(easy, EVERY).p[1] < 0.7
 
@@ -333,7 +333,8 @@ def test_all_that_is_said_counts_in_its_own_template_and_what_reviewers_say_ever
         assert poisoned.observe(structs.replace(outcome(policy[-1].id, 1.0, READ), template=POISONED))
 
 
-GIVEN = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("weak", "strong")), st.floats(0, 1)), max_size=30)
+NAMES = ["a", "5" * 24, "5" * 14 + "6" * 10, "0" * 24]
+GIVEN = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(("weak", "strong")), st.floats(0, 1)), max_size=30)
 
 
 @given(GIVEN)
@@ -341,7 +342,7 @@ def test_the_order_does_not_matter_and_what_is_taken_back_was_never_there(given:
     taken = structs.replace(outcome("weak", 0.0, READ), template="a", weight=-1.0)
     model, other, back = taught(*given), taught(*given[::-1]), taught(("a", "weak", 0.0), *given)
     assert back.observe(taken)
-    for template in ("a", "b", "c"):
+    for template in (*NAMES, "c"):
         here = rates(model, template)
         assert here * 2 == pytest.approx(rates(other, template) + rates(back, template), abs=1e-6)
         assert all(0 < p < 1 for p in here)

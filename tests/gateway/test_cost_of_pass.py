@@ -423,10 +423,11 @@ def test_a_template_is_learned_by_itself_and_reported(tmp_path: Path) -> None:
         until(lambda: school.learned(gateway) >= FEW)
         like_it = f"{FEW} answers like it"  # of the other's template there are none, so those of its task
         assert rates("desk") < rates("news") - 0.02
+        body = {"model": "told", "messages": user(school.product(91, 67)), "max_tokens": MOST}
         for app in ("desk", "news"):
-            body = {"model": "told", "messages": user(school.product(91, 67)), "max_tokens": MOST}
             document = explained(gateway, body, "--header", f"x-lowpass-app: {app}")[0]
-            assert sum(row["p"] for row in document["weighed"]) == pytest.approx(rates(app))
+            told = sum(row["p"] for row in document["weighed"])
+            until(lambda: told == pytest.approx(rates(app), abs=0.002))  # noqa: B023  its forecasts are kept for a while
         (template,) = gateway.rows("SELECT DISTINCT template FROM requests WHERE app = 'desk'")
         assert gateway.rows("SELECT DISTINCT app, template FROM outcomes") == [{"app": "desk", **template}]
         again = gateway.chat("told", school.product(71, 23), {"x-lowpass-app": "desk"}, max_tokens=MOST)
