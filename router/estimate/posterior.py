@@ -470,26 +470,29 @@ class Templates:
         slope = there * (1 - there)
         above = believed(above, weight * (slope + NOISE_FLOOR), there)
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2) * slope / (p * (1 - p))
-        own_sd = own_sd * doubt(there) / doubt(p)
+        doubt_p, doubt_there = doubt(np.array((p, there)))
+        own_sd = own_sd * doubt_there / doubt_p
         own = own_sd**2 + np.minimum(OWN, (slope + NOISE_FLOOR) / FEW)
         variance = own + 1 / weight
         precision = 1 / SHARED + (observed * steep**2 / variance).sum()
         shift = steep * float((observed * steep * above / variance).sum() / precision)
         reached = kept(there + shift + np.where(observed, own / variance * (above - shift), 0.0))
-        odds = np.where(observed, _logit(reached) - _logit(there), shift / slope)
+        looks = np.vstack((p, nodes))
+        as_reached, as_there, *as_looks = _logit(np.vstack((reached, there, looks)))
+        odds = np.where(observed, as_reached - as_there, shift / slope)
         # Where requests are far from what they look like, one that looks a little easier is no easier.
         unclear = odds * odds / (odds * odds + MISREAD)
-        odds -= np.where(observed, np.clip(_logit(p) - _logit(there), -unclear, unclear), 0.0)
+        odds -= np.where(observed, np.clip(as_looks[0] - as_there, -unclear, unclear), 0.0)
         # Nor does a rate near 0 or 1, which a few odd answers move by logits, say as much of requests that are harder.
         most = np.where(observed, np.abs(reached - there), 1.0)
-        mean, moved = (
-            each + np.clip(1 / (1 + np.exp(-_logit(each) - odds)) - each, -most, most) for each in (p, nodes)
-        )
+        mean, *moved = looks + np.clip(1 / (1 + np.exp(-np.array(as_looks) - odds)) - looks, -most, most)
+        doubt_reached, doubt_mean = doubt(np.array((reached, mean)))
         # As sure as own outcomes make it, at the rate that they show.
         known = np.sqrt(own / weight / variance * ((reached * (1 - reached) + NOISE_FLOOR) / (slope + NOISE_FLOOR)))
-        surer = np.minimum(own_sd * doubt(reached) / doubt(there), known) * doubt(mean) / doubt(reached)
-        own_sd = np.where(observed, surer, np.hypot(own_sd * doubt(mean) / doubt(p), CARRIED * (mean - p)))
-        return mean + (moved - NODE_WEIGHTS @ moved) * np.sqrt(1 - SHARED + 1 / precision), own_sd
+        surer = np.minimum(own_sd * doubt_reached / doubt_there, known) * doubt_mean / doubt_reached
+        own_sd = np.where(observed, surer, np.hypot(own_sd * doubt_mean / doubt_p, CARRIED * (mean - p)))
+        spread = np.array(moved) - NODE_WEIGHTS @ np.array(moved)
+        return mean + spread * np.sqrt(1 - SHARED + 1 / precision), own_sd
 
     def widen(self, target: int, factor: float) -> None:
         """What was observed of this target counts 1/`factor`."""
