@@ -19,7 +19,7 @@ from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoo
 from router.dispatch.refusals import ledger_down, store_down
 from router.errors import ClientError
 from router.estimate.learn import TargetStats
-from router.ledger.adjust import make_equal, unequal
+from router.ledger.adjust import make_equal, unequal, unwritten
 from router.ledger.ledger import Ledger
 from router.ledger.query import booked_elsewhere
 from router.ledger.write import RequestOutcome, exhausted, insert_held, lose, odd_answers, record, reroute, settle
@@ -28,6 +28,7 @@ from router.observe.observer import ObservedRequest
 from router.recorder import OutcomeRecorder, ServedContext
 from router.types.account import (
     ANY_AMOUNT,
+    LEASE_MS,
     NOTHING,
     UNBOUND,
     Account,
@@ -286,10 +287,12 @@ class Settlement:
 
 
 async def reconcile(
-    store: BudgetStore, journal: Journal, ledger: Ledger, books: Ledger, budgets: Iterable[Budget]
-) -> None:
+    store: BudgetStore, journal: Journal, ledger: Ledger, books: Ledger, budgets: Iterable[Budget], since_ms: int
+) -> int:
     """After recovery: what one of the stores knows better the other learns, as an incident. `books`: what has the
-    bookings. Raises `StoreUnavailable`, of which `LedgerUnavailable` is one."""
+    bookings; rows that are there alone are looked for from `since_ms` on. Returns from when on to look next time.
+    Raises `StoreUnavailable`, of which `LedgerUnavailable` is one."""
+    until_ms = now_ms() - LEASE_MS  # younger ones may be on their way
     await journal.committed()
     split = {child.id: child.account() for child in await store.children()}
     by_name = {budget.id: budget for budget in budgets}
@@ -298,11 +301,15 @@ async def reconcile(
         name, _, value = identifier.partition("|")
         return by_name[name].pot(value, now_ms()) if name in by_name else split.get(name)
 
-    for row in await asyncio.to_thread(unequal, ledger, books, account):
+    rows = await asyncio.to_thread(unequal, ledger, books, account)
+    if books is not ledger:
+        rows += await asyncio.to_thread(unwritten, ledger, books, since_ms, until_ms)
+    for row in rows:
         _log.error("request %s: %s; corrected", row.request_id, row.says)
         make_equal(journal, row)
         if row.holds:
             store.settle(Reservation(row.request_id, Amount(), row.holds), row.charges)
+    return until_ms
 
 
 async def carry_over(store: BudgetStore, books: Ledger, budgets: Iterable[Budget]) -> None:

@@ -39,7 +39,7 @@ from router.dispatch.side_calls import SecondOpinions, Verifiers, Webhooks
 from router.errors import ConfigError
 from router.estimate.pass_rate import PassRateModel
 from router.ledger import query
-from router.ledger.adjust import PRICE
+from router.ledger.adjust import COMPARED_MS, PRICE
 from router.ledger.journal import BESIDE, SqliteJournal, TeeJournal
 from router.ledger.keys import used
 from router.ledger.ledger import Ledger, SqliteLedger, claim, instance_secret
@@ -157,6 +157,7 @@ class GatewayProcess:
         self._journal = TeeJournal(self._rows, self._local) if apart else self._rows
         self._books: Ledger = SqliteLedger(settings.sqlite) if apart else self._ledger
         """What has the bookings."""
+        self._compared_ms = now_ms() - COMPARED_MS
         self._stores = Stores(settings.redis_url, self._journal, self._local, self._ledger, self._declared)
         self._budgets = self._stores.store
         self._breaker, self._loops_ms = LoopBreaker(config.loops, now_ms, self._journal), now_ms()
@@ -401,7 +402,8 @@ class GatewayProcess:
         apart = self._books is not self._ledger or self._settings.redis_url is not None
         if apart and self._recoveries % RECONCILE_EVERY == 0:
             with suppress(StoreUnavailable):
-                await reconcile(self._budgets, self._journal, self._ledger, self._books, self._declared())
+                stores = (self._budgets, self._journal, self._ledger, self._books, self._declared())
+                self._compared_ms = await reconcile(*stores, self._compared_ms)
         self._recoveries += 1
 
     async def _carry_over(self, config: Config) -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from router.ledger import rows
 from router.ledger.keys import note
 from router.ledger.ledger import Ledger
-from router.ledger.past import CAME_BACK_MS, lock, seal
+from router.ledger.past import CAME_BACK_MS, EXPIRED, lock, progress, seal
 from router.ledger.rows import Connection, Line, RequestRecord, insert, transaction
 from router.ledger.write import BUCKETS, lost_booking
 from router.types.account import GRANTED, RATE_ACCOUNTS, Account, Hold, Journal, Unit
@@ -174,6 +174,7 @@ def counts(line: Line, record: RequestRecord, target: str, units: Mapping[str, U
 
 COMPARED_MS = 43_200_000
 """How far back rows and bookings are compared: half as long as Redis remembers what it recovered."""
+NO_ROW = "the ledger has no row of it"
 
 
 class Unequal(Struct, frozen=True):
@@ -206,6 +207,26 @@ def unequal(ledger: Ledger, books: Ledger, account: AccountOf) -> list[Unequal]:
     return [row for row in late if row is not None]
 
 
+def unwritten(ledger: Ledger, books: Ledger, since_ms: int, until_ms: int) -> list[Unequal]:
+    """Requests born in this window (Unix ms) that ended in the file beside the ledger, `books`, and have no row in the
+    ledger: their process died first. Waits for both of them; raises `LedgerUnavailable`."""
+    with ledger.reading() as there, books.reading() as here:
+        first = max(since_ms, *(progress(connection, EXPIRED) for connection in (there, here)))
+        span = (least_id(first), least_id(until_ms))
+        written = {identifier for (identifier,) in there.execute(_SQL["born"], span)}
+        ended = [identifier for (identifier,) in here.execute(_SQL["ended_beside"], span) if identifier not in written]
+        records = [record for identifier in ended if (record := rows.one(here, identifier)) is not None]
+    return [Unequal(record.id, NO_ROW, row=_without_attempts(record.request)) for record in records]
+
+
+def _without_attempts(request: Line) -> Line:
+    """The row of a request whose attempts were lost."""
+    if request["state"] != "settled":
+        return request
+    held = {"held": request["cost"], "held_thinking": request["thinking"]}
+    return {**request, **held, "state": "recovered", "error": "crashed"}
+
+
 def _row_at_hold(books: Connection, account: AccountOf, identifier: str, known: Sequence[int]) -> Unequal | None:
     """`known`: what the row says, in nano-USD and thinking tokens. A row beside the bookings was written with them."""
     own, held = rows.one(books, identifier), known
@@ -225,7 +246,7 @@ def _booked_at_hold(ledger: Connection, books: Connection, account: AccountOf, i
     record = rows.one(ledger, identifier)
     if record is None:
         local = rows.one(books, identifier)
-        return None if local is None else Unequal(identifier, "the ledger has no row of it", row=local.request)
+        return None if local is None else Unequal(identifier, NO_ROW, row=local.request)
     lines = _counted(books, identifier, account, "recovered")
     if record.request["state"] not in ("settled", "released") or not lines:
         return None

@@ -352,7 +352,7 @@ async def test_rows_and_bookings_that_differ_after_a_crash_become_equal(gateways
         assert await store.recover(NOW) == 1
         assert await balance(store) == Balance(3 + 5, 0)
         for _ in range(2):
-            await reconcile(store, store._journal, ledger, ledger, budgets)
+            await reconcile(store, store._journal, ledger, ledger, budgets, NOW)
             await store.settled()
             assert await balance(store) == gateways.rows() == Balance(3 + 3, 0)
     assert rows(gateways.ledger, "SELECT DISTINCT cost FROM live_requests") == [{"cost": 3}]

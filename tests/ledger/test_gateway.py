@@ -18,7 +18,7 @@ from router.ledger.upkeep import upkeep
 from router.ledger.verify import verify
 from router.testing import lowpass
 from router.testing.upstream import Upstream
-from router.types.clock import now_ms
+from router.types.clock import least_id, now_ms
 from router.types.request import DAY_MS
 from router.types.target import Secret
 from tests.budget.redis_process import RedisProcess
@@ -169,34 +169,39 @@ BETWEEN_COMMITS = (
 def test_a_gateway_that_was_killed_leaves_nothing_held_and_rows_that_are_as_booked(
     tmp_path: Path, upstream: Upstream, postgres: Server
 ) -> None:
-    """Of one request the settlement, of another the birth, and of a third its hold was committed here and not in the
-    ledger. Two more waited for room: they held nothing."""
-    short = [{"id": "day", "limit_usd": 0.005, "window": "day"}]
+    """Of one request the settlement, of another the birth, of a third its hold, and of a fourth both the birth and the
+    settlement was committed here and not in the ledger. Two more waited for room: they held nothing."""
+    short = [{"id": "day", "limit_usd": 0.007, "window": "day"}]
     gateway = Process(tmp_path, policy(upstream.url) | {"budgets": short}, {SETTING: postgres.empty()}).start()
     ledger, budgets = ledger_of(gateway), SqliteLedger(gateway.ledger)
     with ExitStack() as clients:
-        for _ in range(5):
+        for _ in range(6):
             clients.enter_context(gateway.raw()).sendall(STREAM)
-        until(lambda: len(states(ledger)) == 5 and len(found(ledger, "SELECT id FROM requests WHERE held > 0")) == 3)
+        until(lambda: len(states(ledger)) == 6 and len(found(ledger, "SELECT id FROM requests WHERE held > 0")) == 4)
         gateway.kill()
-    settled, unborn, untold = (row["id"] for row in found(budgets, "SELECT request_id AS id FROM bookings ORDER BY 1"))
+    booked = found(budgets, "SELECT request_id AS id FROM bookings ORDER BY 1")
+    (settled, unborn, untold, ended), minute_ago = (row["id"] for row in booked), least_id(now_ms() - 60_000)
     with budgets.writing() as local, ledger.writing() as admin:
         for statement in BETWEEN_COMMITS:
             local.execute(statement, (settled,))
-        admin.execute("DELETE FROM live_requests WHERE id = ?", (unborn,))
+            local.execute(statement, (ended,))
+        local.execute("UPDATE live_requests SET id = ? WHERE id = ?", (minute_ago, ended))
+        local.execute("UPDATE bookings SET request_id = ? WHERE request_id = ?", (minute_ago, ended))
+        admin.execute("DELETE FROM live_requests WHERE id IN (?, ?)", (unborn, ended))
         admin.execute("UPDATE live_requests SET held = 0 WHERE id = ?", (untold,))
         for place in (local, admin):
             place.execute("UPDATE live_requests SET lease_until_ms = 1")
     gateway.start()
-    until(lambda: set(states(ledger).values()) == {"recovered"} and len(states(ledger)) == 5)
-    until(lambda: found(ledger, "SELECT cost FROM requests WHERE id = ?", settled) == [{"cost": 7}])
-    unequal = [{"subject": identifier} for identifier in (settled, unborn, untold)]
+    until(lambda: set(states(ledger).values()) == {"recovered"} and len(states(ledger)) == 6)
+    booked = "SELECT id FROM requests WHERE cost = 7 ORDER BY 1"
+    until(lambda: found(ledger, booked) == [{"id": minute_ago}, {"id": settled}])
+    unequal = [{"subject": identifier} for identifier in (minute_ago, settled, unborn, untold)]
     until(lambda: found(ledger, "SELECT subject FROM incidents ORDER BY 1") == unequal)
-    rows = found(ledger, "SELECT cost, held, error FROM requests WHERE id <> ? ORDER BY cost", settled)
+    rows = found(ledger, "SELECT cost, held, error FROM requests WHERE cost <> 7 ORDER BY cost")
     assert all(row["cost"] == row["held"] and row["error"] == "crashed" for row in rows)
     assert [row["cost"] > 7 for row in rows] == [False, False, True, True]
     sums = "SELECT spent FROM budget_windows WHERE budget = 'day' AND held = 0"
-    assert until(lambda: found(budgets, sums)) == [{"spent": 7 + sum(row["cost"] for row in rows)}]
+    assert until(lambda: found(budgets, sums)) == [{"spent": 14 + sum(row["cost"] for row in rows)}]
     assert [known["findings"] for known in told(gateway, "verify")] == [[], []]
     gateway.stop()
 
