@@ -154,9 +154,11 @@ class AttemptRecord:
         self._most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
         self._probable = PROBABLE * (1 + REPEATS) if call.body.keys() & _PROBABILITIES else 0
         """Bytes of log probabilities for each token."""
-        self.received_bytes = self._sent = self._media = self._found = self._largest = self._thought = 0
+        self._come = self._largest = 0.0
+        """Bytes of output that came, and that came at once, at most."""
+        self.received_bytes = self._sent = self._media = self._found = self._thought = self._waiting = 0
         """Of the answer, as the upstream sent it, and as its stream's client gets it; of its images and sounds, and of
-        what else no token stands for (`apart`); bytes of output in its stream's largest piece, and of thoughts."""
+        what else no token stands for (`apart`); of its stream's thoughts; of output that lay in its socket, about."""
         self._pieces = 0
         """Events of its stream's answer, thoughts apart."""
         self.stopped = ""
@@ -190,11 +192,20 @@ class AttemptRecord:
             self._set_apart(events)
         if self.decoder is not None:
             seen = self.decoder.output_chars
-            self._largest = max(self._largest, seen - before)
+            come = seen + self.unread
+            self._largest, self._come = max(self._largest, come - self._come), max(self._come, come)
             if not self.decoder.has_answer:
                 self._thought = seen
             elif seen > before:
                 self._pieces += events.count(b"\n\n")
+
+    @property
+    def unread(self) -> float:
+        """Bytes of output, about, that came and wait to be decoded."""
+        decoded = 0 if self.decoder is None else self.decoder.output_chars
+        if not decoded or self._response is None:
+            return 0.0
+        return self._response.buffered * decoded / self.received_bytes
 
     def _set_apart(self, events: bytes) -> None:
         for event in events.split(b"\n\n"):
@@ -274,9 +285,9 @@ class AttemptRecord:
 
         An upstream that broke off wrote nothing more; one that was stopped or left may have.
         """
-        left, waiting = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN), 0
-        if left and not decoder.complete and self._response is not None:
-            waiting = self._read_rest(decoder, *self._response.unread())
+        left = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN)
+        if left and not decoder.complete:
+            self.read_rest(decoder)
             left = not decoder.complete
         self.locate(decoder.region_served)
         counted = decoder.usage
@@ -285,7 +296,7 @@ class AttemptRecord:
             self._sent += len(last)
             self._set_apart(last)
         tokens = self._cap if counted is None else counted.output_total
-        size = max(0, decoder.output_chars + waiting - self._echoed)
+        size = max(0, decoder.output_chars + self._waiting - self._echoed)
         size += self._beyond(decoder, max(tokens, size))
         if counted is None:
             usage = self._estimated(size, left=left, finish=decoder.finish_reason)
@@ -297,12 +308,20 @@ class AttemptRecord:
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
-    def _read_rest(self, decoder: StreamDecoder, unread: bytes, waiting: int) -> int:
-        """What its client got none of was written and is billed. Returns about how many bytes of output are among those
-        that waited in its socket."""
-        with suppress(Exception):  # what can't be read can't be counted
-            self._pieces += decoder.feed(unread).count(b"\n\n")
-        return waiting * decoder.output_chars // max(1, self.received_bytes + len(unread))
+    def read_rest(self, decoder: StreamDecoder) -> bytes:
+        """Closes the connection of a stream that ends here. Returns the events of what had come of it: that was written
+        and is billed."""
+        events = b""
+        if self._response is not None:
+            self._response.close()
+            unread, waiting = self._response.unread()
+            with suppress(Exception):  # what can't be read can't be counted
+                events = decoder.feed(unread)
+            self._pieces += events.count(b"\n\n")
+            self._waiting += waiting * decoder.output_chars // max(1, self.received_bytes + len(unread))
+            if unread and self.meter is not None:
+                self.meter.due(decoder, 0.0)
+        return events
 
     def failed(self, failure: Failure) -> Attempt:
         """A refusal or a broken connection before any output is not charged by providers; what was produced is."""
@@ -416,7 +435,7 @@ class AttemptRecord:
         if self._hides or reached:
             output = max(output, self._cap if reached else self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
-            output = max(output, self._cap, ceil(size / self._mean_bytes) + self._tokens(self._largest))
+            output = max(output, self._cap, ceil((size + self._piece_bytes) / self._mean_bytes))
         return self._taken(output, size)
 
     def _unfinished(self, prior_ms: float) -> Usage:
@@ -436,23 +455,28 @@ class AttemptRecord:
         """Tokens of so many bytes of a stream, as its hold counts them, and those that may have been on their way when
         it was left or stopped; or those that its target usually writes in that time, if they are more. At most what is
         held for it pays for."""
-        decoder = self.decoder
+        decoder, in_flight = self.decoder, 0.0 if self.meter is None else self.meter.in_flight()
         if decoder is None or 2 * self._largest >= size:
-            most = self._unseen(FASTEST_MS)
+            most = max(self._unseen(FASTEST_MS), ceil(in_flight))
         else:
             since_first_ms = max(1, self._elapsed() - (self._first or 0))
             counted = self._learned.most_tokens(self.step.target.id, decoder.text.sizes())
             dense = ceil(counted * size / max(1, decoder.output_chars))
-            late = dense + ceil(dense * max(self._largest / size, IN_FLIGHT_MS / since_first_ms))
-            most = max(late, self._usual(since_first_ms, inf))
+            late = max(in_flight, dense * self._largest / size, dense * IN_FLIGHT_MS / since_first_ms)
+            most = max(dense + ceil(late), self._usual(since_first_ms, inf))
         return max(self._tokens(size), min(self._paid, most))
 
     @property
     def _mean_bytes(self) -> float:
         """Of a token: those of its target's, or of the pieces of a stream that has more of them than tokens allowed."""
         mean = self._learned.mean_output_bytes(self.step.target.id)
+        return mean if self._pieces <= self._cap else max(mean, self._piece_bytes)
+
+    @property
+    def _piece_bytes(self) -> float:
+        """Of its stream's answer in an event, on average."""
         size = 0 if self.decoder is None else self.decoder.output_chars - self._thought
-        return mean if self._pieces <= self._cap else max(mean, size / self._pieces)
+        return size / max(1, self._pieces)
 
     @property
     def _paid(self) -> int:

@@ -9,9 +9,10 @@ from msgspec import Raw, Struct
 
 from router.dispatch.hold import BudgetHold
 from router.estimate.estimate import bill_of, worst_cost
-from router.estimate.learn import EXTEND
+from router.estimate.learn import EXTEND, IN_FLIGHT_MS
 from router.types.account import ENDLESS, Amount
 from router.types.attempt import Call, StreamDecoder, Usage
+from router.types.clock import clock_ms
 from router.types.decision import Candidate, FittedRequest
 from router.types.request import Endpoint, Request
 from router.types.tables import table
@@ -212,6 +213,8 @@ def _raw(value: object) -> Raw:
 
 STEP = 8
 """Tokens by which a hold grows at least."""
+LATE = 2
+"""Times as late as usual: so late the first part of a stream is, and the next look at it, at most."""
 NOTHING = Usage()
 
 
@@ -220,22 +223,37 @@ class Meter:
 
     def __init__(self, budget: BudgetHold, step: Candidate, request: Request, fit: FittedRequest) -> None:
         self._budget, self._candidate, self._request = budget, step, request
+        learned, target = budget.learned, step.target.id
         exact = step.target.model.thinking.contract is Contract.EXACT
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._thinks = fit.thinks
-        self._in_flight = (budget.learned.ahead(step.target.id) or 0) * request.n
-        self._written = self._part = self._thought = 0.0
-        self._size = self._counted_size = self._largest = 0
+        self._usual_pace = self._pace = learned.rate(target) * request.n
+        """Tokens per ms, over all choices."""
+        self._part = self._ahead = (learned.ahead(target) or 0.0) * request.n
+        """Tokens of the largest part; and those that may have come, or been written, before the next look."""
+        self._written = self._thought = 0.0
+        self._come = self._counted_size = self._largest = 0.0
         """Bytes that came, that were counted, and of the largest part among those that were not."""
+        self._came_ms = clock_ms() + LATE * learned.pace(target).first_ms
+        """Since when nothing came: before the first part, since that is late."""
+        self._began_ms = self._looked_ms = inf
+        self._gap_ms = 0.0
+        """The longest time between two looks, such as that of a busy event loop or of a slow client."""
         self._measure()
 
-    def due(self, decoder: StreamDecoder) -> bool:
-        """What may be on its way might use up what is held, as far as can be seen."""
-        size = decoder.output_chars
-        self._largest, self._size = max(self._largest, size - self._size), size
+    def due(self, decoder: StreamDecoder, unread: float) -> bool:
+        """What may be on its way might use up what is held, as far as can be seen. `unread`: bytes of output that have
+        come and that are not decoded yet."""
+        size, now = decoder.output_chars, clock_ms()
+        come = size + unread
+        if come > self._come:
+            self._largest, self._come, self._came_ms = max(self._largest, come - self._come), come, now
+            self._began_ms = min(self._began_ms, now)
+        self._gap_ms, self._looked_ms = max(self._gap_ms, now - self._looked_ms), now
+        unseen = self._pace * self._unseen_ms(now)
         uncounted = decoder.usage is None and (decoder.has_answer or self.paid_thoughts == ENDLESS)
-        most = self._written + size - self._counted_size + max(self._ahead, self._largest)
+        most = self._written + come - self._counted_size + max(self._part, unseen, self._largest)
         if uncounted and most < self._output:
             return False  # even if each byte since the last count is a token
         written = self._budget.learned.most_tokens(self._candidate.target.id, decoder.text.sizes())
@@ -245,6 +263,9 @@ class Meter:
         self._written, self._counted_size, self._largest = written, size, 0
         if not decoder.has_answer:
             self._thought = written
+        waiting = written * unread / size if size else 0.0
+        self._pace = max(self._usual_pace, (written + waiting) / max(IN_FLIGHT_MS, now - self._began_ms))
+        self._ahead = waiting + max(self._part, self._pace * self._unseen_ms(now))
         thoughts, output = self._counted(decoder)
         more_thoughts = 0 if decoder.has_answer else self._ahead
         return output + self._ahead >= self._output or thoughts + more_thoughts > self.paid_thoughts
@@ -255,14 +276,17 @@ class Meter:
         left = self._budget.left(self._candidate.target.id)
         usd = worst_cost(self._candidate, self._request, self._tokens(output)) - left.usd
         thinking = self._tokens(thoughts) - left.thinking if self._thinks and not decoder.has_answer else 0
-        await self._budget.extend(Amount(max(0, usd), max(0, thinking)))
+        grew = await self._budget.extend(Amount(max(0, usd), max(0, thinking)))
         self._measure()
-        return not self.due(decoder)
+        return grew
 
-    @property
-    def _ahead(self) -> float:
-        """Tokens that may come, or be on their way, before the next look: at least a part as large as the largest."""
-        return max(self._part, self._in_flight)
+    def in_flight(self) -> float:
+        """Tokens that may have been written until now and have not come."""
+        return self._pace * (IN_FLIGHT_MS + max(0.0, clock_ms() - self._came_ms))
+
+    def _unseen_ms(self, now: float) -> float:
+        """In which tokens may be written that the next look is the first to see."""
+        return IN_FLIGHT_MS + LATE * self._gap_ms + max(0.0, now - self._came_ms)
 
     def _counted(self, decoder: StreamDecoder) -> tuple[float, float]:
         """Tokens of thoughts and of output, at most; at least what the provider counts along the way."""
@@ -271,7 +295,7 @@ class Meter:
 
     def _tokens(self, seen: float) -> int:
         """To hold for what was seen and one step more."""
-        return ceil(seen * (1 + EXTEND) + self._ahead) + STEP
+        return ceil(seen * (1 + EXTEND) + self._ahead) + STEP * self._request.n
 
     def _measure(self) -> None:
         """Tokens of output and of thoughts that what is left pays for; endless where what was sent sees to it."""

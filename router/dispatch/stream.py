@@ -102,9 +102,9 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
     meter, restorer = record.meter, record.restorer
     if opened.first:
         yield opened.restored(opened.first)
-    if decoder.complete:
+    if decoder.complete or record.stopped:
         return
-    async for data in opened.response.chunks():
+    async for data in opened.response.chunks(looks=meter is not None):
         before, events = decoder.output_chars, b""
         try:
             events = decoder.feed(data)
@@ -116,14 +116,26 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
         yield events if restorer is None else restorer.feed(events)
         if decoder.complete:
             return
-        if record.past_cap(decoder):
-            record.stopped = PAST_CAP
-        elif not (meter is None or decoder.finished or not meter.due(decoder) or await meter.extend(decoder)):
+        if await must_end(record, decoder):
+            await asyncio.sleep(0)  # the event loop reads what has come: the provider's count may be the last of it
+            if record.stopped == STOPPED:
+                yield opened.restored(record.read_rest(decoder))
+            if decoder.complete:
+                record.stopped = ""
+            return
+
+
+async def must_end(record: AttemptRecord, decoder: StreamDecoder) -> bool:
+    """The stream is past its cap, or what is held for it may be used up before it is looked at again."""
+    meter = record.meter
+    if record.past_cap(decoder):
+        record.stopped = PAST_CAP
+    while not (record.stopped or meter is None or decoder.finished) and meter.due(decoder, record.unread):
+        if not await meter.extend(decoder):
             # What came while this process was paused was written and is billed: a hold that others charged never grows.
             record.stopped = "" if record.recovered else STOPPED
-        if record.stopped:
-            await asyncio.sleep(0)  # the event loop reads what has come: the provider's count may be the last of it
-            return
+            break
+    return bool(record.stopped)
 
 
 async def forward(

@@ -81,7 +81,8 @@ MOST_OUTPUT_BYTES = 5.0
 DENSER = 1.25
 """… and how much denser than 99 % of those seen an answer may be."""
 LEAST_STREAMED = 32
-"""Tokens of the shortest answer that shows whether a target streams: fewer may well come at once …"""
+"""Tokens of the shortest answer that shows whether a target streams: fewer, or what takes no longer than the time of
+flight, may well come at once …"""
 PIECES = 4
 """… but for those that came in so many pieces."""
 IN_FLIGHT_MS = 100
@@ -412,6 +413,7 @@ class TargetStats:
         self._texts = defaultdict[str, TokenSizes](TokenSizes)
         self._pieces = defaultdict[str, QuantileWindow](QuantileWindow)
         self._shares = defaultdict[str, QuantileWindow](QuantileWindow)
+        self._rates = defaultdict[str, QuantileWindow](QuantileWindow)
         self._worst = Counter[str]()
         self._paces: dict[str, Pace] = {}
         self._margins: dict[str, float] = {}
@@ -483,11 +485,14 @@ class TargetStats:
         if seen.largest:
             largest = ceil(seen.largest / self.mean_output_bytes(target))
             self._pieces[target].add(largest)
-            if output and output >= min(LEAST_STREAMED, PIECES * largest):
+            if output and output >= min(LEAST_STREAMED, PIECES * largest) and seen.total_ms > IN_FLIGHT_MS:
                 self._shares[target].add(largest * MILLE // output)
         if output and (size := sum(seen.text)):
             self._bytes[target].add(size * MILLE // output)
             self._texts[target].add(seen.text, output)
+        if seen.first_ms is not None and (tokens := output or sum(seen.text) / self.mean_output_bytes(target)):
+            # What came within the time of flight came at once.
+            self._rates[target].add(int(tokens * MILLE / max(IN_FLIGHT_MS, seen.total_ms - seen.first_ms)))
         if output:
             pace = self._paces.setdefault(target, Pace())
             pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=output, ended_ms=seen.ended_ms)
@@ -566,7 +571,11 @@ class TargetStats:
         pieces, shares = self._pieces.get(target), self._shares.get(target)
         if pieces is None or self._worst[target] or (shares is not None and shares.upper(HALF) > HALF * MILLE):
             return None
-        return max(pieces.upper(SAME_SHARE), ceil(IN_FLIGHT_MS / (self._paces.get(target) or Pace()).ms_per_token))
+        return max(pieces.upper(SAME_SHARE), ceil(IN_FLIGHT_MS * self.rate(target)))
+
+    def rate(self, target: str) -> float:
+        """Tokens of a choice that a quick stream of it has in a ms, once it has begun; 0 before any was seen."""
+        return self._rates[target].upper(SAME_SHARE) / MILLE
 
     def worst(self, target: str) -> int:
         """Tokens of its longest answer past a cap, which each is held for: none is trusted. 0: all kept to theirs."""

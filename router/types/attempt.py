@@ -350,8 +350,13 @@ class UpstreamResponse(Protocol):
         """The whole body."""
         ...
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives; never an empty chunk."""
+    @property
+    def buffered(self) -> int:
+        """Bytes of the body that have come and that no reader was given yet."""
+        ...
+
+    def chunks(self, *, looks: bool = False) -> AsyncIterator[bytes]:
+        """The body as it arrives. `looks`: an empty chunk comes where nothing else did for some 50 ms."""
         ...
 
     @property
@@ -365,7 +370,8 @@ class UpstreamResponse(Protocol):
         ...
 
     def unread(self) -> tuple[bytes, int]:
-        """Of a stream that was closed: what had come of it and was not read, and how many bytes lay in its socket."""
+        """Of a stream that was closed, once: what had come of it and was not read, and how many bytes lay in its
+        socket."""
         ...
 
 
