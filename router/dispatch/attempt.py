@@ -14,6 +14,7 @@ from router.decide.replicas import Replicas
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold
 from router.dispatch.meter import PAST_CAP, Meter, apart
 from router.estimate import tokens as counts
+from router.estimate.caches import BOOKED
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
 from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES, AttemptSample
 from router.estimate.price import charge
@@ -27,6 +28,7 @@ from router.types.attempt import (
     CountSource,
     ErrorKind,
     Failure,
+    OutputText,
     StreamDecoder,
     TargetReply,
     TextBytes,
@@ -161,6 +163,8 @@ class AttemptRecord:
         what else no token stands for (`apart`); of its stream's thoughts; of output that lay in its socket, about."""
         self._pieces = 0
         """Events of its stream's answer, thoughts apart."""
+        self._text = OutputText()
+        """Of a whole answer, where its tokens are estimated."""
         self.stopped = ""
         """Why the gateway ended its stream, as an error code; empty: it did not."""
         self._hides = thinks and not thinking.streamed and fit.effort != "none"
@@ -270,9 +274,10 @@ class AttemptRecord:
         usage, size = reply.usage, 0 if embeds else sum(map(len, reply.body.values()))
         self.received_bytes = size
         if usage is None:
-            usage = self._estimated(reply.chars or size, left=False, finish=reply.finish_reason)
+            self._text.write(reply.text)
+            usage = self._estimated(sum(self._text.sizes()) or size, left=False, finish=reply.finish_reason)
         else:
-            chars = max(reply.chars - self._echoed, 0)
+            chars = max(len(reply.text) - self._echoed, 0)
             credible = partial(_credible, usage, chars, reply.has_answer)
             if embeds or credible(size) or credible(self._written(reply.body, usage.output_total)):
                 usage = self._bounded(usage, size)
@@ -300,7 +305,7 @@ class AttemptRecord:
         size += self._beyond(decoder, max(tokens, size))
         if counted is None:
             usage = self._estimated(size, left=left, finish=decoder.finish_reason)
-        elif not left and (decoder.finished or 2 * counted.output_total >= self._tokens(size)):
+        elif not left and (decoder.finished or 2 * counted.output_total >= size / self._mean_bytes):
             credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
             usage = self._bounded(counted, size) if credible else self._recounted(counted, size)
         else:
@@ -382,7 +387,7 @@ class AttemptRecord:
     def _recounted(self, counted: Usage, size: int) -> Usage:
         """What the provider counted of a whole answer, but its output: it can't have counted all that came. That is as
         where nothing is counted."""
-        estimated = self._estimated(size, left=False)
+        estimated = self._estimated(size, left=False, reported=True)
         read = counted.input_uncached if counted.input_total else estimated.input_uncached
         changes = {"input_uncached": read, "violations": (*counted.violations, UNCOUNTED), "provider_cost": None}
         return structs.replace(counted, **{name: getattr(estimated, name) for name in _OUTPUT}, **changes)
@@ -426,11 +431,16 @@ class AttemptRecord:
         thoughts, source = output * self._thought // size, CountSource.ESTIMATED
         return {"output_visible": output - thoughts, "output_reasoning": thoughts, "reasoning_source": source}
 
-    def _estimated(self, size: int, *, left: bool, finish: str = "") -> Usage:
-        """`left`: the upstream may have written more than came; else one that says that the cap was reached did."""
+    def _estimated(self, size: int, *, left: bool, finish: str = "", reported: bool = False) -> Usage:
+        """`left`: the upstream may have written more than came; else one that says that the cap was reached did, and
+        what came counts as its text may, if nothing was `reported`."""
         capped = self.call.max_output is not None or self.step.estimate.max_output < self.step.target.model.max_output
         reached = capped and finish == "length" and not left
         output = self._with_late(size) if left else self._tokens(size)
+        if not left and not reported:
+            text = (self._text if self.decoder is None else self.decoder.text).sizes()
+            most = ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED))
+            output = max(output, most if output > self._cap else min(most, self._cap))
         output = min(ceil(output * self._billed), max(output, self._cap))
         if self._hides or reached:
             output = max(output, self._cap if reached else self._unseen(FASTEST_MS))

@@ -286,7 +286,7 @@ class Meter:
 
     def _unseen_ms(self, now: float) -> float:
         """In which tokens may be written that the next look is the first to see."""
-        return IN_FLIGHT_MS + LATE * self._gap_ms + max(0.0, now - self._came_ms)
+        return max(IN_FLIGHT_MS, LATE * self._gap_ms) + max(0.0, now - self._came_ms)
 
     def _counted(self, decoder: StreamDecoder) -> tuple[float, float]:
         """Tokens of thoughts and of output, at most; at least what the provider counts along the way."""

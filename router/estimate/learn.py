@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from router.estimate.caches import (
     FADES,
+    METERED,
     MILLE,
     PRIOR_WEIGHT,
     SAME_SHARE,
@@ -543,10 +544,10 @@ class TargetStats:
         """Of the prompts of that script."""
         return self.recall(target, (script, share), lambda: self._input((target, script), share))
 
-    def most_tokens(self, target: str, text: TextBytes) -> float:
-        """That a stream's text may have."""
+    def most_tokens(self, target: str, text: TextBytes, cold: tuple[int, int] = METERED) -> float:
+        """That a text may have. `cold`: see `TokenSizes.tokens`."""
         self.learn()
-        return self._texts[target].tokens(text)
+        return self._texts[target].tokens(text, cold)
 
     def mean_output_bytes(self, target: str) -> float:
         """How many bytes of a stream are one token of it, all in all."""

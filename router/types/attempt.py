@@ -389,8 +389,8 @@ class TargetReply(Struct, frozen=True, kw_only=True):
     finish_reason: str = ""
     has_answer: bool = True
     """Visible text, a refusal, a tool call or an embedding is there."""
-    chars: int = 0
-    """Characters of text, thoughts and calls, where they were counted."""
+    text: str = ""
+    """Of its choices, thoughts and calls, where these were read."""
     model_served: str = ""
     region_served: str = ""
     """Where the provider says that it was processed; empty where it says nothing."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -102,15 +103,16 @@ def test_usage_that_can_not_be_true_is_estimated_from_the_text(
         assert (attempt["output_visible"], attempt["usage_source"], attempt["flagged"]) == (858, "estimated", 1)
 
 
-@each_row("stream", [False, True])
-def test_an_answer_without_usage_that_ended_at_its_cap_had_as_many_tokens(
-    gateway: Gateway, upstream: Upstream, stream: bool
+@each_row("stream, finish", product([False, True], ["length", "stop"]))
+def test_an_answer_without_usage_had_the_tokens_that_its_text_may_have(
+    gateway: Gateway, upstream: Upstream, stream: bool, finish: str
 ) -> None:
-    """Fifty digits, which are a token each."""
-    spoken = Answer(text=("7",) * 50, finish="length")
+    """Fifty digits, which are a token each, up to a cap or without one."""
+    spoken = Answer(text=("7",) * 50, finish=finish)
     upstream.behaviours["absurdly"] = Behaviour(answer=lambda *_: spoken, reports="missing")
-    row = row_of(gateway, gateway.chat("absurdly", stream=stream, max_completion_tokens=50))
-    assert row["attempts"][0]["output_visible"] == 50
+    capped: dict[str, Any] = {"max_completion_tokens": 50} if finish == "length" else {}
+    row = row_of(gateway, gateway.chat("absurdly", stream=stream, **capped))
+    assert (row["attempts"][0]["output_visible"], row["cost"]) == (50, row["input_tokens"] * IN + 50 * OUT)
 
 
 @each_row("name", WRONG)
