@@ -228,12 +228,7 @@ class KeyAdmin:
             return step(connection)
 
     async def _write(self, step: Callable[[Connection], T]) -> T:
-        try:
-            written = await asyncio.to_thread(_writing, self._ledger, step)
-        except LookupError as error:
-            raise ClientError(404, "not_found", f"{error.args[0]}.", param="id") from None
-        except ValueError as error:
-            raise invalid(None, f"{error}.") from None
+        written = await _written(self._ledger, step)
         await self._refresh()
         return written
 
@@ -263,9 +258,19 @@ def _actor(request: Request) -> str:
     return request.state.caller.name or "open gateway"
 
 
-def _writing(ledger: Ledger, step: Callable[[Connection], T]) -> T:
-    with ledger.writing() as connection:
-        return step(connection)
+async def _written(ledger: Ledger, step: Callable[[Connection], T]) -> T:
+    """Raises a `ClientError` for what `step` does not find, and for what can't be."""
+
+    def write() -> T:
+        with ledger.writing() as connection:
+            return step(connection)
+
+    try:
+        return await asyncio.to_thread(write)
+    except LookupError as error:
+        raise ClientError(404, "not_found", f"{error.args[0]}.", param="id") from None
+    except ValueError as error:
+        raise invalid(None, f"{error}.") from None
 
 
 # `/v1/budgets`: what is left in each pot that binds a key, and parts that it splits off for others to use.
@@ -304,9 +309,13 @@ class Admin:
             pot = await self.limited(identifier)
             size, unit = new_limit(pot, wanted), pot.account.unit
             ends_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
-            await asyncio.to_thread(
-                _writing, ledger, lambda rows: set_limit(rows, identifier, size, ends_ms, actor, unit)
-            )
+
+            def step(connection: Connection) -> None:
+                if pot.account.scope == "key" and pot.account.value:
+                    keys.in_force(connection, pot.account.value)
+                set_limit(connection, identifier, size, ends_ms, actor, unit)
+
+            await _written(ledger, step)
             await refresh()
             return await self.shown(await self.limited(identifier))
 

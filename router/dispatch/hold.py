@@ -372,6 +372,13 @@ class BudgetHold:
         limits += [Refused(account=cap, spent=0, held=0, needed=least.of(cap.unit)) for cap in self._bound.caps]
         return min(limits, key=lambda refused: refused.left - refused.needed, default=None)
 
+    async def rates(self) -> list[tuple[Account, int]]:
+        """What its key may do for the rest of the minute. Raises `StoreUnavailable`."""
+        accounts = [account for account in self._bound.accounts if account.resets_at_ms and account.size]
+        balances = await self._store.balances(accounts)
+        pairs = zip(accounts, balances, strict=True)
+        return [(account, max(0, account.limit - balance.spent - balance.held)) for account, balance in pairs]
+
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
         granted, room, whole = self.reservation.granted, self.reservation.room, step.estimate.whole

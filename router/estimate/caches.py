@@ -35,7 +35,9 @@ BYTES_PER_OUTPUT_TOKEN = 2.0
 """Of the words of a stream before any such was counted; of all else one …"""
 BESIDE = 500
 """… and the bytes of other kinds for a thousand of its own. What goes beyond has a token a byte: none is shorter."""
-METERED, BOOKED = (int(BYTES_PER_OUTPUT_TOKEN * MILLE), BESIDE), (3_500, 0)
+MEAN_OUTPUT_BYTES = 3.5
+"""Of a token, before any was counted: of English it is 4.2, and what is estimated by it should not be too little."""
+METERED, BOOKED = (int(BYTES_PER_OUTPUT_TOKEN * MILLE), BESIDE), (int(MEAN_OUTPUT_BYTES * MILLE), 0)
 """Both, while a stream is metered, and where what it had is booked without a count."""
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from router.estimate.caches import (
     FADES,
+    MEAN_OUTPUT_BYTES,
     METERED,
     MILLE,
     PRIOR_WEIGHT,
@@ -75,8 +76,6 @@ STALE = 64
 """Observations of all targets after which all of it is: what one does in a template says something of the others."""
 MOST_RECALLED = 1_024
 """Remembered conclusions of a target: they hang on the client's words and templates too."""
-MEAN_OUTPUT_BYTES = 3.5
-"""Of a token, before any was counted: of English it is 4.2, and what is estimated by it should not be too little."""
 MOST_OUTPUT_BYTES = 5.0
 """Of a token of a whole answer, at most, before any was counted: long words, and letters that JSON escapes …"""
 DENSER = 1.25
