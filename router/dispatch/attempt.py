@@ -103,6 +103,7 @@ BYTES_PER_SOUND = 8_192
 """A token of an image or of sound has fewer in base64."""
 _MEDIA = ("output_audio", "output_image", "output_video")
 _OUTPUT = ("output_visible", "output_reasoning", "reasoning_source", "source")
+NO_TEXT = TextBytes()
 _PROBABILITIES = {"logprobs", "top_logprobs", "include"}
 _NO_INPUT = dict.fromkeys([name for name in Usage.__struct_fields__ if name.startswith(("cache_", "input_"))], 0)
 
@@ -163,8 +164,6 @@ class AttemptRecord:
         what else no token stands for (`apart`); of its stream's thoughts; of output that lay in its socket, about."""
         self._pieces = 0
         """Events of its stream's answer, thoughts apart."""
-        self._text = OutputText()
-        """Of a whole answer, where its tokens are estimated."""
         self.stopped = ""
         """Why the gateway ended its stream, as an error code; empty: it did not."""
         self._hides = thinks and not thinking.streamed and fit.effort != "none"
@@ -196,7 +195,7 @@ class AttemptRecord:
             self._set_apart(events)
         if self.decoder is not None:
             seen = self.decoder.output_chars
-            come = seen + self.unread
+            come = seen + self.unread if self._response is not None and self._response.buffered else seen
             self._largest, self._come = max(self._largest, come - self._come), max(self._come, come)
             if not self.decoder.has_answer:
                 self._thought = seen
@@ -206,10 +205,9 @@ class AttemptRecord:
     @property
     def unread(self) -> float:
         """Bytes of output, about, that came and wait to be decoded."""
+        buffered = 0 if self._response is None else self._response.buffered
         decoded = 0 if self.decoder is None else self.decoder.output_chars
-        if not decoded or self._response is None:
-            return 0.0
-        return self._response.buffered * decoded / self.received_bytes
+        return buffered * decoded / max(1, self.received_bytes)
 
     def _set_apart(self, events: bytes) -> None:
         for event in events.split(b"\n\n"):
@@ -274,8 +272,10 @@ class AttemptRecord:
         usage, size = reply.usage, 0 if embeds else sum(map(len, reply.body.values()))
         self.received_bytes = size
         if usage is None:
-            self._text.write(reply.text)
-            usage = self._estimated(sum(self._text.sizes()) or size, left=False, finish=reply.finish_reason)
+            written = OutputText()
+            written.write(reply.text)
+            text = written.sizes()
+            usage = self._estimated(sum(text) or size, left=False, finish=reply.finish_reason, text=text)
         else:
             chars = max(len(reply.text) - self._echoed, 0)
             credible = partial(_credible, usage, chars, reply.has_answer)
@@ -304,7 +304,8 @@ class AttemptRecord:
         size = max(0, decoder.output_chars + self._waiting - self._echoed)
         size += self._beyond(decoder, max(tokens, size))
         if counted is None:
-            usage = self._estimated(size, left=left, finish=decoder.finish_reason)
+            text = decoder.text.sizes()
+            usage = self._estimated(size, left=left, finish=decoder.finish_reason, text=text)
         elif not left and (decoder.finished or 2 * counted.output_total >= size / self._mean_bytes):
             credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
             usage = self._bounded(counted, size) if credible else self._recounted(counted, size)
@@ -387,7 +388,7 @@ class AttemptRecord:
     def _recounted(self, counted: Usage, size: int) -> Usage:
         """What the provider counted of a whole answer, but its output: it can't have counted all that came. That is as
         where nothing is counted."""
-        estimated = self._estimated(size, left=False, reported=True)
+        estimated = self._estimated(size, left=False)
         read = counted.input_uncached if counted.input_total else estimated.input_uncached
         changes = {"input_uncached": read, "violations": (*counted.violations, UNCOUNTED), "provider_cost": None}
         return structs.replace(counted, **{name: getattr(estimated, name) for name in _OUTPUT}, **changes)
@@ -431,21 +432,20 @@ class AttemptRecord:
         thoughts, source = output * self._thought // size, CountSource.ESTIMATED
         return {"output_visible": output - thoughts, "output_reasoning": thoughts, "reasoning_source": source}
 
-    def _estimated(self, size: int, *, left: bool, finish: str = "", reported: bool = False) -> Usage:
-        """`left`: the upstream may have written more than came; else one that says that the cap was reached did, and
-        what came counts as its text may, if nothing was `reported`."""
+    def _estimated(self, size: int, *, left: bool, finish: str = "", text: TextBytes = NO_TEXT) -> Usage:
+        """`left`: the upstream may have written more than came; else one that says that the cap was reached did.
+        `text`: what came, of which nothing was reported."""
         capped = self.call.max_output is not None or self.step.estimate.max_output < self.step.target.model.max_output
         reached = capped and finish == "length" and not left
         output = self._with_late(size) if left else self._tokens(size)
-        if not left and not reported:
-            text = (self._text if self.decoder is None else self.decoder.text).sizes()
+        if not left:
             most = ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED))
             output = max(output, most if output > self._cap else min(most, self._cap))
         output = min(ceil(output * self._billed), max(output, self._cap))
         if self._hides or reached:
             output = max(output, self._cap if reached else self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
-            output = max(output, self._cap, ceil((size + self._piece_bytes) / self._mean_bytes))
+            output = max(output, self._cap, ceil(size / self._mean_bytes + self._cap / max(1, self._pieces)))
         return self._taken(output, size)
 
     def _unfinished(self, prior_ms: float) -> Usage:
@@ -480,13 +480,8 @@ class AttemptRecord:
     def _mean_bytes(self) -> float:
         """Of a token: those of its target's, or of the pieces of a stream that has more of them than tokens allowed."""
         mean = self._learned.mean_output_bytes(self.step.target.id)
-        return mean if self._pieces <= self._cap else max(mean, self._piece_bytes)
-
-    @property
-    def _piece_bytes(self) -> float:
-        """Of its stream's answer in an event, on average."""
         size = 0 if self.decoder is None else self.decoder.output_chars - self._thought
-        return size / max(1, self._pieces)
+        return mean if self._pieces <= self._cap else max(mean, size / self._pieces)
 
     @property
     def _paid(self) -> int:

@@ -16,7 +16,7 @@ from router.dispatch.attempt import AttemptRecord, ReplicaLease
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, READ_ON_S, WITH_FALLBACK, AttemptOptions, BudgetHold
 from router.dispatch.meter import AnswerCollector, Meter
-from router.dispatch.stream import CUT, OpenStream, WholeAnswer, metered, must_end, unreadable, without_key
+from router.dispatch.stream import CUT, OpenStream, WholeAnswer, keep_paid, metered, unreadable, without_key
 from router.errors import TABLE, LowpassError, UpstreamFailure
 from router.redact.restore import Restorer
 from router.types.account import StoreUnavailable
@@ -316,7 +316,9 @@ class AttemptLoop:
                 self._to.health.abandoned(record.step.target.id)
                 record.lease.worked()
                 return OpenStream(record, response, decoder, first, record.step)
-            if await must_end(record, decoder):
+            if record.meter is not None:
+                await keep_paid(record, decoder, record.meter)
+            if record.stopped:
                 break
         if not (record.stopped or decoder.finished):
             raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))

@@ -88,10 +88,8 @@ class Exchange:
             self._resume()
         while not self._complete:
             await self.more()
-        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks.clear()
         self.buffered = 0
-        return data
+        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
 
     def chunks(self, *, looks: bool = False) -> AsyncIterator[bytes]:
         self.looks = looks

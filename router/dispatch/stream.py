@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from router.decide.health import Health
 from router.dispatch.attempt import AttemptRecord
 from router.dispatch.hold import CLIENT_GONE, BudgetHold
-from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, closing, finish
+from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, Meter, closing, finish
 from router.dispatch.refusals import stream_error
 from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt, ErrorKind, Failure, StreamDecoder, TargetReply, UpstreamResponse
@@ -116,7 +116,11 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
         yield events if restorer is None else restorer.feed(events)
         if decoder.complete:
             return
-        if await must_end(record, decoder):
+        if record.past_cap(decoder):
+            record.stopped = PAST_CAP
+        elif meter is not None and not decoder.finished:
+            await keep_paid(record, decoder, meter)
+        if record.stopped:
             await asyncio.sleep(0)  # the event loop reads what has come: the provider's count may be the last of it
             if record.stopped == STOPPED:
                 yield opened.restored(record.read_rest(decoder))
@@ -125,17 +129,13 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
             return
 
 
-async def must_end(record: AttemptRecord, decoder: StreamDecoder) -> bool:
-    """The stream is past its cap, or what is held for it may be used up before it is looked at again."""
-    meter = record.meter
-    if record.past_cap(decoder):
-        record.stopped = PAST_CAP
-    while not (record.stopped or meter is None or decoder.finished) and meter.due(decoder, record.unread):
+async def keep_paid(record: AttemptRecord, decoder: StreamDecoder, meter: Meter) -> None:
+    """Holds more where what is held may be used up before the next look; stops the stream where that can't be."""
+    while meter.due(decoder, record.unread):
         if not await meter.extend(decoder):
             # What came while this process was paused was written and is billed: a hold that others charged never grows.
             record.stopped = "" if record.recovered else STOPPED
             break
-    return bool(record.stopped)
 
 
 async def forward(
