@@ -223,21 +223,20 @@ class Meter:
 
     def __init__(self, budget: BudgetHold, step: Candidate, request: Request, fit: FittedRequest) -> None:
         self._budget, self._candidate, self._request = budget, step, request
-        learned, target = budget.learned, step.target.id
         exact = step.target.model.thinking.contract is Contract.EXACT
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._thinks = fit.thinks
-        self._usual_pace = self._pace = learned.rate(target) * request.n
-        """Tokens per ms, over all choices."""
+        learned, target = budget.learned, step.target.id
         self._part = self._ahead = (learned.ahead(target) or 0.0) * request.n
         """Tokens of the largest part; and those that may have come, or been written, before the next look."""
+        self._usual_pace = self._pace = learned.rates.get(target, 0.0) * request.n
+        """Tokens per ms, over all choices."""
         self._written = self._thought = 0.0
         self._come = self._counted_size = self._largest = 0.0
         """Bytes that came, that were counted, and of the largest part among those that were not."""
-        self._came_ms = clock_ms() + LATE * learned.pace(target).first_ms
-        """Since when nothing came: before the first part, since that is late."""
-        self._began_ms = self._looked_ms = inf
+        self._came_ms = self._began_ms = self._looked_ms = inf
+        """When the last part came, or the first is late; when the first came, and when that was looked at."""
         self._gap_ms = 0.0
         """The longest time between two looks, such as that of a busy event loop or of a slow client."""
         self._measure()
@@ -245,15 +244,20 @@ class Meter:
     def due(self, decoder: StreamDecoder, unread: float) -> bool:
         """What may be on its way might use up what is held, as far as can be seen. `unread`: bytes of output that have
         come and that are not decoded yet."""
+        if self._covered:
+            return False
         size, now = decoder.output_chars, clock_ms()
         come = size + unread
         if come > self._come:
             self._largest, self._come, self._came_ms = max(self._largest, come - self._come), come, now
             self._began_ms = min(self._began_ms, now)
+        elif self._came_ms == inf:
+            self._came_ms = now + LATE * self._budget.learned.pace(self._candidate.target.id).first_ms
         self._gap_ms, self._looked_ms = max(self._gap_ms, now - self._looked_ms), now
-        unseen = self._pace * self._unseen_ms(now)
+        # Tokens may be written so long that the next look is the first to see.
+        unseen_ms = max(IN_FLIGHT_MS, LATE * self._gap_ms) + max(0.0, now - self._came_ms)
         uncounted = decoder.usage is None and (decoder.has_answer or self.paid_thoughts == ENDLESS)
-        most = self._written + come - self._counted_size + max(self._part, unseen, self._largest)
+        most = self._written + come - self._counted_size + max(self._part, self._pace * unseen_ms, self._largest)
         if uncounted and most < self._output:
             return False  # even if each byte since the last count is a token
         written = self._budget.learned.most_tokens(self._candidate.target.id, decoder.text.sizes())
@@ -265,7 +269,7 @@ class Meter:
             self._thought = written
         waiting = written * unread / size if size else 0.0
         self._pace = max(self._usual_pace, (written + waiting) / max(IN_FLIGHT_MS, now - self._began_ms))
-        self._ahead = waiting + max(self._part, self._pace * self._unseen_ms(now))
+        self._ahead = waiting + max(self._part, self._pace * unseen_ms)
         thoughts, output = self._counted(decoder)
         more_thoughts = 0 if decoder.has_answer else self._ahead
         return output + self._ahead >= self._output or thoughts + more_thoughts > self.paid_thoughts
@@ -281,12 +285,8 @@ class Meter:
         return grew
 
     def in_flight(self) -> float:
-        """Tokens that may have been written until now and have not come."""
-        return self._pace * (IN_FLIGHT_MS + max(0.0, clock_ms() - self._came_ms))
-
-    def _unseen_ms(self, now: float) -> float:
-        """In which tokens may be written that the next look is the first to see."""
-        return max(IN_FLIGHT_MS, LATE * self._gap_ms) + max(0.0, now - self._came_ms)
+        """Tokens that may have been written until now and have not come; 0 where what was sent bounds them."""
+        return 0.0 if self._covered else self._pace * (IN_FLIGHT_MS + max(0.0, clock_ms() - self._came_ms))
 
     def _counted(self, decoder: StreamDecoder) -> tuple[float, float]:
         """Tokens of thoughts and of output, at most; at least what the provider counts along the way."""
@@ -307,3 +307,4 @@ class Meter:
         self._output = inf if covered else tokens * n
         unmetered = not self._thinks or left.thinking >= self._thought_cap * n
         self.paid_thoughts = ENDLESS if unmetered else left.thinking
+        self._covered = covered and unmetered

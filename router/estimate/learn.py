@@ -414,6 +414,8 @@ class TargetStats:
         self._pieces = defaultdict[str, QuantileWindow](QuantileWindow)
         self._shares = defaultdict[str, QuantileWindow](QuantileWindow)
         self._rates = defaultdict[str, QuantileWindow](QuantileWindow)
+        self.rates: dict[str, float] = {}
+        """Tokens of a choice that a quick stream of a target has in a ms, once it has begun; as `ahead` knew them."""
         self._worst = Counter[str]()
         self._paces: dict[str, Pace] = {}
         self._margins: dict[str, float] = {}
@@ -492,7 +494,9 @@ class TargetStats:
             self._texts[target].add(seen.text, output)
         if seen.first_ms is not None and (tokens := output or sum(seen.text) / self.mean_output_bytes(target)):
             # What came within the time of flight came at once.
-            self._rates[target].add(int(tokens * MILLE / max(IN_FLIGHT_MS, seen.total_ms - seen.first_ms)))
+            rates = self._rates[target]
+            rates.add(int(tokens * MILLE / max(IN_FLIGHT_MS, seen.total_ms - seen.first_ms)))
+            self.rates[target] = rates.upper(SAME_SHARE) / MILLE
         if output:
             pace = self._paces.setdefault(target, Pace())
             pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=output, ended_ms=seen.ended_ms)
@@ -571,11 +575,7 @@ class TargetStats:
         pieces, shares = self._pieces.get(target), self._shares.get(target)
         if pieces is None or self._worst[target] or (shares is not None and shares.upper(HALF) > HALF * MILLE):
             return None
-        return max(pieces.upper(SAME_SHARE), ceil(IN_FLIGHT_MS * self.rate(target)))
-
-    def rate(self, target: str) -> float:
-        """Tokens of a choice that a quick stream of it has in a ms, once it has begun; 0 before any was seen."""
-        return self._rates[target].upper(SAME_SHARE) / MILLE
+        return max(pieces.upper(SAME_SHARE), ceil(IN_FLIGHT_MS * self.rates.get(target, 0.0)))
 
     def worst(self, target: str) -> int:
         """Tokens of its longest answer past a cap, which each is held for: none is trusted. 0: all kept to theirs."""
