@@ -383,8 +383,8 @@ class ChatDecoder(EventStream):
         self._ended = set[int]()
         """Choices that gave their reason."""
         self._local, self._marked, self._thinks = call.target.local, marked(call), False
-        self._thought = 0
-        """Bytes, of targets that may not tell their tokens apart."""
+        self._thought = self._written = 0
+        """Characters, of targets that may not tell the tokens of both apart."""
         self._chosen = set[int]()
         self._done = False
         self._closing: dict[str, Raw] = {}
@@ -427,8 +427,9 @@ class ChatDecoder(EventStream):
         self.output_chars += len(written.encode() if b"\\" in text else text)
         self.text.write(written)
         if self._local:
+            self._written += len(written)
             if self._template.thinks:
-                self._thought += len(written.encode())
+                self._thought += len(written)
             elif self._marked and _CLOSE in text:
                 self._close()
         return stamped
@@ -460,7 +461,7 @@ class ChatDecoder(EventStream):
         self._report = merge(self._report, report)
         usage = canonical(self._report or report)
         if self._local:
-            usage = with_thoughts(usage, self.output_chars if self._thinks else self._thought, self.output_chars)
+            usage = with_thoughts(usage, self._written if self._thinks else self._thought, self._written)
         one_choice = self._call.target.provider.quirks.usage_counts_one_choice
         self.usage = every_choice(usage, self._call.n) if one_choice else usage
 
@@ -474,7 +475,8 @@ class ChatDecoder(EventStream):
         self.output_chars += len(written.encode())
         self.text.write(written)
         if self._local:
-            self._thought += len(choice.message_or_delta.thoughts.encode())
+            self._written += len(written)
+            self._thought += len(choice.message_or_delta.thoughts)
             if self._marked and CLOSE in choice.message_or_delta.text:
                 self._close()
         self.has_answer = self.has_answer or choice.answers
@@ -486,13 +488,13 @@ class ChatDecoder(EventStream):
 
     def _close(self) -> None:
         """All that was said so far was thought."""
-        self._thinks, self._thought = False, self.output_chars
+        self._thinks, self._thought = False, self._written
 
     def _emit(self, payload: bytes, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> bytes:
         """The chunk as the client gets it, and the template for the next ones; blanks are none, or text would hide."""
         event = frame(msgspec.json.encode(self._stamped(fields, answer, report)))
-        choices = () if self.has_answer else answer.choices or ()
-        blank = any(choice.message_or_delta.text or choice.text for choice in choices)
+        choices = answer.choices or ()
+        blank = not self.has_answer and any(choice.message_or_delta.text or choice.text for choice in choices)
         if report is None and not blank:
             self._template = learn(frame(payload), event, answer) or self._template
         return event

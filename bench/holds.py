@@ -25,9 +25,9 @@ from adapters.catalog import shipped
 from router.api.parse import parse
 from router.dispatch.meter import STEP
 from router.estimate.estimate import affordable_output, estimates, fit, worst_cost
-from router.estimate.learn import EXTEND, AttemptSample, TargetStats
+from router.estimate.learn import EXTEND, TargetStats
 from router.estimate.price import charge
-from router.types.attempt import TextBytes, Usage
+from router.types.attempt import AttemptSample, TextBytes, Usage
 from router.types.decision import Candidate
 from router.types.request import Endpoint, Request
 from router.types.target import Target

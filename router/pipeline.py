@@ -35,22 +35,13 @@ from router.dispatch.stream import OpenStream, WholeAnswer, forward
 from router.dispatch.tactics import run_plan, tee, unchecked
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import AttemptSample
 from router.ledger.rows import adopted
 from router.ledger.write import record
 from router.observe.observer import ObservedRequest
 from router.recorder import ServedContext
 from router.screen import Screened, ScreenSources
-from router.types.account import (
-    ANY_AMOUNT,
-    SESSION_TURNS,
-    Account,
-    Child,
-    LedgerUnavailable,
-    Refused,
-    StoreUnavailable,
-)
-from router.types.attempt import Attempt, ErrorKind, Usage, usage_json
+from router.types.account import ANY_AMOUNT, SESSION_TURNS, Child, LedgerUnavailable, Refused, StoreUnavailable
+from router.types.attempt import Attempt, AttemptSample, ErrorKind, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Counts, Decision, PromptCount, Served, Translation
 from router.types.request import Caller, Request, session_key
@@ -153,7 +144,11 @@ class Pipeline:
             job = DispatchJob(request, plan, gate, settlement.budget, deadline, verify, readable)
             if observed is not None:
                 observed.step("dispatch")
-            return await self._respond(context, job, settlement, await self._dispatch(job, settlement), translation)
+            served = self._respond(context, job, settlement, await self._dispatch(job, settlement), translation)
+            if served.events is None:
+                with suppress(LedgerUnavailable):  # it is paid for: it is given all the same, and its rows wait
+                    await self._accounting.journal.committed()
+            return served
         except asyncio.CancelledError:
             settlement.abandon(CLIENT_CLOSED, CLIENT_GONE)
             raise
@@ -284,10 +279,7 @@ class Pipeline:
             return loop_detected(self._accounting.breaker.end_session(refused, now_ms()))
         if not refused.account.size:
             return budget_exceeded(refused, status)
-        rates = list[tuple[Account, int]]()
-        with suppress(StoreUnavailable):
-            rates = await budget.rates()
-        return rate_limited(refused, rates, now_ms())
+        return rate_limited(refused, await budget.rates(), now_ms())
 
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> WholeAnswer | OpenStream:
         try:
@@ -317,7 +309,7 @@ class Pipeline:
             if attempt.outcome == ErrorKind.SATURATED and attempt.target.id != served:
                 self._fleet.refused(attempt.target)
 
-    async def _respond(
+    def _respond(
         self,
         context: ServedContext,
         job: DispatchJob,
@@ -341,8 +333,6 @@ class Pipeline:
             settlement.budget.attempts.append(answer.attempt)
             settlement.answer = answer_text(body)
             cost = settlement.close(200, answer.stopped or None)
-            with suppress(LedgerUnavailable):  # it is paid for: it is given all the same, and its rows wait
-                await self._accounting.journal.committed()
             if context.watched:
                 recorder.given(context, job, unchecked(job, answer))
             usage = usage_json(job.request.endpoint, answer.attempt.usage or Usage(), cost)

@@ -14,7 +14,7 @@ from router.config.policy import Config, Route
 from router.decide.explain import encode, explain
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.side_calls import Verifiers
-from router.estimate.learn import AttemptSample, TargetStats
+from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import Drift, PassRateModel
 from router.ledger import query
 from router.ledger.engines import prices
@@ -26,7 +26,16 @@ from router.outcomes.judge import Ask, Judging, Trust, case, overlap
 from router.outcomes.learning import Learning, OutcomeLog
 from router.outcomes.verify import score_rows
 from router.types.account import Journal, LedgerUnavailable
-from router.types.attempt import Alarm, Attempt, CountSource, SourceScore, Verdict, VerifierRequest, Verify
+from router.types.attempt import (
+    Alarm,
+    Attempt,
+    AttemptSample,
+    CountSource,
+    SourceScore,
+    Verdict,
+    VerifierRequest,
+    Verify,
+)
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.request import Caller, Reading, Request, TokensRead, tokens_read

@@ -27,8 +27,9 @@ from router.api.parse import parse
 from router.decide.strategies import CostOfPass
 from router.decide.weigh import DecisionInput, Exploration, explore
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import AttemptSample, TargetStats
+from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
+from router.types.attempt import AttemptSample
 from router.types.decision import Objective
 from router.types.price import NANO_PER_USD, Price
 from router.types.request import Classification, Endpoint, Request, tokens_read

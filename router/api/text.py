@@ -146,9 +146,6 @@ _LONGEST = 256
 
 def limits(headers: Iterable[tuple[bytes, bytes]], metadata: Metadata | None) -> Limits:
     """Headers win over metadata."""
-    given = [(name, value) for name, value in headers if name.startswith(PREFIX)]
-    if not given and metadata is None:
-        return NO_LIMITS
     values = dict[str, Any]()
     if metadata is not None:
         tags = metadata.tags if isinstance(metadata.tags, str) else ",".join(metadata.tags or ())
@@ -157,7 +154,9 @@ def limits(headers: Iterable[tuple[bytes, bytes]], metadata: Metadata | None) ->
             if value:
                 values[_HEADERS[header][0]] = _limit(f"metadata.{twin}", header, value)
     stated = set[bytes]()
-    for header, sent in given:
+    for header, sent in headers:
+        if not header.startswith(PREFIX):
+            continue
         name = header.decode("latin-1")
         if header in stated:
             # Whichever counted, the other would be lost: a class that a proxy in front has set, say.
@@ -167,7 +166,7 @@ def limits(headers: Iterable[tuple[bytes, bytes]], metadata: Metadata | None) ->
             names = ", ".join(sorted((PREFIX + header).decode() for header in _HEADERS))
             raise wrong(name, f"lowpass knows no such header. Known: {names}.")
         values[_HEADERS[known][0]] = _limit(name, known, sent.decode("latin-1").strip())
-    return Limits(**values)
+    return Limits(**values) if values else NO_LIMITS
 
 
 def _limit(name: str, header: bytes, value: str) -> object:

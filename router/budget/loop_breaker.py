@@ -229,7 +229,8 @@ class LoopBreaker:
         for part in (key, session, asked.chain):
             if part is not None:
                 part.open += 1
-        asked.approaching = self._approaching(asked)
+        if asked.repeats.count or asked.chain is not None:
+            asked.approaching = self._approaching(asked)
         return asked
 
     def settled(self, asked: LoopRequest | None, now_ms: int, cost: int, sent: bool, answer: str | None) -> None:

@@ -360,11 +360,6 @@ class Memory:
     def __init__(self) -> None:
         self.recent = self.older = 0
 
-    def share(self, words: int) -> float:
-        """Of the words, those that are new; from then on they are known."""
-        new = self.new(words)
-        return new / words.bit_count() if new else 0.0
-
     def new(self, words: int) -> int:
         """How many of the words are; from then on they are known."""
         new = words & ~(self.recent | self.older)
@@ -460,7 +455,8 @@ class Chain:
         """A turn that was sent: does it bring anything new? When another process did, it is not known here."""
         paused = self.ended_ms is not None and began_ms - self.ended_ms >= PAUSE_MS
         self.ended_ms = ended_ms
-        news = max(self.memory.share(words.heard), self.memory.share(words.said), float(turn.media))
+        shares = [self.memory.new(said) / max(1, said.bit_count()) for said in (words.heard, words.said)]
+        news = max(*shares, float(turn.media))
         news = news if news * SHARE >= 1 else 0
         fewer, self.fewest = words.failures < self.fewest, min(words.failures, inf if news else self.fewest)
         polled = self.numbers.new(words.numbers) or (paused and turn.acts) or words.waits or fewer
@@ -510,7 +506,7 @@ class Subject:
 
     def hear(self, turn: AgentTurn, words: int) -> None:
         """A single prompt of a key: news is what it is in a conversation."""
-        news = max(self.memory.share(words), float(turn.media))
+        news = max(self.memory.new(words) / max(1, words.bit_count()), float(turn.media))
         self.learning = _count(self.row, news if news * SHARE >= 1 else 0, self.learning)
         if self.row.stale:
             self.wordings = (*self.wordings[1 - LOOKED_AT :], ends(turn.heard_words) or (words, words))

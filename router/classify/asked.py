@@ -6,6 +6,7 @@ read for what is asked, and of all else how much of it there is.
 
 import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -14,8 +15,8 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
-from router.classify.embedding import LONGEST, WORDS, zeroed
-from router.classify.language import in_english
+from router.classify.embedding import LONGEST, WORDS, load, zeroed
+from router.classify.language import in_english, unfamiliar
 from router.types.request import Request
 from router.types.tables import patterns, table
 from router.types.target import Capability
@@ -39,6 +40,8 @@ class AskFeatures(NamedTuple):
     """[len(NUMBERS)]: counts as they are, shares and flags from 0 to about 1."""
     tokens: int
     """Visible ones of an answer that is as long as the request says; 0 where it does not say."""
+    least: int
+    """Visible ones of an answer that has all fields of its schema."""
     strange: float
     """Share of the instruction that can't be read; 1 where there is a picture and no instruction."""
 
@@ -56,19 +59,8 @@ NUMBERS = FLAGS + COUNTS
 
 def asked(request: Request) -> AskFeatures:
     """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
-    users, answers, system, fields, last_role, result, tools = _messages(request)
-    whole = users[-1].strip() if users else ""
-    if whole.isupper() and len(whole) > _figures.beginning:
-        whole = whole.lower()
-    replies = len(whole) <= _figures.reply and len(users) > 1 and bool(answers)
-    reply = in_english(whole)[0].lower().encode(errors="replace").decode() if replies else ""
-    in_short = replies and _has.in_short(reply)
-    again, closes = _of_reply(reply, answers[-1]) if replies else (False, False)
-    # A few words that neither close a conversation nor want the same in other words belong to what was asked before.
-    terse = replies and not closes and reply.count(" ") < _figures.terse and not cues().of(reply) & cues().apart
-    if again or in_short or terse:
-        longer = (message for message in reversed(users[:-1]) if len(message) > len(whole))
-        whole = next((message if again and not in_short else f"{message}\n{whole}" for message in longer), whole)
+    users, answers, system, fields, properties, last_role, result, tools = _messages(request)
+    whole, in_short, again, closes = _question(users, answers)
     ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
     message = ends.encode(errors="replace").decode()
     instructing = instruction(message)
@@ -80,6 +72,8 @@ def asked(request: Request) -> AskFeatures:
         size, long, most = size - width(limit[0]), long - width(limit[0]), _most_tokens(limit)
         lower = ask.lower()
     kinds = cues().of(lower)
+    if not kinds and not strange and unfamiliar(lower):
+        strange = float(2 * len(ask) < _figures.known * len(load().words.split(zeroed(lower))))  # two bytes each
     follows = len(users) > 1 and size < _figures.short and not (again or closes)
     from_tool = last_role in ("tool", "function")
     last_answer = width(answers[-1]) if answers else 0
@@ -110,8 +104,28 @@ def asked(request: Request) -> AskFeatures:
         kinds=kinds,
         numbers=numbers,
         tokens=min(tokens, at_most) or tokens or at_most,
+        least=properties * _figures.field,
         strange=strange if whole else float(request.images > 0),
     )
+
+
+def _question(users: Sequence[str], answers: Sequence[str]) -> tuple[str, bool, bool, bool]:
+    """The last message, after what it refers to; whether the answer is to be a few words, whether it asks for what was
+    asked before, and whether for nothing."""
+    whole = users[-1].strip() if users else ""
+    if whole.isupper() and len(whole) > _figures.beginning:
+        whole = whole.lower()
+    replies = len(whole) <= _figures.reply and len(users) > 1 and bool(answers)
+    reply = in_english(whole)[0].lower().encode(errors="replace").decode() if replies else ""
+    in_short = replies and _has.in_short(reply)
+    again, closes = _of_reply(reply, answers[-1]) if replies else (False, False)
+    # A few words that neither close a conversation nor want the same in other words belong to what was asked before.
+    terse = replies and not closes and reply.count(" ") < _figures.terse and not cues().of(reply) & cues().apart
+    terse = terse and not (_whole(reply) and not _refers(reply))
+    if again or in_short or terse:
+        longer = (message for message in reversed(users[:-1]) if len(message) > len(whole))
+        whole = next((message if again and not in_short else f"{message}\n{whole}" for message in longer), whole)
+    return whole, in_short, again, closes
 
 
 def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
@@ -125,15 +139,15 @@ def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
     return bool(again), bool(declines or (assents and nothing_left))
 
 
-def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], str, str, int]:
-    """The user's messages, the assistant's, the system prompt's parts, names and values of the answer's schema, whose
-    the last message is, the last result of a tool, and how many tools are offered."""
+def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], int, str, str, int]:
+    """The user's messages, the assistant's, the system prompt's parts, names and values of the answer's schema, how
+    many names, whose the last message is, the last result of a tool, and how many tools are offered."""
     users, answers, system, fields = [list[str]() for _ in range(4)]
-    tools, last_role, result, at = 0, "", "", None
+    tools, properties, last_role, result, at = 0, 0, "", "", None
     for passage in request.passages:
         path, text, role = passage.path, passage.text, passage.role
         place = path[1] if len(path) > 1 else 0
-        if path and path[-1] in _ADDRESSES:
+        if path and (path[-1] in _ADDRESSES or (role == "user" and path[-1] == "name")):
             continue
         if role == "user" or (not role and path and path[0] in ("prompt", "input")):
             if place == at and users and last_role == "user":
@@ -153,14 +167,17 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[s
             tools = max(tools, place + 1)
         elif path and path[0] == "response_format" and path[-2:-1] in (("properties",), ("enum",)):
             fields.append(text)
-    return users, answers, system, fields, last_role, result, tools
+            properties += path[-2] == "properties"
+    return users, answers, system, fields, properties, last_role, result, tools
 
 
 _ADDRESSES = frozenset(table("classify/data/asked.yaml")["addresses"])
 
 
 def instruction(message: str) -> str:
-    """The words that ask: without code and quotations, and of a long message only its first and its last lines."""
+    """The words that ask: without courtesies, code and quotations, and of a long message only its first and its last
+    lines."""
+    message = _without_courtesies(message)
     beginning = message[: _figures.head]
     before, colon, _ = beginning.replace("：", ":").partition(":")
     upon = _upon(beginning) if colon and {"?", "\n", "。"}.isdisjoint(before) else None  # no sentence ends before it
@@ -192,6 +209,16 @@ def instruction(message: str) -> str:
     return f"{first}\n{last}"
 
 
+def _without_courtesies(message: str) -> str:
+    """As it is, where hardly anything else is left."""
+    greeting = _greets(message[: _figures.head])
+    begins = greeting.end() if greeting else 0
+    at = max(len(message) - _figures.tail, begins)
+    closing = _closes(message[at:])
+    bare = message[begins : at + closing.start() + 1 if closing else len(message)].strip()
+    return bare if len(bare) >= _figures.asks else message
+
+
 def _prose(text: str, cut: int) -> str:
     """Without the lines of a log or a table, which begin alike. `cut`: 0 or -1, the line that may be a part of one."""
     if text.count("\n") < _figures.alike - 1:
@@ -215,7 +242,10 @@ _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations, _spoken = (re.compile(_PATTERNS[name]).sub for name in ("quotations", "spoken"))
-_upon, _set_apart, _speaks = (re2.compile(_PATTERNS[name]).search for name in ("upon", "set_apart", "speaks"))
+_upon, _set_apart, _speaks, _greets, _closes, _whole, _refers = (
+    re2.compile(_PATTERNS[name]).search
+    for name in ("upon", "set_apart", "speaks", "greets", "closes", "whole", "refers")
+)
 
 
 def _unquoted(text: str) -> str:
@@ -282,6 +312,8 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
         if any(_has.returned(end[: _figures.begin]) and not _has.shorter(end) for end in ends):
             return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
     beginning = ask[: _figures.short]
+    if single := _has.in_one(beginning):
+        return int(_KINDS[max(filter(single[1].startswith, _KINDS), key=len)])
     if not (_digits(beginning) or kinds & cues().counts):
         return 0
     counted = _has.range(beginning)
@@ -304,7 +336,7 @@ def _stated_amount(ask: str, *, writes: bool) -> int:
         each = each or _has.mentioned(ask[: amount.start(2)])
         wanted = made and start >= made.end() and not limit and not _has.elsewhere(ask[made.end() : start])
         words = per <= _figures.per_word  # of which all are to be written
-        if not each and (wanted or (words and (writes or _has.within(ask[:start])))):
+        if not each and (wanted or (words and writes) or _has.within(ask[:start])):
             tokens = _number(number) * per
             tokens = min(tokens, _figures.most_stated) if words else tokens
             most = tokens if most < tokens <= _figures.most_stated else most

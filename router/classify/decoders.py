@@ -162,20 +162,18 @@ def blobs(encoded: bytes, place: CharacterOffsets, dull: set[bytes]) -> Iterator
     """`dull`: runs that have been tried in vain; they are added."""
     for start, end in _RUN.spans(encoded):
         run = encoded[start:end]
-        beside = encoded[max(0, start - 1) : start] + encoded[end : end + 1]
-        if run in dull or _is_plain(run) or (len(run) < LEAST and not beside.isascii()):
-            continue  # the last: of a longer word, in letters that look the same
+        if run in dull or not run.strip(_RULES):
+            continue
+        if run.islower() and b"\n" not in run and not _DIGITS_RUN.search(run):
+            continue  # a name in small letters, none of whose parts may be hexadecimal digits of a text
+        if len(run) < LEAST and not (encoded[max(0, start - 1) : start] + encoded[end : end + 1]).isascii():
+            continue  # of a longer word, in letters that look the same
         # The whole of it, its lines, and their parts.
         parts = () if run.isalnum() else (*run.translate(_WHOLE).split(), *run.translate(_PARTS).split())
         if any(map(_promising, {b"".join(run.split()), *(part for part in parts if len(part) >= LEAST)})):
             yield from _decoded(run.decode(), place.of(start))
         else:
             dull.add(run)
-
-
-def _is_plain(run: bytes) -> bool:
-    """A rule, or a name in small letters, none of whose parts may be hexadecimal digits of a text."""
-    return not run.strip(_RULES) or (run.islower() and b"\n" not in run and not _DIGITS_RUN.search(run))
 
 
 def _promising(word: bytes) -> bool:
@@ -258,7 +256,7 @@ _AROUND_BREAK = 80
 def amid(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
     start, end = _AMID.search(encoded)
     while start >= 0:
-        first, last = place.of(start), place.of(end)
+        first, last = place.span(start, end)
         mark = text[first + 1 : last - 1]
         first += 1 + len(mark) - len(mark.lstrip(" "))
         yield first, first + len(mark.strip(" ")), "", False
@@ -383,7 +381,7 @@ def folds(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]
     if _ANY.isdisjoint(encoded.replace(BETWEEN.encode(), b"").translate(None, _ASCII).decode()):
         return
     for first, last in _ODD.spans(encoded):
-        for match in _ONE_KIND.finditer(text, place.of(first), place.of(last)):
+        for match in _ONE_KIND.finditer(text, *place.span(first, last)):
             yield *match.span(), match.group().translate(_TABLE), False
 
 

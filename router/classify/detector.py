@@ -108,7 +108,7 @@ _OPTIONS.never_capture = True
 _OPTIONS.log_errors = False
 """RE2 tells of automata that grow too large on standard error, at each text anew."""
 
-_STEP = 1024
+_STEP = 512
 """Bytes that are counted together."""
 _CONTINUED = bytes(range(0x80, 0xC0))
 """No first bytes of a character in UTF-8."""
@@ -147,16 +147,19 @@ class CharacterOffsets:
     def of(self, byte: int) -> int:
         if self._plain:
             return byte
+        encoded = self._encoded
         if not self._before:
-            starts = range(0, len(self._encoded), _STEP)
-            self._before = list(accumulate((_begun(self._encoded[at : at + _STEP]) for at in starts), initial=0))
+            steps = (encoded[at : at + _STEP] for at in range(0, len(encoded), _STEP))
+            self._before = list(accumulate((len(step.translate(None, _CONTINUED)) for step in steps), initial=0))
         step = byte // _STEP
-        return self._before[step] + _begun(self._encoded[step * _STEP : byte])
+        return self._before[step] + len(encoded[step * _STEP : byte].translate(None, _CONTINUED))
 
-
-def _begun(part: bytes) -> int:
-    """Characters whose first byte is in it."""
-    return len(part.translate(None, _CONTINUED))
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """Of both ends of what lies there, which is counted by itself: most of it is short."""
+        if self._plain:
+            return first, last
+        start = self.of(first)
+        return start, start + len(self._encoded[first:last].translate(None, _CONTINUED))
 
 
 # All patterns of all detectors over one text. Most patterns begin with words: a single pass for all such words tells
@@ -165,8 +168,8 @@ def _begun(part: bytes) -> int:
 
 MOST_CANDIDATES = 5_000
 """Looked at per form and text. What lies beyond counts as found: who writes more than that hides something."""
-_TOGETHER = 12
-"""Patterns without words in one automaton, where they are of no family."""
+_TOGETHER = 22
+"""Patterns in one automaton. Of twice as many numbers it outgrows RE2's memory, and is built anew for every text."""
 _REACH = 64
 """Bytes of a candidate in which another may begin, should it be nothing itself."""
 _ALWAYS = r"\A"
@@ -188,11 +191,15 @@ class Scanner:
         self._words = _words(self._patterns(self._alone))
         matched = self._words.Match(_LAST_WORD, True)[:-1] if self._words else range(len(self._alone))
         self._wordless = frozenset(matched)
-        wordless = [self._alone[place] for place in matched]
-        shares = [wordless[first : first + _TOGETHER] for first in range(0, len(wordless), _TOGETHER)]
+        members = {("", "", ""): [self._alone[place] for place in matched]}
+        for number, compiled in enumerate(self._forms):
+            if family := compiled.form.family:
+                kind = compiled.name.partition(".")[0]
+                members.setdefault((kind, family, compiled.form.gate), []).append(number)
         self._shares = [
-            _ScanShare(_automaton(self._patterns(numbers)), numbers, _pattern(gate).matches if gate else None)
-            for gate, numbers in (*(("", share) for share in shares), *self._families())
+            _ScanShare(_automaton(self._patterns(share)), share, _pattern(gate).matches if gate else None)
+            for (_, _, gate), numbers in members.items()
+            for share in (numbers[first : first + _TOGETHER] for first in range(0, len(numbers), _TOGETHER))
         ]
 
     def scan(self, text: str) -> list[Hit]:
@@ -230,14 +237,6 @@ class Scanner:
                     present.append(numbers[place])
         return sorted(present)
 
-    def _families(self) -> Iterator[tuple[str, list[int]]]:
-        """(gate, numbers of its forms) of each family of a kind."""
-        members: dict[tuple[str, str, str], list[int]] = {}
-        for number, compiled in enumerate(self._forms):
-            kind, (family, gate) = compiled.name.partition(".")[0], compiled.form[-2:]
-            members.setdefault((kind, family, gate), []).append(number)
-        yield from ((gate, numbers) for (_, family, gate), numbers in members.items() if family)
-
     def _patterns(self, numbers: Iterable[int]) -> tuple[str, ...]:
         return tuple(self._forms[number].form.pattern for number in numbers)
 
@@ -262,13 +261,12 @@ class _Compiled(NamedTuple):
         """`first`, `last`: of the first candidate, in bytes."""
         confirm, looked = self.form.confirm, 0
         while first >= 0:
-            start = place.of(first)
+            start, end = place.span(first, last)
             if looked == MOST_CANDIDATES:
                 yield Hit(self.name, self.data_class, start, len(text))
                 return
             looked += 1
             again = last - _REACH
-            end = place.of(last)
             for span in (Span(start, end),) if confirm is None else confirm(text, start, end):
                 yield Hit(self.name, self.data_class, *span)
                 again = last if span.score >= SURE else again

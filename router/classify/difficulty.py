@@ -208,7 +208,7 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         levels: list[tuple[float, float]] = self.levels[:, int(at) : int(at) + 2].tolist()
         difficulty, hard_sd, output_sd, most_thinking = [below + (above - below) * (at % 1) for below, above in levels]
         hard_sd = min(hard_sd + strange * NOTHING_SD, SCALES[DIFFICULTY_SD])
-        output = min(max(values[OUTPUT_OUT], OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
+        output = min(max(values[OUTPUT_OUT], log(max(asks.least, 1))), OUTPUT_RANGE[1])
         if tokens >= LEAST_STATED:
             output, output_sd = min(log(tokens), OUTPUT_RANGE[1]), STATED_SD
         helps = _shares(values[NO_THINKING:TASK_OUT], self.sharpness)

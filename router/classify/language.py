@@ -29,6 +29,10 @@ HEAD = 200
 """Characters of an instruction, at most."""
 _LATIN = "\u024f"
 """Its last letter."""
+_PHONETIC = "\u02af"
+"""The last of the letters that are written beside Latin ones."""
+SEVERAL, LETTERS, HARDLY = 5, 0.7, 1 / 6
+"""Words; letters among the characters of a text in a language; share of words that may be of another one by chance."""
 _MARKS = ".,:;!?\"'()[]{}<>«»„“”‚‘’…–—-*_#`/\\|=+0123456789"
 _ASKING, _INTO, _FROM, _ARTICLES = (
     frozenset(TABLES["asking"][kind].split()) for kind in ("parts", "into", "from", "articles")
@@ -66,6 +70,19 @@ def language(text: str) -> str:
     ranked = sorted((*scores.items(), ("", 0.0), ("", 0.0)), key=itemgetter(1), reverse=True)
     (first, most), (_, second) = ranked[:2]
     return first if most >= LEAST and most >= CLEAR * second else ""
+
+
+def unfamiliar(text: str) -> bool:
+    """Of several words in Latin letters hardly any is of a language that is known. `text` is in lower case."""
+    words = text.replace("'", " ").replace("’", " ").split()
+    letters = [letter for letter in text if letter.isalpha()]
+    if len(words) < SEVERAL or len(letters) < LETTERS * len(text) or not all(map(_is_latin, letters)):
+        return False
+    return sum(word.strip(_MARKS) in _WORDS for word in words) <= HARDLY * len(words)
+
+
+def _is_latin(letter: str) -> bool:
+    return letter <= _PHONETIC or "\u1e00" <= letter <= "\u1eff"
 
 
 def _count(parts: set[str], weights: Mapping[str, tuple[tuple[str, float], ...]], scores: dict[str, float]) -> None:

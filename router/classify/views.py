@@ -233,7 +233,7 @@ def unparsed_bytes(raw: bytes, passages: Sequence[Passage]) -> list[Passage]:
     """
     outside: list[bytes] = []
     end = 0
-    for start, until in sorted(_occurrences(raw, passages)):
+    for start, until in _occurrences(raw, passages):
         if start >= end:
             outside.append(raw[end:start])
             end = until
@@ -251,9 +251,10 @@ def unparsed_bytes(raw: bytes, passages: Sequence[Passage]) -> list[Passage]:
     return [*media, Passage((), '"'.join(rest))]
 
 
-def _occurrences(raw: bytes, passages: Sequence[Passage]) -> Iterator[tuple[int, int]]:
-    """Where the passages stand: those of one field in their order, wherever that field is."""
+def _occurrences(raw: bytes, passages: Sequence[Passage]) -> list[tuple[int, int]]:
+    """Where the passages stand, from the first on: those of one field in their order, wherever that field is."""
     ends: dict[str | int, int] = {}
+    places = list[tuple[int, int]]()
     left = _EFFORT * len(raw)
     ascii_only = raw.isascii()
     for passage in passages:
@@ -270,10 +271,11 @@ def _occurrences(raw: bytes, passages: Sequence[Passage]) -> Iterator[tuple[int,
         at = at if at >= 0 and raw.startswith(sent, at) else -1
         left -= (len(raw) if at < 0 else at) - start
         if left < 0:
-            return
+            break
         if at >= 0:
             ends[root] = at + len(sent)
-            yield at, ends[root]
+            places.append((at, ends[root]))
+    return sorted(places)
 
 
 # Texts that were taken apart: the end of one passage beside the beginning of the next.

@@ -93,6 +93,10 @@ def explain(
     request: Annotated[
         Path, typer.Argument(help="A chat request as JSON, - for standard input, or a served one's id.")
     ],
+    header: Annotated[
+        list[str] | None, typer.Option("--header", help="As a client sends it: 'x-lowpass-app: billing'.")
+    ] = None,
+    key: Annotated[str, typer.Option("--key", metavar="NAME", help="The key that asks; else none.")] = "",
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -107,8 +111,12 @@ def explain(
         report("request", str(request), policy=policy, as_json=as_json)
     with failing(OSError, about=f"{request} can't be read (of a served request give the id): "):
         body = sys.stdin.buffer.read() if str(request) == "-" else request.read_bytes()
-    with failing(ClientError, about=f"{request}: "):
-        explained = explain_request(settings_of(policy), body)
+    headers = [
+        (name.strip().encode(), value.strip().encode())
+        for name, _, value in (line.partition(":") for line in header or ())
+    ]
+    with failing(LookupError), failing(ClientError, about=f"{request}: "):
+        explained = explain_request(settings_of(policy), body, headers, key)
     echo_json(Raw(with_reason(encode(explained)))) if as_json else show(explanation(explained))
 
 

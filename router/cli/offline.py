@@ -46,7 +46,7 @@ from router.types.account import NOTHING, RATE_ACCOUNTS, Account, Reservation, U
 from router.types.clock import new_id, now_ms
 from router.types.decision import Weighed
 from router.types.price import ANY_MODEL, Prices, usd_about, usd_text
-from router.types.request import DAY_MS, Endpoint, Path, Request
+from router.types.request import DAY_MS, Caller, Endpoint, Path, Request
 from router.types.target import Secret, Target
 
 
@@ -102,29 +102,39 @@ def directory(path: pathlib.Path, ledger: Ledger) -> Directory:
     return Directory(prices, entities, frozenset(provider.id for provider in providers if provider.local))
 
 
-def explain_request(settings: Settings, body: bytes) -> PlacedExplanation:
+def explain_request(
+    settings: Settings, body: bytes, headers: Sequence[tuple[bytes, bytes]] = (), key: str = ""
+) -> PlacedExplanation:
     """Steps 3–5 on one chat request, with every target in good health, and what the ledger has taught, if there is one.
+    `key`: the name of the one that asks; without, it is a request of a gateway that has none.
 
-    Raises `ClientError`, `ConfigError` and `SettingError`.
+    Raises `ClientError`, `ConfigError` and `SettingError`, and `LookupError` for a key that there is not.
     """
     config = load_policy(settings.policy, unlaunched(settings.policy))
     rules = index(config, Secret(new_id()))
-    request = parse(Endpoint.CHAT, new_id(), body, ())
+    ledger, caller = ledger_of(settings), OPEN
+    if key:
+        with ledger.reading() as connection:
+            named = [known for known in callers(connection).values() if key in (known.id, known.name)]
+        if not named:
+            raise LookupError(f"there is no key '{key}': `lowpass keys list` names them")
+        caller = named[0]
+    request = parse(Endpoint.CHAT, new_id(), body, headers)
     draw = random()  # noqa: S311 - a share of traffic
-    check(rules, request, OPEN)
-    screened = asyncio.run(_screened(rules.screen, request))
+    check(rules, request, caller)
+    screened = asyncio.run(_screened(rules.screen, request, caller))
     targets = tuple(config.targets.values())
-    knowledge = known(ledger_of(settings), targets)
+    knowledge = known(ledger, targets)
     forecaster = Forecaster(targets, knowledge.learned, knowledge.beliefs(targets))
-    decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), forecaster, draw)
+    decision, _ = choose(rules, request, caller, screened, Health(time.monotonic), forecaster, draw)
     return examine(read_too(decision, request))
 
 
-async def _screened(screen: Screen, request: Request) -> Screened:
+async def _screened(screen: Screen, request: Request, caller: Caller) -> Screened:
     """As in a session of its own."""
     reader = NamesReader()
     try:
-        return screen.alone(request, OPEN, read=await screen.read(request, reader))
+        return screen.alone(request, caller, read=await screen.read(request, reader))
     finally:
         await reader.close()
 

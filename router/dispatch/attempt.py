@@ -16,7 +16,7 @@ from router.dispatch.meter import PAST_CAP, Meter, apart
 from router.estimate import tokens as counts
 from router.estimate.caches import BOOKED
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
-from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES, AttemptSample
+from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES
 from router.estimate.price import charge
 from router.redact.restore import Restorer
 from router.types.attempt import (
@@ -24,6 +24,7 @@ from router.types.attempt import (
     THOUGHT_BESIDE,
     Adapter,
     Attempt,
+    AttemptSample,
     Call,
     CountSource,
     ErrorKind,

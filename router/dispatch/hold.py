@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct, structs
@@ -129,6 +130,7 @@ def waited_ms(waits: Sequence[list[float]], now: float) -> float:
 
 LENT_PATIENCE_MS = 1_000
 """How long a request waits for what was split off: it may come back at once, or in a month."""
+_LEAST_USD, _LEAST_THINKING = attrgetter("estimate.least.usd"), attrgetter("estimate.least.thinking")
 
 
 class BudgetHold:
@@ -373,11 +375,12 @@ class BudgetHold:
         return min(limits, key=lambda refused: refused.left - refused.needed, default=None)
 
     async def rates(self) -> list[tuple[Account, int]]:
-        """What its key may do for the rest of the minute. Raises `StoreUnavailable`."""
+        """What its key may do for the rest of the minute, as far as the store answers."""
         accounts = [account for account in self._bound.accounts if account.resets_at_ms and account.size]
-        balances = await self._store.balances(accounts)
-        pairs = zip(accounts, balances, strict=True)
-        return [(account, max(0, account.limit - balance.spent - balance.held)) for account, balance in pairs]
+        with suppress(StoreUnavailable):
+            pairs = zip(accounts, await self._store.balances(accounts), strict=True)
+            return [(account, max(0, account.limit - balance.spent - balance.held)) for account, balance in pairs]
+        return []
 
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
@@ -449,8 +452,7 @@ def thought(attempt: Attempt) -> int:
 
 def _least(steps: Sequence[Candidate]) -> Amount:
     """For the cheapest; a dearer one that is fallen back to has more held for it then."""
-    least = [step.estimate.least for step in steps]
-    return Amount(min([amount.usd for amount in least]), min([amount.thinking for amount in least]))
+    return Amount(min(map(_LEAST_USD, steps)), min(map(_LEAST_THINKING, steps)))
 
 
 def _short(refused: Refused, ask: HoldRequest) -> Refused:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, keeps, least
-from router.estimate.learn import UNREAD, InputSize, KnownTemplate, TargetStats, Work
+from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work
+from router.estimate.lengths import UNREAD
 from router.estimate.price import UNLIMITED, ceiling, output_left, own_cost
 from router.estimate.tokens import (
     INPUT_SHARE,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from router.classify.difficulty import load, of_text
 from router.estimate.pass_rate import LEARNED, PassRateModel
 from router.types.attempt import Outcome
-from router.types.request import SHARE, TASKS, UNFAMILIARITY, Reading
+from router.types.request import SHARE, TASKS, TRAITS, UNFAMILIARITY, Reading
 from router.types.target import Model, Provider, Target, Wire
 
 Floats = NDArray[np.float64]
@@ -24,6 +24,8 @@ Table = Any
 """Columns by name (pandas, polars, pyarrow, a dict of lists) or a list of dicts, one for each row."""
 PRIOR_ROWS = 4.0
 """Answers at a target's mean cost that count towards its mean in each task."""
+ROUNDS = 4
+"""Of what targets cost and what tasks do, each by the other."""
 PENALTY = 30.0
 """Of the ridge regression of a prompt's cost over the usual one on its traits."""
 MOST_FACTOR = 1.5
@@ -97,7 +99,7 @@ class Estimator:
         Costs of a target for which no cost is known are the dearest known ones; 0 where none is known at all. Raises
         ValueError, which names the column, for a table that can't be read.
         """
-        traits = np.array([reading.traits for reading in self._read(prompts).values()])
+        traits = np.array([reading.traits for reading in self._read(prompts).values()]).reshape(-1, TRAITS)
         p, p_sd, *_ = self.rates.expect_each(traits)
         return Prediction(p, p_sd, *self._costs.expected(traits), traits[:, UNFAMILIARITY], self.targets, self._usual)
 
@@ -187,8 +189,13 @@ class _Costs:
         shares, sums, counts = _shares(traits), np.zeros(self._means.shape), np.zeros(self._means.shape)
         np.add.at(sums.T, at, shares * cost[:, None])
         np.add.at(counts.T, at, shares)
-        usual = sums.sum(0) / np.maximum(counts.sum(0), 1e-9)
-        means = (sums + PRIOR_ROWS * usual) / (counts + PRIOR_ROWS)
+        # A target of which some tasks are not known costs there what all targets' make of its others.
+        usual, of_task = np.zeros(len(sums.T)), np.ones((len(TASKS), 1))
+        for _ in range(ROUNDS):
+            usual = sums.sum(0) / np.maximum((counts * of_task).sum(0), 1e-9)
+            more = PRIOR_ROWS * usual.mean()
+            of_task[:, 0] = (sums.sum(1) + more) / np.maximum((counts * usual).sum(1) + more, 1e-30)
+        means = (sums + PRIOR_ROWS * of_task * usual) / (counts + PRIOR_ROWS)
         self._means = np.where(counts.any(0), means, means.sum(0).max(initial=0.0) / len(TASKS))
         expected = (shares * self._means.T[at]).sum(1)
         phi, paid = traits[:, LEARNED], (cost > 0) & (expected > 0)

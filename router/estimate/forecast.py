@@ -8,10 +8,18 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct, structs
 
-from router.estimate import learn
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
 from router.estimate.learn import KnownTemplate, TargetStats, WorkStats
+from router.estimate.lengths import (
+    LEAST_NEED,
+    SMALLEST,
+    SMALLEST_THOUGHT,
+    THINKING,
+    VISIBLE,
+    LengthLaw,
+    law_table,
+)
 from router.estimate.pass_rate import Index, PassRateModel
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import (
@@ -67,7 +75,6 @@ _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 _LEAST = 1e-9
 _SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
 """Of a prompt, of an answer, and of what of it is worth something."""
-_UNBOUND = np.array(np.inf)
 _Levels = tuple[tuple[str, int | None], ...]
 """Effort and thinking tokens that each target is asked for; none: as request and policy say."""
 _AS_ASKED = ("", None)
@@ -100,19 +107,17 @@ class _KnownWork(Struct, frozen=True, eq=False):
     nothing: Vector
     """Zeros."""
     usual: tuple[Vector, Vector]
-    """Output and thinking of a usual request without a cap."""
+    """Output and thinking of a usual request, whatever its caps."""
     sent: Vector
     """Input tokens for each of the rough count …"""
     sent_base: Vector
     """… and whatever that is …"""
     template: Vector
     """… to which its template adds so many."""
-    visible_times: Vector
-    """Of the power law of visible tokens, by those that were read …"""
-    visible_power: Vector
-    thinking_times: Vector
+    visible: Vector
+    """`law_table` of visible tokens, by those that were read …"""
+    thought: Vector
     """… and of thinking tokens by the need to think …"""
-    thinking_power: Vector
     most_thought: Vector
     """… and at most."""
     most: Vector
@@ -175,8 +180,8 @@ class Forecaster:
         known = self._of(targets, request, seen, cap, at_ms, rough, kind, read.stated, fits)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
-        each, thinking = _tokens(known, read, bound)
-        usual = known.usual if bound is known.most else _tokens(known, USUAL_READ, bound)
+        output, thoughts = _tokens(known, read)
+        each, thinking, *usual = [np.minimum(tokens, bound) for tokens in (output, thoughts, *known.usual)]
         plain = np.maximum(known.sent * (rough + known.template) + known.sent_base, 0.0)
         whole_prompt = self._media_tokens(targets, request, kind) if kind.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
@@ -194,7 +199,7 @@ class Forecaster:
         # Far more room than the usual length changes nothing.
         ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
         if not ample.all():
-            whole = self._whole(known, request, read, whole_prompt)
+            whole = self._whole(known, request, output, thoughts, whole_prompt)
             p, sd, nodes, own_sd, usual_p = [rate * whole for rate in (*expected[:4], usual_p)]
             expected = expected._replace(p=p, sd=sd, nodes=nodes, own_sd=own_sd)
         forecast = Forecast(
@@ -224,12 +229,11 @@ class Forecaster:
         tokens = [prompt(target, request, kind, roughly(request), size, 1.0).tokens for target, size in sizes]
         return np.array(tokens, dtype=np.float64)
 
-    def _whole(self, known: _KnownWork, request: Request, read: TokensRead, sent: Vector) -> Vector:
+    def _whole(self, known: _KnownWork, request: Request, written: Vector, thinking: Vector, sent: Vector) -> Vector:
         """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
         thoughts with a part of it that is worth something below the client's own cap."""
         if request.endpoint is Endpoint.EMBEDDINGS:
             return _fits(np.array((sent,)), known.context, _SPREADS[:1])
-        written, thinking = _tokens(known, read, _UNBOUND)
         room = np.minimum(known.most, np.maximum(known.context - sent, 1.0))
         if request.max_output is None:
             return _fits(np.array((sent, written)), np.array((known.context, room)), _SPREADS[:2])
@@ -266,43 +270,45 @@ class Forecaster:
             known = self._known[key] = self._look(targets, work, at_ms, levels)
         if fits:
             most = np.minimum(known.most, [made.max_output or np.inf if made else np.inf for made in fits])
-            tokens = _tokens(known, USUAL_READ, most)
-            known = structs.replace(known, most=most, usual=tokens)
+            known = structs.replace(known, most=most)
         return known
 
     def _look(self, targets: Sequence[Target], work: _WorkKey, at_ms: int, levels: _Levels) -> _KnownWork:
         rows = [self._row(*row, work, at_ms) for row in zip(targets, levels or [_AS_ASKED] * len(targets), strict=True)]
-        *columns, spread, each_sd = np.array(rows, dtype=np.float64).T
+        numbers, visible, thought = zip(*rows, strict=True)
+        sent, base, own, *columns, spread, each_sd = np.array(numbers, dtype=np.float64).T
         slow = np.minimum(np.hypot(spread, each_sd), Z90)
         # Quantiles of lognormals of mean 1.
         quantiles = ((spread, -Z90), (spread, Z90), (slow, Z90), (each_sd, Z90))
         columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
         nothing = np.zeros(len(at))
-        known = _KnownWork(at_ms, at, nothing, (nothing, nothing), *columns)
+        tokens = (sent, base, own, law_table(visible), law_table(thought))
+        known = _KnownWork(at_ms, at, nothing, (nothing, nothing), *tokens, *columns)
         return structs.replace(
             known,
-            usual=_tokens(known, USUAL_READ, known.most),
+            usual=_tokens(known, USUAL_READ),
             better=known.better if np.any(known.better) else None,
             thinks=bool(known.most_thought.any()),
             writes=bool((known.rate_write != known.rate_in).any()),
         )
 
-    def _row(self, target: Target, level: tuple[str, int | None], work: _WorkKey, at_ms: int) -> tuple[float, ...]:
+    def _row(
+        self, target: Target, level: tuple[str, int | None], work: _WorkKey, at_ms: int
+    ) -> tuple[tuple[float, ...], LengthLaw, LengthLaw]:
         learned, task, model = self.learned, work.task, target.model
         asked, cap = level[0] or target.effort or work.effort, level[1] or work.cap
         rung = next(thinking_levels(target, asked, cap, learned, task), None) or ThinkingLevel(asked, 0)
         known, pace = usual(target, rung, learned, task, work.template), learned.pace(target.id)
         sent = learned.input(target.id, work.script, INPUT_SHARE).line
-        expected = (*known.visible, *known.thought, known.most_thought)
-        tokens = (*sent, template(target), *expected, model.max_output, model.context, least(model.name))
+        tokens = (*sent, template(target), known.most_thought, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(sent.tokens(work.size)), at_ms)
-        mean = known.visible.visible(USUAL_READ.visible) + min(
-            known.thought.thinking(USUAL_READ.thinking), known.most_thought
-        )
+        thoughts = THINKING.tokens(known.thought, USUAL_READ.thinking)
+        mean = VISIBLE.tokens(known.visible, USUAL_READ.visible) + min(thoughts, known.most_thought)
         spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
         better = self._rates.better(self._at[target.id], rung.effort)
-        return (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
+        numbers = (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
+        return numbers, known.visible, known.thought
 
     def _rates_of(self, target: Target, work: _WorkKey, size: int, at_ms: int) -> tuple[float, ...]:
         """nano-USD per token: input, that which is read from a cache, or written, output, and what thinking costs more;
@@ -336,17 +342,16 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
     )
 
 
-def _tokens(known: _KnownWork, read: TokensRead, bound: Vector) -> tuple[Vector, Vector]:
-    """Of one choice: all output (see `PowerLaw`), and thinking."""
-    visible = known.visible_times * (read.visible + learn.SMALLEST) ** known.visible_power - learn.SMALLEST
-    visible = np.maximum(visible, max(read.visible / learn.MOST_RATIO, 1.0))
+def _tokens(known: _KnownWork, read: TokensRead) -> tuple[Vector, Vector]:
+    """Of one choice, whatever its caps: all output (see `LengthLaw`), and thinking."""
+    tokens, needed = read.visible + SMALLEST, read.thinking + LEAST_NEED
+    visible = tokens * np.exp(VISIBLE.differences(known.visible, log(tokens / VISIBLE.usual))) - SMALLEST
+    visible = np.maximum(visible, max(read.visible * VISIBLE.least_share, VISIBLE.fewest))
     if not known.thinks:
-        return np.minimum(visible, bound), known.nothing
-    thinking = (
-        known.thinking_times * (read.thinking + learn.LEAST_NEED) ** known.thinking_power - learn.SMALLEST_THOUGHT
-    )
+        return visible, known.nothing
+    thinking = needed * np.exp(THINKING.differences(known.thought, log(needed / THINKING.usual))) - SMALLEST_THOUGHT
     thinking = np.minimum(np.maximum(thinking, 0.0), known.most_thought)
-    return np.minimum(visible + thinking, bound), np.minimum(thinking, bound)
+    return visible + thinking, thinking
 
 
 def _paid(known: _KnownWork, output: Vector, thinking: Vector) -> Vector:
@@ -380,7 +385,7 @@ def _spread(kind: WorkStats, output: int) -> float:
 def usual_ms(target: Target, learned: TargetStats) -> float:
     """Over all that it is asked."""
     pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "", None)
-    tokens = kind.visible().visible(USUAL_OUTPUT) + kind.thought(0.0).thinking(USUAL_THINKING)
+    tokens = VISIBLE.tokens(kind.visible(), USUAL_OUTPUT) + THINKING.tokens(kind.thought(0.0), USUAL_THINKING)
     return pace.first_ms + tokens * pace.ms_per_token
 
 

@@ -2,12 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import partial
-from math import ceil, exp, log, pow
+from math import ceil
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from msgspec import Struct
 
 from router.estimate.caches import (
     FADES,
@@ -22,18 +20,29 @@ from router.estimate.caches import (
     shrink_to_prior,
 )
 from router.estimate.latency import KEEP, Measured, Pace
-from router.estimate.posterior import MOST_TEMPLATES, Fading, Pooled, Recent
-from router.types.attempt import TextBytes
+from router.estimate.lengths import (
+    ALL,
+    MOST_CELLS,
+    NO_THOUGHT,
+    ROWS,
+    STATED,
+    THINKING,
+    UNREAD,
+    VISIBLE,
+    Asked,
+    LengthLaw,
+    LengthPool,
+)
+from router.estimate.posterior import Recent
+from router.types.attempt import AttemptSample, TextBytes
 from router.types.decision import Vector
-from router.types.request import USUAL_OUTPUT, USUAL_THINKING, TokensRead, application_of, instructed, tenant_of
+from router.types.request import application_of
 from router.types.target import Task
 
 # What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun.
 
 EXTEND = 0.15
 """A stream that has used up its hold has it raised to so much more than what it has used."""
-MOST_CELLS = 2_048
-"""Kinds of work remembered, over all targets (2 to 6 KiB each); the one without news for longest is forgotten."""
 OVERRUN = 1.5
 """What an overrun does to its target's margin …"""
 MOST_MARGIN = 4.0
@@ -47,28 +56,9 @@ OTHER_TASKS, OTHER_TEMPLATES = 2, 8
 answers are not cut where short ones came."""
 HALF = 0.5
 """Of an answer: a target whose typical stream has a larger piece does not stream."""
-MOST_RATIO = 16
-"""Times what is expected: less than that part of what was read is expected of no answer."""
-CREDIBLE, CREDIBLE_LEAST = 3.0, 50
-"""Times what was read, and so many tokens: an answer of a template counts as no longer for others, nor as shorter than
-that part."""
-MOST_TAUGHT = 6.0
-"""Answers that those of one tenant, or where no keys are of one template, count for at most in what is expected of all
-others', at their mean; and those of one template for its application."""
-LENGTHS_HALF_LIFE_MS = 3 * 86_400_000
-"""Of lengths against what was read: a target that changes is followed within days. Holds forget within 128 answers."""
-VARIANCE = 0.87**2
-"""Of the logarithm of an answer's tokens, for what was read: public outcomes differ by a factor of 1.8 at the median
-from what their text foretells. The logarithm of the mean is higher by half of it, before any answer was seen …"""
-EXCESS_WEIGHT = 3.0
-"""… which counts like so many."""
 LONG_CUT = 2
 """An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less. It
 counts as so many times as long in the next cap."""
-LEAST_COUNT, LEAST_PRIOR = 0.01, 1.0
-"""Answers: less are none. Thinking tokens of a hard problem at a target that is not expected to think."""
-MOST_ASKED = 64
-"""Targets × efforts remembered of a template."""
 NEWS, EACH = 32, 8
 """Each of the first so many observations of a target, and of a template, is news, then one in eight: what follows from
 them is worked out again. The others wait until then, since several are learned from at the price of one."""
@@ -89,59 +79,11 @@ IN_FLIGHT_MS = 100
 """What a target writes in that time may be on its way: to the provider and back, and through a busy event loop."""
 
 T = TypeVar("T")
-ALL = ""
-"""Stands for all tasks, efforts or targets."""
-UNREAD: Literal["unread"] = "unread"
-"""Stands for the task of requests whose text was not read: what they are on the whole."""
 Work = Task | Literal["unread"]
-
-
-class AttemptSample(Struct, frozen=True, kw_only=True):
-    """One finished attempt. Tokens per choice; `None` is "not told apart" or "not known"."""
-
-    target: str
-    effort: str = ""
-    """The level that was asked for: `Fit.effort`, else `Estimate.effort`."""
-    task: Task | None = Task.CHAT
-    """None: its text was not read, so that it teaches nothing of how answers follow from that."""
-    template: str = ""
-    """`Estimate.template`."""
-    script: str = ""
-    """`Estimate.script`."""
-    read: TokensRead = TokensRead()
-    """0: not known any more, so that it teaches quantiles only."""
-    output: int | None = None
-    thinking: int | None = None
-    input: int | None = None
-    expected_input: int = 0
-    """`Estimate.input_rough`."""
-    text: TextBytes = TextBytes()
-    """Of the stream, thoughts included, where all of it was seen; per choice."""
-    largest: float = 0
-    """Bytes of the largest piece of the stream; per choice."""
-    past_cap: int = 0
-    """Tokens of an answer that ran on past the cap that was sent."""
-    first_ms: int | None = None
-    """Of a stream."""
-    total_ms: int = 0
-    ended_ms: int = 0
-    """When (Unix)."""
-    cut: bool = False
-    """By a cap, the budget, a fault or the client: the answer would have been at least so long."""
 
 
 _Windows = tuple[QuantileWindow, QuantileWindow]
 """Output tokens and thinking tokens of one kind of work."""
-STATED = "stated"
-_ROWS: Mapping[str, int] = {ALL: 0, STATED: 1, UNREAD: 2, **{task: at for at, task in enumerate(Task, 3)}}
-"""Of sums of lengths: all that were read, those whose requests say how long they are to be, of which no other says
-anything, all that were not read, and those of each task. Answers in all rows; of their visible tokens, and of their
-thinking tokens where these are known, `_Lengths.sums`."""
-_APART = (_ROWS[STATED], _ROWS[UNREAD])
-_COLUMNS = 13
-_sums = partial(Fading, (len(_ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
-Asked = tuple[str, str]
-"""A target and the effort that was asked for."""
 
 
 class Line(NamedTuple):
@@ -168,179 +110,6 @@ INPUT_SD, INPUT_NOISE, INPUT_SMALLEST = (0.15, 20.0), 0.11, 20.0
 count and those beside."""
 
 
-class PowerLaw(NamedTuple):
-    """Tokens + smallest = times × (what was read + least) ^ power."""
-
-    times: float = 1.0
-    power: float = 1.0
-
-    def visible(self, read: float) -> float:
-        return max(self.times * pow(read + SMALLEST, self.power) - SMALLEST, read / MOST_RATIO, 1.0)
-
-    def thinking(self, need: float) -> float:
-        return max(self.times * pow(need + LEAST_NEED, self.power) - SMALLEST_THOUGHT, 0.0)
-
-
-class _Residual(NamedTuple):
-    """How the logarithm of tokens differs from that of what was read: at usual lengths, of their mean; its change with
-    the logarithm of what was read; and by how much the logarithm of the mean is above the mean of the logarithms."""
-
-    level: float = 0.0
-    slope: float = 0.0
-    excess: float = VARIANCE / 2
-
-
-class _Lengths(NamedTuple):
-    """How a power law is fitted to a kind of tokens."""
-
-    columns: slice
-    least: float
-    smallest: float
-    usual: float
-    """Read, where the level is that of."""
-    plain_sd: tuple[float, float]
-    """How far the level and the slope of a target for all templates may be from the prior …"""
-    template_sd: tuple[float, float]
-    """… and of a template, from those."""
-    steepest: float
-    """The slope, at most."""
-
-    def sums(self, read: float, tokens: float) -> Vector:
-        """Of one answer."""
-        more, ratio = log((read + self.least) / self.usual), (tokens + self.smallest) / (read + self.least)
-        return np.array((1.0, more, more * more, log(ratio), log(ratio) * more, ratio))
-
-    def law(self, residual: _Residual) -> PowerLaw:
-        power = max(1.0 + residual.slope, 0.0)
-        return PowerLaw(exp(residual.level) * pow(self.usual, 1.0 - power), power)
-
-    def fitted(self, sums: Vector, prior: _Residual, sds: tuple[float, float]) -> _Residual:
-        """Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
-        count, more, squares, differs, both, ratios = sums.tolist()
-        if count < LEAST_COUNT:
-            return prior
-        level, slope, excess = prior
-        for _ in range(2):
-            of_level, of_slope = count + 2 * excess / sds[0] ** 2, squares + 2 * excess / sds[1] ** 2
-            up = differs + (excess - prior.level) * count - prior.slope * more
-            slanted = both + (excess - prior.level) * more - prior.slope * squares
-            steeper = (of_level * slanted - more * up) / (of_level * of_slope - more * more)
-            slope = min(prior.slope + steeper, self.steepest)
-            level = prior.level + (up - more * (slope - prior.slope)) / of_level
-            # The logarithm of the mean ratio, less the mean logarithm and what the slope makes of different lengths.
-            spread = log(ratios / count) - differs / count - slope * slope * (squares - more * more / count) / count / 2
-            excess = prior.excess + (max(spread, 0.0) - prior.excess) * count / (count + EXCESS_WEIGHT)
-        return _Residual(level, slope, excess)
-
-
-SMALLEST, SMALLEST_THOUGHT, LEAST_NEED = 10.0, 1.0, 0.001
-"""Tokens, and need to think, that count beside those that were read: "hi" and "hello there" differ by little."""
-VISIBLE = _Lengths(slice(1, 7), SMALLEST, SMALLEST, USUAL_OUTPUT + SMALLEST, (0.6, 0.3), (0.6, 0.2), 1.0)
-THINKING = _Lengths(
-    slice(7, 13), LEAST_NEED, SMALLEST_THOUGHT, USUAL_THINKING + LEAST_NEED, (0.75, 0.3), (0.75, 0.3), 0.0
-)
-"""Against the need to think, a share of all of the usual thinking."""
-
-
-class _Template:
-    """How long answers to the requests of a template are."""
-
-    def __init__(self) -> None:
-        self.sums = Recent[Asked, Fading](MOST_ASKED, _sums)
-        self.at_ms = self.count = 0
-
-
-class _LengthPool:
-    """How long answers are against what was read of their requests: of each target for all templates, and of each
-    template for all targets. Sums, so that all who read the same answers come to the same in whatever order."""
-
-    def __init__(self) -> None:
-        pooled = partial(Pooled, MOST_TAUGHT, (len(_ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
-        self._plain, self._groups, self._applications = Recent[Asked, Fading](MOST_CELLS, _sums), pooled(), pooled()
-        self.templates = Recent[str, _Template](MOST_TEMPLATES, _Template, str)
-
-    def add(self, asked: Asked, template: str, answers: Sequence[AttemptSample]) -> None:
-        """Of one target, effort and template, oldest first."""
-        at_ms = max(seen.ended_ms for seen in answers)
-        sums, beyond = np.zeros((2, len(_ROWS), _COLUMNS))
-        for seen in answers:
-            output, (read, need, stated), thinking = seen.output or 0, seen.read, seen.thinking
-            share = 0.5 ** ((at_ms - seen.ended_ms) / LENGTHS_HALF_LIFE_MS) if seen.ended_ms else 1.0
-            rows = [_ROWS[UNREAD]] if seen.task is None else [_ROWS[ALL], _ROWS[seen.task]]
-            visible, usual, of_visible = max(output - (thinking or 0), 0), read + CREDIBLE_LEAST, rows
-            if stated:
-                of_visible = [_ROWS[STATED]]
-            lengths = VISIBLE.sums(read, visible)
-            sums[:, 0] += share  # the weight, for all rows alike, so that they go on to add up
-            sums[of_visible, VISIBLE.columns] += share * lengths
-            if thinking is not None:
-                sums[rows, THINKING.columns] += share * THINKING.sums(need, thinking)
-            credible = min(max(visible, usual / CREDIBLE - CREDIBLE_LEAST), usual * CREDIBLE)
-            if template and credible != visible:
-                beyond[of_visible, VISIBLE.columns] += share * (lengths - VISIBLE.sums(read, credible))
-        bounded = sums - beyond
-        turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
-        plain = self._plain[asked]
-        self._plain.move_to_end(asked)
-        plain.sums += (turn.after - turn.before) * plain.fade(turn.at_ms)[1]
-        more = [(template, sums, at_ms)] if template else []
-        if application := application_of(template):
-            turn = self._applications.turn(template, asked, bounded, at_ms)
-            more.append((application, turn.after - turn.before, turn.at_ms))
-        for name, new, when_ms in more:
-            known = self.templates[name]
-            self.templates.move_to_end(name)
-            of_target = known.sums[asked]
-            of_target.sums += new * of_target.fade(when_ms)[1]
-            known.at_ms, known.count = max(known.at_ms, when_ms), known.count + len(answers)
-
-    def law(self, kind: _Lengths, asked: Asked, row: int, template: str, prior: float) -> PowerLaw:
-        """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
-        answers: else the one that was asked would alone seem dearer, or cheaper, by it. `prior`: tokens for each that
-        is read."""
-        plain, known = self._plainly(kind, asked, row, prior), self.templates.get(template)
-        beside = _Residual(excess=plain.excess)
-        for level in (self.templates.get(application_of(template)), known):
-            if level is not None:
-                beside = kind.fitted(self._beside(kind, level, row), beside, kind.template_sd)
-        own = known.sums.get(asked) if known is not None else None
-        whole = _Residual(plain.level + beside.level, plain.slope + beside.slope, beside.excess)
-        if own is not None:
-            whole = kind.fitted(own.sums[row if row in _APART else _ROWS[ALL], kind.columns], whole, kind.template_sd)
-        return kind.law(whole)
-
-    def _beside(self, kind: _Lengths, known: _Template, row: int) -> Vector:
-        """[6]: sums of a template's answers, against what was to be expected of their targets for as much."""
-        total = np.zeros(6)
-        for asked, sums in known.sums.items():
-            rows, unread = sums.left(known.at_ms)[:, kind.columns], _ROWS[UNREAD]
-            # An answer counts once, in the row of its task.
-            of_tasks = np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1
-            for at in [row] if row in _APART else of_tasks.tolist():
-                prior = 1.0 if kind is VISIBLE else self._usual(asked)
-                count, more, squares, differs, both, ratios = rows[at].tolist()
-                level, slope, _ = self._plainly(kind, asked, at, prior)
-                up, slanted = differs - level * count - slope * more, both - level * more - slope * squares
-                if count:
-                    total += (count, more, squares, up, slanted, ratios * exp(-level - slope * more / count))
-        return total
-
-    def _usual(self, asked: Asked) -> float:
-        """Thinking tokens ÷ the need to think, of a target's answers on the whole: priors of others are not at hand."""
-        count, _, _, _, _, ratios = self._plain[asked].sums[: _ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0).tolist()
-        return ratios / count if count else 1.0
-
-    def _plainly(self, kind: _Lengths, asked: Asked, row: int, prior: float) -> _Residual:
-        """Whatever the template: answers of a task lean on those of all others."""
-        residual, known = _Residual(log(max(prior, LEAST_PRIOR))), self._plain.get(asked)
-        if known is not None:
-            own, of_all = known.sums[row, kind.columns], known.sums[_ROWS[ALL], kind.columns]
-            wider = of_all - own if row > _ROWS[UNREAD] else of_all
-            for sums in (wider, own) if row > _ROWS[STATED] else (own,):
-                residual = kind.fitted(sums, residual, kind.plain_sd)
-        return residual
-
-
 class KnownTemplate(NamedTuple):
     """What quantiles and lengths of a request are looked up by, beside its target and task."""
 
@@ -365,7 +134,7 @@ class WorkStats:
     __slots__ = ("_asked", "_outputs", "_pool", "_row", "_template", "_thoughts")
 
     def __init__(
-        self, cells: Iterable[_Windows | None], pool: _LengthPool, asked: Asked, row: int, template: KnownTemplate
+        self, cells: Iterable[_Windows | None], pool: LengthPool, asked: Asked, row: int, template: KnownTemplate
     ) -> None:
         known = [windows for windows in cells if windows is not None]
         self._pool, self._asked, self._row, self._template = pool, asked, row, template
@@ -386,15 +155,15 @@ class WorkStats:
             return min(prior, self.output(share, prior))
         return _leaning(self._thoughts, lambda window: window.upper(share), prior)
 
-    def visible(self) -> PowerLaw:
-        row = _ROWS[STATED] if self._template.stated else self._row
+    def visible(self) -> LengthLaw:
+        row = ROWS[STATED] if self._template.stated else self._row
         return self._pool.law(VISIBLE, self._asked, row, self._template.name, 1.0)
 
-    def thought(self, prior: float) -> PowerLaw:
+    def thought(self, prior: float) -> LengthLaw:
         """Of the need to think; `prior`: tokens where that is all of the usual. None where answers never tell thinking
         apart from visible tokens, as all count as visible then."""
         if self._outputs and not self._thoughts:
-            return PowerLaw(0.0)
+            return NO_THOUGHT
         return self._pool.law(THINKING, self._asked, self._row, self._template.name, prior)
 
 
@@ -405,7 +174,7 @@ class TargetStats:
         self._cells = Recent[tuple[str, str, str, str], _Windows](
             MOST_CELLS, lambda: (QuantileWindow(), QuantileWindow()), lambda key: key[3]
         )
-        self._pool = _LengthPool()
+        self._pool = LengthPool()
         self._inputs = defaultdict[tuple[str, str], tuple[QuantileWindow, Vector]](
             lambda: (QuantileWindow(), np.zeros(5))
         )
@@ -519,7 +288,7 @@ class TargetStats:
         self.learn()
         kinds = dict.fromkeys(((ALL, ""), (task or ALL, ""), (task or ALL, template.name)))
         cells = [self._cells.get((target, effort, *kind)) for kind in kinds]
-        return WorkStats(cells, self._pool, (target, effort), _ROWS[task or ALL], template)
+        return WorkStats(cells, self._pool, (target, effort), ROWS[task or ALL], template)
 
     def known(self, template: str, stated: bool) -> KnownTemplate:
         known = self._pool.templates.get(template)

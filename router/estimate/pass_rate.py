@@ -18,13 +18,17 @@ from numpy.typing import NDArray
 from router.errors import DataError
 from router.estimate.posterior import (
     CARRIED,
+    LEAST_SLOPE,
     LEAST_WEIGHT,
     MOST_OF_TEMPLATE,
     MOST_TEMPLATES,
+    SURPRISE,
     Pooled,
     Posterior,
     Recent,
     Templates,
+    believed,
+    credible,
     doubt,
     kept,
     noise,
@@ -181,12 +185,6 @@ _MEAN = np.full(ABILITIES, 1 / ABILITIES)
 _SHARES = SHARE + np.array([TASKS.index(task) for task in KNOWN])
 MOST_SAID = 4.0
 """Outcomes: more of one tenant's would let it alone turn everybody's choices."""
-SURPRISE = 0.25
-"""A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where
-nearly all pass or fail: what fails there alone is its own. A template's for its application twice as far."""
-LEAST_SLOPE = 0.2
-"""Of how much a pass rate moves where a target is better than expected: where nearly all pass, or fail, little can be
-known of it by that."""
 
 
 class ExpectedRates(NamedTuple):
@@ -343,15 +341,20 @@ class PassRateModel:
         phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
         template, target, at_ms = outcome.template, outcome.target, outcome.given_ms
         row = np.array([1.0, residual, expected, *phi])
-        said_by = tenant_of(template) or instructed(template) if outcome.source.startswith(CLIENT) else ""
-        self._count(outcome, MOST_SAID if said_by else inf)
-        turn = self.by_tenant.turn(said_by, target, outcome.weight * np.append(row, spread), at_ms)
+        of_one = tenant_of(template) or instructed(template) if outcome.source.startswith(CLIENT) else ""
+        most = MOST_SAID if of_one else inf
+        self._count(outcome, most)
+        # Of those that nearly all pass, or fail, a few odd ones are no news.
+        easy = 4 * expected * (1 - expected) < LEAST_SLOPE
+        said_by = of_one or f"{outcome.task} {template}" * easy
+        turn = self.by_tenant.turn(said_by, target, outcome.weight * np.append(row, spread), at_ms, most)
         count = outcome.weight
         for sign, sums in ((-1.0, turn.before), (1.0, turn.after)):
             if abs(sums[0]) >= LEAST_WEIGHT:
-                above, _, *means, spread_of_all = (
-                    (_credible(sums, SURPRISE) if said_by else sums)[1:] / sums[0]
+                above, usual, *means, spread_of_all = (
+                    (credible(sums, SURPRISE) if of_one else sums)[1:] / sums[0]
                 ).tolist()
+                above = float(believed(above, abs(sums[0]), usual)) if said_by and not of_one else above
                 noise_of_all = sign * spread_of_all / sums[0]
                 self.posterior.update(at, np.array(means), above, noise_of_all, turn.at_ms, count)
                 count = 0.0
@@ -360,7 +363,7 @@ class PassRateModel:
             self.templates.observe(template, at, precise, at_ms)
             if application := application_of(template):
                 turn = self.by_template.turn(template, target, precise, at_ms)
-                before, after = (_credible(sums, 2 * SURPRISE) for sums in (turn.before, turn.after))
+                before, after = (credible(sums, 2 * SURPRISE) for sums in (turn.before, turn.after))
                 self.templates.observe(application, at, after - before, turn.at_ms)
         return True
 
@@ -396,17 +399,6 @@ class PassRateModel:
     def _rates(self, logits: Vector, at: Index | slice = slice(None)) -> Vector:
         """The mean of a logistic over a normal ability is about one of a flatter slope."""
         return np.asarray(1 / (1 + np.exp(-logits * self._flatter[at])))
-
-
-def _credible(sums: Vector, surprise: float) -> Vector:
-    """Sums [1, above, expected …] of a group, with no more of a surprise in their mean than counts for others."""
-    if abs(sums[0]) < LEAST_WEIGHT:
-        return sums
-    above, usual = (sums[1:3] / sums[0]).tolist()
-    most = surprise * max(4 * usual * (1 - usual), LEAST_SLOPE)
-    bounded = sums.copy()
-    bounded[1] = min(max(above, -most), most) * sums[0]
-    return bounded
 
 
 def _ability_for(rate: float) -> float:

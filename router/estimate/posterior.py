@@ -300,19 +300,20 @@ class Pooled:
             MOST_GROUPS, lambda: Fading(shape, half_life_ms), lambda key: key[0]
         )
 
-    def turn(self, group: str, key: Hashable, sums: Vector, at_ms: int) -> Turn:
-        """By the sums of one more outcome, about `key`. Without a group it is learned as it is."""
+    def turn(self, group: str, key: Hashable, sums: Vector, at_ms: int, most: float = 0.0) -> Turn:
+        """By the sums of one more outcome, about `key`. Without a group it is learned as it is. `most`: of this
+        group."""
         if not group:
             return Turn(np.zeros(sums.shape), sums, at_ms)
-        known, most = self._groups[group, key], self._most
+        known, most = self._groups[group, key], most or self._most
         self._groups.move_to_end((group, key))
-        before = known.sums * (most / (known.sums[..., :1] + most))
+        before = known.sums / (known.sums[..., :1] / most + 1)
         left, share = known.fade(at_ms)
         known.sums += sums * share
         if known.sums[..., 0].max() < LEAST_WEIGHT:
             del self._groups[group, key]
             known.sums[...] = 0.0
-        return Turn(before * left, known.sums * (most / (known.sums[..., :1] + most)), known.at_ms)
+        return Turn(before * left, known.sums / (known.sums[..., :1] / most + 1), known.at_ms)
 
     def state(self) -> bytes:
         return msgspec.msgpack.encode([(*key, known.at_ms, known.sums.tolist()) for key, known in self._groups.items()])
@@ -360,11 +361,18 @@ FEW = 8.0
 MISREAD = 2.0**2
 """Square of logits between what is expected and what is observed of a template, from which on differences of half a
 logit in how its requests look say nothing; far beyond, a logit."""
+LEAST_OTHERS = 0.01
+"""1 ÷ variance: less is none, but what rounding and fading leave of the template's own outcomes."""
 CARRIED = 0.5
 """Of what others' outcomes move a pass rate by: the standard deviation of how far they carry over."""
 LEAST = 0.001
 LEAST_DOUBT = 0.03
 """What is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference, against one of a half."""
+
+
+ODD, CLEAR = 6.0, 0.5
+"""Outcomes against what was expected that are believed, where nearly all pass or fail: one may be a mistake of who
+judged it, and counts for next to nothing. Where `doubt` is so large, any is."""
 
 
 def kept(p: Vector) -> Vector:
@@ -375,6 +383,29 @@ def kept(p: Vector) -> Vector:
 def doubt(p: Vector, least: float = LEAST_DOUBT) -> Vector:
     """How uncertain a pass rate is, or how far it moves, against one of a half."""
     return np.asarray(np.maximum(4 * p * (1 - p), least))
+
+
+SURPRISE = 0.25
+"""A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where
+nearly all pass or fail: what fails there alone is its own. A template's for its application twice as far."""
+LEAST_SLOPE = 0.2
+"""Of how much a pass rate moves where a target is better than expected: where nearly all pass, or fail, little can be
+known of it by that."""
+
+
+def credible(sums: Vector, surprise: float) -> Vector:
+    """Sums [..., 1, above, expected …] of a group, with no more of a surprise in their mean than counts for others."""
+    weight, above, usual = sums[..., 0], sums[..., 1], sums[..., 2] / np.where(sums[..., 0], sums[..., 0], 1.0)
+    most = np.abs(weight) * surprise * doubt(usual, LEAST_SLOPE)
+    bounded = sums.copy()
+    bounded[..., 1] = np.clip(above, -most, most)
+    return bounded
+
+
+def believed(above: Vector, count: Vector, p: Vector) -> Vector:
+    """What `count` outcomes are above `p`, on average, as far as it is believed."""
+    odd = ODD * np.maximum(1 - 4 * p * (1 - p) / CLEAR, 1e-9)
+    return np.asarray(above * np.minimum(count * np.abs(above) / odd, 1.0) ** 2)
 
 
 def _logit(p: Vector) -> Vector:
@@ -424,9 +455,10 @@ class Templates:
         if template not in self._known:
             rows = rows * np.minimum(MOST_OF_APPLICATION / np.maximum(rows[:, :1], 1e-9), 1.0)
         elif len(known) > 1:
-            others = known[1].sums[at] - rows * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + rows[:, :1]))
+            own = rows * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + rows[:, :1]))
+            others = known[1].sums[at] - credible(own, 2 * SURPRISE)
             share = np.minimum(MOST_OF_APPLICATION / np.maximum(others[:, :1], 1e-9), 1.0)
-            rows = rows + np.where(others[:, :1] > 0, others * share, 0.0)
+            rows = rows + np.where(others[:, :1] > LEAST_OTHERS, others * share, 0.0)
         weight = np.maximum(rows[:, 0], 0.0)
         observed = weight > 0
         weight = np.where(observed, weight, 1.0)
@@ -436,23 +468,31 @@ class Templates:
         there = np.where(observed, kept(foretold + of_traits), p)
         above = np.where(observed, above - of_traits, 0.0)
         slope = there * (1 - there)
+        above = believed(above, weight * (slope + NOISE_FLOOR), there)
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2) * slope / (p * (1 - p))
-        own_sd = own_sd * doubt(there) / doubt(p)
+        doubt_p, doubt_there = doubt(np.array((p, there)))
+        own_sd = own_sd * doubt_there / doubt_p
         own = own_sd**2 + np.minimum(OWN, (slope + NOISE_FLOOR) / FEW)
         variance = own + 1 / weight
         precision = 1 / SHARED + (observed * steep**2 / variance).sum()
         shift = steep * float((observed * steep * above / variance).sum() / precision)
         reached = kept(there + shift + np.where(observed, own / variance * (above - shift), 0.0))
-        odds = np.where(observed, _logit(reached) - _logit(there), shift / slope)
+        looks = np.vstack((p, nodes))
+        as_reached, as_there, *as_looks = _logit(np.vstack((reached, there, looks)))
+        odds = np.where(observed, as_reached - as_there, shift / slope)
         # Where requests are far from what they look like, one that looks a little easier is no easier.
         unclear = odds * odds / (odds * odds + MISREAD)
-        odds -= np.where(observed, np.clip(_logit(p) - _logit(there), -unclear, unclear), 0.0)
-        mean, moved = (1 / (1 + np.exp(-_logit(each) - odds)) for each in (p, nodes))
+        odds -= np.where(observed, np.clip(as_looks[0] - as_there, -unclear, unclear), 0.0)
+        # Nor does a rate near 0 or 1, which a few odd answers move by logits, say as much of requests that are harder.
+        most = np.where(observed, np.abs(reached - there), 1.0)
+        mean, *moved = looks + np.clip(1 / (1 + np.exp(-np.array(as_looks) - odds)) - looks, -most, most)
+        doubt_reached, doubt_mean = doubt(np.array((reached, mean)))
         # As sure as own outcomes make it, at the rate that they show.
         known = np.sqrt(own / weight / variance * ((reached * (1 - reached) + NOISE_FLOOR) / (slope + NOISE_FLOOR)))
-        surer = np.minimum(own_sd * doubt(reached) / doubt(there), known) * doubt(mean) / doubt(reached)
-        own_sd = np.where(observed, surer, np.hypot(own_sd * doubt(mean) / doubt(p), CARRIED * (mean - p)))
-        return mean + (moved - NODE_WEIGHTS @ moved) * np.sqrt(1 - SHARED + 1 / precision), own_sd
+        surer = np.minimum(own_sd * doubt_reached / doubt_there, known) * doubt_mean / doubt_reached
+        own_sd = np.where(observed, surer, np.hypot(own_sd * doubt_mean / doubt_p, CARRIED * (mean - p)))
+        spread = np.array(moved) - NODE_WEIGHTS @ np.array(moved)
+        return mean + spread * np.sqrt(1 - SHARED + 1 / precision), own_sd
 
     def widen(self, target: int, factor: float) -> None:
         """What was observed of this target counts 1/`factor`."""

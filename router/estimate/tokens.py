@@ -8,9 +8,9 @@ from typing import NamedTuple
 import re2
 from msgspec import Struct
 
-from router.estimate import learn
 from router.estimate.caches import MILLE
-from router.estimate.learn import InputSize, KnownTemplate, PowerLaw, TargetStats, Work, WorkStats
+from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work, WorkStats
+from router.estimate.lengths import NO_THOUGHT, THINKING, VISIBLE, LengthLaw
 from router.types.decision import PromptCount
 from router.types.price import CallScope, Writes
 from router.types.request import USUAL_OUTPUT, Endpoint, Request, TokensRead
@@ -212,8 +212,8 @@ class Size(Struct, frozen=True):
 class UsualOutput(Struct, frozen=True):
     """What is known of an answer, whatever its caps and its target's margin: output tokens of one choice."""
 
-    visible: PowerLaw
-    thought: PowerLaw
+    visible: LengthLaw
+    thought: LengthLaw
     """Thinking tokens, by the need to think …"""
     most_thought: float
     """… and at most, by what is asked for."""
@@ -238,12 +238,8 @@ def size(
     exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
     whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
     metered = target.model.thinking.streamed or not thinks
-    times, power = known.visible
-    visible = max(
-        times * pow(read.visible + learn.SMALLEST, power) - learn.SMALLEST, read.visible / learn.MOST_RATIO, 1.0
-    )
-    thoughts = min(known.thought.thinking(read.thinking), known.most_thought) if thinks else 0.0
-    output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
+    thoughts = min(THINKING.tokens(known.thought, read.thinking), known.most_thought) if thinks else 0.0
+    output, thinking = min(most, int(VISIBLE.tokens(known.visible, read.visible) + thoughts)), int(min(most, thoughts))
     least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
     if known.blind:
         tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
@@ -270,7 +266,7 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
     # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
     unasked = not rung.effort and target.model.thinking.unasked == "none"
-    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else PowerLaw(0.0)
+    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else NO_THOUGHT
     most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
     usual_output = kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90)
     capped = max(safe, LEAST_CAP + rung.p90)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Raw, Struct
 
 from router.types.price import Cost, usd_json
-from router.types.request import UNKNOWN, Endpoint, Languages, Request
+from router.types.request import UNKNOWN, Endpoint, Languages, Request, TokensRead
 from router.types.target import Target, Task, Timeouts
 
 # The canonical usage record: disjoint token buckets of one attempt, and where each count comes from.
@@ -475,6 +475,43 @@ class Adapter(Protocol):
     def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         """What a non-2xx answer means."""
         ...
+
+
+# What the gateway learns from an attempt that ended.
+
+
+class AttemptSample(Struct, frozen=True, kw_only=True):
+    """One finished attempt. Tokens per choice; `None` is "not told apart" or "not known"."""
+
+    target: str
+    effort: str = ""
+    """The level that was asked for: `Fit.effort`, else `Estimate.effort`."""
+    task: Task | None = Task.CHAT
+    """None: its text was not read, so that it teaches nothing of how answers follow from that."""
+    template: str = ""
+    """`Estimate.template`."""
+    script: str = ""
+    """`Estimate.script`."""
+    read: TokensRead = TokensRead()
+    """0: not known any more, so that it teaches quantiles only."""
+    output: int | None = None
+    thinking: int | None = None
+    input: int | None = None
+    expected_input: int = 0
+    """`Estimate.input_rough`."""
+    text: TextBytes = TextBytes()
+    """Of the stream, thoughts included, where all of it was seen; per choice."""
+    largest: float = 0
+    """Bytes of the largest piece of the stream; per choice."""
+    past_cap: int = 0
+    """Tokens of an answer that ran on past the cap that was sent."""
+    first_ms: int | None = None
+    """Of a stream."""
+    total_ms: int = 0
+    ended_ms: int = 0
+    """When (Unix)."""
+    cut: bool = False
+    """By a cap, the budget, a fault or the client: the answer would have been at least so long."""
 
 
 # One row of the shared log of outcomes: what was said of an answer, and all that learning from it needs.

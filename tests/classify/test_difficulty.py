@@ -49,6 +49,15 @@ def test_a_system_prompt_is_nothing_that_is_asked(system: str, asks: list[str]) 
             assert max(easy.difficulty, tokens_read(reading)[1]) < 0.06, ask
 
 
+@each_row("around", data(__file__, "courtesies.yaml"))
+def test_courtesies_are_no_part_of_what_is_asked(around: str) -> None:
+    assert reading_of(around.replace("ASK", ""))[0].difficulty < 0.06
+    for ask in (PROOF, WORK, "Why do rainbows form, and why in arcs?"):
+        (plain, alone), (polite, reading) = reading_of(ask), reading_of(around.replace("ASK", ask))
+        assert polite.difficulty == pytest.approx(plain.difficulty, abs=0.1), ask
+        assert 0.67 < tokens_read(reading)[0] / tokens_read(alone)[0] < 1.5, ask
+
+
 LOG = "\n".join(f"2026-11-{day} 10:00:0{day % 9} ERROR billing[{day}]: no route, retry {day}" for day in range(10, 29))
 ROWS = "\n".join(f"{name},{at},{at * 37}.50,Rue {at}" for at, name in enumerate(["Amy", "Bo", "Cleo", "Dev"] * 40))
 QUESTIONS = ("What language is this text in?", "On which day did the council meet?", "An welchem Tag tagte der Rat?")
@@ -112,6 +121,8 @@ def test_the_same_question_for_a_short_answer_is_read_with_the_question_and_is_a
     assert talk("Prove the prime number theorem.", "First part.", "continue")[0].difficulty > 0.3
     assert talk("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
     assert talk("hi", "Hello!", "in one word?")[0].difficulty < 0.05
+    for whole in ("What's for dinner?", "Why do rainbows form?", "Wer bist du denn?"):
+        assert talk(PROOF, "Yes: suppose …", whole)[0].difficulty < 0.05, whole
 
 
 def test_what_is_in_no_known_script_is_unfamiliar_and_very_short_it_is_likelier_small_talk() -> None:
@@ -122,6 +133,7 @@ def test_what_is_in_no_known_script_is_unfamiliar_and_very_short_it_is_likelier_
         assert tokens_read(of_short)[1] < 0.1 < 0.3 < tokens_read(reading)[1], text
         assert reading.traits[DIFFICULTY_SD] > 1.5 * reading_of("Say hello.")[1].traits[DIFFICULTY_SD], text
     assert reading_of("Prove that λ → μ holds for all α.")[0].unfamiliarity < 0.8
+    assert reading_of("Frogatu zenbaki lehen infinitu daudela.")[0].unfamiliarity > 0.9  # Basque
 
 
 def test_embeddings_are_not_read_nor_traits_of_another_version_and_the_prompt_of_a_completion_is() -> None:

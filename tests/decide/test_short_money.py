@@ -16,9 +16,10 @@ from router.decide.explain import explain
 from router.decide.health import Health
 from router.estimate.estimate import afforded, estimates
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import AttemptSample, TargetStats
+from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.types.account import ENDLESS, Amount, BudgetBound
+from router.types.attempt import AttemptSample
 from router.types.request import Caller, Endpoint
 from router.types.target import Secret
 from tests.dispatch.values import budget

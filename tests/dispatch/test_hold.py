@@ -8,10 +8,10 @@ from msgspec import structs
 
 from router.budget.sqlite import SqliteBudgets
 from router.dispatch.hold import BudgetHold, BudgetRoom
-from router.estimate.learn import AttemptSample, TargetStats
+from router.estimate.learn import TargetStats
 from router.ledger.ledger import SqliteLedger
 from router.types.account import LEASE_MS, Account, BudgetBound, Reservation, Unit
-from router.types.attempt import TextBytes
+from router.types.attempt import AttemptSample, TextBytes
 from router.types.decision import Candidate
 from tests.decide.values import estimate
 from tests.dispatch.values import asking, at

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from router.estimate.estimate import affordable_output, fit, worst_cost
-from router.estimate.learn import AttemptSample, TargetStats
+from router.estimate.learn import TargetStats
 from router.estimate.price import charge
 from router.estimate.tokens import LEAST_ANSWER, SCALE, fits_thinking, p90
 from router.types.account import ANY_AMOUNT, Amount
-from router.types.attempt import Usage
+from router.types.attempt import AttemptSample, Usage
 from router.types.decision import Candidate, Estimate, FittedRequest
 from router.types.price import Price, Rule
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Endpoint, Limits, Request

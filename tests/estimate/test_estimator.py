@@ -62,6 +62,16 @@ def test_learns_which_is_right_on_what_and_chooses_by_the_price_of_a_failure(fit
     assert np.isfinite([*blank.p, *blank.cost_usd]).all()
 
 
+def test_a_target_of_which_only_easy_rows_are_known_is_no_bargain_elsewhere() -> None:
+    sums, poems = ([f"{what} {at}?" for at in range(20, 60)] for what in ("What is 7 times", "Write a poem on house"))
+    prompts = [{"prompt_id": text, "prompt": text} for text in (*sums, *poems)]
+    costs = {text: 0.001 if text in sums else 0.01 for text in (*sums, *poems)}
+    rows = [row(text, name, 1, cost * times) for name, times in (("a", 1), ("b", 10)) for text, cost in costs.items()]
+    guess = fit(prompts, [*rows, row(sums[0], "odd", 1, 0.001)]).predict({"prompt": [sums[1], poems[1]]})
+    assert guess.cost_usd[:, 2] == pytest.approx(guess.cost_usd[:, 0], rel=0.3)
+    assert fit(prompts, rows).predict({"prompt": []}).p.shape == (0, 2)
+
+
 def test_same_tables_same_estimates_in_any_form(tables: Tables) -> None:
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     forms: dict[str, Any] = {"rows": lambda x: x.to_dict("records"), "columns": lambda x: x.to_dict("list")}

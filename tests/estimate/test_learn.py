@@ -14,10 +14,11 @@ from router.estimate import caches
 from router.estimate.caches import LIFETIME_MS, LONG_LIFETIME_MS, SIZE, Caches, QuantileWindow
 from router.estimate.forecast import Forecaster
 from router.estimate.latency import PRIOR_FIRST_MS, Pace
-from router.estimate.learn import MOST_CELLS, MOST_MARGIN, STALE, AttemptSample, TargetStats
+from router.estimate.learn import MOST_MARGIN, STALE, TargetStats
+from router.estimate.lengths import MOST_CELLS
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import fits_thinking
-from router.types.attempt import TextBytes, Usage
+from router.types.attempt import AttemptSample, TextBytes, Usage
 from router.types.decision import CachePrefix, Estimate
 from router.types.request import Classification, Request, TokensRead
 from router.types.target import Contract, Target, Task, Thinking, Wire
@@ -200,6 +201,24 @@ def test_short_answers_say_little_of_long_ones_whoever_asked_for_them() -> None:
     poems = [Pupil().see(*[3_000] * 40, read=4_500.0 if known else 220.0, stated=known) for known in (False, True)]
     lengths = [estimate(PLACE, request(), each, Task.CHAT, reading(4_500, stated=True)).output_tokens for each in poems]
     assert lengths == pytest.approx([4_500, 3_000], rel=0.05)  # what others do without being told says nothing of it
+
+
+def test_an_answer_that_never_ended_says_little_and_what_was_read_of_a_narrow_kind_little_of_all_others() -> None:
+    def expected(learned: Pupil, read: float, name: str = "7" * 24) -> int:
+        return estimate(PLACE, request(), learned, Task.CHAT, reading(read), template=name).output_tokens
+
+    endless, narrow, steep = Pupil().see(100_000, read=250.0, template="7" * 24), Pupil(), Pupil()
+    assert expected(endless, 250) < 4 * 250
+    assert expected(endless, 11) < 4 * 11
+    assert expected(endless.see(*[250] * 60, read=250.0, template="7" * 24), 250) < 1.3 * 250
+    assert expected(Pupil().see(*[2_500] * 8, read=250.0, template="7" * 24), 250) > 2_000  # eight say what they are
+    for read in (100.0, 200.0, 300.0, 400.0) * 12:
+        narrow.see(250, read=read, template="7" * 24)
+    for name in ("7" * 24, "8" * 24):
+        assert (expected(narrow, 11, name) < 30, expected(narrow, 3_600, name) > 1_000) == (True, True)
+    for read, output in ((20.0, 4), (260.0, 3_000)) * 20:
+        steep.see(output, read=read, template="7" * 24)
+    assert (expected(steep, 260) > 2_000, expected(steep, 3_600) < 4 * 3_600) == (True, True)
 
 
 @given(st.lists(st.tuples(st.sampled_from((3.0, 30.0, 500.0)), st.integers(0, 4_000)), min_size=1, max_size=40))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from adapters.catalog import shipped
+from router.classify.template import template as template_of
 from router.errors import DataError
 from router.estimate import pass_rate, posterior
 from router.estimate.pass_rate import (
@@ -33,7 +34,7 @@ from router.types.decision import NODE_WEIGHTS
 from router.types.price import WORST_CASE
 from router.types.request import TASKS, TRAITS, Classification, Reading
 from router.types.target import Benchmark, Capability, Contract, Target, Task, Thinking
-from tests.decide.values import LOCAL, PRICE, target
+from tests.decide.values import LOCAL, PRICE, request, target
 from tests.tables import each_row
 
 WEAK = target("weak", parameters_b=3, active_b=3, price=None, scores={Benchmark.MMLU_PRO: 0.25})
@@ -226,6 +227,19 @@ def test_after_failures_a_harder_request_of_the_template_is_less_likely_right_an
     assert 0.6 > first > 2 * middling > 4 * last > 0.04
 
 
+def test_one_wrong_answer_to_what_nearly_all_get_right_changes_little_and_eight_much() -> None:
+    read, plain, other = reading(0.002), template_of(request(), "auto", ""), "5" * 24
+    easy, hard = (structs.replace(SEEN, reading=each, template=plain) for each in (read, reading(MIDDLING)))
+    elsewhere = structs.replace(easy, template=other)
+    model, wrong = PassRateModel((WEAK, STRONG)), structs.replace(outcome("strong", 0.0, read), template=plain)
+    before = [float(model.expect(each, EVERY).p[1]) for each in (easy, hard, elsewhere)]
+    assert model.observe(structs.replace(wrong, source="client"))
+    once = [float(model.expect(each, EVERY).p[1]) for each in (easy, hard, elsewhere)]
+    assert all(was - 0.02 < now <= was for was, now in zip(before, once, strict=True))
+    assert all(model.observe(structs.replace(wrong, source="client")) for _ in range(7))
+    assert model.expect(easy, EVERY).p[1] < 0.7
+
+
 def test_a_target_that_is_better_at_a_template_than_elsewhere_is_told_from_the_others() -> None:
     """Eight outcomes of each already help; after fifty it is about what happened, and sure."""
     pairs = [("a", "weak", 1.0), ("a", "strong", 0.0)]
@@ -319,7 +333,8 @@ def test_all_that_is_said_counts_in_its_own_template_and_what_reviewers_say_ever
         assert poisoned.observe(structs.replace(outcome(policy[-1].id, 1.0, READ), template=POISONED))
 
 
-GIVEN = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("weak", "strong")), st.floats(0, 1)), max_size=30)
+NAMES = ["a", "5" * 24, "5" * 14 + "6" * 10, "0" * 24]
+GIVEN = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(("weak", "strong")), st.floats(0, 1)), max_size=30)
 
 
 @given(GIVEN)
@@ -327,7 +342,7 @@ def test_the_order_does_not_matter_and_what_is_taken_back_was_never_there(given:
     taken = structs.replace(outcome("weak", 0.0, READ), template="a", weight=-1.0)
     model, other, back = taught(*given), taught(*given[::-1]), taught(("a", "weak", 0.0), *given)
     assert back.observe(taken)
-    for template in ("a", "b", "c"):
+    for template in (*NAMES, "c"):
         here = rates(model, template)
         assert here * 2 == pytest.approx(rates(other, template) + rates(back, template), abs=1e-6)
         assert all(0 < p < 1 for p in here)

@@ -134,11 +134,11 @@ def tried(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(attempt["target"], attempt["outcome"]) for attempt in row["attempts"]]
 
 
-def explained(gateway: Client, body: object) -> tuple[dict[str, Any], str]:
+def explained(gateway: Client, body: object, *options: str) -> tuple[dict[str, Any], str]:
     """What `lowpass explain` says of a request: its document and its table."""
     path = gateway.home / "request.json"
     path.write_text(json.dumps(body))
-    words = ("explain", str(path), "--policy", str(gateway.policy))
+    words = ("explain", str(path), "--policy", str(gateway.policy), *options)
     (status, output), (_, table) = gateway.lowpass(*words, "--json"), gateway.lowpass(*words)
     assert status == 0, output
     return json.loads(output), table

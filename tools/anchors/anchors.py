@@ -64,12 +64,20 @@ def load(split: str) -> list[Anchor]:
 
 
 def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Anchor]]:
-    """Some of those without a system prompt, by their place, once more with instructions of an application before them
-    and often with tools that they don't need: what is asked stays as easy or as hard as it was."""
+    """Some of them, by their place, once more: what is asked stays as easy or as hard as it was. Those without a system
+    prompt with instructions of an application before them and often with tools that they don't need; plain ones after
+    turns of another conversation; any with courtesies around them."""
     pool, chance = _pool("train"), Random(0)
     copies = list[tuple[int, Anchor]]()
+    turns = [messages[:2] for anchor in anchors if (messages := anchor.body["messages"])[1:] and _is_turn(messages)]
     for at, anchor in enumerate(anchors):
         messages = anchor.body["messages"]
+        if anchor.shape == "plain" and chance.random() < share:
+            copies.append((at, anchor._replace(body=anchor.body | {"messages": [*chance.choice(turns), *messages]})))
+        if messages[-1]["role"] == "user" and chance.random() < share / 2:
+            before, behind = (chance.choice(pool["courtesies"][place]) for place in ("before", "behind"))
+            asked = messages[-1] | {"content": f"{before}{messages[-1]['content']}{behind}"}
+            copies.append((at, anchor._replace(body=anchor.body | {"messages": [*messages[:-1], asked]})))
         if messages[0]["role"] == "system" or chance.random() >= share:
             continue
         texts, length = chance.sample(pool["around"], chance.choice((1, 1, 2, 4))), chance.choice((1, 2, 8, 60, 200))
@@ -81,6 +89,10 @@ def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Ancho
             body["tools"] = [_tool(name) for name in chance.sample(TOOLS, chance.randrange(1, 6))]
         copies.append((at, anchor._replace(body=body)))
     return copies
+
+
+def _is_turn(messages: Sequence[Mapping[str, Any]]) -> bool:
+    return messages[0]["role"] == "user" and messages[1]["role"] == "assistant" and bool(messages[1]["content"])
 
 
 def _pool(split: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ Fields = dict[str, Raw]
 _DECODERS: dict[Any, Decoder[Any]] = {}
 """By what they read: made once each."""
 _QUOTE = ord('"')
+_NULL = Raw(b"null")
 
 
 def read(raw: Raw, kind: type[T], param: str) -> T:
@@ -34,14 +35,13 @@ def read(raw: Raw, kind: type[T], param: str) -> T:
 
 def given(body: Fields, name: str) -> Raw | None:
     """The field's bytes; None if it is absent or null, which mean the same in the Responses API."""
-    raw = body.get(name)
-    return None if raw is None or bytes(memoryview(raw)[:4]) == b"null" else raw
+    return None if (raw := body.get(name, _NULL)) == _NULL else raw
 
 
 def stated(body: Fields, name: str, kind: type[T], place: str = "") -> T | None:
     """A field of the object at `place`; None as `given` says it. Raises as `read` does."""
-    raw = given(body, name)
-    return None if raw is None else read(raw, kind, f"{place}.{name}" if place else name)
+    raw = body.get(name, _NULL)
+    return None if raw == _NULL else read(raw, kind, f"{place}.{name}" if place else name)
 
 
 def _is_string(raw: Raw) -> bool:

@@ -206,9 +206,11 @@ def literal(text: str, at: int, mark: str = "") -> tuple[int, int] | None:
 
 def striking(value: str) -> bool:
     """Looks like a password wherever it stands: letters, digits and marks, as no word, path or version has them."""
+    if value.isalpha() or not 6 <= len(value) <= 128 or "/" in value or "(" in value:
+        return False
     upper, lower, digits = (any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit))
     marked = upper + lower + digits >= 2 and any(not each.isalnum() and each not in "-_.," for each in value)
-    if not 6 <= len(value) <= 128 or "/" in value or "(" in value or not (digits or marked) or _aside(value):
+    if not (digits or marked) or _aside(value):
         return False
     return password(value) and (_chance(value) or chosen(value) or marked)
 

@@ -56,7 +56,7 @@ class SourceCode(DetectorModel):
             lines = 1 + body.count(b"\n") - body.count(b"\n\n")
             sure = block.sure - sum(map(body.count, _QUOTED_BY_TRACES))
             if lines >= self.min_lines and sure >= max(_LEAST_SURE, _LEAST_SHARE * lines):
-                yield Span(place.of(block.start), place.of(block.end))
+                yield Span(*place.span(block.start, block.end))
 
 
 def _together(encoded: bytes) -> Iterator[_CodeBlock]:

@@ -1,0 +1,322 @@
+"""How long answers are, against what was read of their requests: laws that are learned of targets and templates."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import exp, inf, log
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from router.estimate.posterior import MOST_TEMPLATES, Fading, Pooled, Recent
+from router.types.attempt import AttemptSample
+from router.types.decision import Vector
+from router.types.request import USUAL_OUTPUT, USUAL_THINKING, application_of, instructed, tenant_of
+from router.types.target import Task
+
+ALL, STATED = "", "stated"
+UNREAD: Literal["unread"] = "unread"
+"""Stand for all tasks (efforts, targets), for those of requests that state a length, and for those that were not read:
+what they are on the whole."""
+MOST_CELLS = 2_048
+"""Kinds of work remembered, over all targets (2 to 6 KiB each); the one without news for longest is forgotten."""
+MOST_ASKED = 64
+"""Targets × efforts remembered of a template."""
+CREDIBLE, CREDIBLE_LEAST = 3.0, 50
+"""Times what was read, and so many tokens: an answer counts as no longer for other templates, nor as shorter than that
+part; for its own …"""
+ODD = 3
+"""… not before so many were beyond that: one answer that never ended says nothing of those that follow."""
+MOST_TAUGHT = 6.0
+"""Answers that those of one tenant, or where no keys are of one template, count for at most in what is expected of all
+others', at their mean; and those of one template for its application."""
+LENGTHS_HALF_LIFE_MS = 3 * 86_400_000
+"""Of lengths against what was read: a target that changes is followed within days. Holds forget within 128 answers."""
+VARIANCE = 0.87**2
+"""Of the logarithm of an answer's tokens, for what was read: public outcomes differ by a factor of 1.8 at the median
+from what their text foretells. The logarithm of the mean is higher by half of it, before any answer was seen …"""
+EXCESS_WEIGHT, MOST_EXCESS = 3.0, 1.0
+"""… which counts like so many; and it is no higher: beyond are answers that did not end."""
+LEAST_COUNT, LEAST_PRIOR = 0.01, 1.0
+"""Answers: less are none. Thinking tokens of a hard problem at a target that is not expected to think."""
+WITHIN, LEAST_VARIANCE = 1.2, 1e-3
+"""See `_reach`."""
+STEEPEST_FADE = 0.61
+"""e^(−½): how steep a bell curve of a standard deviation of 1 gets."""
+SMALLEST, SMALLEST_THOUGHT, LEAST_NEED = 10.0, 1.0, 0.001
+"""Tokens, and need to think, that count beside those that were read: "hi" and "hello there" differ by little."""
+ROWS: Mapping[str, int] = {ALL: 0, STATED: 1, UNREAD: 2, **{task: at for at, task in enumerate(Task, 3)}}
+"""Of sums of lengths: all that were read, those whose requests say how long they are to be, of which no other says
+anything, all that were not read, and those of each task. Answers in all rows; of their visible tokens, of their
+thinking tokens where these are known (`Lengths.sums`), and by what visible tokens are beyond `CREDIBLE`."""
+_APART = (ROWS[STATED], ROWS[UNREAD])
+_COLUMNS, _BEYOND = 19, slice(15, 19)
+_BOUNDED = slice(4, 7)
+"""Of `Lengths.sums`, what is bounded; of `_BEYOND` all but the first, which counts answers."""
+_sums = partial(Fading, (len(ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
+Asked = tuple[str, str]
+"""A target and the effort that was asked for."""
+
+
+class LawPart(NamedTuple):
+    """By how much the logarithm of tokens differs from that of what was read: at usual lengths, and its change with the
+    logarithm of what was read, x (0: usual). From `low` to `high`; beyond, it fades."""
+
+    level: float = 0.0
+    slope: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+
+NOTHING = LawPart()
+
+
+class LengthLaw(NamedTuple):
+    """How many tokens are expected for what was read: as many, times e to the power of `base` and of two parts."""
+
+    base: float = 0.0
+    of_target: LawPart = NOTHING
+    of_template: LawPart = NOTHING
+
+
+NO_THOUGHT = LengthLaw(-inf)
+
+
+def law_table(laws: Sequence[LengthLaw]) -> Vector:
+    """[9, T], or [1, T] where nothing was learned; see `Lengths.differences`."""
+    table = np.array([(law.base, *law.of_target, *law.of_template) for law in laws]).T
+    return table if table[1:].any() else table[:1]
+
+
+class _Residual(NamedTuple):
+    """What is known of a law; and by how much the logarithm of the mean is above the mean of the logarithms."""
+
+    law: LengthLaw = LengthLaw()
+    excess: float = VARIANCE / 2
+
+
+class Lengths(NamedTuple):
+    """How a law is fitted to a kind of tokens."""
+
+    columns: slice
+    least: float
+    smallest: float
+    usual: float
+    """Read, where x is 0."""
+    plain_sd: tuple[float, float]
+    """How far the level and the slope of a target for all templates may be from the prior …"""
+    template_sd: tuple[float, float]
+    """… and of a template, from those."""
+    steepest: float
+    """The slope, at most."""
+    least_share: float
+    """Tokens for each that was read: less is expected of no answer …"""
+    fewest: float
+    """… nor less than this."""
+    far: tuple[float, float]
+    """By so much in x beyond all whose answers were seen, 60 % of what differed there is expected: of a target, which
+    is wordy whatever it is asked; and of a template."""
+
+    def sums(self, read: float, tokens: float) -> Vector:
+        """[7], of one answer."""
+        x, ratio = log((read + self.least) / self.usual), (tokens + self.smallest) / (read + self.least)
+        return np.array((1.0, x, x * x, x**3, log(ratio), log(ratio) * x, ratio))
+
+    def tokens(self, law: LengthLaw, read: float) -> float:
+        """Expected of a request."""
+        whole = read + self.least
+        x, (base, of_target, of_template) = log(whole / self.usual), law
+        if of_target is not of_template:  # something was learned
+            known, much = [], 0.0
+            for level, slope, low, high in (of_target, of_template):
+                near = min(max(x, low), high)
+                known.append((level + slope * near, x - near))
+                much += abs(level + slope * near) * STEEPEST_FADE
+            # What differs much is rather of these requests; but no quicker than what was read grows, so that of a
+            # longer request no less is expected.
+            for (there, away), far in zip(known, self.far, strict=True):
+                base += there * exp(-((away / max(far - much, much)) ** 2) / 2)
+        return max(whole * exp(base) - self.smallest, read * self.least_share, self.fewest)
+
+    def differences(self, table: Vector, x: float) -> Vector:
+        """[T]: logarithms of tokens for each that was read, as `tokens` has them."""
+        base: Vector = table[0]
+        if len(table) == 1:
+            return base
+        level, slope, low, high = table[1:].reshape(2, 4, -1).swapaxes(0, 1)
+        near = np.minimum(np.maximum(x, low), high)
+        there = level + slope * near
+        much = np.abs(there).sum(axis=0) * STEEPEST_FADE
+        width = np.maximum(np.array(self.far)[:, None] - much, much)
+        return np.asarray(base + (there * np.exp(((x - near) / width) ** 2 / -2)).sum(axis=0))
+
+    def fitted(self, sums: Vector, prior: _Residual, *, of_template: bool = False) -> _Residual:
+        """Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
+        count, of_x, squares, cubes, differs, both, ratios = sums.tolist()
+        if count < LEAST_COUNT:
+            return prior
+        law, sds = prior.law, self.template_sd if of_template else self.plain_sd
+        prior_level = law.base + law.of_target.level + law.of_template.level
+        prior_slope = law.of_target.slope + law.of_template.slope
+        level, slope, excess = prior_level, prior_slope, prior.excess
+        for _ in range(2):
+            of_level, of_slope = count + 2 * excess / sds[0] ** 2, squares + 2 * excess / sds[1] ** 2
+            up = differs + (excess - prior_level) * count - prior_slope * of_x
+            slanted = both + (excess - prior_level) * of_x - prior_slope * squares
+            steeper = (of_level * slanted - of_x * up) / (of_level * of_slope - of_x * of_x)
+            slope = min(max(prior_slope + steeper, -1.0), self.steepest)
+            level = prior_level + (up - of_x * (slope - prior_slope)) / of_level
+            # The logarithm of the mean ratio, less the mean logarithm and what the slope makes of different lengths.
+            spread = log(ratios / count) - differs / count - slope * slope * (squares - of_x * of_x / count) / count / 2
+            excess = prior.excess + (min(max(spread, 0.0), MOST_EXCESS) - prior.excess) * count / (
+                count + EXCESS_WEIGHT
+            )
+        known = law.of_template if of_template else law.of_target
+        low, high = _reach(of_x / count, squares / count, cubes / count)
+        if known != NOTHING:
+            low, high = min(low, known.low), max(high, known.high)
+        part = LawPart(known.level + level - prior_level, known.slope + slope - prior_slope, low, high)
+        return _Residual(law._replace(of_template=part) if of_template else law._replace(of_target=part), excess)
+
+
+def _reach(mean: float, squares: float, cubes: float) -> tuple[float, float]:
+    """Of what was read, by the means of x, x² and x³: where two points that have them would be, and a fifth beyond."""
+    variance = squares - mean * mean
+    if variance < LEAST_VARIANCE:
+        return mean, mean
+    skew = (cubes - 3 * mean * squares + 2 * mean**3) / variance**1.5 / 2
+    wide = (1 + skew * skew) ** 0.5
+    sd = WITHIN * variance**0.5
+    return mean - sd * (wide - skew), mean + sd * (wide + skew)
+
+
+VISIBLE = Lengths(
+    slice(1, 8), SMALLEST, SMALLEST, USUAL_OUTPUT + SMALLEST, (0.6, 0.3), (0.6, 0.2), 1.0, 1 / 16, 1.0, (3.25, 1.5)
+)
+THINKING = Lengths(
+    slice(8, 15),
+    LEAST_NEED,
+    SMALLEST_THOUGHT,
+    USUAL_THINKING + LEAST_NEED,
+    (0.75, 0.3),
+    (0.75, 0.3),
+    0.0,
+    0.0,
+    0.0,
+    (8.0, 4.0),
+)
+"""Against the need to think, a share of all of the usual thinking."""
+
+
+def _credible(kind: Lengths, rows: Vector) -> Vector:
+    """[n, 7], of a target's sums in a template: those of a kind of tokens, without what a few answers are beyond belief
+    by."""
+    sums = rows[:, kind.columns].copy()
+    if kind is VISIBLE:
+        beyond = rows[:, _BEYOND]
+        odd = float(beyond[: ROWS[UNREAD] + 1, 0].sum())
+        sums[:, _BOUNDED] -= beyond[:, 1:] * (1 - min(max(odd - 1, 0.0) / (ODD - 1), 1.0))
+    return sums
+
+
+class _Template:
+    """How long answers to the requests of a template are."""
+
+    def __init__(self) -> None:
+        self.sums = Recent[Asked, Fading](MOST_ASKED, _sums)
+        self.at_ms = self.count = 0
+
+
+class LengthPool:
+    """How long answers are against what was read of their requests: of each target for all templates, and of each
+    template for all targets. Sums, so that all who read the same answers come to the same in whatever order."""
+
+    def __init__(self) -> None:
+        pooled = partial(Pooled, MOST_TAUGHT, (len(ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
+        self._plain, self._groups, self._applications = Recent[Asked, Fading](MOST_CELLS, _sums), pooled(), pooled()
+        self.templates = Recent[str, _Template](MOST_TEMPLATES, _Template, str)
+
+    def add(self, asked: Asked, template: str, answers: Sequence[AttemptSample]) -> None:
+        """Of one target, effort and template, oldest first."""
+        at_ms = max(seen.ended_ms for seen in answers)
+        sums = np.zeros((len(ROWS), _COLUMNS))
+        for seen in answers:
+            output, (read, need, stated), thinking = seen.output or 0, seen.read, seen.thinking
+            share = 0.5 ** ((at_ms - seen.ended_ms) / LENGTHS_HALF_LIFE_MS) if seen.ended_ms else 1.0
+            rows = [ROWS[UNREAD]] if seen.task is None else [ROWS[ALL], ROWS[seen.task]]
+            visible, usual, of_visible = max(output - (thinking or 0), 0), read + CREDIBLE_LEAST, rows
+            if stated:
+                of_visible = [ROWS[STATED]]
+            lengths = VISIBLE.sums(read, visible)
+            sums[:, 0] += share  # the weight, for all rows alike, so that they go on to add up
+            sums[of_visible, VISIBLE.columns] += share * lengths
+            if thinking is not None:
+                sums[rows, THINKING.columns] += share * THINKING.sums(need, thinking)
+            credible = min(max(visible, usual / CREDIBLE - CREDIBLE_LEAST), usual * CREDIBLE)
+            if template and credible != visible:
+                beyond = lengths - VISIBLE.sums(read, credible)
+                sums[of_visible, _BEYOND] += share * np.array((1.0, *beyond[_BOUNDED]))
+        bounded = sums.copy()
+        bounded[:, VISIBLE.columns][:, _BOUNDED] -= bounded[:, _BEYOND][:, 1:]
+        bounded[:, _BEYOND] = 0
+        turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
+        plain = self._plain[asked]
+        self._plain.move_to_end(asked)
+        plain.sums += (turn.after - turn.before) * plain.fade(turn.at_ms)[1]
+        more = [(template, sums, at_ms)] if template else []
+        if application := application_of(template):
+            turn = self._applications.turn(template, asked, bounded, at_ms)
+            more.append((application, turn.after - turn.before, turn.at_ms))
+        for name, new, when_ms in more:
+            known = self.templates[name]
+            self.templates.move_to_end(name)
+            of_target = known.sums[asked]
+            of_target.sums += new * of_target.fade(when_ms)[1]
+            known.at_ms, known.count = max(known.at_ms, when_ms), known.count + len(answers)
+
+    def law(self, kind: Lengths, asked: Asked, row: int, template: str, prior: float) -> LengthLaw:
+        """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
+        answers: else the one that was asked would alone seem dearer, or cheaper, by it. `prior`: tokens for each that
+        is read."""
+        residual, known = self._plainly(kind, asked, row, prior), self.templates.get(template)
+        beside = _Residual(excess=residual.excess)
+        for level in (self.templates.get(application_of(template)), known):
+            if level is not None:
+                beside = kind.fitted(self._beside(kind, level, row), beside, of_template=True)
+        residual = _Residual(residual.law._replace(of_template=beside.law.of_template), beside.excess)
+        own = known.sums.get(asked) if known is not None else None
+        if own is not None:
+            at = row if row in _APART else ROWS[ALL]
+            residual = kind.fitted(_credible(kind, own.sums)[at], residual, of_template=True)
+        return residual.law
+
+    def _beside(self, kind: Lengths, known: _Template, row: int) -> Vector:
+        """[7]: sums of a template's answers, against what was to be expected of their targets for as much."""
+        total = np.zeros(7)
+        for asked, sums in known.sums.items():
+            rows, unread = _credible(kind, sums.left(known.at_ms)), ROWS[UNREAD]
+            # An answer counts once, in the row of its task.
+            of_tasks = np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1
+            for at in [row] if row in _APART else of_tasks.tolist():
+                prior = 1.0 if kind is VISIBLE else self._usual(asked)
+                count, of_x, squares, cubes, differs, both, ratios = rows[at].tolist()
+                base, (level, slope, *_), _ = self._plainly(kind, asked, at, prior).law
+                level += base
+                up, slanted = differs - level * count - slope * of_x, both - level * of_x - slope * squares
+                if count:
+                    total += (count, of_x, squares, cubes, up, slanted, ratios * exp(-level - slope * of_x / count))
+        return total
+
+    def _usual(self, asked: Asked) -> float:
+        """Thinking tokens ÷ the need to think, of a target's answers on the whole: priors of others are not at hand."""
+        count, *_, ratios = self._plain[asked].sums[: ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0).tolist()
+        return ratios / count if count else 1.0
+
+    def _plainly(self, kind: Lengths, asked: Asked, row: int, prior: float) -> _Residual:
+        """Whatever the template: answers of a task lean on those of all others."""
+        residual, known = _Residual(LengthLaw(log(max(prior, LEAST_PRIOR)))), self._plain.get(asked)
+        if known is not None:
+            own, of_all = known.sums[row, kind.columns], known.sums[ROWS[ALL], kind.columns]
+            wider = of_all - own if row > ROWS[UNREAD] else of_all
+            for sums in (wider, own) if row > ROWS[STATED] else (own,):
+                residual = kind.fitted(sums, residual)
+        return residual
