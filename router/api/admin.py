@@ -62,6 +62,11 @@ class LimitPatch(Struct, frozen=True, forbid_unknown_fields=True):
 def child_of(pot: BudgetAccount, wanted: SplitBody, caller: Caller, now: int) -> Child:
     """As it is asked for; what the parent has left is not known here. Raises a 400 `ClientError`."""
     account, above = pot.account, pot.child.replaces if pot.child is not None else ()
+    life_s = USUAL_LIFE_S if wanted.expires_in_s is None else wanted.expires_in_s
+    if not 0 < life_s <= LONGEST_LIFE_S:
+        raise invalid("expires_in_s", f"Send a whole number of seconds from 1 to {LONGEST_LIFE_S}.")
+    # Not after the parent's own end, nor after its window's.
+    ends = (now + life_s * 1000, account.resets_at_ms, account.expires_at_ms)
     if pot.child is not None and not pot.child.open_at(now):
         raise invalid("id", f"'{account.id}' is closed: nothing can be split off any more.")
     return Child(
@@ -72,7 +77,7 @@ def child_of(pot: BudgetAccount, wanted: SplitBody, caller: Caller, now: int) ->
         unit=account.unit,
         limit=_limit(account, wanted.limit_usd, wanted.limit_thinking_tokens),
         created_ms=now,
-        expires_at_ms=_end(account, wanted, now),
+        expires_at_ms=min(end for end in ends if end is not None),
         key=caller.id,
         team=caller.team,
     )
@@ -104,15 +109,6 @@ def _limit(account: Account, amount: Decimal | None, tokens: int | None, most: D
     if nano == 0:
         raise invalid("limit_usd", "Send at least 0.000000001 USD.")
     return nano
-
-
-def _end(account: Account, wanted: SplitBody, now: int) -> int:
-    """Not after the parent's own end, nor after its window's."""
-    life_s = USUAL_LIFE_S if wanted.expires_in_s is None else wanted.expires_in_s
-    if not 0 < life_s <= LONGEST_LIFE_S:
-        raise invalid("expires_in_s", f"Send a whole number of seconds from 1 to {LONGEST_LIFE_S}.")
-    ends = (now + life_s * 1000, account.resets_at_ms, account.expires_at_ms)
-    return min(end for end in ends if end is not None)
 
 
 # `/v1/keys`: an administrator's key makes, changes, rotates and revokes others.

@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from router.decide.health import Health
-from router.decide.replicas import Replicas
-from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold
+from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, ReplicaLease
 from router.dispatch.meter import PAST_CAP, Meter, apart
 from router.estimate import tokens as counts
 from router.estimate.caches import BOOKED
@@ -38,37 +37,8 @@ from router.types.attempt import (
 )
 from router.types.decision import Candidate, FittedRequest
 from router.types.price import Cost, CostSource
-from router.types.request import Endpoint, Request
-from router.types.target import Contract, Target
-
-# An attempt's place among what its replica is at work on.
-
-
-class ReplicaLease:
-    """Taken when it is made; `url` is that of the replica. It has to be left, and leaving it again changes nothing."""
-
-    __slots__ = ("_replicas", "_taken", "_target", "url")
-
-    def __init__(self, replicas: Replicas, target: Target, request: Request | None, tried: list[str]) -> None:
-        """`request`: None where no client sent it. `tried`: replicas that failed before; this one joins them."""
-        # A target without an engine has one address, at which nothing is counted.
-        self._replicas, self._target, self._taken = replicas, target, target.engine is not None
-        self.url = replicas.pick(target, request, tried) if self._taken else target.base_url
-        tried.append(self.url)
-
-    def leave(self) -> None:
-        if self._taken:
-            self._taken = False
-            self._replicas.done(self.url)
-
-    def worked(self) -> None:
-        if self._target.engine is not None:
-            self._replicas.succeeded(self.url)
-
-    def broke(self) -> bool:
-        """Whether the whole target did, and not this replica alone."""
-        return self._replicas.failed(self._target, self.url)
-
+from router.types.request import Endpoint
+from router.types.target import Contract
 
 LONGEST = 64
 """Characters of a stated region that are kept: whatever else stands there is the provider's to answer for."""
@@ -273,9 +243,7 @@ class AttemptRecord:
         usage, size = reply.usage, 0 if embeds else sum(map(len, reply.body.values()))
         self.received_bytes = size
         if usage is None:
-            written = OutputText()
-            written.write(reply.text)
-            text = written.sizes()
+            text = OutputText(reply.text).sizes()
             usage = self._estimated(sum(text) or size, left=False, finish=reply.finish_reason, text=text)
         else:
             chars = max(len(reply.text) - self._echoed, 0)
@@ -311,17 +279,20 @@ class AttemptRecord:
             credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
             usage = self._bounded(counted, size) if credible else self._recounted(counted, size)
         else:
-            usage = self._running(counted, self._estimated(size, left=left))
+            # What the provider had counted; its output is as estimated, where that is more: Anthropic's begins with 1.
+            estimated = self._estimated(size, left=left)
+            more = _OUTPUT if estimated.output_total > counted.output_total else ()
+            usage = structs.replace(counted, **{name: getattr(estimated, name) for name in more})
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
     def read_rest(self, decoder: StreamDecoder) -> bytes:
-        """Closes the connection of a stream that ends here. Returns the events of what had come of it: that was written
-        and is billed."""
-        events = b""
-        if self._response is not None:
-            self._response.close()
-            unread, waiting = self._response.unread()
+        """Closes the connection of a stream that ends here. Returns the events of what had come of it, once: that was
+        written and is billed."""
+        events, response, self._response = b"", self._response, None
+        if response is not None:
+            response.close()
+            unread, waiting = response.unread()
             with suppress(Exception):  # what can't be read can't be counted
                 events = decoder.feed(unread)
             self._pieces += events.count(b"\n\n")
@@ -393,14 +364,6 @@ class AttemptRecord:
         read = counted.input_uncached if counted.input_total else estimated.input_uncached
         changes = {"input_uncached": read, "violations": (*counted.violations, UNCOUNTED), "provider_cost": None}
         return structs.replace(counted, **{name: getattr(estimated, name) for name in _OUTPUT}, **changes)
-
-    def _running(self, counted: Usage, estimated: Usage) -> Usage:
-        """What the provider had counted of an answer that is not whole.
-
-        Its output is as estimated, where that is more: Anthropic's count begins with 1.
-        """
-        more = _OUTPUT if estimated.output_total > counted.output_total else ()
-        return structs.replace(counted, **{name: getattr(estimated, name) for name in more})
 
     def _bounded(self, counted: Usage, size: int) -> Usage:
         """What can't be true is bounded: output by the cap, or by a token for each byte that came; input by the
@@ -557,7 +520,13 @@ class AttemptRecord:
         """What the next estimates for this target go by. Counts that we made up teach nothing."""
         estimate, decoder, n = self.step.estimate, self.decoder, self.call.n
         first = self._first if decoder is not None else None
-        waited = self._waited(first, took, output // n) if self.step.wait_ms else 0
+        waited = 0
+        if self.step.wait_ms:
+            # Of the ms that were foreseen it waited so many for others, which say nothing of the pace. At least half of
+            # what is usual is left, for the wait may have been what was wrong.
+            pace, part = self._learned.pace(self.step.target.id), took if first is None else first
+            usual_ms = pace.first_ms + (output // n * pace.ms_per_token if first is None else 0)
+            waited = min(self.step.wait_ms, max(0, part - int(usual_ms / 2)))
         told = usage.source is CountSource.REPORTED and not usage.violations
         text = TextBytes()
         if decoder is not None and decoder.finished:
@@ -582,15 +551,6 @@ class AttemptRecord:
             ended_ms=self._started_ms + took,
             cut=outcome != "ok" or finish_reason == "length",
         )
-
-    def _waited(self, first: int | None, took: int, output: int) -> int:
-        """How many of the ms that were foreseen it waited for others: they say nothing of the pace. At least half
-        of what is usual is left, for the wait may have been what was wrong."""
-        pace = self._learned.pace(self.step.target.id)
-        if first is not None:
-            return min(self.step.wait_ms, max(0, first - int(pace.first_ms / 2)))
-        usual_ms = pace.first_ms + output * pace.ms_per_token
-        return min(self.step.wait_ms, max(0, took - int(usual_ms / 2)))
 
     def _believed(self, usage: Usage, took: int, served: str) -> Usage:
         """Without fees and figures of the provider's that can't be true."""

@@ -12,9 +12,18 @@ from router.classify.language import languages
 from router.decide.eligibility import Gate
 from router.decide.health import FIRST_REST_S, LATE, Health
 from router.decide.replicas import Replicas
-from router.dispatch.attempt import AttemptRecord, ReplicaLease
+from router.dispatch.attempt import AttemptRecord
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
-from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, READ_ON_S, WITH_FALLBACK, AttemptOptions, BudgetHold
+from router.dispatch.hold import (
+    ALONE,
+    CLIENT_GONE,
+    OUTRUN,
+    READ_ON_S,
+    WITH_FALLBACK,
+    AttemptOptions,
+    BudgetHold,
+    ReplicaLease,
+)
 from router.dispatch.meter import AnswerCollector, Meter
 from router.dispatch.stream import CUT, OpenStream, WholeAnswer, keep_paid, metered, unreadable, without_key
 from router.errors import TABLE, LowpassError, UpstreamFailure

@@ -150,10 +150,7 @@ class Exchange:
             self._waiting = connection.abort()
 
     def unread(self) -> tuple[bytes, int]:
-        data, waiting = b"".join(self._chunks), self._waiting
-        self._chunks.clear()
-        self.buffered = self._waiting = 0
-        return data, waiting
+        return b"".join(self._chunks), self._waiting
 
     def fail(self, failure: Failure) -> None:
         if not self._complete and self._failure is None:

@@ -164,8 +164,11 @@ def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:
     """Continues `whole`: texts and lists grow, the members of lists find each other by `index`."""
     for name, value in part.items():
         known = whole.get(name)
-        if known is None or value is None or name in _ONCE:
-            whole[name] = known if value is None else _started(value)
+        if known is None and isinstance(value, list):
+            whole[name] = []
+            _extend(whole[name], value)  # whose members may have an index twice already
+        elif known is None or value is None or name in _ONCE:
+            whole[name] = known if value is None else value
         elif isinstance(known, str) and isinstance(value, str):
             whole[name] = known + value
         elif isinstance(known, dict) and isinstance(value, dict):
@@ -174,15 +177,6 @@ def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:
             _extend(known, value)
         else:
             whole[name] = value
-
-
-def _started(value: Any) -> Any:
-    """A list whose members have an index may name one of them twice already."""
-    if not isinstance(value, list):
-        return value
-    started: list[Any] = []
-    _extend(started, value)
-    return started
 
 
 def _extend(whole: list[Any], part: list[Any]) -> None:
@@ -246,8 +240,7 @@ class Meter:
         come and that are not decoded yet."""
         if self._covered:
             return False
-        size, now = decoder.output_chars, clock_ms()
-        come = size + unread
+        size, now, come = decoder.output_chars, clock_ms(), decoder.output_chars + unread
         if come > self._come:
             self._largest, self._come, self._came_ms = max(self._largest, come - self._come), come, now
             self._began_ms = min(self._began_ms, now)

@@ -124,8 +124,7 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
             await asyncio.sleep(0)  # the event loop reads what has come: the provider's count may be the last of it
             if record.stopped == STOPPED:
                 yield opened.restored(record.read_rest(decoder))
-            if decoder.complete:
-                record.stopped = ""
+                record.stopped = "" if decoder.complete else STOPPED
             return
 
 

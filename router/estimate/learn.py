@@ -71,8 +71,7 @@ MOST_OUTPUT_BYTES = 5.0
 DENSER = 1.25
 """… and how much denser than 99 % of those seen an answer may be."""
 LEAST_STREAMED = 32
-"""Tokens of the shortest answer that shows whether a target streams: fewer, or what takes no longer than the time of
-flight, may well come at once …"""
+"""Tokens of the shortest answer that shows whether a target streams: fewer, or in less time, may come at once …"""
 PIECES = 4
 """… but for those that came in so many pieces."""
 IN_FLIGHT_MS = 100
@@ -262,7 +261,6 @@ class TargetStats:
             self._bytes[target].add(size * MILLE // output)
             self._texts[target].add(seen.text, output)
         if seen.first_ms is not None and (tokens := output or sum(seen.text) / self.mean_output_bytes(target)):
-            # What came within the time of flight came at once.
             rates = self._rates[target]
             rates.add(int(tokens * MILLE / max(IN_FLIGHT_MS, seen.total_ms - seen.first_ms)))
             self.rates[target] = rates.upper(SAME_SHARE) / MILLE

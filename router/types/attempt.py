@@ -350,10 +350,8 @@ class UpstreamResponse(Protocol):
         """The whole body."""
         ...
 
-    @property
-    def buffered(self) -> int:
-        """Bytes of the body that have come and that no reader was given yet."""
-        ...
+    buffered: int
+    """Bytes of the body that have come and that no reader was given yet."""
 
     def chunks(self, *, looks: bool = False) -> AsyncIterator[bytes]:
         """The body as it arrives. `looks`: an empty chunk comes where nothing else did for some 50 ms."""
@@ -370,8 +368,7 @@ class UpstreamResponse(Protocol):
         ...
 
     def unread(self) -> tuple[bytes, int]:
-        """Of a stream that was closed, once: what had come of it and was not read, and how many bytes lay in its
-        socket."""
+        """Of a stream that was closed: what had come of it and was not read, and how many bytes lay in its socket."""
         ...
 
 

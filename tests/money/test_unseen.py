@@ -39,21 +39,10 @@ SAYS |= {"slow": books.GATED, "deaf": "say-300-ms-2-deaf", "endless": "say-20000
 SAYS |= {"found": "found", "absurdly": "absurdly", "at-once": "at-once", "no-cap": "say-40", "lost": "say-40"}
 LONG_WORDS = [(WORD, 1), ("Wasserfallstufen ", 1), ("водопадная ", 1), ("водопадная ", 25)]
 KEPT = {f"kept-{number}": f"kept-{number}" for number in range(18)}
-SAYS |= KEPT | {f"long-{number}": f"long-{number}" for number in range(len(LONG_WORDS))}
+LONG = [f"long-{number}" for number in range(len(LONG_WORDS))]
+SAYS |= KEPT | dict(zip(LONG, LONG, strict=True))
 """Routes, each with a budget of its own name, and what their only target does."""
-RICH = (
-    "negative",
-    "silent",
-    "endless",
-    "found",
-    "absurdly",
-    *WRONG,
-    "long-0",
-    "long-1",
-    "long-2",
-    "long-3",
-    *[*KEPT][15:],
-)
+RICH = ("negative", "silent", "endless", "found", "absurdly", *WRONG, *LONG, *[*KEPT][15:])
 
 
 def policy(url: str) -> dict[str, Any]:
