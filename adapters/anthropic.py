@@ -63,8 +63,13 @@ class AnthropicAdapter(TranslatingAdapter):
             config = {**config, "effort": control.effort}
         # The only metadata that Anthropic knows.
         user = (chat.metadata or {}).get("user_id") or chat.safety_identifier or chat.user
+        # The client's own `system` field, system messages, and the wish for a JSON object.
+        given = native(own, "system", str | list[Json]) or []
+        system = [{"type": "text", "text": given}] if isinstance(given, str) else [*given]
+        system += [block for message in chat.messages if message.is_rule for block in _blocks(message)]
+        system += [{"type": "text", "text": _JSON_ONLY}] if chat.wants_object else []
         fields = {
-            "system": _system(chat, own) or None,
+            "system": system or None,
             "stop_sequences": chat.stops,
             "metadata": {"user_id": user} if user else None,
             "service_tier": _WIRE["tiers"].get(chat.service_tier, chat.service_tier) if chat.service_tier else None,
@@ -171,14 +176,6 @@ def _source(url: str) -> Json:
     if inline := data_url(url):
         return {"type": "base64", "media_type": inline[0], "data": inline[1]}
     return {"type": "url", "url": url}
-
-
-def _system(chat: ChatRequest, own: Json) -> list[Json]:
-    """The client's own `system` field, system messages, and the wish for a JSON object."""
-    given = native(own, "system", str | list[Json]) or []
-    first = [{"type": "text", "text": given}] if isinstance(given, str) else given
-    last = [{"type": "text", "text": _JSON_ONLY}] if chat.wants_object else []
-    return [*first, *(block for message in chat.messages if message.is_rule for block in _blocks(message)), *last]
 
 
 def _fitted(control: ThinkingControl, max_tokens: int, *, forced: bool) -> ThinkingControl:

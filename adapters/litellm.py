@@ -45,6 +45,7 @@ class ThreadedResponse:
     """An `UpstreamResponse`; `write` belongs to the thread, everything else to the event loop that made it."""
 
     arrived_ms = None
+    buffered = 0
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._loop = asyncio.get_running_loop()
@@ -79,7 +80,7 @@ class ThreadedResponse:
     async def read(self) -> bytes:
         return b"".join([data async for data in self.chunks()])
 
-    async def chunks(self) -> AsyncGenerator[bytes]:
+    async def chunks(self, *, looks: bool = False) -> AsyncGenerator[bytes]:
         while isinstance(data := await self._next(self._timeouts.between), bytes):
             yield data
 

@@ -111,11 +111,12 @@ class OpenAICompatible:
         if call.endpoint is Endpoint.EMBEDDINGS:
             _check_vectors(call, fields)
             return TargetReply(body=fields, usage=usage, model_served=answer.model or "")
-        has_answer, chars = False, 0
+        has_answer, texts = False, list[str]()
         for choice in answer.choices or ():
             if (choice.message if call.endpoint is Endpoint.CHAT else choice.text) is None:
                 raise UpstreamFailure(malformed(NO_CHOICES))
-            has_answer, chars = has_answer or choice.answers, chars + len(choice.written)
+            has_answer = has_answer or choice.answers
+            texts.append(choice.written)
         if not answer.choices:
             raise UpstreamFailure(malformed(NO_CHOICES))
         if usage is not None and call.target.provider.local:
@@ -125,7 +126,7 @@ class OpenAICompatible:
             usage=usage,
             finish_reason=answer.choices[0].finish_reason or "",
             has_answer=has_answer,
-            chars=chars,
+            text="".join(texts),
             model_served=answer.model or "",
         )
         return emulation.as_turns(reply) if emulation.uses_grammar(call) else reply

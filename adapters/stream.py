@@ -163,6 +163,7 @@ def chat_reply(
         usage=usage,
         finish_reason=choices[0].finish_reason or "",
         has_answer=any(choice.says.get(kind) for choice in choices for kind in answering),
+        text="".join(str(value or "") for choice in choices for value in choice.says.values()),
         model_served=model,
     )
 

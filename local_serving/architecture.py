@@ -137,9 +137,11 @@ def _experts(config: Config) -> int:
 def _feed_forward(config: Config, index: int) -> tuple[int, int]:
     """Parameters of a layer, and how many of them a token goes through."""
     hidden, experts = config["hidden_size"], _experts(config)
-    if not experts or _is_dense(config, index):
-        dense = 3 * hidden * config.get("intermediate_size_mlp", config["intermediate_size"])
-        return dense, dense
+    every = config.get("interleave_moe_layer_step") or config.get("decoder_sparse_step") or 1
+    dense = index < config.get("first_k_dense_replace", 0) or index in config.get("mlp_only_layers", ())
+    if not experts or dense or (index + 1) % every:
+        size = 3 * hidden * config.get("intermediate_size_mlp", config["intermediate_size"])
+        return size, size
     expert = 3 * hidden * (config.get("moe_intermediate_size") or config["intermediate_size"])
     # Of the experts that every token goes through.
     shared = config.get("shared_expert_intermediate_size") or config.get("shared_intermediate_size")
@@ -148,13 +150,6 @@ def _feed_forward(config: Config, index: int) -> tuple[int, int]:
     shared = shared or config.get("n_shared_experts", 0) * config.get("moe_intermediate_size", 0)
     always = hidden * experts + 3 * hidden * int(shared)
     return always + experts * expert, always + int(config["num_experts_per_tok"]) * expert
-
-
-def _is_dense(config: Config, index: int) -> bool:
-    if index < config.get("first_k_dense_replace", 0) or index in config.get("mlp_only_layers", ()):
-        return True
-    every = config.get("interleave_moe_layer_step") or config.get("decoder_sparse_step") or 1
-    return bool((index + 1) % every)
 
 
 # The head of a GGUF file: what it says of its model, and the shapes of its tensors. No weights are read.

@@ -162,13 +162,15 @@ def taken(port: int) -> str:
 
 
 def _parameters(xllamacpp: Any, spec: Llamacpp, path: Path, port: int) -> Any:
-    parameters = xllamacpp.CommonParams()
+    # One less than the cores that this process may use.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads, parameters = spec.threads or min(max(cores - 1, 1), _MOST_THREADS), xllamacpp.CommonParams()
     parameters.model.path = str(path)
     parameters.model_alias = {spec.model}
     parameters.hostnames, parameters.port = [HOST], port
     parameters.n_ctx, parameters.n_parallel, parameters.kv_unified = spec.context, spec.parallel, True
     parameters.n_batch = parameters.n_ubatch = spec.batch
-    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = spec.threads or _threads()
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
     parameters.sampling.temp, parameters.sampling.top_p = spec.temperature, spec.top_p
     parameters.cache_ram_mib, parameters.n_ctx_checkpoints = spec.cache_mib, CHECKPOINTS
     parameters.endpoint_metrics, parameters.endpoint_slots, parameters.ui = True, False, False
@@ -178,12 +180,6 @@ def _parameters(xllamacpp: Any, spec: Llamacpp, path: Path, port: int) -> Any:
         parameters.embedding = True
         parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     return parameters
-
-
-def _threads() -> int:
-    """One less than the cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(max(cores - 1, 1), _MOST_THREADS)
 
 
 @contextmanager

@@ -118,7 +118,11 @@ def _report(
     problem, _, path = error.partition(" - at `$")
     loc: yaml_file.Loc = ()
     for name, index in _STEP.findall(path.removesuffix("`")):
-        loc = (*loc, name or (_not_plain(values, loc) if index == "..." else int(index)))
+        if index == "...":  # the key of the wrong value in a mapping of plain ones, which msgspec does not name
+            mapping, plain = values[str(loc[0])], str if loc == ("environment",) else str | int
+            rows = mapping.items() if isinstance(mapping, dict) else ()
+            name = next(key for key, value in rows if not isinstance(value, plain))
+        loc = (*loc, name or int(index))
     expected, where = _type_at(kind, loc), yaml_file.dotted(loc)
     if not (field := _FIELD.match(problem)):
         must_be, remedy = _wrong_value(file.text(loc), expected, problem)
@@ -137,13 +141,6 @@ def _report(
         problem = f"the key '{field[2]}' is missing{f' in {where}' if where else ''}"
         file.report(loc, problem, f"add {field[2]}: …")
     return loc or place
-
-
-def _not_plain(values: dict[str, yaml_file.Value], loc: yaml_file.Loc) -> str:
-    """The key of the wrong value in a mapping of plain ones, which msgspec does not name."""
-    mapping, plain = values[str(loc[0])], str if loc == ("environment",) else str | int
-    rows = mapping.items() if isinstance(mapping, dict) else ()
-    return next(key for key, value in rows if not isinstance(value, plain))
 
 
 def _type_at(spec: type[EngineSpec], loc: yaml_file.Loc) -> inspect.Type:

@@ -121,8 +121,11 @@ def end_leftovers(children: tuple[Process, ...]) -> int:
     A group outlives its leader, and nobody gets a group's number while it has members. So a group whose leader is
     gone is ours if one of it is in the session of a guardian that we recorded.
     """
-    guardians = {child.pid for child in children}
-    groups = [child.pid for child in children if alive(child) or _orphaned(child.pid, guardians)]
+    groups, guardians = [], {child.pid for child in children}
+    for child in children:
+        sessions = {int((_stat(pid) or ["0"] * 4)[3]) for pid in members(child.pid)}
+        if alive(child) or (_started(child.pid) == _GONE and sessions & guardians):
+            groups.append(child.pid)
     for group in groups:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
@@ -130,11 +133,6 @@ def end_leftovers(children: tuple[Process, ...]) -> int:
     while any(members(group) for group in groups) and monotonic() < deadline:
         sleep(0.01)
     return len(groups)
-
-
-def _orphaned(group: int, guardians: set[int]) -> bool:
-    """Its leader is gone, and a member is in the session of one of `guardians`."""
-    return _started(group) == _GONE and any(int((_stat(pid) or ["0"] * 4)[3]) in guardians for pid in members(group))
 
 
 def members(group: int) -> list[int]:

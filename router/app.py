@@ -383,7 +383,11 @@ class GatewayProcess:
         if lost := self._accounting.recover(self._visits.ids | self._judging):
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
-            self._recover_rows()
+            # A ledger apart from the budgets. After an outage every gateway first has time to renew its leases.
+            renew(self._journal, now_ms())
+            if self._steady and self._rows.available:
+                recover(self._rows, now_ms())
+            self._steady = self._rows.available
         own = self._config().in_force.hash
         before = self._stores.policies(own)
         try:
@@ -410,10 +414,3 @@ class GatewayProcess:
         """Before a policy is in force."""
         with suppress(StoreUnavailable):
             await carry_over(self._budgets, self._books, config.budgets)
-
-    def _recover_rows(self) -> None:
-        """Of a ledger apart from the budgets. After an outage every gateway first has time to renew its leases."""
-        renew(self._journal, now_ms())
-        if self._steady and self._rows.available:
-            recover(self._rows, now_ms())
-        self._steady = self._rows.available

@@ -19,7 +19,7 @@ from router.decide.profile import NEW
 from router.decide.replicas import Fleet
 from router.dispatch.attempt import AttemptRecord
 from router.dispatch.dispatch import Dispatcher, DispatchJob
-from router.dispatch.hold import CLIENT_GONE, ClientPresence
+from router.dispatch.hold import CLIENT_GONE, BudgetHold, ClientPresence
 from router.dispatch.meter import answer_text
 from router.dispatch.refusals import (
     budget_exceeded,
@@ -260,7 +260,8 @@ class Pipeline:
                 continue  # no more is held for the prompt than it costs
             route = rules.accounts.downgrade(refused.account.budget) if lower else ""
             if not route or route in tried:
-                raise await settlement.refuse(self._unpaid(refused, rules.config.budget_status))
+                refusal = await self._unpaid(refused, settlement.budget, rules.config.budget_status)
+                raise await settlement.refuse(refusal)
             settlement.lowered, settlement.left = ("route",), ANY_AMOUNT
 
     def _to_be_read(self, decision: Decision) -> bool:
@@ -272,11 +273,13 @@ class Pipeline:
             self._capped.add(route)
         return unread
 
-    def _unpaid(self, refused: Refused, status: int) -> ClientError:
+    async def _unpaid(self, refused: Refused, budget: BudgetHold, status: int) -> ClientError:
         """`status`: of a spent budget."""
         if refused.account.budget == SESSION_TURNS:
             return loop_detected(self._accounting.breaker.end_session(refused, now_ms()))
-        return rate_limited(refused, now_ms()) if refused.account.size else budget_exceeded(refused, status)
+        if not refused.account.size:
+            return budget_exceeded(refused, status)
+        return rate_limited(refused, await budget.rates(), now_ms())
 
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> WholeAnswer | OpenStream:
         try:

@@ -173,28 +173,12 @@ class Screen:
         stays = [Cause(name, "kept") for name in sorted(seen.classes - names)]
         stays += [Cause(self._sensitivity.redacted_to(name), "redacted") for name in sorted(names)]
         floor = (*floor, *self._remembered(before.found - names), *stays)
-        return Screened(seen, self._redacted(request, caller, seen.findings, names, floor, left, denied))
-
-    def _redacted(
-        self,
-        request: Request,
-        caller: Caller,
-        findings: Sequence[Finding],
-        names: frozenset[str],
-        floor: Iterable[Cause],
-        left: Sequence[Finding],
-        denied: Set[DoubtfulValue],
-    ) -> Redacted:
-        """Looked at again as it then is: what could not be replaced keeps its class."""
-        key = self._key(request, caller)
-        bare, values = redact(request, [finding for finding in findings if finding.data_class in names], key)
-        return Redacted(bare, self.classifier.classes(bare, floor, left, denied), values)
-
-    def _key(self, request: Request, caller: Caller) -> bytes:
-        """The same in every turn of a session; without one, in this request only."""
-        session = request.limits.session
-        scope = session_key(caller.id, session) if session else request.id
-        return hmac.digest(self._secret, scope.encode(), hashlib.sha256)
+        # The same key in every turn of a session; without one, in this request only.
+        scope = session_key(caller.id, request.limits.session) if request.limits.session else request.id
+        key = hmac.digest(self._secret, scope.encode(), hashlib.sha256)
+        # Looked at again as it then is: what could not be replaced keeps its class.
+        bare, values = redact(request, [finding for finding in seen.findings if finding.data_class in names], key)
+        return Screened(seen, Redacted(bare, self.classifier.classes(bare, floor, left, denied), values))
 
     def _floor(
         self, request: Request, caller: Caller, before: SessionClasses, read: Sequence[Finding] | None

@@ -62,6 +62,11 @@ class LimitPatch(Struct, frozen=True, forbid_unknown_fields=True):
 def child_of(pot: BudgetAccount, wanted: SplitBody, caller: Caller, now: int) -> Child:
     """As it is asked for; what the parent has left is not known here. Raises a 400 `ClientError`."""
     account, above = pot.account, pot.child.replaces if pot.child is not None else ()
+    life_s = USUAL_LIFE_S if wanted.expires_in_s is None else wanted.expires_in_s
+    if not 0 < life_s <= LONGEST_LIFE_S:
+        raise invalid("expires_in_s", f"Send a whole number of seconds from 1 to {LONGEST_LIFE_S}.")
+    # Not after the parent's own end, nor after its window's.
+    ends = (now + life_s * 1000, account.resets_at_ms, account.expires_at_ms)
     if pot.child is not None and not pot.child.open_at(now):
         raise invalid("id", f"'{account.id}' is closed: nothing can be split off any more.")
     return Child(
@@ -72,7 +77,7 @@ def child_of(pot: BudgetAccount, wanted: SplitBody, caller: Caller, now: int) ->
         unit=account.unit,
         limit=_limit(account, wanted.limit_usd, wanted.limit_thinking_tokens),
         created_ms=now,
-        expires_at_ms=_end(account, wanted, now),
+        expires_at_ms=min(end for end in ends if end is not None),
         key=caller.id,
         team=caller.team,
     )
@@ -104,15 +109,6 @@ def _limit(account: Account, amount: Decimal | None, tokens: int | None, most: D
     if nano == 0:
         raise invalid("limit_usd", "Send at least 0.000000001 USD.")
     return nano
-
-
-def _end(account: Account, wanted: SplitBody, now: int) -> int:
-    """Not after the parent's own end, nor after its window's."""
-    life_s = USUAL_LIFE_S if wanted.expires_in_s is None else wanted.expires_in_s
-    if not 0 < life_s <= LONGEST_LIFE_S:
-        raise invalid("expires_in_s", f"Send a whole number of seconds from 1 to {LONGEST_LIFE_S}.")
-    ends = (now + life_s * 1000, account.resets_at_ms, account.expires_at_ms)
-    return min(end for end in ends if end is not None)
 
 
 # `/v1/keys`: an administrator's key makes, changes, rotates and revokes others.
@@ -228,12 +224,7 @@ class KeyAdmin:
             return step(connection)
 
     async def _write(self, step: Callable[[Connection], T]) -> T:
-        try:
-            written = await asyncio.to_thread(_writing, self._ledger, step)
-        except LookupError as error:
-            raise ClientError(404, "not_found", f"{error.args[0]}.", param="id") from None
-        except ValueError as error:
-            raise invalid(None, f"{error}.") from None
+        written = await _written(self._ledger, step)
         await self._refresh()
         return written
 
@@ -263,9 +254,19 @@ def _actor(request: Request) -> str:
     return request.state.caller.name or "open gateway"
 
 
-def _writing(ledger: Ledger, step: Callable[[Connection], T]) -> T:
-    with ledger.writing() as connection:
-        return step(connection)
+async def _written(ledger: Ledger, step: Callable[[Connection], T]) -> T:
+    """Raises a `ClientError` for what `step` does not find, and for what can't be."""
+
+    def write() -> T:
+        with ledger.writing() as connection:
+            return step(connection)
+
+    try:
+        return await asyncio.to_thread(write)
+    except LookupError as error:
+        raise ClientError(404, "not_found", f"{error.args[0]}.", param="id") from None
+    except ValueError as error:
+        raise invalid(None, f"{error}.") from None
 
 
 # `/v1/budgets`: what is left in each pot that binds a key, and parts that it splits off for others to use.
@@ -304,9 +305,13 @@ class Admin:
             pot = await self.limited(identifier)
             size, unit = new_limit(pot, wanted), pot.account.unit
             ends_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
-            await asyncio.to_thread(
-                _writing, ledger, lambda rows: set_limit(rows, identifier, size, ends_ms, actor, unit)
-            )
+
+            def step(connection: Connection) -> None:
+                if pot.account.scope == "key" and pot.account.value:
+                    keys.in_force(connection, pot.account.value)
+                set_limit(connection, identifier, size, ends_ms, actor, unit)
+
+            await _written(ledger, step)
             await refresh()
             return await self.shown(await self.limited(identifier))
 

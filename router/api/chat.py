@@ -52,12 +52,12 @@ def merged(pieces: list[Block]) -> list[Block]:
             runs[-1].append(piece)
         else:
             runs.append([piece])
-    return [_joined(run) for run in runs]
-
-
-def _joined(run: list[Block]) -> Block:
-    block = {key: value for piece in run for key, value in piece.items() if value not in (None, "")}
-    return {**block, **{key: "".join(str(p.get(key) or "") for p in run) for key in _REASONING_TEXT if key in block}}
+    blocks = []
+    for run in runs:
+        block = {key: value for piece in run for key, value in piece.items() if value not in (None, "")}
+        texts = {key: "".join(str(p.get(key) or "") for p in run) for key in _REASONING_TEXT if key in block}
+        blocks.append({**block, **texts})
+    return blocks
 
 
 # Parts of a message that is sent, completions and chunks.

@@ -473,7 +473,10 @@ class BudgetAccounts:
             accounts += [child.account() for child in children]
             accounts = [account for account in accounts if account.id not in replaced]
         if caller.allowance is not None:
-            accounts = [*rates(caller.name, caller.allowance, _tokens(request, decision), at_ms), *accounts]
+            # As OpenAI counts it: the prompt, and the output that it allows; without a cap of its own what is expected.
+            estimate, most = decision.plan.steps[0].estimate, request.max_output
+            output = estimate.output_tokens if most is None else min(most, estimate.max_output) * request.choices
+            accounts = [*rates(caller.name, caller.allowance, estimate.input_tokens + output, at_ms), *accounts]
         return BudgetBound(accounts=tuple(accounts), caps=decision.caps, thinking=decision.thinking)
 
     def named(self, request: Request, caller: Caller) -> frozenset[str]:
@@ -485,15 +488,6 @@ class BudgetAccounts:
         """The route for requests that no longer fit a budget; empty: they are refused."""
         budget = next((budget for budget in self.budgets if budget.id == budget_id), None)
         return budget.exhausted.downgrade if budget and isinstance(budget.exhausted, Downgrade) else ""
-
-
-def _tokens(request: Request, decision: Decision) -> int:
-    """What a request may use, as OpenAI counts it: its prompt, and the output that it allows; without a cap of its own
-    what is expected."""
-    estimate = decision.plan.steps[0].estimate
-    if request.max_output is None:
-        return estimate.input_tokens + estimate.output_tokens
-    return estimate.input_tokens + min(request.max_output, estimate.max_output) * request.choices
 
 
 def _cap(name: str, limit: int, unit: Unit = Unit.USD) -> Account:

@@ -134,7 +134,11 @@ class WordPieces(dict[str, bytes]):
 
     def __missing__(self, word: str) -> bytes:
         if len(word) > LONGEST:
-            return self._long(word)
+            # In stretches. Of an endless word in ASCII only the beginning counts: it is data, and costs most to cut.
+            stretches = [word[start : start + _STRETCH] for start in range(0, len(word), _STRETCH)]
+            if word.isascii():
+                stretches = [part for stretch in stretches[: _DATA // _STRETCH] for part in _parts(stretch)]
+            return b"".join(map(self._pieces.__getitem__, stretches))
         parts = _parts(word) if word.isascii() else (word,)
         if len(parts) > 1:
             cut = self[parts[0]] + b"".join(map(self._pieces.__getitem__, parts[1:]))
@@ -144,13 +148,6 @@ class WordPieces(dict[str, bytes]):
             self.clear()
         self[word] = cut
         return cut
-
-    def _long(self, word: str) -> bytes:
-        """In stretches. Of an endless word in ASCII only the beginning counts: it is data, and costs most to cut."""
-        stretches = [word[start : start + _STRETCH] for start in range(0, len(word), _STRETCH)]
-        if word.isascii():
-            stretches = [part for stretch in stretches[: _DATA // _STRETCH] for part in _parts(stretch)]
-        return b"".join(map(self._pieces.__getitem__, stretches))
 
 
 class _Pieces(dict[str, bytes]):

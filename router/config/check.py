@@ -201,20 +201,17 @@ def _idle_in_each_request(budget: Budget) -> Iterator[Found]:
 
 def _check_circles(source: YamlFile, budgets: Sequence[Budget], routes: Iterable[str]) -> None:
     """A request that fits nowhere must not be sent around for ever."""
-    ways = [(index, *way) for index, budget in enumerate(budgets) for way in _ways(budget, routes)]
+    # From each route that a budget binds to the one that it downgrades to.
+    ways = []
+    for index, budget in enumerate(budgets):
+        if isinstance(budget.exhausted, Downgrade):
+            goal, bound = budget.exhausted.downgrade, budget.routes or routes
+            ways += [(index, origin, goal) for origin in bound if origin != goal or set(bound) == {goal}]
     for index, origin, goal in ways:
         if origin in _reachable(goal, [(start, end) for _, start, end in ways]):
             problem = f"requests that it sends from route '{origin}' to '{goal}' would be sent back"
             remedy = f"let no budget that binds '{goal}' downgrade to where it leads back"
             source.report(("budgets", index, "exhausted", "downgrade"), problem, remedy)
-
-
-def _ways(budget: Budget, routes: Iterable[str]) -> list[tuple[str, str]]:
-    """From each route that it binds to the one that it downgrades to."""
-    if not isinstance(budget.exhausted, Downgrade):
-        return []
-    goal, bound = budget.exhausted.downgrade, budget.routes or routes
-    return [(origin, goal) for origin in bound if origin != goal or set(bound) == {goal}]
 
 
 def _reachable(origin: str, ways: Sequence[tuple[str, str]]) -> set[str]:

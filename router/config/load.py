@@ -30,14 +30,13 @@ def load_policy(path: Path, engines: Mapping[str, ServedEngine]) -> Config:
 
 def reload_policy(path: Path, running: Mapping[str, ServedEngine]) -> Config:
     """`load_policy` of a gateway that serves already: it has started the engines that it is going to."""
-    return load_policy(path, {**{name: _late(name) for name in unlaunched(path)}, **running})
-
-
-def _late(name: str) -> ServedEngine:
-    problem = f"the engine '{name}' is not one of those that this gateway started"
-    return ServedEngine(
-        name=name, urls=NOWHERE, mistakes=((problem, "restart the gateway: it starts what its policy names"),)
-    )
+    problem = "the engine '{}' is not one of those that this gateway started"
+    remedy = "restart the gateway: it starts what its policy names"
+    late = {
+        name: ServedEngine(name=name, urls=NOWHERE, mistakes=((problem.format(name), remedy),))
+        for name in unlaunched(path)
+    }
+    return load_policy(path, {**late, **running})
 
 
 def inspect_policy(path: Path) -> tuple[Problem, ...]:
@@ -69,18 +68,15 @@ def unlaunched(path: Path) -> Mapping[str, ServedEngine]:
     return Unlaunched(engines_needed(path))
 
 
-def _pretended(text: bytes) -> Mapping[str, str]:
-    """Every variable is set that the text names, but for those that it has a value for: somebody who may read reports
-    can learn neither what the gateway's own are, nor which of them there are."""
-    names = _VARIABLE.findall(text)
-    defaulted = {name for name, default in names if default}
-    return {name.decode(): _STAND_IN for name, _ in names if name not in defaulted}
-
-
 def try_policy(text: bytes, in_force: Path) -> Config | tuple[Problem, ...]:
     """`text` as a config, or all that is wrong with it; nothing of it is kept. It may name the engines of the policy in
     force, and those that come with lowpass; no other file is looked at."""
+    # Every variable is set that the text names, but for those that it has a value for: somebody who may read reports
+    # can learn neither what the gateway's own are, nor which of them there are.
+    names = _VARIABLE.findall(text)
+    defaulted = {name for name, default in names if default}
+    pretended = {name.decode(): _STAND_IN for name, _ in names if name not in defaulted}
     try:
-        return load_text(NAME, text, shipped(), _pretended(text), unlaunched(in_force))
+        return load_text(NAME, text, shipped(), pretended, unlaunched(in_force))
     except ConfigError as error:
         return error.problems

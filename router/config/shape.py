@@ -61,12 +61,11 @@ def _smallest(source: YamlFile, detail: ErrorDetails) -> Loc:
     least = _NAMED_PARTS.get(str(detail["loc"][0]), 2)
     if detail["type"] == "extra_forbidden":
         return trail
-    return next((trail[:n] for n in range(len(trail), least, -1) if _optional(trail[:n])), trail[:least])
-
-
-def _optional(loc: Loc) -> bool:
-    parent = _schema_at(loc[:-1])
-    return loc[-1] in parent.get("properties", ()) and loc[-1] not in parent.get("required", ())
+    for n in range(len(trail), least, -1):
+        parent = _schema_at(trail[: n - 1])
+        if trail[n - 1] in parent.get("properties", ()) and trail[n - 1] not in parent.get("required", ()):
+            return trail[:n]
+    return trail[:least]
 
 
 def _in_order(loc: Loc) -> tuple[tuple[bool, int, str], ...]:

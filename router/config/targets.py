@@ -381,7 +381,11 @@ class TargetBuilder:
     def _address(self, loc: Loc, row: TargetRow, provider: Provider) -> str:
         url = row.base_url or provider.base_url
         # What a provider promises, and that a model runs here, is not true at somebody else's address.
-        owners = [owner for owner in self._catalog.providers.values() if not owner.local and _is_of(url, owner)]
+        # The host is the provider's own, or a part of it; `{…}` in the catalog's stands for any such part.
+        host = f".{(urlsplit(url).hostname or '').rstrip('.')}"
+        others = [owner for owner in self._catalog.providers.values() if not owner.local]
+        own = [(owner, (urlsplit(owner.base_url).hostname or "").rpartition("}.")[2]) for owner in others]
+        owners = [owner for owner, name in own if name and host.endswith(f".{name}")]
         if owners and provider not in owners:
             problem = (
                 f"this address is of {owners[0].id}, not of {provider.id}, whose terms would be taken to hold there"
@@ -441,9 +445,3 @@ class TargetBuilder:
             elif len(text) >= LONGEST_WORD:
                 self._report((*loc, "api_key"), "the key itself stands in the file", remedy)
         return Secret(value) if value else None
-
-
-def _is_of(url: str, provider: Provider) -> bool:
-    """The host is the provider's own, or a part of it; `{…}` in the catalog's stands for any such part."""
-    own = (urlsplit(provider.base_url).hostname or "").rpartition("}.")[2]
-    return bool(own) and f".{(urlsplit(url).hostname or '').rstrip('.')}".endswith(f".{own}")

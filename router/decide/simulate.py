@@ -77,7 +77,11 @@ def simulate(
     situation: DecisionInput, possible: Sequence[SimulatedPlan], draws: int, rest: RemainingLimits
 ) -> Simulation:
     """The same draws for every course: what differs between two courses is hardly chance."""
-    situation = _known(situation)
+    # A target with a figure that is no number is never right, and never done.
+    forecast, names = situation.forecast, ("cost", "cost_p90", "first_ms", "total_ms", "total_p90_ms")
+    worst = {name: np.nan_to_num(getattr(forecast, name), nan=_ENDLESS, posinf=_ENDLESS) for name in names}
+    forecast = structs.replace(forecast, p=np.nan_to_num(forecast.p), **worst)
+    situation = structs.replace(situation, forecast=forecast)
     drawn, first = _draw(situation, draws), np.array([course.first for course in possible])
     p = situation.forecast.p
     cost, time = drawn.cost[first], drawn.time[first]
@@ -94,13 +98,6 @@ def best(played: Simulation) -> int:
     apart = played.right[top] - played.right
     near = share[top] - share <= 2 * apart.std(axis=1) / np.sqrt(played.right.shape[1]) + _TINY
     return int(np.where(near, played.cost.mean(axis=1), np.inf).argmin())
-
-
-def _known(situation: DecisionInput) -> DecisionInput:
-    """A target with a figure that is no number is never right, and never done."""
-    forecast, names = situation.forecast, ("cost", "cost_p90", "first_ms", "total_ms", "total_p90_ms")
-    worst = {name: np.nan_to_num(getattr(forecast, name), nan=_ENDLESS, posinf=_ENDLESS) for name in names}
-    return structs.replace(situation, forecast=structs.replace(forecast, p=np.nan_to_num(forecast.p), **worst))
 
 
 def _open(situation: DecisionInput) -> set[int]:

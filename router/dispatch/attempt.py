@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Raw, structs
 
 from router.decide.health import Health
-from router.decide.replicas import Replicas
-from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold
+from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, ReplicaLease
 from router.dispatch.meter import PAST_CAP, Meter, apart
 from router.estimate import tokens as counts
+from router.estimate.caches import BOOKED
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
 from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES
 from router.estimate.price import charge
@@ -28,6 +28,7 @@ from router.types.attempt import (
     CountSource,
     ErrorKind,
     Failure,
+    OutputText,
     StreamDecoder,
     TargetReply,
     TextBytes,
@@ -36,37 +37,8 @@ from router.types.attempt import (
 )
 from router.types.decision import Candidate, FittedRequest
 from router.types.price import Cost, CostSource
-from router.types.request import Endpoint, Request
-from router.types.target import Contract, Target
-
-# An attempt's place among what its replica is at work on.
-
-
-class ReplicaLease:
-    """Taken when it is made; `url` is that of the replica. It has to be left, and leaving it again changes nothing."""
-
-    __slots__ = ("_replicas", "_taken", "_target", "url")
-
-    def __init__(self, replicas: Replicas, target: Target, request: Request | None, tried: list[str]) -> None:
-        """`request`: None where no client sent it. `tried`: replicas that failed before; this one joins them."""
-        # A target without an engine has one address, at which nothing is counted.
-        self._replicas, self._target, self._taken = replicas, target, target.engine is not None
-        self.url = replicas.pick(target, request, tried) if self._taken else target.base_url
-        tried.append(self.url)
-
-    def leave(self) -> None:
-        if self._taken:
-            self._taken = False
-            self._replicas.done(self.url)
-
-    def worked(self) -> None:
-        if self._target.engine is not None:
-            self._replicas.succeeded(self.url)
-
-    def broke(self) -> bool:
-        """Whether the whole target did, and not this replica alone."""
-        return self._replicas.failed(self._target, self.url)
-
+from router.types.request import Endpoint
+from router.types.target import Contract
 
 LONGEST = 64
 """Characters of a stated region that are kept: whatever else stands there is the provider's to answer for."""
@@ -102,6 +74,7 @@ BYTES_PER_SOUND = 8_192
 """A token of an image or of sound has fewer in base64."""
 _MEDIA = ("output_audio", "output_image", "output_video")
 _OUTPUT = ("output_visible", "output_reasoning", "reasoning_source", "source")
+NO_TEXT = TextBytes()
 _PROBABILITIES = {"logprobs", "top_logprobs", "include"}
 _NO_INPUT = dict.fromkeys([name for name in Usage.__struct_fields__ if name.startswith(("cache_", "input_"))], 0)
 
@@ -155,9 +128,11 @@ class AttemptRecord:
         self._most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
         self._probable = PROBABLE * (1 + REPEATS) if call.body.keys() & _PROBABILITIES else 0
         """Bytes of log probabilities for each token."""
-        self.received_bytes = self._sent = self._media = self._found = self._largest = self._thought = 0
+        self._come = self._largest = 0.0
+        """Bytes of output that came, and that came at once, at most."""
+        self.received_bytes = self._sent = self._media = self._found = self._thought = self._waiting = 0
         """Of the answer, as the upstream sent it, and as its stream's client gets it; of its images and sounds, and of
-        what else no token stands for (`apart`); bytes of output in its stream's largest piece, and of thoughts."""
+        what else no token stands for (`apart`); of its stream's thoughts; of output that lay in its socket, about."""
         self._pieces = 0
         """Events of its stream's answer, thoughts apart."""
         self.stopped = ""
@@ -191,11 +166,19 @@ class AttemptRecord:
             self._set_apart(events)
         if self.decoder is not None:
             seen = self.decoder.output_chars
-            self._largest = max(self._largest, seen - before)
+            come = seen + self.unread if self._response is not None and self._response.buffered else seen
+            self._largest, self._come = max(self._largest, come - self._come), max(self._come, come)
             if not self.decoder.has_answer:
                 self._thought = seen
             elif seen > before:
                 self._pieces += events.count(b"\n\n")
+
+    @property
+    def unread(self) -> float:
+        """Bytes of output, about, that came and wait to be decoded."""
+        buffered = 0 if self._response is None else self._response.buffered
+        decoded = 0 if self.decoder is None else self.decoder.output_chars
+        return buffered * decoded / max(1, self.received_bytes)
 
     def _set_apart(self, events: bytes) -> None:
         for event in events.split(b"\n\n"):
@@ -260,9 +243,10 @@ class AttemptRecord:
         usage, size = reply.usage, 0 if embeds else sum(map(len, reply.body.values()))
         self.received_bytes = size
         if usage is None:
-            usage = self._estimated(reply.chars or size, left=False, finish=reply.finish_reason)
+            text = OutputText(reply.text).sizes()
+            usage = self._estimated(sum(text) or size, left=False, finish=reply.finish_reason, text=text)
         else:
-            chars = max(reply.chars - self._echoed, 0)
+            chars = max(len(reply.text) - self._echoed, 0)
             credible = partial(_credible, usage, chars, reply.has_answer)
             if embeds or credible(size) or credible(self._written(reply.body, usage.output_total)):
                 usage = self._bounded(usage, size)
@@ -275,9 +259,9 @@ class AttemptRecord:
 
         An upstream that broke off wrote nothing more; one that was stopped or left may have.
         """
-        left, waiting = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN), 0
-        if left and not decoder.complete and self._response is not None:
-            waiting = self._read_rest(decoder, *self._response.unread())
+        left = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN)
+        if left and not decoder.complete:
+            self.read_rest(decoder)
             left = not decoder.complete
         self.locate(decoder.region_served)
         counted = decoder.usage
@@ -286,24 +270,36 @@ class AttemptRecord:
             self._sent += len(last)
             self._set_apart(last)
         tokens = self._cap if counted is None else counted.output_total
-        size = max(0, decoder.output_chars + waiting - self._echoed)
+        size = max(0, decoder.output_chars + self._waiting - self._echoed)
         size += self._beyond(decoder, max(tokens, size))
         if counted is None:
-            usage = self._estimated(size, left=left, finish=decoder.finish_reason)
-        elif not left and (decoder.finished or 2 * counted.output_total >= self._tokens(size)):
+            text = decoder.text.sizes()
+            usage = self._estimated(size, left=left, finish=decoder.finish_reason, text=text)
+        elif not left and (decoder.finished or 2 * counted.output_total >= size / self._mean_bytes):
             credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
             usage = self._bounded(counted, size) if credible else self._recounted(counted, size)
         else:
-            usage = self._running(counted, self._estimated(size, left=left))
+            # What the provider had counted; its output is as estimated, where that is more: Anthropic's begins with 1.
+            estimated = self._estimated(size, left=left)
+            more = _OUTPUT if estimated.output_total > counted.output_total else ()
+            usage = structs.replace(counted, **{name: getattr(estimated, name) for name in more})
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
-    def _read_rest(self, decoder: StreamDecoder, unread: bytes, waiting: int) -> int:
-        """What its client got none of was written and is billed. Returns about how many bytes of output are among those
-        that waited in its socket."""
-        with suppress(Exception):  # what can't be read can't be counted
-            self._pieces += decoder.feed(unread).count(b"\n\n")
-        return waiting * decoder.output_chars // max(1, self.received_bytes + len(unread))
+    def read_rest(self, decoder: StreamDecoder) -> bytes:
+        """Closes the connection of a stream that ends here. Returns the events of what had come of it, once: that was
+        written and is billed."""
+        events, response, self._response = b"", self._response, None
+        if response is not None:
+            response.close()
+            unread, waiting = response.unread()
+            with suppress(Exception):  # what can't be read can't be counted
+                events = decoder.feed(unread)
+            self._pieces += events.count(b"\n\n")
+            self._waiting += waiting * decoder.output_chars // max(1, self.received_bytes + len(unread))
+            if unread and self.meter is not None:
+                self.meter.due(decoder, 0.0)
+        return events
 
     def failed(self, failure: Failure) -> Attempt:
         """A refusal or a broken connection before any output is not charged by providers; what was produced is."""
@@ -369,14 +365,6 @@ class AttemptRecord:
         changes = {"input_uncached": read, "violations": (*counted.violations, UNCOUNTED), "provider_cost": None}
         return structs.replace(counted, **{name: getattr(estimated, name) for name in _OUTPUT}, **changes)
 
-    def _running(self, counted: Usage, estimated: Usage) -> Usage:
-        """What the provider had counted of an answer that is not whole.
-
-        Its output is as estimated, where that is more: Anthropic's count begins with 1.
-        """
-        more = _OUTPUT if estimated.output_total > counted.output_total else ()
-        return structs.replace(counted, **{name: getattr(estimated, name) for name in more})
-
     def _bounded(self, counted: Usage, size: int) -> Usage:
         """What can't be true is bounded: output by the cap, or by a token for each byte that came; input by the
         context, or something at least; where a report contradicts itself, by the cap that was sent, and what was."""
@@ -408,16 +396,20 @@ class AttemptRecord:
         thoughts, source = output * self._thought // size, CountSource.ESTIMATED
         return {"output_visible": output - thoughts, "output_reasoning": thoughts, "reasoning_source": source}
 
-    def _estimated(self, size: int, *, left: bool, finish: str = "") -> Usage:
-        """`left`: the upstream may have written more than came; else one that says that the cap was reached did."""
+    def _estimated(self, size: int, *, left: bool, finish: str = "", text: TextBytes = NO_TEXT) -> Usage:
+        """`left`: the upstream may have written more than came; else one that says that the cap was reached did.
+        `text`: what came, of which nothing was reported."""
         capped = self.call.max_output is not None or self.step.estimate.max_output < self.step.target.model.max_output
         reached = capped and finish == "length" and not left
         output = self._with_late(size) if left else self._tokens(size)
+        if not left:
+            most = ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED))
+            output = max(output, most if output > self._cap else min(most, self._cap))
         output = min(ceil(output * self._billed), max(output, self._cap))
         if self._hides or reached:
             output = max(output, self._cap if reached else self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
-            output = max(output, self._cap, ceil(size / self._mean_bytes) + self._tokens(self._largest))
+            output = max(output, self._cap, ceil(size / self._mean_bytes + self._cap / max(1, self._pieces)))
         return self._taken(output, size)
 
     def _unfinished(self, prior_ms: float) -> Usage:
@@ -437,15 +429,15 @@ class AttemptRecord:
         """Tokens of so many bytes of a stream, as its hold counts them, and those that may have been on their way when
         it was left or stopped; or those that its target usually writes in that time, if they are more. At most what is
         held for it pays for."""
-        decoder = self.decoder
+        decoder, in_flight = self.decoder, 0.0 if self.meter is None else self.meter.in_flight()
         if decoder is None or 2 * self._largest >= size:
-            most = self._unseen(FASTEST_MS)
+            most = max(self._unseen(FASTEST_MS), ceil(in_flight))
         else:
             since_first_ms = max(1, self._elapsed() - (self._first or 0))
             counted = self._learned.most_tokens(self.step.target.id, decoder.text.sizes())
             dense = ceil(counted * size / max(1, decoder.output_chars))
-            late = dense + ceil(dense * max(self._largest / size, IN_FLIGHT_MS / since_first_ms))
-            most = max(late, self._usual(since_first_ms, inf))
+            late = max(in_flight, dense * self._largest / size, dense * IN_FLIGHT_MS / since_first_ms)
+            most = max(dense + ceil(late), self._usual(since_first_ms, inf))
         return max(self._tokens(size), min(self._paid, most))
 
     @property
@@ -528,7 +520,13 @@ class AttemptRecord:
         """What the next estimates for this target go by. Counts that we made up teach nothing."""
         estimate, decoder, n = self.step.estimate, self.decoder, self.call.n
         first = self._first if decoder is not None else None
-        waited = self._waited(first, took, output // n) if self.step.wait_ms else 0
+        waited = 0
+        if self.step.wait_ms:
+            # Of the ms that were foreseen it waited so many for others, which say nothing of the pace. At least half of
+            # what is usual is left, for the wait may have been what was wrong.
+            pace, part = self._learned.pace(self.step.target.id), took if first is None else first
+            usual_ms = pace.first_ms + (output // n * pace.ms_per_token if first is None else 0)
+            waited = min(self.step.wait_ms, max(0, part - int(usual_ms / 2)))
         told = usage.source is CountSource.REPORTED and not usage.violations
         text = TextBytes()
         if decoder is not None and decoder.finished:
@@ -553,15 +551,6 @@ class AttemptRecord:
             ended_ms=self._started_ms + took,
             cut=outcome != "ok" or finish_reason == "length",
         )
-
-    def _waited(self, first: int | None, took: int, output: int) -> int:
-        """How many of the ms that were foreseen it waited for others: they say nothing of the pace. At least half
-        of what is usual is left, for the wait may have been what was wrong."""
-        pace = self._learned.pace(self.step.target.id)
-        if first is not None:
-            return min(self.step.wait_ms, max(0, first - int(pace.first_ms / 2)))
-        usual_ms = pace.first_ms + output * pace.ms_per_token
-        return min(self.step.wait_ms, max(0, took - int(usual_ms / 2)))
 
     def _believed(self, usage: Usage, took: int, served: str) -> Usage:
         """Without fees and figures of the provider's that can't be true."""

@@ -12,11 +12,20 @@ from router.classify.language import languages
 from router.decide.eligibility import Gate
 from router.decide.health import FIRST_REST_S, LATE, Health
 from router.decide.replicas import Replicas
-from router.dispatch.attempt import AttemptRecord, ReplicaLease
+from router.dispatch.attempt import AttemptRecord
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
-from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, READ_ON_S, WITH_FALLBACK, AttemptOptions, BudgetHold
+from router.dispatch.hold import (
+    ALONE,
+    CLIENT_GONE,
+    OUTRUN,
+    READ_ON_S,
+    WITH_FALLBACK,
+    AttemptOptions,
+    BudgetHold,
+    ReplicaLease,
+)
 from router.dispatch.meter import AnswerCollector, Meter
-from router.dispatch.stream import CUT, OpenStream, WholeAnswer, metered, unreadable, without_key
+from router.dispatch.stream import CUT, OpenStream, WholeAnswer, keep_paid, metered, unreadable, without_key
 from router.errors import TABLE, LowpassError, UpstreamFailure
 from router.redact.restore import Restorer
 from router.types.account import StoreUnavailable
@@ -305,7 +314,7 @@ class AttemptLoop:
 
     async def _open(self, record: AttemptRecord, decoder: StreamDecoder, response: UpstreamResponse) -> OpenStream:
         record.decoder = decoder
-        async for data in response.chunks():
+        async for data in response.chunks(looks=record.meter is not None):
             before = decoder.output_chars
             first = decoder.feed(data)
             record.fed(data, first, before)
@@ -316,7 +325,11 @@ class AttemptLoop:
                 self._to.health.abandoned(record.step.target.id)
                 record.lease.worked()
                 return OpenStream(record, response, decoder, first, record.step)
-        if not decoder.finished:
+            if record.meter is not None:
+                await keep_paid(record, decoder, record.meter)
+            if record.stopped:
+                break
+        if not (record.stopped or decoder.finished):
             raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
         return OpenStream(record, response, decoder, b"", record.step)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from router.decide.replicas import Replicas
 from router.errors import UpstreamFailure
 from router.estimate.estimate import fit, held_anew, within_reach
 from router.estimate.learn import TargetStats
@@ -33,7 +34,7 @@ from router.types.attempt import Attempt, Verdict
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Candidate, FittedRequest
 from router.types.request import Request
-from router.types.target import Contract
+from router.types.target import Contract, Target
 
 _log = logging.getLogger(__name__)
 CLIENT_GONE = "client_gone"
@@ -78,6 +79,35 @@ class AttemptOptions(Struct, frozen=True):
 
 ALONE = AttemptOptions()
 WITH_FALLBACK = AttemptOptions(fallback=True)
+
+
+# An attempt's place among what its replica is at work on.
+
+
+class ReplicaLease:
+    """Taken when it is made; `url` is that of the replica. It has to be left, and leaving it again changes nothing."""
+
+    __slots__ = ("_replicas", "_taken", "_target", "url")
+
+    def __init__(self, replicas: Replicas, target: Target, request: Request | None, tried: list[str]) -> None:
+        """`request`: None where no client sent it. `tried`: replicas that failed before; this one joins them."""
+        # A target without an engine has one address, at which nothing is counted.
+        self._replicas, self._target, self._taken = replicas, target, target.engine is not None
+        self.url = replicas.pick(target, request, tried) if self._taken else target.base_url
+        tried.append(self.url)
+
+    def leave(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._replicas.done(self.url)
+
+    def worked(self) -> None:
+        if self._target.engine is not None:
+            self._replicas.succeeded(self.url)
+
+    def broke(self) -> bool:
+        """Whether the whole target did, and not this replica alone."""
+        return self._replicas.failed(self._target, self.url)
 
 
 # Where requests wait for room in a budget: what others hold comes back when they are settled.
@@ -373,6 +403,14 @@ class BudgetHold:
         ]
         limits += [Refused(account=cap, spent=0, held=0, needed=least.of(cap.unit)) for cap in self._bound.caps]
         return min(limits, key=lambda refused: refused.left - refused.needed, default=None)
+
+    async def rates(self) -> list[tuple[Account, int]]:
+        """What its key may do for the rest of the minute, as far as the store answers."""
+        accounts = [account for account in self._bound.accounts if account.resets_at_ms and account.size]
+        with suppress(StoreUnavailable):
+            pairs = zip(accounts, await self._store.balances(accounts), strict=True)
+            return [(account, max(0, account.limit - balance.spent - balance.held)) for account, balance in pairs]
+        return []
 
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""

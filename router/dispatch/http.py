@@ -66,7 +66,8 @@ class Exchange:
         self.received = False
         self._raw_headers: list[tuple[bytes, bytes]] = []
         self._chunks: deque[bytes] = deque()
-        self._buffered = 0
+        self.looks = False
+        self.buffered = 0
         self._fed = self._body = self._waiting = 0
         """Bytes of the whole response, of its body, and of what lay unread in its socket when that was closed."""
         self._whole = False
@@ -87,9 +88,11 @@ class Exchange:
             self._resume()
         while not self._complete:
             await self.more()
+        self.buffered = 0
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
 
-    def chunks(self) -> AsyncIterator[bytes]:
+    def chunks(self, *, looks: bool = False) -> AsyncIterator[bytes]:
+        self.looks = looks
         return self
 
     def __aiter__(self) -> Self:
@@ -101,17 +104,19 @@ class Exchange:
             if self._complete:
                 raise StopAsyncIteration
             await self.more()
+            if self.looks and not self._chunks and not self._complete:
+                return b""
         data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
-        self._buffered = 0
+        self.buffered = 0
         if len(data) > PIECE:  # perhaps hundreds of events: others have their turn between them
             end = data.rfind(b"\n\n", 0, PIECE) + 2
             size = end if end > 1 else PIECE
             self._chunks.append(data[size:])
-            self._buffered = len(data) - size
+            self.buffered = len(data) - size
             data = data[:size]
             await asyncio.sleep(0)
-        if self._paused and self._buffered < HIGH_WATER // 2:
+        if self._paused and self.buffered < HIGH_WATER // 2:
             self._resume()
         return data
 
@@ -150,7 +155,7 @@ class Exchange:
     def fail(self, failure: Failure) -> None:
         if not self._complete and self._failure is None:
             self._failure = failure
-            self._wake()
+            self.wake()
             self.close()
 
     def feed(self, data: bytes) -> None:
@@ -174,14 +179,14 @@ class Exchange:
                 self._end(reusable=sound and self._keep_alive and not self._surplus)
         elif not sound:
             self.fail(_NOT_HTTP)
-        self._wake()
+        self.wake()
 
     def lost(self) -> None:
         """The upstream closed the connection: the regular end of a body that states no length, else a cut."""
         framed = any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._raw_headers)
         if self.headers_done and not framed:
             self._end(reusable=False)
-            self._wake()
+            self.wake()
         else:
             self.fail(_CLOSED)
 
@@ -215,13 +220,13 @@ class Exchange:
         if self._ended:
             return
         self._chunks.append(data)
-        self._buffered += len(data)
+        self.buffered += len(data)
         self._body += len(data)
         self._progress = True
-        if self._buffered > HIGH_WATER and not self._whole and self._connection is not None:
+        if self.buffered > HIGH_WATER and not self._whole and self._connection is not None:
             self._paused = self._held_up = True
             self._connection.pause()
-        elif self._whole and self._buffered > LARGEST_BODY:
+        elif self._whole and self.buffered > LARGEST_BODY:
             self.fail(_BODY_TOO_LARGE)
 
     def on_message_complete(self) -> None:
@@ -251,7 +256,7 @@ class Exchange:
         self._waiter = self._loop.create_future()
         return self._waiter
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -477,6 +482,8 @@ class HttpTransport:
                     self._active.pop(connection)
             elif exchange.overdue(now):
                 exchange.late(now)
+            elif exchange.looks:
+                exchange.wake()
         unused_since = monotonic_s() - IDLE_S
         for pool in self._idle.values():
             while pool and (pool[0].idle_since < unused_since or not pool[0].usable):

@@ -9,9 +9,10 @@ from msgspec import Raw, Struct
 
 from router.dispatch.hold import BudgetHold
 from router.estimate.estimate import bill_of, worst_cost
-from router.estimate.learn import EXTEND
+from router.estimate.learn import EXTEND, IN_FLIGHT_MS
 from router.types.account import ENDLESS, Amount
 from router.types.attempt import Call, StreamDecoder, Usage
+from router.types.clock import clock_ms
 from router.types.decision import Candidate, FittedRequest
 from router.types.request import Endpoint, Request
 from router.types.tables import table
@@ -163,8 +164,11 @@ def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:
     """Continues `whole`: texts and lists grow, the members of lists find each other by `index`."""
     for name, value in part.items():
         known = whole.get(name)
-        if known is None or value is None or name in _ONCE:
-            whole[name] = known if value is None else _started(value)
+        if known is None and isinstance(value, list):
+            whole[name] = []
+            _extend(whole[name], value)  # whose members may have an index twice already
+        elif known is None or value is None or name in _ONCE:
+            whole[name] = known if value is None else value
         elif isinstance(known, str) and isinstance(value, str):
             whole[name] = known + value
         elif isinstance(known, dict) and isinstance(value, dict):
@@ -173,15 +177,6 @@ def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:
             _extend(known, value)
         else:
             whole[name] = value
-
-
-def _started(value: Any) -> Any:
-    """A list whose members have an index may name one of them twice already."""
-    if not isinstance(value, list):
-        return value
-    started: list[Any] = []
-    _extend(started, value)
-    return started
 
 
 def _extend(whole: list[Any], part: list[Any]) -> None:
@@ -212,6 +207,8 @@ def _raw(value: object) -> Raw:
 
 STEP = 8
 """Tokens by which a hold grows at least."""
+LATE = 2
+"""Times as late as usual: so late the first part of a stream is, and the next look at it, at most."""
 NOTHING = Usage()
 
 
@@ -224,18 +221,36 @@ class Meter:
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._thinks = fit.thinks
-        self._in_flight = (budget.learned.ahead(step.target.id) or 0) * request.n
-        self._written = self._part = self._thought = 0.0
-        self._size = self._counted_size = self._largest = 0
+        learned, target = budget.learned, step.target.id
+        self._part = self._ahead = (learned.ahead(target) or 0.0) * request.n
+        """Tokens of the largest part; and those that may have come, or been written, before the next look."""
+        self._usual_pace = self._pace = learned.rates.get(target, 0.0) * request.n
+        """Tokens per ms, over all choices."""
+        self._written = self._thought = 0.0
+        self._come = self._counted_size = self._largest = 0.0
         """Bytes that came, that were counted, and of the largest part among those that were not."""
+        self._came_ms = self._began_ms = self._looked_ms = inf
+        """When the last part came, or the first is late; when the first came, and when that was looked at."""
+        self._gap_ms = 0.0
+        """The longest time between two looks, such as that of a busy event loop or of a slow client."""
         self._measure()
 
-    def due(self, decoder: StreamDecoder) -> bool:
-        """What may be on its way might use up what is held, as far as can be seen."""
-        size = decoder.output_chars
-        self._largest, self._size = max(self._largest, size - self._size), size
+    def due(self, decoder: StreamDecoder, unread: float) -> bool:
+        """What may be on its way might use up what is held, as far as can be seen. `unread`: bytes of output that have
+        come and that are not decoded yet."""
+        if self._covered:
+            return False
+        size, now, come = decoder.output_chars, clock_ms(), decoder.output_chars + unread
+        if come > self._come:
+            self._largest, self._come, self._came_ms = max(self._largest, come - self._come), come, now
+            self._began_ms = min(self._began_ms, now)
+        elif self._came_ms == inf:
+            self._came_ms = now + LATE * self._budget.learned.pace(self._candidate.target.id).first_ms
+        self._gap_ms, self._looked_ms = max(self._gap_ms, now - self._looked_ms), now
+        # Tokens may be written so long that the next look is the first to see.
+        unseen_ms = max(IN_FLIGHT_MS, LATE * self._gap_ms) + max(0.0, now - self._came_ms)
         uncounted = decoder.usage is None and (decoder.has_answer or self.paid_thoughts == ENDLESS)
-        most = self._written + size - self._counted_size + max(self._ahead, self._largest)
+        most = self._written + come - self._counted_size + max(self._part, self._pace * unseen_ms, self._largest)
         if uncounted and most < self._output:
             return False  # even if each byte since the last count is a token
         written = self._budget.learned.most_tokens(self._candidate.target.id, decoder.text.sizes())
@@ -245,6 +260,9 @@ class Meter:
         self._written, self._counted_size, self._largest = written, size, 0
         if not decoder.has_answer:
             self._thought = written
+        waiting = written * unread / size if size else 0.0
+        self._pace = max(self._usual_pace, (written + waiting) / max(IN_FLIGHT_MS, now - self._began_ms))
+        self._ahead = waiting + max(self._part, self._pace * unseen_ms)
         thoughts, output = self._counted(decoder)
         more_thoughts = 0 if decoder.has_answer else self._ahead
         return output + self._ahead >= self._output or thoughts + more_thoughts > self.paid_thoughts
@@ -255,14 +273,13 @@ class Meter:
         left = self._budget.left(self._candidate.target.id)
         usd = worst_cost(self._candidate, self._request, self._tokens(output)) - left.usd
         thinking = self._tokens(thoughts) - left.thinking if self._thinks and not decoder.has_answer else 0
-        await self._budget.extend(Amount(max(0, usd), max(0, thinking)))
+        grew = await self._budget.extend(Amount(max(0, usd), max(0, thinking)))
         self._measure()
-        return not self.due(decoder)
+        return grew
 
-    @property
-    def _ahead(self) -> float:
-        """Tokens that may come, or be on their way, before the next look: at least a part as large as the largest."""
-        return max(self._part, self._in_flight)
+    def in_flight(self) -> float:
+        """Tokens that may have been written until now and have not come; 0 where what was sent bounds them."""
+        return 0.0 if self._covered else self._pace * (IN_FLIGHT_MS + max(0.0, clock_ms() - self._came_ms))
 
     def _counted(self, decoder: StreamDecoder) -> tuple[float, float]:
         """Tokens of thoughts and of output, at most; at least what the provider counts along the way."""
@@ -271,7 +288,7 @@ class Meter:
 
     def _tokens(self, seen: float) -> int:
         """To hold for what was seen and one step more."""
-        return ceil(seen * (1 + EXTEND) + self._ahead) + STEP
+        return ceil(seen * (1 + EXTEND) + self._ahead) + STEP * self._request.n
 
     def _measure(self) -> None:
         """Tokens of output and of thoughts that what is left pays for; endless where what was sent sees to it."""
@@ -283,3 +300,4 @@ class Meter:
         self._output = inf if covered else tokens * n
         unmetered = not self._thinks or left.thinking >= self._thought_cap * n
         self.paid_thoughts = ENDLESS if unmetered else left.thinking
+        self._covered = covered and unmetered

@@ -95,8 +95,8 @@ def budget_exceeded(refused: Refused, status: int) -> ClientError:
     return ClientError(status, "budget_exceeded", message, type="budget_exceeded", extra=extra, headers=headers)
 
 
-def rate_limited(refused: Refused, now_ms: int) -> ClientError:
-    """In the words of OpenAI's own limits, whose clients wait and try again."""
+def rate_limited(refused: Refused, rates: Iterable[tuple[Account, int]], now_ms: int) -> ClientError:
+    """In the words of OpenAI's own limits, whose clients wait and try again. `rates`: see `rate_headers`."""
     account = refused.account
     named = {Unit.REQUESTS: "requests a minute", Unit.TOKENS: "tokens a minute", Unit.PARALLEL: "requests at once"}
     after_s = 1 if account.resets_at_ms is None else max(1, ceil((account.resets_at_ms - now_ms) / 1000))
@@ -104,7 +104,7 @@ def rate_limited(refused: Refused, now_ms: int) -> ClientError:
         f"Key '{account.value}' may have {account.limit} {named[account.unit]}; {max(0, refused.left)} left, this"
         f" request needs {refused.needed}. Try again in {after_s} s."
     )
-    headers = (("retry-after", str(after_s)), *rate_headers([(account, max(0, refused.left))], now_ms))
+    headers = (("retry-after", str(after_s)), *rate_headers(rates, now_ms))
     return ClientError(429, "rate_limit_exceeded", message, type=account.unit.value, headers=headers)
 
 

@@ -14,9 +14,9 @@ from router.classify.detector import DoubtfulValue
 from router.classify.language import languages
 from router.classify.second_opinion import Opinion, OpinionQuestion, Words, asked, denied, longest, verdicts
 from router.decide.eligibility import Gate, StricterGuard, must_redact
-from router.dispatch.attempt import ReplicaLease
 from router.dispatch.dispatch import Dispatcher
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
+from router.dispatch.hold import ReplicaLease
 from router.dispatch.meter import answer_text
 from router.errors import ClientError, UpstreamFailure
 from router.estimate import encodings

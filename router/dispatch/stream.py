@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from router.decide.health import Health
 from router.dispatch.attempt import AttemptRecord
 from router.dispatch.hold import CLIENT_GONE, BudgetHold
-from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, closing, finish
+from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, Meter, closing, finish
 from router.dispatch.refusals import stream_error
 from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt, ErrorKind, Failure, StreamDecoder, TargetReply, UpstreamResponse
@@ -102,9 +102,9 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
     meter, restorer = record.meter, record.restorer
     if opened.first:
         yield opened.restored(opened.first)
-    if decoder.complete:
+    if decoder.complete or record.stopped:
         return
-    async for data in opened.response.chunks():
+    async for data in opened.response.chunks(looks=meter is not None):
         before, events = decoder.output_chars, b""
         try:
             events = decoder.feed(data)
@@ -118,12 +118,23 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
             return
         if record.past_cap(decoder):
             record.stopped = PAST_CAP
-        elif not (meter is None or decoder.finished or not meter.due(decoder) or await meter.extend(decoder)):
-            # What came while this process was paused was written and is billed: a hold that others charged never grows.
-            record.stopped = "" if record.recovered else STOPPED
+        elif meter is not None and not decoder.finished:
+            await keep_paid(record, decoder, meter)
         if record.stopped:
             await asyncio.sleep(0)  # the event loop reads what has come: the provider's count may be the last of it
+            if record.stopped == STOPPED:
+                yield opened.restored(record.read_rest(decoder))
+                record.stopped = "" if decoder.complete else STOPPED
             return
+
+
+async def keep_paid(record: AttemptRecord, decoder: StreamDecoder, meter: Meter) -> None:
+    """Holds more where what is held may be used up before the next look; stops the stream where that can't be."""
+    while meter.due(decoder, record.unread):
+        if not await meter.extend(decoder):
+            # What came while this process was paused was written and is billed: a hold that others charged never grows.
+            record.stopped = "" if record.recovered else STOPPED
+            break
 
 
 async def forward(

@@ -2,7 +2,7 @@
 
 import asyncio
 import unicodedata
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal, InvalidOperation
 from fractions import Fraction
@@ -70,26 +70,17 @@ def answers(body: Mapping[str, Raw]) -> tuple[AnswerChoice, ...]:
 
 def _choice(choice: dict[str, Any]) -> AnswerChoice:
     message = choice.get("message") or {}
+    text = choice["text"] if "text" in choice else message.get("content")
+    if isinstance(text, list):
+        text = "".join(part.get("text") or "" for part in text)
+    calls = [call.get("function") or call.get("custom") or {} for call in message.get("tool_calls") or ()]
+    calls += [message["function_call"]] if message.get("function_call") else []
     return AnswerChoice(
-        text=_text(choice["text"] if "text" in choice else message.get("content")),
-        tool_calls=tuple(_calls(message)),
+        text=text or "",
+        tool_calls=tuple(map(_call, calls)),
         refusal=message.get("refusal") or "",
         finish_reason=choice.get("finish_reason") or "",
     )
-
-
-def _text(content: Any) -> str:
-    """A text, or the texts of its parts."""
-    if isinstance(content, list):
-        return "".join(part.get("text") or "" for part in content)
-    return content or ""
-
-
-def _calls(message: dict[str, Any]) -> Iterable[ToolCall]:
-    for call in message.get("tool_calls") or ():
-        yield _call(call.get("function") or call.get("custom") or {})
-    if message.get("function_call"):
-        yield _call(message["function_call"])
 
 
 def _call(named: dict[str, Any]) -> ToolCall:

@@ -35,7 +35,10 @@ BYTES_PER_OUTPUT_TOKEN = 2.0
 """Of the words of a stream before any such was counted; of all else one …"""
 BESIDE = 500
 """… and the bytes of other kinds for a thousand of its own. What goes beyond has a token a byte: none is shorter."""
-_LEAST_BYTES = TextBytes(int(BYTES_PER_OUTPUT_TOKEN * MILLE), MILLE, MILLE)
+MEAN_OUTPUT_BYTES = 3.5
+"""Of a token, before any was counted: of English it is 4.2, and what is estimated by it should not be too little."""
+METERED, BOOKED = (int(BYTES_PER_OUTPUT_TOKEN * MILLE), BESIDE), (int(MEAN_OUTPUT_BYTES * MILLE), 0)
+"""Both, while a stream is metered, and where what it had is booked without a count."""
 
 
 class QuantileWindow:
@@ -82,7 +85,7 @@ class TokenSizes:
     """How many bytes the tokens of a target's streams have, by the kind of text that most of each was."""
 
     def __init__(self) -> None:
-        self._kinds = [(QuantileWindow(), QuantileWindow()) for _ in _LEAST_BYTES]
+        self._kinds = [(QuantileWindow(), QuantileWindow()) for _ in TextBytes._fields]
 
     def add(self, text: TextBytes, tokens: int) -> None:
         """Of a whole stream."""
@@ -91,14 +94,16 @@ class TokenSizes:
         sizes.add(sum(text) * MILLE // tokens)
         beside.add((sum(text) - own) * MILLE // own)
 
-    def tokens(self, text: TextBytes) -> float:
-        """At most: the fewest that it has as a text of any kind."""
-        size, saved = sum(text), 0.0
-        for own, prior, (sizes, beside) in zip(text, _LEAST_BYTES, self._kinds, strict=True):
+    def tokens(self, text: TextBytes, cold: tuple[int, int]) -> float:
+        """At most: the fewest that it has as a text of any kind. `cold`: thousandths of bytes in a token of words, and
+        of bytes beside a kind's own, before any was counted."""
+        size, saved, prior = sum(text), 0.0, cold[0]
+        for own, (sizes, beside) in zip(text, self._kinds, strict=True):
             if own and (sizes.count or prior > MILLE):
                 bytes_each = max(MILLE, shrink_to_prior(sizes.lower(SAME_SHARE), sizes.count, prior))
-                others = shrink_to_prior(beside.upper(SAME_SHARE), beside.count, BESIDE)
+                others = shrink_to_prior(beside.upper(SAME_SHARE), beside.count, cold[1])
                 saved = max(saved, min(size, own + own * others / MILLE) * (1 - MILLE / bytes_each))
+            prior = MILLE
         return size - saved
 
 

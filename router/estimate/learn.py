@@ -9,6 +9,8 @@ import numpy as np
 
 from router.estimate.caches import (
     FADES,
+    MEAN_OUTPUT_BYTES,
+    METERED,
     MILLE,
     PRIOR_WEIGHT,
     SAME_SHARE,
@@ -64,14 +66,12 @@ STALE = 64
 """Observations of all targets after which all of it is: what one does in a template says something of the others."""
 MOST_RECALLED = 1_024
 """Remembered conclusions of a target: they hang on the client's words and templates too."""
-MEAN_OUTPUT_BYTES = 3.5
-"""Of a token, before any was counted: of English it is 4.2, and what is estimated by it should not be too little."""
 MOST_OUTPUT_BYTES = 5.0
 """Of a token of a whole answer, at most, before any was counted: long words, and letters that JSON escapes …"""
 DENSER = 1.25
 """… and how much denser than 99 % of those seen an answer may be."""
 LEAST_STREAMED = 32
-"""Tokens of the shortest answer that shows whether a target streams: fewer may well come at once …"""
+"""Tokens of the shortest answer that shows whether a target streams: fewer, or in less time, may come at once …"""
 PIECES = 4
 """… but for those that came in so many pieces."""
 IN_FLIGHT_MS = 100
@@ -181,6 +181,9 @@ class TargetStats:
         self._texts = defaultdict[str, TokenSizes](TokenSizes)
         self._pieces = defaultdict[str, QuantileWindow](QuantileWindow)
         self._shares = defaultdict[str, QuantileWindow](QuantileWindow)
+        self._rates = defaultdict[str, QuantileWindow](QuantileWindow)
+        self.rates: dict[str, float] = {}
+        """Tokens of a choice that a quick stream of a target has in a ms, once it has begun; as `ahead` knew them."""
         self._worst = Counter[str]()
         self._paces: dict[str, Pace] = {}
         self._margins: dict[str, float] = {}
@@ -252,11 +255,15 @@ class TargetStats:
         if seen.largest:
             largest = ceil(seen.largest / self.mean_output_bytes(target))
             self._pieces[target].add(largest)
-            if output and output >= min(LEAST_STREAMED, PIECES * largest):
+            if output and output >= min(LEAST_STREAMED, PIECES * largest) and seen.total_ms > IN_FLIGHT_MS:
                 self._shares[target].add(largest * MILLE // output)
         if output and (size := sum(seen.text)):
             self._bytes[target].add(size * MILLE // output)
             self._texts[target].add(seen.text, output)
+        if seen.first_ms is not None and (tokens := output or sum(seen.text) / self.mean_output_bytes(target)):
+            rates = self._rates[target]
+            rates.add(int(tokens * MILLE / max(IN_FLIGHT_MS, seen.total_ms - seen.first_ms)))
+            self.rates[target] = rates.upper(SAME_SHARE) / MILLE
         if output:
             pace = self._paces.setdefault(target, Pace())
             pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=output, ended_ms=seen.ended_ms)
@@ -307,10 +314,10 @@ class TargetStats:
         """Of the prompts of that script."""
         return self.recall(target, (script, share), lambda: self._input((target, script), share))
 
-    def most_tokens(self, target: str, text: TextBytes) -> float:
-        """That a stream's text may have."""
+    def most_tokens(self, target: str, text: TextBytes, cold: tuple[int, int] = METERED) -> float:
+        """That a text may have. `cold`: see `TokenSizes.tokens`."""
         self.learn()
-        return self._texts[target].tokens(text)
+        return self._texts[target].tokens(text, cold)
 
     def mean_output_bytes(self, target: str) -> float:
         """How many bytes of a stream are one token of it, all in all."""
@@ -335,7 +342,7 @@ class TargetStats:
         pieces, shares = self._pieces.get(target), self._shares.get(target)
         if pieces is None or self._worst[target] or (shares is not None and shares.upper(HALF) > HALF * MILLE):
             return None
-        return max(pieces.upper(SAME_SHARE), ceil(IN_FLIGHT_MS / (self._paces.get(target) or Pace()).ms_per_token))
+        return max(pieces.upper(SAME_SHARE), ceil(IN_FLIGHT_MS * self.rates.get(target, 0.0)))
 
     def worst(self, target: str) -> int:
         """Tokens of its longest answer past a cap, which each is held for: none is trusted. 0: all kept to theirs."""

@@ -297,7 +297,10 @@ class LengthPool:
             # An answer counts once, in the row of its task.
             of_tasks = np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1
             for at in [row] if row in _APART else of_tasks.tolist():
-                prior = 1.0 if kind is VISIBLE else self._usual(asked)
+                prior = 1.0
+                if kind is THINKING:  # tokens ÷ the need, of its answers on the whole: others' priors are not at hand
+                    whole = self._plain[asked].sums[: ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0)
+                    prior = float(whole[-1] / whole[0]) if whole[0] else 1.0
                 count, of_x, squares, cubes, differs, both, ratios = rows[at].tolist()
                 base, (level, slope, *_), _ = self._plainly(kind, asked, at, prior).law
                 level += base
@@ -305,11 +308,6 @@ class LengthPool:
                 if count:
                     total += (count, of_x, squares, cubes, up, slanted, ratios * exp(-level - slope * of_x / count))
         return total
-
-    def _usual(self, asked: Asked) -> float:
-        """Thinking tokens ÷ the need to think, of a target's answers on the whole: priors of others are not at hand."""
-        count, *_, ratios = self._plain[asked].sums[: ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0).tolist()
-        return ratios / count if count else 1.0
 
     def _plainly(self, kind: Lengths, asked: Asked, row: int, prior: float) -> _Residual:
         """Whatever the template: answers of a task lean on those of all others."""

@@ -107,17 +107,13 @@ class Posterior:
         if not (1 / MOST <= abs(noise) <= MOST and abs(residual) <= MOST and np.abs(phi).max() <= MOST):
             raise ValueError("an outcome is not finite, or its noise is 0")
         self.advance(at_ms)
-        share = self._left(at_ms)
+        share = 0.5 ** ((self.at_ms - at_ms) / self._half_life) if at_ms else 1.0
         if noise < 0 and not self._sound([target], -np.outer(phi, phi)[None] * (share / -noise)):
             raise ValueError("an outcome is taken back that never was finite evidence here")
         self._count[target] += share * (math.copysign(1, noise) if count is None else count)
         self._precision[target] += np.outer(phi * (share / noise), phi)
         self._pull[target] += phi * (residual * share / noise)
         self._stale[target] = True
-
-    def _left(self, at_ms: int | None) -> float:
-        """Share of what was observed then that still counts."""
-        return 0.5 ** ((self.at_ms - at_ms) / self._half_life) if at_ms else 1.0
 
     def _sound(self, at: Sequence[int], more: Vector) -> bool:
         """With `more` precision [len(at), K, K] nothing about these targets is known less than not at all."""

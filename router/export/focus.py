@@ -310,7 +310,9 @@ def write_parquet(path: Path, records: Iterable[Record]) -> int:
         raise ParquetMissing(
             "Parquet needs pyarrow: pip install 'lowpass-gateway[export]', or say --format csv"
         ) from None
-    fields = [arrow.field(name, _arrow(arrow, kind)) for name, kind in COLUMNS.items()]
+    types = {kind: arrow.decimal128(DIGITS, scale) for kind, scale in SCALES.items()}
+    types["time"] = arrow.timestamp("ms", tz="UTC")
+    fields = [arrow.field(name, types.get(kind, arrow.string())) for name, kind in COLUMNS.items()]
     schema = arrow.schema(fields, metadata={"FocusVersion": VERSION})
     count = 0
     every = iter(records)
@@ -324,23 +326,12 @@ def write_parquet(path: Path, records: Iterable[Record]) -> int:
     return count
 
 
-def _arrow(arrow: Any, kind: str) -> Any:
-    if kind == "time":
-        return arrow.timestamp("ms", tz="UTC")
-    return arrow.decimal128(DIGITS, SCALES[kind]) if kind in SCALES else arrow.string()
-
-
-def _number(scale: int) -> Callable[[Any], str]:
-    step = Decimal(1).scaleb(-scale)
-    return lambda cell: f"{cell.quantize(step):f}"
-
-
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     # What a spreadsheet would take for a formula gets an apostrophe in front.
     "text": lambda cell: f"'{cell}" if cell.startswith(_FORMULA) else str(cell),
     "json": str,
     "time": lambda cell: f"{cell.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
-    **{kind: _number(scale) for kind, scale in SCALES.items()},
+    **{kind: f"{{:.{scale}f}}".format for kind, scale in SCALES.items()},
 }
 
 

@@ -140,7 +140,10 @@ def change(connection: Connection, name_or_id: str, changes: Mapping[str, Any], 
     with transaction(connection):
         note(connection, actor, "key changed", name_or_id, changes)
         key = in_force(connection, name_or_id)
-        terms = msgspec.convert({**structs.asdict(key.terms), **changes}, KeyTerms)
+        fields = {**structs.asdict(key.terms), **changes}
+        if fields["limit_usd"] is None and "window" not in changes:
+            del fields["window"]
+        terms = msgspec.convert(fields, KeyTerms)
         terms.check()
         if terms.name != key.terms.name:
             raise ValueError("a key keeps its name: make a new one")

@@ -78,7 +78,12 @@ def migrate(
             goal = max(goal, version)
         for number in range(max(version + 1, FIRST), goal + 1):
             _run(connection, _scripts(dialect)[number])
-        losses = [loss for number in range(version, goal, -1) for loss in _back(connection, dialect, number)]
+        losses = []
+        for number in range(version, goal, -1):
+            script = _scripts(dialect, ".down.sql")[number]
+            rows = [(what, connection.execute(f"{where} LIMIT 1").fetchone()) for what, where in _LOSES.findall(script)]
+            losses += [what for what, row in rows if row]
+            _run(connection, script)
         if losses and not lose_data:
             raise WouldLose(goal, losses)
         if version != goal:
@@ -113,14 +118,6 @@ def readable(name: str, version: int, dialect: Dialect) -> None:
 
 def newest(dialect: Dialect) -> int:
     return max(_scripts(dialect))
-
-
-def _back(connection: Connection, dialect: Dialect, number: int) -> list[str]:
-    """One version back; returns what was lost."""
-    script = _scripts(dialect, ".down.sql")[number]
-    losses = [what for what, where in _LOSES.findall(script) if connection.execute(f"{where} LIMIT 1").fetchone()]
-    _run(connection, script)
-    return losses
 
 
 def _run(connection: Connection, script: str) -> None:

@@ -111,7 +111,10 @@ def _windows(query: Query) -> list[Query]:
 
 
 def _add_hours(connection: Connection, grouping: Grouping, query: Query, totals: Sums) -> None:
-    groups = _groups(connection, grouping, query)
+    by, at_names = grouping.by, connection.execute(_SQL["groups"], (grouping.name,))
+    conditions = [(by.index(where.dimension), where) for where in query.where if where.dimension in by]
+    labelled = ((number, _labels.decode(labels)) for number, labels in at_names)
+    groups = {n: labels for n, labels in labelled if all(where.holds(labels[at]) for at, where in conditions)}
     named = connection.execute("SELECT id FROM names WHERE name = ?", (grouping.name,)).fetchone()
     if not groups or named is None:
         return
@@ -144,14 +147,6 @@ def _whole(amounts: Sequence[int | None], measures: Sequence[str]) -> Iterator[i
     for measure in measures:
         amount = next(rest) or 0
         yield amount * _WIDE + (next(rest) or 0) if measure == "cost_square" else amount
-
-
-def _groups(connection: Connection, grouping: Grouping, query: Query) -> dict[int, tuple[Label, ...]]:
-    """Those that the query's conditions hold of, by number."""
-    by = grouping.by
-    conditions = [(by.index(where.dimension), where) for where in query.where if where.dimension in by]
-    rows = ((number, _labels.decode(labels)) for number, labels in connection.execute(_SQL["groups"], (grouping.name,)))
-    return {number: labels for number, labels in rows if all(where.holds(labels[at]) for at, where in conditions)}
 
 
 Condition = tuple[str, list[Value]]

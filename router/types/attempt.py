@@ -350,8 +350,11 @@ class UpstreamResponse(Protocol):
         """The whole body."""
         ...
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives; never an empty chunk."""
+    buffered: int
+    """Bytes of the body that have come and that no reader was given yet."""
+
+    def chunks(self, *, looks: bool = False) -> AsyncIterator[bytes]:
+        """The body as it arrives. `looks`: an empty chunk comes where nothing else did for some 50 ms."""
         ...
 
     @property
@@ -383,8 +386,8 @@ class TargetReply(Struct, frozen=True, kw_only=True):
     finish_reason: str = ""
     has_answer: bool = True
     """Visible text, a refusal, a tool call or an embedding is there."""
-    chars: int = 0
-    """Characters of text, thoughts and calls, where they were counted."""
+    text: str = ""
+    """Of its choices, thoughts and calls, where these were read."""
     model_served: str = ""
     region_served: str = ""
     """Where the provider says that it was processed; empty where it says nothing."""

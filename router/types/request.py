@@ -248,6 +248,8 @@ class KeyTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError(f"there is no scope '{unknown[0]}'. Known: {', '.join(SCOPES)}")
         if self.limit_usd is not None and not (self.limit_usd.is_finite() and 0 < self.limit_usd <= 9_000_000):
             raise ValueError("a limit is above 0 and at most 9000000 USD")
+        if self.limit_usd is None and self.window != "month":
+            raise ValueError("a window is that of a limit: give limit_usd too")
 
     @property
     def expires_ms(self) -> int | None:

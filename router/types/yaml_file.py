@@ -80,7 +80,8 @@ class YamlFile:
         node, tagged = self.root, False
         trail: Loc = ()
         for part in loc:
-            if not tagged and _kind(node) == part:
+            kind = _child(node, "kind")
+            if not tagged and isinstance(kind, yaml.ScalarNode) and kind.value == part:
                 tagged = True
                 continue
             child = _child(node, part)
@@ -126,11 +127,6 @@ def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:
     if isinstance(node, yaml.SequenceNode):
         return node.value[part] if isinstance(part, int) and part < len(node.value) else None
     return next((value for key, value in pairs(node) if key.value == part), None)
-
-
-def _kind(node: yaml.Node | None) -> str | None:
-    kind = _child(node, "kind")
-    return kind.value if isinstance(kind, yaml.ScalarNode) else None
 
 
 def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:

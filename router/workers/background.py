@@ -60,7 +60,11 @@ class Metering:
 
     async def _meter(self) -> None:
         loop = asyncio.get_running_loop()
-        await self._remember()
+        known: dict[str, EnginePrice] = {}
+        with suppress(LedgerUnavailable):  # without a ledger to ask, no price was in force
+            known = in_force(await asyncio.to_thread(self._newest))
+        self._metered = {row.engine: Metered(row, GATEWAY, known.get(row.engine)) for row in self._machines}
+        await self._keep()
         due = loop.time() + self._keep_s
         while not self._ended.is_set():
             for state in self._states():
@@ -71,14 +75,6 @@ class Metering:
                 due = loop.time() + self._keep_s
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), self._read_s)
-        await self._keep()
-
-    async def _remember(self) -> None:
-        """The prices that were in force; without a ledger to ask, none was."""
-        known: dict[str, EnginePrice] = {}
-        with suppress(LedgerUnavailable):
-            known = in_force(await asyncio.to_thread(self._newest))
-        self._metered = {row.engine: Metered(row, GATEWAY, known.get(row.engine)) for row in self._machines}
         await self._keep()
 
     def _newest(self) -> list[EnginePrice]:

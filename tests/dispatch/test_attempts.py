@@ -10,8 +10,8 @@ from msgspec import structs
 from adapters.openai import OpenAICompatible
 from router.decide.health import Health
 from router.decide.replicas import Replicas
-from router.dispatch.attempt import AttemptRecord, ReplicaLease
-from router.dispatch.hold import waited_ms
+from router.dispatch.attempt import AttemptRecord
+from router.dispatch.hold import ReplicaLease, waited_ms
 from router.estimate.latency import Pace
 from router.types.account import BudgetBound
 from router.types.attempt import Attempt, Usage

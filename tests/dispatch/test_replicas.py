@@ -15,9 +15,9 @@ from msgspec import Struct, structs
 from adapters.openai import OpenAICompatible
 from router.decide.health import AT_FIRST, Health, run_limit
 from router.decide.replicas import Replicas
-from router.dispatch.attempt import ReplicaLease
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.egress import EgressDenied
+from router.dispatch.hold import ReplicaLease
 from router.dispatch.http import HttpTransport
 from router.dispatch.stream import OpenStream, WholeAnswer
 from router.dispatch.tactics import run_plan

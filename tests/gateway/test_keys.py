@@ -213,9 +213,14 @@ def test_tokens_a_minute_count_what_was_used(gateway: Gateway, upstream: Upstrea
 
 
 def test_requests_in_progress_are_limited_and_leave_room_when_they_end(gateway: Gateway, upstream: Upstream) -> None:
-    key = made(gateway, "parallel", parallel=2)
+    key = made(gateway, "parallel", parallel=2, rpm=9, tpm=9_999)
+    minute_begins(gateway)
     statuses, refused = at_once(gateway, upstream, key, 6)
     assert (statuses, refused.error["type"]) == ({200: 2, 429: 4}, "parallel_requests")
+    remaining = [int(refused.headers[f"x-ratelimit-remaining-{name}"]) for name in ("requests", "tokens")]
+    assert (remaining[0], 0 < remaining[1] < 9_999, refused.headers["retry-after"]) == (7, True, "1")
+    row = gateway.settled(refused.id)
+    assert (row["status"], row["error"], row["cost"]) == (429, "rate_limit_exceeded", 0)
     assert chat(gateway, key).status == 200
 
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from router.dispatch import hold
 from router.testing.upstream import WORD, Answer, Ask, Behaviour, Break, Tokens, Upstream
-from router.testing.upstream.behaviours import built_in
+from router.testing.upstream.behaviours import Framing, built_in
 from tests.gateway.running import MESSAGES, Gateway, Process, Reply, local, serving, target, until
 from tests.money import books
 from tests.money.books import CAP, COST, IN, NANO, OUT, PRICE, account, budgets, row_of, rules, thoughts, within
@@ -36,8 +36,8 @@ THINKERS: Mapping[str, dict[str, Any]] = {
 
 THINKS = {"contract": "always_on", "levels": ["high"], "tokens": [400], "streamed": True}
 EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "minimum": 1, "streamed": True}
-TURNS = ("7", "\u4eca", "\U0001f680", "xq", "{[")
-"""A token each of tables, Chinese, emoji, random letters and marks."""
+TURNS = ("7", "\u4eca", "\U0001f680", "xq", "{[", WORD)
+"""A token each of tables, Chinese, emoji, random letters and marks; or words that come when all are written."""
 THOUGHTFUL = 20 * IN + 320 * OUT
 SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
 SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
@@ -306,16 +306,20 @@ def test_streams_that_share_a_budget_never_overspend_it(gateway: Gateway) -> Non
 
 
 @each_row("number", range(len(TURNS)))
-def test_prose_that_turns_into_other_text_is_stopped_in_time(gateway: Gateway, upstream: Upstream, number: int) -> None:
+def test_a_stream_that_turns_into_another_is_stopped_in_time(gateway: Gateway, upstream: Upstream, number: int) -> None:
     """Four answers of 0.15 USD: what the tokens of a word had says nothing of these."""
+    gathered = TURNS[number] == WORD
     for text, tokens, times in ((WORD, 100, 12), (TURNS[number], 1_500, 0)):
-        answer, counted = Answer(text=(text,) * tokens), Tokens(uncached=20, visible=tokens)
-        behaviour = Behaviour(answer=lambda *_, it=answer: it, tokens=counted, pause_s=0.001)
+        together = 4 if gathered and times else 1
+        answer, counted = Answer(text=(text * together,) * tokens), Tokens(uncached=20, visible=tokens * together)
+        paced = {"pause_s": 3, "framing": Framing.MERGED} if gathered and not times else {"pause_s": 0.001}
+        behaviour = Behaviour(answer=lambda *_, it=answer: it, tokens=counted, **paced)
         upstream.behaviours[f"turns-{number}"] = behaviour
         assert all(gateway.chat(f"warm-up/turns-{number}", stream=True).status == 200 for _ in range(times))
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: gateway.chat(f"turns-{number}", stream=True), range(4)))
-    assert any(b'"lowpass":{"stopped":"budget_exceeded"' in reply.body for reply in answers)
+    stopped = [row_of(gateway, reply) for reply in answers if b'"stopped":"budget_exceeded"' in reply.body]
+    assert {(row["error"], row["overrun"]) for row in stopped} == {("budget_exceeded", 0)}
     within(gateway, f"turns-{number}")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,21 +39,10 @@ SAYS |= {"slow": books.GATED, "deaf": "say-300-ms-2-deaf", "endless": "say-20000
 SAYS |= {"found": "found", "absurdly": "absurdly", "at-once": "at-once", "no-cap": "say-40", "lost": "say-40"}
 LONG_WORDS = [(WORD, 1), ("Wasserfallstufen ", 1), ("водопадная ", 1), ("водопадная ", 25)]
 KEPT = {f"kept-{number}": f"kept-{number}" for number in range(18)}
-SAYS |= KEPT | {f"long-{number}": f"long-{number}" for number in range(len(LONG_WORDS))}
+LONG = [f"long-{number}" for number in range(len(LONG_WORDS))]
+SAYS |= KEPT | dict(zip(LONG, LONG, strict=True))
 """Routes, each with a budget of its own name, and what their only target does."""
-RICH = (
-    "negative",
-    "silent",
-    "endless",
-    "found",
-    "absurdly",
-    *WRONG,
-    "long-0",
-    "long-1",
-    "long-2",
-    "long-3",
-    *[*KEPT][15:],
-)
+RICH = ("negative", "silent", "endless", "found", "absurdly", *WRONG, *LONG, *[*KEPT][15:])
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -102,15 +92,16 @@ def test_usage_that_can_not_be_true_is_estimated_from_the_text(
         assert (attempt["output_visible"], attempt["usage_source"], attempt["flagged"]) == (858, "estimated", 1)
 
 
-@each_row("stream", [False, True])
-def test_an_answer_without_usage_that_ended_at_its_cap_had_as_many_tokens(
-    gateway: Gateway, upstream: Upstream, stream: bool
+@each_row("stream, finish", product([False, True], ["length", "stop"]))
+def test_an_answer_without_usage_had_the_tokens_that_its_text_may_have(
+    gateway: Gateway, upstream: Upstream, stream: bool, finish: str
 ) -> None:
-    """Fifty digits, which are a token each."""
-    spoken = Answer(text=("7",) * 50, finish="length")
+    """Fifty digits, which are a token each, up to a cap or without one."""
+    spoken = Answer(text=("7",) * 50, finish=finish)
     upstream.behaviours["absurdly"] = Behaviour(answer=lambda *_: spoken, reports="missing")
-    row = row_of(gateway, gateway.chat("absurdly", stream=stream, max_completion_tokens=50))
-    assert row["attempts"][0]["output_visible"] == 50
+    capped: dict[str, Any] = {"max_completion_tokens": 50} if finish == "length" else {}
+    row = row_of(gateway, gateway.chat("absurdly", stream=stream, **capped))
+    assert (row["attempts"][0]["output_visible"], row["cost"]) == (50, row["input_tokens"] * IN + 50 * OUT)
 
 
 @each_row("name", WRONG)

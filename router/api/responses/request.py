@@ -440,6 +440,9 @@ def to_chat(body: Fields) -> Fields:
     limit = stated(body, "max_output_tokens", int)
     if limit is not None and limit < 1:
         raise invalid("max_output_tokens", "max_output_tokens must be at least 1.")
+    top = stated(body, "top_logprobs", int) or 0
+    if not 0 <= top <= 20:
+        raise invalid("top_logprobs", "top_logprobs must be between 0 and 20.")
     text = stated(body, "text", Fields) or {}
     passed = {name: raw for name, raw in body.items() if name not in _TRANSLATED | _WITHOUT_MEANING | _REFUSED.keys()}
     translated: dict[str, object] = {
@@ -449,7 +452,9 @@ def to_chat(body: Fields) -> Fields:
         "verbosity": given(text, "verbosity"),
         **_reasoning(stated(body, "reasoning", Fields) or {}),
         "max_completion_tokens": limit,
-        **_logprobs(body),
+        # Chat refuses `top_logprobs` without `logprobs`; 0 is the default that a client may echo.
+        "logprobs": True if top or LOGPROBS in included(body) else None,
+        "top_logprobs": top or None,
     }
     return passed | {name: Raw(encode(value)) for name, value in translated.items() if value is not None}
 
@@ -493,11 +498,3 @@ def _reasoning(fields: Fields) -> dict[str, object]:
         raise wrong("reasoning.mode", "only 'standard' exists over chat: leave it out.")
     rest = {name: value for name, value in fields.items() if name not in (*SUMMARY, "effort", "mode", "context")}
     return {"reasoning_effort": stated(fields, "effort", str, "reasoning"), "reasoning": rest or None}
-
-
-def _logprobs(body: Fields) -> dict[str, object]:
-    """Chat refuses `top_logprobs` without `logprobs`; 0 is the default that a client may echo."""
-    top = stated(body, "top_logprobs", int) or 0
-    if not 0 <= top <= 20:
-        raise invalid("top_logprobs", "top_logprobs must be between 0 and 20.")
-    return {"logprobs": True if top or LOGPROBS in included(body) else None, "top_logprobs": top or None}

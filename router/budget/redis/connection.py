@@ -217,7 +217,11 @@ class Servers(Struct):
                 reply = await link.ask("SET", probe_key, 1, "PX", 1000)
                 if not isinstance(reply, redis_errors.MovedError):
                     _accepted(reply, self)
-                    await self._learn(link, node)
+                    # A server that is no cluster, or does not tell, refuses.
+                    slots = await link.ask("CLUSTER", "SLOTS")
+                    if isinstance(slots, list):
+                        nodes = [place for slot in slots for place in slot[2:]]
+                        self.learned = list(dict.fromkeys((place[0] or node[0], int(place[1])) for place in nodes))
                     return link
             except BaseException:
                 link.close("not usable")
@@ -246,13 +250,6 @@ class Servers(Struct):
             raise RedisUnreachable(f"Redis at {where} can't be reached ({type(error).__name__})") from None
         connection.socket_timeout = None  # `Link` looks after what takes too long
         return connection
-
-    async def _learn(self, link: RedisConnection, node: Node) -> None:
-        """A server that is no cluster, or does not tell, refuses."""
-        slots = await link.ask("CLUSTER", "SLOTS")
-        if isinstance(slots, list):
-            nodes = [place for slot in slots for place in slot[2:]]
-            self.learned = list(dict.fromkeys((place[0] or node[0], int(place[1])) for place in nodes))
 
 
 def servers(url: Secret) -> Servers:

@@ -166,9 +166,6 @@ class _OpenAIWire(WireFormat):
         flavour = self._flavour
         return flavour.count(flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
 
-    def _usage(self, behaviour: Behaviour, n: int) -> Json:
-        return {} if behaviour.reports == "missing" else {"usage": self._count(behaviour.tokens, n)}
-
 
 class OpenAIChat(_OpenAIWire):
     needs, identifier = "messages", "chatcmpl-upstream"
@@ -195,7 +192,7 @@ class OpenAIChat(_OpenAIWire):
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
         choices = [self._choice(behaviour.answer(ask, i), i) for i in range(ask.n)]
-        usage = self._usage(behaviour, ask.n)
+        usage = {} if behaviour.reports == "missing" else {"usage": self._count(behaviour.tokens, ask.n)}
         reply = {**self._head(ask, self.kinds[0]), "choices": choices, **usage, "service_tier": "default"}
         return self._flavour.dress(reply)
 
