@@ -14,13 +14,20 @@ from typing import Any
 from router.testing import CHAT, LIMIT_S, Client, Gateway, Reply, serving, until
 
 __all__ = ["CHAT", "MESSAGES", "ROOT", "Client", "Gateway", "Process", "Reply", "explained", "local", "ordered"]
-__all__ += ["processing", "serving", "target", "tried", "until", "usd", "user"]
+__all__ += ["processing", "serving", "target", "tried", "until", "usd", "user", "verify_and_move"]
 
 ROOT = Path(__file__).parents[2]
 MESSAGES: list[Any] = [{"role": "user", "content": "Say hello."}]
 _ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("LOWPASS_")}
 """Before any gateway in this process added its own."""
 _ANSWERS = b"lowpass answers at "
+
+
+def verify_and_move(gateway: Client) -> None:
+    """The ledger is sound, as rows of today and as rows of the past."""
+    for command in ("verify", "upkeep", "verify"):
+        status, output = gateway.lowpass("ledger", command)
+        assert status == 0, output
 
 
 class Process(Client):

@@ -20,7 +20,19 @@ from router.ledger.ledger import SqliteLedger
 from router.testing.upstream import Behaviour, Tokens, Upstream
 from router.types.clock import now_ms
 from router.types.price import EnginePrice, version_of
-from tests.gateway.running import CHAT, MESSAGES, Process, Reply, local, ordered, processing, target, until, usd
+from tests.gateway.running import (
+    CHAT,
+    MESSAGES,
+    Process,
+    Reply,
+    local,
+    ordered,
+    processing,
+    target,
+    until,
+    usd,
+    verify_and_move,
+)
 from tests.gateway.school import metric
 from tests.tables import each_row
 
@@ -180,6 +192,7 @@ def test_a_session_has_its_turns_in_all_processes_together(tmp_path: Path, upstr
         incidents = gateway.rows("SELECT kind, subject FROM incidents")
         assert incidents == [{"kind": "session_turns", "subject": "task"}]
         gateway.check_books()
+        verify_and_move(gateway)
 
 
 def expire(gateway: Process, request_id: str) -> None:

@@ -193,8 +193,8 @@ def test_a_gateway_that_was_killed_leaves_nothing_held_and_rows_that_are_as_book
             place.execute("UPDATE live_requests SET lease_until_ms = 1")
     gateway.start()
     until(lambda: set(states(ledger).values()) == {"recovered"} and len(states(ledger)) == 6)
-    booked = "SELECT id FROM requests WHERE cost = 7 ORDER BY 1"
-    until(lambda: found(ledger, booked) == [{"id": minute_ago}, {"id": settled}])
+    charged_7 = "SELECT id FROM requests WHERE cost = 7 ORDER BY 1"
+    until(lambda: found(ledger, charged_7) == [{"id": minute_ago}, {"id": settled}])
     unequal = [{"subject": identifier} for identifier in (minute_ago, settled, unborn, untold)]
     until(lambda: found(ledger, "SELECT subject FROM incidents ORDER BY 1") == unequal)
     rows = found(ledger, "SELECT cost, held, error FROM requests WHERE cost <> 7 ORDER BY cost")

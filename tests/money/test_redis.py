@@ -9,7 +9,7 @@ import pytest
 
 from router.testing.upstream import Upstream
 from tests.budget.redis_process import RedisProcess
-from tests.gateway.running import Gateway, Reply, serving, target, until
+from tests.gateway.running import Gateway, Reply, serving, target, until, verify_and_move
 from tests.money.books import IN, NANO, OUT, PRICE, account, budgets, rules
 
 TURNS = 5
@@ -62,6 +62,8 @@ def test_a_session_has_its_turns_at_both_gateways_together(pair: tuple[Gateway, 
 
     with ThreadPoolExecutor(20) as crowd:
         assert sorted(crowd.map(ask, range(20))) == [200] * TURNS + [429] * (20 - TURNS)
+    for gateway in pair:
+        verify_and_move(gateway)
 
 
 def test_gateways_that_share_budgets_under_different_policies_say_so(
@@ -94,21 +96,29 @@ def test_while_the_server_is_paused_each_rule_holds_and_nothing_hangs(
 ) -> None:
     left, right = pair
     assert left.chat("closed").status == left.chat("open").status == 200
-    until(lambda: account(right, "open")[1] >= 0.2)
-    redis.pause()
+
+    def granted_while_paused() -> bool:
+        """On a busy machine the pause may come while the gateway replaces its lease, and has none."""
+        until(lambda: account(right, "open")[1] >= 0.2)
+        redis.pause()
+        if left.chat("open").status == 200:
+            return True
+        redis.resume()
+        return False
+
+    until(granted_while_paused)
     try:
         refused = [left.chat("closed") for _ in range(3)]
         assert {reply.status for reply in refused} == {503}
         assert {reply.error["code"] for reply in refused} == {"budgets_unavailable"}
         granted = [left.chat("open").status for _ in range(60)]
-        assert granted.count(200) >= 1
         assert granted[-1] == 503
-        assert granted.count(200) * ANSWER <= 0.2 * NANO
+        assert (1 + granted.count(200)) * ANSWER <= 0.2 * NANO
     finally:
         redis.resume()
     until(lambda: left.chat("closed").status == 200)
     until(lambda: right.get("/v1/budgets/open").status == 200)
-    charged = (1 + granted.count(200)) * ANSWER
+    charged = (2 + granted.count(200)) * ANSWER
     until(lambda: {account(right, name)[0] for name in ("open", "watched")} == {charged})
     # What was answered last may not be booked yet.
     wrong = ["not looked yet"]
