@@ -19,7 +19,7 @@ from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoo
 from router.dispatch.refusals import ledger_down, store_down
 from router.errors import ClientError
 from router.estimate.learn import TargetStats
-from router.ledger.adjust import make_equal, unequal, unwritten
+from router.ledger.adjust import make_equal, unequal
 from router.ledger.ledger import Ledger
 from router.ledger.query import booked_elsewhere
 from router.ledger.write import RequestOutcome, exhausted, insert_held, lose, odd_answers, record, reroute, settle
@@ -301,10 +301,7 @@ async def reconcile(
         name, _, value = identifier.partition("|")
         return by_name[name].pot(value, now_ms()) if name in by_name else split.get(name)
 
-    rows = await asyncio.to_thread(unequal, ledger, books, account)
-    if books is not ledger:
-        rows += await asyncio.to_thread(unwritten, ledger, books, since_ms, until_ms)
-    for row in rows:
+    for row in await asyncio.to_thread(unequal, ledger, books, account, since_ms, until_ms):
         _log.error("request %s: %s; corrected", row.request_id, row.says)
         make_equal(journal, row)
         if row.holds:

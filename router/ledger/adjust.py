@@ -174,7 +174,6 @@ def counts(line: Line, record: RequestRecord, target: str, units: Mapping[str, U
 
 COMPARED_MS = 43_200_000
 """How far back rows and bookings are compared: half as long as Redis remembers what it recovered."""
-NO_ROW = "the ledger has no row of it"
 
 
 class Unequal(Struct, frozen=True):
@@ -195,8 +194,9 @@ AccountOf = Callable[[str], Account | None]
 """One that counts money or thinking, by its id; None: it is not known what it counts."""
 
 
-def unequal(ledger: Ledger, books: Ledger, account: AccountOf) -> list[Unequal]:
-    """Of the last hours. `books`: what has the bookings, which may be the ledger. Waits for both of them; raises
+def unequal(ledger: Ledger, books: Ledger, account: AccountOf, since_ms: int, until_ms: int) -> list[Unequal]:
+    """Of the last hours; of those born in this window (Unix ms) also requests that ended in `books` and have no row in
+    the ledger. `books`: what has the bookings, which may be the ledger. Waits for both of them; raises
     `LedgerUnavailable`."""
     since = (least_id(now_ms() - COMPARED_MS),)
     with ledger.reading() as there, books.reading() as here:
@@ -204,27 +204,23 @@ def unequal(ledger: Ledger, books: Ledger, account: AccountOf) -> list[Unequal]:
         late = [_row_at_hold(here, account, identifier, known) for identifier, *known in at_hold]
         booked_at_hold = here.execute(_SQL["booked_at_hold"], since).fetchall()
         late += [_booked_at_hold(there, here, account, identifier) for (identifier,) in booked_at_hold]
+        if books is not ledger:
+            span = (least_id(max(since_ms, progress(there, EXPIRED), progress(here, EXPIRED))), least_id(until_ms))
+            written = {identifier for (identifier,) in there.execute(_SQL["born"], span)}
+            ended = here.execute(_SQL["ended_beside"], span).fetchall()
+            late += [_unwritten(here, identifier) for (identifier,) in ended if identifier not in written]
     return [row for row in late if row is not None]
 
 
-def unwritten(ledger: Ledger, books: Ledger, since_ms: int, until_ms: int) -> list[Unequal]:
-    """Requests born in this window (Unix ms) that ended in the file beside the ledger, `books`, and have no row in the
-    ledger: their process died first. Waits for both of them; raises `LedgerUnavailable`."""
-    with ledger.reading() as there, books.reading() as here:
-        first = max(since_ms, *(progress(connection, EXPIRED) for connection in (there, here)))
-        span = (least_id(first), least_id(until_ms))
-        written = {identifier for (identifier,) in there.execute(_SQL["born"], span)}
-        ended = [identifier for (identifier,) in here.execute(_SQL["ended_beside"], span) if identifier not in written]
-        records = [record for identifier in ended if (record := rows.one(here, identifier)) is not None]
-    return [Unequal(record.id, NO_ROW, row=_without_attempts(record.request)) for record in records]
-
-
-def _without_attempts(request: Line) -> Line:
-    """The row of a request whose attempts were lost."""
-    if request["state"] != "settled":
-        return request
-    held = {"held": request["cost"], "held_thinking": request["thinking"]}
-    return {**request, **held, "state": "recovered", "error": "crashed"}
+def _unwritten(books: Connection, identifier: str) -> Unequal | None:
+    record = rows.one(books, identifier)
+    if record is None:
+        return None
+    request = record.request
+    if request["state"] == "settled":  # its attempts were lost
+        request = {**request, "held": request["cost"], "held_thinking": request["thinking"]}
+        request |= {"state": "recovered", "error": "crashed"}
+    return Unequal(identifier, "the ledger has no row of it", row=request)
 
 
 def _row_at_hold(books: Connection, account: AccountOf, identifier: str, known: Sequence[int]) -> Unequal | None:
@@ -244,11 +240,8 @@ def _row_at_hold(books: Connection, account: AccountOf, identifier: str, known: 
 
 def _booked_at_hold(ledger: Connection, books: Connection, account: AccountOf, identifier: str) -> Unequal | None:
     record = rows.one(ledger, identifier)
-    if record is None:
-        local = rows.one(books, identifier)
-        return None if local is None else Unequal(identifier, NO_ROW, row=local.request)
     lines = _counted(books, identifier, account, "recovered")
-    if record.request["state"] not in ("settled", "released") or not lines:
+    if record is None or record.request["state"] not in ("settled", "released") or not lines:
         return None
     holds = tuple(at.hold(int(str(line["held"]))) for line, at in lines)
     charges = tuple(charge_of(record, hold) for hold in holds)

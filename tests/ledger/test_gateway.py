@@ -180,22 +180,24 @@ def test_a_gateway_that_was_killed_leaves_nothing_held_and_rows_that_are_as_book
         until(lambda: len(states(ledger)) == 6 and len(found(ledger, "SELECT id FROM requests WHERE held > 0")) == 4)
         gateway.kill()
     booked = found(budgets, "SELECT request_id AS id FROM bookings ORDER BY 1")
-    (settled, unborn, untold, ended), minute_ago = (row["id"] for row in booked), least_id(now_ms() - 60_000)
+    settled, *unborn, untold = (row["id"] for row in booked)
+    minute_ago = [least_id(now_ms() - 60_000 + at) for at in range(2)]
     with budgets.writing() as local, ledger.writing() as admin:
         for statement in BETWEEN_COMMITS:
             local.execute(statement, (settled,))
-            local.execute(statement, (ended,))
-        local.execute("UPDATE live_requests SET id = ? WHERE id = ?", (minute_ago, ended))
-        local.execute("UPDATE bookings SET request_id = ? WHERE request_id = ?", (minute_ago, ended))
-        admin.execute("DELETE FROM live_requests WHERE id IN (?, ?)", (unborn, ended))
+            local.execute(statement, (unborn[0],))
+        for before, identifier in zip(unborn, minute_ago, strict=True):
+            local.execute("UPDATE live_requests SET id = ? WHERE id = ?", (identifier, before))
+            local.execute("UPDATE bookings SET request_id = ? WHERE request_id = ?", (identifier, before))
+            admin.execute("DELETE FROM live_requests WHERE id = ?", (before,))
         admin.execute("UPDATE live_requests SET held = 0 WHERE id = ?", (untold,))
         for place in (local, admin):
             place.execute("UPDATE live_requests SET lease_until_ms = 1")
     gateway.start()
     until(lambda: set(states(ledger).values()) == {"recovered"} and len(states(ledger)) == 6)
     charged_7 = "SELECT id FROM requests WHERE cost = 7 ORDER BY 1"
-    until(lambda: found(ledger, charged_7) == [{"id": minute_ago}, {"id": settled}])
-    unequal = [{"subject": identifier} for identifier in (minute_ago, settled, unborn, untold)]
+    until(lambda: found(ledger, charged_7) == [{"id": minute_ago[0]}, {"id": settled}])
+    unequal = [{"subject": identifier} for identifier in (*minute_ago, settled, untold)]
     until(lambda: found(ledger, "SELECT subject FROM incidents ORDER BY 1") == unequal)
     rows = found(ledger, "SELECT cost, held, error FROM requests WHERE cost <> 7 ORDER BY cost")
     assert all(row["cost"] == row["held"] and row["error"] == "crashed" for row in rows)
