@@ -1,7 +1,7 @@
 """`lowpass local`."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from subprocess import Popen
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from local_serving.plan import EnginePlan
 from local_serving.plan import plan as planned
 from local_serving.reader import known, read
 from local_serving.recipe import EngineHome
-from local_serving.record import EngineRecord, EngineStatus, statuses
+from local_serving.record import EngineRecord, statuses
 from local_serving.served import gpus as gpus_of
 from local_serving.spec import GPUS, EngineError, EngineSpec, External, Vllm
 from router.cli.app import JsonOption, PolicyOption, echo_json, fail, failing, settings_of, show_rows
@@ -151,7 +151,13 @@ def status(engines: Engines = None, as_json: JsonOption = False) -> None:
     rows = [row for engine in _chosen(record.records(settings_of(None).engines), engines) for row in statuses(engine)]
     if as_json:
         return echo_json(rows)
-    show_rows("engine:label replica status pid memory restarts running waiting url", _run_table(rows))
+    cells: list[tuple[str, ...]] = []
+    for row in rows:
+        memory = None if row.memory is None else f"{row.memory / 2**30:.2f} GiB"
+        url = f"{row.url}  ({row.last_error})" if row.last_error else row.url
+        line = (row.engine, row.replica, row.status, row.pid, memory, row.restarts, row.running, row.waiting, url)
+        cells.append(tuple("–" if cell is None else str(cell) for cell in line))
+    show_rows("engine:label replica status pid memory restarts running waiting url", cells)
 
 
 @app.command()
@@ -248,14 +254,6 @@ def _say(path: Path, start: int) -> int:
         added = file.read()
     typer.echo(added.decode(errors="replace"), nl=False)
     return start + len(added)
-
-
-def _run_table(rows: Sequence[EngineStatus]) -> Iterator[tuple[str, ...]]:
-    for row in rows:
-        memory = None if row.memory is None else f"{row.memory / 2**30:.2f} GiB"
-        url = f"{row.url}  ({row.last_error})" if row.last_error else row.url
-        cells = (row.engine, row.replica, row.status, row.pid, memory, row.restarts, row.running, row.waiting, url)
-        yield tuple("–" if cell is None else str(cell) for cell in cells)
 
 
 # `lowpass local compose|kubernetes|nodes`: engines for other platforms, from the same specs.

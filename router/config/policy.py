@@ -1,7 +1,6 @@
 """The policy file as Pydantic models, and the configuration that is made of it."""
 
 from collections.abc import Mapping
-from datetime import date
 from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Literal, Protocol
@@ -29,10 +28,10 @@ from router.decide.eligibility import Requirements, Usd
 from router.decide.in_force import PolicyInForce, in_force
 from router.decide.strategies import Strategy
 from router.decide.weigh import Exploration
-from router.outcomes.checks import Verifier
+from router.outcomes.checks import Date, Verifier
 from router.outcomes.judge import Judge
 from router.types.decision import NO_STAKES, Objective, stakes
-from router.types.price import DATE, HOURS, RATES, Price, priced
+from router.types.price import HOURS, RATES, Price, priced
 from router.types.request import Modality
 from router.types.target import AbandonedAnswer, Benchmark, Capability, Contract, Licence, Model, Provider, Target, Task
 
@@ -43,16 +42,6 @@ Rate = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
 Hours = Annotated[str, StringConstraints(pattern=HOURS)]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
-
-def _in_the_calendar(text: str) -> str:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"the calendar has no {text}: write a day like 2027-01-01") from None
-    return text
-
-
-Date = Annotated[str, StringConstraints(pattern=DATE), AfterValidator(_in_the_calendar)]
 _EFFECTS = frozenset({*RATES, "each", "times"})
 
 

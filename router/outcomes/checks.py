@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
 from importlib.machinery import PathFinder
 from typing import Annotated, Any, Literal, Self
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import re2
 from msgspec import Struct
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
 from router.errors import mistake
 from router.outcomes.judge import Judge
@@ -28,6 +28,7 @@ from router.outcomes.verifiers import (
     Truncated,
     VerifierPart,
 )
+from router.types.price import DATE
 from router.types.target import Model, Provider, Target, Terms, Wire
 
 # A service of the operator's says whether the answer is right, asked over HTTP.
@@ -45,16 +46,16 @@ def _reached(url: str) -> str:
     return url
 
 
-def _dated(day: str) -> str:
+def _in_the_calendar(text: str) -> str:
     try:
-        datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC)
+        date.fromisoformat(text)
     except ValueError:
-        raise mistake("a date", "write it like 2027-01-01") from None
-    return day
+        raise ValueError(f"the calendar has no {text}: write a day like 2027-01-01") from None
+    return text
 
 
 Url = Annotated[str, AfterValidator(_reached)]
-Day = Annotated[str, AfterValidator(_dated)]
+Date = Annotated[str, StringConstraints(pattern=DATE), AfterValidator(_in_the_calendar)]
 
 
 class VerifierTerms(AnswerShape):
@@ -64,7 +65,7 @@ class VerifierTerms(AnswerShape):
     retention_days: Annotated[int, Field(ge=0)] | None = Field(None, description="How long that is kept.")
     baa: bool = Field(False, description="A business associate agreement covers it.")
     evidence: str = Field("", description="The contract or page that says so.")
-    expires: Day | None = Field(None, description="From this day on (UTC) it is told nothing.")
+    expires: Date | None = Field(None, description="From this day on (UTC) it is told nothing.")
 
     @model_validator(mode="after")
     def _vouched(self) -> Self:
