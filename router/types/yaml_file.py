@@ -325,9 +325,9 @@ def dotted(loc: Loc) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A remedy for a name that nothing bears."""
     names = tuple(known)
-    close = get_close_matches(word, names, n=1, cutoff=0.6)
+    close = [name for name in names if name.endswith(f"/{word}")] or get_close_matches(word, names, n=1, cutoff=0.6)
     if close:
-        return f"did you mean '{close[0]}'?"
+        return "did you mean " + " or ".join(f"'{name}'" for name in close[:4]) + "?"
     return f"use one of {', '.join(names[:12])}" + (", …" if len(names) > 12 else "") if names else "declare one first"
 
 
