@@ -138,6 +138,7 @@ ADVERSE: dict[str, Make] = {
     "data URLs": _again("data:text/plain;base64,QUFB "),
     "JWT heads": _again("eyJ"),
     "AWS heads": _again("AK" + "IA"),
+    "AWS keys in one word": _again("AK" + "IA" + "Q3Y7ZK2MPL8WXV5T"),
     "key heads": _again("sk" + "-"),
     "PEM heads": _again("-----BEGIN " + "PRIVATE KEY-----"),
     "password = ": _again("password = "),

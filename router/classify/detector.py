@@ -259,7 +259,7 @@ class _Compiled(NamedTuple):
 
     def hits(self, text: str, encoded: bytes, place: CharacterOffsets, first: int, last: int) -> Iterator[Hit]:
         """`first`, `last`: of the first candidate, in bytes."""
-        confirm, looked = self.form.confirm, 0
+        confirm, looked, until = self.form.confirm, 0, 0
         while first >= 0:
             start, end = place.span(first, last)
             if looked == MOST_CANDIDATES:
@@ -267,9 +267,12 @@ class _Compiled(NamedTuple):
                 return
             looked += 1
             again = last - _REACH
-            for span in (Span(start, end),) if confirm is None else confirm(text, start, end):
+            # What lies within a sure match, which may be longer than its pattern, is part of it.
+            spans = () if end <= until else (Span(start, end),) if confirm is None else confirm(text, start, end)
+            for span in spans:
                 yield Hit(self.name, self.data_class, *span)
-                again = last if span.score >= SURE else again
+                if span.score >= SURE:
+                    again, until = last, max(until, span.end)
             first, last = self.match(_ANYWHERE, encoded, max(first + 1, again), len(encoded))[0]
 
 
