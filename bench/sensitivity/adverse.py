@@ -139,6 +139,7 @@ ADVERSE: dict[str, Make] = {
     "JWT heads": _again("eyJ"),
     "AWS heads": _again("AK" + "IA"),
     "AWS keys in one word": _again("AK" + "IA" + "Q3Y7ZK2MPL8WXV5T"),
+    "INSERT heads": _again("password) VALUES ("),
     "key heads": _again("sk" + "-"),
     "PEM heads": _again("-----BEGIN " + "PRIVATE KEY-----"),
     "password = ": _again("password = "),

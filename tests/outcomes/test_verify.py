@@ -252,7 +252,7 @@ def test_classes_bind_verifiers_like_targets(server: Canned, classes: str, place
 
 def test_claims_without_evidence_functions_and_addresses_that_are_none_are_told() -> None:
     for terms in ({"training": False}, {"retention_days": 0}, {"baa": True}, {"expires": "2027-02-30"}):
-        with pytest.raises(ValidationError, match="evidence|calendar"):
+        with pytest.raises(ValidationError, match=r"evidence|calendar"):
             verifier("http", url="http://127.0.0.1:9/", terms=terms)
     for function in ("nowhere.at.all:verify", "tests.outcomes.functions", "os:path:join", "1:2"):
         with pytest.raises(ValidationError, match="function"):

@@ -25,8 +25,8 @@ _HEADING = 2_048
 """Characters of a row."""
 _REACH_BEHIND = 512
 _REACH_BEFORE = 160
-_MOST_ROWS = 256
-"""Rows of a table that are looked at."""
+_MOST_ROWS, _MOST_OTHERS = 256, 32
+"""Rows of a table that are looked at, and those of them that may hold no password."""
 
 
 class Secrets(DetectorModel):
@@ -173,6 +173,7 @@ def _columns(text: str, start: int, end: int) -> Iterator[Span]:
         if not end or not _ROWS.head.fullmatch(text[head:end].strip()):
             return
     column, at, skipped = sum(text.count(mark, head, start) for mark in ",;|\t"), end, False
+    others = 0
     for _ in range(_MOST_ROWS):
         rule = text.find("\n", at)
         if not skipped and rule > at and _ROWS.rule.fullmatch(text[at:rule]):
@@ -183,7 +184,9 @@ def _columns(text: str, start: int, end: int) -> Iterator[Span]:
         first, stop = cells[column]
         if password(text[first:stop]):
             yield Span(first, stop)
-        if last <= at or last >= len(text):
+        else:
+            others += 1
+        if last <= at or last >= len(text) or others > _MOST_OTHERS:
             return
         at = last
         if opening == "(":
