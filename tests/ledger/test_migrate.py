@@ -203,7 +203,7 @@ def test_the_version_before_goes_on_starts_again_and_comes_back(
         until(lambda: len(statuses) > before + 10)
     assert {*statuses, *others} == {200}
     # What was killed between two commits is mended a lease and a minute later at most.
-    until(lambda: old.lowpass("ledger", "verify")[0] == 0, 120)
+    until(lambda: old.lowpass("ledger", "verify")[0] == 0, 180)
     old.stop()
     assert old.lowpass("ledger", "upkeep")[0] == 0
     status, output = old.lowpass("ledger", "verify")
