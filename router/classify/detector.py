@@ -168,8 +168,10 @@ class CharacterOffsets:
 
 MOST_CANDIDATES = 5_000
 """Looked at per form and text. What lies beyond counts as found: who writes more than that hides something."""
-_TOGETHER = 22
-"""Patterns in one automaton. Of twice as many numbers it outgrows RE2's memory, and is built anew for every text."""
+_TOGETHER = 64
+"""Patterns in one automaton."""
+_AUTOMATON_BYTES = 32 * 1024 * 1024
+"""Memory of one automaton: with RE2's usual 8 MB that of all numbers is built anew for every text."""
 _REACH = 64
 """Bytes of a candidate in which another may begin, should it be nothing itself."""
 _ALWAYS = r"\A"
@@ -191,14 +193,17 @@ class Scanner:
         self._words = _words(self._patterns(self._alone))
         matched = self._words.Match(_LAST_WORD, True)[:-1] if self._words else range(len(self._alone))
         self._wordless = frozenset(matched)
-        members = {("", "", ""): [self._alone[place] for place in matched]}
+        members = {("", ""): [self._alone[place] for place in matched]}
         for number, compiled in enumerate(self._forms):
-            if family := compiled.form.family:
-                kind = compiled.name.partition(".")[0]
-                members.setdefault((kind, family, compiled.form.gate), []).append(number)
+            if compiled.form.family:
+                members.setdefault((compiled.form.family, compiled.form.gate), []).append(number)
         self._shares = [
-            _ScanShare(_automaton(self._patterns(share)), share, _pattern(gate).matches if gate else None)
-            for (_, _, gate), numbers in members.items()
+            _ScanShare(
+                _automaton(self._patterns(share)) if len(share) > 1 else None,
+                share,
+                _pattern(gate).matches if gate else None,
+            )
+            for (_, gate), numbers in members.items()
             for share in (numbers[first : first + _TOGETHER] for first in range(0, len(numbers), _TOGETHER))
         ]
 
@@ -245,6 +250,7 @@ class _ScanShare(NamedTuple):
     """`match` gives the places in `numbers` of the forms that match anywhere, where the gate does."""
 
     match: Any
+    """None: of one form, or of too many. Each is then looked for by itself."""
     numbers: list[int]
     gate: Any
     """`Pattern.matches`, or None."""
@@ -274,6 +280,8 @@ class _Compiled(NamedTuple):
 
 
 _pattern = lru_cache(2_048)(Pattern)
+_LARGE = re2.Options()
+_LARGE.never_capture, _LARGE.log_errors, _LARGE.max_mem = True, False, _AUTOMATON_BYTES
 
 
 @lru_cache(256)
@@ -281,7 +289,7 @@ def _automaton(expressions: tuple[str, ...]) -> Any:
     """Gives the numbers of those that match anywhere. None, where they are too large for one.
 
     Kept, as most edits of a policy leave its detectors as they are."""
-    automaton = re2.Set.SearchSet(_OPTIONS)
+    automaton = re2.Set.SearchSet(_LARGE)
     for expression in (*expressions, _ALWAYS):
         automaton.Add(expression)
     try:
