@@ -275,7 +275,10 @@ class _Compiled(NamedTuple):
             again = last - _REACH
             for span in (Span(start, end),) if confirm is None else confirm(text, start, end):
                 yield Hit(self.name, self.data_class, *span)
-                again = last if span.score >= SURE else again
+                if span.score >= SURE:
+                    # A key may be glued to thousands of others: all of that word is one hit.
+                    longer = len(text[end : span.end].encode()) if span.start == start else 0
+                    again = max(last, last + longer - _REACH)
             first, last = self.match(_ANYWHERE, encoded, max(first + 1, again), len(encoded))[0]
 
 

@@ -46,9 +46,9 @@ class Secrets(DetectorModel):
 
 def _token(text: str, start: int, end: int) -> Iterator[Span]:
     """With the rest of the word: an issuer's keys may have grown longer."""
-    value, end = text[start:end], _ROWS.word.match(text, end).end()
+    value = text[start:end]
     if not filler(value) and (value.isalnum() or any(map(str.isdigit, value)) or jumbled(value)):
-        yield Span(start, end)
+        yield Span(start, _ROWS.word.match(text, end).end())
 
 
 def _headed(head: str) -> Confirm:
