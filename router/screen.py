@@ -76,7 +76,7 @@ class Screen:
         self.guard = ClassGuard(sensitivity.classes, self.classifier.scan)
         self._redactable = {name for name, row in sensitivity.classes.items() if row.redact is not Redact.NEVER}
         self._names = [one for one in sensitivity.detectors if isinstance(one, NamesDetector)]
-        self._threads, self._long_threads = ThreadPoolExecutor(2, "scan"), ThreadPoolExecutor(2, "scan-long")
+        self._threads, self._long_threads = ThreadPoolExecutor(2, "scan"), ThreadPoolExecutor(1, "scan-long")
 
     @property
     def deep(self) -> bool:

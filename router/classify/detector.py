@@ -103,6 +103,7 @@ class DetectorModel(BaseModel):
 # Offsets are bytes of UTF-8; `Characters` turns them into characters.
 
 _ANYWHERE, _HERE = re2._re2.RE2.Anchor.UNANCHORED, re2._re2.RE2.Anchor.ANCHOR_START
+_WHOLE = re2._re2.RE2.Anchor.ANCHOR_BOTH
 _OPTIONS = re2.Options()
 _OPTIONS.never_capture = True
 _OPTIONS.log_errors = False
@@ -135,6 +136,25 @@ class Pattern:
         while start >= 0:
             yield start, end
             ((start, end),) = matches(_ANYWHERE, encoded, end, size)
+
+
+class NamedGroups:
+    """A pattern with named groups, compiled: texts instead of RE2's objects, which cost seven times the match."""
+
+    def __init__(self, pattern: str) -> None:
+        regexp: Any = re2.compile(pattern.encode())._regexp
+        self._matches = regexp.Match
+        self._names = [(name.decode(), number) for name, number in regexp.NamedCapturingGroups()]
+
+    def match(self, text: str, *, whole: bool = False) -> tuple[dict[str, str], int] | None:
+        """What each group matched, empty for none, and where the match ends, in characters. `whole`: as the text."""
+        encoded = text.encode()
+        spans = self._matches(_WHOLE if whole else _HERE, encoded, 0, len(encoded))
+        if spans[0][0] < 0:
+            return None
+        return {name: encoded[slice(*spans[number])].decode() for name, number in self._names}, len(
+            encoded[: spans[0][1]].decode()
+        )
 
 
 class CharacterOffsets:
