@@ -103,11 +103,14 @@ class DetectorModel(BaseModel):
 # Offsets are bytes of UTF-8; `Characters` turns them into characters.
 
 _ANYWHERE, _HERE = re2._re2.RE2.Anchor.UNANCHORED, re2._re2.RE2.Anchor.ANCHOR_START
-_WHOLE = re2._re2.RE2.Anchor.ANCHOR_BOTH
 _OPTIONS = re2.Options()
 _OPTIONS.never_capture = True
 _OPTIONS.log_errors = False
 """RE2 tells of automata that grow too large on standard error, at each text anew."""
+
+_LARGE = re2.Options()
+_LARGE.never_capture, _LARGE.log_errors, _LARGE.max_mem = True, False, 32 * 1024 * 1024
+"""With RE2's usual 8 MiB the automaton of all numbers is built anew for every text."""
 
 _STEP = 512
 """Bytes that are counted together."""
@@ -144,17 +147,15 @@ class NamedGroups:
     def __init__(self, pattern: str) -> None:
         regexp: Any = re2.compile(pattern.encode())._regexp
         self._matches = regexp.Match
-        self._names = [(name.decode(), number) for name, number in regexp.NamedCapturingGroups()]
+        self._names = [("", 0), *((name.decode(), number) for name, number in regexp.NamedCapturingGroups())]
 
-    def match(self, text: str, *, whole: bool = False) -> tuple[dict[str, str], int] | None:
-        """What each group matched, empty for none, and where the match ends, in characters. `whole`: as the text."""
+    def match(self, text: str) -> dict[str, str]:
+        """What each group matches at the start of a text, empty for none, and "" the whole. Empty: no match."""
         encoded = text.encode()
-        spans = self._matches(_WHOLE if whole else _HERE, encoded, 0, len(encoded))
+        spans = self._matches(_HERE, encoded, 0, len(encoded))
         if spans[0][0] < 0:
-            return None
-        return {name: encoded[slice(*spans[number])].decode() for name, number in self._names}, len(
-            encoded[: spans[0][1]].decode()
-        )
+            return {}
+        return {name: encoded[slice(*spans[number])].decode() for name, number in self._names}
 
 
 class CharacterOffsets:
@@ -188,10 +189,6 @@ class CharacterOffsets:
 
 MOST_CANDIDATES = 5_000
 """Looked at per form and text. What lies beyond counts as found: who writes more than that hides something."""
-_TOGETHER = 64
-"""Patterns in one automaton."""
-_AUTOMATON_BYTES = 32 * 1024 * 1024
-"""Memory of one automaton: with RE2's usual 8 MB that of all numbers is built anew for every text."""
 _REACH = 64
 """Bytes of a candidate in which another may begin, should it be nothing itself."""
 _ALWAYS = r"\A"
@@ -217,14 +214,11 @@ class Scanner:
         for number, compiled in enumerate(self._forms):
             if compiled.form.family:
                 members.setdefault((compiled.form.family, compiled.form.gate), []).append(number)
+        # What gives the places in a list of numbers of the forms that match anywhere; where a gate does.
         self._shares = [
-            _ScanShare(
-                _automaton(self._patterns(share)) if len(share) > 1 else None,
-                share,
-                _pattern(gate).matches if gate else None,
-            )
+            (_automaton(self._patterns(numbers)), numbers, _pattern(gate).matches if gate else None)
             for (_, gate), numbers in members.items()
-            for share in (numbers[first : first + _TOGETHER] for first in range(0, len(numbers), _TOGETHER))
+            if numbers
         ]
 
     def scan(self, text: str) -> list[Hit]:
@@ -234,10 +228,7 @@ class Scanner:
         place = CharacterOffsets(text, encoded)
         hits: list[Hit] = []
         for number in self._present(encoded):
-            form = self._forms[number]
-            first, last = form.match(_ANYWHERE, encoded, 0, len(encoded))[0]
-            if first >= 0:
-                hits += form.hits(text, encoded, place, first, last)
+            hits += self._forms[number].hits(text, encoded, place)
         return hits
 
     def _present(self, encoded: bytes) -> Sequence[int]:
@@ -246,34 +237,16 @@ class Scanner:
         matched = self._words.Match(encoded + _LAST_WORD, True) if self._words else [last]
         if matched[-1:] != [last]:
             return range(len(self._forms))
-        present = list[int]()
-        for place in matched[:-1]:
-            if place not in self._wordless:
-                present.append(self._alone[place])
+        present = [self._alone[place] for place in matched[:-1] if place not in self._wordless]
         for match, numbers, gate in self._shares:
-            if gate is not None and gate(_ANYWHERE, encoded, 0, len(encoded))[0][0] < 0:
-                continue
-            places = match(encoded) if match else ()
-            # Only its own memory's end keeps an automaton from matching `_ALWAYS`.
-            if not places:
-                present += numbers
-            for place in places if len(places) > 1 else ():
-                if place < len(numbers):
-                    present.append(numbers[place])
+            if gate is None or gate(_ANYWHERE, encoded, 0, len(encoded))[0][0] >= 0:
+                # Only its own memory's end keeps an automaton from matching `_ALWAYS`, its last.
+                places = (match(encoded) if match else ()) or range(len(numbers))
+                present += [numbers[place] for place in places if place < len(numbers)]
         return sorted(present)
 
     def _patterns(self, numbers: Iterable[int]) -> tuple[str, ...]:
         return tuple(self._forms[number].form.pattern for number in numbers)
-
-
-class _ScanShare(NamedTuple):
-    """`match` gives the places in `numbers` of the forms that match anywhere, where the gate does."""
-
-    match: Any
-    """None: of one form, or of too many. Each is then looked for by itself."""
-    numbers: list[int]
-    gate: Any
-    """`Pattern.matches`, or None."""
 
 
 class _Compiled(NamedTuple):
@@ -283,9 +256,9 @@ class _Compiled(NamedTuple):
     """`Pattern.matches`."""
     form: Form
 
-    def hits(self, text: str, encoded: bytes, place: CharacterOffsets, first: int, last: int) -> Iterator[Hit]:
-        """`first`, `last`: of the first candidate, in bytes."""
+    def hits(self, text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Hit]:
         confirm, looked = self.form.confirm, 0
+        first, last = self.match(_ANYWHERE, encoded, 0, len(encoded))[0]
         while first >= 0:
             start, end = place.span(first, last)
             if looked == MOST_CANDIDATES:
@@ -297,21 +270,21 @@ class _Compiled(NamedTuple):
                 yield Hit(self.name, self.data_class, *span)
                 if span.score >= SURE:
                     # A key may be glued to thousands of others: all of that word is one hit.
-                    longer = len(text[end : span.end].encode()) if span.start == start else 0
-                    again = max(last, last + longer - _REACH)
+                    glued = len(text[end : span.end].encode()) if span.start == start else 0
+                    again = last + max(glued - _REACH, 0)
             first, last = self.match(_ANYWHERE, encoded, max(first + 1, again), len(encoded))[0]
 
 
 _pattern = lru_cache(2_048)(Pattern)
-_LARGE = re2.Options()
-_LARGE.never_capture, _LARGE.log_errors, _LARGE.max_mem = True, False, _AUTOMATON_BYTES
 
 
 @lru_cache(256)
 def _automaton(expressions: tuple[str, ...]) -> Any:
-    """Gives the numbers of those that match anywhere. None, where they are too large for one.
+    """Gives the numbers of those that match anywhere. None, where it is one alone, or they are too large for one.
 
     Kept, as most edits of a policy leave its detectors as they are."""
+    if len(expressions) == 1:
+        return None
     automaton = re2.Set.SearchSet(_LARGE)
     for expression in (*expressions, _ALWAYS):
         automaton.Add(expression)
