@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from router.classify.ner import NamesDetector, NamesReader, NamesUnread
 from router.classify.second_opinion import SecondOpinion, words
 from router.config.policy import Sensitivity
 from router.decide.eligibility import ClassGuard, Redact
+from router.dispatch.egress import LARGE
 from router.dispatch.side_calls import SecondOpinions, SideCall
 from router.redact.redact import redact
 from router.types.account import LedgerUnavailable, StoreUnavailable
@@ -32,8 +34,8 @@ from router.types.request import (
 )
 from router.types.target import Secret, Target
 
-LARGE = 32_768
-"""Bytes from which a body is looked at beside the event loop: some ms of work."""
+_LONG = 65_536
+"""Bytes from which a body has threads apart: other bodies do not wait for those that take seconds."""
 _KNOWN = ("default", "key", "session")
 """Causes that hold for the next request of a session anyway."""
 _UNAVAILABLE = (StoreUnavailable, LedgerUnavailable)
@@ -74,6 +76,7 @@ class Screen:
         self.guard = ClassGuard(sensitivity.classes, self.classifier.scan)
         self._redactable = {name for name, row in sensitivity.classes.items() if row.redact is not Redact.NEVER}
         self._names = [one for one in sensitivity.detectors if isinstance(one, NamesDetector)]
+        self._threads, self._long_threads = ThreadPoolExecutor(2, "scan"), ThreadPoolExecutor(1, "scan-long")
 
     @property
     def deep(self) -> bool:
@@ -129,16 +132,19 @@ class Screen:
         sources: ScreenSources,
     ) -> Screened:
         """What is only possible counts, unless a second opinion denies it."""
-        large = len(request.raw) >= LARGE
+        size, loop = len(request.raw), asyncio.get_running_loop()
+        threads = self._long_threads if size >= _LONG else self._threads
         screened = (
-            await asyncio.to_thread(self.alone, request, caller, before, read)
-            if large
+            await loop.run_in_executor(threads, self.alone, request, caller, before, read)
+            if size >= LARGE
             else self.alone(request, caller, before, read)
         )
         if not screened.classification.possible or self._second is None:
             return screened
         denied = await self._denied(request, screened.classification, sources.opinions)
-        return await asyncio.to_thread(self.alone, request, caller, before, read, denied) if denied else screened
+        if not denied:
+            return screened
+        return await loop.run_in_executor(threads, self.alone, request, caller, before, read, denied)
 
     async def _denied(
         self, request: Request, seen: Classification, opinions: SecondOpinions | None

@@ -22,11 +22,13 @@ from router.dispatch.refusals import rate_headers
 from router.errors import ClientError
 from router.observe.observer import ObservedRequest, Observer
 from router.pipeline import Pipeline
-from router.screen import LARGE
 from router.types.clock import new_id, now_ms
 from router.types.decision import Served, Translation
 from router.types.price import usd_json
 from router.types.request import Endpoint, Request
+
+_LARGE = 32_768
+"""Bytes from which a body is decoded beside the event loop."""
 
 # Step 8: what the client reads: the answer with its usage, and the headers that explain it.
 
@@ -189,7 +191,7 @@ class HotRoutes:
             # Of two members of a name the later counts: what the body itself says.
             rest = body.lstrip().removeprefix(b"{").lstrip()
             body = b'{"model":%b%b%b' % (asgi.encode(deployment), b"" if rest.startswith(b"}") else b",", rest)
-        if len(body) < LARGE:
+        if len(body) < _LARGE:
             request = parse(endpoint, request_id, body, headers)
         else:
             request = await asyncio.to_thread(parse, endpoint, request_id, body, headers)

@@ -108,6 +108,10 @@ _OPTIONS.never_capture = True
 _OPTIONS.log_errors = False
 """RE2 tells of automata that grow too large on standard error, at each text anew."""
 
+_LARGE = re2.Options()
+_LARGE.never_capture, _LARGE.log_errors, _LARGE.max_mem = True, False, 32 * 1024 * 1024
+"""With RE2's usual 8 MiB the automaton of all numbers is built anew for every text."""
+
 _STEP = 512
 """Bytes that are counted together."""
 _CONTINUED = bytes(range(0x80, 0xC0))
@@ -135,6 +139,23 @@ class Pattern:
         while start >= 0:
             yield start, end
             ((start, end),) = matches(_ANYWHERE, encoded, end, size)
+
+
+class NamedGroups:
+    """A pattern with named groups, compiled: texts instead of RE2's objects, which cost seven times the match."""
+
+    def __init__(self, pattern: str) -> None:
+        regexp: Any = re2.compile(pattern.encode())._regexp
+        self._matches = regexp.Match
+        self._names = [("", 0), *((name.decode(), number) for name, number in regexp.NamedCapturingGroups())]
+
+    def match(self, text: str) -> dict[str, str]:
+        """What each group matches at the start of a text, empty for none, and "" the whole. Empty: no match."""
+        encoded = text.encode()
+        spans = self._matches(_HERE, encoded, 0, len(encoded))
+        if spans[0][0] < 0:
+            return {}
+        return {name: encoded[slice(*spans[number])].decode() for name, number in self._names}
 
 
 class CharacterOffsets:
@@ -168,8 +189,6 @@ class CharacterOffsets:
 
 MOST_CANDIDATES = 5_000
 """Looked at per form and text. What lies beyond counts as found: who writes more than that hides something."""
-_TOGETHER = 22
-"""Patterns in one automaton. Of twice as many numbers it outgrows RE2's memory, and is built anew for every text."""
 _REACH = 64
 """Bytes of a candidate in which another may begin, should it be nothing itself."""
 _ALWAYS = r"\A"
@@ -191,15 +210,15 @@ class Scanner:
         self._words = _words(self._patterns(self._alone))
         matched = self._words.Match(_LAST_WORD, True)[:-1] if self._words else range(len(self._alone))
         self._wordless = frozenset(matched)
-        members = {("", "", ""): [self._alone[place] for place in matched]}
+        members = {("", ""): [self._alone[place] for place in matched]}
         for number, compiled in enumerate(self._forms):
-            if family := compiled.form.family:
-                kind = compiled.name.partition(".")[0]
-                members.setdefault((kind, family, compiled.form.gate), []).append(number)
+            if compiled.form.family:
+                members.setdefault((compiled.form.family, compiled.form.gate), []).append(number)
+        # What gives the places in a list of numbers of the forms that match anywhere; where a gate does.
         self._shares = [
-            _ScanShare(_automaton(self._patterns(share)), share, _pattern(gate).matches if gate else None)
-            for (_, _, gate), numbers in members.items()
-            for share in (numbers[first : first + _TOGETHER] for first in range(0, len(numbers), _TOGETHER))
+            (_automaton(self._patterns(numbers)), numbers, _pattern(gate).matches if gate else None)
+            for (_, gate), numbers in members.items()
+            if numbers
         ]
 
     def scan(self, text: str) -> list[Hit]:
@@ -209,10 +228,7 @@ class Scanner:
         place = CharacterOffsets(text, encoded)
         hits: list[Hit] = []
         for number in self._present(encoded):
-            form = self._forms[number]
-            first, last = form.match(_ANYWHERE, encoded, 0, len(encoded))[0]
-            if first >= 0:
-                hits += form.hits(text, encoded, place, first, last)
+            hits += self._forms[number].hits(text, encoded, place)
         return hits
 
     def _present(self, encoded: bytes) -> Sequence[int]:
@@ -221,33 +237,16 @@ class Scanner:
         matched = self._words.Match(encoded + _LAST_WORD, True) if self._words else [last]
         if matched[-1:] != [last]:
             return range(len(self._forms))
-        present = list[int]()
-        for place in matched[:-1]:
-            if place not in self._wordless:
-                present.append(self._alone[place])
+        present = [self._alone[place] for place in matched[:-1] if place not in self._wordless]
         for match, numbers, gate in self._shares:
-            if gate is not None and gate(_ANYWHERE, encoded, 0, len(encoded))[0][0] < 0:
-                continue
-            places = match(encoded) if match else ()
-            # Only its own memory's end keeps an automaton from matching `_ALWAYS`.
-            if not places:
-                present += numbers
-            for place in places if len(places) > 1 else ():
-                if place < len(numbers):
-                    present.append(numbers[place])
+            if gate is None or gate(_ANYWHERE, encoded, 0, len(encoded))[0][0] >= 0:
+                # Only its own memory's end keeps an automaton from matching `_ALWAYS`, its last.
+                places = (match(encoded) if match else ()) or range(len(numbers))
+                present += [numbers[place] for place in places if place < len(numbers)]
         return sorted(present)
 
     def _patterns(self, numbers: Iterable[int]) -> tuple[str, ...]:
         return tuple(self._forms[number].form.pattern for number in numbers)
-
-
-class _ScanShare(NamedTuple):
-    """`match` gives the places in `numbers` of the forms that match anywhere, where the gate does."""
-
-    match: Any
-    numbers: list[int]
-    gate: Any
-    """`Pattern.matches`, or None."""
 
 
 class _Compiled(NamedTuple):
@@ -257,9 +256,9 @@ class _Compiled(NamedTuple):
     """`Pattern.matches`."""
     form: Form
 
-    def hits(self, text: str, encoded: bytes, place: CharacterOffsets, first: int, last: int) -> Iterator[Hit]:
-        """`first`, `last`: of the first candidate, in bytes."""
-        confirm, looked, until = self.form.confirm, 0, 0
+    def hits(self, text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Hit]:
+        confirm, looked = self.form.confirm, 0
+        first, last = self.match(_ANYWHERE, encoded, 0, len(encoded))[0]
         while first >= 0:
             start, end = place.span(first, last)
             if looked == MOST_CANDIDATES:
@@ -267,12 +266,12 @@ class _Compiled(NamedTuple):
                 return
             looked += 1
             again = last - _REACH
-            # What lies within a sure match, which may be longer than its pattern, is part of it.
-            spans = () if end <= until else (Span(start, end),) if confirm is None else confirm(text, start, end)
-            for span in spans:
+            for span in (Span(start, end),) if confirm is None else confirm(text, start, end):
                 yield Hit(self.name, self.data_class, *span)
                 if span.score >= SURE:
-                    again, until = last, max(until, span.end)
+                    # A key may be glued to thousands of others: all of that word is one hit.
+                    glued = len(text[end : span.end].encode()) if span.start == start else 0
+                    again = last + max(glued - _REACH, 0)
             first, last = self.match(_ANYWHERE, encoded, max(first + 1, again), len(encoded))[0]
 
 
@@ -281,10 +280,12 @@ _pattern = lru_cache(2_048)(Pattern)
 
 @lru_cache(256)
 def _automaton(expressions: tuple[str, ...]) -> Any:
-    """Gives the numbers of those that match anywhere. None, where they are too large for one.
+    """Gives the numbers of those that match anywhere. None, where it is one alone, or they are too large for one.
 
     Kept, as most edits of a policy leave its detectors as they are."""
-    automaton = re2.Set.SearchSet(_OPTIONS)
+    if len(expressions) == 1:
+        return None
+    automaton = re2.Set.SearchSet(_LARGE)
     for expression in (*expressions, _ALWAYS):
         automaton.Add(expression)
     try:

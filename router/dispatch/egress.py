@@ -17,8 +17,8 @@ from router.types.attempt import Transport, UpstreamRequest, UpstreamResponse
 from router.types.clock import now_ms
 from router.types.target import ClassRule, Model, Provider, Target, Timeouts, Wire
 
-LARGE = 262_144
-"""Bytes of a body from which on it is scanned in a thread: 15 ms of work at the 6 ms that 100 kB may take."""
+LARGE = 4_096
+"""Bytes from which a body is scanned beside the event loop: an ordinary kB takes half a ms, one made to be slow ten."""
 _NOTHING: frozenset[str] = frozenset()
 _log = logging.getLogger(__name__)
 

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import re2
 
-from router.classify.detector import Span
+from router.classify.detector import NamedGroups, Span
 from router.types.tables import patterns
 
 # Is this text a value made of chance, or words, a placeholder, an expression of a program?
 
 PATTERNS = patterns("classify/data/secrets.yaml")
 IS = SimpleNamespace(**{name: re2.compile(pattern) for name, pattern in PATTERNS["shapes"].items()})
+_PARTS, _MENTION_PARTS = NamedGroups(f"(?:{PATTERNS['assignment_parts']})$"), NamedGroups(PATTERNS["mention_parts"])
 _RUN = SimpleNamespace(**{name: re.compile(pattern) for name, pattern in PATTERNS["runs"].items()})
 _ELSEWHERE = tuple(re2.compile(PATTERNS[name]) for name in ("reference", "elsewhere", "date"))
 """What names a value that is kept elsewhere: variables, addresses, paths, files; and dates."""
@@ -143,10 +144,9 @@ class _ValuePlace(NamedTuple):
 
 
 def confirm(text: str, start: int, end: int) -> Iterator[Span]:
-    match = IS.parts.fullmatch(text[start : end - 1])
-    if match is None:
+    part = _PARTS.match(text[start : end - 1])
+    if not part:
         return
-    part = match.groupdict()
     mark = part["mark"]
     before = text[max(0, start - _LINE_REACH) : start].rpartition("\n")[2]
     option = (before + text[start]).rpartition(" ")[2].startswith("-")
@@ -154,7 +154,7 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         return  # a part of a resource's name
     if part["option"] and before[-1:].isalnum():
         return  # a dash between words--pass them by
-    if part["token"] and IS.passing.search(before + (part["option"] or "")):
+    if part["token"] and IS.passing.search(before + part["option"]):
         return
     line = mark in (":", "=") and IS.line_start.fullmatch(before) is not None
     tight = not part["gap"] and not (part["after"] and mark == "=")
@@ -267,17 +267,16 @@ _MENTIONS_REACH = 64
 
 
 def mentions_confirm(text: str, start: int, end: int) -> Iterator[Span]:
-    match = IS.mention_parts.match(text[start:end])
-    if match is None:
+    part = _MENTION_PARTS.match(text[start:end])
+    if not part:
         return
     before = text[max(0, start - _MENTIONS_REACH) : start].rpartition("\n")[2]
     if IS.passing.search(before):
         return
-    part = match.groupdict()
     named = next(kind for kind in KINDS if part[kind])
     head = IS.head.search(before).group()
     tail = IS.tail.match(text[start : start + _MENTIONS_REACH]).group()
-    first = start + match.end() - 1
+    first = start + len(part[""]) - 1
     value = text[first : _unquoted(text, first, line=False, sentence=bool(part["said"]))].rstrip(".:?*")
     if secret(value, named) and _stands(part, head + tail, before[: len(before) - len(head)], value):
         yield Span(first, first + len(value))

@@ -167,8 +167,8 @@ PHONES_FORMS = tuple(
         ("number", _PATTERNS["paired"], _paired),
         ("number", _PATTERNS["plain"], _plain),
         ("", any_of(_PATTERNS["words"]), near(_PATTERNS["number"], _said, FAR, before=_BEFORE)),
-        ("call", any_of(_PATTERNS["call"]) + _PATTERNS["tight"], _followed),
-        ("call", f"{any_of(_PATTERNS['call_at'])}{_PATTERNS['loose']}|{_PATTERNS['signed']}", _followed),
+        ("place", any_of(_PATTERNS["call"]) + _PATTERNS["tight"], _followed),
+        ("place", f"{any_of(_PATTERNS['call_at'])}{_PATTERNS['loose']}|{_PATTERNS['signed']}", _followed),
         ("", _PATTERNS["at_office"], _preceded),
     )
 )
