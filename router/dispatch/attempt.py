@@ -21,6 +21,7 @@ from router.redact.restore import Restorer
 from router.types.attempt import (
     CACHED_BESIDE,
     THOUGHT_BESIDE,
+    UNREADABLE_USAGE,
     Adapter,
     Attempt,
     AttemptSample,
@@ -248,10 +249,9 @@ class AttemptRecord:
         else:
             chars = max(len(reply.text) - self._echoed, 0)
             credible = partial(_credible, usage, chars, reply.has_answer)
-            if embeds or credible(size) or credible(self._written(reply.body, usage.output_total)):
-                usage = self._bounded(usage, size)
-            else:
+            if not (embeds or credible(size) or credible(self._written(reply.body, usage.output_total))):
                 usage = self._recounted(usage, max(chars, self._written(reply.body, usage.output_total)) or size)
+            usage = self._bounded(usage, size)
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
@@ -277,12 +277,12 @@ class AttemptRecord:
             usage = self._estimated(size, left=left, finish=decoder.finish_reason, text=text)
         elif not left and (decoder.finished or 2 * counted.output_total >= size / self._mean_bytes):
             credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
-            usage = self._bounded(counted, size) if credible else self._recounted(counted, size)
+            usage = self._bounded(counted if credible else self._recounted(counted, size), size)
         else:
             # What the provider had counted; its output is as estimated, where that is more: Anthropic's begins with 1.
             estimated = self._estimated(size, left=left)
             more = _OUTPUT if estimated.output_total > counted.output_total else ()
-            usage = structs.replace(counted, **{name: getattr(estimated, name) for name in more})
+            usage = self._bounded(structs.replace(counted, **{name: getattr(estimated, name) for name in more}), size)
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
@@ -372,6 +372,7 @@ class AttemptRecord:
         read, output = counted.input_total, counted.output_total
         most = max(self._cap, counted.output_visible) if THOUGHT_BESIDE in violations else max(self._most, size)
         most_read = max(0 if CACHED_BESIDE in violations else model.context, estimate.input_bound)
+        few = FEWEST * read < estimate.input_tokens and not estimate.script.endswith(counts.MEDIA)
         changes: dict[str, Any] = {}
         if counted.output_audio or counted.output_image or counted.output_video:
             most = max(most, self.received_bytes, model.max_output * self.call.n)
@@ -381,7 +382,7 @@ class AttemptRecord:
         if read > most_read:
             violations.append(f"{read} input tokens reported")
             changes |= {**_NO_INPUT, "input_uncached": estimate.input_bound}
-        elif output and FEWEST * read < estimate.input_tokens and not estimate.script.endswith(counts.MEDIA):
+        elif few and (output or UNREADABLE_USAGE in violations):
             violations.append(f"{read or 'no'} input tokens reported")
             changes |= {**_NO_INPUT, "input_uncached": estimate.input_tokens}
         if not changes:
@@ -584,6 +585,6 @@ class AttemptRecord:
 def _credible(usage: Usage, chars: int, answered: bool, size: int) -> bool:
     """Whether so many tokens may be so many characters of text, an answer at all, and so many bytes."""
     output, shown = usage.output_total, usage.output_image + usage.output_audio + usage.output_video
-    answers = output > 0 or shown > 0 or not answered
+    answers = (output > 0 or shown > 0 or not answered) and UNREADABLE_USAGE not in usage.violations
     most = output * BYTES_PER_TOKEN
     return answers and chars <= most and size <= most + SLACK_BYTES + shown * BYTES_PER_SOUND
