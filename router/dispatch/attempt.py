@@ -37,7 +37,7 @@ from router.types.attempt import (
     Usage,
 )
 from router.types.decision import Candidate, FittedRequest
-from router.types.price import Cost, CostSource
+from router.types.price import Cost, CostSource, Price
 from router.types.request import Endpoint
 from router.types.target import Contract
 
@@ -486,11 +486,14 @@ class AttemptRecord:
             self._wait[1] = ended
         self.lease.leave()
         target, took = self.step.target, int(ended - self._start)
+        price = target.price(model_served)
         if usage is not None:
             output = usage.output_total
             self._learned.observe(self._seen(usage, output, finish_reason, outcome, took))
+            if price is not target.model.price or target.served is not None:
+                self._learned.measured.served(target, price)
             if usage.units or usage.provider_cost is not None:
-                usage = self._believed(usage, took, model_served)
+                usage = self._believed(usage, took, price)
             if outcome == "ok" and target.engine is None:
                 # Of a stream until all of it had come: None where its client may have been what was slow.
                 arrived = None if self._response is None else self._response.arrived_ms
@@ -504,7 +507,7 @@ class AttemptRecord:
             first_ms=self._first,
             status=self.status,
             usage=usage,
-            cost=self._cost(usage, took, model_served),
+            cost=self._cost(usage, took, price),
             finish_reason=finish_reason,
             answered=answered,
             model_served=model_served,
@@ -553,7 +556,7 @@ class AttemptRecord:
             cut=outcome != "ok" or finish_reason == "length",
         )
 
-    def _believed(self, usage: Usage, took: int, served: str) -> Usage:
+    def _believed(self, usage: Usage, took: int, price: Price | None) -> Usage:
         """Without fees and figures of the provider's that can't be true."""
         violations, units = list(usage.violations), dict(usage.units)
         for name, number in usage.units.items():
@@ -562,7 +565,7 @@ class AttemptRecord:
                 units[name] = MOST_UNITS
         stated = usage.provider_cost
         if stated is not None:
-            own = self._cost(structs.replace(usage, units=units, provider_cost=None), took, served)
+            own = self._cost(structs.replace(usage, units=units, provider_cost=None), took, price)
             # What nobody knows the price of may cost next to nothing, but not nothing.
             least = min(own.nano, 1) if own.source is CostSource.UNPRICED else own.nano / CHEAPER
             if not least <= stated <= DEARER * own.nano + BELIEVED_NANO:
@@ -572,11 +575,11 @@ class AttemptRecord:
             return usage
         return structs.replace(usage, violations=tuple(violations), units=units, provider_cost=stated)
 
-    def _cost(self, usage: Usage | None, took: int, served: str) -> Cost:
+    def _cost(self, usage: Usage | None, took: int, price: Price | None) -> Cost:
         target = self.step.target
         if usage is None:
             return Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
-        return charge(target.price(served), usage, at_ms=self._started_ms, took_ms=took, region=target.region)
+        return charge(price, usage, at_ms=self._started_ms, took_ms=took, region=target.region)
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)
