@@ -221,7 +221,7 @@ class Meter:
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._thinks = fit.thinks
-        self._served = ""
+        self._served = step.target.model.name
         learned, target = budget.learned, step.target.id
         self._part = self._ahead = (learned.ahead(target) or 0.0) * request.n
         """Tokens of the largest part; and those that may have come, or been written, before the next look."""
@@ -239,7 +239,7 @@ class Meter:
     def due(self, decoder: StreamDecoder, unread: float) -> bool:
         """What may be on its way might use up what is held, as far as can be seen. `unread`: bytes of output that have
         come and that are not decoded yet."""
-        if decoder.model_served != self._served:
+        if decoder.model_served not in ("", self._served):
             self._name(decoder.model_served)
         if self._covered:
             return False

@@ -437,14 +437,9 @@ class Target(Struct, frozen=True, kw_only=True):
         kin = max((name for name in others if served.startswith(name)), key=len, default="")
         return max(own.price, others.get(kin, own.price), key=attrgetter("output", "input"))
 
-    @property
-    def likely_price(self) -> Price | None:
-        """Of the model that will answer, as far as can be known before it does."""
-        return self.served or self.model.price
-
     def at(self, price: Price | None) -> "Target":
         """Itself, or where `price` is more than its own, with the answers of a model that costs that."""
-        own = self.likely_price
+        own = self.served or self.model.price
         if price is None or own is None or (price.output, price.input) <= (own.output, own.input):
             return self
         return structs.replace(self, served=price)

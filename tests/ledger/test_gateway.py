@@ -179,8 +179,8 @@ def test_a_gateway_that_was_killed_leaves_nothing_held_and_rows_that_are_as_book
             clients.enter_context(gateway.raw()).sendall(STREAM)
         until(lambda: len(states(ledger)) == 6 and len(found(ledger, "SELECT id FROM requests WHERE held > 0")) == 4)
         gateway.kill()
-    booked = found(budgets, "SELECT request_id AS id FROM bookings ORDER BY 1")
-    (settled, unborn, untold, ended), minute_ago = (row["id"] for row in booked), least_id(now_ms() - 60_000)
+    bookings = found(budgets, "SELECT request_id AS id FROM bookings ORDER BY 1")
+    (settled, unborn, untold, ended), minute_ago = (row["id"] for row in bookings), least_id(now_ms() - 60_000)
     with budgets.writing() as local, ledger.writing() as admin:
         for statement in BETWEEN_COMMITS:
             local.execute(statement, (settled,))
@@ -193,8 +193,8 @@ def test_a_gateway_that_was_killed_leaves_nothing_held_and_rows_that_are_as_book
             place.execute("UPDATE live_requests SET lease_until_ms = 1")
     gateway.start()
     until(lambda: set(states(ledger).values()) == {"recovered"} and len(states(ledger)) == 6)
-    booked = "SELECT id FROM requests WHERE cost = 7 ORDER BY 1"
-    until(lambda: found(ledger, booked) == [{"id": minute_ago}, {"id": settled}])
+    corrected = "SELECT id FROM requests WHERE cost = 7 ORDER BY 1"
+    until(lambda: found(ledger, corrected) == [{"id": minute_ago}, {"id": settled}])
     unequal = [{"subject": identifier} for identifier in (minute_ago, settled, unborn, untold)]
     until(lambda: found(ledger, "SELECT subject FROM incidents ORDER BY 1") == unequal)
     rows = found(ledger, "SELECT cost, held, error FROM requests WHERE cost <> 7 ORDER BY cost")
