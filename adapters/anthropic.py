@@ -26,7 +26,15 @@ from adapters.stream import Delta, TranslatedStream, chat_reply
 from adapters.thinking import OFF, ThinkingControl, applied
 from adapters.usage import Count, counters, larger, later, tier
 from router.errors import UpstreamFailure
-from router.types.attempt import THOUGHT_BESIDE, Call, CountSource, StreamDecoder, TargetReply, Usage
+from router.types.attempt import (
+    THOUGHT_BESIDE,
+    UNREADABLE_USAGE,
+    Call,
+    CountSource,
+    StreamDecoder,
+    TargetReply,
+    Usage,
+)
 from router.types.target import Contract
 
 _WIRE: Json = WIRES["anthropic"]
@@ -477,6 +485,8 @@ class AnthropicTokens(Struct, frozen=True):
     service_tier: str | None = None
     speed: str | None = None
     inference_geo: str | None = None
+    unreadable: bool = False
+    """Something was there that can't be a report."""
 
     @property
     def thinking(self) -> int | None:
@@ -495,7 +505,7 @@ def latest(before: AnthropicTokens, after: AnthropicTokens) -> AnthropicTokens:
 
 def usage(tokens: AnthropicTokens) -> Usage:
     """With `iterations` (server-side fallback, compaction) each counter is their sum, or the top level if larger."""
-    violations: list[str] = []
+    violations = [UNREADABLE_USAGE] if tokens.unreadable else []
     if tokens.iterations:
         tokens = _summed(tokens, tokens.iterations, violations)
     creation = tokens.cache_creation or _CacheCreation()

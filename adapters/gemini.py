@@ -28,7 +28,17 @@ from adapters.stream import Delta, TranslatedStream, answer_id, chat_reply
 from adapters.thinking import ThinkingControl, applied
 from adapters.usage import Count, counters, later, tier
 from router.errors import UpstreamFailure
-from router.types.attempt import CACHED_BESIDE, Call, CountSource, ErrorKind, Failure, StreamDecoder, TargetReply, Usage
+from router.types.attempt import (
+    CACHED_BESIDE,
+    UNREADABLE_USAGE,
+    Call,
+    CountSource,
+    ErrorKind,
+    Failure,
+    StreamDecoder,
+    TargetReply,
+    Usage,
+)
 from router.types.target import Contract
 
 _WIRE: Json = WIRES["gemini"]
@@ -421,13 +431,15 @@ class GeminiTokens(_Wire, frozen=True):
     tool_use_prompt_tokens_details: list[ModalityCount] | None = None
     candidates_tokens_details: list[ModalityCount] | None = None
     traffic_type: str = ""
+    unreadable: bool = False
+    """Something was there that can't be a report."""
 
 
 TOKENS = msgspec.json.Decoder(GeminiTokens)
 
 
 def usage(tokens: GeminiTokens) -> Usage:
-    violations: list[str] = []
+    violations = [UNREADABLE_USAGE] if tokens.unreadable else []
     prompt = tokens.prompt_token_count or 0
     cached = tokens.cached_content_token_count or 0
     tool_use = tokens.tool_use_prompt_token_count or 0

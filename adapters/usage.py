@@ -167,11 +167,11 @@ def later(before: Counters, after: Counters) -> Counters:
 
 
 def counters(decoder: msgspec.json.Decoder[Counters], usage: Raw) -> Counters | None:
-    """None where the report is missing, empty or unreadable: the answer stands without it."""
+    """None where the report is missing or empty; `unreadable` where it can't be one: the answer stands without it."""
     try:
         report = decoder.decode(usage)
     except UNREADABLE:
-        return None
+        return None if bytes(usage) == b"null" else decoder.decode(b'{"unreadable":true}')
     return None if report == type(report)() else report
 
 

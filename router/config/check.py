@@ -1,9 +1,13 @@
 """What a policy must fulfil beyond its shape; every error at once."""
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from operator import attrgetter
 from pathlib import Path
+
+from msgspec import structs
 
 from router.budget.budget import Budget, Downgrade, FailOpenWithin, RollingWindow, SessionLimit
 from router.classify.second_opinion import SecondOpinion
@@ -16,6 +20,7 @@ from router.decide.strategies import CascadeStrategy, PlanStrategy, Weighing
 from router.errors import ConfigError
 from router.outcomes.checks import mistakes
 from router.types.account import SESSION_TURNS, Unit
+from router.types.price import SERVED, Price
 from router.types.request import KeyTerms
 from router.types.target import ServedEngine, Target
 from router.types.yaml_file import Loc, Problem, YamlFile, construct, in_order, pairs, parse, read_bytes
@@ -346,12 +351,28 @@ def _examine(data: bytes, source: YamlFile, catalog: Catalog, engines: Mapping[s
     worst = None if policy.unpriced == "refuse" else policy.unpriced.price(version, assumed=True)
     builder = TargetBuilder(source, catalog, engines, worst=worst, price_version=version)
     built = {name: builder.build(name, row) for name, row in policy.targets.items()}
-    targets = {name: target for name, target in built.items() if target is not None}
+    targets = _with_own_prices({name: target for name, target in built.items() if target is not None}, version)
     check_asked(source, policy.sensitivity, targets)
     damaged = any(loc[0] == "targets" for loc in source.dropped)
     if len(targets) == len(names.targets) and not source.unset and not damaged:
         check_served(source, policy.sensitivity, targets)
     return _config(source.path, digest, policy, targets)
+
+
+def _with_own_prices(targets: dict[str, Target], version: str) -> dict[str, Target]:
+    """Providers know what the policy says that their models cost, by those names: one may answer for another."""
+    prices = defaultdict[str, dict[str, Price]](dict)
+    for target in targets.values():
+        model, price = target.model, target.model.price
+        if not target.local and price is not None and price.version == version and not price.assumed:
+            price = structs.replace(price, version=f"{SERVED}{model.id}, {version}")
+            known = prices[target.provider.id].get(model.name, price)
+            prices[target.provider.id][model.name] = max(known, price, key=attrgetter("output", "input"))
+    for name, target in targets.items():
+        if own := prices.get(target.provider.id):
+            provider = structs.replace(target.provider, prices={**target.provider.prices, **own})
+            targets[name] = structs.replace(target, provider=provider)
+    return targets
 
 
 def _config(path: str, digest: str, policy: Policy, targets: dict[str, Target]) -> Config:

@@ -21,6 +21,7 @@ from router.redact.restore import Restorer
 from router.types.attempt import (
     CACHED_BESIDE,
     THOUGHT_BESIDE,
+    UNREADABLE_USAGE,
     Adapter,
     Attempt,
     AttemptSample,
@@ -36,7 +37,7 @@ from router.types.attempt import (
     Usage,
 )
 from router.types.decision import Candidate, FittedRequest
-from router.types.price import Cost, CostSource
+from router.types.price import Cost, CostSource, Price
 from router.types.request import Endpoint
 from router.types.target import Contract
 
@@ -248,10 +249,9 @@ class AttemptRecord:
         else:
             chars = max(len(reply.text) - self._echoed, 0)
             credible = partial(_credible, usage, chars, reply.has_answer)
-            if embeds or credible(size) or credible(self._written(reply.body, usage.output_total)):
-                usage = self._bounded(usage, size)
-            else:
+            if not (embeds or credible(size) or credible(self._written(reply.body, usage.output_total))):
                 usage = self._recounted(usage, max(chars, self._written(reply.body, usage.output_total)) or size)
+            usage = self._bounded(usage, size)
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
@@ -277,12 +277,12 @@ class AttemptRecord:
             usage = self._estimated(size, left=left, finish=decoder.finish_reason, text=text)
         elif not left and (decoder.finished or 2 * counted.output_total >= size / self._mean_bytes):
             credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
-            usage = self._bounded(counted, size) if credible else self._recounted(counted, size)
+            usage = self._bounded(counted if credible else self._recounted(counted, size), size)
         else:
             # What the provider had counted; its output is as estimated, where that is more: Anthropic's begins with 1.
             estimated = self._estimated(size, left=left)
             more = _OUTPUT if estimated.output_total > counted.output_total else ()
-            usage = structs.replace(counted, **{name: getattr(estimated, name) for name in more})
+            usage = self._bounded(structs.replace(counted, **{name: getattr(estimated, name) for name in more}), size)
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
@@ -372,6 +372,7 @@ class AttemptRecord:
         read, output = counted.input_total, counted.output_total
         most = max(self._cap, counted.output_visible) if THOUGHT_BESIDE in violations else max(self._most, size)
         most_read = max(0 if CACHED_BESIDE in violations else model.context, estimate.input_bound)
+        few = FEWEST * read < estimate.input_tokens and not estimate.script.endswith(counts.MEDIA)
         changes: dict[str, Any] = {}
         if counted.output_audio or counted.output_image or counted.output_video:
             most = max(most, self.received_bytes, model.max_output * self.call.n)
@@ -381,7 +382,7 @@ class AttemptRecord:
         if read > most_read:
             violations.append(f"{read} input tokens reported")
             changes |= {**_NO_INPUT, "input_uncached": estimate.input_bound}
-        elif output and FEWEST * read < estimate.input_tokens and not estimate.script.endswith(counts.MEDIA):
+        elif few and (output or UNREADABLE_USAGE in violations):
             violations.append(f"{read or 'no'} input tokens reported")
             changes |= {**_NO_INPUT, "input_uncached": estimate.input_tokens}
         if not changes:
@@ -485,11 +486,14 @@ class AttemptRecord:
             self._wait[1] = ended
         self.lease.leave()
         target, took = self.step.target, int(ended - self._start)
+        price = target.price(model_served)
         if usage is not None:
             output = usage.output_total
             self._learned.observe(self._seen(usage, output, finish_reason, outcome, took))
+            if price is not target.model.price or target.served is not None:
+                self._learned.measured.served(target, price)
             if usage.units or usage.provider_cost is not None:
-                usage = self._believed(usage, took, model_served)
+                usage = self._believed(usage, took, price)
             if outcome == "ok" and target.engine is None:
                 # Of a stream until all of it had come: None where its client may have been what was slow.
                 arrived = None if self._response is None else self._response.arrived_ms
@@ -503,7 +507,7 @@ class AttemptRecord:
             first_ms=self._first,
             status=self.status,
             usage=usage,
-            cost=self._cost(usage, took, model_served),
+            cost=self._cost(usage, took, price),
             finish_reason=finish_reason,
             answered=answered,
             model_served=model_served,
@@ -552,7 +556,7 @@ class AttemptRecord:
             cut=outcome != "ok" or finish_reason == "length",
         )
 
-    def _believed(self, usage: Usage, took: int, served: str) -> Usage:
+    def _believed(self, usage: Usage, took: int, price: Price | None) -> Usage:
         """Without fees and figures of the provider's that can't be true."""
         violations, units = list(usage.violations), dict(usage.units)
         for name, number in usage.units.items():
@@ -561,7 +565,7 @@ class AttemptRecord:
                 units[name] = MOST_UNITS
         stated = usage.provider_cost
         if stated is not None:
-            own = self._cost(structs.replace(usage, units=units, provider_cost=None), took, served)
+            own = self._cost(structs.replace(usage, units=units, provider_cost=None), took, price)
             # What nobody knows the price of may cost next to nothing, but not nothing.
             least = min(own.nano, 1) if own.source is CostSource.UNPRICED else own.nano / CHEAPER
             if not least <= stated <= DEARER * own.nano + BELIEVED_NANO:
@@ -571,11 +575,11 @@ class AttemptRecord:
             return usage
         return structs.replace(usage, violations=tuple(violations), units=units, provider_cost=stated)
 
-    def _cost(self, usage: Usage | None, took: int, served: str) -> Cost:
+    def _cost(self, usage: Usage | None, took: int, price: Price | None) -> Cost:
         target = self.step.target
         if usage is None:
             return Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
-        return charge(target.price(served), usage, at_ms=self._started_ms, took_ms=took, region=target.region)
+        return charge(price, usage, at_ms=self._started_ms, took_ms=took, region=target.region)
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)
@@ -584,6 +588,6 @@ class AttemptRecord:
 def _credible(usage: Usage, chars: int, answered: bool, size: int) -> bool:
     """Whether so many tokens may be so many characters of text, an answer at all, and so many bytes."""
     output, shown = usage.output_total, usage.output_image + usage.output_audio + usage.output_video
-    answers = output > 0 or shown > 0 or not answered
+    answers = (output > 0 or shown > 0 or not answered) and UNREADABLE_USAGE not in usage.violations
     most = output * BYTES_PER_TOKEN
     return answers and chars <= most and size <= most + SLACK_BYTES + shown * BYTES_PER_SOUND

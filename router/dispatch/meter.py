@@ -5,7 +5,7 @@ from math import ceil, inf
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from router.dispatch.hold import BudgetHold
 from router.estimate.estimate import bill_of, worst_cost
@@ -221,6 +221,7 @@ class Meter:
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._thinks = fit.thinks
+        self._served = step.target.model.name
         learned, target = budget.learned, step.target.id
         self._part = self._ahead = (learned.ahead(target) or 0.0) * request.n
         """Tokens of the largest part; and those that may have come, or been written, before the next look."""
@@ -238,6 +239,8 @@ class Meter:
     def due(self, decoder: StreamDecoder, unread: float) -> bool:
         """What may be on its way might use up what is held, as far as can be seen. `unread`: bytes of output that have
         come and that are not decoded yet."""
+        if decoder.model_served not in ("", self._served):
+            self._name(decoder.model_served)
         if self._covered:
             return False
         size, now, come = decoder.output_chars, clock_ms(), decoder.output_chars + unread
@@ -266,6 +269,12 @@ class Meter:
         thoughts, output = self._counted(decoder)
         more_thoughts = 0 if decoder.has_answer else self._ahead
         return output + self._ahead >= self._output or thoughts + more_thoughts > self.paid_thoughts
+
+    def _name(self, served: str) -> None:
+        """The answer says which model writes it: a dearer one uses up what is held sooner."""
+        self._served, target = served, self._candidate.target
+        self._candidate = structs.replace(self._candidate, target=target.at(target.price(served)))
+        self._measure()
 
     async def extend(self, decoder: StreamDecoder) -> bool:
         """Holds more; False: nothing is left, and the stream must end now."""

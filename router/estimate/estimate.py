@@ -74,7 +74,7 @@ class CallPrice(Struct, frozen=True):
 
 
 def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> CallPrice:
-    price, units = target.model.price, target.provider.quirks.units
+    price, units = target.served or target.model.price, target.provider.quirks.units
     if price is None or price.rules or units:
         return CallPrice(price, input_tokens, request.choices, at_ms, scope(target, request), None)
     key = (id(price), target.provider.wire, request.caches, request.caches_long, request.media)
@@ -250,7 +250,7 @@ def _cost(
         counts["cache_read"] = min(int(cached), tokens_in)
         counts["cache_write_1h" if request.caches_long else "cache_write"] = tokens_in - counts["cache_read"]
     usage = Usage(service_tier=request.service_tier, units=target.provider.quirks.units, **counts)
-    return own_cost(target.model.price or WORST_CASE, usage, at_ms, target.region)[1]
+    return own_cost(target.served or target.model.price or WORST_CASE, usage, at_ms, target.region)[1]
 
 
 # Makes a request fit what is granted: a shorter answer, less thinking, or both; never one without room to answer.

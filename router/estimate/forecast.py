@@ -320,7 +320,7 @@ class Forecaster:
         if target.hourly is not None and throughput > 0 and not is_measured(target.model.price):
             each = target.hourly / 3600 / throughput
             return 0.0, 0.0, 0.0, 0.0, each, 0.0
-        some = terms(target.model.price or WORST_CASE, size, work.tier, target.region, at_ms)
+        some = terms(target.served or target.model.price or WORST_CASE, size, work.tier, target.region, at_ms)
         rates, scale = some.rates, 1 / UNITS_PER_RATE * some.over / some.under
         reasoning = rate_of(rates, "reasoning")
         read, write = cache_rates(rates, target.provider.wire, work.asks)

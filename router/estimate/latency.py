@@ -99,13 +99,15 @@ class Pace(Struct):
 
 # What a token of a local engine costs, by what was measured: in place of its list price.
 
+SERVED = 32
+"""Answers of a target's own model after one of a dearer model until the next are held at its own price again."""
 MOST_KNOWN = 4_096
 """Lists of targets remembered: a policy has one for each of its routes and targets."""
 
 
 class Measured:
-    """Prices by engine's name, as last published, and what statements taught of the prices of models; in force for
-    requests that are decided from then on.
+    """Prices by engine's name, as last published; what statements taught of the prices of models; and those of dearer
+    models that answered in a target's place. In force for requests that are decided from then on.
 
     The same targets are the same objects until another price is published for them.
     """
@@ -113,6 +115,8 @@ class Measured:
     def __init__(self) -> None:
         self._prices: Mapping[str, Price] = {}
         self._factors: Mapping[str, float] = {}
+        self._served: dict[str, tuple[Price, int]] = {}
+        """By target: the price of the model that answered, and for how many answers more it is held."""
         self._lists: dict[int, tuple[tuple[Target, ...], tuple[Target, ...]]] = {}
         """By identity: what was asked for, which stays alive here, and the answer."""
         self._targets: dict[int, tuple[Target, Target]] = {}
@@ -125,9 +129,22 @@ class Measured:
         """By id of a model: what its provider bills ÷ its price."""
         self._factors, self._lists, self._targets = factors, {}, {}
 
+    def served(self, target: Target, price: Price | None) -> None:
+        """An answer of the target was charged at `price`, its own or that of another model."""
+        before, left = self._served.get(target.id, (None, 0))
+        likely = structs.replace(target, served=before)
+        if price is not None and (price is before or likely.at(price) is not likely):
+            self._served[target.id] = price, SERVED
+        elif before is not None and left > 1:
+            self._served[target.id] = before, left - 1
+        else:
+            self._served.pop(target.id, None)
+        if self._served.get(target.id, (None, 0))[0] is not before:
+            self._lists = {}
+
     def priced(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         """The targets, at what they were measured to cost."""
-        if not self._prices and not self._factors:
+        if not self._prices and not self._factors and not self._served:
             return targets
         known = self._lists.get(id(targets))
         if known is None:
@@ -141,11 +158,14 @@ class Measured:
         price = self._prices.get(target.engine.name) if target.engine is not None and target.hourly else None
         if price is None and target.model.price is not None and target.model.id in self._factors:
             price = corrected(target.model.price, self._factors[target.model.id])
-        if price is None:
+        served, _ = self._served.get(target.id, (None, 0))
+        price = price or target.model.price
+        if price is target.model.price and served is None:
             return target
         _, known = self._targets.get(id(target), (None, None))
-        if known is None or known.model.price is None or known.model.price.version != price.version:
-            known = structs.replace(target, model=structs.replace(target.model, price=price))
+        version = None if known is None or known.model.price is None else known.model.price.version
+        if known is None or price is None or version != price.version or known.served is not served:
+            known = structs.replace(target, model=structs.replace(target.model, price=price), served=served)
             self._targets[id(target)] = target, known
         return known
 

@@ -256,15 +256,15 @@ def _move(
     still = {identifier for (identifier,) in among(connection, _SQL["still"], ids)}
     new = still - there
     add(connection, names, [record for record in rows if record.id in new], [row for row in decisions if row[0] in new])
-    moved = among(connection, _SQL["unbooked"], ids, "").fetchall()
-    known = set(among(connection, _SQL["booked_before"], ids).fetchall())
-    booked = [line for line in moved if not line[1].startswith(RATE_ACCOUNTS)]
-    names.learn(account for _, account, *_ in booked)
-    lines = [line for line in booked if (line[0], names[line[1]]) not in known]
-    add_bookings(connection, names, lines)
-    # Rates count for a minute: of them only the sums are kept, for an hour.
-    book_sums(connection, [*lines, *(line for line in moved if line[1].startswith(RATE_ACCOUNTS))])
+    among(connection, _SQL["booked_twice"], ids)
     if new:
+        # Bookings that are settled later stay where they are: the digest of a batch has those of its time.
+        moved = among(connection, _SQL["unbooked"], sorted(new), "").fetchall()
+        lines = [line for line in moved if not line[1].startswith(RATE_ACCOUNTS)]
+        names.learn(account for _, account, *_ in lines)
+        add_bookings(connection, names, lines)
+        # Rates count for a minute: of them only the sums are kept, for an hour.
+        book_sums(connection, moved)
         last = progress(connection, MOVED)
         first = last - len(new) + 1
         connection.execute(_SQL["chain"], (last, first, _digest(connection, first, last, head(connection))))

@@ -6,7 +6,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct, field, structs
 
 from router.types.price import Price
 
@@ -412,6 +412,8 @@ class Target(Struct, frozen=True, kw_only=True):
     """It completes texts, and chats are put to it in this form."""
     abandoned: AbandonedAnswer | None = None
     """Streamed or not. None: as `reads_on` says."""
+    served: Price | None = None
+    """Of a dearer model that answers in its place: estimates and holds go by it. None: its own."""
 
     def reads_on(self, stream: bool) -> bool:
         """An answer that its client left is read to its end. Remote providers write unstreamed ones to the end."""
@@ -434,6 +436,13 @@ class Target(Struct, frozen=True, kw_only=True):
             return others.get(name)
         kin = max((name for name in others if served.startswith(name)), key=len, default="")
         return max(own.price, others.get(kin, own.price), key=attrgetter("output", "input"))
+
+    def at(self, price: Price | None) -> "Target":
+        """Itself, or where `price` is more than its own, with the answers of a model that costs that."""
+        own = self.served or self.model.price
+        if price is None or own is None or (price.output, price.input) <= (own.output, own.input):
+            return self
+        return structs.replace(self, served=price)
 
     def knows(self, served: str) -> bool:
         """It is the model that was asked ("models/Gemini-2.5-pro-001" too), or one of the catalog. Local engines call

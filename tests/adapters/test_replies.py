@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.types.attempt import CountSource, ErrorKind, Usage
+from router.types.attempt import UNREADABLE_USAGE, CountSource, ErrorKind, Usage
 from router.types.target import Wire
 from tests.adapters.calls import ADAPTERS, LEVELS, answered, call, claude, events, fails, fed, message, sent
 from tests.tables import data, each_row
@@ -297,11 +297,16 @@ def test_an_error_of_gemini_s_and_a_prompt_that_it_blocks() -> None:
 
 @both_wires
 @each_row("usage", [b'{"%b":"many"}', b'{"%b":1e400}', b"[]", b"null", b"{}"])
-def test_unreadable_usage_is_unknown(wire: Wire, usage: bytes) -> None:
+def test_unreadable_usage_is_unknown_and_marked(wire: Wire, usage: bytes) -> None:
     whole, _ = written({**TEXT[wire], "usage": "USAGE"})
     counter = b"output_tokens" if wire is A else b"promptTokenCount"
     body = whole.replace(b'"USAGE"', usage % counter if b"%b" in usage else usage)
-    assert ADAPTERS[wire].decode(ASKED[wire], body).usage is None
+    decoded = ADAPTERS[wire].decode(ASKED[wire], body).usage
+    if usage in (b"null", b"{}"):
+        assert decoded is None
+    else:
+        assert decoded is not None
+        assert (decoded.violations, decoded.input_total, decoded.output_total) == ((UNREADABLE_USAGE,), 0, 0)
 
 
 def last(usage: dict[str, Any]) -> bytes:

@@ -43,8 +43,9 @@ NONE += [b'{"prompt_tokens": 9, "completion_tokens": 9000000000000000}']
 def test_what_is_no_report_is_unknown(raw: bytes) -> None:
     """And so is what is left of it: the answer is charged as one without a report, and marked where one was there."""
     assert read(raw) in (None, UsageReport(unreadable=True))
-    assert counters(ANTHROPIC_TOKENS, Raw(b'{"input_tokens": 10, "output_tokens": -5}')) is None
-    assert counters(GEMINI_TOKENS, Raw(b'{"promptTokenCount": -1, "candidatesTokenCount": 5}')) is None
+    counts = counters(ANTHROPIC_TOKENS, Raw(b'{"input_tokens": 10, "output_tokens": -5}'))
+    assert counts == AnthropicTokens(unreadable=True)
+    assert counters(GEMINI_TOKENS, Raw(b'{"promptTokenCount": -1}')) == GeminiTokens(unreadable=True)
 
 
 COUNTS = st.none() | st.integers(0, 10**6)

@@ -233,6 +233,32 @@ def test_a_booking_that_is_open_stays_until_it_is_settled(ledger: Ledger) -> Non
     assert {row["charged"] for row in booked(ledger)} == {7}
 
 
+def test_a_booking_that_is_settled_late_changes_no_digest(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has moved its request since this one looked, and it is settled before this one's transaction."""
+    made, read = (
+        next(made for made in kept(range(20)) if made.bookings and made.request["state"] == "settled"),
+        rows.live,
+    )
+    fill(
+        ledger,
+        [structs.replace(made, bookings=tuple({**line, "charged": None, "state": "held"} for line in made.bookings))],
+    )
+
+    def late(connection: Connection, ids: Sequence[str]) -> list[RequestRecord]:
+        read_before = read(connection, ids)
+        monkeypatch.undo()
+        move(ledger, LATER_MS)
+        with ledger.writing() as writer:
+            writer.execute("UPDATE bookings SET charged = 7, state = 'settled' WHERE request_id = ?", (made.id,))
+        return read_before
+
+    monkeypatch.setattr(rows, "live", late)
+    move(ledger, LATER_MS)
+    with ledger.reading() as connection:
+        assert list(past.broken(connection)) == []
+    assert {row["charged"] for row in booked(ledger)} == {7}
+
+
 def test_several_at_once_move_and_sum_each_request_once(ledger: Ledger) -> None:
     fill(ledger, kept(range(300), over_ms=DAY_MS))
     before = contents(ledger)

@@ -311,6 +311,31 @@ def test_the_model_that_served_is_the_one_that_is_charged(
         assert gateway.lowpass("ledger", "verify")[0] == 0
 
 
+@each_row("stream", [False, True])
+def test_a_dearer_model_that_serves_is_held_for(
+    tmp_path_factory: pytest.TempPathFactory, upstream: Upstream, stream: bool
+) -> None:
+    """A stream is from its first event on, a whole answer once another one said so. The policy's prices count as the
+    catalog's do."""
+    spoken, counted = Answer(text=(WORD,) * 300), Tokens(uncached=20, visible=300)
+    upstream.behaviours["dear"] = Behaviour(answer=lambda *_: spoken, tokens=counted)
+    upstream.behaviours["slug"] = Behaviour(answer=lambda *_: spoken, tokens=counted, served="dear", pause_s=0.002)
+    dear = {name: 10 * rate for name, rate in PRICE.items()}
+    targets = {name: target(upstream.url, name, price=price) for name, price in (("slug", PRICE), ("dear", dear))}
+    cost = 10 * (20 * IN + 300 * OUT)
+    limit = 10 * cost / NANO
+    own = rules(targets, {"auto": "slug"}, budgets({"auto": limit}))
+    with serving(tmp_path_factory.mktemp("dear"), own) as gateway:
+        first = gateway.chat("auto", stream=stream)
+        assert gateway.settled(first.id)["cost"] == cost
+        replies = crowd(gateway, [Wish("auto", {"stream": stream}) for _ in range(40)])
+        assert {reply.status for reply in replies} == {200, 402}
+        assert 0.7 * limit < within(gateway, "auto")
+        incidents = gateway.rows("SELECT reason FROM incidents WHERE kind = 'other_model'")
+        assert incidents == [{"reason": "asked for slug, served by dear and charged at its price"}]
+        gateway.check_books()
+
+
 def test_regions_and_fees_that_cost_more_are_in_every_estimate_and_check_says_so(tmp_path: Path) -> None:
     models = [model for model, place in shipped().models.values() if place in ("anthropic", "openai")]
     ruled = [(model, rule) for model in models for rule in (model.price.rules if model.price else ())]
