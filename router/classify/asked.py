@@ -120,12 +120,43 @@ def _question(users: Sequence[str], answers: Sequence[str]) -> tuple[str, bool, 
     in_short = replies and _has.in_short(reply)
     again, closes = _of_reply(reply, answers[-1]) if replies else (False, False)
     # A few words that neither close a conversation nor want the same in other words belong to what was asked before.
-    terse = replies and not closes and reply.count(" ") < _figures.terse and not cues().of(reply) & cues().apart
-    terse = terse and not (_whole(reply) and not _refers(reply))
+    terse = replies and not closes and reply.count(" ") < _figures.terse and not _stands_alone(reply)
     if again or in_short or terse:
         longer = (message for message in reversed(users[:-1]) if len(message) > len(whole))
         whole = next((message if again and not in_short else f"{message}\n{whole}" for message in longer), whole)
     return whole, in_short, again, closes
+
+
+def _stands_alone(reply: str) -> bool:
+    """Whether it is understood without what was said before."""
+    kinds = cues().of(reply)
+    apart = kinds & cues().apart or _everyday(reply)
+    named = not kinds & cues().hard and _named(reply) and not _definite(reply)
+    return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
+
+
+def _stands_alone(reply: str) -> bool:
+    """Whether it is understood without what was said before."""
+    kinds = cues().of(reply)
+    apart = kinds & cues().apart or _everyday(reply)
+    named = not kinds & cues().hard and _named(reply) and not _definite(reply)
+    return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
+
+
+def _stands_alone(reply: str) -> bool:
+    """Whether it is understood without what was said before."""
+    kinds = cues().of(reply)
+    apart = kinds & cues().apart or _everyday(reply)
+    named = not kinds & cues().hard and _named(reply) and not _definite(reply)
+    return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
+
+
+def _stands_alone(reply: str) -> bool:
+    """Whether it is understood without what was said before."""
+    kinds = cues().of(reply)
+    apart = kinds & cues().apart or _everyday(reply)
+    named = not kinds & cues().hard and _named(reply) and not _definite(reply)
+    return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
 
 
 def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
@@ -242,9 +273,12 @@ _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations, _spoken = (re.compile(_PATTERNS[name]).sub for name in ("quotations", "spoken"))
-_upon, _set_apart, _speaks, _greets, _closes, _whole, _refers = (
+_upon, _set_apart, _speaks, _greets, _closes, _whole, _named, _everyday, _refers, _definite = (
     re2.compile(_PATTERNS[name]).search
-    for name in ("upon", "set_apart", "speaks", "greets", "closes", "whole", "refers")
+    for name in (
+        *("upon", "set_apart", "speaks", "greets", "closes"),
+        *("whole", "named", "everyday", "refers", "definite"),
+    )
 )
 
 
