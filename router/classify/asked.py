@@ -245,8 +245,12 @@ def _without_courtesies(message: str) -> str:
     greeting = _greets(message[: _figures.head])
     begins = greeting.end() if greeting else 0
     at = max(len(message) - _figures.tail, begins)
-    closing = _closes(message[at:])
-    bare = message[begins : at + closing.start() + 1 if closing else len(message)].strip()
+    tail, ends = message[at:], len(message)
+    for closing in reversed([*_closes(tail)]):
+        rest, between = tail[closing.end() :], tail[closing.end() : ends - at]
+        if not (rest[:1].isascii() and rest[:1].isalpha()) and (_signed(rest) or _closes_on(between)):
+            ends = at + closing.start() + 1
+    bare = message[begins:ends].strip()
     return bare if len(bare) >= _figures.asks else message
 
 
@@ -273,13 +277,15 @@ _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations, _spoken = (re.compile(_PATTERNS[name]).sub for name in ("quotations", "spoken"))
-_upon, _set_apart, _speaks, _greets, _closes, _whole, _named, _everyday, _refers, _definite = (
+_upon, _set_apart, _speaks, _greets, _closes_on, _signed, _whole, _named, _everyday, _refers, _definite = (
     re2.compile(_PATTERNS[name]).search
     for name in (
-        *("upon", "set_apart", "speaks", "greets", "closes"),
+        *("upon", "set_apart", "speaks", "greets", "closes_on", "signed"),
         *("whole", "named", "everyday", "refers", "definite"),
     )
 )
+
+_closes = re2.compile(_PATTERNS["closes"]).finditer
 
 
 def _unquoted(text: str) -> str:
