@@ -170,3 +170,25 @@ def test_a_possible_person_beside_an_illness_is_health() -> None:
     request = asked(f"{TICKET}: has type 2 diabetes")
     assert classes(rules.alone(request, ANYONE)) == {"internal", "pii", "phi"}
     assert classes(rules.alone(request, ANYONE, denied=DENIED)) == {"internal"}
+
+
+def test_other_requests_go_on_while_a_text_of_some_kb_is_scanned(tmp_path: Path) -> None:
+    """One that is made to be slow takes as long as hundreds of requests."""
+    loops = list[int]()
+
+    async def run() -> None:
+        journal = SqliteJournal(tmp_path / "lowpass.db")
+        sources = ScreenSources(SqliteSessions(journal), NamesReader(), Secret("of the test"))
+        for text in ("password='" * 100, "password='" * 1_000):
+            looking, count = asyncio.ensure_future(PLAIN.look(asked(text), ANYONE, sources)), 0
+            while not looking.done():
+                await asyncio.sleep(0)
+                count += 1
+            loops.append(count)
+        await sources.reader.close()
+        await journal.end()
+
+    SqliteLedger(tmp_path / "lowpass.db").migrate()
+    asyncio.run(run())
+    assert loops[0] == 1
+    assert loops[1] > 10
