@@ -43,11 +43,11 @@ _PLACE = Provider(id="recorded", wire=Wire.OPENAI_COMPATIBLE, base_url="http://1
 def read(prompts: Sequence[str], functions: Sequence[str] | None = None) -> list[Classification]:
     """Each prompt as the gateway classifies it."""
     offered = functions if functions is not None else [""] * len(prompts)
-    return [_read(text, tools) for text, tools in zip(prompts, map(estimator.tools_of, offered), strict=True)]
+    return [_read(text, tools) for text, tools in zip(prompts, offered, strict=True)]
 
 
-def _read(text: str, tools: Sequence[str] | None) -> Classification:
-    reading = estimator.read(text, tools or ())
+def _read(text: str, tools: str) -> Classification:
+    reading = estimator.read(text, tools)
     return Classification(
         data_class="",
         difficulty=1 / (1 + math.exp(-reading.difficulty)),

@@ -40,8 +40,6 @@ class AskFeatures(NamedTuple):
     """[len(NUMBERS)]: counts as they are, shares and flags from 0 to about 1."""
     tokens: int
     """Visible ones of an answer that is as long as the request says; 0 where it does not say."""
-    tools: tuple[str, ...]
-    """Of each tool that is offered, up to `figures.tools` of them, its name and the beginning of what it does."""
     least: int
     """Visible ones of an answer that has all fields of its schema."""
     strange: float
@@ -61,7 +59,7 @@ NUMBERS = FLAGS + COUNTS
 
 def asked(request: Request) -> AskFeatures:
     """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
-    users, answers, system, fields, properties, last_role, result, offered = _messages(request)
+    users, answers, system, fields, properties, last_role, result, tools = _messages(request)
     whole, in_short, again, closes = _question(users, answers)
     ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
     message = ends.encode(errors="replace").decode()
@@ -84,12 +82,12 @@ def asked(request: Request) -> AskFeatures:
     answered = sum(map(len, answers))
     shares, counts = _form(ask, message)
     numbers = (
-        *(*shares, bool(offered), Capability.JSON_SCHEMA in request.needs, "response_format" in request.body),
+        *(*shares, tools > 0, Capability.JSON_SCHEMA in request.needs, "response_format" in request.body),
         *(from_tool, request.max_output is not None, size <= 12, size <= 40, size <= 100, follows),
         *(len(answers) >= 2 and answered < 300 * len(answers), tokens > 0),
         *(from_tool and bool(_failed(result[: _figures.page].lower().encode(errors="replace"))), '""' in ask),
         *(size, long, len(whole) - len(instructing), len(users), len(answers), last_answer),
-        *(len(offered), len(result), max(request.max_output or 0, 0), request.images),
+        *(tools, len(result), max(request.max_output or 0, 0), request.images),
         *(width(users[0][:2_000]) if len(users) > 1 else 0, answered / max(len(answers), 1), tokens, *counts),
     )
     about = "\n".join(system)
@@ -106,7 +104,6 @@ def asked(request: Request) -> AskFeatures:
         kinds=kinds,
         numbers=numbers,
         tokens=min(tokens, at_most) or tokens or at_most,
-        tools=tuple(offered[: _figures.tools]),
         least=properties * _figures.field,
         strange=strange if whole else float(request.images > 0),
     )
@@ -138,6 +135,30 @@ def _stands_alone(reply: str) -> bool:
     return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
 
 
+def _stands_alone(reply: str) -> bool:
+    """Whether it is understood without what was said before."""
+    kinds = cues().of(reply)
+    apart = kinds & cues().apart or _everyday(reply)
+    named = not kinds & cues().hard and _named(reply) and not _definite(reply)
+    return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
+
+
+def _stands_alone(reply: str) -> bool:
+    """Whether it is understood without what was said before."""
+    kinds = cues().of(reply)
+    apart = kinds & cues().apart or _everyday(reply)
+    named = not kinds & cues().hard and _named(reply) and not _definite(reply)
+    return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
+
+
+def _stands_alone(reply: str) -> bool:
+    """Whether it is understood without what was said before."""
+    kinds = cues().of(reply)
+    apart = kinds & cues().apart or _everyday(reply)
+    named = not kinds & cues().hard and _named(reply) and not _definite(reply)
+    return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
+
+
 def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
     """Whether it asks for what was asked before: yes to what the answer offers, that it was wrong, or that it shall go
     on; and whether it asks for nothing."""
@@ -149,12 +170,11 @@ def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
     return bool(again), bool(declines or (assents and nothing_left))
 
 
-def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], int, str, str, list[str]]:
+def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], int, str, str, int]:
     """The user's messages, the assistant's, the system prompt's parts, names and values of the answer's schema, how
-    many names, whose the last message is, the last result of a tool, and of each tool its name and what it does."""
+    many names, whose the last message is, the last result of a tool, and how many tools are offered."""
     users, answers, system, fields = [list[str]() for _ in range(4)]
-    properties, last_role, result, at = 0, "", "", None
-    tools = defaultdict[int, str](str)
+    tools, properties, last_role, result, at = 0, 0, "", "", None
     for passage in request.passages:
         path, text, role = passage.path, passage.text, passage.role
         place = path[1] if len(path) > 1 else 0
@@ -175,15 +195,14 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[s
         elif role in ("tool", "function"):
             result, last_role = text, role
         elif path and path[0] in ("tools", "functions") and isinstance(place, int):
-            tools[place] += f" {text[: _figures.answer]}" if path[-1] in _NAMING and len(path) <= 4 else ""
+            tools = max(tools, place + 1)
         elif path and path[0] == "response_format" and path[-2:-1] in (("properties",), ("enum",)):
             fields.append(text)
             properties += path[-2] == "properties"
-    return users, answers, system, fields, properties, last_role, result, [*tools.values()]
+    return users, answers, system, fields, properties, last_role, result, tools
 
 
 _ADDRESSES = frozenset(table("classify/data/asked.yaml")["addresses"])
-_NAMING = ("name", "description")
 
 
 def instruction(message: str) -> str:
@@ -326,8 +345,6 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
             return int(last_answer // _figures.characters)
         if _has.redone(ask) or _has.returned(ask) or _has.longer(ask):
             return 0 if _has.shorter(ask) else int(last_answer * (2 if _has.longer(ask) else 1) // _figures.characters)
-    if _has.recased(ask):
-        return int(max((message - width(ask)) // _figures.characters, _figures.least_returned))
     if message >= _figures.least_material + _figures.instruction:
         # The instruction stands before the material or behind it, and is a sentence or a line.
         sentences = [sentence for sentence in _sentence(ask) if not sentence.isspace() and sentence]

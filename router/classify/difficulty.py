@@ -5,7 +5,6 @@ directions, and each output is a sum over inducing points that are near it there
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from functools import cache, partial
 from hashlib import sha256
 from io import BytesIO
@@ -39,11 +38,11 @@ from router.types.request import (
     Reading,
     Request,
 )
-from router.types.target import Task
+from router.types.target import Capability, Task
 
 FOLDER = Path(__file__).parent / "data"
 ARRAYS, MANIFEST = "reader.npz", "reader.json"
-FORMAT = 9
+FORMAT = 8
 GROUPS = 256
 """Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
 BUCKETS, FIRST = 1 << 15, 6
@@ -100,24 +99,17 @@ class ReaderPart(NamedTuple):
 
 def sizes() -> list[int]:
     """Lengths of the rows: of what is asked, and of the texts of `AskFeatures.around`."""
-    return [DIMENSIONS + len(cues().names) + 1 + len(NUMBERS) + GROUPS, *[DIMENSIONS + len(cues().names) + 1] * AROUND]
+    return [DIMENSIONS + len(cues().names) + len(NUMBERS) + GROUPS, *[DIMENSIONS + len(cues().names) + 1] * AROUND]
 
 
 def of_ask(asks: AskFeatures, groups: NDArray[np.uint8]) -> ReaderPart:
     vector, pieces = embedding.load().embed(asks.ask)
     in_groups = np.bincount(groups.take(pieces), minlength=GROUPS)
-    fits = max((float(vector @ _vector_of_tool(tool)) for tool in asks.tools), default=0.0)
-    row = np.concatenate((vector, cues().bits(asks.kinds), (fits,), asks.numbers, in_groups), dtype=np.float32)
+    row = np.concatenate((vector, cues().bits(asks.kinds), asks.numbers, in_groups), dtype=np.float32)
     counts = row[-GROUPS - len(COUNTS) :]
     np.log1p(counts, out=counts)
     keys = pieces.view(np.uint64)
     return ReaderPart(0, row, *_hashed(0, keys, keys[:-1] * _PIECE + keys[1:], keys[:FIRST]))
-
-
-def _vector_of_tool(text: str) -> Single:
-    key = hash(text)
-    vector = _tools.get(key)
-    return _tools.keep(key, embedding.load().embed(text.replace("_", " "))[0]) if vector is None else vector
 
 
 def of_text_around(kind: int, text: str) -> ReaderPart:
@@ -202,8 +194,9 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         system = around.pop(SYSTEM, None)
         return sum(around.values(), self.place(of_ask(asks, self.groups))), system
 
-    def reading(self, asks: AskFeatures, stated: Task | None) -> Reading:
-        """`stated`: the task that its caller says it is."""
+    def reading(self, asks: AskFeatures, stated: Task | None, *, tools: bool = False) -> Reading:
+        """`stated`: the task that its caller says it is. `tools`: some are offered, which is half of what the task is
+        told by."""
         tokens, strange = asks.tokens, asks.strange
         outputs, nearest = self.outputs(*self.places(asks))
         if strange:
@@ -226,6 +219,8 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         shares = _shares(values[TASK_OUT:], self.sharpness)
         if stated in TASKS:
             shares = [float(task is stated) for task in TASKS]
+        elif stated is None and tools:
+            shares = [share / 2 + 0.5 * (task is Task.TOOL_USE) for share, task in zip(shares, TASKS, strict=True)]
         return Reading(np.rint(np.array(traits + shares, np.float32) * np.float32(STEPS)) / np.float32(STEPS))
 
 
@@ -263,7 +258,7 @@ def widened(array: NDArray[np.generic]) -> Any:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-_readings, _places, _tools = Remembered[int, Reading](), Remembered[int, Single](), Remembered[int, Single]()
+_readings, _places = Remembered[int, Reading](), Remembered[int, Single]()
 load = cache(partial(read_arrays, FOLDER))
 """The reader that ships with lowpass. Raises `DataError`."""
 
@@ -280,8 +275,9 @@ def with_reading(known: Classification, request: Request) -> Classification:
     if request.endpoint is Endpoint.EMBEDDINGS:
         return structs.replace(known, task=Task.EMBEDDING, unfamiliarity=0.0)
     asks, stated = asked(request), request.limits.task
+    tools = Capability.TOOLS in request.needs
     key = hash((asks, stated))
-    reading = _readings.get(key) or _readings.keep(key, load().reading(asks, stated))
+    reading = _readings.get(key) or _readings.keep(key, load().reading(asks, stated, tools=tools))
     return structs.replace(
         known,
         task=stated or TASKS[int(reading.traits[SHARE:].argmax())],
@@ -301,8 +297,8 @@ def read_too(decision: Decision, request: Request) -> Decision:
     return structs.replace(decision, classification=with_reading(known, request)) if known.unread else decision
 
 
-def of_text(text: str, tools: Sequence[str] = ()) -> AskFeatures:
-    """A bare text, as a user's message. `tools`: of each that is offered its name and what it does."""
-    offered = (Passage(("tools", at, "name"), tool) for at, tool in enumerate(tools))
+def of_text(text: str, tools: int = 0) -> AskFeatures:
+    """A bare text, as a user's message, with so many tools offered."""
+    offered = (Passage(("tools", tools - 1), ""),) if tools else ()
     passages = (Passage(("messages", 0, "content"), text, "user"), *offered)
     return asked(Request(id="", endpoint=Endpoint.CHAT, model="", body={}, passages=passages, prompt_bytes=0))

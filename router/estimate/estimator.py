@@ -10,9 +10,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.classify.difficulty import load, of_text
@@ -142,9 +140,7 @@ class Estimator:
         texts = _texts(table, "prompt", "prompts")
         functions = _texts(table, "functions", "prompts") if "functions" in table else [""] * len(texts)
         ids = _names(table, "prompt_id", "prompts") if "prompt_id" in table else list(map(str, range(len(texts))))
-        tools = list(map(tools_of, functions))
-        self._ignored["functions_unreadable"] += tools.count(None)
-        readings = {name: read(text, offered or ()) for name, text, offered in zip(ids, texts, tools, strict=True)}
+        readings = {name: read(*row) for name, *row in zip(ids, texts, functions, strict=True)}
         for name, reading in readings.items():
             self._prompts.setdefault(name, reading)
         return readings
@@ -241,10 +237,9 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
     with a score, by name.
 
     Counted in `Estimator.ignored`: rows without score, of prompts not given, of other targets, repeated (averaged);
-    prompts repeated, without text, or whose `functions` can't be read, which count as none. A target without any cost
-    is compared at the dearest known cost; where no target has one, all compare as free. Raises ValueError, which names
-    the column and what to do, for missing columns, values that can't be true, a target without scores, and where
-    nothing is left to fit.
+    prompts repeated or without text. A target without any cost is compared at the dearest known cost; where no target
+    has one, all compare as free. Raises ValueError, which names the column and what to do, for missing columns, values
+    that can't be true, a target without scores, and where nothing is left to fit.
     """
     table = _columns(prompts, "prompts")
     ids, texts = _names(table, "prompt_id", "prompts"), _texts(table, "prompt", "prompts")
@@ -298,26 +293,9 @@ def _answers(
 # Prompts as a gateway reads them, targets of which only the name is known, outcomes as feedback.
 
 
-def read(text: str, tools: Sequence[str] = ()) -> Reading:
-    """A prompt as the gateway reads it. `tools`: of each that is offered its name and what it does."""
-    return load().reading(of_text(text, tools), None)
-
-
-class _Function(Struct, frozen=True):
-    name: str = ""
-    description: str | None = None
-    function: "_Function | None" = None
-
-
-def tools_of(functions: str) -> list[str] | None:
-    """Names and descriptions in a column `functions`: JSON of a function, of a tool, or of a list of such. None: it is
-    no such JSON."""
-    try:
-        listed = msgspec.json.decode(functions or "[]", type=list[_Function] | _Function)
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return None
-    each = listed if isinstance(listed, list) else [listed]
-    return [f"{tool.name} {tool.description or ''}" for tool in (row.function or row for row in each)]
+def read(text: str, functions: str = "") -> Reading:
+    """A prompt as the gateway reads it; `functions`: the tools offered, in JSON."""
+    return load().reading(of_text(text, functions.count('"parameters"')), None)
 
 
 def outcome(target: str, reading: Reading, score: float) -> Outcome:

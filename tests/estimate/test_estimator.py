@@ -1,6 +1,5 @@
 """Tables of outcomes: what the gateway's estimator learns of them, and what it makes of bad ones."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -154,18 +153,6 @@ def test_what_is_not_used_is_counted_and_targets_come_in_the_order_that_is_asked
     assert two.ignored == {"rows_of_other_targets": SIZE}
     with pytest.raises(ValueError, match="'gpt'"):
         fit(*tables, targets=["coder", "gpt"])
-
-
-def test_tools_of_a_table_count_as_those_of_a_request_and_what_is_no_json_of_tools_is_counted(tables: Tables) -> None:
-    tool = {"name": "get_weather", "description": "The weather of a city."}
-    offered = [json.dumps(row) for row in (tool, [tool], [{"type": "function", "function": tool}])]
-    ask, unread = "What's the weather in Oslo?", ["", "get_weather(city)", '[{"name": 3}]', "[1]", '{"name": "cut']
-    made = fit(*tables)
-    p = made.predict({"prompt": [ask] * 8, "functions": [*offered, *unread]}).p
-    assert (p[:3] == p[0]).all()
-    assert (p[3:] == p[3]).all()
-    assert (p[0] != p[3]).any()
-    assert made.ignored == {"functions_unreadable": 4}
 
 
 def test_one_row_is_enough_but_says_little_and_costs_that_never_vary_have_a_finite_interval() -> None:

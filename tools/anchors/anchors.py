@@ -4,7 +4,6 @@ Pasted material and long system prompts are put together from `SPLIT.materials.y
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ THINKING = ("none", "some", "much")
 CHARACTERS_PER_TOKEN = 4
 LONG_SYSTEM = 3_000
 """Tokens of a system prompt that is given by its domain."""
+TOOLS = ("search_flights", "get_weather", "run_sql", "read_file", "edit_file", "send_email", "web_search", "notify")
 
 
 class _Loader(yaml.CSafeLoader):
@@ -66,16 +66,12 @@ def load(split: str) -> list[Anchor]:
 def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Anchor]]:
     """Some of them, by their place, once more: what is asked stays as easy or as hard as it was. Those without a system
     prompt with instructions of an application before them and often with tools that they don't need; plain ones after
-    turns of another conversation, or with tools of other requests; any with courtesies around them."""
+    turns of another conversation; any with courtesies around them."""
     pool, chance = _pool("train"), Random(0)
     copies = list[tuple[int, Anchor]]()
     turns = [messages[:2] for anchor in anchors if (messages := anchor.body["messages"])[1:] and _is_turn(messages)]
-    tools = [anchor.body["tools"] for anchor in anchors if "tools" in anchor.body]
     for at, anchor in enumerate(anchors):
         messages = anchor.body["messages"]
-        if "tools" not in anchor.body and chance.random() < 0.5:
-            offered = [*chain(*chance.sample(tools, chance.choice((1, 1, 2, 6))))]
-            copies.append((at, anchor._replace(body=anchor.body | {"tools": offered})))
         if anchor.shape == "plain" and chance.random() < share:
             copies.append((at, anchor._replace(body=anchor.body | {"messages": [*chance.choice(turns), *messages]})))
         if messages[-1]["role"] == "user" and chance.random() < share / 2:
@@ -90,7 +86,7 @@ def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Ancho
         text = _system(chance.choice(domains), pool, chance) if long else chance.choice(" \n").join(texts * length)
         body = anchor.body | {"messages": [{"role": "system", "content": text[: 4 * LONG_SYSTEM]}, *messages]}
         if "tools" not in body and chance.random() < 0.3:
-            body["tools"] = [*chain(*chance.sample(tools, chance.choice((1, 1, 2, 6))))]
+            body["tools"] = [_tool(name) for name in chance.sample(TOOLS, chance.randrange(1, 6))]
         copies.append((at, anchor._replace(body=body)))
     return copies
 

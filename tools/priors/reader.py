@@ -177,9 +177,9 @@ def joined(*parts: Rows) -> Rows:
 def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
     """Arrays of a reader, without what `calibrate` adds."""
     kinds = len(cues().names)
-    blocks = (DIMENSIONS, kinds, 1 + len(NUMBERS), GROUPS, *(DIMENSIONS, kinds, 1) * AROUND)
+    blocks = (DIMENSIONS, kinds, len(NUMBERS), GROUPS, *(DIMENSIONS, kinds, 1) * AROUND)
     scale = 1 / np.sqrt(np.repeat(BLOCKS, blocks))
-    counts = DIMENSIONS + kinds + 1 + len(FLAGS) + np.arange(len(COUNTS))
+    counts = DIMENSIONS + kinds + len(FLAGS) + np.arange(len(COUNTS))
     scale[counts] /= USUAL_COUNTS
     weight = rows.weight / rows.weight.sum()
     centre = weight @ rows.numbers
