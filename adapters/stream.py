@@ -158,12 +158,15 @@ def chat_reply(
     empty: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
     messages = [choice.written(message=empty | choice.says) for choice in choices]
     fields = {**head, "model": call.model, "choices": messages}
+    texts = [value for choice in choices for value in choice.says.values() if isinstance(value, str)]
+    functions = (tool["function"] for choice in choices for tool in choice.says.get("tool_calls") or ())
+    texts += [function[name] for function in functions for name in ("name", "arguments")]
     return TargetReply(
         body={name: Raw(msgspec.json.encode(value)) for name, value in fields.items()},
         usage=usage,
         finish_reason=choices[0].finish_reason or "",
         has_answer=any(choice.says.get(kind) for choice in choices for kind in answering),
-        text="".join(str(value or "") for choice in choices for value in choice.says.values()),
+        text="".join(texts),
         model_served=model,
     )
 

@@ -135,30 +135,6 @@ def _stands_alone(reply: str) -> bool:
     return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
 
 
-def _stands_alone(reply: str) -> bool:
-    """Whether it is understood without what was said before."""
-    kinds = cues().of(reply)
-    apart = kinds & cues().apart or _everyday(reply)
-    named = not kinds & cues().hard and _named(reply) and not _definite(reply)
-    return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
-
-
-def _stands_alone(reply: str) -> bool:
-    """Whether it is understood without what was said before."""
-    kinds = cues().of(reply)
-    apart = kinds & cues().apart or _everyday(reply)
-    named = not kinds & cues().hard and _named(reply) and not _definite(reply)
-    return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
-
-
-def _stands_alone(reply: str) -> bool:
-    """Whether it is understood without what was said before."""
-    kinds = cues().of(reply)
-    apart = kinds & cues().apart or _everyday(reply)
-    named = not kinds & cues().hard and _named(reply) and not _definite(reply)
-    return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
-
-
 def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
     """Whether it asks for what was asked before: yes to what the answer offers, that it was wrong, or that it shall go
     on; and whether it asks for nothing."""
