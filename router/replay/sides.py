@@ -334,7 +334,8 @@ def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Polici
 def _bare(target: Target) -> Target:
     price = target.model.price
     unnamed = None if price is None else structs.replace(price, version="")
-    return structs.replace(target, api_key=None, model=structs.replace(target.model, price=unnamed))
+    provider = structs.replace(target.provider, prices={})  # of models that may answer in others' place
+    return structs.replace(target, api_key=None, provider=provider, model=structs.replace(target.model, price=unnamed))
 
 
 def _joined(configs: Iterable[Config]) -> tuple[Target, ...]:
