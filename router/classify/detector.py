@@ -228,7 +228,10 @@ class Scanner:
         place = CharacterOffsets(text, encoded)
         hits: list[Hit] = []
         for number in self._present(encoded):
-            hits += self._forms[number].hits(text, encoded, place)
+            form = self._forms[number]
+            first, last = form.match(_ANYWHERE, encoded, 0, len(encoded))[0]
+            if first >= 0:
+                hits += form.hits(text, encoded, place, first, last)
         return hits
 
     def _present(self, encoded: bytes) -> Sequence[int]:
@@ -237,12 +240,17 @@ class Scanner:
         matched = self._words.Match(encoded + _LAST_WORD, True) if self._words else [last]
         if matched[-1:] != [last]:
             return range(len(self._forms))
-        present = [self._alone[place] for place in matched[:-1] if place not in self._wordless]
+        present = list[int]()
+        for place in matched[:-1]:
+            if place not in self._wordless:
+                present.append(self._alone[place])
         for match, numbers, gate in self._shares:
-            if gate is None or gate(_ANYWHERE, encoded, 0, len(encoded))[0][0] >= 0:
-                # Only its own memory's end keeps an automaton from matching `_ALWAYS`, its last.
-                places = (match(encoded) if match else ()) or range(len(numbers))
-                present += [numbers[place] for place in places if place < len(numbers)]
+            if gate is not None and gate(_ANYWHERE, encoded, 0, len(encoded))[0][0] < 0:
+                continue
+            # Only its own memory's end keeps an automaton from matching `_ALWAYS`, its last.
+            for place in (match(encoded) if match else ()) or range(len(numbers)):
+                if place < len(numbers):
+                    present.append(numbers[place])
         return sorted(present)
 
     def _patterns(self, numbers: Iterable[int]) -> tuple[str, ...]:
@@ -256,9 +264,9 @@ class _Compiled(NamedTuple):
     """`Pattern.matches`."""
     form: Form
 
-    def hits(self, text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Hit]:
+    def hits(self, text: str, encoded: bytes, place: CharacterOffsets, first: int, last: int) -> Iterator[Hit]:
+        """`first`, `last`: of the first candidate, in bytes."""
         confirm, looked = self.form.confirm, 0
-        first, last = self.match(_ANYWHERE, encoded, 0, len(encoded))[0]
         while first >= 0:
             start, end = place.span(first, last)
             if looked == MOST_CANDIDATES:
