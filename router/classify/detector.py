@@ -245,12 +245,12 @@ class Scanner:
             if place not in self._wordless:
                 present.append(self._alone[place])
         for match, numbers, gate in self._shares:
-            if gate is None or gate(_ANYWHERE, encoded, 0, len(encoded))[0][0] >= 0:
-                # Only its own memory's end keeps an automaton from matching `_ALWAYS`, its last.
-                places = (match(encoded) if match else ()) or range(len(numbers))
-                for place in places:
-                    if place < len(numbers):
-                        present.append(numbers[place])
+            if gate is not None and gate(_ANYWHERE, encoded, 0, len(encoded))[0][0] < 0:
+                continue
+            # Only its own memory's end keeps an automaton from matching `_ALWAYS`, its last.
+            for place in (match(encoded) if match else ()) or range(len(numbers)):
+                if place < len(numbers):
+                    present.append(numbers[place])
         return sorted(present)
 
     def _patterns(self, numbers: Iterable[int]) -> tuple[str, ...]:
