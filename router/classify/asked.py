@@ -321,6 +321,8 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
             return int(last_answer // _figures.characters)
         if _has.redone(ask) or _has.returned(ask) or _has.longer(ask):
             return 0 if _has.shorter(ask) else int(last_answer * (2 if _has.longer(ask) else 1) // _figures.characters)
+    if _has.recased(ask):
+        return int(max((message - width(ask)) // _figures.characters, _figures.least_returned))
     if message >= _figures.least_material + _figures.instruction:
         # The instruction stands before the material or behind it, and is a sentence or a line.
         sentences = [sentence for sentence in _sentence(ask) if not sentence.isspace() and sentence]
