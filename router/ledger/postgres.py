@@ -159,7 +159,13 @@ class PostgresPipe:
 
     async def _answers(self, places: Sequence[int]) -> tuple[int, StatementRefused | None]:
         """Sends what is queued and reads to its end; returns the first failure and the place of its item."""
-        await self._flush()
+        while self._pgconn.flush():
+            self._loop.add_writer(self._socket, self._stir)
+            try:
+                await self._stirring()
+            finally:
+                self._loop.remove_writer(self._socket)
+            self._pgconn.consume_input()
         first: tuple[int, StatementRefused | None] = (_OTHER, None)
         for place in places:
             result = await self._result()
@@ -170,15 +176,6 @@ class PostgresPipe:
             await self._result()
         await self._result()
         return first
-
-    async def _flush(self) -> None:
-        while self._pgconn.flush():
-            self._loop.add_writer(self._socket, self._stir)
-            try:
-                await self._stirring()
-            finally:
-                self._loop.remove_writer(self._socket)
-            self._pgconn.consume_input()
 
     async def _result(self) -> PGresult | None:
         """Every answer is followed by None, and the last None by the answer to the sync."""
@@ -316,17 +313,14 @@ class PostgresJournal:
             raise
         else:
             self._batch = []
-            self._succeed(waiters)
-
-    def _succeed(self, waiters: Iterable[asyncio.Future[None]]) -> None:
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        # Requests that are refused add rows meanwhile: an empty queue may never come.
-        if not self.available and len(self._queue) < LARGEST_COMMIT:
-            self.available = True
-            dropped, self._queue.dropped = self._queue.dropped, 0
-            _log.warning("the ledger can be written again; %d rows found no room meanwhile", dropped)
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            # Requests that are refused add rows meanwhile: an empty queue may never come.
+            if not self.available and len(self._queue) < LARGEST_COMMIT:
+                self.available = True
+                dropped, self._queue.dropped = self._queue.dropped, 0
+                _log.warning("the ledger can be written again; %d rows found no room meanwhile", dropped)
 
     def _hung_up(self) -> None:
         self._lose("the server closed the connection")

@@ -339,7 +339,13 @@ class Gateway(Client):
 
     def _live(self, settings: Settings, opened: "concurrent.futures.Future[None]") -> None:
         _home.set(self.home)
-        handler = _handler(self.log, settings.json_log)
+        # Records of other gateways in the same process are not its own.
+        handler, form = logging.FileHandler(self.log), "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        handler.addFilter(
+            lambda record: _home.get() == self.home or (_home.get() is None and record.name.startswith(_OURS))
+        )
+        handler.setFormatter(JsonFormatter("%(name)s") if settings.json_log else logging.Formatter(form))
+        logging.getLogger().setLevel(logging.INFO)
         logging.getLogger().addHandler(handler)
         try:
             uvloop.run(self._serve(settings, opened))
@@ -414,14 +420,3 @@ class Gateway(Client):
 
 serving = Gateway
 """`with serving(home, policy) as gateway`: a started one; a test may stop it before the end."""
-
-
-def _handler(path: Path, as_json: bool) -> logging.Handler:
-    """Writes what this gateway logs; records of other gateways in the same process are not its own."""
-    handler = logging.FileHandler(path)
-    home = _home.get()
-    handler.addFilter(lambda record: _home.get() == home or (_home.get() is None and record.name.startswith(_OURS)))
-    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    handler.setFormatter(JsonFormatter("%(name)s") if as_json else logging.Formatter(form))
-    logging.getLogger().setLevel(logging.INFO)
-    return handler

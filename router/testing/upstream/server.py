@@ -309,7 +309,12 @@ class ScriptedServer:
         elif behaviour.breaks is Break.GARBAGE:
             await connection.write(_head(200, half) + body[:half])
         else:
-            await connection.write(*_paced(body, behaviour))
+            framing = behaviour.framing
+            if framing is Framing.CRLF_COMMENTS:
+                body = b"\r\n\n" + body  # some send blank lines to keep a slow request alive
+            start = _head(200, len(body), **behaviour.headers)
+            parts = (start[:7], start[7:], *split(body)) if framing is Framing.SPLIT else (start + body,)
+            await connection.write(*parts)
 
     async def _stream(self, connection: HttpConnection, wire: WireFormat, ask: Ask, behaviour: Behaviour) -> None:
         if behaviour.breaks is Break.HTML:
@@ -377,17 +382,6 @@ def _off_by_one(pieces: list[bytes]) -> list[bytes]:
     for piece in pieces[:-1]:
         cuts.append(cuts[-1] + len(piece) + (1 if len(cuts) == 1 else 0))
     return [joined[start:end] for start, end in zip(cuts, [*cuts[1:], len(joined)], strict=True)]
-
-
-def _paced(body: bytes, behaviour: Behaviour) -> list[bytes]:
-    """A whole reply as TCP writes; blank lines before it are what some send to keep a slow request alive."""
-    framing, start = behaviour.framing, _head(200, len(body), **behaviour.headers)
-    if framing is Framing.SPLIT:
-        return [start[:7], start[7:], *split(body)]
-    if framing is Framing.CRLF_COMMENTS:
-        body = b"\r\n\n" + body
-        start = _head(200, len(body), **behaviour.headers)
-    return [start + body]
 
 
 def _head(status: int, length: int, kind: str = "application/json", **more: str) -> bytes:

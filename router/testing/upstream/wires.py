@@ -256,7 +256,19 @@ class OpenAIResponses(WireFormat):
         answer = behaviour.answer(ask, 0)
         ended = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
         end = ended if answer.finish == "length" else {"status": "completed"}
-        return {**_response(ask), **end, "output": _items(answer), **_response_usage(behaviour)}
+        usage, tokens = None, behaviour.tokens
+        if behaviour.reports != "missing":
+            usage = {
+                "input_tokens": tokens.input,
+                "input_tokens_details": {
+                    "cached_tokens": tokens.cache_read,
+                    "cache_write_tokens": tokens.cache_write + tokens.cache_write_1h,
+                },
+                "output_tokens": tokens.output,
+                "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
+                "total_tokens": tokens.total,
+            }
+        return {**_response(ask), **end, "output": _items(answer), "usage": usage}
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
         whole, answer = self.whole(ask, behaviour), behaviour.answer(ask, 0)
@@ -290,17 +302,6 @@ def _response(ask: Ask) -> Json:
     empty: Json = {"error": None, "incomplete_details": None, "output": [], "parallel_tool_calls": True}
     echoed = {name: ask.body.get(name, default) for name, default in _ECHOED.items()}
     return {**head, **empty, "model": f"{ask.model}-2026-01-01", **echoed}
-
-
-def _response_usage(behaviour: Behaviour) -> Json:
-    if behaviour.reports == "missing":
-        return {"usage": None}
-    tokens = behaviour.tokens
-    written = tokens.cache_write + tokens.cache_write_1h
-    counts = {"input_tokens": tokens.input, "output_tokens": tokens.output, "total_tokens": tokens.total}
-    cached = {"cached_tokens": tokens.cache_read, "cache_write_tokens": written}
-    detail = {"reasoning_tokens": tokens.reasoning}
-    return {"usage": {**counts, "input_tokens_details": cached, "output_tokens_details": detail}}
 
 
 def _items(answer: Answer) -> list[Json]:
