@@ -25,6 +25,7 @@ from router.ledger.postgres_connection import (
 from router.ledger.rows import Connection
 from router.types.account import LedgerUnavailable, Row
 from router.types.clock import new_id
+from router.types.tables import patterns
 from router.types.target import Secret
 
 # What waits for the next transaction, in the order in which it is written.
@@ -345,12 +346,7 @@ def _refuse(waiters: Iterable[asyncio.Future[None]]) -> None:
 
 # The ledger as a PostgreSQL database.
 
-_MADE = "SELECT to_regclass('schema_version') IS NOT NULL"
-
-_SIZE = """
-    SELECT CAST(COALESCE(SUM(pg_total_relation_size(c.oid)), 0) AS BIGINT) FROM pg_class AS c
-    WHERE c.relkind = 'r' AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('requests'))
-"""
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["postgres"]
 
 
 class PostgresLedger:
@@ -365,14 +361,14 @@ class PostgresLedger:
 
     def exists(self) -> bool:
         with self.reading(any_version=True) as connection:
-            return bool(connection.execute(_MADE).fetchone()[0])
+            return bool(connection.execute(_SQL["made"]).fetchone()[0])
 
     def version(self) -> int:
         with self.reading(any_version=True) as connection:
             return _version(connection)
 
     def size(self, connection: Connection) -> int:
-        return int(connection.execute(_SIZE).fetchone()[0])
+        return int(connection.execute(_SQL["size"]).fetchone()[0])
 
     def damage(self) -> list[str]:
         return []
@@ -401,4 +397,4 @@ class PostgresLedger:
 
 
 def _version(connection: Connection) -> int:
-    return current(connection, POSTGRES) if connection.execute(_MADE).fetchone()[0] else 0
+    return current(connection, POSTGRES) if connection.execute(_SQL["made"]).fetchone()[0] else 0

@@ -118,8 +118,13 @@ class Tokens(Struct, frozen=True):
     cache_write_1h: int = 0
 
     @property
+    def written(self) -> int:
+        """To the cache, for however long."""
+        return self.cache_write + self.cache_write_1h
+
+    @property
     def input(self) -> int:
-        return self.uncached + self.cache_read + self.cache_write + self.cache_write_1h
+        return self.uncached + self.cache_read + self.written
 
     @property
     def output(self) -> int:
