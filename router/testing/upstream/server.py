@@ -195,7 +195,15 @@ class ScriptedServer:
         self.behaviours: dict[str, Behaviour] = {}
         """A test's own, by the model's name; they come before those that are built in."""
         self._met: set[tuple[str, str]] = set()
-        self._wires = _wires()
+        self._wires: dict[str, WireFormat] = {"/v1/messages": Anthropic()}
+        """By path; OpenAI itself needs no prefix."""
+        for name, flavour in FLAVOURS.items():
+            for prefix in ("", f"/{name}") if name == "openai" else (f"/{name}",):
+                self._wires[f"{prefix}/v1/chat/completions"] = OpenAIChat(flavour)
+                self._wires[f"{prefix}/v1/completions"] = OpenAICompletions(flavour)
+                self._wires[f"{prefix}/v1/embeddings"] = OpenAIEmbeddings(flavour)
+                if flavour.responses:
+                    self._wires[f"{prefix}/v1/responses"] = OpenAIResponses()
 
     def clear(self) -> None:
         """Forget the requests, the faults that came once, and a changed pace."""
@@ -348,19 +356,6 @@ class ScriptedServer:
 
 
 _MISSING = Behaviour(fault="model")
-
-
-def _wires() -> dict[str, WireFormat]:
-    """Path → wire; OpenAI itself needs no prefix."""
-    wires: dict[str, WireFormat] = {"/v1/messages": Anthropic()}
-    for name, flavour in FLAVOURS.items():
-        for prefix in ("", f"/{name}") if name == "openai" else (f"/{name}",):
-            wires[f"{prefix}/v1/chat/completions"] = OpenAIChat(flavour)
-            wires[f"{prefix}/v1/completions"] = OpenAICompletions(flavour)
-            wires[f"{prefix}/v1/embeddings"] = OpenAIEmbeddings(flavour)
-            if flavour.responses:
-                wires[f"{prefix}/v1/responses"] = OpenAIResponses()
-    return wires
 
 
 def _broken(frames: list[SseFrame], behaviour: Behaviour, wire: WireFormat) -> list[SseFrame]:

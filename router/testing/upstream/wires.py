@@ -212,22 +212,21 @@ def _candidate(parts: list[Json], index: int, finish: str | None, logprobs: bool
 
 
 def _reply(ask: Ask, candidates: list[Json], tokens: Tokens | None) -> Json:
-    usage = {} if tokens is None else {"usageMetadata": _gemini_usage(tokens.choices(ask.n))}
+    usage: Json = {}
+    if tokens is not None:
+        # Thoughts stand outside the candidates; a count of nothing is left out.
+        tokens = tokens.choices(ask.n)
+        counts = {"promptTokenCount": tokens.input, "candidatesTokenCount": tokens.visible}
+        rare = {"cachedContentTokenCount": tokens.cache_read, "thoughtsTokenCount": tokens.reasoning}
+        counts |= {name: count for name, count in rare.items() if count}
+        detail = [{"modality": "TEXT", "tokenCount": tokens.input}]
+        usage["usageMetadata"] = {**counts, "totalTokenCount": tokens.total, "promptTokensDetails": detail}
     return {
         "candidates": candidates,
         **usage,
         "modelVersion": ask.served or f"{ask.model}-001",
         "responseId": "resp_upstream",
     }
-
-
-def _gemini_usage(tokens: Tokens) -> Json:
-    """Thoughts stand outside the candidates; a count of nothing is left out."""
-    thoughts = {"thoughtsTokenCount": tokens.reasoning} if tokens.reasoning else {}
-    cached = {"cachedContentTokenCount": tokens.cache_read} if tokens.cache_read else {}
-    counts = {"promptTokenCount": tokens.input, "candidatesTokenCount": tokens.visible, **cached, **thoughts}
-    detail = [{"modality": "TEXT", "tokenCount": tokens.input}]
-    return {**counts, "totalTokenCount": tokens.input + tokens.output, "promptTokensDetails": detail}
 
 
 class OpenAIResponses(WireFormat):
