@@ -241,10 +241,7 @@ def architecture(spec: Vllm) -> Architecture:
     if not spec.path.startswith("/"):
         remedy = "add `architecture` to its spec, or set `path` to a folder that has the model"
         raise EngineError(f"{spec.name}: {spec.path} is an id on a hub, which is not asked: {remedy}")
-    return _of_folder(spec.name, Path(spec.path))
-
-
-def _of_folder(name: str, folder: Path) -> Architecture:
+    name, folder = spec.name, Path(spec.path)
     if not folder.is_dir():
         raise EngineError(f"{name}: there is no model folder {folder}: set `path` to the model's folder, or to its id")
     try:

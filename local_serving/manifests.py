@@ -202,7 +202,12 @@ def compose(specs: Sequence[EngineSpec]) -> dict[str, Any]:
     GPUs: those that a spec names; else, one after the other, those that no other engine here has.
     """
     engines = [launched(spec) for spec in specs]
-    ids = _ids(engines)
+    taken = {gpu for engine in engines for gpu in engine.gpus}
+    free = (number for number in count() if number not in taken)
+    ids: dict[str, tuple[int, ...]] = {}
+    for engine in engines:
+        each, named = container(engine).gpus, iter(engine.gpus or free)
+        ids |= {name: tuple(next(named) for _ in range(each)) for name in services_of(engine)}
     services = {
         name: _escaped(_filled("compose.yaml.jinja", engine=container(engine), ids=ids[name])[0])
         for engine in engines
@@ -228,17 +233,6 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _escaped(part) for key, part in value.items()}
     return [_escaped(part) for part in value] if isinstance(value, list) else value
-
-
-def _ids(engines: Sequence[Vllm]) -> dict[str, tuple[int, ...]]:
-    """GPUs of each service."""
-    taken = {gpu for engine in engines for gpu in engine.gpus}
-    free = (number for number in count() if number not in taken)
-    ids: dict[str, tuple[int, ...]] = {}
-    for engine in engines:
-        each, named = container(engine).gpus, iter(engine.gpus or free)
-        ids |= {name: tuple(next(named) for _ in range(each)) for name in services_of(engine)}
-    return ids
 
 
 # One engine over several machines, by vLLM's own means: what to start on each of them.

@@ -291,7 +291,8 @@ class EngineProcess:
         started = loop.time()
         try:
             async with asyncio.timeout(self.spec.start_s):
-                await self._until_it_serves()
+                while not await self._serves():  # noqa: ASYNC110 - another process knows it
+                    await asyncio.sleep(_PROBE_EVERY_S)
         except TimeoutError:
             last = f", and said last: {output.last}" if output.last else ""
             self._verdict = f"it does not serve after {self.spec.start_s} s{last}: see its log, or raise `start_s`"
@@ -306,13 +307,10 @@ class EngineProcess:
             self._verdict = f"killed, since /health failed {HUNG_AFTER} times in a row"
         self._kill()
 
-    async def _until_it_serves(self) -> None:
-        own = (self.spec.model,) if isinstance(self.spec, Llamacpp) else names(self.spec)
-        while True:
-            with suppress(OSError):
-                if await serves(self.url, own):
-                    return
-            await asyncio.sleep(_PROBE_EVERY_S)
+    async def _serves(self) -> bool:
+        with suppress(OSError):
+            return await serves(self.url, (self.spec.model,) if isinstance(self.spec, Llamacpp) else names(self.spec))
+        return False
 
     async def _until_it_hangs(self) -> None:
         """Beside that: one that may sleep does so when idle, and wakes when called."""

@@ -24,6 +24,7 @@ from router.api.chat import (
 )
 from router.errors import ClientError, invalid, wrong
 from router.types.request import NO_LIMITS, Limits, Request
+from router.types.tables import table
 
 Json = dict[str, object]
 
@@ -311,17 +312,7 @@ _STOPS = Decoder(str | list[str] | None)
 _NULL = Raw(b"null")
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use", "content_filter": "refusal"}
 """Chat's finish reason → stop reason; any other is the end of the turn."""
-_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
+_TYPES: dict[int, str] = table("api/data/messages.yaml")["error_types"]
 
 
 def envelope(error: ClientError, request_id: str) -> Json:

@@ -134,21 +134,19 @@ class Alerts:
 
 
 def _notice(account: Account, spent: int, share: Decimal) -> AlertNotice:
+    in_usd = account.unit is Unit.USD
+    limit, booked = (Decimal(usd_text(amount)) if in_usd else amount for amount in (account.limit, spent))
     return AlertNotice(
         budget=account.budget,
         scope=account.scope,
         value=account.value or None,
         unit=account.unit,
-        limit=_amount(account.unit, account.limit),
-        spent=_amount(account.unit, spent),
+        limit=limit,
+        spent=booked,
         share=share.normalize(),
         window_start=_moment(account.since_ms or None),
         resets_at=_moment(account.resets_at_ms),
     )
-
-
-def _amount(unit: Unit, amount: int) -> Decimal | int:
-    return Decimal(usd_text(amount)) if unit is Unit.USD else amount
 
 
 def _moment(when_ms: int | None) -> datetime | None:

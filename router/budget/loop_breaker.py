@@ -30,6 +30,7 @@ from router.types.account import SESSION_TURNS, Account, BudgetBound, Journal, R
 from router.types.clock import new_id
 from router.types.price import usd_text
 from router.types.request import Caller, Request
+from router.types.tables import table
 
 _log = logging.getLogger(__name__)
 
@@ -151,10 +152,7 @@ def _varies(subject: Subject) -> bool:
 # A trip of the breaker: how long it lasts, and the row that shows it.
 
 LONGEST_MS = 86_400_000
-_INCIDENT = (
-    "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT DO NOTHING"
-)
+_SQL: dict[str, str] = table("budget/data/loops.yaml")
 
 
 def resting(row: LoopRow, now_ms: int) -> Tripped | None:
@@ -181,11 +179,6 @@ BREAKER_KEPT = 8_192
 """Sessions, and keys, that are remembered: about 2 kB each."""
 KEPT_MS = 30 * 86_400_000
 """How long rows of `loops` are worth restoring."""
-
-_KEEP = (
-    "INSERT INTO loops (id, changed_ms, document) VALUES (?, ?, ?)"
-    " ON CONFLICT (id) DO UPDATE SET changed_ms = excluded.changed_ms, document = excluded.document"
-)
 ROWS = f"SELECT id, document FROM loops ORDER BY changed_ms DESC LIMIT {4 * BREAKER_KEPT}"  # noqa: S608 - a constant
 """What `restore` reads."""
 
@@ -260,7 +253,7 @@ class LoopBreaker:
         """Queues what changed since the last call; once a second is often enough."""
         now, changed, self._changed = self._clock(), self._changed, {}
         for identifier, row in changed.items():
-            self._journal.change(_KEEP, (identifier, now, msgspec.json.encode(row).decode()))
+            self._journal.change(_SQL["keep"], (identifier, now, msgspec.json.encode(row).decode()))
 
     def forget(self) -> None:
         """Queues the end of rows too old to matter; once a day is often enough."""
@@ -458,4 +451,4 @@ class LoopBreaker:
         self.trips[tripped.kind] += 1
         _log.warning("loop breaker: %s: %s; that %s is refused", tripped.kind, tripped.reason, tripped.scope)
         row = (tripped.at_ms, tripped.kind, tripped.scope, tripped.subject, tripped.reason, tripped.until_ms)
-        self._journal.add(_INCIDENT, (identifier, *row))
+        self._journal.add(_SQL["incident"], (identifier, *row))

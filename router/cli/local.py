@@ -50,12 +50,7 @@ def plan_engines(
             (name, *map(str, (gpu.gib, gpu.bandwidth, gpu.bf16, gpu.fp8, gpu.watts))) for name, gpu in GPUS.items()
         )
         return show_rows("GPU:label GiB:count GB/s:count TFLOP/s_in_16_bits:count in_8_bits:count watts:count", kinds)
-    from router.config.check import engines_needed
-
-    names = engines or engines_needed(settings_of(policy).policy)
-    if not names:
-        fail("the policy names no engine: name one, as in `lowpass local plan qwen3-8b`; `lowpass local list` has them")
-    by_name = {name: _planned(name) for name in names}
+    by_name = {name: _planned(name) for name in _wanted(engines, settings_of(policy))}
     plans = [plan for plan in by_name.values() if plan is not None and not isinstance(plan, str)]
     if as_json:
         echo_json([_fields(name, plan) for name, plan in by_name.items()])
@@ -69,6 +64,16 @@ def plan_engines(
         elif not as_json and plan is not None and plan.remedy:
             typer.echo(f"{name}: {plan.remedy}")
     raise typer.Exit(any(isinstance(plan, str) or (plan is not None and not plan.fits) for plan in by_name.values()))
+
+
+def _wanted(engines: Sequence[str] | None, settings: Settings) -> Sequence[str]:
+    """Those that are named; else those of the policy."""
+    from router.config.check import engines_needed
+
+    names = engines or engines_needed(settings.policy)
+    if not names:
+        fail(f"{settings.policy} needs no local engine: name one, as `lowpass local list` shows them")
+    return names
 
 
 def _planned(name: str) -> EnginePlan | str | None:
@@ -125,7 +130,8 @@ def up(engines: Engines = None, policy: PolicyOption = None) -> None:
     """Start engines that outlive this shell, and wait until they serve; without names, those of the policy."""
     settings, begun_s = settings_of(policy), time.monotonic()
     with failing(EngineError):
-        starts = [(spec, _start(spec, settings)) for spec in _specs(engines, settings)]
+        specs = list(map(read, _wanted(engines, settings)))
+        starts = [(spec, _start(spec, settings)) for spec in specs]
         outcomes = [_outcome(*start, settings, begun_s) for start in starts]
     if failures := [why for why in outcomes if why]:
         fail("; ".join(failures))
@@ -219,15 +225,6 @@ def _already(spec: EngineSpec, running: EngineRecord) -> str:
     states = ", ".join(state.status for state in running.states)
     typer.echo(f"{spec.name} is up already at {', '.join(running.urls)}: {states}{whose}")
     return ""
-
-
-def _specs(engines: Sequence[str] | None, settings: Settings) -> list[EngineSpec]:
-    from router.config.check import engines_needed
-
-    names = engines or engines_needed(settings.policy)
-    if not names:
-        fail(f"{settings.policy} needs no local engine: name one, as `lowpass local list` shows them")
-    return [read(name) for name in names]
 
 
 def _chosen(records: Sequence[EngineRecord], engines: Sequence[str] | None) -> Sequence[EngineRecord]:

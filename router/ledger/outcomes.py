@@ -165,6 +165,10 @@ def _answered(connection: Connection, identifier: str) -> AnsweringAttempt | Non
     key, last = str(kept.request["key_id"]), given[-1]
     document = "" if kept.decision is None else str(kept.decision["document"])
     organisation = connection.execute("SELECT organisation FROM keys WHERE id = ?", (key,)).fetchone()
+    told: dict[str, Told] = {}
+    for source, score, weight, decides, own in connection.execute(_SQL["told"], (identifier,)).fetchall():
+        before = told[source].keys if source in told else {}
+        told[source] = Told(score, weight, bool(decides), {**before, **({own: score} if own else {})})
     return AnsweringAttempt(
         identifier,
         key,
@@ -172,13 +176,5 @@ def _answered(connection: Connection, identifier: str) -> AnsweringAttempt | Non
         int(str(last["number"])),
         str(last["target"]),
         about(document.encode()),
-        _told(connection, identifier),
+        told,
     )
-
-
-def _told(connection: Connection, identifier: str) -> dict[str, Told]:
-    told: dict[str, Told] = {}
-    for source, score, weight, decides, key in connection.execute(_SQL["told"], (identifier,)).fetchall():
-        before = told[source].keys if source in told else {}
-        told[source] = Told(score, weight, bool(decides), {**before, **({key: score} if key else {})})
-    return told

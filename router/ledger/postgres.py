@@ -25,6 +25,7 @@ from router.ledger.postgres_connection import (
 from router.ledger.rows import Connection
 from router.types.account import LedgerUnavailable, Row
 from router.types.clock import new_id
+from router.types.tables import patterns
 from router.types.target import Secret
 
 # What waits for the next transaction, in the order in which it is written.
@@ -159,7 +160,13 @@ class PostgresPipe:
 
     async def _answers(self, places: Sequence[int]) -> tuple[int, StatementRefused | None]:
         """Sends what is queued and reads to its end; returns the first failure and the place of its item."""
-        await self._flush()
+        while self._pgconn.flush():
+            self._loop.add_writer(self._socket, self._stir)
+            try:
+                await self._stirring()
+            finally:
+                self._loop.remove_writer(self._socket)
+            self._pgconn.consume_input()
         first: tuple[int, StatementRefused | None] = (_OTHER, None)
         for place in places:
             result = await self._result()
@@ -170,15 +177,6 @@ class PostgresPipe:
             await self._result()
         await self._result()
         return first
-
-    async def _flush(self) -> None:
-        while self._pgconn.flush():
-            self._loop.add_writer(self._socket, self._stir)
-            try:
-                await self._stirring()
-            finally:
-                self._loop.remove_writer(self._socket)
-            self._pgconn.consume_input()
 
     async def _result(self) -> PGresult | None:
         """Every answer is followed by None, and the last None by the answer to the sync."""
@@ -316,17 +314,14 @@ class PostgresJournal:
             raise
         else:
             self._batch = []
-            self._succeed(waiters)
-
-    def _succeed(self, waiters: Iterable[asyncio.Future[None]]) -> None:
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        # Requests that are refused add rows meanwhile: an empty queue may never come.
-        if not self.available and len(self._queue) < LARGEST_COMMIT:
-            self.available = True
-            dropped, self._queue.dropped = self._queue.dropped, 0
-            _log.warning("the ledger can be written again; %d rows found no room meanwhile", dropped)
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            # Requests that are refused add rows meanwhile: an empty queue may never come.
+            if not self.available and len(self._queue) < LARGEST_COMMIT:
+                self.available = True
+                dropped, self._queue.dropped = self._queue.dropped, 0
+                _log.warning("the ledger can be written again; %d rows found no room meanwhile", dropped)
 
     def _hung_up(self) -> None:
         self._lose("the server closed the connection")
@@ -351,12 +346,7 @@ def _refuse(waiters: Iterable[asyncio.Future[None]]) -> None:
 
 # The ledger as a PostgreSQL database.
 
-_MADE = "SELECT to_regclass('schema_version') IS NOT NULL"
-
-_SIZE = """
-    SELECT CAST(COALESCE(SUM(pg_total_relation_size(c.oid)), 0) AS BIGINT) FROM pg_class AS c
-    WHERE c.relkind = 'r' AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('requests'))
-"""
+_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["postgres"]
 
 
 class PostgresLedger:
@@ -371,14 +361,14 @@ class PostgresLedger:
 
     def exists(self) -> bool:
         with self.reading(any_version=True) as connection:
-            return bool(connection.execute(_MADE).fetchone()[0])
+            return bool(connection.execute(_SQL["made"]).fetchone()[0])
 
     def version(self) -> int:
         with self.reading(any_version=True) as connection:
             return _version(connection)
 
     def size(self, connection: Connection) -> int:
-        return int(connection.execute(_SIZE).fetchone()[0])
+        return int(connection.execute(_SQL["size"]).fetchone()[0])
 
     def damage(self) -> list[str]:
         return []
@@ -407,4 +397,4 @@ class PostgresLedger:
 
 
 def _version(connection: Connection) -> int:
-    return current(connection, POSTGRES) if connection.execute(_MADE).fetchone()[0] else 0
+    return current(connection, POSTGRES) if connection.execute(_SQL["made"]).fetchone()[0] else 0

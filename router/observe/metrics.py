@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -115,9 +115,7 @@ def of_engines(states: Iterable[EngineState]) -> Values:
 
 def page(values: Values) -> bytes:
     """In Prometheus' text format."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(values))
-    return generate_latest(registry)
+    return generate_latest(_Families(values))
 
 
 class _Families(Collector):

@@ -1,7 +1,7 @@
 """What the changed decisions would have cost: calibrated, doubly robust, with intervals and what can't be known."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct, structs
@@ -194,19 +194,16 @@ def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) ->
         "behaviour": len(part.changed),
         "expired": expired,
     }
-    plain: list[Line] = [(code, counts[code], text) for code, text in _TEXTS.items() if counts.get(code)]
-    return [*plain, *_unasked(part)]
-
-
-def _unasked(part: Part) -> Iterator[Line]:
-    """New choices of which little or nothing was seen."""
+    lines: list[Line] = [(code, counts[code], text) for code, text in _TEXTS.items() if counts.get(code)]
+    # New choices of which little or nothing was seen.
     to = part.changed["to"]
-    counts = np.bincount(to[to >= 0], minlength=len(part.targets))
-    for target, count in zip(part.targets, counts.tolist(), strict=True):
+    chosen = np.bincount(to[to >= 0], minlength=len(part.targets))
+    for target, count in zip(part.targets, chosen.tolist(), strict=True):
         answers = part.totals.get(target, TargetTotals()).answers
         if count and answers < LEAST_SEEN:
             code = "hardly_asked" if answers else "never_asked"
-            yield code, count, _TEXTS[code].format(target=target, answers=answers)
+            lines.append((code, count, _TEXTS[code].format(target=target, answers=answers)))
+    return lines
 
 
 # A replay as the new policy's budgets would have it.

@@ -28,13 +28,19 @@ def local_engines(source: LedgerView) -> Report:
     until = None if until is None else -(-until // HOUR_MS) * HOUR_MS
     source = structs.replace(source, request=structs.replace(source.request, since_ms=since, until_ms=until))
     prices = engines.history(source.connection, *source.request.bounds, MOST_PRICES)
+    table: list[Row] = []
+    for price in prices:
+        rates, hourly = map(usd, (price.input, price.cached, price.output)), usd(price.hourly)
+        idle = 1 - price.busy_ms / price.wall_ms if price.wall_ms else None
+        about = (price.since_ms, price.engine, price.version)
+        table.append((*about, *rates, price.counted, hourly, idle, price.gateway))
     return made(
         "engines",
         _rows(source, by, prices),
         by,
         since_ms=since,
         until_ms=until,
-        below=(made("prices", map(_price_row, prices)),) if prices else (),
+        below=(made("prices", table),) if prices else (),
         plots=_plots(prices),
     )
 
@@ -116,12 +122,6 @@ def _energy(did: EngineHour) -> tuple[Value, ...]:
         return None, None, "absent"
     tokens = did.uncached_tokens + did.cached_tokens + did.output_tokens
     return round(known / 1000), round(known / _MJ_PER_WH * 1_000_000 / tokens) if tokens else None, source
-
-
-def _price_row(price: EnginePrice) -> Row:
-    rates: Row = tuple(map(usd, (price.input, price.cached, price.output)))
-    idle = 1 - price.busy_ms / price.wall_ms if price.wall_ms else None
-    return (price.since_ms, price.engine, price.version, *rates, price.counted, usd(price.hourly), idle, price.gateway)
 
 
 def _plots(prices: Sequence[EnginePrice]) -> tuple[Plot, ...]:

@@ -223,24 +223,22 @@ class _Sheet:
         if not self._text.rows:
             yield Text(f"{self._title}: no rows")
             return
-        for number, places in enumerate(parts(self._text, options.max_width)):
-            yield _drawn(self._text, places, "" if number else self._title)
-
-
-def _drawn(text: RenderedReport, places: Sequence[int], title: str) -> Table:
-    drawn = Table(title=Text(title) if title else None, title_justify="left", show_footer=bool(text.totals))
-    for place in places:
-        numeric = text.columns[place].kind in NUMBERS
-        drawn.add_column(
-            Text(words(text.columns[place])),
-            Text(text.totals[place]) if text.totals else "",
-            justify="right" if numeric else "left",
-            no_wrap=numeric,
-            overflow="fold",
-        )
-    for row in text.rows:
-        drawn.add_row(*(Text(row[place]) for place in places))
-    return drawn
+        title: Text | None = Text(self._title)
+        for places in parts(self._text, options.max_width):
+            drawn = Table(title=title, title_justify="left", show_footer=bool(self._text.totals))
+            for place in places:
+                numeric = self._text.columns[place].kind in NUMBERS
+                drawn.add_column(
+                    Text(words(self._text.columns[place])),
+                    Text(self._text.totals[place]) if self._text.totals else "",
+                    justify="right" if numeric else "left",
+                    no_wrap=numeric,
+                    overflow="fold",
+                )
+            for row in self._text.rows:
+                drawn.add_row(*(Text(row[place]) for place in places))
+            yield drawn
+            title = None
 
 
 # One table of a report as CSV (RFC 4180): a header, then its rows; safe to open in a spreadsheet.

@@ -38,6 +38,7 @@ from router.observe.observer import JsonFormatter
 from router.settings import Settings
 from router.settings import read as settings_of
 from router.types import clock
+from router.types.tables import patterns
 
 if TYPE_CHECKING:
     import openai
@@ -190,22 +191,8 @@ class Client(ABC):
 
     def check_books(self) -> None:
         """Fails unless `spent + held` of every window is the sum of its rows, and no hold outlives its request."""
-        windows = "SELECT budget, window_start_ms, spent, held FROM budget_windows WHERE spent != 0 OR held != 0"
-        booked = (
-            "SELECT account, window_start_ms, coalesce(sum(charged), 0),"
-            " coalesce(sum(CASE WHEN charged IS NULL THEN held END), 0) FROM bookings GROUP BY 1, 2"
-            " HAVING sum(coalesce(charged, held)) != 0"
-        )
         # One statement sees one moment: between two, a request may settle.
-        queries = {
-            "windows without such bookings": f"SELECT * FROM ({windows} EXCEPT {booked})",  # noqa: S608
-            "bookings without such windows": f"SELECT * FROM ({booked} EXCEPT {windows})",  # noqa: S608
-            "holds that outlived their request": "SELECT * FROM bookings JOIN requests ON id = request_id"
-            " WHERE (bookings.state = 'held') != (requests.state = 'held')",
-            "requests whose cost is not that of their attempts": "SELECT id, cost,"
-            " (SELECT sum(cost) FROM attempts WHERE request_id = id) AS attempts FROM requests"
-            " WHERE state = 'settled' AND cost != attempts",
-        }
+        queries = patterns("testing/books.yaml")["problems"]
         wrong = {problem: rows for problem, query in queries.items() if (rows := self.rows(query))}
         assert not wrong, wrong
 
@@ -339,7 +326,13 @@ class Gateway(Client):
 
     def _live(self, settings: Settings, opened: "concurrent.futures.Future[None]") -> None:
         _home.set(self.home)
-        handler = _handler(self.log, settings.json_log)
+        # Records of other gateways in the same process are not its own.
+        handler, form = logging.FileHandler(self.log), "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        handler.addFilter(
+            lambda record: _home.get() == self.home or (_home.get() is None and record.name.startswith(_OURS))
+        )
+        handler.setFormatter(JsonFormatter("%(name)s") if settings.json_log else logging.Formatter(form))
+        logging.getLogger().setLevel(logging.INFO)
         logging.getLogger().addHandler(handler)
         try:
             uvloop.run(self._serve(settings, opened))
@@ -414,14 +407,3 @@ class Gateway(Client):
 
 serving = Gateway
 """`with serving(home, policy) as gateway`: a started one; a test may stop it before the end."""
-
-
-def _handler(path: Path, as_json: bool) -> logging.Handler:
-    """Writes what this gateway logs; records of other gateways in the same process are not its own."""
-    handler = logging.FileHandler(path)
-    home = _home.get()
-    handler.addFilter(lambda record: _home.get() == home or (_home.get() is None and record.name.startswith(_OURS)))
-    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    handler.setFormatter(JsonFormatter("%(name)s") if as_json else logging.Formatter(form))
-    logging.getLogger().setLevel(logging.INFO)
-    return handler

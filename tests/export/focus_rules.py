@@ -32,27 +32,20 @@ class Demand(NamedTuple):
     usual: tuple[str, ...]
 
 
-def _demand(row: dict[str, str]) -> Demand:
-    allowed = frozenset(row["allowed"].split(";")) if row["allowed"] else frozenset[str]()
-    usual = tuple(filter(None, row["usual"].split(";")))
-    return Demand(row["level"], row["type"], row["nulls"] == "yes", row["condition"], allowed, row["together"], usual)
-
-
 with Path(__file__).with_name("focus_1_4.csv").open(encoding="utf-8", newline="") as _file:
-    COLUMNS: Mapping[str, Demand] = {row["column"]: _demand(row) for row in csv.DictReader(_file)}
+    COLUMNS: Mapping[str, Demand] = {
+        row["column"]: Demand(
+            *(row["level"], row["type"], row["nulls"] == "yes", row["condition"]),
+            *(frozenset(filter(None, row["allowed"].split(";"))), row["together"]),
+            tuple(filter(None, row["usual"].split(";"))),
+        )
+        for row in csv.DictReader(_file)
+    }
 """All 65 of the version, in the order of its document."""
 
 _UNIT = re.compile(r"([1-9][0-9]* )?[A-Z][A-Za-z]*(-[A-Z][A-Za-z]*)?(/([1-9][0-9]* )?[A-Z][A-Za-z]*)?")
 _OF_AI = ("AI Platforms", "Bots", "Generative AI", "Machine Learning", "Natural Language Processing")
 _NANO = Decimal("0.000000001")
-
-
-def _shared(column: str, demand: Demand) -> dict[str, Check]:
-    """Rules that several columns have."""
-    rules: dict[str, Check] = {name: partial(_USUAL[name], column) for name in demand.usual}
-    if demand.together:
-        rules[f"null as {demand.together}"] = lambda row: (row[column] is None) == (row[demand.together] is None)
-    return rules
 
 
 def _if_there(column: str, name: str, holds: Callable[[Any], bool]) -> dict[str, Check]:
@@ -124,7 +117,9 @@ RULES: Mapping[str, dict[str, Check]] = {
 def breaches(column: str, rows: list[Row]) -> list[str]:
     """Of one column that is there: its type, its nulls, its values, its rules."""
     demand, found = COLUMNS[column], []
-    rules = _shared(column, demand) | RULES.get(column, {})
+    rules: dict[str, Check] = {name: partial(_USUAL[name], column) for name in demand.usual} | RULES.get(column, {})
+    if demand.together:
+        rules[f"null as {demand.together}"] = lambda row: (row[column] is None) == (row[demand.together] is None)
     for number, row in enumerate(rows):
         value = row[column]
         if value is None:

@@ -54,7 +54,7 @@ def test_the_engines_of_the_policy_are_planned(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace(f", engine: {tmp_path / 'own.yaml'}", ""))
     done = local(tmp_path, "plan", "--policy", str(path))
     assert done.status == 1
-    assert "the policy names no engine: name one, as in `lowpass local plan qwen3-8b`" in done.error
+    assert f"{path} needs no local engine: name one, as `lowpass local list` shows them" in done.error
 
 
 def test_figures_are_exact_as_json(tmp_path: Path) -> None:

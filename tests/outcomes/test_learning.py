@@ -61,8 +61,7 @@ class Gateway:
 
     def __init__(self, ledger: Ledger, journal: Journal, drifts: bool = False) -> None:
         self.rates, self.trust, self.counts = Sums(), Trust(), Telemetry()
-        self.journal, self.drifts = journal, drifts
-        self.alarms: list[tuple[str, str]] = []
+        self.journal, self.drifts, self.alarms = journal, drifts, list[tuple[str, str]]()
         places = OutcomeLog(
             partial(log.since, ledger),
             partial(log.newest, ledger),

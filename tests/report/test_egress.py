@@ -99,15 +99,7 @@ def test_each_row_says_where_a_class_went_and_by_whose_word(ledger: Ledger) -> N
     names = ("class", "sent_as", "target", "entity", "jurisdiction", "region", "region_is", "redacted")
     counts = ("requests", "attempts", "refused", "input_tokens", "unchecked", "violations")
     rows = json.loads(as_json(report))["rows"]
-    assert [tuple(row[name] for name in (*names, *counts)) for row in rows] == [
-        ("eu", "eu,internal", "eu", "eu Ltd", "IE", "eu", "verified", "no", 1, 1, 0, 100, 0, 0),
-        ("internal", "internal", "cn", "cn Ltd", "CN", "cn", "asserted", "no", 1, 1, 0, 100, 0, 0),
-        ("internal", "internal", "ends", "ends Ltd", "IE", "eu", "asserted", "no", 1, 1, 0, 100, 0, 0),
-        ("pii", "internal", "cn", "cn Ltd", "CN", "cn", "asserted", "yes", 1, 1, 0, 100, 0, 0),
-        ("pii", "internal,pii", "us", "us Ltd", "US", "us", "asserted", "no", 2, 2, 0, 100, 0, 0),
-        ("secret", None, None, None, None, None, None, None, 1, 0, 1, None, 0, 0),
-        ("secret", "internal,secret", "home", "home Ltd", None, None, "local", "no", 1, 1, 0, 100, 0, 0),
-    ]
+    assert [[row[name] for name in (*names, *counts)] for row in rows] == data(__file__, "egress_sound.yaml")
     assert totals(report, *counts) == (8, 7, 1, 600, 0, 0)
     assert (report.sound, report.below) == (True, ())
     assert "7 attempts checked again" in report.note

@@ -62,8 +62,16 @@ class SignIn:
             caller = await self._keyring.caller({b"x-api-key": key.strip().encode()}, REPORTS)
         except ClientError as refused:
             # A key that is right is let in whatever others sent from the same address.
-            self._slow_down(address)
-            self._failures.setdefault(address, []).append(self._clock())
+            now = self._clock()
+            recent = [when for when in self._failures.pop(address, ()) if when > now - WINDOW_S]
+            self._failures[address] = recent if len(recent) >= MOST_FAILURES else [*recent, now]
+            while len(self._failures) > _MOST_ADDRESSES:
+                self._failures.popitem(last=False)
+            if len(recent) >= MOST_FAILURES:
+                wait_s = int(recent[0] + WINDOW_S - now) + 1
+                message = f"Too many wrong keys came from your address: wait {wait_s} s."
+                retry = (("retry-after", str(wait_s)),)
+                raise ClientError(429, "too_many_sign_ins", message, headers=retry) from None
             raise refused if refused.status == 403 else _unknown("This key is not valid here.") from None
         return self._token(caller.id, str(int(self._clock()) + LIFE_S))
 
@@ -94,18 +102,6 @@ class SignIn:
         claims = f"{key}.{expires}"
         signature = hmac.new(self._secret.reveal().encode(), _PURPOSE + claims.encode(), hashlib.sha256)
         return f"{claims}.{signature.hexdigest()}"
-
-    def _slow_down(self, address: str) -> None:
-        since = self._clock() - WINDOW_S
-        recent = [when for when in self._failures.pop(address, ()) if when > since]
-        if recent:
-            self._failures[address] = recent
-        while len(self._failures) > _MOST_ADDRESSES:
-            self._failures.popitem(last=False)
-        if len(recent) >= MOST_FAILURES:
-            wait_s = int(recent[0] - since) + 1
-            message = f"Too many wrong keys came from your address: wait {wait_s} s."
-            raise ClientError(429, "too_many_sign_ins", message, headers=(("retry-after", str(wait_s)),))
 
 
 def own(headers: Mapping[bytes, bytes]) -> None:

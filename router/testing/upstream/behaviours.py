@@ -118,8 +118,13 @@ class Tokens(Struct, frozen=True):
     cache_write_1h: int = 0
 
     @property
+    def written(self) -> int:
+        """To the cache, for however long."""
+        return self.cache_write + self.cache_write_1h
+
+    @property
     def input(self) -> int:
-        return self.uncached + self.cache_read + self.cache_write + self.cache_write_1h
+        return self.uncached + self.cache_read + self.written
 
     @property
     def output(self) -> int:
@@ -277,22 +282,19 @@ def built_in(ask: Ask) -> Behaviour | None:
     if name is None:
         return BEHAVIOURS.get(ask.behaviour)
     visible, thinking, prompt, pause, deaf = name.groups()
-    wanted, thought = int(visible), _thinking(ask, int(thinking or 0), bool(deaf))
-    cap = 10**9 if deaf else min((ask.body[name] for name in _CAPS if ask.body.get(name)), default=10**9)
+    wanted, thought, cap = int(visible), int(thinking or 0), 10**9
+    if not deaf:
+        # An exact budget is kept; a switch that is off is off.
+        switch = (ask.body.get("chat_template_kwargs") or {}).get("enable_thinking")
+        off = ask.body.get("reasoning_effort") == "none" or switch is False
+        budget = ask.body.get("thinking_token_budget")
+        thought = 0 if off else thought if budget is None else min(thought, int(budget))
+        cap = min((ask.body[name] for name in _CAPS if ask.body.get(name)), default=cap)
     thought = min(thought, cap)
     shown = min(wanted, cap - thought)
     answer = Answer(text=(WORD,) * shown, reasoning=(WORD,) * thought, finish="stop" if shown == wanted else "length")
     tokens = Tokens(uncached=int(prompt or 20), visible=shown, reasoning=thought)
     return Behaviour(answer=lambda ask, index: answer, tokens=tokens, pause_s=int(pause or 0) / 1000)
-
-
-def _thinking(ask: Ask, tokens: int, deaf: bool) -> int:
-    """An exact budget is kept; a switch that is off is off."""
-    body = ask.body
-    template = body.get("chat_template_kwargs") or {}
-    off = body.get("reasoning_effort") == "none" or template.get("enable_thinking") is False
-    budget = body.get("thinking_token_budget")
-    return tokens if deaf else 0 if off else tokens if budget is None else min(tokens, int(budget))
 
 
 # The port between the server and the wire formats: faults, events as they reach the network, and what a wire does.

@@ -73,17 +73,12 @@ class Flavour(Struct, frozen=True, kw_only=True):
         """`tokens` with every bucket that this provider does not split folded into its plain neighbour."""
         if not self.splits_reasoning:
             tokens = msgspec.structs.replace(tokens, visible=tokens.output, reasoning=None)
-        written = tokens.cache_write + tokens.cache_write_1h
-        tokens = msgspec.structs.replace(tokens, cache_write=written, cache_write_1h=0)
+        tokens = msgspec.structs.replace(tokens, cache_write=tokens.written, cache_write_1h=0)
         if not self.cache_write:
-            tokens = msgspec.structs.replace(tokens, uncached=tokens.uncached + written, cache_write=0)
+            tokens = msgspec.structs.replace(tokens, uncached=tokens.uncached + tokens.written, cache_write=0)
         if not self.cache_read:
             tokens = msgspec.structs.replace(tokens, uncached=tokens.uncached + tokens.cache_read, cache_read=0)
         return tokens
-
-    def count(self, tokens: Tokens) -> Json:
-        counts: Json = _filled(self.usage, {name: getattr(tokens, name) for name in _BUCKETS})
-        return counts
 
     def fault(self, fault: Fault) -> tuple[int, object]:
         """Status and body."""
@@ -108,7 +103,16 @@ class Flavour(Struct, frozen=True, kw_only=True):
         return {**known, **({"timings": timings} if "usage" in reply else {})}
 
 
-_BUCKETS = ("input", "output", "visible", "reasoning", "total", "cache_read", "cache_write", "cache_missed")
+_BUCKETS = (
+    *("input", "output", "visible", "reasoning", "total", "uncached", "cache_read", "cache_missed"),
+    *("cache_write", "cache_write_1h", "written"),
+)
+
+
+def counted(usage: Json, tokens: Tokens) -> Json:
+    """`usage`: a template whose words that name a bucket of `tokens` stand for it."""
+    counts: Json = _filled(usage, {name: getattr(tokens, name) for name in _BUCKETS})
+    return counts
 
 
 def _filled(template: Any, values: Json) -> Any:
@@ -141,7 +145,7 @@ def reported(wire: str, behaviour: str, n: int = 1) -> Tokens | None:
     if wire == "gemini":
         # Writes to the cache are plain input here; thoughts of nothing are not mentioned.
         tokens = row.tokens.choices(n)
-        uncached = tokens.uncached + tokens.cache_write + tokens.cache_write_1h
+        uncached = tokens.uncached + tokens.written
         plain = msgspec.structs.replace(tokens, uncached=uncached, cache_write=0, cache_write_1h=0)
         return msgspec.structs.replace(plain, reasoning=plain.reasoning or None)
     flavour = FLAVOURS[wire]
@@ -164,7 +168,7 @@ class _OpenAIWire(WireFormat):
 
     def _count(self, tokens: Tokens, n: int) -> Json:
         flavour = self._flavour
-        return flavour.count(flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
+        return counted(flavour.usage, flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
 
 
 class OpenAIChat(_OpenAIWire):

@@ -195,7 +195,15 @@ class ScriptedServer:
         self.behaviours: dict[str, Behaviour] = {}
         """A test's own, by the model's name; they come before those that are built in."""
         self._met: set[tuple[str, str]] = set()
-        self._wires = _wires()
+        self._wires: dict[str, WireFormat] = {"/v1/messages": Anthropic()}
+        """By path; OpenAI itself needs no prefix."""
+        for name, flavour in FLAVOURS.items():
+            for prefix in ("", f"/{name}") if name == "openai" else (f"/{name}",):
+                self._wires[f"{prefix}/v1/chat/completions"] = OpenAIChat(flavour)
+                self._wires[f"{prefix}/v1/completions"] = OpenAICompletions(flavour)
+                self._wires[f"{prefix}/v1/embeddings"] = OpenAIEmbeddings(flavour)
+                if flavour.responses:
+                    self._wires[f"{prefix}/v1/responses"] = OpenAIResponses()
 
     def clear(self) -> None:
         """Forget the requests, the faults that came once, and a changed pace."""
@@ -309,7 +317,12 @@ class ScriptedServer:
         elif behaviour.breaks is Break.GARBAGE:
             await connection.write(_head(200, half) + body[:half])
         else:
-            await connection.write(*_paced(body, behaviour))
+            framing = behaviour.framing
+            if framing is Framing.CRLF_COMMENTS:
+                body = b"\r\n\n" + body  # some send blank lines to keep a slow request alive
+            start = _head(200, len(body), **behaviour.headers)
+            parts = (start[:7], start[7:], *split(body)) if framing is Framing.SPLIT else (start + body,)
+            await connection.write(*parts)
 
     async def _stream(self, connection: HttpConnection, wire: WireFormat, ask: Ask, behaviour: Behaviour) -> None:
         if behaviour.breaks is Break.HTML:
@@ -345,19 +358,6 @@ class ScriptedServer:
 _MISSING = Behaviour(fault="model")
 
 
-def _wires() -> dict[str, WireFormat]:
-    """Path → wire; OpenAI itself needs no prefix."""
-    wires: dict[str, WireFormat] = {"/v1/messages": Anthropic()}
-    for name, flavour in FLAVOURS.items():
-        for prefix in ("", f"/{name}") if name == "openai" else (f"/{name}",):
-            wires[f"{prefix}/v1/chat/completions"] = OpenAIChat(flavour)
-            wires[f"{prefix}/v1/completions"] = OpenAICompletions(flavour)
-            wires[f"{prefix}/v1/embeddings"] = OpenAIEmbeddings(flavour)
-            if flavour.responses:
-                wires[f"{prefix}/v1/responses"] = OpenAIResponses()
-    return wires
-
-
 def _broken(frames: list[SseFrame], behaviour: Behaviour, wire: WireFormat) -> list[SseFrame]:
     """The events that are really sent."""
     if behaviour.breaks is None:
@@ -377,17 +377,6 @@ def _off_by_one(pieces: list[bytes]) -> list[bytes]:
     for piece in pieces[:-1]:
         cuts.append(cuts[-1] + len(piece) + (1 if len(cuts) == 1 else 0))
     return [joined[start:end] for start, end in zip(cuts, [*cuts[1:], len(joined)], strict=True)]
-
-
-def _paced(body: bytes, behaviour: Behaviour) -> list[bytes]:
-    """A whole reply as TCP writes; blank lines before it are what some send to keep a slow request alive."""
-    framing, start = behaviour.framing, _head(200, len(body), **behaviour.headers)
-    if framing is Framing.SPLIT:
-        return [start[:7], start[7:], *split(body)]
-    if framing is Framing.CRLF_COMMENTS:
-        body = b"\r\n\n" + body
-        start = _head(200, len(body), **behaviour.headers)
-    return [start + body]
 
 
 def _head(status: int, length: int, kind: str = "application/json", **more: str) -> bytes:

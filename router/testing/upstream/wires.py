@@ -19,12 +19,13 @@ from router.testing.upstream.behaviours import (
     record,
     rows,
 )
-from router.testing.upstream.openai import CREATED, FLAVOURS, logprobs_of
+from router.testing.upstream.openai import CREATED, FLAVOURS, counted, logprobs_of
 from router.types.tables import table
 
 SIGNATURE = "EqQBCgIYAhIM"
 ANTHROPIC_FIELDS = frozenset(table("testing/upstream/fields.yaml")["anthropic"])
 _ANTHROPIC_ERRORS = table("testing/upstream/errors.yaml")["anthropic"]
+_USAGE = table("testing/upstream/usage.yaml")
 _STOP = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _EMPTY: Json = {"text": "", "thinking": "", "signature": "", "input": {}}
 """Of a block as it starts, before its deltas."""
@@ -38,12 +39,13 @@ class Anthropic(WireFormat):
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
         answer = behaviour.answer(ask, 0)
-        usage = {} if behaviour.reports == "missing" else {"usage": _anthropic_usage(behaviour.tokens)}
+        usage = {} if behaviour.reports == "missing" else {"usage": counted(_USAGE["anthropic"], behaviour.tokens)}
         return {**_message(ask), "content": [block for block, _ in _blocks(answer)], **_stop(answer), **usage}
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
         answer, tokens, silent = behaviour.answer(ask, 0), behaviour.tokens, behaviour.reports == "missing"
-        start = {} if silent else {"usage": {**_anthropic_usage(tokens), "output_tokens": min(1, tokens.output)}}
+        usage = {} if silent else counted(_USAGE["anthropic"], tokens)
+        start = {} if silent else {"usage": {**usage, "output_tokens": min(1, tokens.output)}}
         events: list[Json] = [{"type": "message_start", "message": {**_message(ask), **start}}]
         for i, (block, deltas) in enumerate(_blocks(answer)):
             hollow = {name: _EMPTY.get(name, value) for name, value in block.items()}
@@ -51,11 +53,8 @@ class Anthropic(WireFormat):
             events += [{"type": "content_block_delta", "index": i, "delta": delta} for delta in deltas]
             events.append({"type": "content_block_stop", "index": i})
         if behaviour.reports == "everywhere":
-            events.append(_message_delta(_anthropic_usage(tokens.share(1, 2))))
-        events += [
-            _message_delta({} if silent else _anthropic_usage(tokens), **_stop(answer)),
-            {"type": "message_stop"},
-        ]
+            events.append(_message_delta(counted(_USAGE["anthropic"], tokens.share(1, 2))))
+        events += [_message_delta(usage, **_stop(answer)), {"type": "message_stop"}]
         return [SseFrame(e, event=str(e["type"]), content=e["type"] == "content_block_delta") for e in events]
 
     def error(self, fault: Fault) -> tuple[int, object]:
@@ -96,20 +95,6 @@ def _stop(answer: Answer) -> dict[str, str | None]:
     if answer.stopped:
         return {"stop_reason": "stop_sequence", "stop_sequence": answer.stopped}
     return {"stop_reason": "refusal" if answer.refusal else _STOP[answer.finish], "stop_sequence": None}
-
-
-def _anthropic_usage(tokens: Tokens) -> Json:
-    """Input buckets are disjoint; thinking is inside `output_tokens`."""
-    written = {"ephemeral_5m_input_tokens": tokens.cache_write, "ephemeral_1h_input_tokens": tokens.cache_write_1h}
-    return {
-        "input_tokens": tokens.uncached,
-        "cache_creation_input_tokens": tokens.cache_write + tokens.cache_write_1h,
-        "cache_read_input_tokens": tokens.cache_read,
-        "cache_creation": written,
-        "output_tokens": tokens.output,
-        "output_tokens_details": {"thinking_tokens": tokens.reasoning},
-        "service_tier": "standard",
-    }
 
 
 def _blocks(answer: Answer) -> Iterator[tuple[Json, list[Json]]]:
@@ -227,22 +212,21 @@ def _candidate(parts: list[Json], index: int, finish: str | None, logprobs: bool
 
 
 def _reply(ask: Ask, candidates: list[Json], tokens: Tokens | None) -> Json:
-    usage = {} if tokens is None else {"usageMetadata": _gemini_usage(tokens.choices(ask.n))}
+    usage: Json = {}
+    if tokens is not None:
+        # Thoughts stand outside the candidates; a count of nothing is left out.
+        tokens = tokens.choices(ask.n)
+        counts = {"promptTokenCount": tokens.input, "candidatesTokenCount": tokens.visible}
+        rare = {"cachedContentTokenCount": tokens.cache_read, "thoughtsTokenCount": tokens.reasoning}
+        counts |= {name: count for name, count in rare.items() if count}
+        detail = [{"modality": "TEXT", "tokenCount": tokens.input}]
+        usage["usageMetadata"] = {**counts, "totalTokenCount": tokens.total, "promptTokensDetails": detail}
     return {
         "candidates": candidates,
         **usage,
         "modelVersion": ask.served or f"{ask.model}-001",
         "responseId": "resp_upstream",
     }
-
-
-def _gemini_usage(tokens: Tokens) -> Json:
-    """Thoughts stand outside the candidates; a count of nothing is left out."""
-    thoughts = {"thoughtsTokenCount": tokens.reasoning} if tokens.reasoning else {}
-    cached = {"cachedContentTokenCount": tokens.cache_read} if tokens.cache_read else {}
-    counts = {"promptTokenCount": tokens.input, "candidatesTokenCount": tokens.visible, **cached, **thoughts}
-    detail = [{"modality": "TEXT", "tokenCount": tokens.input}]
-    return {**counts, "totalTokenCount": tokens.input + tokens.output, "promptTokensDetails": detail}
 
 
 class OpenAIResponses(WireFormat):
@@ -256,7 +240,8 @@ class OpenAIResponses(WireFormat):
         answer = behaviour.answer(ask, 0)
         ended = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
         end = ended if answer.finish == "length" else {"status": "completed"}
-        return {**_response(ask), **end, "output": _items(answer), **_response_usage(behaviour)}
+        usage = None if behaviour.reports == "missing" else counted(_USAGE["responses"], behaviour.tokens)
+        return {**_response(ask), **end, "output": _items(answer), "usage": usage}
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
         whole, answer = self.whole(ask, behaviour), behaviour.answer(ask, 0)
@@ -290,17 +275,6 @@ def _response(ask: Ask) -> Json:
     empty: Json = {"error": None, "incomplete_details": None, "output": [], "parallel_tool_calls": True}
     echoed = {name: ask.body.get(name, default) for name, default in _ECHOED.items()}
     return {**head, **empty, "model": f"{ask.model}-2026-01-01", **echoed}
-
-
-def _response_usage(behaviour: Behaviour) -> Json:
-    if behaviour.reports == "missing":
-        return {"usage": None}
-    tokens = behaviour.tokens
-    written = tokens.cache_write + tokens.cache_write_1h
-    counts = {"input_tokens": tokens.input, "output_tokens": tokens.output, "total_tokens": tokens.total}
-    cached = {"cached_tokens": tokens.cache_read, "cache_write_tokens": written}
-    detail = {"reasoning_tokens": tokens.reasoning}
-    return {"usage": {**counts, "input_tokens_details": cached, "output_tokens_details": detail}}
 
 
 def _items(answer: Answer) -> list[Json]:

@@ -85,21 +85,21 @@ class _Smtp(socketserver.StreamRequestHandler):
             self._say("250-sink\r\n250-AUTH PLAIN\r\n250 " + ("STARTTLS" if self.kept.certificate else "HELP"))
         elif verb == "STARTTLS":
             self._say("220 go on")
-            self._encrypt()
+            assert self.kept.certificate
+            self.connection = _server_side(self.kept.certificate).wrap_socket(self.connection, server_side=True)
+            self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
+            self.kept.encrypted = True
         elif verb == "DATA":
             self._say("354 go on")
-            self.kept.mails.append(_mail(iter(self.rfile.readline, b".\r\n")))
+            lines = (line.removeprefix(b".") for line in iter(self.rfile.readline, b".\r\n"))
+            mail = message_from_bytes(b"".join(lines), policy=policy.default)
+            assert isinstance(mail, EmailMessage)
+            self.kept.mails.append(mail)
             self._say("250 kept")
         else:
             self.kept.recipients += [text.partition("<")[2].rstrip(">")] if verb == "RCPT" else []
             self._say({"QUIT": "221 bye", "AUTH": "235 welcome"}.get(verb, "250 ok"))
         return verb != "QUIT"
-
-    def _encrypt(self) -> None:
-        assert self.kept.certificate
-        self.connection = _server_side(self.kept.certificate).wrap_socket(self.connection, server_side=True)
-        self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
-        self.kept.encrypted = True
 
     def _say(self, text: str) -> None:
         self.wfile.write(text.encode() + b"\r\n")
@@ -134,10 +134,3 @@ def _server_side(certificate: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     return context
-
-
-def _mail(lines: Iterator[bytes]) -> EmailMessage:
-    text = b"".join(line[1:] if line.startswith(b"..") else line for line in lines)
-    mail = message_from_bytes(text, policy=policy.default)
-    assert isinstance(mail, EmailMessage)
-    return mail
