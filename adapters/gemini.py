@@ -26,19 +26,9 @@ from adapters.chat import (
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.stream import Delta, TranslatedStream, answer_id, chat_reply
 from adapters.thinking import ThinkingControl, applied
-from adapters.usage import Count, counters, later, tier
+from adapters.usage import Count, counters, later, tier, unread
 from router.errors import UpstreamFailure
-from router.types.attempt import (
-    CACHED_BESIDE,
-    UNREADABLE_USAGE,
-    Call,
-    CountSource,
-    ErrorKind,
-    Failure,
-    StreamDecoder,
-    TargetReply,
-    Usage,
-)
+from router.types.attempt import CACHED_BESIDE, Call, CountSource, ErrorKind, Failure, StreamDecoder, TargetReply, Usage
 from router.types.target import Contract
 
 _WIRE: Json = WIRES["gemini"]
@@ -439,7 +429,7 @@ TOKENS = msgspec.json.Decoder(GeminiTokens)
 
 
 def usage(tokens: GeminiTokens) -> Usage:
-    violations = [UNREADABLE_USAGE] if tokens.unreadable else []
+    violations = unread(tokens.unreadable)
     prompt = tokens.prompt_token_count or 0
     cached = tokens.cached_content_token_count or 0
     tool_use = tokens.tool_use_prompt_token_count or 0

@@ -166,6 +166,11 @@ def later(before: Counters, after: Counters) -> Counters:
     return type(after)(*[larger(a, b) if isinstance(a, int) or isinstance(b, int) else b or a for a, b in pairs])
 
 
+def unread(unreadable: bool) -> list[str]:
+    """The violations that a report begins with."""
+    return [UNREADABLE_USAGE] if unreadable else []
+
+
 def counters(decoder: msgspec.json.Decoder[Counters], usage: Raw) -> Counters | None:
     """None where the report is missing or empty; `unreadable` where it can't be one: the answer stands without it."""
     try:
@@ -181,7 +186,7 @@ def counters(decoder: msgspec.json.Decoder[Counters], usage: Raw) -> Counters | 
 
 
 def canonical(report: UsageReport) -> Usage:
-    violations = [UNREADABLE_USAGE] if report.unreadable else []
+    violations = unread(report.unreadable)
     prompt, completion, source = _totals(report)
     uncached, cached, written = _input(report, prompt, violations)
     # The providers don't say how much of audio and pictures was cached.

@@ -49,15 +49,7 @@ from router.pipeline import JUDGED, Pipeline
 from router.recorder import OutcomeRecorder, learned_from
 from router.screen import ScreenSources
 from router.settings import Settings
-from router.types.account import (
-    LEASE_MS,
-    Account,
-    BudgetStore,
-    Journal,
-    LedgerUnavailable,
-    LocalJournal,
-    StoreUnavailable,
-)
+from router.types.account import LEASE_MS, Account, BudgetStore, Journal, LocalJournal, StoreUnavailable
 from router.types.attempt import Adapter, Transport
 from router.types.clock import monotonic_s, now_ms
 from router.types.decision import Served
@@ -316,7 +308,7 @@ class GatewayProcess:
             self._http.end(self._replicas.hear(self._crew.engines))
             await asyncio.to_thread(self._local.checkpoint)
             # Keys stay in force as they are while the ledger can't be read.
-            with suppress(LedgerUnavailable):
+            with suppress(StoreUnavailable):
                 await self._refresh()
                 if any(target.engine for target in self._config().targets.values()):
                     await asyncio.to_thread(self._tariff.read)
@@ -327,7 +319,7 @@ class GatewayProcess:
             self._adopt(change)
             self._breaker.save()
             since, self._loops_ms = self._loops_ms, now_ms() - LOOPS_OVERLAP_MS
-            with suppress(LedgerUnavailable):  # what each process counts and stops, all know a second later
+            with suppress(StoreUnavailable):  # what each process counts and stops, all know a second later
                 self._breaker.merge(await asyncio.to_thread(query.loops, self._ledger, since))
             used(self._journal, self._accounting.used_keys - {""}, now_ms())
             self._accounting.used_keys.clear()

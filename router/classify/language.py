@@ -76,13 +76,10 @@ def unfamiliar(text: str) -> bool:
     """Of several words in Latin letters hardly any is of a language that is known. `text` is in lower case."""
     words = text.replace("'", " ").replace("’", " ").split()
     letters = [letter for letter in text if letter.isalpha()]
-    if len(words) < SEVERAL or len(letters) < LETTERS * len(text) or not all(map(_is_latin, letters)):
+    latin = all(letter <= _PHONETIC or "\u1e00" <= letter <= "\u1eff" for letter in letters)
+    if len(words) < SEVERAL or len(letters) < LETTERS * len(text) or not latin:
         return False
     return sum(word.strip(_MARKS) in _WORDS for word in words) <= HARDLY * len(words)
-
-
-def _is_latin(letter: str) -> bool:
-    return letter <= _PHONETIC or "\u1e00" <= letter <= "\u1eff"
 
 
 def _count(parts: set[str], weights: Mapping[str, tuple[tuple[str, float], ...]], scores: dict[str, float]) -> None:

@@ -37,10 +37,6 @@ class Destination(NamedTuple):
 
 # Attempts judged again: by the policy that was in force for each, with the rule that stood at the door.
 
-NO_POLICY = "its policy is not in the ledger"
-NO_CLASSES = "it was written before classes were"
-UNREADABLE = "its policy can't be read by this version"
-
 
 class SentGroup(NamedTuple):
     """What attempts have in common as far as the rule goes. Classes are joined by commas, as in their columns."""
@@ -94,9 +90,10 @@ class PastPolicies:
     def unknown(self, sent: SentGroup) -> str:
         """Why this can't be judged; empty where it can."""
         if not (sent.held and sent.classes):
-            return NO_CLASSES
+            return "it was written before classes were"
         if self.past(sent.policy) is None:
-            return UNREADABLE if sent.policy in self._documents else NO_POLICY
+            there = sent.policy in self._documents
+            return "its policy can't be read by this version" if there else "its policy is not in the ledger"
         return ""
 
     def violation(self, sent: SentGroup, at_ms: int) -> str:
