@@ -186,7 +186,7 @@ def counters(decoder: msgspec.json.Decoder[Counters], usage: Raw) -> Counters | 
 
 
 def canonical(report: UsageReport) -> Usage:
-    violations = unread(report.unreadable)
+    violations = [UNREADABLE_USAGE] if report.unreadable else []
     prompt, completion, source = _totals(report)
     uncached, cached, written = _input(report, prompt, violations)
     # The providers don't say how much of audio and pictures was cached.

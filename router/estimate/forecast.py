@@ -175,11 +175,7 @@ class Forecaster:
         output, thoughts = _tokens(known, read)
         each, thinking, *usual = [np.minimum(tokens, bound) for tokens in (output, thoughts, *known.usual)]
         plain = np.maximum(known.sent * (rough + known.template) + known.sent_base, 0.0)
-        whole_prompt = plain
-        if kind.endswith(MEDIA):
-            sizes = [(target, self.learned.input(target.id, kind, INPUT_SHARE)) for target in targets]
-            tokens = [prompt(target, request, kind, rough, size, 1.0).tokens for target, size in sizes]
-            whole_prompt = np.array(tokens, dtype=np.float64)
+        whole_prompt = self._media_tokens(targets, request, kind) if kind.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
         read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
         if cached or known.writes:
@@ -218,6 +214,12 @@ class Forecaster:
             usual_cost=fixed + _paid(known, *usual) * choices,
         )
         return delayed(forecast, targets, queues) if queues else forecast
+
+    def _media_tokens(self, targets: Sequence[Target], request: Request, kind: str) -> Vector:
+        """Tokens of a prompt with pictures, sound or documents."""
+        sizes = [(target, self.learned.input(target.id, kind, INPUT_SHARE)) for target in targets]
+        tokens = [prompt(target, request, kind, roughly(request), size, 1.0).tokens for target, size in sizes]
+        return np.array(tokens, dtype=np.float64)
 
     def _whole(self, known: _KnownWork, request: Request, written: Vector, thinking: Vector, sent: Vector) -> Vector:
         """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its

@@ -190,10 +190,6 @@ class BudgetReport(Report, frozen=True, kw_only=True):
 
     standings: tuple[BudgetStanding, ...] = ()
 
-    @property
-    def pots(self) -> tuple[BudgetAccount, ...]:
-        return tuple(standing.pot for standing in self.standings)
-
 
 async def budgets(store: BudgetStore, declared: Sequence[Budget], now_ms: int) -> BudgetReport:
     """One row a pot, in the order of the policy. What remains may be below 0: a cost above its hold is booked.
