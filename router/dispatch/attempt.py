@@ -302,18 +302,20 @@ class AttemptRecord:
         return events
 
     def failed(self, failure: Failure) -> Attempt:
-        """A refusal or a broken connection before any output is not charged by providers; what was produced is."""
+        """Providers charge what they produced, also where it can't be read; not refusals, nor what broke before."""
         decoder = self.decoder
         if decoder is not None and (decoder.output_chars or decoder.usage is not None):
             return self.streamed(decoder, failure.kind)
         late = failure.kind is ErrorKind.TIMEOUT
         refused = failure.status is not None or (self.status or 200) >= 400
-        silent = (late or self.recovered) and not refused and self.sent
+        response, broken = self._response, failure.kind in (ErrorKind.BAD_RESPONSE, ErrorKind.CUT)
+        unread = broken and response is not None and "json" in response.headers.get("content-type", "")
+        silent = (late or unread or self.recovered) and not refused and self.sent
         if late and silent and self.step.target.engine is None:
             took, expected = self._elapsed(), self.step.estimate.output_tokens
             self._health.took(self.step.target.id, took, took if self.call.stream else None, expected, at_least=True)
         # A provider that is down writes nothing: it is not charged as if it were the quickest, but for hidden thoughts.
-        prior_ms = FASTEST_MS if self._hides else PRIOR_MS_PER_TOKEN
+        prior_ms = FASTEST_MS if self._hides or unread else PRIOR_MS_PER_TOKEN
         return self._done(failure.kind, self._unfinished(prior_ms) if silent else None)
 
     async def late(self, adapter: Adapter, response: UpstreamResponse) -> Attempt:

@@ -36,7 +36,14 @@ WRONG = {row["name"]: row for row in data(__file__, "wrong.yaml")}
 NEGATIVE = reporting(completion_tokens=-500, total_tokens=-480)
 SAYS = {"silent": "missing-usage", "negative": "negative", "late": "say-400-ms-5"}
 SAYS |= {"slow": books.GATED, "deaf": "say-300-ms-2-deaf", "endless": "say-20000-deaf", "hidden": "hidden"}
-SAYS |= {"found": "found", "absurdly": "absurdly", "at-once": "at-once", "no-cap": "say-40", "lost": "say-40"}
+SAYS |= {
+    "unread": "unread",
+    "found": "found",
+    "absurdly": "absurdly",
+    "at-once": "at-once",
+    "no-cap": "say-40",
+    "lost": "say-40",
+}
 LONG_WORDS = [(WORD, 1), ("Wasserfallstufen ", 1), ("водопадная ", 1), ("водопадная ", 25)]
 KEPT = {f"kept-{number}": f"kept-{number}" for number in range(18)}
 LONG = [f"long-{number}" for number in range(len(LONG_WORDS))]
@@ -55,7 +62,7 @@ def policy(url: str) -> dict[str, Any]:
     limits = budgets(
         dict.fromkeys(names, 5)
         | dict.fromkeys(KEPT, 0.5)
-        | {"no-cap": 0.1, "at-once": 0.05, "deaf": 0.05}
+        | {"no-cap": 0.1, "at-once": 0.05, "deaf": 0.05, "unread": 0.02}
         | dict.fromkeys(RICH, 1_000)
     )
     return rules(targets, {name: f"at-{name}" for name in names}, limits)
@@ -64,6 +71,7 @@ def policy(url: str) -> dict[str, Any]:
 @pytest.fixture(autouse=True, scope="module")
 def wrong(upstream_server: Upstream) -> None:
     books.saying(upstream_server, "negative", NEGATIVE)
+    books.saying(upstream_server, "unread", Page((b'{"id": "c", "choices": [], "usage": NaN}',)))
     for name, row in WRONG.items():
         says = {key: "x" * (value or 0) or None for key, value in row.get("says", {}).items()}
         books.saying(upstream_server, name, reporting(says, **row["usage"]))
@@ -90,6 +98,13 @@ def test_usage_that_can_not_be_true_is_estimated_from_the_text(
     for stream in (False, True):
         (attempt,) = row_of(gateway, gateway.chat("absurdly", stream=stream))["attempts"]
         assert (attempt["output_visible"], attempt["usage_source"], attempt["flagged"]) == (858, "estimated", 1)
+
+
+def test_an_answer_that_can_not_be_read_is_charged_what_it_may_have_had(gateway: Gateway, upstream: Upstream) -> None:
+    """Its provider bills it, and each further try."""
+    statuses = {gateway.chat("unread", **books.CAP).status for _ in range(8)}
+    assert statuses <= {402, 502, 503}
+    assert round(within(gateway, "unread") * NANO) >= len(upstream.requests) * 40 * OUT > 0
 
 
 @each_row("stream, finish", product([False, True], ["length", "stop"]))
