@@ -189,7 +189,8 @@ def test_the_right_exception(client: openai.OpenAI, gateway: Gateway, model: str
     assert error.request_id == error.response.headers["x-request-id"]
     if model != "nobody":
         row = gateway.row(error.request_id or "")
-        assert (row["status"], row["cost"]) == (status, 0)
+        # A whole answer that broke off is billed: its provider had written it.
+        assert (row["status"], row["cost"] > 0) == (status, model == "chat/cut")
 
 
 @each_row("model, failed, wait_s", [("chat/flaky", 502, 0), ("chat/rate-limited-once", 429, RETRY_AFTER_S)])

@@ -72,9 +72,9 @@ def test_a_failing_target_is_replaced_by_the_next(gateway: Gateway, name: str, s
     row = gateway.settled(headers["x-lowpass-decision"])
     assert tried(row) == [(f"{kind}-{name}", FALLS_BACK[name]), ("spare", "ok")]
     assert (row["state"], row["target"], row["status"], row["error"]) == ("settled", "spare", 200, None)
-    # A provider that fell silent has read the prompt and charges for that; others charge nothing for a failure.
-    first, silent = row["attempts"][0], name == "hang"
-    assert (first["cost"] > 0, first["cost_source"]) == (silent, "estimated" if silent else "priced")
+    # A provider that fell silent, or broke off, has read the prompt and charges for that; others charge nothing.
+    first, charged = row["attempts"][0], name in ("hang", "cut")
+    assert (first["cost"] > 0, first["cost_source"]) == (charged, "estimated" if charged else "priced")
     assert row["cost"] == NORMAL_NANO + first["cost"]
     assert (usage.prompt_tokens, usage.completion_tokens, usage.cost) == (20, 10, usd(row["cost"]))
 

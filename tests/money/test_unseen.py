@@ -36,14 +36,7 @@ WRONG = {row["name"]: row for row in data(__file__, "wrong.yaml")}
 NEGATIVE = reporting(completion_tokens=-500, total_tokens=-480)
 SAYS = {"silent": "missing-usage", "negative": "negative", "late": "say-400-ms-5"}
 SAYS |= {"slow": books.GATED, "deaf": "say-300-ms-2-deaf", "endless": "say-20000-deaf", "hidden": "hidden"}
-SAYS |= {
-    "unread": "unread",
-    "found": "found",
-    "absurdly": "absurdly",
-    "at-once": "at-once",
-    "no-cap": "say-40",
-    "lost": "say-40",
-}
+SAYS |= {name: name for name in ("found", "absurdly", "at-once", "unread")} | {"no-cap": "say-40", "lost": "say-40"}
 LONG_WORDS = [(WORD, 1), ("Wasserfallstufen ", 1), ("водопадная ", 1), ("водопадная ", 25)]
 KEPT = {f"kept-{number}": f"kept-{number}" for number in range(18)}
 LONG = [f"long-{number}" for number in range(len(LONG_WORDS))]
