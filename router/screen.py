@@ -19,7 +19,7 @@ from router.decide.eligibility import ClassGuard, Redact
 from router.dispatch.egress import LARGE
 from router.dispatch.side_calls import SecondOpinions, SideCall
 from router.redact.redact import redact
-from router.types.account import LedgerUnavailable, StoreUnavailable
+from router.types.account import StoreUnavailable
 from router.types.request import (
     CLEAN,
     Caller,
@@ -38,7 +38,6 @@ _LONG = 65_536
 """Bytes from which a body has threads apart: other bodies do not wait for those that take seconds."""
 _KNOWN = ("default", "key", "session")
 """Causes that hold for the next request of a session anyway."""
-_UNAVAILABLE = (StoreUnavailable, LedgerUnavailable)
 _NO_TARGETS: Mapping[str, Target] = {}
 _NOTHING: frozenset[DoubtfulValue] = frozenset()
 _log = logging.getLogger(__name__)
@@ -98,11 +97,11 @@ class Screen:
             after = self._taint(screened.classification)
             if after.permanent - before.permanent or after.found - before.found:
                 await sources.sessions.add(key, after)
-        except _UNAVAILABLE:
+        except StoreUnavailable:
             own = self._taint((await self._look(request, caller, CLEAN, read, sources)).classification)
             if own != CLEAN:
                 # The store hears of it when it is back: what was said meanwhile binds too.
-                with suppress(*_UNAVAILABLE):
+                with suppress(StoreUnavailable):
                     await sources.sessions.add(key, own)
             return await self._look(request, caller, SessionClasses(permanent=frozenset(self.ranks)), read, sources)
         return screened

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from router.ledger import rows
 from router.ledger.keys import note
 from router.ledger.ledger import Ledger
-from router.ledger.past import CAME_BACK_MS, EXPIRED, lock, progress, seal
+from router.ledger.past import CAME_BACK_MS, EXPIRED, hours, lock, progress, seal
 from router.ledger.rows import Connection, Line, RequestRecord, insert, transaction
 from router.ledger.write import BUCKETS, lost_booking
 from router.types.account import GRANTED, RATE_ACCOUNTS, Account, Hold, Journal, Unit
@@ -205,10 +205,11 @@ def unequal(ledger: Ledger, books: Ledger, account: AccountOf, since_ms: int, un
         booked_at_hold = here.execute(_SQL["booked_at_hold"], since).fetchall()
         late += [_booked_at_hold(there, here, account, identifier) for (identifier,) in booked_at_hold]
         if books is not ledger:
-            span = (least_id(max(since_ms, progress(there, EXPIRED), progress(here, EXPIRED))), least_id(until_ms))
-            written = {identifier for (identifier,) in there.execute(_SQL["born"], span)}
-            ended = here.execute(_SQL["ended_beside"], span).fetchall()
-            late += [_unwritten(here, identifier) for (identifier,) in ended if identifier not in written]
+            first = least_id(max(since_ms, progress(there, EXPIRED), progress(here, EXPIRED)))
+            for span in hours(first, least_id(until_ms)):
+                written = {identifier for (identifier,) in there.execute(_SQL["born"], span)}
+                ended = here.execute(_SQL["ended_beside"], span).fetchall()
+                late += [_unwritten(here, identifier) for (identifier,) in ended if identifier not in written]
     return [row for row in late if row is not None]
 
 

@@ -209,6 +209,12 @@ def progress(connection: Connection, name: str) -> int:
     return 0 if row is None else int(row[0])
 
 
+def hours(first: str, end: str) -> Iterator[tuple[str, str]]:
+    """Ids from `first` to before `end`, an hour at a time, so that a table is never read at once."""
+    for hour in range(int(first[:12], 16) // HOUR_MS, int(end[:12], 16) // HOUR_MS + 1):
+        yield max(first, least_id(hour * HOUR_MS)), min(end, least_id((hour + 1) * HOUR_MS))
+
+
 def lock(connection: Connection) -> None:
     """Keeps other writers of these tables out until the end of the transaction."""
     connection.execute("UPDATE progress SET position = position WHERE name = 'moved'")

@@ -14,7 +14,7 @@ from router.ledger import past
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.facts.query import Label, Sums
 from router.ledger.ledger import Ledger
-from router.ledger.past import EXPIRED, MOVED, progress
+from router.ledger.past import EXPIRED, MOVED, hours, progress
 from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rollups import GROUPINGS, LATE, Grouping, RollupSums, count
 from router.ledger.rows import Connection, Line, RequestRecord, every
@@ -254,8 +254,7 @@ def _unlike(local: Ledger, ledger: Ledger) -> Iterator[VerifyFinding]:
         oldest = there.execute("SELECT COALESCE(MIN(id), 'ffffffffffff') FROM requests").fetchone()[0]
         first = max(oldest, *(least_id(progress(each, EXPIRED)) for each in (here, there)))
         owners = {owner for (owner,) in here.execute("SELECT DISTINCT owner FROM requests WHERE id >= ?", (first,))}
-        for hour in range(int(first[:12], 16) // HOUR_MS, now_ms() // HOUR_MS + 1):
-            span = (max(first, least_id(hour * HOUR_MS)), least_id((hour + 1) * HOUR_MS))
+        for span in hours(first, least_id(now_ms() + HOUR_MS)):
             own, rows = (
                 {name: (owner, cost) for name, owner, cost in each.execute(_SQL["ended"], span)}
                 for each in (here, there)
