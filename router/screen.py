@@ -1,22 +1,19 @@
 """Step 3: what a request holds, what its session has seen, and what it looks like without its findings."""
 
-import asyncio
 import hashlib
 import hmac
 import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from msgspec import Struct
 
-from router.classify.classify import Classifier
+from router.classify.classify import LARGE, Classifier, beside
 from router.classify.detector import DoubtfulValue
 from router.classify.ner import NamesDetector, NamesReader, NamesUnread
 from router.classify.second_opinion import SecondOpinion, words
 from router.config.policy import Sensitivity
 from router.decide.eligibility import ClassGuard, Redact
-from router.dispatch.egress import LARGE
 from router.dispatch.side_calls import SecondOpinions, SideCall
 from router.redact.redact import redact
 from router.types.account import StoreUnavailable
@@ -34,8 +31,6 @@ from router.types.request import (
 )
 from router.types.target import Secret, Target
 
-_LONG = 65_536
-"""Bytes from which a body has threads apart: other bodies do not wait for those that take seconds."""
 _KNOWN = ("default", "key", "session")
 """Causes that hold for the next request of a session anyway."""
 _NO_TARGETS: Mapping[str, Target] = {}
@@ -75,7 +70,6 @@ class Screen:
         self.guard = ClassGuard(sensitivity.classes, self.classifier.scan)
         self._redactable = {name for name, row in sensitivity.classes.items() if row.redact is not Redact.NEVER}
         self._names = [one for one in sensitivity.detectors if isinstance(one, NamesDetector)]
-        self._threads, self._long_threads = ThreadPoolExecutor(2, "scan"), ThreadPoolExecutor(1, "scan-long")
 
     @property
     def deep(self) -> bool:
@@ -131,19 +125,14 @@ class Screen:
         sources: ScreenSources,
     ) -> Screened:
         """What is only possible counts, unless a second opinion denies it."""
-        size, loop = len(request.raw), asyncio.get_running_loop()
-        threads = self._long_threads if size >= _LONG else self._threads
-        screened = (
-            await loop.run_in_executor(threads, self.alone, request, caller, before, read)
-            if size >= LARGE
-            else self.alone(request, caller, before, read)
-        )
+        size, arguments = len(request.raw), (request, caller, before, read)
+        screened = await beside(size, self.alone, *arguments) if size >= LARGE else self.alone(*arguments)
         if not screened.classification.possible or self._second is None:
             return screened
         denied = await self._denied(request, screened.classification, sources.opinions)
         if not denied:
             return screened
-        return await loop.run_in_executor(threads, self.alone, request, caller, before, read, denied)
+        return await beside(size, self.alone, *arguments, denied)
 
     async def _denied(
         self, request: Request, seen: Classification, opinions: SecondOpinions | None

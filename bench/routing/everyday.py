@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from router.classify import difficulty
 from router.classify.asked import asked
-from router.config.load import load_policy, unlaunched
+from router.config.load import load_policy
 from router.decide.strategies import CostOfPass
 from router.decide.weigh import DecisionInput, excluded, expected_loss
 from router.estimate.forecast import Forecaster
@@ -176,7 +176,7 @@ def four_targets() -> tuple[Target, ...]:
         file.write(msgspec.json.encode({"version": 1, "targets": targets, "routes": routes}).decode())
         file.flush()
         path = Path(file.name)
-        return tuple(load_policy(path, unlaunched(path)).targets.values())
+        return tuple(load_policy(path).targets.values())
 
 
 def draw(path: Path, hard: NDArray[np.float32], chosen: Choices, names: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from bench.sensitivity.split import Split, chance
 from bench.sensitivity.texts import blocks
 from router.choose import CompiledPolicy, choose, index
 from router.classify.difficulty import read
-from router.config.load import load_policy, unlaunched
+from router.config.load import load_policy
 from router.decide.health import Health
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import TargetStats
@@ -144,7 +144,7 @@ def _gateway() -> tuple[CompiledPolicy, Forecaster]:
         file.write(msgspec.json.encode(_policy()).decode())
         file.flush()
         path = Path(file.name)
-        config = load_policy(path, unlaunched(path))
+        config = load_policy(path)
     targets = tuple(config.targets.values())
     return index(config, Secret("bench")), Forecaster(targets, TargetStats(), PassRateModel(targets))
 

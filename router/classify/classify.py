@@ -1,9 +1,12 @@
 """Step 3, classify: the sensitivity of a request. Texts seen before are not scanned again."""
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,6 +15,22 @@ from router.classify.detector import SURE, Detects, DoubtfulValue, Hit, Scanner
 from router.classify.views import TextView, body_views, may_go_on, strings, views
 from router.types.request import Cause, Classification, Endpoint, Finding, Request
 from router.types.target import Task
+
+# Long bodies are scanned beside the event loop.
+
+LARGE = 4_096
+"""Bytes from which a body is: an ordinary kB takes half a ms, one made to be slow ten."""
+_LONG = 65_536
+"""Bytes from which bodies are scanned one after another: others do not wait for those that take seconds."""
+_threads, _long_threads = ThreadPoolExecutor(2, "scan"), ThreadPoolExecutor(1, "scan-long")
+_T = TypeVar("_T")
+
+
+def beside(size: int, scan: Callable[..., _T], *arguments: Any) -> "asyncio.Future[_T]":
+    """What `scan` returns for a body of `size` bytes."""
+    threads = _long_threads if size >= _LONG else _threads
+    return asyncio.get_running_loop().run_in_executor(threads, scan, *arguments)
+
 
 # Classes of fields that have just been scanned, so that the same text is not scanned twice.
 

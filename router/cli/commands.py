@@ -231,15 +231,15 @@ def replay(
 
 
 def _config(path: Path) -> "Config":
-    from router.config.load import load_policy, unlaunched
+    from router.config.load import load_policy
 
     with failing():
-        return load_policy(path, unlaunched(path))
+        return load_policy(path)
 
 
 def _others(policy: Path, against: Path | None) -> "list[Config]":
     """What is named must be sound; the policy in force helps where it can be read."""
-    from router.config.load import load_policy, unlaunched
+    from router.config.load import load_policy
     from router.errors import ConfigError
 
     if against is not None:
@@ -248,6 +248,6 @@ def _others(policy: Path, against: Path | None) -> "list[Config]":
     if not os.environ.get("LOWPASS_POLICY") or current == policy:
         return []
     try:
-        return [load_policy(current, unlaunched(current))]
+        return [load_policy(current)]
     except ConfigError:
         return []

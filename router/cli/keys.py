@@ -65,11 +65,11 @@ def keys_create(
         fail(f"--{path.rstrip('`').replace('_', '-')}: {message}")
     if any((routes, targets, tags, budget, min_class)):
         from router.config.check import check_terms  # brings the schema of policies
-        from router.config.load import load_policy, unlaunched
+        from router.config.load import load_policy
 
         file = settings_of(policy).policy
         with failing(ValueError, after="; --policy or LOWPASS_POLICY names another one"):
-            check_terms(terms, load_policy(file, unlaunched(file)), new_tag or ())
+            check_terms(terms, load_policy(file), new_tag or ())
     with writing() as connection, failing(ValueError):
         key, secret = store.create(connection, terms, COMMAND_LINE)
     _tell_secret(key, secret, as_json)

@@ -52,13 +52,13 @@ _UNCHANGED = "nothing is changed, as the store of the budgets does not answer: "
 def verify(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
     """Look at every row again: sums, holds, prices, bookings, references. Fails where anything is wrong."""
     from router.cli.offline import known_prices
-    from router.config.load import load_policy, unlaunched
+    from router.config.load import load_policy
 
     settings = settings_of(policy)
     own, local = settings.database_url is None and settings.redis_url is None, SqliteLedger(settings.sqlite)
     apart = settings.database_url is not None and settings.redis_url is None and local.exists()
     with ledger_there(settings) as books, failing(StoreUnavailable, about="Redis can't be compared: "):
-        files = [] if policy is None else [load_policy(policy, unlaunched(policy))]
+        files = [] if policy is None else [load_policy(policy)]
         prices, tell = repriced(known_prices(books)), _progress("requests looked at")
         with books.reading() as connection, local.reading() if apart else nullcontext() as beside:
             booked = BudgetHistory(connection, beside, {config.hash: config.budgets for config in files})

@@ -20,7 +20,7 @@ from router.budget.redis.server import windows
 from router.choose import check, choose, index
 from router.classify.difficulty import read_too
 from router.classify.ner import NamesReader
-from router.config.load import load_policy, shipped, unlaunched
+from router.config.load import load_policy, shipped
 from router.decide.explain import PlacedExplanation, encode, examine, reason
 from router.decide.health import Health
 from router.errors import ConfigError
@@ -73,7 +73,7 @@ def policy_read(settings: Settings, ledger: Ledger) -> tuple[Mapping[str, Target
     newest request, or can't be read. Reports tell less without it, but they do."""
     path = settings.policy
     try:
-        config = load_policy(path, unlaunched(path))
+        config = load_policy(path)
     except ConfigError:
         return {}, f"{path} can't be read: what a policy says is left out."
     with ledger.reading() as connection:
@@ -92,7 +92,7 @@ def known_prices(ledger: Ledger) -> Prices:
 
 def directory(path: pathlib.Path, ledger: Ledger) -> Directory:
     """Every price that catalog, policy or ledger know, and who provides. Raises `ConfigError`, `LedgerUnavailable`."""
-    targets = load_policy(path, unlaunched(path)).targets.values()
+    targets = load_policy(path).targets.values()
     prices = {model: dict(tables) for model, tables in known_prices(ledger).items()}
     for target in targets:
         if target.model.price is not None:
@@ -110,7 +110,7 @@ def explain_request(
 
     Raises `ClientError`, `ConfigError` and `SettingError`, and `LookupError` for a key that there is not.
     """
-    config = load_policy(settings.policy, unlaunched(settings.policy))
+    config = load_policy(settings.policy)
     rules = index(config, Secret(new_id()))
     ledger, caller = ledger_of(settings), OPEN
     if key:
@@ -312,7 +312,7 @@ def _differing(
 
 def declared(settings: Settings, ledger: Ledger) -> Sequence[Budget]:
     """Budgets of the policy, with the limits that stand in their place now, and limits of keys."""
-    policy = load_policy(settings.policy, unlaunched(settings.policy)).budgets
+    policy = load_policy(settings.policy).budgets
     with ledger.reading() as connection:
         raised = {limit.id: limit.size for limit in limits(connection)}
         accounts = BudgetAccounts([budget.with_limits(raised) for budget in policy])

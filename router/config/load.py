@@ -23,9 +23,9 @@ _STAND_IN = "1"
 """Good as a word, as a number and in an address."""
 
 
-def load_policy(path: Path, engines: Mapping[str, ServedEngine]) -> Config:
-    """Raises `ConfigError` with every problem; `engines`: those that targets may name."""
-    return load(path, shipped(), os.environ, engines)
+def load_policy(path: Path, engines: Mapping[str, ServedEngine] | None = None) -> Config:
+    """Raises `ConfigError` with every problem; `engines`: those that targets may name, else what could be launched."""
+    return load(path, shipped(), os.environ, unlaunched(path) if engines is None else engines)
 
 
 def reload_policy(path: Path, running: Mapping[str, ServedEngine]) -> Config:
@@ -46,7 +46,7 @@ def inspect_policy(path: Path) -> tuple[Problem, ...]:
 
 def region_notes(path: Path) -> tuple[str, ...]:
     """Where the regions of a sound policy have prices of their own."""
-    targets = load_policy(path, unlaunched(path)).targets.values()
+    targets = load_policy(path).targets.values()
     return tuple(
         f"{target.id}: in region {target.region} {target.model.id} costs "
         f"{'other rates than' if rule.rates else f'{rule.times[0] / rule.times[1]:g} times'} its list price"

@@ -4,21 +4,19 @@ It alone holds transports. Retry, fallback and webhook are alike to it, and so i
 path has a privilege, so none has to be named.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from router.classify.classify import LARGE, beside
 from router.decide.eligibility import narrowed
 from router.errors import ClientError
 from router.types.attempt import Transport, UpstreamRequest, UpstreamResponse
 from router.types.clock import now_ms
 from router.types.target import ClassRule, Model, Provider, Target, Timeouts, Wire
 
-LARGE = 4_096
-"""Bytes from which a body is scanned beside the event loop: an ordinary kB takes half a ms, one made to be slow ten."""
 _NOTHING: frozenset[str] = frozenset()
 _log = logging.getLogger(__name__)
 
@@ -75,7 +73,7 @@ class EgressFilter:
         if len(body) < LARGE:
             unseen = guard.unseen(body, outbound.classes, fields)
         else:
-            unseen = await asyncio.to_thread(guard.unseen, body, outbound.classes, fields)
+            unseen = await beside(len(body), guard.unseen, body, outbound.classes, fields)
         reason = self._refusal(outbound, unseen)
         target, url = outbound.target, outbound.url or outbound.target.base_url
         if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from router.api.dashboard.policy import PolicyTrial, ReplayJobs
-from router.config.load import load_policy, unlaunched
+from router.config.load import load_policy
 from router.errors import ClientError
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.ledger import Ledger, SqliteLedger
@@ -233,7 +233,7 @@ def test_routes_and_classes_say_what_they_ask_for(ledger: Ledger, monkeypatch: p
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, "unused")
     path = Path("policies/examples/cost-of-pass.yaml")
-    with serving(ledger, config=load_policy(path, unlaunched(path))) as url:
+    with serving(ledger, config=load_policy(path)) as url:
         rows = page(f"{url}/dashboard/policy").rows
     stake = "a failure costs $0.05, pass rate at least 0.3, at most $0.25"
     assert ["auto", "cost of pass", "gpu, mini, haiku, sonnet", stake, "refusal, truncated", "–"] in rows

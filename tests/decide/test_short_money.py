@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from router.api.parse import parse
 from router.choose import choose, index
-from router.config.load import load_policy, unlaunched
+from router.config.load import load_policy
 from router.decide.explain import explain
 from router.decide.health import Health
 from router.estimate.estimate import afforded, estimates
@@ -25,7 +25,7 @@ from router.types.target import Secret
 from tests.dispatch.values import budget
 
 FILE = Path(__file__).with_name("short_money.yaml")
-RULES = index(load_policy(FILE, unlaunched(FILE)), Secret("test"))
+RULES = index(load_policy(FILE), Secret("test"))
 TARGETS, CALLER = tuple(RULES.config.targets.values()), Caller()
 TEXTS = ("Hello!", "Prove that there are infinitely many primes of the form 4k+3.", "Translate:\n" + "Ça va? " * 900)
 EFFORTS = ("none", "low", "medium", "high")

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from router.classify.classify import LARGE
 from router.decide.eligibility import ClassGuard, Gate, Redact, Requirements, Scan
 from router.decide.health import Health
 from router.dispatch.dispatch import DispatchJob
-from router.dispatch.egress import LARGE, EgressDenied, OutboundRequest
+from router.dispatch.egress import EgressDenied, OutboundRequest
 from router.dispatch.http import HttpTransport
 from router.dispatch.stream import WholeAnswer
 from router.dispatch.tactics import run_plan

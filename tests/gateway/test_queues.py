@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.config.load import load_policy, unlaunched
+from router.config.load import load_policy
 from router.ledger.ledger import SqliteLedger
 from router.replay.replay import replay
 from tests.gateway.busy import MODEL, SLOTS, Busy
@@ -165,11 +165,11 @@ def test_replay_plays_the_queues_again(gateway: Gateway, upstream: Busy, tmp_pat
         gateway.chat(route)
     gateway.chat("hurry", headers=SECRET)
     until(lambda: not gateway.rows("SELECT id FROM requests WHERE state = 'held'"))
-    past, old = SqliteLedger(gateway.ledger), load_policy(gateway.policy, unlaunched(gateway.policy))
+    past, old = SqliteLedger(gateway.ledger), load_policy(gateway.policy)
     assert replay(past, old).total.changed == 0
     path = tmp_path / "policy.yaml"
     path.write_text(gateway.policy.read_text().replace('"retries": 0', '"retries": 1'))
-    new = load_policy(path, unlaunched(path))
+    new = load_policy(path)
     assert new.hash != old.hash
     result = replay(past, new, others=[old])
     assert (result.total.changed, result.tables["changes"]) == (0, [])

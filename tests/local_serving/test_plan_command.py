@@ -8,7 +8,7 @@ import pytest
 
 from local_serving.reader import known
 from local_serving.served import Unlaunched
-from router.config.load import inspect_policy, load_policy, reload_policy, unlaunched
+from router.config.load import inspect_policy, load_policy, reload_policy
 from router.errors import ConfigError
 from router.testing import Done, lowpass
 from router.types.price import Price
@@ -137,7 +137,7 @@ def test_two_specs_of_one_name_would_be_one_engine(tmp_path: Path) -> None:
 
 def test_a_target_without_a_price_gets_the_planned_one(tmp_path: Path) -> None:
     def price(path: Path) -> Price:
-        price = load_policy(path, unlaunched(path)).targets["own"].model.price
+        price = load_policy(path).targets["own"].model.price
         assert price is not None
         return price
 

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from router.api.parse import parse
 from router.choose import chance, check, choose
-from router.config.load import load_policy, unlaunched
+from router.config.load import load_policy
 from router.decide.explain import Explanation, encode, explain
 from router.decide.health import Health
 from router.decide.profile import NEW, SessionState
@@ -47,7 +47,7 @@ def side(tmp_path_factory: pytest.TempPathFactory) -> PolicyReplay:
     path.write_text(json.dumps(policy("http://127.0.0.1:9")))
     ledger = SqliteLedger(folder / "lowpass.db")
     ledger.migrate()
-    return compared(load_policy(path, unlaunched(path)), (), ledger).new
+    return compared(load_policy(path), (), ledger).new
 
 
 @each_row("route", [*ROUTES, "dear"])

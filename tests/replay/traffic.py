@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from router.config.load import load_policy, unlaunched
+from router.config.load import load_policy
 from router.config.policy import Config
 from router.decide.weigh import ENOUGH
 from tests.gateway.running import Gateway, Reply, until
@@ -77,7 +77,7 @@ def changed(gateway: Gateway, change: Callable[[Policy], object], home: Path) ->
     change(rows)
     path = home / "new.yaml"
     path.write_text(json.dumps(rows))
-    return load_policy(path, unlaunched(path))
+    return load_policy(path)
 
 
 def other_order(rows: Policy) -> None:
@@ -86,4 +86,4 @@ def other_order(rows: Policy) -> None:
 
 def config(gateway: Gateway) -> Config:
     """The policy that it recorded under."""
-    return load_policy(gateway.policy, unlaunched(gateway.policy))
+    return load_policy(gateway.policy)

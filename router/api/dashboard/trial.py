@@ -14,7 +14,7 @@ import msgspec
 
 from router.api.auth import ledger_of
 from router.api.dashboard.policy import PolicyTrial
-from router.config.load import load_policy, try_policy, unlaunched
+from router.config.load import load_policy, try_policy
 from router.config.policy import Config
 from router.errors import ConfigError
 from router.replay.replay import replay
@@ -55,7 +55,7 @@ def replayed(trial: PolicyTrial, settings: Settings) -> Replayed | str:
     processes = max(1, (os.cpu_count() or 1) // 2)
     others: list[Config] = []
     with suppress(ConfigError):  # it helps where it can be read
-        others.append(load_policy(settings.policy, unlaunched(settings.policy)))
+        others.append(load_policy(settings.policy))
     return replay(ledger_of(settings), config, trial.since_ms, others=others, processes=processes)
 
 
