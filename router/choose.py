@@ -27,7 +27,7 @@ from router.estimate.caches import COLD, LEAST
 from router.estimate.estimate import afforded, estimates, per_choice
 from router.estimate.forecast import Forecaster, takes_ms, usual_ms
 from router.estimate.learn import TargetStats
-from router.estimate.tokens import fits_thinking, roughly
+from router.estimate.tokens import fits_thinking
 from router.screen import Screen, Screened
 from router.types.account import ANY_AMOUNT, Account, Amount
 from router.types.clock import now_ms
@@ -145,7 +145,7 @@ def choose(
     spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
     special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
     resting, queues = _state(targets, health, asks, learned)
-    long = live and request.prompt_bytes > LEAST and (rough := roughly(request)) >= LEAST
+    long = live and request.prompt_bytes > LEAST and (rough := request.rough_tokens) >= LEAST
     prefix = _prefix(request, caller, seen.template) if long else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     guard, own = rules.screen.guard, NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)

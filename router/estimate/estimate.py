@@ -20,9 +20,7 @@ from router.estimate.tokens import (
     UsualOutput,
     lowest,
     prompt,
-    roughly,
     scope,
-    script,
     size,
     thinking_levels,
     usual,
@@ -31,7 +29,7 @@ from router.types.account import ENDLESS, Amount
 from router.types.attempt import Usage
 from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
 from router.types.price import UNITS_PER_RATE, WORST_CASE, CallScope, Price
-from router.types.request import USUAL_READ, Endpoint, Reading, Request, tokens_read
+from router.types.request import USUAL_READ, Endpoint, Reading, Request
 from router.types.target import Contract, Target, Task, Wire
 
 # What one request can cost at one target, for any length of its output.
@@ -108,21 +106,20 @@ def estimates(
     """Pure. `at_ms`: Unix. `forecast`: what the targets were chosen by, in place of what would be expected here;
     `fits`: how each of them would be asked (see `afforded`). Without `holds` what it may cost at most is left out,
     which is most of the work."""
-    kind, rough, cap = script(request), roughly(request), per_choice(request, None)
-    read = USUAL_READ if reading is None else tokens_read(reading)
-    usual_work, estimated = (task or UNREAD, learned.known(template, read.stated), cap, kind), []
-    of_request: dict[str, Any] = {"task": task, "template": template, "at_ms": at_ms, "script": kind, "read": read}
+    cap, read = per_choice(request, None), USUAL_READ if reading is None else reading.tokens
+    usual_work, estimated = (task or UNREAD, learned.known(template, read.stated), cap, request.script), []
+    of_request = {"task": task, "template": template, "at_ms": at_ms, "script": request.script, "read": read}
+    wider = bool(learned.margins or learned.billed)
     for at, target in enumerate(targets):
         asked, work, sent_as, fitted = target.effort or request.effort or "", usual_work, request, AS_ASKED
         if fits and (fitted := fits[at] or AS_ASKED) is not AS_ASKED:
             asked, sent_as = fitted.effort or asked, _capped(request, fitted.max_output)
-            work = (*usual_work[:2], fitted.thinking_budget or cap, kind)
+            work = (*usual_work[:2], fitted.thinking_budget or cap, request.script)
         conclude = partial(_outlook, target, learned, asked, *work)
         outlook = learned.recall(target.id, (target.model.thinking, asked, *work), conclude)
-        margin, count = learned.margin(target.id), counts.get(target.id) if counts else None
-        figures = size(target, sent_as, outlook.rung, outlook.usual, margin, read)
-        sent = prompt(target, request, kind, rough, outlook.input, margin, count)
-        known = forecast[at] if forecast else None
+        margin, known = learned.margin(target.id) if wider else 1.0, forecast[at] if forecast else None
+        figures = size(target, sent_as, outlook.rung, outlook.usual, margin, read, foretold=known is not None)
+        sent = prompt(target, request, outlook.input, margin, counts.get(target.id))
         if known is None:
             output, thinking = figures.output * request.choices, figures.thinking * request.choices
             sizes = sent.tokens, cached.get(target.id, 0.0), output, thinking

@@ -19,8 +19,6 @@ from router.estimate.tokens import (
     MEDIA,
     ThinkingLevel,
     prompt,
-    roughly,
-    script,
     template,
     thinking_levels,
     usual,
@@ -35,7 +33,6 @@ from router.types.request import (
     Endpoint,
     Request,
     TokensRead,
-    tokens_read,
 )
 from router.types.target import Queue, Queues, Target, Task
 
@@ -51,7 +48,7 @@ TEMPLATE_FRESH = 10
 LEAST_PART = 0.03
 """Of the answer that is expected: a cap below it leaves none; one above may be for a shorter answer than was read."""
 PROMPT_SPREAD = 0.11
-"""Standard deviation of the logarithm of a prompt's tokens, given its bytes (`estimate.tokens.TYPICAL`)."""
+"""Standard deviation of the logarithm of a prompt's tokens, given its bytes (`TYPICAL`)."""
 CERTAIN = 4
 """Times the tokens that are expected: an answer with room for so many fits."""
 SURE = 1.1
@@ -167,8 +164,8 @@ class Forecaster:
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
         `cached`: tokens of the prompt that targets may have cached; `fits`: how each is asked (`estimate.afforded`)."""
-        rough, kind = roughly(request), script(request)
-        read = tokens_read(seen.reading)
+        rough, kind = request.rough_tokens, request.script
+        read = USUAL_READ if seen.reading is None else seen.reading.tokens
         known = self._of(targets, request, seen, cap, at_ms, rough, kind, read.stated, fits)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
@@ -218,7 +215,7 @@ class Forecaster:
     def _media_tokens(self, targets: Sequence[Target], request: Request, kind: str) -> Vector:
         """Tokens of a prompt with pictures, sound or documents."""
         sizes = [(target, self.learned.input(target.id, kind, INPUT_SHARE)) for target in targets]
-        tokens = [prompt(target, request, kind, roughly(request), size, 1.0).tokens for target, size in sizes]
+        tokens = [prompt(target, request, size, 1.0).tokens for target, size in sizes]
         return np.array(tokens, dtype=np.float64)
 
     def _whole(self, known: _KnownWork, request: Request, written: Vector, thinking: Vector, sent: Vector) -> Vector:
