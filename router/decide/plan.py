@@ -77,7 +77,7 @@ def weighed_plan(
         propensity=likely,
         alike=round(sum(expected.alike.values())),
         alike_own=round(expected.alike.get(asked[0].id, 0.0)),
-        outcomes=round(float(expected.outcomes.sum())),
+        outcomes=round(expected.outcomes),
     )
 
 

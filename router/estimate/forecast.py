@@ -170,7 +170,14 @@ class Forecaster:
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         output, thoughts = _tokens(known, read)
-        each, thinking, *usual = [np.minimum(tokens, bound) for tokens in (output, thoughts, *known.usual)]
+        each, usual = np.minimum(output, bound), np.minimum(known.usual[0], bound)
+        out, usual_out, thinking = each * known.rate_out, usual * known.rate_out, known.nothing
+        if known.thinks:
+            thinking = np.minimum(thoughts, bound)
+            out, usual_out = (
+                out + thinking * known.rate_more,
+                usual_out + np.minimum(known.usual[1], bound) * known.rate_more,
+            )
         plain = np.maximum(known.sent * (rough + known.template) + known.sent_base, 0.0)
         whole_prompt = self._media_tokens(targets, request, kind) if kind.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
@@ -182,12 +189,13 @@ class Forecaster:
             # What is long enough to be kept, and is not in the cache yet, is written to it.
             written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
             fixed = read_tokens * known.rate_read + written_in + known.fee
-        out, written = _paid(known, each, thinking) * choices, each * known.each_ms
-        room = bound / np.maximum(each, _LEAST)
+        written, room, outputs = each * known.each_ms, bound / np.maximum(each, _LEAST), each
+        if choices > 1:
+            out, usual_out, outputs, thinking = [part * choices for part in (out, usual_out, each, thinking)]
         expected, usual_p = self._rates.expect(seen, known.at, known.better), self._rates.usual(known.at)
         # Far more room than the usual length changes nothing.
         ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
-        if not ample.all():
+        if np.count_nonzero(ample) < len(ample):
             whole = self._whole(known, request, output, thoughts, whole_prompt)
             p, sd, nodes, own_sd, usual_p = [rate * whole for rate in (*expected[:4], usual_p)]
             expected = expected._replace(p=p, sd=sd, nodes=nodes, own_sd=own_sd)
@@ -201,14 +209,14 @@ class Forecaster:
             cost=fixed + out,
             cost_p10=fixed + out * known.low,
             cost_p90=fixed + out * np.minimum(known.high, room),
-            output=each * choices,
-            thinking=thinking * choices,
+            output=outputs,
+            thinking=thinking,
             first_ms=known.first_ms,
             total_ms=known.first_ms + written,
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
             cached=read_tokens,
             usual_p=usual_p,
-            usual_cost=fixed + _paid(known, *usual) * choices,
+            usual_cost=fixed + usual_out,
         )
         return delayed(forecast, targets, queues) if queues else forecast
 
@@ -242,7 +250,9 @@ class Forecaster:
         stated: bool,
         fits: Sequence[FittedRequest | None],
     ) -> _KnownWork:
-        levels = tuple([(made.effort or "", made.thinking_budget) if made else _AS_ASKED for made in fits])
+        levels: _Levels = ()
+        if fits:
+            levels = tuple([(made.effort or "", made.thinking_budget) if made else _AS_ASKED for made in fits])
         asks = int(request.caches) + int(request.caches_long)
         # Rounded; 0 where the prompt is too short for any rate to change. Without pictures and sound.
         steps, size = self._steps, 0
@@ -341,11 +351,6 @@ def _tokens(known: _KnownWork, read: TokensRead) -> tuple[Vector, Vector]:
     thinking = needed * np.exp(THINKING.differences(known.thought, log(needed / THINKING.usual))) - SMALLEST_THOUGHT
     thinking = np.minimum(np.maximum(thinking, 0.0), known.most_thought)
     return visible + thinking, thinking
-
-
-def _paid(known: _KnownWork, output: Vector, thinking: Vector) -> Vector:
-    """nano-USD of one choice of so many tokens, thinking included."""
-    return output * known.rate_out + thinking * known.rate_more if known.thinks else output * known.rate_out
 
 
 def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:
