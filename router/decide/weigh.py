@@ -258,12 +258,10 @@ def weighed(
 def reasons(expected_loss: ExpectedLoss, chosen: int, word: Why = "chosen", second: int | None = None) -> list[Why]:
     """Why each target is or is not the one that is asked; `word` for the one that is."""
     least = float(expected_loss.value[expected_loss.best])
-    why: list[Why] = [
-        REASONS[out] or ("not_evident" if value < least and not margin > 0 else "dearer")
-        for out, value, margin in zip(
-            expected_loss.out.tolist(), expected_loss.value.tolist(), expected_loss.margin.tolist(), strict=True
-        )
-    ]
+    why = list[Why]()
+    columns = expected_loss.out.tolist(), expected_loss.value.tolist(), expected_loss.margin.tolist()
+    for out, value, margin in zip(*columns, strict=True):
+        why.append(REASONS[out] or ("not_evident" if value < least and not margin > 0 else "dearer"))
     if not expected_loss.out[expected_loss.baseline]:
         why[expected_loss.baseline] = "baseline"
     why[chosen] = "nearest" if expected_loss.out[chosen] else word

@@ -19,9 +19,9 @@ from router.estimate.tokens import (
     ThinkingLevel,
     UsualOutput,
     lowest,
-    prompt,
+    prompts,
     scope,
-    size,
+    sizes,
     thinking_levels,
     usual,
 )
@@ -30,7 +30,7 @@ from router.types.attempt import Usage
 from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
 from router.types.price import UNITS_PER_RATE, WORST_CASE, CallScope, Price
 from router.types.request import USUAL_READ, Endpoint, Reading, Request
-from router.types.target import Contract, Target, Task, Wire
+from router.types.target import Contract, Target, Task, Thinking, Wire
 
 # What one request can cost at one target, for any length of its output.
 
@@ -107,23 +107,25 @@ def estimates(
     `fits`: how each of them would be asked (see `afforded`). Without `holds` what it may cost at most is left out,
     which is most of the work."""
     cap, read = per_choice(request, None), USUAL_READ if reading is None else reading.tokens
-    usual_work, estimated = (task or UNREAD, learned.known(template, read.stated), cap, request.script), []
-    of_request = {"task": task, "template": template, "at_ms": at_ms, "script": request.script, "read": read}
-    wider = bool(learned.margins or learned.billed)
-    for at, target in enumerate(targets):
-        asked, work, sent_as, fitted = target.effort or request.effort or "", usual_work, request, AS_ASKED
-        if fits and (fitted := fits[at] or AS_ASKED) is not AS_ASKED:
-            asked, sent_as = fitted.effort or asked, _capped(request, fitted.max_output)
-            work = (*usual_work[:2], fitted.thinking_budget or cap, request.script)
-        conclude = partial(_outlook, target, learned, asked, *work)
-        outlook = learned.recall(target.id, (target.model.thinking, asked, *work), conclude)
-        margin, known = learned.margin(target.id) if wider else 1.0, forecast[at] if forecast else None
-        figures = size(target, sent_as, outlook.rung, outlook.usual, margin, read, foretold=known is not None)
-        sent = prompt(target, request, outlook.input, margin, counts.get(target.id))
+    work, widened = learned.known(template, read.stated), bool(learned.margins or learned.billed)
+    made = [fitted or AS_ASKED for fitted in fits] if fits else [AS_ASKED] * len(targets)
+    outlooks, asks, inputs = list[_TargetOutlook](), [], []
+    for target, fitted in zip(targets, made, strict=True):
+        asked, thinking = fitted.effort or target.effort or request.effort or "", fitted.thinking_budget or cap
+        key = target.model.thinking, asked, task or UNREAD, work, thinking, request.script
+        outlook = learned.recall(target.id, key, partial(_outlook, target, learned, *key))
+        margin = learned.margin(target.id) if widened else 1.0
+        outlooks.append(outlook)
+        asks.append((target, outlook.rung, outlook.usual, margin, fitted.max_output))
+        inputs.append((target, outlook.input, margin))
+    figures_of = sizes(request, asks, read, foretold=bool(forecast) and None not in forecast)
+    sent_of, estimated = prompts(request, inputs, counts), list[Estimate]()
+    rows = zip(targets, made, outlooks, figures_of, sent_of, forecast or [None] * len(targets), strict=True)
+    for target, fitted, outlook, figures, sent, known in rows:
         if known is None:
             output, thinking = figures.output * request.choices, figures.thinking * request.choices
-            sizes = sent.tokens, cached.get(target.id, 0.0), output, thinking
-            known = _cost(target, request, *sizes, at_ms), output, thinking
+            tokens = sent.tokens, cached.get(target.id, 0.0), output, thinking
+            known = _cost(target, request, *tokens, at_ms), output, thinking
         least, tight, whole = _holds(bill(target, request, sent.bound, at_ms), figures, outlook) if holds else _NO_HOLDS
         estimated.append(
             Estimate(
@@ -144,7 +146,11 @@ def estimates(
                 lowered=fitted.lowered,
                 metered=figures.metered,
                 blind=figures.blind,
-                **of_request,
+                task=task,
+                template=template,
+                read=read,
+                at_ms=at_ms,
+                script=request.script,
             )
         )
     return estimated
@@ -155,8 +161,10 @@ def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_
     known, target, cap = step.estimate, step.target, _thinking_cap(step, request, thinking_cap)
     asked, request = known.effort or target.effort or request.effort or "", _capped(request, known.cap)
     work = learned.known(known.template, known.read.stated)
-    outlook = _outlook(target, learned, asked, known.task or UNREAD, work, cap, known.script)
-    figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), known.read)
+    key = target.model.thinking, asked, known.task or UNREAD, work, cap, known.script
+    outlook = _outlook(target, learned, *key)
+    asks = (target, outlook.rung, outlook.usual, learned.margin(target.id), None)
+    (figures,) = sizes(request, (asks,), known.read)
     least, tight, whole = _holds(bill_of(step, request), figures, outlook)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
     return structs.replace(step, estimate=fresh)
@@ -192,10 +200,17 @@ def _holds(worst: CallPrice, figures: Size, outlook: _TargetOutlook) -> tuple[Am
 
 
 def _outlook(
-    target: Target, learned: TargetStats, asked: str, task: Work, work: KnownTemplate, cap: int | None, kind: str
+    target: Target,
+    learned: TargetStats,
+    thinking: Thinking,
+    asked: str,
+    task: Work,
+    work: KnownTemplate,
+    cap: int | None,
+    kind: str,
 ) -> _TargetOutlook:
-    """`asked`: the effort; `work`: see `TargetStats.known`."""
-    thinking, least = target.model.thinking, lowest(target, learned, task)
+    """`thinking`: the model's; `asked`: the effort; `work`: see `TargetStats.known`."""
+    least = lowest(target, learned, task)
     rung = next(thinking_levels(target, asked, cap, learned, task), None) or ThinkingLevel(asked, least)
     if not thinking.can_stop and thinking.contract in NUMBERED:
         least = max(least, LEAST_THOUGHT)
@@ -308,7 +323,7 @@ def fit(
     most_output = bill_of(step, request).output(granted.usd) // request.choices
     for rung in levels[decided:]:
         expected, margin = usual(target, rung, learned, task, work), learned.margin(target.id)
-        figures = size(target, request, rung, expected, margin, known.read)
+        (figures,) = sizes(request, ((target, rung, expected, margin, None),), known.read)
         output = min(most_output, thinking) if rung.thinks and figures.blind and not exact else most_output
         limits = _TokenLimits(min(output, figures.most), thinking, exact)
         fitted = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)

@@ -11,14 +11,13 @@ from msgspec import Struct, structs
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
 from router.estimate.learn import KnownTemplate, TargetStats, WorkStats
-from router.estimate.lengths import LEAST_NEED, SMALLEST, SMALLEST_THOUGHT, THINKING, VISIBLE, LengthLaw, law_table
+from router.estimate.lengths import THINKING, VISIBLE, LengthLaw, law_table
 from router.estimate.pass_rate import Index, PassRateModel
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import (
     INPUT_SHARE,
-    MEDIA,
     ThinkingLevel,
-    prompt,
+    prompts,
     template,
     thinking_levels,
     usual,
@@ -26,6 +25,7 @@ from router.estimate.tokens import (
 from router.types.decision import Candidate, FittedRequest, Forecast, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
 from router.types.request import (
+    MEDIA,
     USUAL_OUTPUT,
     USUAL_READ,
     USUAL_THINKING,
@@ -179,7 +179,7 @@ class Forecaster:
                 usual_out + np.minimum(known.usual[1], bound) * known.rate_more,
             )
         plain = np.maximum(known.sent * (rough + known.template) + known.sent_base, 0.0)
-        whole_prompt = self._media_tokens(targets, request, kind) if kind.endswith(MEDIA) else plain
+        whole_prompt = self._media_tokens(targets, request) if kind.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
         read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
         if cached or known.writes:
@@ -197,7 +197,7 @@ class Forecaster:
         ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
         if np.count_nonzero(ample) < len(ample):
             whole = self._whole(known, request, output, thoughts, whole_prompt)
-            p, sd, nodes, own_sd, usual_p = [rate * whole for rate in (*expected[:4], usual_p)]
+            p, sd, nodes, own_sd, usual_p = map(whole.__mul__, (*expected[:4], usual_p))
             expected = expected._replace(p=p, sd=sd, nodes=nodes, own_sd=own_sd)
         forecast = Forecast(
             p=expected.p,
@@ -220,11 +220,10 @@ class Forecaster:
         )
         return delayed(forecast, targets, queues) if queues else forecast
 
-    def _media_tokens(self, targets: Sequence[Target], request: Request, kind: str) -> Vector:
+    def _media_tokens(self, targets: Sequence[Target], request: Request) -> Vector:
         """Tokens of a prompt with pictures, sound or documents."""
-        sizes = [(target, self.learned.input(target.id, kind, INPUT_SHARE)) for target in targets]
-        tokens = [prompt(target, request, size, 1.0).tokens for target, size in sizes]
-        return np.array(tokens, dtype=np.float64)
+        known = [(target, self.learned.input(target.id, request.script, INPUT_SHARE), 1.0) for target in targets]
+        return np.array([size.tokens for size in prompts(request, known)], dtype=np.float64)
 
     def _whole(self, known: _KnownWork, request: Request, written: Vector, thinking: Vector, sent: Vector) -> Vector:
         """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
@@ -343,13 +342,10 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
 
 def _tokens(known: _KnownWork, read: TokensRead) -> tuple[Vector, Vector]:
     """Of one choice, whatever its caps: all output (see `LengthLaw`), and thinking."""
-    tokens, needed = read.visible + SMALLEST, read.thinking + LEAST_NEED
-    visible = tokens * np.exp(VISIBLE.differences(known.visible, log(tokens / VISIBLE.usual))) - SMALLEST
-    visible = np.maximum(visible, max(read.visible * VISIBLE.least_share, VISIBLE.fewest))
+    visible = VISIBLE.each(known.visible, read.visible)
     if not known.thinks:
         return visible, known.nothing
-    thinking = needed * np.exp(THINKING.differences(known.thought, log(needed / THINKING.usual))) - SMALLEST_THOUGHT
-    thinking = np.minimum(np.maximum(thinking, 0.0), known.most_thought)
+    thinking = np.minimum(THINKING.each(known.thought, read.thinking), known.most_thought)
     return visible + thinking, thinking
 
 

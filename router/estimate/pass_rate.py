@@ -271,7 +271,7 @@ class PassRateModel:
         self._apart = means - self._overall[:, None]
         for at in stated:
             self._overall[at], self._apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
-        self._usual = self._rates(USUAL_DIFFICULTIES[:, None] - self._overall).mean(axis=0)
+        self._usual = (1 / (1 + np.exp((USUAL_DIFFICULTIES[:, None] - self._overall) * self._flatter))).mean(axis=0)
         # Weights are pass rates where half pass: a quarter of a logit each.
         own = np.tile(_OWN_VARIANCES, (len(targets), 1))
         own[:, 0] += variance / 16
@@ -398,12 +398,8 @@ class PassRateModel:
         able = (self._overall + self._apart.dot(traits[_SHARES]))[at]
         if better is not None:
             able += better
-        return self._rates(hard[:, None] - able, at)
-
-    def _rates(self, lacks: Vector, at: Index | slice = slice(None)) -> Vector:
-        """Of what abilities lack, in logits. The mean of a logistic over a normal ability is about one of a flatter
-        slope."""
-        return np.asarray(1 / (1 + np.exp(lacks * self._flatter[at])))
+        # The mean of a logistic over a normal ability is about one of a flatter slope.
+        return np.asarray(1 / (1 + np.exp((hard[:, None] - able) * self._flatter[at])))
 
 
 def _ability_for(rate: float) -> float:

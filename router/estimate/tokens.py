@@ -1,6 +1,6 @@
 """Tokens of a prompt, of an answer and of thinking."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from math import inf
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from msgspec import Struct
 from router.estimate.caches import MILLE
 from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work, WorkStats
 from router.estimate.lengths import NO_THOUGHT, THINKING, VISIBLE, LengthLaw
-from router.types.decision import PromptCount
+from router.types.decision import UNCOUNTED, Counts
 from router.types.price import CallScope, Writes
 from router.types.request import MEDIA, TYPICAL, USUAL_OUTPUT, Endpoint, Request, TokensRead
 from router.types.tables import table
@@ -228,36 +228,36 @@ class UsualOutput(Struct, frozen=True):
     """What hardly any answer exceeds."""
 
 
-def size(
-    target: Target,
+def sizes(
     request: Request,
-    rung: ThinkingLevel,
-    known: UsualOutput,
-    margin: float,
+    asks: Iterable[tuple[Target, ThinkingLevel, UsualOutput, float, int | None]],
     read: TokensRead,
     *,
     foretold: bool = False,
-) -> Size:
-    own = target.model.max_output
-    most = 0 if request.endpoint is Endpoint.EMBEDDINGS else min(request.max_output or own, own)
-    thinks = rung.p90 > 0
-    # Only an exact contract keeps thinking below the cap on all output.
-    exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
-    whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
-    metered = target.model.thinking.streamed or not thinks
-    output = thinking = 0
-    least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
-    if not foretold or (known.blind and tight < most):
-        thoughts = min(THINKING.tokens(known.thought, read.thinking), known.most_thought) if thinks else 0.0
-        output, thinking = (
-            min(most, int(VISIBLE.tokens(known.visible, read.visible) + thoughts)),
-            int(min(most, thoughts)),
-        )
-    if known.blind:
-        tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
-    start = tight if known.blind else int(known.tight_thinking * margin)
-    start = min(start, whole_thinking)
-    return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
+) -> list[Size]:
+    """`asks`: each target, what is asked of it and known, its margin, and a cap in place of the client's."""
+    rows = list[Size]()
+    for target, rung, known, margin, cap in asks:
+        own, contract = target.model.max_output, target.model.thinking
+        most = min((request.max_output if cap is None else cap) or own, own)
+        if request.endpoint is Endpoint.EMBEDDINGS:
+            most = 0
+        thinks = rung.p90 > 0
+        # Only an exact contract keeps thinking below the cap on all output.
+        exact = contract.contract is Contract.EXACT and rung.number is not None
+        whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
+        output = thinking = 0
+        least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
+        if not foretold or (known.blind and tight < most):
+            thoughts = min(THINKING.tokens(known.thought, read.thinking), known.most_thought) if thinks else 0.0
+            output, thinking = int(VISIBLE.tokens(known.visible, read.visible) + thoughts), int(min(most, thoughts))
+            output = min(most, output)
+        if known.blind:
+            tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
+        start = min(tight if known.blind else int(known.tight_thinking * margin), whole_thinking)
+        shown = contract.streamed or not thinks
+        rows.append(Size(most, least, tight, start, whole_thinking, shown, known.blind, output, thinking))
+    return rows
 
 
 def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, task: Work, known: KnownTemplate) -> UsualOutput:
@@ -332,31 +332,35 @@ class PromptSize(NamedTuple):
     """At most. Never more than the context: a longer prompt is refused, not charged."""
 
 
-def prompt(
-    target: Target, request: Request, known: InputSize, margin: float, count: PromptCount | None = None
-) -> PromptSize:
-    """`known`: what was learned of prompts of its script; `count`: what was counted, which goes before all that is
-    estimated."""
-    context, rough = target.model.context, request.rough_tokens
-    words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
-    media_bound = media_tokens(target, request) if request.script.endswith(MEDIA) else 0
-    if media_bound:
-        rough += media_tokens(target, request, usual=True)
-    if (own := target.prompt) is not None:
-        # A template adds its own text, and may say the same twice.
-        times = max(own.times, 1.0)
-        words, dense = int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
-        rough += template(target)
-    likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media_bound
-    if count is not None:
-        likely = ceiling = count.most + TEMPLATE_TOKENS
-    elif not media_bound:  # small images say nothing of the next one
-        upper = known.upper * rough * INPUT_MARGIN / MILLE
-        likely = int(upper * known.share + ceiling * (1 - known.share)) + TEMPLATE_TOKENS
-    bound = int(min(likely, ceiling) * margin)
-    each, base = known.line
-    tokens = int(max(each * rough + base, 0.0)) if count is None else count.tokens
-    return PromptSize(rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
+def prompts(
+    request: Request, targets: Iterable[tuple[Target, InputSize, float]], counts: Counts = UNCOUNTED
+) -> list[PromptSize]:
+    """At each target, by what was learned there of prompts of the request's script, and the target's margin. `counts`:
+    what was counted, which goes before all that is estimated."""
+    media, rows = request.script.endswith(MEDIA), list[PromptSize]()
+    for target, known, margin in targets:
+        context, rough, count = target.model.context, request.rough_tokens, counts.get(target.id)
+        words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
+        media_bound = media_tokens(target, request) if media else 0
+        if media_bound:
+            rough += media_tokens(target, request, usual=True)
+        if (own := target.prompt) is not None:
+            # A template adds its own text, and may say the same twice.
+            times = max(own.times, 1.0)
+            words, dense = int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
+            rough += template(target)
+        likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media_bound
+        if count is not None:
+            likely = ceiling = count.most + TEMPLATE_TOKENS
+        elif not media_bound:  # small images say nothing of the next one
+            upper = known.upper * rough * INPUT_MARGIN / MILLE
+            likely = int(upper * known.share + ceiling * (1 - known.share)) + TEMPLATE_TOKENS
+        bound = int(min(likely, ceiling) * margin)
+        each, base = known.line
+        tokens = int(max(each * rough + base, 0.0)) if count is None else count.tokens
+        most = max(context, TEMPLATE_TOKENS) * request.prompts
+        rows.append(PromptSize(rough, min(tokens, context), min(bound, most)))
+    return rows
 
 
 def template(target: Target) -> int:

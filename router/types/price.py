@@ -1,6 +1,6 @@
 """Money in integer nano-USD, and prices of models and engines."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
@@ -27,9 +27,13 @@ def usd_from_nano(nano: int) -> Decimal:
 
 def usd_json(nano: int) -> bytes:
     """A JSON number in USD, exact, without an exponent: 1 → b"0.000000001"."""
-    whole, fraction = divmod(abs(nano), NANO_PER_USD)
-    digits = b"%d.%09d" % (whole, fraction)
+    digits = b"%d.%09d" % divmod(abs(nano), NANO_PER_USD)
     return (b"-" if nano < 0 else b"") + digits.rstrip(b"0").rstrip(b".")
+
+
+def amounts_json(nanos: Iterable[int]) -> list[bytes]:
+    """As `usd_json`, of amounts that are not negative."""
+    return [(b"%d.%09d" % divmod(nano, NANO_PER_USD)).rstrip(b"0").rstrip(b".") for nano in nanos]
 
 
 def usd_text(nano: int) -> str:
