@@ -83,12 +83,10 @@ def weighed_plan(
 
 def _foretold(forecast: Forecast, order: Sequence[int]) -> list[Foretold | None]:
     """What is shown of steps is what they were chosen by; None where that is no number."""
-    columns = forecast.cost.tolist(), forecast.output.tolist(), forecast.thinking.tolist()
     rows: list[Foretold | None] = []
     for at in order:
-        cost, output, thinking = columns[0][at], columns[1][at], columns[2][at]
-        known = isfinite(cost + output + thinking)
-        rows.append((round(cost), round(output), round(thinking)) if known else None)
+        cost, output, thinking = float(forecast.cost[at]), float(forecast.output[at]), float(forecast.thinking[at])
+        rows.append((round(cost), round(output), round(thinking)) if isfinite(cost + output + thinking) else None)
     return rows
 
 

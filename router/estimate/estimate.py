@@ -30,7 +30,7 @@ from router.types.attempt import Usage
 from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
 from router.types.price import UNITS_PER_RATE, WORST_CASE, CallScope, Price
 from router.types.request import USUAL_READ, Endpoint, Reading, Request
-from router.types.target import Contract, Target, Task, Thinking, Wire
+from router.types.target import Contract, Target, Task, Wire
 
 # What one request can cost at one target, for any length of its output.
 
@@ -112,8 +112,8 @@ def estimates(
     outlooks, asks, inputs = list[_TargetOutlook](), [], []
     for target, fitted in zip(targets, made, strict=True):
         asked, thinking = fitted.effort or target.effort or request.effort or "", fitted.thinking_budget or cap
-        key = target.model.thinking, asked, task or UNREAD, work, thinking, request.script
-        outlook = learned.recall(target.id, key, partial(_outlook, target, learned, *key))
+        key = asked, task or UNREAD, work, thinking, request.script
+        outlook = learned.recall(target.id, (target.model.thinking, *key), partial(_outlook, target, learned, *key))
         margin = learned.margin(target.id) if widened else 1.0
         outlooks.append(outlook)
         asks.append((target, outlook.rung, outlook.usual, margin, fitted.max_output))
@@ -161,8 +161,7 @@ def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_
     known, target, cap = step.estimate, step.target, _thinking_cap(step, request, thinking_cap)
     asked, request = known.effort or target.effort or request.effort or "", _capped(request, known.cap)
     work = learned.known(known.template, known.read.stated)
-    key = target.model.thinking, asked, known.task or UNREAD, work, cap, known.script
-    outlook = _outlook(target, learned, *key)
+    outlook = _outlook(target, learned, asked, known.task or UNREAD, work, cap, known.script)
     asks = (target, outlook.rung, outlook.usual, learned.margin(target.id), None)
     (figures,) = sizes(request, (asks,), known.read)
     least, tight, whole = _holds(bill_of(step, request), figures, outlook)
@@ -200,17 +199,10 @@ def _holds(worst: CallPrice, figures: Size, outlook: _TargetOutlook) -> tuple[Am
 
 
 def _outlook(
-    target: Target,
-    learned: TargetStats,
-    thinking: Thinking,
-    asked: str,
-    task: Work,
-    work: KnownTemplate,
-    cap: int | None,
-    kind: str,
+    target: Target, learned: TargetStats, asked: str, task: Work, work: KnownTemplate, cap: int | None, kind: str
 ) -> _TargetOutlook:
-    """`thinking`: the model's; `asked`: the effort; `work`: see `TargetStats.known`."""
-    least = lowest(target, learned, task)
+    """`asked`: the effort; `work`: see `TargetStats.known`."""
+    thinking, least = target.model.thinking, lowest(target, learned, task)
     rung = next(thinking_levels(target, asked, cap, learned, task), None) or ThinkingLevel(asked, least)
     if not thinking.can_stop and thinking.contract in NUMBERED:
         least = max(least, LEAST_THOUGHT)

@@ -14,14 +14,7 @@ from router.estimate.learn import KnownTemplate, TargetStats, WorkStats
 from router.estimate.lengths import THINKING, VISIBLE, LengthLaw, law_table
 from router.estimate.pass_rate import Index, PassRateModel
 from router.estimate.price import rate_of, terms, units_cost
-from router.estimate.tokens import (
-    INPUT_SHARE,
-    ThinkingLevel,
-    prompts,
-    template,
-    thinking_levels,
-    usual,
-)
+from router.estimate.tokens import INPUT_SHARE, ThinkingLevel, prompts, template, thinking_levels, usual
 from router.types.decision import Candidate, FittedRequest, Forecast, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
 from router.types.request import (
@@ -164,22 +157,18 @@ class Forecaster:
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
         `cached`: tokens of the prompt that targets may have cached; `fits`: how each is asked (`estimate.afforded`)."""
-        rough, kind = request.rough_tokens, request.script
         read = USUAL_READ if seen.reading is None else seen.reading.tokens
-        known = self._of(targets, request, seen, cap, at_ms, rough, kind, read.stated, fits)
+        known = self._of(targets, request, seen, cap, at_ms, read.stated, fits)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         output, thoughts = _tokens(known, read)
         each, usual = np.minimum(output, bound), np.minimum(known.usual[0], bound)
         out, usual_out, thinking = each * known.rate_out, usual * known.rate_out, known.nothing
         if known.thinks:
-            thinking = np.minimum(thoughts, bound)
-            out, usual_out = (
-                out + thinking * known.rate_more,
-                usual_out + np.minimum(known.usual[1], bound) * known.rate_more,
-            )
-        plain = np.maximum(known.sent * (rough + known.template) + known.sent_base, 0.0)
-        whole_prompt = self._media_tokens(targets, request) if kind.endswith(MEDIA) else plain
+            thinking, usual_thinking = np.minimum(thoughts, bound), np.minimum(known.usual[1], bound)
+            out, usual_out = out + thinking * known.rate_more, usual_out + usual_thinking * known.rate_more
+        plain = np.maximum(known.sent * (request.rough_tokens + known.template) + known.sent_base, 0.0)
+        whole_prompt = self._media_tokens(targets, request) if request.script.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
         read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
         if cached or known.writes:
@@ -244,20 +233,17 @@ class Forecaster:
         seen: Classification,
         cap: int | None,
         at_ms: int,
-        rough: int,
-        kind: str,
         stated: bool,
         fits: Sequence[FittedRequest | None],
     ) -> _KnownWork:
-        levels: _Levels = ()
-        if fits:
-            levels = tuple([(made.effort or "", made.thinking_budget) if made else _AS_ASKED for made in fits])
+        made = [(fit.effort or "", fit.thinking_budget) if fit else _AS_ASKED for fit in fits] if fits else ()
+        levels = tuple(made)
         asks = int(request.caches) + int(request.caches_long)
         # Rounded; 0 where the prompt is too short for any rate to change. Without pictures and sound.
-        steps, size = self._steps, 0
+        steps, size, rough = self._steps, 0, request.rough_tokens
         if steps and rough * NEAR > steps[0]:
             size = round(SIZE_STEP ** round(log(min(rough, steps[-1] * NEAR), SIZE_STEP)))
-        asked = request.effort or "", cap, kind, request.service_tier, size, asks
+        asked = request.effort or "", cap, request.script, request.service_tier, size, asks
         work = _WorkKey(seen.task, self.learned.known(seen.template, stated), *asked)
         key = (work, tuple(map(_ID, targets)), levels)
         known = self._known.get(key)

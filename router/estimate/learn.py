@@ -187,7 +187,7 @@ class TargetStats:
         self._worst = Counter[str]()
         self._paces: dict[str, Pace] = {}
         self.margins: dict[str, float] = {}
-        """By target that overran its hold, where nothing is billed beyond it: see `margin`."""
+        """By target that overran its hold: see `margin`."""
         self.billed: Mapping[str, float] = {}
         """By target: what its provider billed ÷ what was estimated where usage never came, as statements taught."""
         self._waiting: list[tuple[AttemptSample, int]] = []
