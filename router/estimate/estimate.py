@@ -120,12 +120,10 @@ def estimates(
         inputs.append((target, outlook.input, margin))
     figures_of = sizes(request, asks, read, foretold=bool(forecast) and None not in forecast)
     sent_of, estimated = prompts(request, inputs, counts), list[Estimate]()
+    of_request: dict[str, Any] = {"task": task, "template": template, "read": read, "script": request.script}
     rows = zip(targets, made, outlooks, figures_of, sent_of, forecast or [None] * len(targets), strict=True)
     for target, fitted, outlook, figures, sent, known in rows:
-        if known is None:
-            output, thinking = figures.output * request.choices, figures.thinking * request.choices
-            tokens = sent.tokens, cached.get(target.id, 0.0), output, thinking
-            known = _cost(target, request, *tokens, at_ms), output, thinking
+        known = known or _expected(target, request, sent.tokens, cached.get(target.id, 0.0), figures, at_ms)
         least, tight, whole = _holds(bill(target, request, sent.bound, at_ms), figures, outlook) if holds else _NO_HOLDS
         estimated.append(
             Estimate(
@@ -146,11 +144,8 @@ def estimates(
                 lowered=fitted.lowered,
                 metered=figures.metered,
                 blind=figures.blind,
-                task=task,
-                template=template,
-                read=read,
                 at_ms=at_ms,
-                script=request.script,
+                **of_request,
             )
         )
     return estimated
@@ -244,17 +239,17 @@ def bill_of(step: Candidate, request: Request) -> CallPrice:
     return bill(step.target, request, step.estimate.input_bound, step.estimate.at_ms)
 
 
-def _cost(
-    target: Target, request: Request, tokens_in: int, cached: float, tokens_out: int, thinking: int, at_ms: int
-) -> int:
-    counts: dict[str, Any] = {"output_visible": tokens_out - thinking, "output_reasoning": thinking}
+def _expected(target: Target, request: Request, tokens_in: int, cached: float, figures: Size, at_ms: int) -> Foretold:
+    output, thinking = figures.output * request.choices, figures.thinking * request.choices
+    counts: dict[str, Any] = {"output_visible": output - thinking, "output_reasoning": thinking}
     if tokens_in < least(target.model.name) or not keeps(target.provider.wire, request.caches):
         counts["input_uncached"] = tokens_in
     else:
         counts["cache_read"] = min(int(cached), tokens_in)
         counts["cache_write_1h" if request.caches_long else "cache_write"] = tokens_in - counts["cache_read"]
     usage = Usage(service_tier=request.service_tier, units=target.provider.quirks.units, **counts)
-    return own_cost(target.served or target.model.price or WORST_CASE, usage, at_ms, target.region)[1]
+    cost = own_cost(target.served or target.model.price or WORST_CASE, usage, at_ms, target.region)[1]
+    return cost, output, thinking
 
 
 # Makes a request fit what is granted: a shorter answer, less thinking, or both; never one without room to answer.

@@ -178,13 +178,9 @@ class Forecaster:
             # What is long enough to be kept, and is not in the cache yet, is written to it.
             written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
             fixed = read_tokens * known.rate_read + written_in + known.fee
-        written, room, outputs = each * known.each_ms, bound / np.maximum(each, _LEAST), each
-        if choices > 1:
-            out, usual_out, outputs, thinking = [part * choices for part in (out, usual_out, each, thinking)]
+        out, written, room = out * choices, each * known.each_ms, bound / np.maximum(each, _LEAST)
         expected, usual_p = self._rates.expect(seen, known.at, known.better), self._rates.usual(known.at)
-        # Far more room than the usual length changes nothing.
-        ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
-        if np.count_nonzero(ample) < len(ample):
+        if np.count_nonzero(CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)) < len(each):
             whole = self._whole(known, request, output, thoughts, whole_prompt)
             p, sd, nodes, own_sd, usual_p = map(whole.__mul__, (*expected[:4], usual_p))
             expected = expected._replace(p=p, sd=sd, nodes=nodes, own_sd=own_sd)
@@ -198,14 +194,14 @@ class Forecaster:
             cost=fixed + out,
             cost_p10=fixed + out * known.low,
             cost_p90=fixed + out * np.minimum(known.high, room),
-            output=outputs,
-            thinking=thinking,
+            output=each * choices,
+            thinking=thinking * choices,
             first_ms=known.first_ms,
             total_ms=known.first_ms + written,
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
             cached=read_tokens,
             usual_p=usual_p,
-            usual_cost=fixed + usual_out,
+            usual_cost=fixed + usual_out * choices,
         )
         return delayed(forecast, targets, queues) if queues else forecast
 
@@ -216,7 +212,8 @@ class Forecaster:
 
     def _whole(self, known: _KnownWork, request: Request, written: Vector, thinking: Vector, sent: Vector) -> Vector:
         """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
-        thoughts with a part of it that is worth something below the client's own cap."""
+        thoughts with a part of it that is worth something below the client's own cap. It is 1 with far more room than
+        the usual length."""
         if request.endpoint is Endpoint.EMBEDDINGS:
             return _fits(np.array((sent,)), known.context, _SPREADS[:1])
         room = np.minimum(known.most, np.maximum(known.context - sent, 1.0))

@@ -25,15 +25,17 @@ def usd_from_nano(nano: int) -> Decimal:
     return Decimal(nano).scaleb(-9)
 
 
-def usd_json(nano: int) -> bytes:
-    """A JSON number in USD, exact, without an exponent: 1 → b"0.000000001"."""
-    digits = b"%d.%09d" % divmod(abs(nano), NANO_PER_USD)
-    return (b"-" if nano < 0 else b"") + digits.rstrip(b"0").rstrip(b".")
-
-
 def amounts_json(nanos: Iterable[int]) -> list[bytes]:
-    """As `usd_json`, of amounts that are not negative."""
-    return [(b"%d.%09d" % divmod(nano, NANO_PER_USD)).rstrip(b"0").rstrip(b".") for nano in nanos]
+    """JSON numbers in USD, exact, without an exponent: 1 → b"0.000000001"."""
+    numbers = []
+    for nano in nanos:
+        digits = b"%d.%09d" % divmod(abs(nano), NANO_PER_USD)
+        numbers.append((b"-" if nano < 0 else b"") + digits.rstrip(b"0").rstrip(b"."))
+    return numbers
+
+
+def usd_json(nano: int) -> bytes:
+    return amounts_json((nano,))[0]
 
 
 def usd_text(nano: int) -> str:
