@@ -14,8 +14,8 @@ from router.classify.difficulty import with_reading
 from router.classify.language import languages
 from router.classify.template import instructions, template
 from router.config.policy import Config, Route
-from router.decide.eligibility import ANYTHING, Gate, asked
-from router.decide.plan import in_time, plan, weighed_plan
+from router.decide.eligibility import ANYTHING, Gate, asked, sift
+from router.decide.plan import plan, weighed_plan
 from router.decide.profile import NEW, SessionState, own_stakes, shape_of
 from router.decide.replicas import LONGEST, conversation
 from router.decide.strategies import Pinned, Weighing
@@ -27,7 +27,7 @@ from router.estimate.caches import COLD, LEAST
 from router.estimate.estimate import afforded, estimates, per_choice
 from router.estimate.forecast import Forecaster, takes_ms, usual_ms
 from router.estimate.learn import TargetStats
-from router.estimate.tokens import fits_thinking, roughly
+from router.estimate.tokens import fits_thinking
 from router.screen import Screen, Screened
 from router.types.account import ANY_AMOUNT, Account, Amount
 from router.types.clock import now_ms
@@ -145,7 +145,7 @@ def choose(
     spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
     special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
     resting, queues = _state(targets, health, asks, learned)
-    long = live and request.prompt_bytes > LEAST and (rough := roughly(request)) >= LEAST
+    long = live and request.prompt_bytes > LEAST and (rough := request.rough_tokens) >= LEAST
     prefix = _prefix(request, caller, seen.template) if long else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     guard, own = rules.screen.guard, NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
@@ -206,7 +206,7 @@ def _plan(
     if not isinstance(route.strategy, Weighing):
         takes = partial(takes_ms, learned=learned, choices=request.choices)
         return plan(name, route.strategy, targets, gate, steps, draw, takes, afford)
-    eligible, dropped = in_time(targets, gate)
+    eligible, dropped = sift(targets, gate)
     if not eligible:
         queued = noted(gate.queues, ())
         return Plan(route=name, strategy=route.strategy.kind, steps=(), dropped=dropped, queued=queued)
@@ -237,9 +237,10 @@ def _state(
     names = list(map(_ID, targets))
     alone, queues = len(names) == 1, dict[str, Queue]()
     degraded = frozenset[str]() if alone else health.degraded(*names)
-    for target in targets:
-        asked = None if target.engine is None else asks
-        queue = asked.queue(target, partial(usual_ms, learned=learned)) if asked else None
+    for target in targets if asks is not None or degraded else ():
+        queue = None
+        if asks is not None and target.engine is not None:
+            queue = asks.queue(target, partial(usual_ms, learned=learned))
         # A degraded target is as one with too long a queue.
         if target.id in degraded:
             queue = structs.replace(queue or Queue(), degraded=True)

@@ -38,7 +38,7 @@ from router.types.attempt import (
 )
 from router.types.clock import now_ms
 from router.types.decision import Decision
-from router.types.request import Caller, Reading, Request, TokensRead, tokens_read
+from router.types.request import USUAL_READ, Caller, Reading, Request, TokensRead
 from router.types.target import ClassRule, Task
 
 MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
@@ -82,7 +82,7 @@ def learned_from(ledger: Ledger) -> TargetStats:
 def _sample(row: query.FinishedAttempt) -> AttemptSample:
     read = TokensRead(0.0, 0.0)  # while that is not known any more
     with suppress(ValueError):
-        read = tokens_read(Reading.unpack(row.traits))
+        read = Reading.unpack(row.traits).tokens
     return AttemptSample(
         target=row.target,
         effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
@@ -130,7 +130,7 @@ def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[AttemptSample]
 def _samples(decision: Decision, attempts: Sequence[Attempt]) -> Iterator[AttemptSample]:
     """What attempts teach whose request is read now; counts that the gateway made up teach nothing."""
     seen, efforts = decision.classification, {step.target.id: step.estimate.effort for step in decision.plan.steps}
-    read = tokens_read(seen.reading)
+    read = USUAL_READ if seen.reading is None else seen.reading.tokens
     for attempt in attempts:
         usage = attempt.usage
         if (

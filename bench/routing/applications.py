@@ -32,7 +32,7 @@ from router.estimate.pass_rate import PassRateModel
 from router.types.attempt import AttemptSample
 from router.types.decision import Objective
 from router.types.price import NANO_PER_USD, Price
-from router.types.request import Classification, Endpoint, Request, tokens_read
+from router.types.request import USUAL_READ, Classification, Endpoint, Request
 from router.types.target import Contract, Target, Thinking
 from tools.priors.outcomes import Known, known_models
 
@@ -109,7 +109,7 @@ class Gateway:
         self.served += 1
         place, seen, cost = self.of.targets[at], self.of.seen[prompt], self.of.data.truth.cost[prompt, at]
         price = (place.model.price or Price(input=0, output=1, version="")).output
-        read = tokens_read(seen.reading)
+        read = USUAL_READ if seen.reading is None else seen.reading.tokens
         output = int(cost * NANO_PER_USD * 1e6 / price)
         thinks = place.model.thinking.contract is not Contract.NONE
         self.learned.observe(

@@ -327,9 +327,12 @@ class Gate(Struct, frozen=True):
 
 
 def sift(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
-    """Targets that may be asked, and the first reason why each of the others must not."""
+    """Targets that may be asked, and the first reason why each of the others must not. Where none would begin before
+    the deadline none can: an answer that comes too late does not help."""
     request, counts, unavailable = gate.request, gate.counts, gate.resting or gate.queues
-    clear = _clear(targets, gate)
+    clear, room = _clear(targets, gate)
+    if request.prompt_bytes // 8 <= room and not (counts or unavailable):
+        return tuple(targets), ()
     eligible, dropped = list[Target](), list[Dropped]()
     for target in targets:
         # Only what no text but long blanks could fit is dropped unless it is counted: see `_unsuited`.
@@ -345,15 +348,21 @@ def sift(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tup
             eligible.append(target)
         else:
             dropped.append(Dropped(target.id, *objection))
+    if gate.queues and gate.deadline_ms is not None:
+        waits = {target.id: gate.queues[target.id].wait_ms if target.id in gate.queues else 0 for target in eligible}
+        if all(wait_ms >= gate.deadline_ms for wait_ms in waits.values()):
+            late = [Dropped(name, "saturated", f"its queue takes {wait_ms} ms") for name, wait_ms in waits.items()]
+            return (), (*dropped, *late)
     return tuple(eligible), tuple(dropped)
 
 
-def _clear(targets: Sequence[Target], gate: Gate) -> frozenset[str]:
-    """Ids of those that may and can serve every request of these classes, needs and callers that fits: judged once."""
+def _clear(targets: Sequence[Target], gate: Gate) -> tuple[frozenset[str], int]:
+    """Ids of those that may and can serve every request of these classes, needs and callers that fits, and tokens that
+    fit all of the targets, where all are: judged once."""
     request, guard, redacted = gate.request, gate.guard, gate.redacted
     limits = request.limits
     if not isinstance(guard, ClassGuard) or gate.asked is not ANYTHING or limits.thinking_budget is not None:
-        return frozenset()
+        return frozenset(), -1
     classes = gate.classification.classes, None if redacted is None else redacted.classes
     key = (id(targets), *classes, request.needs, gate.caller.targets, limits.region)
     known = guard.clear.get(key)
@@ -364,8 +373,9 @@ def _clear(targets: Sequence[Target], gate: Gate) -> frozenset[str]:
             for target in targets
             if target.terms.expires_ms is None and not (_forbidden(target, gate) or _unsuited(target, gate))
         ]
-        known = guard.clear[key] = targets, frozenset(clear)
-    return known[1]
+        room = min([target.model.context for target in targets], default=-1) if len(clear) == len(targets) else -1
+        known = guard.clear[key] = targets, frozenset(clear), room
+    return known[1:]
 
 
 def must_redact(target: Target, gate: Gate) -> bool:
@@ -447,7 +457,7 @@ class ClassGuard:
         """What all of these classes together require."""
         self._judged: dict[tuple[frozenset[str], str, bool], tuple[Target, str]] = {}
         """By classes, a target's id and whether it would see placeholders: that very target, and what it is told."""
-        self.clear: dict[tuple[Hashable, ...], tuple[Sequence[Target], frozenset[str]]] = {}
+        self.clear: dict[tuple[Hashable, ...], tuple[Sequence[Target], frozenset[str], int]] = {}
         """By a list's identity, which stays alive here, and all else that `_clear` goes by."""
 
     def _demands(self, classes: frozenset[str]) -> Requirements:

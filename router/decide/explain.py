@@ -20,7 +20,7 @@ from router.types.decision import (
     Vote,
     Weighed,
 )
-from router.types.price import usd_about, usd_json
+from router.types.price import amounts_json, usd_about
 from router.types.request import Cause, Classification, Finding, Path
 from router.types.tables import table
 from router.types.target import Task
@@ -110,10 +110,12 @@ _SEEN = [name for name in StoredClassification.__struct_fields__ if name in Clas
 _PLANNED = [name for name in Explanation.__struct_fields__ if name in Plan.__struct_fields__]
 _seen, _planned, _sizes = attrgetter(*_SEEN), attrgetter(*_PLANNED), attrgetter(*ExplainedTarget.__struct_fields__[6:])
 """What is told as it stands."""
+_COST, _HOLD = attrgetter("estimate.cost"), attrgetter("estimate.hold")
 
 
 def explain(decision: Decision) -> Explanation:
     plan, known = decision.plan, decision.classification
+    amounts = amounts_json([*map(_COST, plan.steps), *map(_HOLD, plan.steps)])
     seen = dict(zip(_SEEN, _seen(known), strict=True)) | {"classes": tuple(sorted(known.classes))}
     return Explanation(
         id=decision.id,
@@ -128,11 +130,11 @@ def explain(decision: Decision) -> Explanation:
                     step.target.model.id,
                     step.estimate.effort or None,
                     step.redacted,
-                    Raw(usd_json(step.estimate.cost)),
-                    Raw(usd_json(step.estimate.hold)),
+                    Raw(cost),
+                    Raw(hold),
                     *_sizes(step.estimate),
                 )
-                for step in plan.steps
+                for step, cost, hold in zip(plan.steps, amounts, amounts[len(plan.steps) :], strict=False)
             ]
         ),
         weighed=plan.weigh(),

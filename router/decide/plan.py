@@ -33,7 +33,7 @@ def plan(
     afford: Afford | None = None,
 ) -> Plan:
     """Pure: `draw`, uniform in [0, 1), is the only chance in it."""
-    eligible, dropped = in_time(targets, gate)
+    eligible, dropped = sift(targets, gate)
     fits = afford(eligible) if afford else ()
     if any(fits):
         dropped += tuple([Dropped(row.id, *_UNPAID) for row, made in zip(eligible, fits, strict=True) if made is None])
@@ -63,7 +63,7 @@ def weighed_plan(
     ranked, arm, likely = explore(strategy.rank(whole), whole, share, whole.draw)
     order = [at for at in ranked.order if fits[at] is not None] if any(fits) else list(ranked.order)
     del order[MOST_STEPS:]
-    asked, sent_as = [eligible[at] for at in order], [fits[at] for at in order] if fits else ()
+    asked, sent_as = list(map(eligible.__getitem__, order)), list(map(fits.__getitem__, order)) if fits else ()
     behind = [row.target for row in ranked.weigh() if row.why in _BEHIND] if gate.queues else ()
     return Plan(
         route=route,
@@ -77,31 +77,16 @@ def weighed_plan(
         propensity=likely,
         alike=round(sum(expected.alike.values())),
         alike_own=round(expected.alike.get(asked[0].id, 0.0)),
-        outcomes=round(float(expected.outcomes.sum())),
+        outcomes=round(expected.outcomes),
     )
-
-
-def in_time(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
-    """Targets that may and can serve, and why the others may not or can't. Where none would begin before the deadline
-    none can: an answer that comes too late does not help."""
-    (eligible, dropped), queues, deadline_ms = sift(targets, gate), gate.queues, gate.deadline_ms
-    if not queues or deadline_ms is None:
-        return eligible, dropped
-    waits = {target.id: queues[target.id].wait_ms if target.id in queues else 0 for target in eligible}
-    if any(wait_ms < deadline_ms for wait_ms in waits.values()):
-        return eligible, dropped
-    late = [Dropped(name, "saturated", f"its queue takes {wait_ms} ms") for name, wait_ms in waits.items()]
-    return (), (*dropped, *late)
 
 
 def _foretold(forecast: Forecast, order: Sequence[int]) -> list[Foretold | None]:
     """What is shown of steps is what they were chosen by; None where that is no number."""
-    columns = forecast.cost.tolist(), forecast.output.tolist(), forecast.thinking.tolist()
     rows: list[Foretold | None] = []
     for at in order:
-        cost, output, thinking = columns[0][at], columns[1][at], columns[2][at]
-        known = isfinite(cost + output + thinking)
-        rows.append((round(cost), round(output), round(thinking)) if known else None)
+        cost, output, thinking = float(forecast.cost[at]), float(forecast.output[at]), float(forecast.thinking[at])
+        rows.append((round(cost), round(output), round(thinking)) if isfinite(cost + output + thinking) else None)
     return rows
 
 

@@ -99,14 +99,14 @@ class CostOfPass(_Listed):
     def rank(self, situation: DecisionInput) -> Ranking:
         out = excluded(situation, self.caution)
         worths = expected_loss(situation, out, self.caution)
-        chosen = self._kept(situation, worths)
+        chosen = self._kept(situation, worths) if situation.last else worths.best
         why = partial(reasons, chosen=chosen, word="chosen" if chosen == worths.best else "kept")
         return Ranking(by_value(worths, chosen), worths.out, partial(weighed, situation, worths, why))
 
     def _kept(self, situation: DecisionInput, expected_loss: ExpectedLoss) -> int:
         """What served the session before, while no other is better by more than a trifle, and the evidence for it
         does not lack more."""
-        for at, target in enumerate(situation.targets) if situation.last else ():
+        for at, target in enumerate(situation.targets):
             if target.id == situation.last and not expected_loss.out[at]:
                 trifle, value = self.sticky * expected_loss.value[at], expected_loss.value
                 if value[at] - value[expected_loss.best] <= trifle and -expected_loss.margin[at] <= trifle:

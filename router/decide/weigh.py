@@ -183,12 +183,12 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
     forecast, stakes = situation.forecast, situation.stakes
     late = timely(situation) if situation.queues else 1.0
     p, cost = forecast.p * late, forecast.cost
-    value, among = price(cost, p, stakes), _among(situation, out)
-    usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
-    baseline = int(usual.argmin())
+    value, usual = price(cost, p, stakes), price(forecast.usual_cost, forecast.usual_p, stakes)
+    among = _among(situation, out)
+    baseline = int(np.where(among, usual, np.inf).argmin())
     margin = value[baseline] - value
     # Where none seems better, none is: how wrong that may be is only asked of what a session would stay with.
-    if situation.last or not (margin <= 0).all():
+    if situation.last or np.count_nonzero(margin > 0):
         margin = margin - caution * _regret(forecast, stakes, baseline, late)
     evident, best = among & (margin > 0), baseline
     if np.count_nonzero(evident):
@@ -224,7 +224,7 @@ def excluded(situation: DecisionInput, caution: float) -> NDArray[np.intp]:
         out[~(forecast.total_p90_ms <= stakes.deadline_ms)] = TOO_SLOW
     if situation.unpaid is not None:
         out[situation.unpaid] = UNPAID
-    if not isfinite(forecast.p @ forecast.cost + forecast.usual_p @ forecast.usual_cost):
+    if not isfinite(forecast.p.dot(forecast.cost) + forecast.usual_p.dot(forecast.usual_cost)):
         known = np.isfinite((forecast.p, forecast.cost, forecast.usual_p, forecast.usual_cost)).all(axis=0)
         out[~known] = UNKNOWN
     return out
@@ -258,12 +258,10 @@ def weighed(
 def reasons(expected_loss: ExpectedLoss, chosen: int, word: Why = "chosen", second: int | None = None) -> list[Why]:
     """Why each target is or is not the one that is asked; `word` for the one that is."""
     least = float(expected_loss.value[expected_loss.best])
-    why: list[Why] = [
-        REASONS[out] or ("not_evident" if value < least and not margin > 0 else "dearer")
-        for out, value, margin in zip(
-            expected_loss.out.tolist(), expected_loss.value.tolist(), expected_loss.margin.tolist(), strict=True
-        )
-    ]
+    why = list[Why]()
+    columns = expected_loss.out.tolist(), expected_loss.value.tolist(), expected_loss.margin.tolist()
+    for out, value, margin in zip(*columns, strict=True):
+        why.append(REASONS[out] or ("not_evident" if value < least and not margin > 0 else "dearer"))
     if not expected_loss.out[expected_loss.baseline]:
         why[expected_loss.baseline] = "baseline"
     why[chosen] = "nearest" if expected_loss.out[chosen] else word
@@ -281,7 +279,7 @@ def by_value(expected_loss: ExpectedLoss, first: int) -> list[int]:
 
 def _among(situation: DecisionInput, out: NDArray[np.intp]) -> Flags:
     """Targets that are in; where none is, those that are nearest to the least bad of the limits."""
-    forecast, least = situation.forecast, int(out.min())
+    forecast, least = situation.forecast, int(out[out.argmin()])
     among = np.equal(out, least)
     if least in (IN, UNPAID, UNKNOWN):
         return among
@@ -408,7 +406,7 @@ def explore(ranked: Ranking, situation: DecisionInput, share: float, draw: float
     two with and without the price of failures, so that requests, spend and what failures cost stay within `share`.
     `draw`: uniform in [0, 1). Floors, caps, deadlines and queues hold for it too.
     """
-    if share <= 0 or len(situation.targets) < 2 or situation.forecast.outcomes.sum() < ENOUGH:
+    if share <= 0 or len(situation.targets) < 2 or situation.forecast.outcomes < ENOUGH:
         return ranked, "", 1.0
     choice, cost = ranked.order[0], situation.forecast.cost
     allowed = ranked.out == IN

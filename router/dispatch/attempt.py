@@ -12,7 +12,6 @@ from msgspec import Raw, structs
 from router.decide.health import Health
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, ReplicaLease
 from router.dispatch.meter import PAST_CAP, Meter, apart
-from router.estimate import tokens as counts
 from router.estimate.caches import BOOKED
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
 from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES
@@ -38,6 +37,7 @@ from router.types.attempt import (
 )
 from router.types.decision import Candidate, FittedRequest
 from router.types.price import Cost, CostSource, Price
+from router.types.request import MEDIA as MEDIA_SCRIPT
 from router.types.request import Endpoint
 from router.types.target import Contract
 
@@ -374,7 +374,7 @@ class AttemptRecord:
         read, output = counted.input_total, counted.output_total
         most = max(self._cap, counted.output_visible) if THOUGHT_BESIDE in violations else max(self._most, size)
         most_read = max(0 if CACHED_BESIDE in violations else model.context, estimate.input_bound)
-        few = FEWEST * read < estimate.input_tokens and not estimate.script.endswith(counts.MEDIA)
+        few = FEWEST * read < estimate.input_tokens and not estimate.script.endswith(MEDIA_SCRIPT)
         changes: dict[str, Any] = {}
         if counted.output_audio or counted.output_image or counted.output_video:
             most = max(most, self.received_bytes, model.max_output * self.call.n)

@@ -19,11 +19,9 @@ from router.estimate.tokens import (
     ThinkingLevel,
     UsualOutput,
     lowest,
-    prompt,
-    roughly,
+    prompts,
     scope,
-    script,
-    size,
+    sizes,
     thinking_levels,
     usual,
 )
@@ -31,7 +29,7 @@ from router.types.account import ENDLESS, Amount
 from router.types.attempt import Usage
 from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
 from router.types.price import UNITS_PER_RATE, WORST_CASE, CallScope, Price
-from router.types.request import USUAL_READ, Endpoint, Reading, Request, tokens_read
+from router.types.request import USUAL_READ, Endpoint, Reading, Request
 from router.types.target import Contract, Target, Task, Wire
 
 # What one request can cost at one target, for any length of its output.
@@ -108,25 +106,24 @@ def estimates(
     """Pure. `at_ms`: Unix. `forecast`: what the targets were chosen by, in place of what would be expected here;
     `fits`: how each of them would be asked (see `afforded`). Without `holds` what it may cost at most is left out,
     which is most of the work."""
-    kind, rough, cap = script(request), roughly(request), per_choice(request, None)
-    read = USUAL_READ if reading is None else tokens_read(reading)
-    usual_work, estimated = (task or UNREAD, learned.known(template, read.stated), cap, kind), []
-    of_request: dict[str, Any] = {"task": task, "template": template, "at_ms": at_ms, "script": kind, "read": read}
-    for at, target in enumerate(targets):
-        asked, work, sent_as, fitted = target.effort or request.effort or "", usual_work, request, AS_ASKED
-        if fits and (fitted := fits[at] or AS_ASKED) is not AS_ASKED:
-            asked, sent_as = fitted.effort or asked, _capped(request, fitted.max_output)
-            work = (*usual_work[:2], fitted.thinking_budget or cap, kind)
-        conclude = partial(_outlook, target, learned, asked, *work)
-        outlook = learned.recall(target.id, (target.model.thinking, asked, *work), conclude)
-        margin, count = learned.margin(target.id), counts.get(target.id) if counts else None
-        figures = size(target, sent_as, outlook.rung, outlook.usual, margin, read)
-        sent = prompt(target, request, kind, rough, outlook.input, margin, count)
-        known = forecast[at] if forecast else None
-        if known is None:
-            output, thinking = figures.output * request.choices, figures.thinking * request.choices
-            sizes = sent.tokens, cached.get(target.id, 0.0), output, thinking
-            known = _cost(target, request, *sizes, at_ms), output, thinking
+    cap, read = per_choice(request, None), USUAL_READ if reading is None else reading.tokens
+    work, widened = learned.known(template, read.stated), bool(learned.margins or learned.billed)
+    made = [fitted or AS_ASKED for fitted in fits] if fits else [AS_ASKED] * len(targets)
+    outlooks, asks, inputs = list[_TargetOutlook](), [], []
+    for target, fitted in zip(targets, made, strict=True):
+        asked, thinking = fitted.effort or target.effort or request.effort or "", fitted.thinking_budget or cap
+        key = asked, task or UNREAD, work, thinking, request.script
+        outlook = learned.recall(target.id, (target.model.thinking, *key), partial(_outlook, target, learned, *key))
+        margin = learned.margin(target.id) if widened else 1.0
+        outlooks.append(outlook)
+        asks.append((target, outlook.rung, outlook.usual, margin, fitted.max_output))
+        inputs.append((target, outlook.input, margin))
+    figures_of = sizes(request, asks, read, foretold=bool(forecast) and None not in forecast)
+    sent_of, estimated = prompts(request, inputs, counts), list[Estimate]()
+    of_request: dict[str, Any] = {"task": task, "template": template, "read": read, "script": request.script}
+    rows = zip(targets, made, outlooks, figures_of, sent_of, forecast or [None] * len(targets), strict=True)
+    for target, fitted, outlook, figures, sent, known in rows:
+        known = known or _expected(target, request, sent.tokens, cached.get(target.id, 0.0), figures, at_ms)
         least, tight, whole = _holds(bill(target, request, sent.bound, at_ms), figures, outlook) if holds else _NO_HOLDS
         estimated.append(
             Estimate(
@@ -147,6 +144,7 @@ def estimates(
                 lowered=fitted.lowered,
                 metered=figures.metered,
                 blind=figures.blind,
+                at_ms=at_ms,
                 **of_request,
             )
         )
@@ -159,7 +157,8 @@ def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_
     asked, request = known.effort or target.effort or request.effort or "", _capped(request, known.cap)
     work = learned.known(known.template, known.read.stated)
     outlook = _outlook(target, learned, asked, known.task or UNREAD, work, cap, known.script)
-    figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), known.read)
+    asks = (target, outlook.rung, outlook.usual, learned.margin(target.id), None)
+    (figures,) = sizes(request, (asks,), known.read)
     least, tight, whole = _holds(bill_of(step, request), figures, outlook)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
     return structs.replace(step, estimate=fresh)
@@ -240,17 +239,17 @@ def bill_of(step: Candidate, request: Request) -> CallPrice:
     return bill(step.target, request, step.estimate.input_bound, step.estimate.at_ms)
 
 
-def _cost(
-    target: Target, request: Request, tokens_in: int, cached: float, tokens_out: int, thinking: int, at_ms: int
-) -> int:
-    counts: dict[str, Any] = {"output_visible": tokens_out - thinking, "output_reasoning": thinking}
+def _expected(target: Target, request: Request, tokens_in: int, cached: float, figures: Size, at_ms: int) -> Foretold:
+    output, thinking = figures.output * request.choices, figures.thinking * request.choices
+    counts: dict[str, Any] = {"output_visible": output - thinking, "output_reasoning": thinking}
     if tokens_in < least(target.model.name) or not keeps(target.provider.wire, request.caches):
         counts["input_uncached"] = tokens_in
     else:
         counts["cache_read"] = min(int(cached), tokens_in)
         counts["cache_write_1h" if request.caches_long else "cache_write"] = tokens_in - counts["cache_read"]
     usage = Usage(service_tier=request.service_tier, units=target.provider.quirks.units, **counts)
-    return own_cost(target.served or target.model.price or WORST_CASE, usage, at_ms, target.region)[1]
+    cost = own_cost(target.served or target.model.price or WORST_CASE, usage, at_ms, target.region)[1]
+    return cost, output, thinking
 
 
 # Makes a request fit what is granted: a shorter answer, less thinking, or both; never one without room to answer.
@@ -311,7 +310,7 @@ def fit(
     most_output = bill_of(step, request).output(granted.usd) // request.choices
     for rung in levels[decided:]:
         expected, margin = usual(target, rung, learned, task, work), learned.margin(target.id)
-        figures = size(target, request, rung, expected, margin, known.read)
+        (figures,) = sizes(request, ((target, rung, expected, margin, None),), known.read)
         output = min(most_output, thinking) if rung.thinks and figures.blind and not exact else most_output
         limits = _TokenLimits(min(output, figures.most), thinking, exact)
         fitted = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)

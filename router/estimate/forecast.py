@@ -11,23 +11,14 @@ from msgspec import Struct, structs
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.latency import Z90, is_measured
 from router.estimate.learn import KnownTemplate, TargetStats, WorkStats
-from router.estimate.lengths import LEAST_NEED, SMALLEST, SMALLEST_THOUGHT, THINKING, VISIBLE, LengthLaw, law_table
+from router.estimate.lengths import THINKING, VISIBLE, LengthLaw, law_table
 from router.estimate.pass_rate import Index, PassRateModel
 from router.estimate.price import rate_of, terms, units_cost
-from router.estimate.tokens import (
-    INPUT_SHARE,
-    MEDIA,
-    ThinkingLevel,
-    prompt,
-    roughly,
-    script,
-    template,
-    thinking_levels,
-    usual,
-)
+from router.estimate.tokens import INPUT_SHARE, ThinkingLevel, prompts, template, thinking_levels, usual
 from router.types.decision import Candidate, FittedRequest, Forecast, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
 from router.types.request import (
+    MEDIA,
     USUAL_OUTPUT,
     USUAL_READ,
     USUAL_THINKING,
@@ -35,7 +26,6 @@ from router.types.request import (
     Endpoint,
     Request,
     TokensRead,
-    tokens_read,
 )
 from router.types.target import Queue, Queues, Target, Task
 
@@ -51,7 +41,7 @@ TEMPLATE_FRESH = 10
 LEAST_PART = 0.03
 """Of the answer that is expected: a cap below it leaves none; one above may be for a shorter answer than was read."""
 PROMPT_SPREAD = 0.11
-"""Standard deviation of the logarithm of a prompt's tokens, given its bytes (`estimate.tokens.TYPICAL`)."""
+"""Standard deviation of the logarithm of a prompt's tokens, given its bytes (`TYPICAL`)."""
 CERTAIN = 4
 """Times the tokens that are expected: an answer with room for so many fits."""
 SURE = 1.1
@@ -167,15 +157,18 @@ class Forecaster:
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
         `cached`: tokens of the prompt that targets may have cached; `fits`: how each is asked (`estimate.afforded`)."""
-        rough, kind = roughly(request), script(request)
-        read = tokens_read(seen.reading)
-        known = self._of(targets, request, seen, cap, at_ms, rough, kind, read.stated, fits)
+        read = USUAL_READ if seen.reading is None else seen.reading.tokens
+        known = self._of(targets, request, seen, cap, at_ms, read.stated, fits)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
         bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         output, thoughts = _tokens(known, read)
-        each, thinking, *usual = [np.minimum(tokens, bound) for tokens in (output, thoughts, *known.usual)]
-        plain = np.maximum(known.sent * (rough + known.template) + known.sent_base, 0.0)
-        whole_prompt = self._media_tokens(targets, request, kind) if kind.endswith(MEDIA) else plain
+        each, usual = np.minimum(output, bound), np.minimum(known.usual[0], bound)
+        out, usual_out, thinking = each * known.rate_out, usual * known.rate_out, known.nothing
+        if known.thinks:
+            thinking, usual_thinking = np.minimum(thoughts, bound), np.minimum(known.usual[1], bound)
+            out, usual_out = out + thinking * known.rate_more, usual_out + usual_thinking * known.rate_more
+        plain = np.maximum(known.sent * (request.rough_tokens + known.template) + known.sent_base, 0.0)
+        whole_prompt = self._media_tokens(targets, request) if request.script.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
         read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
         if cached or known.writes:
@@ -185,14 +178,11 @@ class Forecaster:
             # What is long enough to be kept, and is not in the cache yet, is written to it.
             written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
             fixed = read_tokens * known.rate_read + written_in + known.fee
-        out, written = _paid(known, each, thinking) * choices, each * known.each_ms
-        room = bound / np.maximum(each, _LEAST)
+        out, written, room = out * choices, each * known.each_ms, bound / np.maximum(each, _LEAST)
         expected, usual_p = self._rates.expect(seen, known.at, known.better), self._rates.usual(known.at)
-        # Far more room than the usual length changes nothing.
-        ample = CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)
-        if not ample.all():
+        if np.count_nonzero(CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)) < len(each):
             whole = self._whole(known, request, output, thoughts, whole_prompt)
-            p, sd, nodes, own_sd, usual_p = [rate * whole for rate in (*expected[:4], usual_p)]
+            p, sd, nodes, own_sd, usual_p = map(whole.__mul__, (*expected[:4], usual_p))
             expected = expected._replace(p=p, sd=sd, nodes=nodes, own_sd=own_sd)
         forecast = Forecast(
             p=expected.p,
@@ -211,19 +201,19 @@ class Forecaster:
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
             cached=read_tokens,
             usual_p=usual_p,
-            usual_cost=fixed + _paid(known, *usual) * choices,
+            usual_cost=fixed + usual_out * choices,
         )
         return delayed(forecast, targets, queues) if queues else forecast
 
-    def _media_tokens(self, targets: Sequence[Target], request: Request, kind: str) -> Vector:
+    def _media_tokens(self, targets: Sequence[Target], request: Request) -> Vector:
         """Tokens of a prompt with pictures, sound or documents."""
-        sizes = [(target, self.learned.input(target.id, kind, INPUT_SHARE)) for target in targets]
-        tokens = [prompt(target, request, kind, roughly(request), size, 1.0).tokens for target, size in sizes]
-        return np.array(tokens, dtype=np.float64)
+        known = [(target, self.learned.input(target.id, request.script, INPUT_SHARE), 1.0) for target in targets]
+        return np.array([size.tokens for size in prompts(request, known)], dtype=np.float64)
 
     def _whole(self, known: _KnownWork, request: Request, written: Vector, thinking: Vector, sent: Vector) -> Vector:
         """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
-        thoughts with a part of it that is worth something below the client's own cap."""
+        thoughts with a part of it that is worth something below the client's own cap. It is 1 with far more room than
+        the usual length."""
         if request.endpoint is Endpoint.EMBEDDINGS:
             return _fits(np.array((sent,)), known.context, _SPREADS[:1])
         room = np.minimum(known.most, np.maximum(known.context - sent, 1.0))
@@ -240,18 +230,17 @@ class Forecaster:
         seen: Classification,
         cap: int | None,
         at_ms: int,
-        rough: int,
-        kind: str,
         stated: bool,
         fits: Sequence[FittedRequest | None],
     ) -> _KnownWork:
-        levels = tuple([(made.effort or "", made.thinking_budget) if made else _AS_ASKED for made in fits])
+        made = [(fit.effort or "", fit.thinking_budget) if fit else _AS_ASKED for fit in fits] if fits else ()
+        levels = tuple(made)
         asks = int(request.caches) + int(request.caches_long)
         # Rounded; 0 where the prompt is too short for any rate to change. Without pictures and sound.
-        steps, size = self._steps, 0
+        steps, size, rough = self._steps, 0, request.rough_tokens
         if steps and rough * NEAR > steps[0]:
             size = round(SIZE_STEP ** round(log(min(rough, steps[-1] * NEAR), SIZE_STEP)))
-        asked = request.effort or "", cap, kind, request.service_tier, size, asks
+        asked = request.effort or "", cap, request.script, request.service_tier, size, asks
         work = _WorkKey(seen.task, self.learned.known(seen.template, stated), *asked)
         key = (work, tuple(map(_ID, targets)), levels)
         known = self._known.get(key)
@@ -336,19 +325,11 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
 
 def _tokens(known: _KnownWork, read: TokensRead) -> tuple[Vector, Vector]:
     """Of one choice, whatever its caps: all output (see `LengthLaw`), and thinking."""
-    tokens, needed = read.visible + SMALLEST, read.thinking + LEAST_NEED
-    visible = tokens * np.exp(VISIBLE.differences(known.visible, log(tokens / VISIBLE.usual))) - SMALLEST
-    visible = np.maximum(visible, max(read.visible * VISIBLE.least_share, VISIBLE.fewest))
+    visible = VISIBLE.each(known.visible, read.visible)
     if not known.thinks:
         return visible, known.nothing
-    thinking = needed * np.exp(THINKING.differences(known.thought, log(needed / THINKING.usual))) - SMALLEST_THOUGHT
-    thinking = np.minimum(np.maximum(thinking, 0.0), known.most_thought)
+    thinking = np.minimum(THINKING.each(known.thought, read.thinking), known.most_thought)
     return visible + thinking, thinking
-
-
-def _paid(known: _KnownWork, output: Vector, thinking: Vector) -> Vector:
-    """nano-USD of one choice of so many tokens, thinking included."""
-    return output * known.rate_out + thinking * known.rate_more if known.thinks else output * known.rate_out
 
 
 def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:

@@ -186,7 +186,8 @@ class TargetStats:
         """Tokens of a choice that a quick stream of a target has in a ms, once it has begun; as `ahead` knew them."""
         self._worst = Counter[str]()
         self._paces: dict[str, Pace] = {}
-        self._margins: dict[str, float] = {}
+        self.margins: dict[str, float] = {}
+        """By target that overran its hold: see `margin`."""
         self.billed: Mapping[str, float] = {}
         """By target: what its provider billed ÷ what was estimated where usage never came, as statements taught."""
         self._waiting: list[tuple[AttemptSample, int]] = []
@@ -200,8 +201,8 @@ class TargetStats:
     def observe(self, seen: AttemptSample) -> None:
         """It is learned from before anything is concluded from what is known."""
         target = seen.target
-        if (margin := self._margins.get(target)) is not None:
-            self._margins[target] = 1 + (margin - 1) * CALM
+        if (margin := self.margins.get(target)) is not None:
+            self.margins[target] = 1 + (margin - 1) * CALM
         self._waiting.append((seen, 0))
         self._count[target] += 1
         news = seen.past_cap > self._worst[target] or (seen.cut and (seen.output or 0) >= LONG_CUT * seen.read.visible)
@@ -270,7 +271,7 @@ class TargetStats:
 
     def overrun(self, target: str) -> None:
         """An attempt cost more than was held: its target's bounds are widened for a while."""
-        self._margins[target] = min(MOST_MARGIN, self.margin(target) * OVERRUN)
+        self.margins[target] = min(MOST_MARGIN, self.margin(target) * OVERRUN)
 
     def pace(self, target: str) -> Pace:
         """How quick the target was; as a usual one before anything was seen."""
@@ -279,7 +280,7 @@ class TargetStats:
 
     def margin(self, target: str) -> float:
         """Factor on every bound of the target."""
-        return max(self._margins.get(target, 1.0), min(MOST_MARGIN, self.billed.get(target, 1.0)))
+        return max(self.margins.get(target, 1.0), min(MOST_MARGIN, self.billed.get(target, 1.0)))
 
     def kind(self, target: str, effort: str, task: Work | None, template: KnownTemplate = NO_TEMPLATE) -> WorkStats:
         """Work of a template leans on all work of its task, and that on all of the target."""

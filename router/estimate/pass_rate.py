@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from router.errors import DataError
 from router.estimate.posterior import (
     CARRIED,
+    LEAST_DOUBT,
     LEAST_SLOPE,
     LEAST_WEIGHT,
     MOST_OF_TEMPLATE,
@@ -198,8 +199,8 @@ class ExpectedRates(NamedTuple):
     """[3, n]: mean, were the request easier than it looks, as it looks, or harder: weights are `NODE_WEIGHTS`."""
     own_sd: Vector
     """[n]: standard deviation of what is not common to all targets."""
-    outcomes: Vector
-    """[n]: so many outcomes of each were learned from; what is older counts less."""
+    outcomes: float
+    """So many of all of them were learned from; what is older counts less."""
     alike: Mapping[str, float]
     """By target: outcomes of the request's template, else of its task, that were learned from."""
 
@@ -207,8 +208,9 @@ class ExpectedRates(NamedTuple):
 def _moments(nodes: Vector, own_sd: Vector) -> tuple[Vector, Vector]:
     """[n] each: mean and standard deviation of pass rates [3, n]."""
     p = NODE_WEIGHTS.dot(nodes)
-    spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - p * p, 0.0)
-    return p, np.sqrt(np.minimum(own_sd * own_sd + spread, p - p * p))
+    squared = p * p
+    spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - squared, 0.0)
+    return p, np.sqrt(np.minimum(own_sd * own_sd + spread, p - squared))
 
 
 class PassRateModel:
@@ -269,7 +271,7 @@ class PassRateModel:
         self._apart = means - self._overall[:, None]
         for at in stated:
             self._overall[at], self._apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
-        self._usual = self._rates(self._overall - USUAL_DIFFICULTIES[:, None]).mean(axis=0)
+        self._usual = (1 / (1 + np.exp((USUAL_DIFFICULTIES[:, None] - self._overall) * self._flatter))).mean(axis=0)
         # Weights are pass rates where half pass: a quarter of a logit each.
         own = np.tile(_OWN_VARIANCES, (len(targets), 1))
         own[:, 0] += variance / 16
@@ -294,7 +296,7 @@ class PassRateModel:
 
     def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
         """Of the targets with these indexes [n], each by so many logits `better` [n] than by itself."""
-        known = self.posterior.count[at], self.alike(seen)
+        known = float(self.posterior.count[at].sum()), self.alike(seen)
         if seen.reading is None:
             p, sd = self.usual(at), np.full(len(at), 0.3)
             return ExpectedRates(p, sd, np.tile(p, (3, 1)), sd, *known)
@@ -318,9 +320,11 @@ class PassRateModel:
         """Pass rates [3, n] by what was learned of all requests, and the deviation [n] of each target's own part, and
         of how far what was learned of other targets carries over."""
         usual = NODE_WEIGHTS.dot(prior)
-        slope = doubt(usual, LEAST_SLOPE)
+        spread = 4 * usual * (1 - usual)
+        slope = np.maximum(spread, LEAST_SLOPE)
         mean, own_sd, carried = self.posterior.about(phi)
-        return kept(prior + slope * mean[at]), np.hypot(own_sd[at] * doubt(usual), CARRIED * slope * carried[at])
+        own = own_sd[at] * np.maximum(spread, LEAST_DOUBT)
+        return kept(prior + slope * mean[at]), np.hypot(own, CARRIED * slope * carried[at])
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""
@@ -394,11 +398,8 @@ class PassRateModel:
         able = (self._overall + self._apart.dot(traits[_SHARES]))[at]
         if better is not None:
             able += better
-        return self._rates(able - hard[:, None], at)
-
-    def _rates(self, logits: Vector, at: Index | slice = slice(None)) -> Vector:
-        """The mean of a logistic over a normal ability is about one of a flatter slope."""
-        return np.asarray(1 / (1 + np.exp(-logits * self._flatter[at])))
+        # The mean of a logistic over a normal ability is about one of a flatter slope.
+        return np.asarray(1 / (1 + np.exp((hard[:, None] - able) * self._flatter[at])))
 
 
 def _ability_for(rate: float) -> float:

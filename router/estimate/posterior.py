@@ -74,18 +74,13 @@ class Posterior:
 
     def _clear(self) -> None:
         targets, features = self._own.shape
-        self._count: Vector = np.zeros(targets)
+        self.count: Vector = np.zeros(targets)
         self._precision: Vector = np.zeros((targets, features, features))
         self._pull: Vector = np.zeros((targets, features))
         """Sums over observations: their number; of phi phi' ÷ noise; of phi residual ÷ noise."""
         self._variance = np.zeros((targets, features, features))
         self._solution, self._shared = np.zeros((targets, features)), np.zeros((targets, features, features))
         self._stale = np.ones(targets, dtype=bool)
-
-    @property
-    def count(self) -> Vector:
-        """[T]. Observations of each target, as far as they are remembered."""
-        return self._count.copy()
 
     def update(
         self,
@@ -110,7 +105,7 @@ class Posterior:
         share = 0.5 ** ((self.at_ms - at_ms) / self._half_life) if at_ms else 1.0
         if noise < 0 and not self._sound([target], -np.outer(phi, phi)[None] * (share / -noise)):
             raise ValueError("an outcome is taken back that never was finite evidence here")
-        self._count[target] += share * (math.copysign(1, noise) if count is None else count)
+        self.count[target] += share * (math.copysign(1, noise) if count is None else count)
         self._precision[target] += np.outer(phi * (share / noise), phi)
         self._pull[target] += phi * (residual * share / noise)
         self._stale[target] = True
@@ -137,7 +132,7 @@ class Posterior:
 
     def _scale(self, share: float, target: int | slice = slice(None)) -> None:
         """Only `share` of what was observed counts from now on, of one target or of all."""
-        for sums in (self._count, self._precision, self._pull):
+        for sums in (self.count, self._precision, self._pull):
             sums[target] *= share
         self._stale[target] = True
 
@@ -150,7 +145,8 @@ class Posterior:
     def about(self, phi: Vector) -> tuple[Vector, Vector, Vector]:
         """Three times [T], of `phi` [K]: expected residuals; sd of each target's own part, in which there is nothing of
         what is unknown of all; and the part of the residuals that was learned of other targets only."""
-        self._solve()
+        if np.count_nonzero(self._stale):
+            self._solve()
         rows = self._variance.reshape(-1, len(phi)).dot(phi)  # in two dimensions BLAS does it
         variance = rows.reshape(-1, len(phi)).dot(phi)
         return self._weights.dot(phi), np.sqrt(np.maximum(variance, 0)), self._carried.dot(phi)
@@ -183,7 +179,7 @@ class Posterior:
     def state(self) -> bytes:
         """Everything observed, for `restore`: `8 (1 + K + K²)` bytes for each target that was seen, and its name."""
         seen = np.flatnonzero(self._precision.any(axis=(1, 2)) | self._pull.any(axis=1))
-        sums = [part[seen].astype("<f8").tobytes() for part in (self._count, self._precision, self._pull)]
+        sums = [part[seen].astype("<f8").tobytes() for part in (self.count, self._precision, self._pull)]
         names, features = tuple(self.targets[at] for at in seen), len(self._common)
         return msgspec.msgpack.encode(_State(VERSION, self.basis, self.at_ms, features, names, *sums))
 
@@ -209,7 +205,7 @@ class Posterior:
         at, (count, precision, pull) = [self._index[names[row]] for row in known], [part[known] for part in sums]
         if not self._sound(at, precision):
             return False
-        self._count[at], self._precision[at], self._pull[at] = count, precision, pull
+        self.count[at], self._precision[at], self._pull[at] = count, precision, pull
         self.at_ms = state.at_ms
         return True
 

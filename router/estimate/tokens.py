@@ -1,6 +1,6 @@
 """Tokens of a prompt, of an answer and of thinking."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from math import inf
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from msgspec import Struct
 from router.estimate.caches import MILLE
 from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work, WorkStats
 from router.estimate.lengths import NO_THOUGHT, THINKING, VISIBLE, LengthLaw
-from router.types.decision import PromptCount
+from router.types.decision import UNCOUNTED, Counts
 from router.types.price import CallScope, Writes
-from router.types.request import USUAL_OUTPUT, Endpoint, Request, TokensRead
+from router.types.request import MEDIA, TYPICAL, USUAL_OUTPUT, Endpoint, Request, TokensRead
 from router.types.tables import table
-from router.types.target import EFFORTS, Capability, Contract, Target, Thinking, Wire
+from router.types.target import EFFORTS, Contract, Target, Thinking, Wire
 
 # What a target can be held to in thinking: the levels of its contract, from the one asked for down to none.
 
@@ -203,10 +203,10 @@ class Size(Struct, frozen=True):
     """As a stream it shows all of its tokens …"""
     blind: bool
     """… but not yet that they come piece by piece, or none of them: `tight` has to cover the cap that is sent."""
-    output: int
-    """Expected, thinking included."""
-    thinking: int
-    """The expected part of it."""
+    output: int = 0
+    """Expected, thinking included …"""
+    thinking: int = 0
+    """… and the part of it that is; 0 where a forecast says so, and the hold does not hang on it."""
 
 
 class UsualOutput(Struct, frozen=True):
@@ -228,24 +228,36 @@ class UsualOutput(Struct, frozen=True):
     """What hardly any answer exceeds."""
 
 
-def size(
-    target: Target, request: Request, rung: ThinkingLevel, known: UsualOutput, margin: float, read: TokensRead
-) -> Size:
-    own = target.model.max_output
-    most = 0 if request.endpoint is Endpoint.EMBEDDINGS else min(request.max_output or own, own)
-    thinks = rung.p90 > 0
-    # Only an exact contract keeps thinking below the cap on all output.
-    exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
-    whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
-    metered = target.model.thinking.streamed or not thinks
-    thoughts = min(THINKING.tokens(known.thought, read.thinking), known.most_thought) if thinks else 0.0
-    output, thinking = min(most, int(VISIBLE.tokens(known.visible, read.visible) + thoughts)), int(min(most, thoughts))
-    least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
-    if known.blind:
-        tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
-    start = tight if known.blind else int(known.tight_thinking * margin)
-    start = min(start, whole_thinking)
-    return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
+def sizes(
+    request: Request,
+    asks: Iterable[tuple[Target, ThinkingLevel, UsualOutput, float, int | None]],
+    read: TokensRead,
+    *,
+    foretold: bool = False,
+) -> list[Size]:
+    """`asks`: each target, what is asked of it and known, its margin, and a cap in place of the client's."""
+    rows = list[Size]()
+    for target, rung, known, margin, cap in asks:
+        own, contract = target.model.max_output, target.model.thinking
+        most = min((request.max_output if cap is None else cap) or own, own)
+        if request.endpoint is Endpoint.EMBEDDINGS:
+            most = 0
+        thinks = rung.p90 > 0
+        # Only an exact contract keeps thinking below the cap on all output.
+        exact = contract.contract is Contract.EXACT and rung.number is not None
+        whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
+        output = thinking = 0
+        least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
+        if not foretold or (known.blind and tight < most):
+            thoughts = min(THINKING.tokens(known.thought, read.thinking), known.most_thought) if thinks else 0.0
+            output, thinking = int(VISIBLE.tokens(known.visible, read.visible) + thoughts), int(min(most, thoughts))
+            output = min(most, output)
+        if known.blind:
+            tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
+        start = min(tight if known.blind else int(known.tight_thinking * margin), whole_thinking)
+        shown = contract.streamed or not thinks
+        rows.append(Size(most, least, tight, start, whole_thinking, shown, known.blind, output, thinking))
+    return rows
 
 
 def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, task: Work, known: KnownTemplate) -> UsualOutput:
@@ -294,9 +306,6 @@ def _start(quantile: Callable[[float, int], int], rung: ThinkingLevel, thought: 
 
 # How many tokens a prompt may take, before anyone has counted them: first by rule, then by learned ratios.
 
-TYPICAL = (17, 73)
-"""Tokens in a hundred bytes of words, and of all else: fitted on 4,500 prompts in prose, code, maths and Chinese with
-OpenAI's o200k. The rest that is left to learn has a standard deviation of 11 %; by bytes alone it is 33 %."""
 TOKENS_MOST = (60, 100)
 """Likewise, at most: random letters make 0.54 tokens each, and no token is shorter than a byte."""
 TEMPLATE_TOKENS = 64
@@ -305,9 +314,6 @@ INPUT_SHARE = 0.99
 """Share of requests whose input keeps within the learned ratio …"""
 INPUT_MARGIN = 1.1
 """… which is widened by this factor, for a text unlike the last ones."""
-WIDE_SHARE = 8
-"""A text counts as one of another script if one byte in so many is beyond ASCII."""
-MEDIA = "+media"
 _IMAGES = [(re2.compile(name), tokens) for name, tokens in table("estimate/image_tokens.yaml").items()]
 AUDIO_TOKENS_PER_SECOND = 32
 """Gemini's rate, the highest that is published."""
@@ -326,42 +332,35 @@ class PromptSize(NamedTuple):
     """At most. Never more than the context: a longer prompt is refused, not charged."""
 
 
-def prompt(
-    target: Target,
-    request: Request,
-    kind: str,
-    text: int,
-    known: InputSize,
-    margin: float,
-    count: PromptCount | None = None,
-) -> PromptSize:
-    """`kind`: its script; `text`: its tokens, roughly; `known`: what was learned of such prompts; `count`: what
-    was counted, which goes before all that is estimated."""
-    context = target.model.context
-    words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
-    media_bound = media_tokens(target, request) if kind.endswith(MEDIA) else 0
-    rough = text + (media_tokens(target, request, usual=True) if media_bound else 0)
-    if (own := target.prompt) is not None:
-        # A template adds its own text, and may say the same twice.
-        times = max(own.times, 1.0)
-        words, dense = int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
-        rough += template(target)
-    likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media_bound
-    if count is not None:
-        likely = ceiling = count.most + TEMPLATE_TOKENS
-    elif not media_bound:  # small images say nothing of the next one
-        upper = known.upper * rough * INPUT_MARGIN / MILLE
-        likely = int(upper * known.share + ceiling * (1 - known.share)) + TEMPLATE_TOKENS
-    bound = int(min(likely, ceiling) * margin)
-    each, base = known.line
-    tokens = int(max(each * rough + base, 0.0)) if count is None else count.tokens
-    return PromptSize(rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
-
-
-def roughly(request: Request) -> int:
-    """Of its text, for any target."""
-    dense = request.dense_bytes
-    return 1 + ((request.prompt_bytes - dense) * TYPICAL[0] + dense * TYPICAL[1]) // 100
+def prompts(
+    request: Request, targets: Iterable[tuple[Target, InputSize, float]], counts: Counts = UNCOUNTED
+) -> list[PromptSize]:
+    """At each target, by what was learned there of prompts of the request's script, and the target's margin. `counts`:
+    what was counted, which goes before all that is estimated."""
+    media, rows = request.script.endswith(MEDIA), list[PromptSize]()
+    for target, known, margin in targets:
+        context, rough, count = target.model.context, request.rough_tokens, counts.get(target.id)
+        words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
+        media_bound = media_tokens(target, request) if media else 0
+        if media_bound:
+            rough += media_tokens(target, request, usual=True)
+        if (own := target.prompt) is not None:
+            # A template adds its own text, and may say the same twice.
+            times = max(own.times, 1.0)
+            words, dense = int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
+            rough += template(target)
+        likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media_bound
+        if count is not None:
+            likely = ceiling = count.most + TEMPLATE_TOKENS
+        elif not media_bound:  # small images say nothing of the next one
+            upper = known.upper * rough * INPUT_MARGIN / MILLE
+            likely = int(upper * known.share + ceiling * (1 - known.share)) + TEMPLATE_TOKENS
+        bound = int(min(likely, ceiling) * margin)
+        each, base = known.line
+        tokens = int(max(each * rough + base, 0.0)) if count is None else count.tokens
+        most = max(context, TEMPLATE_TOKENS) * request.prompts
+        rows.append(PromptSize(rough, min(tokens, context), min(bound, most)))
+    return rows
 
 
 def template(target: Target) -> int:
@@ -385,12 +384,3 @@ def media_tokens(target: Target, request: Request, *, usual: bool = False) -> in
     image = tokens["usual" if usual else "most"]
     images = request.images * image + request.low_images * (tokens.get("low", image) - image)
     return images + request.audio_seconds * AUDIO_TOKENS_PER_SECOND + request.file_bytes // FILE_BYTES_PER_TOKEN
-
-
-def script(request: Request) -> str:
-    tools = "tools" if Capability.TOOLS in request.needs else "text"
-    if request.images or request.audio_seconds or request.file_bytes != 0:
-        return tools + MEDIA
-    if request.wide_bytes * WIDE_SHARE > request.prompt_bytes:
-        return tools + "+wide"
-    return tools + "+solid" if request.dense_bytes == request.prompt_bytes else tools

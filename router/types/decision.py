@@ -382,8 +382,8 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     """[3, targets]: pass rates, were the request easier than it looks, as it looks, or harder …"""
     p_own_sd: Vector
     """… and the standard deviation of what is not common to all targets."""
-    outcomes: Vector
-    """Outcomes that each target's rates were learned from; what is older counts less."""
+    outcomes: float
+    """That all these rates were learned from; what is older counts less."""
     cost: Vector
     """Expected cost of one attempt, thinking included, in nano-USD: an expectation, not an amount."""
     cost_p10: Vector

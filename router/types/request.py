@@ -115,6 +115,14 @@ class Limits(Struct, frozen=True, kw_only=True):
 NO_LIMITS = Limits()
 
 
+TYPICAL = (17, 73)
+"""Tokens in a hundred bytes of words, and of all else: fitted on 4,500 prompts in prose, code, maths and Chinese with
+OpenAI's o200k. The rest that is left to learn has a standard deviation of 11 %; by bytes alone it is 33 %."""
+WIDE_SHARE = 8
+"""A text counts as one of another script if one byte in so many is beyond ASCII."""
+MEDIA = "+media"
+
+
 class Request(Struct, frozen=True, kw_only=True, dict=True):
     """One request. `body` keeps every top-level field as the bytes the client sent; nothing unknown is lost."""
 
@@ -172,6 +180,22 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     def choices(self) -> int:
         """Answers that are generated and charged."""
         return max(self.n, self.best_of) * self.prompts
+
+    @cached_property
+    def rough_tokens(self) -> int:
+        """Of its text, for any target."""
+        dense = self.dense_bytes
+        return 1 + ((self.prompt_bytes - dense) * TYPICAL[0] + dense * TYPICAL[1]) // 100
+
+    @cached_property
+    def script(self) -> str:
+        """What kind of input it is, as far as counting its tokens goes."""
+        tools = "tools" if Capability.TOOLS in self.needs else "text"
+        if self.images or self.audio_seconds or self.file_bytes != 0:
+            return tools + MEDIA
+        if self.wide_bytes * WIDE_SHARE > self.prompt_bytes:
+            return tools + "+wide"
+        return tools + "+solid" if self.dense_bytes == self.prompt_bytes else tools
 
     @cached_property
     def media(self) -> bool:
@@ -355,7 +379,21 @@ class Cause(Struct, frozen=True):
     count: int = 1
 
 
-class Reading(Struct, frozen=True, eq=False):
+class TokensRead(NamedTuple):
+    """What a request's text foretells of a usual target's answer; usual figures where the text was not read."""
+
+    visible: float = USUAL_OUTPUT
+    """Tokens per choice: the mean of a lognormal whose tail is cut."""
+    thinking: float = USUAL_THINKING
+    """How much of its usual thinking the target needs: about 0 for a greeting, 1 for a hard problem."""
+    stated: bool = False
+    """The request says how long the answer is to be."""
+
+
+USUAL_READ = TokensRead()
+
+
+class Reading(Struct, frozen=True, eq=False, dict=True):
     """What estimates go by: numbers of a request's text and form, from which no text can be read."""
 
     traits: Traits
@@ -371,6 +409,12 @@ class Reading(Struct, frozen=True, eq=False):
         """Visible tokens of a usual target's answer: the median."""
         return exp(float(self.traits[OUTPUT]) * SCALES[OUTPUT])
 
+    @cached_property
+    def tokens(self) -> TokensRead:
+        sd = min(float(self.traits[OUTPUT_SD]) * SCALES[OUTPUT_SD], MOST_OUTPUT_SD)
+        mean = exp(float(self.traits[OUTPUT]) * SCALES[OUTPUT] + sd * sd / 2)
+        return TokensRead(mean, float(self.traits[THINKING]) * SCALES[THINKING], sd <= STATED_SD)
+
     def share(self, task: Task) -> float:
         """How likely the request is of that task."""
         return float(self.traits[SHARE + TASKS.index(task)])
@@ -385,29 +429,6 @@ class Reading(Struct, frozen=True, eq=False):
         if len(packed) != TRAITS:
             raise ValueError(f"{len(packed)} traits")
         return cls(np.frombuffer(packed, np.int8).astype(np.float32) / np.float32(STEPS))
-
-
-class TokensRead(NamedTuple):
-    """What a request's text foretells of a usual target's answer; usual figures where the text was not read."""
-
-    visible: float = USUAL_OUTPUT
-    """Tokens per choice: the mean of a lognormal whose tail is cut."""
-    thinking: float = USUAL_THINKING
-    """How much of its usual thinking the target needs: about 0 for a greeting, 1 for a hard problem."""
-    stated: bool = False
-    """The request says how long the answer is to be."""
-
-
-USUAL_READ = TokensRead()
-
-
-def tokens_read(reading: Reading | None) -> TokensRead:
-    if reading is None:
-        return USUAL_READ
-    traits = reading.traits
-    sd = min(float(traits[OUTPUT_SD]) * SCALES[OUTPUT_SD], MOST_OUTPUT_SD)
-    mean = exp(float(traits[OUTPUT]) * SCALES[OUTPUT] + sd * sd / 2)
-    return TokensRead(mean, float(traits[THINKING]) * SCALES[THINKING], sd <= STATED_SD)
 
 
 K = TypeVar("K")

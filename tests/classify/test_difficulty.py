@@ -14,7 +14,7 @@ from router.classify import difficulty
 from router.classify.asked import CueWords
 from router.classify.difficulty import ARRAYS, FOLDER, MANIFEST, read, read_arrays
 from router.errors import DataError
-from router.types.request import DIFFICULTY_SD, SHARE, Endpoint, Limits, Passage, Reading, Request, tokens_read
+from router.types.request import DIFFICULTY_SD, SHARE, Endpoint, Limits, Passage, Reading, Request
 from router.types.target import Task
 from tests.classify.looking import Read, conversation, reading_of, sent
 from tests.decide.values import request
@@ -28,7 +28,7 @@ MATERIAL = "The council met on Monday, and heard with some concern about the bud
 def test_greetings_and_facts_are_easy_and_short_and_proofs_are_not(greeting: str, fact: str, proof: str) -> None:
     (_, greeted), (_, asked), (proven, hard) = map(reading_of, (greeting, fact, proof))
     assert max(greeted.difficulty, asked.difficulty) < hard.difficulty - 2
-    (short, little, _), (answer, some, _), (long, much, _) = map(tokens_read, (greeted, asked, hard))
+    (short, little, _), (answer, some, _), (long, much, _) = (each.tokens for each in (greeted, asked, hard))
     assert max(short, answer) < long / 3
     assert (little < 0.02, some < 0.1, much > 0.7, proven.task) == (True, True, True, Task.MATHS)
 
@@ -46,7 +46,7 @@ def test_a_system_prompt_is_nothing_that_is_asked(system: str, asks: list[str]) 
         assert reading_of(conversation(("system", prompt), ("user", PROOF)))[0].difficulty > 0.5
         for ask in asks:
             easy, reading = reading_of(conversation(("system", prompt), ("user", ask)))
-            assert max(easy.difficulty, tokens_read(reading)[1]) < 0.06, ask
+            assert max(easy.difficulty, reading.tokens[1]) < 0.06, ask
 
 
 @each_row("around", data(__file__, "courtesies.yaml"))
@@ -55,7 +55,7 @@ def test_courtesies_are_no_part_of_what_is_asked(around: str) -> None:
     for ask in (PROOF, WORK, "Why do rainbows form, and why in arcs?"):
         (plain, alone), (polite, reading) = reading_of(ask), reading_of(around.replace("ASK", ask))
         assert polite.difficulty == pytest.approx(plain.difficulty, abs=0.1), ask
-        assert 0.67 < tokens_read(reading)[0] / tokens_read(alone)[0] < 1.5, ask
+        assert 0.67 < reading.tokens[0] / alone.tokens[0] < 1.5, ask
 
 
 LOG = "\n".join(f"2026-11-{day} 10:00:0{day % 9} ERROR billing[{day}]: no route, retry {day}" for day in range(10, 29))
@@ -75,7 +75,7 @@ BROUGHT = {
 @each_row("asked", BROUGHT.values(), ids=[*BROUGHT])
 def test_what_a_request_brings_along_makes_an_easy_question_no_hard_one(asked: Request) -> None:
     easy, reading = reading_of(asked)
-    assert max(easy.difficulty, tokens_read(reading)[1]) < 0.15 < reading_of(PROOF)[0].difficulty - 0.3
+    assert max(easy.difficulty, reading.tokens[1]) < 0.15 < reading_of(PROOF)[0].difficulty - 0.3
 
 
 TWO_PAGES = "The house on the hill is not large, and each of its rooms was first cold. " * 40
@@ -84,7 +84,7 @@ LENGTHS = [(asked, row["tokens"]) for row in data(__file__, "lengths.yaml") for 
 
 @each_row("asked, bounds", LENGTHS)
 def test_what_asks_for_much_or_for_a_number_of_words_is_expected_to_get_it(asked: str, bounds: tuple[int, int]) -> None:
-    assert bounds[0] < tokens_read(reading_of(asked.replace("MATERIAL", TWO_PAGES))[1])[0] < bounds[1]
+    assert bounds[0] < reading_of(asked.replace("MATERIAL", TWO_PAGES))[1].tokens[0] < bounds[1]
 
 
 def talk(*turns: str) -> Read:
@@ -117,7 +117,7 @@ def test_the_same_question_for_a_short_answer_is_read_with_the_question_and_is_a
     for reply in ("and in one word?", "Yes or no?", "in one sentence please", "et en un mot ?", "einem Wort bitte"):
         (proof, of_proof), (fact, _) = talk(PROOF, "Yes: suppose …", reply), talk(easy, "Paris.", reply)
         assert fact.difficulty < 0.05 < 0.15 < proof.difficulty, reply
-        assert tokens_read(of_proof)[0] < 40, reply
+        assert of_proof.tokens[0] < 40, reply
     assert talk("Prove the prime number theorem.", "First part.", "continue")[0].difficulty > 0.3
     assert talk("Where can I eat pasta near the station on Mondays, late?", "Shall I book?", "yes")[0].difficulty < 0.2
     assert talk("hi", "Hello!", "in one word?")[0].difficulty < 0.05
@@ -130,7 +130,7 @@ def test_what_is_in_no_known_script_is_unfamiliar_and_very_short_it_is_likelier_
         (long, reading), (short, of_short) = reading_of(text), reading_of(text[:9])
         assert min(long.unfamiliarity, short.unfamiliarity) > 0.9, text
         assert short.difficulty < 0.02 < long.difficulty < 0.5, text
-        assert tokens_read(of_short)[1] < 0.1 < 0.3 < tokens_read(reading)[1], text
+        assert of_short.tokens[1] < 0.1 < 0.3 < reading.tokens[1], text
         assert reading.traits[DIFFICULTY_SD] > 1.5 * reading_of("Say hello.")[1].traits[DIFFICULTY_SD], text
     assert reading_of("Prove that λ → μ holds for all α.")[0].unfamiliarity < 0.8
     assert reading_of("Frogatu zenbaki lehen infinitu daudela.")[0].unfamiliarity > 0.9  # Basque
@@ -162,7 +162,7 @@ def test_no_request_breaks_it_and_its_traits_fit_into_signed_bytes(turns: list[t
     result, reading = reading_of(asked)
     assert 0 < result.difficulty < 1
     assert 0 <= result.unfamiliarity <= 1
-    assert tokens_read(reading)[0] >= 1
+    assert reading.tokens[0] >= 1
     assert np.abs(reading.traits).max() <= 1
     assert reading.traits[SHARE:].sum() == pytest.approx(1, abs=0.05)
     assert (Reading.unpack(reading.packed()).traits == reading.traits).all()

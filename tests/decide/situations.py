@@ -37,7 +37,7 @@ def situation(
         p_sd=_of(sd, count),
         p_nodes=np.tile(_of(p, count), (3, 1)),
         p_own_sd=_of(sd, count),
-        outcomes=_of(more.pop("outcomes", 100.0), count),
+        outcomes=float(np.sum(_of(more.pop("outcomes", 100.0), count))),
         cost=nano,
         cost_p10=nano / 2,
         cost_p90=nano * more.pop("cost_spread", 2.0),
