@@ -28,8 +28,7 @@ _T = TypeVar("_T")
 
 def beside(size: int, scan: Callable[..., _T], *arguments: Any) -> "asyncio.Future[_T]":
     """What `scan` returns for a body of `size` bytes."""
-    threads = _long_threads if size >= _LONG else _threads
-    return asyncio.get_running_loop().run_in_executor(threads, scan, *arguments)
+    return asyncio.get_running_loop().run_in_executor(_long_threads if size >= _LONG else _threads, scan, *arguments)
 
 
 # Classes of fields that have just been scanned, so that the same text is not scanned twice.

@@ -69,11 +69,9 @@ class EgressFilter:
         Raises `EgressDenied`, and `UpstreamFailure` for everything that goes wrong on the way.
         """
         # Classes that only the bytes have shown. The last look is at the moment of sending: a scan takes time.
-        body, guard, fields = outbound.request.body, outbound.guard, outbound.request.fields
-        if len(body) < LARGE:
-            unseen = guard.unseen(body, outbound.classes, fields)
-        else:
-            unseen = await beside(len(body), guard.unseen, body, outbound.classes, fields)
+        guard, body = outbound.guard, outbound.request.body
+        arguments, large = (body, outbound.classes, outbound.request.fields), len(body) >= LARGE
+        unseen = await beside(len(body), guard.unseen, *arguments) if large else guard.unseen(*arguments)
         reason = self._refusal(outbound, unseen)
         target, url = outbound.target, outbound.url or outbound.target.base_url
         if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):

@@ -385,11 +385,6 @@ class BudgetHold:
         reading.add(task)
         return task.add_done_callback(reading.discard)
 
-    def take_back(self, attempt: Attempt) -> Attempt:
-        """What was set aside is given after all: the caller adds it again, as the last attempt."""
-        self.attempts[:] = [one for one in self.attempts if one is not attempt]
-        return structs.replace(attempt, passed_over=False)
-
     async def shortage(self, steps: Sequence[Candidate]) -> Refused | None:
         """The limit that has least left, where no step fits any more; None: it was a cap on thinking, no budget.
 

@@ -88,8 +88,9 @@ class WholeAnswer(Struct, frozen=True):
     """What it was gathered from, where the client wants a stream."""
 
     def given(self, budget: BudgetHold) -> "WholeAnswer | OpenStream":
-        """After it was set aside: whole, or as a stream, as its client wants it."""
-        attempt = budget.take_back(self.attempt)
+        """After it was set aside: whole, or as a stream, as its client wants it. The caller adds its attempt again."""
+        budget.attempts[:] = [attempt for attempt in budget.attempts if attempt is not self.attempt]
+        attempt = structs.replace(self.attempt, passed_over=False)
         if self.stream is None:
             return structs.replace(self, attempt=attempt)
         of, parts = self.stream

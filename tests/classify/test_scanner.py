@@ -88,10 +88,8 @@ def test_keys_without_a_gap_are_one_hit() -> None:
     dice = random.Random(17)  # noqa: S311 - the same keys each time
     keys = ["AK" + "IA" + "".join(dice.choices(string.ascii_uppercase + string.digits, k=16)) for _ in range(1_000)]
     hits = Scanner([SECRETS]).scan(" ".join((keys[0], "".join(keys), keys[1])))
-    assert (hits[0].start, hits[0].end) == (0, 20)
-    assert (hits[1].start, hits[1].end) == (21, 20_021)
-    assert hits[-1].start == 20_022
-    assert len(hits) < 10
+    assert [(hit.start, hit.end) for hit in hits[:2]] == [(0, 20), (21, 20_021)]
+    assert (hits[-1].start, len(hits) < 10) == (20_022, True)
 
 
 def test_as_many_as_are_looked_at_are_judged_one_by_one_and_what_was_not_looked_at_counts_as_found() -> None:
