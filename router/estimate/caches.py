@@ -5,6 +5,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
+from math import log
 
 import re2
 from msgspec import Struct
@@ -25,7 +26,12 @@ PRIOR_WEIGHT = 2
 """A prior counts like so many observations, and so does the whole target within one kind of work."""
 FADES = 0.8
 """What a prior weighs after each observation of its own kind."""
-
+TAIL = 0.2
+"""The largest of the values, from which the steepness of a tail is estimated (Hill); it leans on that of answers:"""
+TAIL_PRIOR, TAIL_WEIGHT = 0.5, 4.0
+"""the mean logarithm of how many times the threshold they are, and its weight in values."""
+BEYOND, RECENT = 1.5, 32
+"""Times the largest value, at most, that a tail is thought to reach; of so many last values it covers the largest."""
 
 MILLE = 1_000
 """Ratios are kept in thousandths."""
@@ -69,6 +75,18 @@ class QuantileWindow:
         The ⌈share·(n + 1)⌉-th smallest, or the largest where so few values say nothing about that share. 0 of none.
         """
         return self._sorted[min(int(share * (self.count + 1)), self.count - 1)] if self.count else 0
+
+    def tail(self, share: float) -> int:
+        """As `upper`, for a share so high that so few values don't show it: they go on as a power law. 0 of none."""
+        if not self.count:
+            return 0
+        top = self._sorted[-max(int(TAIL * self.count), 1) :]
+        threshold = self._sorted[max(self.count - len(top) - 1, 0)] + 1
+        beyond = sum(log((value + 1) / threshold) for value in top)
+        steepness = (beyond + TAIL_PRIOR * TAIL_WEIGHT) / (len(top) + TAIL_WEIGHT)
+        reach = max(len(top) / self.count / (1 - share), 1.0) ** steepness
+        latest = range(self._next - min(RECENT, self.count), self._next)
+        return int(max(min(threshold * reach, top[-1] * BEYOND), *(self._order[at] for at in latest)))
 
     def lower(self, share: float) -> int:
         """The mirror image: a bound that the next value stays above with probability `share`."""

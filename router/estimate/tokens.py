@@ -171,9 +171,7 @@ START = 0.4
 LONG = 0.95
 """Share of answers for which there must be room, where they are known to be short."""
 SAFE = 0.995
-"""Share of answers that a cap must not cut, where nothing can be metered …"""
-SAFE_MARGIN = 1.25
-"""… and what it has beyond that: a share so high is hardly learned from so few."""
+"""Share of answers that a cap must not cut, where nothing can be metered."""
 START_ANSWER = 1_024
 """Output tokens that a metered stream starts with, thinking apart, before anything was learned …"""
 START_THOUGHT = 8
@@ -183,8 +181,8 @@ ROOM, USUAL_MORE = 3, 100
 LEAST_CAP = 1_024
 """Tokens of an answer that a cap leaves room for, beside usual thinking, however short all others were: so few cost
 little to hold."""
-SAFE_ANSWER = 4_096
-SAFE_THOUGHT = 2
+SAFE_ANSWER = 5_120
+SAFE_THOUGHT = 2.5
 """Likewise for a cap, which can't: so many times the card's thinking."""
 
 
@@ -262,7 +260,7 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     """`ahead`: see `TargetStats.ahead`."""
     thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
     long = kind.output(LONG, START_ANSWER + thought)
-    words, safe = kind.visible(), int(kind.output(SAFE, SAFE_ANSWER + SAFE_THOUGHT * thought) * SAFE_MARGIN)
+    words, safe = kind.visible(), kind.longest(SAFE, SAFE_ANSWER + int(SAFE_THOUGHT * thought))
     safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
     # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
     unasked = not rung.effort and target.model.thinking.unasked == "none"
