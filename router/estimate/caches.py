@@ -26,10 +26,9 @@ PRIOR_WEIGHT = 2
 """A prior counts like so many observations, and so does the whole target within one kind of work."""
 FADES = 0.8
 """What a prior weighs after each observation of its own kind."""
-TAIL = 0.2
-"""The largest of the values, from which the steepness of a tail is estimated (Hill); it leans on that of answers:"""
-TAIL_PRIOR, TAIL_WEIGHT = 0.5, 4.0
-"""the mean logarithm of how many times the threshold they are, and its weight in values."""
+TAIL, TAIL_PRIOR, TAIL_WEIGHT = 0.2, 0.5, 4.0
+"""The share of largest values from which a tail's steepness is estimated (Hill's), what that leans on, and its weight.
+"""
 BEYOND, RECENT = 1.5, 32
 """Times the largest value, at most, that a tail is thought to reach; of so many last values it covers the largest."""
 
@@ -77,9 +76,7 @@ class QuantileWindow:
         return self._sorted[min(int(share * (self.count + 1)), self.count - 1)] if self.count else 0
 
     def tail(self, share: float) -> int:
-        """As `upper`, for a share so high that so few values don't show it: they go on as a power law. 0 of none."""
-        if not self.count:
-            return 0
+        """As `upper` of at least one value, for a share that so few don't show: they go on as a power law."""
         top = self._sorted[-max(int(TAIL * self.count), 1) :]
         threshold = self._sorted[max(self.count - len(top) - 1, 0)] + 1
         beyond = sum(log((value + 1) / threshold) for value in top)

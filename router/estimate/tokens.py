@@ -13,7 +13,7 @@ from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work, W
 from router.estimate.lengths import NO_THOUGHT, THINKING, VISIBLE, LengthLaw
 from router.types.decision import PromptCount
 from router.types.price import CallScope, Writes
-from router.types.request import USUAL_OUTPUT, Endpoint, Request, TokensRead
+from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Endpoint, Request, TokensRead
 from router.types.tables import table
 from router.types.target import EFFORTS, Capability, Contract, Target, Thinking, Wire
 
@@ -224,6 +224,8 @@ class UsualOutput(Struct, frozen=True):
     """Output tokens of all such answers."""
     long: int
     """What hardly any answer exceeds."""
+    unsure: int = 0
+    """The part of a cap that nothing seen says anything of: it is for usual requests, and smaller ones need less."""
 
 
 def size(
@@ -240,6 +242,8 @@ def size(
     output, thinking = min(most, int(VISIBLE.tokens(known.visible, read.visible) + thoughts)), int(min(most, thoughts))
     least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
     if known.blind:
+        share = max(read.visible / USUAL_OUTPUT, read.thinking / USUAL_THINKING if thinks else 0.0)
+        tight -= int(known.unsure * max(1 - share, 0.0))
         tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
     start = tight if known.blind else int(known.tight_thinking * margin)
     start = min(start, whole_thinking)
@@ -261,6 +265,7 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
     long = kind.output(LONG, START_ANSWER + thought)
     words, safe = kind.visible(), kind.longest(SAFE, SAFE_ANSWER + int(SAFE_THOUGHT * thought))
+    sure = max(kind.longest(SAFE, 0), LEAST_CAP + rung.p90)
     safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
     # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
     unasked = not rung.effort and target.model.thinking.unasked == "none"
@@ -270,7 +275,8 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     capped = max(safe, LEAST_CAP + rung.p90)
     # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
     if ahead is None or ahead >= capped or (rung.thinks and not target.model.thinking.streamed):
-        return UsualOutput(words, mean, most, capped, capped if rung.thinks else 0, True, usual_output, long)
+        unsure = max(safe - sure, 0)
+        return UsualOutput(words, mean, most, capped, capped if rung.thinks else 0, True, usual_output, long, unsure)
     start = min(_start(kind.output, rung, thought) + ahead, safe)
     thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
     return UsualOutput(words, mean, most, start, thoughts, False, usual_output, long)
