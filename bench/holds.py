@@ -23,6 +23,7 @@ from msgspec import Struct, structs
 
 from adapters.catalog import shipped
 from router.api.parse import parse
+from router.classify.difficulty import read
 from router.dispatch.meter import STEP
 from router.estimate.estimate import affordable_output, estimates, fit, worst_cost
 from router.estimate.learn import EXTEND, TargetStats
@@ -164,7 +165,8 @@ def _runs(place: Target, answers: list[Row], shuffles: int) -> Iterable[list[Hel
 
 def _one(place: Target, answer: Row, learned: TargetStats, density: float) -> Held:
     request = _request(answer.prompt)
-    step = Candidate(place, estimates((place,), request, learned)[0])
+    known = read(request)
+    step = Candidate(place, estimates((place,), request, learned, known.task, known.reading)[0])
     asked = fit(step, request, step.estimate.tight, learned)
     assert asked is not None, "what is held for a request is enough for it"
     held, extensions, cut = step.estimate.tight.usd, 0, False
@@ -204,6 +206,7 @@ def _seen(step: Candidate, usage: Usage, cut: bool, output_bytes: int) -> Attemp
         largest=TOKENS_A_PIECE * output_bytes / usage.output_total if estimated.metered else 0,
         task=estimated.task,
         script=estimated.script,
+        read=estimated.read,
         output=usage.output_total,
         thinking=usage.output_reasoning,
         input=usage.input_total,

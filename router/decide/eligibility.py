@@ -453,15 +453,14 @@ class ClassGuard:
             name: () if row.tools == "none" else row.tools for name, row in classes.items() if row.tools is not None
         }
         """By class that limits them: the beginnings of names of what a provider may do beside answering."""
-        self.demands: Callable[[frozenset[str]], Requirements] = lru_cache(_MOST_SETS)(self._demands)
+        self.demands: Callable[[frozenset[str]], Requirements] = lru_cache(_MOST_SETS)(
+            lambda names: reduce(Requirements.joined, [classes[name] for name in names or classes])
+        )
         """What all of these classes together require."""
         self._judged: dict[tuple[frozenset[str], str, bool], tuple[Target, str]] = {}
         """By classes, a target's id and whether it would see placeholders: that very target, and what it is told."""
         self.clear: dict[tuple[Hashable, ...], tuple[Sequence[Target], frozenset[str], int]] = {}
         """By a list's identity, which stays alive here, and all else that `_clear` goes by."""
-
-    def _demands(self, classes: frozenset[str]) -> Requirements:
-        return reduce(Requirements.joined, [self._classes[name] for name in classes or self._classes])
 
     def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
         key = classes, target.id, redacted

@@ -154,11 +154,10 @@ def examine(decision: Decision) -> PlacedExplanation:
 
 
 def _without_names(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(structs.replace(finding, path=_known(finding.path)) for finding in findings)
+    def known(path: Path) -> Path:
+        return tuple(part if isinstance(part, int) or part in _NAMES else OTHER for part in path)
 
-
-def _known(path: Path) -> Path:
-    return tuple(part if isinstance(part, int) or part in _NAMES else OTHER for part in path)
+    return tuple(structs.replace(finding, path=known(finding.path)) for finding in findings)
 
 
 # Why a request went where it did, in one sentence, from its decision document alone.

@@ -534,8 +534,10 @@ class AttemptRecord:
             usual_ms = pace.first_ms + (output // n * pace.ms_per_token if first is None else 0)
             waited = min(self.step.wait_ms, max(0, part - int(usual_ms / 2)))
         told = usage.source is CountSource.REPORTED and not usage.violations
+        # Of an answer that showed all of its tokens, what is booked without a count says how much to hold for others.
+        sized = told or (outcome == "ok" and estimate.metered and not usage.violations)
         text = TextBytes()
-        if decoder is not None and decoder.finished:
+        if told and decoder is not None and decoder.finished:
             text = TextBytes(*[size // n for size in decoder.text.sizes()])
         return AttemptSample(
             target=self.step.target.id,
@@ -544,7 +546,7 @@ class AttemptRecord:
             template=estimate.template,
             script=estimate.script,
             read=estimate.read,
-            output=output // n if told else None,
+            output=output // n if sized else None,
             thinking=None if usage.output_reasoning is None or not told else usage.output_reasoning // n,
             input=usage.input_total if told else None,
             expected_input=estimate.input_rough,

@@ -81,11 +81,9 @@ ALONE = AttemptOptions()
 WITH_FALLBACK = AttemptOptions(fallback=True)
 
 
-# An attempt's place among what its replica is at work on.
-
-
 class ReplicaLease:
-    """Taken when it is made; `url` is that of the replica. It has to be left, and leaving it again changes nothing."""
+    """An attempt's place among what its replica, at `url`, is at work on, taken when it is made. It has to be left, and
+    leaving it again changes nothing."""
 
     __slots__ = ("_replicas", "_taken", "_target", "url")
 
@@ -156,15 +154,13 @@ def waited_ms(waits: Sequence[list[float]], now: float) -> float:
     return total
 
 
-# What one request holds, and what it may still spend of that.
-
 LENT_PATIENCE_MS = 1_000
 """How long a request waits for what was split off: it may come back at once, or in a month."""
 _LEAST_USD, _LEAST_THINKING = attrgetter("estimate.least.usd"), attrgetter("estimate.least.thinking")
 
 
 class BudgetHold:
-    """Bound and opened before a byte leaves; `charges` says in the end what each account pays."""
+    """What one request may spend. Bound and opened before a byte leaves; `charges` says in the end who pays what."""
 
     def __init__(
         self,
@@ -235,8 +231,7 @@ class BudgetHold:
         they teach meanwhile. What is open already is extended.
         """
         if self.reservation.holds:
-            held, tight = self.reservation.granted, ask.tight
-            await self.extend(Amount(max(0, tight.usd - held.usd), max(0, tight.thinking - held.thinking)))
+            await self.extend(ask.tight.beyond(self.reservation.granted))
             return None
         for cap in self._bound.caps:
             needed = _least(steps).of(cap.unit)
@@ -297,13 +292,8 @@ class BudgetHold:
         )
         if enough:
             return fitted
-        if (
-            cap is not None
-            or left.usd < tight.usd
-            or left.thinking < tight.thinking
-            or not known.metered
-            or known.blind
-        ):
+        tight_fits = left.usd >= tight.usd and left.thinking >= tight.thinking
+        if cap is not None or not tight_fits or not known.metered or known.blind:
             fitted = fit(step, self._request, left, self.learned, cap)
         return self._within_reach(step, fitted, left) if fitted is not None and fitted.metered else fitted
 
@@ -313,9 +303,9 @@ class BudgetHold:
             return fitted
         for _ in range(TRIES):
             # What others teach while the store is asked must not take the room away again.
-            left, tight = self.left(step.target.id), self._anew(step).estimate.tight
-            usd, thinking = int(tight.usd * SLACK) - left.usd, int(tight.thinking * SLACK) - left.thinking
-            grew = await self.extend(Amount(max(0, usd), max(0, thinking)))
+            tight = self._anew(step).estimate.tight
+            wanted = Amount(int(tight.usd * SLACK), int(tight.thinking * SLACK))
+            grew = await self.extend(wanted.beyond(self.left(step.target.id)))
             fitted = self.fit(step)
             if not grew or (fitted is not None and not fitted.lowered):
                 break
@@ -343,17 +333,15 @@ class BudgetHold:
     def _lacking(self, steps: Sequence[Candidate], wanted: Amount) -> Amount:
         """At whichever of the targets has least left."""
         left = [self.left(step.target.id) for step in steps]
-        usd, thinking = min(amount.usd for amount in left), min(amount.thinking for amount in left)
-        return Amount(max(0, wanted.usd - usd), max(0, wanted.thinking - thinking))
+        return wanted.beyond(Amount(min(amount.usd for amount in left), min(amount.thinking for amount in left)))
 
     async def extend(self, more: Amount) -> bool:
         """Whether anything could be added to what is held."""
         usd, thinking = more.usd if self._usd else 0, more.thinking if self._thinking else 0
         async with self._extending:
             held = self.reservation.granted
-            total = Amount(held.usd + usd, held.thinking + thinking).within(self._bound.caps)
-            wanted = Amount(total.usd - held.usd, total.thinking - held.thinking)
-            if not self._accounts or wanted.usd + wanted.thinking <= 0:
+            wanted = held.plus(Amount(usd, thinking)).within(self._bound.caps).beyond(held)
+            if not self._accounts or wanted == Amount():
                 return False
             with suppress(StoreUnavailable):
                 self.reservation = await self._store.extend(self.reservation, self._accounts, wanted, now_ms())
@@ -409,20 +397,15 @@ class BudgetHold:
 
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
-        granted, room, whole = self.reservation.granted, self.reservation.room, step.estimate.whole
-        if (
-            not self._bound.caps
-            and left.usd + room.usd >= whole.usd
-            and left.thinking + room.thinking >= whole.thinking
-        ):
+        granted, room, caps = self.reservation.granted, self.reservation.room, self._bound.caps
+        if not caps and step.estimate.whole.beyond(left.plus(room)) == Amount():
             return fitted
         # What might be had beyond what is held.
-        most_held = Amount(granted.usd + room.usd, granted.thinking + room.thinking).within(self._bound.caps)
-        usd, thinking = most_held.usd - granted.usd, most_held.thinking - granted.thinking
-        reached = within_reach(step, self._request, fitted, Amount(left.usd + usd, left.thinking + thinking))
+        more = granted.plus(room).within(caps).beyond(granted)
+        reached = within_reach(step, self._request, fitted, left.plus(more))
         if reached.max_output == fitted.max_output:
             return reached
-        return structs.replace(reached, metered=usd + thinking > 0)
+        return structs.replace(reached, metered=more != Amount())
 
     def left(self, target: str) -> Amount:
         """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""

@@ -279,10 +279,9 @@ class Meter:
     async def extend(self, decoder: StreamDecoder) -> bool:
         """Holds more; False: nothing is left, and the stream must end now."""
         thoughts, output = self._counted(decoder)
-        left = self._budget.left(self._candidate.target.id)
-        usd = worst_cost(self._candidate, self._request, self._tokens(output)) - left.usd
-        thinking = self._tokens(thoughts) - left.thinking if self._thinks and not decoder.has_answer else 0
-        grew = await self._budget.extend(Amount(max(0, usd), max(0, thinking)))
+        thinking = self._tokens(thoughts) if self._thinks and not decoder.has_answer else 0
+        wanted = Amount(worst_cost(self._candidate, self._request, self._tokens(output)), thinking)
+        grew = await self._budget.extend(wanted.beyond(self._budget.left(self._candidate.target.id)))
         self._measure()
         return grew
 

@@ -5,6 +5,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
+from math import log
 
 import re2
 from msgspec import Struct
@@ -25,7 +26,11 @@ PRIOR_WEIGHT = 2
 """A prior counts like so many observations, and so does the whole target within one kind of work."""
 FADES = 0.8
 """What a prior weighs after each observation of its own kind."""
-
+TAIL, TAIL_PRIOR, TAIL_WEIGHT = 0.2, 0.5, 4.0
+"""The share of largest values from which a tail's steepness is estimated (Hill's), what that leans on, and its weight.
+"""
+BEYOND, RECENT = 1.5, 32
+"""Times the largest value, at most, that a tail is thought to reach; of so many last values it covers the largest."""
 
 MILLE = 1_000
 """Ratios are kept in thousandths."""
@@ -69,6 +74,16 @@ class QuantileWindow:
         The ⌈share·(n + 1)⌉-th smallest, or the largest where so few values say nothing about that share. 0 of none.
         """
         return self._sorted[min(int(share * (self.count + 1)), self.count - 1)] if self.count else 0
+
+    def tail(self, share: float) -> int:
+        """As `upper` of at least one value, for a share that so few don't show: they go on as a power law."""
+        top = self._sorted[-max(int(TAIL * self.count), 1) :]
+        threshold = self._sorted[max(self.count - len(top) - 1, 0)] + 1
+        beyond = sum(log((value + 1) / threshold) for value in top)
+        steepness = (beyond + TAIL_PRIOR * TAIL_WEIGHT) / (len(top) + TAIL_WEIGHT)
+        reach = max(len(top) / self.count / (1 - share), 1.0) ** steepness
+        latest = range(self._next - min(RECENT, self.count), self._next)
+        return int(max(min(threshold * reach, top[-1] * BEYOND), *(self._order[at] for at in latest)))
 
     def lower(self, share: float) -> int:
         """The mirror image: a bound that the next value stays above with probability `share`."""

@@ -269,7 +269,7 @@ def afforded(
     """How each target would be asked so that `limit` pays for it; None: see `fit`. `estimate`: as it is asked."""
     fits = list[FittedRequest | None]()
     for step in map(Candidate, targets, estimate(targets)):
-        if thinking_cap is None and _covers(limit, step.estimate.whole):
+        if thinking_cap is None and step.estimate.whole.beyond(limit) == Amount():
             fits.append(AS_ASKED)
         else:
             made = fit(step, request, limit, learned, thinking_cap)
@@ -335,9 +335,9 @@ def _uncut(
     """Nothing is lowered. A cap goes out where the hold has to be made true by it."""
     sizes = (figures.most, figures.whole_thinking), (figures.tight, figures.tight_thinking)
     whole, tight = bill_of(step, request).amounts(*sizes)
-    if not _covers(granted, tight):
+    if tight.beyond(granted) != Amount():
         return None
-    covered = _covers(granted, whole)
+    covered = whole.beyond(granted) == Amount()
     if covered or not figures.blind:
         asked = FittedRequest(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks)
         return asked if covered else structs.replace(asked, metered=True)
@@ -376,7 +376,3 @@ def _fit(rung: ThinkingLevel, figures: Size, limits: _TokenLimits, lowered: tupl
         thinks=rung.thinks,
         metered=figures.metered and (figures.blind or (not bounded and limits.output > limits.thinking)),
     )
-
-
-def _covers(granted: Amount, wanted: Amount) -> bool:
-    return granted.usd >= wanted.usd and granted.thinking >= wanted.thinking

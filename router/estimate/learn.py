@@ -144,6 +144,10 @@ class WorkStats:
         """Thinking included."""
         return _leaning(self._outputs, lambda window: window.upper(share), prior)
 
+    def longest(self, share: float, prior: int) -> int:
+        """Likewise, where the share is higher than what so few answers show."""
+        return _leaning(self._outputs, lambda window: window.tail(share), prior)
+
     def mean(self, prior: int) -> int:
         """Likewise, of all."""
         return _leaning(self._outputs, lambda window: window.sum // window.count, prior)

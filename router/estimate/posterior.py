@@ -400,10 +400,6 @@ def believed(above: Vector, count: Vector, p: Vector) -> Vector:
     return np.asarray(above * np.minimum(count * np.abs(above) / odd, 1.0) ** 2)
 
 
-def _logit(p: Vector) -> Vector:
-    return np.asarray(np.log(p / (1 - p)))
-
-
 class _TemplateRows(Struct, frozen=True, array_like=True):
     """Of one template, the rows [n, 3 + K] of those targets that have outcomes."""
 
@@ -470,7 +466,8 @@ class Templates:
         shift = steep * float((observed * steep * above / variance).sum() / precision)
         reached = kept(there + shift + np.where(observed, own / variance * (above - shift), 0.0))
         looks = np.vstack((p, nodes))
-        as_reached, as_there, *as_looks = _logit(np.vstack((reached, there, looks)))
+        rates = np.vstack((reached, there, looks))
+        as_reached, as_there, *as_looks = np.log(rates / (1 - rates))
         odds = np.where(observed, as_reached - as_there, shift / slope)
         # Where requests are far from what they look like, one that looks a little easier is no easier.
         unclear = odds * odds / (odds * odds + MISREAD)

@@ -13,7 +13,7 @@ from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work, W
 from router.estimate.lengths import NO_THOUGHT, THINKING, VISIBLE, LengthLaw
 from router.types.decision import UNCOUNTED, Counts
 from router.types.price import CallScope, Writes
-from router.types.request import MEDIA, TYPICAL, USUAL_OUTPUT, Endpoint, Request, TokensRead
+from router.types.request import MEDIA, TYPICAL, USUAL_OUTPUT, USUAL_THINKING, Endpoint, Request, TokensRead
 from router.types.tables import table
 from router.types.target import EFFORTS, Contract, Target, Thinking, Wire
 
@@ -171,9 +171,7 @@ START = 0.4
 LONG = 0.95
 """Share of answers for which there must be room, where they are known to be short."""
 SAFE = 0.995
-"""Share of answers that a cap must not cut, where nothing can be metered …"""
-SAFE_MARGIN = 1.25
-"""… and what it has beyond that: a share so high is hardly learned from so few."""
+"""Share of answers that a cap must not cut, where nothing can be metered."""
 START_ANSWER = 1_024
 """Output tokens that a metered stream starts with, thinking apart, before anything was learned …"""
 START_THOUGHT = 8
@@ -183,8 +181,8 @@ ROOM, USUAL_MORE = 3, 100
 LEAST_CAP = 1_024
 """Tokens of an answer that a cap leaves room for, beside usual thinking, however short all others were: so few cost
 little to hold."""
-SAFE_ANSWER = 4_096
-SAFE_THOUGHT = 2
+SAFE_ANSWER = 5_120
+SAFE_THOUGHT = 2.5
 """Likewise for a cap, which can't: so many times the card's thinking."""
 
 
@@ -226,6 +224,8 @@ class UsualOutput(Struct, frozen=True):
     """Output tokens of all such answers."""
     long: int
     """What hardly any answer exceeds."""
+    unsure: int = 0
+    """The part of a cap that nothing seen says anything of: it is for usual requests, and smaller ones need less."""
 
 
 def sizes(
@@ -248,6 +248,9 @@ def sizes(
         whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
         output = thinking = 0
         least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
+        if known.blind:
+            share = max(read.visible / USUAL_OUTPUT, read.thinking / USUAL_THINKING if thinks else 0.0)
+            tight -= int(known.unsure * max(1 - share, 0.0))
         if not foretold or (known.blind and tight < most):
             thoughts = min(THINKING.tokens(known.thought, read.thinking), known.most_thought) if thinks else 0.0
             output, thinking = int(VISIBLE.tokens(known.visible, read.visible) + thoughts), int(min(most, thoughts))
@@ -274,7 +277,8 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     """`ahead`: see `TargetStats.ahead`."""
     thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
     long = kind.output(LONG, START_ANSWER + thought)
-    words, safe = kind.visible(), int(kind.output(SAFE, SAFE_ANSWER + SAFE_THOUGHT * thought) * SAFE_MARGIN)
+    words, safe = kind.visible(), kind.longest(SAFE, SAFE_ANSWER + int(SAFE_THOUGHT * thought))
+    sure = max(kind.longest(SAFE, 0), LEAST_CAP + rung.p90)
     safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
     # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
     unasked = not rung.effort and target.model.thinking.unasked == "none"
@@ -284,7 +288,8 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     capped = max(safe, LEAST_CAP + rung.p90)
     # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
     if ahead is None or ahead >= capped or (rung.thinks and not target.model.thinking.streamed):
-        return UsualOutput(words, mean, most, capped, capped if rung.thinks else 0, True, usual_output, long)
+        unsure = max(safe - sure, 0)
+        return UsualOutput(words, mean, most, capped, capped if rung.thinks else 0, True, usual_output, long, unsure)
     start = min(_start(kind.output, rung, thought) + ahead, safe)
     thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
     return UsualOutput(words, mean, most, start, thoughts, False, usual_output, long)

@@ -48,6 +48,13 @@ class Amount(Struct, frozen=True):
     def of(self, unit: Unit) -> int:
         return self.usd if unit is Unit.USD else self.thinking
 
+    def plus(self, more: "Amount") -> "Amount":
+        return Amount(self.usd + more.usd, self.thinking + more.thinking)
+
+    def beyond(self, held: "Amount") -> "Amount":
+        """What `held` lacks of this."""
+        return Amount(max(0, self.usd - held.usd), max(0, self.thinking - held.thinking))
+
     def within(self, caps: "Sequence[Account]") -> "Amount":
         """No more than any of `caps`, of either unit, allows."""
         usd = [cap.limit for cap in caps if cap.unit is Unit.USD]
@@ -167,12 +174,11 @@ class Reservation(Struct, frozen=True):
 
     def grown(self, extra: Amount, accounts: Container[str]) -> "Reservation":
         """With so much more granted, and held in these accounts."""
-        granted = Amount(self.granted.usd + extra.usd, self.granted.thinking + extra.thinking)
         holds = tuple(
             structs.replace(hold, amount=hold.amount + extra.of(hold.unit)) if hold.account in accounts else hold
             for hold in self.holds
         )
-        return structs.replace(self, granted=granted, holds=holds)
+        return structs.replace(self, granted=self.granted.plus(extra), holds=holds)
 
     def at(self, target: str) -> Amount:
         """What may be spent at `target`: `granted`, or less where an account for that target alone has less."""

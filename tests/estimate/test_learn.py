@@ -251,7 +251,7 @@ def test_an_answer_that_was_cut_short_or_is_of_another_target_teaches_nothing_on
 
 
 def test_an_overrun_widens_every_bound_of_its_target_for_a_while() -> None:
-    learned = Pupil().see(*[1_000] * 100)
+    learned = Pupil().see(*[1_000] * SIZE)
     calm = learned.figures()
     learned.overrun(PLACE.id)
     wide = learned.figures()
