@@ -231,7 +231,9 @@ async def test_what_the_ledger_did_not_have_when_redis_lost_its_data_is_charged_
         await store.settled()
         held = (crashed.request_id, 700)
         with closing(sqlite3.connect(gateways.ledger)) as ledger, ledger:
-            ledger.execute("UPDATE bookings SET charged = NULL, state = 'held' WHERE request_id = ?", (late.request_id,))
+            ledger.execute(
+                "UPDATE bookings SET charged = NULL, state = 'held' WHERE request_id = ?", (late.request_id,)
+            )
             ledger.execute("DELETE FROM bookings WHERE request_id = ?", (lost.request_id,))
             ledger.execute("INSERT INTO bookings VALUES (?, 'pot', 0, ?, ?, 'recovered')", (*held, 700))
         gateways.server.forget()
