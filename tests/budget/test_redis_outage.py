@@ -238,10 +238,11 @@ async def test_what_the_ledger_did_not_have_when_redis_lost_its_data_is_charged_
             ledger.execute("INSERT INTO bookings VALUES (?, 'pot', 0, ?, ?, 'recovered')", (*held, 700))
         gateways.server.forget()
         await back(store)
+        await store.recover(NOW)
         assert await balance(store) == gateways.rows() == Balance(30 + 200 + 700, 0)
-        (incident,) = rows(gateways.ledger, "SELECT kind, reason FROM incidents")
-        reason = "lacked 1 requests of 0.0000002 USD and 0 thinking tokens: charged again"
-        assert incident == {"kind": "older_ledger", "reason": reason}
+        (incident,) = rows(gateways.ledger, "SELECT subject, reason FROM incidents")
+        reason = "Redis knew nothing of 1 requests that are charged 0.0000002 USD and 0 thinking tokens"
+        assert incident == {"subject": "redis", "reason": reason}
         await back(dying)
         dying.settle(crashed, [4])
         await dying.settled()

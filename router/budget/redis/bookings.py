@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from router.budget.redis.connection import Argument
 from router.budget.redis.server import RECOVERED_MS, SETTLED_MS, RedisKeys, RedisServer, Reply, number, strings
 from router.types.account import (
+    GRANTED,
     PARALLEL_ACCOUNTS,
     PASSING_ACCOUNTS,
     SPLIT,
@@ -24,7 +25,7 @@ from router.types.account import (
     StoreUnavailable,
     Unit,
 )
-from router.types.clock import least_id, new_id, now_ms
+from router.types.clock import least_id, now_ms
 from router.types.price import usd_text
 from router.types.tables import patterns
 
@@ -69,23 +70,11 @@ class BookingRows:
         usd, thinking = (None, None) if granted is None else (granted.usd, granted.thinking)
         self._journal.change(_SQL["crashed"], (usd, thinking, usd, thinking, request_id))
 
-    def lost(self, request_id: str) -> None:
-        """Redis has forgotten a request that the ledger has as held."""
-        reason = "held in the ledger and unknown to Redis: charged what was held"
-        self._incident(f"lost_booking-{request_id}", "lost_booking", "request", request_id, reason)
-
-    def older(self, ends: Sequence["RequestEnd"]) -> None:
-        """Redis was written anew from a ledger that did not have these."""
-        usd, thinking = (sum(ending.charge(unit) for ending in ends) for unit in (Unit.USD, Unit.THINKING))
-        reason = f"lacked {len(ends)} requests of {usd_text(usd)} USD and {thinking} thinking tokens: charged again"
-        _log.error("the ledger that Redis was written anew from %s", reason)
-        self._incident(f"older_ledger-{new_id()}", "older_ledger", "store", "redis", reason)
-
-    def _incident(self, *row: str) -> None:
-        """`row`: its id, kind, scope, subject and reason."""
-        identifier, *rest = row
+    def lost(self, request_id: str, scope: str, subject: str, reason: str) -> None:
+        """Redis knew nothing of a request that was held, of the last of several."""
         at_ms = now_ms()
-        self._journal.add(_SQL["incident"], (identifier, at_ms, *rest, at_ms))
+        row = (f"lost_booking-{request_id}", at_ms, "lost_booking", scope, subject, reason, at_ms)
+        self._journal.add(_SQL["incident"], row)
 
     def followed(self, moved: Sequence[object]) -> None:
         """Bookings of children in their parents, as the scripts tell them: child, parent, window, held, spent, done."""
@@ -241,16 +230,10 @@ class Settlements:
         self._settled: dict[str, RequestEnd] = {}
         """The last that Redis confirmed: should it lose them, the ledger may not have them yet, or no longer."""
         self._epoch = ""
-        self._repeated: set[str] = set()
-        self._lacking: list[RequestEnd] = []
-        """Those of the repeated that neither Redis nor the ledger knew."""
-        self._written: list[str] = []
+        self._lost: list[RequestEnd] = []
+        """Those that Redis knew nothing of, since that was told last."""
+        self.written: list[str] = []
         """Requests whose rows are queued: this process answers for them until the ledger has them."""
-
-    def written(self) -> list[str]:
-        """Since the last time."""
-        written, self._written = self._written, []
-        return written
 
     def end(self, request_id: str, holds: Sequence[Hold], charges: Sequence[int], *, drop: bool = False) -> None:
         """A second end of the same request, while the first is on its way, is none."""
@@ -272,9 +255,8 @@ class Settlements:
         """The server is there again."""
         if self._epoch != self._server.epoch:
             self._epoch, first = self._server.epoch, least_id(now_ms() - REPEATED_MS)
-            again = {name: ending for name, ending in self._settled.items() if name >= first and name not in self._open}
-            self._open |= again
-            self._repeated |= again.keys()
+            again = {name: ending for name, ending in self._settled.items() if name >= first}
+            self._open = again | self._open
         for ending in list(self._open.values()):
             self._send(ending)
 
@@ -300,10 +282,6 @@ class Settlements:
         else:
             self._booked(ending, number(reply[0]), reply[1:])
         self._open.pop(ending.request_id, None)
-        self._repeated.discard(ending.request_id)
-        if self._lacking and not self._repeated:
-            self._rows.older(self._lacking)
-            self._lacking = []
         self._wake(next((waiting.number for waiting in self._open.values()), self._number + 1))
 
     async def _look_above(self, ending: RequestEnd, child: str) -> None:
@@ -314,22 +292,29 @@ class Settlements:
             self._wake(None)
 
     def _booked(self, ending: RequestEnd, how: int, moved: Sequence[object]) -> None:
-        if how == LOST and ending.request_id in self._repeated:
-            self._lacking.append(ending)
-        elif how == LOST:
-            for hold, charge in zip(ending.holds, ending.charges, strict=True):
-                row = (ending.request_id, charge, hold.account)
-                _log.error("request %s was charged %d in %s, where it held nothing", *row)
+        if how == LOST:
+            self._lost.append(ending)
         # Done before: by this one, whose answer was lost, or by another one, which has written its rows.
         if how or ending.unsure:
             if not ending.drop:
                 self._rows.settled(ending.request_id, ending.holds, ending.charges)
             self._rows.followed(moved)
         if not ending.drop:
-            self._written.append(ending.request_id)
+            self.written.append(ending.request_id)
             self._settled[ending.request_id] = ending
             if len(self._settled) > REPEATED:
                 del self._settled[next(iter(self._settled))]
+
+    def tell_lost(self) -> None:
+        """The ledger that Redis was written anew from was older than Redis, say: an incident, with its size."""
+        if not self._lost:
+            return
+        usd, thinking = (sum(ending.charge(unit) for ending in self._lost) for unit in GRANTED)
+        amounts = f"{usd_text(usd)} USD and {thinking} thinking tokens"
+        reason = f"Redis knew nothing of {len(self._lost)} requests that are charged {amounts}"
+        _log.error("%s, the last of them %s", reason, self._lost[-1].request_id)
+        self._rows.lost(self._lost[-1].request_id, "store", "redis", reason)
+        self._lost = []
 
     def _wake(self, upto: int | None) -> None:
         """Those who wait for endings before this one; None: all, as the server is gone."""
@@ -383,7 +368,8 @@ class Recovery:
             elif "o" not in request:
                 _log.error("Redis knows nothing of request %s, which the ledger has as held", request_id)
                 self._rows.recovered(request_id, holds, None)
-                self._rows.lost(request_id)
+                reason = "held in the ledger and unknown to Redis: charged what was held"
+                self._rows.lost(request_id, "request", request_id, reason)
 
     async def _request(self, request_id: str) -> Mapping[str, str]:
         fields = strings(await self._server.ask("HGETALL", self._server.keys.requests + request_id))
