@@ -125,10 +125,10 @@ class Stores:
             await self._redis.stop()
 
     def _books(self) -> "LedgerTotals":
-        from router.budget.redis.server import LedgerTotals
+        from router.budget.redis.server import SETTLED_MS, LedgerTotals
 
-        spent, held = query.booked(self._ledger)
-        return LedgerTotals(spent, held, hashes(query.taints(self._ledger)))
+        spent, held, ended = query.booked(self._ledger, now_ms() - SETTLED_MS)
+        return LedgerTotals(spent, held, ended, hashes(query.taints(self._ledger)))
 
     def _within(self, account: Account) -> int:
         """What this process may spend of an account while the store is gone."""

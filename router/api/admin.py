@@ -89,6 +89,8 @@ def new_limit(pot: BudgetAccount, wanted: LimitPatch) -> int | None:
     if usd is UNSET and thinking is UNSET:
         raise invalid("limit_usd", "Send limit_usd or limit_thinking_tokens; null gives the policy's limit back.")
     if usd is None or thinking is None:
+        if {usd, thinking} != {None, UNSET} or wanted.expires_in_s is not None:
+            raise invalid("limit_usd", "null gives the policy's limit back: send nothing beside it.")
         return None
     return _limit(pot.account, None if usd is UNSET else usd, None if thinking is UNSET else thinking, MOST_LIMIT_USD)
 

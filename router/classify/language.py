@@ -202,5 +202,5 @@ def _dictionary() -> tuple[dict[int, Any], dict[int, tuple[dict[str, str], Any]]
     for script, languages in written["words"].items():
         entries = [(english, stem) for words in languages for english, stems in words.items() for stem in stems.split()]
         words = {stem.replace("~", " ").translate(letters).replace("_", " "): english for english, stem in entries}
-        scripts[script] = words, re2.compile("|".join(sorted(words, key=len, reverse=True)))
+        scripts[script] = words, re2.compile("|".join(map(re2.escape, sorted(words, key=len, reverse=True))))
     return letters, scripts

@@ -91,6 +91,8 @@ Spent = tuple[str, int, int]
 """Account, start of its window (Unix ms), what was charged there."""
 Held = tuple[str, str, int, int]
 """Request, account, start of its window, what is held and not charged yet."""
+Ended = tuple[str, str, int, int, str]
+"""Request, account, start of its window, its charge, `settled` or `recovered`."""
 
 LONGEST_WINDOW_MS = 400 * 86_400_000
 """A year and more; what counts for ever is booked at 0."""
@@ -132,11 +134,13 @@ def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
         return connection.execute(_SQL["loops"], (since_ms,)).fetchall()
 
 
-def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
-    """What accounts were charged in windows that may still count, and what they hold, as of one moment."""
+def booked(ledger: Ledger, ended_ms: int = EVER_MS) -> tuple[list[Spent], list[Held], list[Ended]]:
+    """What accounts were charged in windows that may still count, what they hold, and charges of requests that began
+    since `ended_ms`, as of one moment."""
     with ledger.reading() as connection:
         spent = connection.execute(_SQL["spent"], (now_ms() - LONGEST_WINDOW_MS,)).fetchall()
-        return spent, connection.execute(_SQL["held"]).fetchall()
+        ended = connection.execute(_SQL["ended"], {"first": least_id(ended_ms)}).fetchall()
+        return spent, connection.execute(_SQL["held"]).fetchall(), ended
 
 
 def booked_elsewhere(ledger: Ledger, budget: str, start_ms: int) -> list[tuple[str, int, int]]:

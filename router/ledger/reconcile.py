@@ -46,6 +46,8 @@ class StatementForm(Struct, frozen=True):
     currency: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
     item: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
+    """Which a file may lack."""
     contains: bool = False
 
     @property
@@ -67,6 +69,8 @@ class StatementLine(Struct, frozen=True):
     contains: bool = False
     number: int = 0
     """Of the line in its file."""
+    seconds: int = 0
+    """Of that day, which it is about; 0: all of it."""
 
 
 class StatementError(ValueError):
@@ -91,14 +95,21 @@ def _forms() -> tuple[StatementForm, ...]:
 
 def _billed(form: StatementForm, names: Sequence[str], lines: Sequence[str], first: int) -> list[StatementLine]:
     billed, mistakes = [], []
+    used = {name for row in (*form.needed, form.end, _CURRENCIES) for name in row}
+    if twice := [name for name in sorted(used) if names.count(name) > 1]:
+        raise StatementError(f"line {first - 1}: there are several columns '{twice[0]}': leave the one that counts")
     for number, cells in enumerate(csv.reader(lines), first):
         row = dict(zip(names, cells, strict=False))
+        if any(cells[len(names) :]):
+            mistakes.append(f'line {number}: it has more cells than columns: quote amounts such as "1,234.56"')
         if not any(cells) or not _cell(row, form.cost):
             continue
         try:
             billed.append(_line(form, row, number))
         except ValueError as error:
             mistakes.append(f"line {number}: {error}")
+    if odd := [line.number for line in billed if line.seconds != billed[0].seconds]:
+        mistakes.append(f"line {odd[0]}: its time is not as long as that of others: what both have would count twice")
     if mistakes:
         more = f"; and {len(mistakes) - 10} more" if len(mistakes) > 10 else ""
         raise StatementError("; ".join(mistakes[:10]) + more)
@@ -108,8 +119,8 @@ def _billed(form: StatementForm, names: Sequence[str], lines: Sequence[str], fir
 
 
 def _line(form: StatementForm, row: Mapping[str, str], number: int) -> StatementLine:
-    currency = _cell(row, (*form.currency, *_CURRENCIES))
-    if currency and currency.lower() != "usd":
+    stated = (row.get(name, "").strip() for name in (*form.currency, *_CURRENCIES))
+    if currency := next((text for text in stated if text.lower() not in ("", "usd")), ""):
         raise ValueError(f"the currency is '{currency[:10]}': the ledger is in USD, so convert the file or export USD")
     item = _cell(row, form.item)
     model = _cell(row, form.model) or ("" if form.contains else item.partition(",")[0].strip())
@@ -117,21 +128,25 @@ def _line(form: StatementForm, row: Mapping[str, str], number: int) -> Statement
         names = " or ".join((*form.model, *form.item))
         raise ValueError(f"{names} is empty: name the model that was billed, or take the line out")
     nano, rounding = _amount(_cell(row, form.cost))
-    return StatementLine(_day(_cell(row, form.day)), model, item, nano, rounding, form.contains, number)
+    start_s, end = _time(_cell(row, form.day)), _cell(row, form.end)
+    seconds = _time(end) - start_s if end else 0
+    if end and not 0 < seconds <= DAY_S - start_s % DAY_S:
+        raise ValueError("its time is not within one day (UTC): export the costs by day")
+    return StatementLine(start_s // DAY_S, model, item, nano, rounding, form.contains, number, seconds)
 
 
 def _cell(row: Mapping[str, str], names: Iterable[str]) -> str:
     return next((row[name].strip() for name in names if row.get(name, "").strip()), "")
 
 
-def _day(text: str) -> int:
-    if text.isdigit() and len(text) > 8:
-        return int(text) // DAY_S
+def _time(text: str) -> int:
+    """Unix s."""
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        counted = text.isdigit() and len(text) > 8
+        moment = datetime.fromtimestamp(int(text), UTC) if counted else datetime.fromisoformat(text)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).timestamp())
+    except (ValueError, OverflowError):
         raise ValueError(f"'{text[:30]}' is no date, such as 2026-11-24") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) // DAY_S
 
 
 def date_of(day: int) -> str:

@@ -147,8 +147,8 @@ class Rule(Struct, frozen=True, kw_only=True):
     """A multiplier as an exact fraction: 11/10 for a surcharge of 10 %."""
 
     def covers(self, region: str) -> bool:
-        """As far as the region goes."""
-        return not self.region or self.region == region or region.startswith(self.region + "-")
+        """As far as the region goes; capitals tell no regions apart."""
+        return not self.region or f"{region}-".casefold().startswith(f"{self.region}-".casefold())
 
 
 class Price(TokenPrices, frozen=True, kw_only=True):

@@ -218,6 +218,35 @@ async def test_a_server_that_lost_its_data_gets_it_from_the_ledger_before_anythi
         left.settle(held, [4_500])
         await back(left)
         assert await balance(left) == gateways.rows() == Balance(8_000, 0)
+        assert rows(gateways.ledger, "SELECT 1 FROM incidents") == []
+
+
+@at_own_redis()
+async def test_what_the_ledger_did_not_have_when_redis_lost_its_data_is_charged_again_once(gateways: Gateways) -> None:
+    """Rows of one were on their way, of another gone with a ledger that was put back; of a third the truth is late."""
+    async with gateways.opened() as store, gateways.dying() as (dying, _):
+        late, lost, crashed = await hold(store, 900), await hold(store, 800), await hold(dying, 700)
+        for request, charge in ((late, 30), (lost, 200)):
+            store.settle(request, [charge])
+        await store.settled()
+        held = (crashed.request_id, 700)
+        with closing(sqlite3.connect(gateways.ledger)) as ledger, ledger:
+            ledger.execute(
+                "UPDATE bookings SET charged = NULL, state = 'held' WHERE request_id = ?", (late.request_id,)
+            )
+            ledger.execute("DELETE FROM bookings WHERE request_id = ?", (lost.request_id,))
+            ledger.execute("INSERT INTO bookings VALUES (?, 'pot', 0, ?, ?, 'recovered')", (*held, 700))
+        gateways.server.forget()
+        await back(store)
+        await store.recover(NOW)
+        assert await balance(store) == gateways.rows() == Balance(30 + 200 + 700, 0)
+        (incident,) = rows(gateways.ledger, "SELECT subject, reason FROM incidents")
+        reason = "Redis knew nothing of 1 requests that are charged 0.0000002 USD and 0 thinking tokens"
+        assert incident == {"subject": "redis", "reason": reason}
+        await back(dying)
+        dying.settle(crashed, [4])
+        await dying.settled()
+        assert await balance(store) == Balance(30 + 200 + 4, 0)
 
 
 @at_redis

@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from router.budget.redis.connection import Argument
-from router.budget.redis.server import RedisKeys, RedisServer, Reply, number, strings
+from router.budget.redis.server import RECOVERED_MS, SETTLED_MS, RedisKeys, RedisServer, Reply, number, strings
 from router.types.account import (
+    GRANTED,
     PARALLEL_ACCOUNTS,
     PASSING_ACCOUNTS,
     SPLIT,
@@ -24,7 +25,8 @@ from router.types.account import (
     StoreUnavailable,
     Unit,
 )
-from router.types.clock import now_ms
+from router.types.clock import least_id, now_ms
+from router.types.price import usd_text
 from router.types.tables import patterns
 
 # What the distributed store writes into the ledger: one row a request and account, so that the ledger is its audit.
@@ -63,14 +65,16 @@ class BookingRows:
         """`holds`: account, window start, amount. `granted`: None where the ledger knows it best."""
         for account, start, amount in holds:
             if not account.startswith(PASSING_ACCOUNTS):
-                self._journal.change(_SQL["recovered"], (request_id, account, start, amount, amount))
+                row = (request_id, account, start, amount, amount)
+                self._journal.change(_SQL["recovered"], (*row, request_id, account))
         usd, thinking = (None, None) if granted is None else (granted.usd, granted.thinking)
         self._journal.change(_SQL["crashed"], (usd, thinking, usd, thinking, request_id))
 
-    def lost(self, request_id: str, now_ms: int) -> None:
-        """Redis has forgotten a request that the ledger has as held."""
-        reason = "held in the ledger and unknown to Redis: charged what was held"
-        self._journal.add(_SQL["lost"], (f"lost_booking-{request_id}", now_ms, request_id, reason, now_ms))
+    def lost(self, request_id: str, scope: str, subject: str, reason: str) -> None:
+        """Redis knew nothing of a request that was held, of the last of several."""
+        at_ms = now_ms()
+        row = (f"lost_booking-{request_id}", at_ms, "lost_booking", scope, subject, reason, at_ms)
+        self._journal.add(_SQL["incident"], row)
 
     def followed(self, moved: Sequence[object]) -> None:
         """Bookings of children in their parents, as the scripts tell them: child, parent, window, held, spent, done."""
@@ -184,10 +188,9 @@ def _below(child: Child, among: Sequence[Child]) -> list[Child]:
 # How holds in Redis end: by a settlement, sent until it is confirmed, in order, however often the server goes; or by
 # recovery, which charges what a process that stopped renewing its lease still holds.
 
-SETTLED_MS = 1_800_000
-"""How long a settled request is remembered: a settlement that is repeated later counts as one of a lost hold."""
-RECOVERED_MS = 86_400_000
-"""How long a hold that was recovered can still be corrected to the true charge."""
+REPEATED, REPEATED_MS = 4_096, 1_200_000
+"""The last settlements that a process repeats where Redis lost its data, of requests that are not older; see
+`SETTLED_MS`."""
 DONE, LOST, NEEDS = 1, 3, 4
 """Replies of settle.lua."""
 
@@ -209,6 +212,11 @@ class RequestEnd(Struct):
     above: Sequence[str] = ()
     """Accounts above those of the holds: where a child is closed or overrun they change too."""
 
+    def charge(self, unit: Unit) -> int:
+        """An account for some targets is charged less than the others."""
+        pairs = zip(self.holds, self.charges, strict=True)
+        return max((charge for hold, charge in pairs if hold.unit is unit), default=0)
+
 
 class Settlements:
     """At most one a request; they never outnumber the requests that were open when the server went."""
@@ -219,13 +227,13 @@ class Settlements:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._climbing: set[asyncio.Task[None]] = set()
         self._number = 0
-        self._written: list[str] = []
+        self._settled: dict[str, RequestEnd] = {}
+        """The last that Redis confirmed: should it lose them, the ledger may not have them yet, or no longer."""
+        self._epoch = ""
+        self._lost: list[RequestEnd] = []
+        """Those that Redis knew nothing of, since that was told last."""
+        self.written: list[str] = []
         """Requests whose rows are queued: this process answers for them until the ledger has them."""
-
-    def written(self) -> list[str]:
-        """Since the last time."""
-        written, self._written = self._written, []
-        return written
 
     def end(self, request_id: str, holds: Sequence[Hold], charges: Sequence[int], *, drop: bool = False) -> None:
         """A second end of the same request, while the first is on its way, is none."""
@@ -245,6 +253,10 @@ class Settlements:
 
     def resume(self) -> None:
         """The server is there again."""
+        if self._epoch != self._server.epoch:
+            self._epoch, first = self._server.epoch, least_id(now_ms() - REPEATED_MS)
+            again = {name: ending for name, ending in self._settled.items() if name >= first}
+            self._open = again | self._open
         for ending in list(self._open.values()):
             self._send(ending)
 
@@ -281,16 +293,28 @@ class Settlements:
 
     def _booked(self, ending: RequestEnd, how: int, moved: Sequence[object]) -> None:
         if how == LOST:
-            for hold, charge in zip(ending.holds, ending.charges, strict=True):
-                row = (ending.request_id, charge, hold.account)
-                _log.error("request %s was charged %d in %s, where it held nothing", *row)
+            self._lost.append(ending)
         # Done before: by this one, whose answer was lost, or by another one, which has written its rows.
         if how or ending.unsure:
             if not ending.drop:
                 self._rows.settled(ending.request_id, ending.holds, ending.charges)
             self._rows.followed(moved)
         if not ending.drop:
-            self._written.append(ending.request_id)
+            self.written.append(ending.request_id)
+            self._settled[ending.request_id] = ending
+            if len(self._settled) > REPEATED:
+                del self._settled[next(iter(self._settled))]
+
+    def tell_lost(self) -> None:
+        """The ledger that Redis was written anew from was older than Redis, say: an incident, with its size."""
+        if not self._lost:
+            return
+        usd, thinking = (sum(ending.charge(unit) for ending in self._lost) for unit in GRANTED)
+        amounts = f"{usd_text(usd)} USD and {thinking} thinking tokens"
+        reason = f"Redis knew nothing of {len(self._lost)} requests that are charged {amounts}"
+        _log.error("%s, the last of them %s", reason, self._lost[-1].request_id)
+        self._rows.lost(self._lost[-1].request_id, "store", "redis", reason)
+        self._lost = []
 
     def _wake(self, upto: int | None) -> None:
         """Those who wait for endings before this one; None: all, as the server is gone."""
@@ -344,7 +368,8 @@ class Recovery:
             elif "o" not in request:
                 _log.error("Redis knows nothing of request %s, which the ledger has as held", request_id)
                 self._rows.recovered(request_id, holds, None)
-                self._rows.lost(request_id, now_ms())
+                reason = "held in the ledger and unknown to Redis: charged what was held"
+                self._rows.lost(request_id, "request", request_id, reason)
 
     async def _request(self, request_id: str) -> Mapping[str, str]:
         fields = strings(await self._server.ask("HGETALL", self._server.keys.requests + request_id))

@@ -28,6 +28,10 @@ KEEP_MS = 400 * 86_400_000
 """A counter written anew stays as long as the longest window, a year, may need it; one of a lifetime for ever."""
 RESTORED = "restored"
 """The owner of holds that were written anew: they are recovered, and corrected when their request is settled."""
+SETTLED_MS = 1_800_000
+"""How long a settled request is remembered: a settlement that is repeated later counts as one of a lost hold."""
+RECOVERED_MS = 86_400_000
+"""How long a hold that was recovered can still be corrected to the true charge."""
 SCRIPTS = ("reserve", "extend", "settle", "balances", "lease", "split", "close", "rebuild", "seen", "taint")
 _OLDEST = (6, 2)
 
@@ -58,6 +62,8 @@ class LedgerTotals(Struct, frozen=True):
     """Account, window start (Unix ms), sum of what was charged."""
     held: Iterable[tuple[str, str, int, int]]
     """Request, account, window start, amount: what is not charged yet."""
+    ended: Iterable[tuple[str, str, int, int, str]] = ()
+    """Of requests of the last `SETTLED_MS`: request, account, window start, charge, `settled` or `recovered`."""
     sessions: Mapping[str, Iterable[str]] = {}
     """The fields of each session's hash: what it has seen."""
 
@@ -77,7 +83,8 @@ class RedisServer:
         self.came: list[Callable[[], None]] = []
         """Each is called whenever the server is there (again)."""
         self.link: connection.RedisConnection | None = None
-        self._epoch = ""
+        self.epoch = ""
+        """Of the counters that are there: another one where they were written anew."""
         self._mending: asyncio.Task[None] | None = None
         self._closed = False
         self._complaint = ""
@@ -111,7 +118,7 @@ class RedisServer:
             answered(StoreUnavailable("the budget store can't be reached"))
             return
         # One for the epoch, which all scripts begin with.
-        rest = (len(keys) + 1, self.keys.epoch, *keys, self._epoch, *arguments)
+        rest = (len(keys) + 1, self.keys.epoch, *keys, self.epoch, *arguments)
 
         def again(reply: object) -> None:
             if isinstance(reply, NoScriptError):
@@ -180,7 +187,7 @@ class RedisServer:
         try:
             for name, source in self._sources.items():
                 self._digests[name] = str(await answer(link, "SCRIPT", "LOAD", source))
-            self._epoch = await self._agree(link)
+            self.epoch = await self._agree(link)
         except BaseException:
             link.close("not ready")
             raise
@@ -203,7 +210,7 @@ class RedisServer:
         if epoch is None:
             raise StoreUnavailable("another process writes the counters")
         await answer(link, "SET", self.keys.run, run)
-        if not self._epoch:
+        if not self.epoch:
             self._advise(info)
         return str(epoch)
 
@@ -213,19 +220,22 @@ class RedisServer:
         patience, link.patience_s = link.patience_s, REBUILD_S
         books = await asyncio.to_thread(self._books)
         accounts, requests = _fields(books)
+        held = [name for name, fields in requests.items() if "o" in fields]
         if accounts:
             text = "Redis has lost its budgets: %d accounts, %d open requests come from the ledger"
-            _log.warning(text, len(accounts), len(requests))
-        if requests:
+            _log.warning(text, len(accounts), len(held))
+        if held:
             seconds = int(strings(await answer(link, "TIME"))[0])
-            await answer(link, "SADD", self.keys.owned + RESTORED, *requests)
+            await answer(link, "SADD", self.keys.owned + RESTORED, *held)
             await answer(link, "ZADD", self.keys.owners, seconds * 1000 + self._lease_ms, RESTORED)
         keys = self.keys
         hashes: list[tuple[str, connection.Argument, _Fields]] = [
             (keys.accounts + k, "" if fields.keys() & {"s:0", "h:0"} else KEEP_MS, fields)
             for k, fields in accounts.items()
         ]
-        hashes += [(keys.requests + name, "", fields) for name, fields in requests.items()]
+        for name, fields in requests.items():
+            keep: connection.Argument = SETTLED_MS if "s" in fields else RECOVERED_MS if "r" in fields else ""
+            hashes.append((keys.requests + name, keep, fields))
         hashes += [(keys.sessions + name, "", dict.fromkeys(fields, 1)) for name, fields in books.sessions.items()]
         me, epoch = new_id(), new_id()
         # At least one part: the last one sets the epoch.
@@ -318,7 +328,8 @@ _Fields = Mapping[str, int | str]
 
 
 def _fields(books: LedgerTotals) -> tuple[Mapping[str, _Fields], Mapping[str, _Fields]]:
-    """The hash of every account, and that of every request that holds something."""
+    """The hash of every account, and that of every request that holds something or ended lately: a settlement of it
+    that is repeated books nothing twice."""
     accounts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     requests: dict[str, dict[str, int | str]] = {}
     for account, start, amount in books.spent:
@@ -326,4 +337,8 @@ def _fields(books: LedgerTotals) -> tuple[Mapping[str, _Fields], Mapping[str, _F
     for request, account, start, amount in books.held:
         accounts[account][f"h:{start}"] += amount
         requests.setdefault(request, {"o": RESTORED})[f"{start}|{account}"] = amount
+    for request, account, start, amount, state in books.ended:
+        fields = requests.setdefault(request, {"r": 1} if state == "recovered" else {"s": 1})
+        if "r" in fields:
+            fields[f"{start}|{account}"] = amount
     return accounts, requests

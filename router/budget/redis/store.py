@@ -186,6 +186,7 @@ class RedisBudgets:
         """Leases run by the server's clock."""
         await self._let_go()
         count = await self._recovery.run()
+        self._settlements.tell_lost()
         if self._recoveries % RECONCILE_EVERY == 0:
             with suppress(LedgerUnavailable):
                 await self._recovery.reconcile(await asyncio.to_thread(self._held_long))
@@ -195,7 +196,8 @@ class RedisBudgets:
 
     async def _let_go(self) -> None:
         """Of settled requests whose rows the ledger has by now; until then whoever buries this process writes them."""
-        if written := self._settlements.written():
+        if written := self._settlements.written:
+            self._settlements.written = []
             await self._journal.committed()
             await self.server.ask("SREM", self._mine, *written)
 

@@ -128,7 +128,9 @@ def books(path: Path) -> LedgerTotals:
     query = "SELECT account, window_start_ms, sum(charged) FROM bookings WHERE charged NOT NULL GROUP BY 1, 2"
     spent = [tuple(row.values()) for row in rows(path, query)]
     query = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
-    return LedgerTotals(spent, [tuple(row.values()) for row in rows(path, query)])
+    held = [tuple(row.values()) for row in rows(path, query)]
+    query = "SELECT request_id, account, window_start_ms, charged, state FROM bookings WHERE charged NOT NULL"
+    return LedgerTotals(spent, held, [tuple(row.values()) for row in rows(path, query)])
 
 
 @asynccontextmanager
