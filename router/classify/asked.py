@@ -24,22 +24,25 @@ from router.types.target import Capability
 _PATTERNS = patterns("classify/data/asked.yaml")
 _AMOUNTS = table("classify/data/amounts.yaml")
 _figures = SimpleNamespace(**_PATTERNS["figures"], **_AMOUNTS["figures"])
-AROUND, SYSTEM = 5, 4
+AROUND, RESULT, SYSTEM = 5, 1, 4
 
 
 class AskFeatures(NamedTuple):
     ask: str
     """The instruction: the user's last message, or both ends of it. Of a script without known words: in English."""
     around: tuple[str, ...]
-    """[AROUND], "" where there is none: what the user said before it, where that is needed to understand it; the end of
-    a tool's result, where that came last; the beginnings of the last answers; the names and values that the schema of
-    the answer allows; at [SYSTEM], both ends of the system prompt."""
+    """[AROUND], "" where there is none: what the user said before it, where that is needed to understand it; at
+    [RESULT], the end of a tool's result, where that came last; the beginnings of the last answers; the names and values
+    that the schema of the answer allows; at [SYSTEM], both ends of the system prompt."""
     kinds: int
     """A bit for each kind of words that the instruction has, as `CueWords` finds them."""
     numbers: tuple[float, ...]
     """[len(NUMBERS)]: counts as they are, shares and flags from 0 to about 1."""
     tokens: int
     """Visible ones of an answer that is as long as the request says; 0 where it does not say."""
+    tools: tuple[str, ...]
+    """Of each tool that is offered, up to `figures.tools` of them, its name and the beginning of what it does. Empty
+    where a tool's result came last."""
     least: int
     """Visible ones of an answer that has all fields of its schema."""
     strange: float
@@ -82,12 +85,12 @@ def asked(request: Request) -> AskFeatures:
     answered = sum(map(len, answers))
     shares, counts = _form(ask, message)
     numbers = (
-        *(*shares, tools > 0, Capability.JSON_SCHEMA in request.needs, "response_format" in request.body),
+        *(*shares, bool(tools), Capability.JSON_SCHEMA in request.needs, "response_format" in request.body),
         *(from_tool, request.max_output is not None, size <= 12, size <= 40, size <= 100, follows),
         *(len(answers) >= 2 and answered < 300 * len(answers), tokens > 0),
         *(from_tool and bool(_failed(result[: _figures.page].lower().encode(errors="replace"))), '""' in ask),
         *(size, long, len(whole) - len(instructing), len(users), len(answers), last_answer),
-        *(tools, len(result), max(request.max_output or 0, 0), request.images),
+        *(len(tools), len(result), max(request.max_output or 0, 0), request.images),
         *(width(users[0][:2_000]) if len(users) > 1 else 0, answered / max(len(answers), 1), tokens, *counts),
     )
     about = "\n".join(system)
@@ -104,6 +107,7 @@ def asked(request: Request) -> AskFeatures:
         kinds=kinds,
         numbers=numbers,
         tokens=min(tokens, at_most) or tokens or at_most,
+        tools=() if from_tool else tuple(tools[: _figures.tools]),
         least=properties * _figures.field,
         strange=strange if whole else float(request.images > 0),
     )
@@ -146,14 +150,19 @@ def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
     return bool(again), bool(declines or (assents and nothing_left))
 
 
-def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], int, str, str, int]:
+def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], int, str, str, list[str]]:
     """The user's messages, the assistant's, the system prompt's parts, names and values of the answer's schema, how
-    many names, whose the last message is, the last result of a tool, and how many tools are offered."""
+    many names, whose the last message is, the last result of a tool, and of each tool its name and what it does."""
     users, answers, system, fields = [list[str]() for _ in range(4)]
-    tools, properties, last_role, result, at = 0, 0, "", "", None
+    properties, last_role, result, at = 0, "", "", None
+    tools = defaultdict[int, str](str)
     for passage in request.passages:
         path, text, role = passage.path, passage.text, passage.role
         place = path[1] if len(path) > 1 else 0
+        if path and path[0] in _OFFERED:
+            if len(path) <= 4 and isinstance(place, int):  # deeper ones describe its parameters
+                tools[place] += f" {text[: _figures.answer]}" if path[-1] in _NAMING and text != path[-1] else ""
+            continue
         if path and (path[-1] in _ADDRESSES or (role == "user" and path[-1] == "name")):
             continue
         if role == "user" or (not role and path and path[0] in ("prompt", "input")):
@@ -170,14 +179,13 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[s
             system.append(text)
         elif role in ("tool", "function"):
             result, last_role = text, role
-        elif path and path[0] in ("tools", "functions") and isinstance(place, int):
-            tools = max(tools, place + 1)
         elif path and path[0] == "response_format" and path[-2:-1] in (("properties",), ("enum",)):
             fields.append(text)
             properties += path[-2] == "properties"
-    return users, answers, system, fields, properties, last_role, result, tools
+    return users, answers, system, fields, properties, last_role, result, [*tools.values()]
 
 
+_OFFERED, _NAMING = frozenset(("tools", "functions")), ("name", "description")
 _ADDRESSES = frozenset(table("classify/data/asked.yaml")["addresses"])
 
 

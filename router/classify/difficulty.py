@@ -20,8 +20,9 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.asked import AROUND, COUNTS, NUMBERS, SYSTEM, AskFeatures, asked, cues
+from router.classify.asked import AROUND, COUNTS, NUMBERS, RESULT, SYSTEM, AskFeatures, asked, cues
 from router.classify.embedding import DIMENSIONS, Single
+from router.classify.views import strings
 from router.errors import DataError
 from router.types.decision import Decision
 from router.types.request import (
@@ -38,19 +39,21 @@ from router.types.request import (
     Reading,
     Request,
 )
-from router.types.target import Capability, Task
+from router.types.target import Task
 
 FOLDER = Path(__file__).parent / "data"
 ARRAYS, MANIFEST = "reader.npz", "reader.json"
-FORMAT = 8
+FORMAT = 9
 GROUPS = 256
 """Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
-BUCKETS, FIRST = 1 << 15, 6
-"""Of hashed pieces; pieces at the beginning of what is asked, which count by themselves."""
-_PIECE, _SALTS = np.uint64(32_003), np.arange(3 + AROUND, dtype=np.uint64) << np.uint64(50)
+BUCKETS, FIRST, KINDS = 1 << 15, 6, 5
+"""Of hashed pieces; pieces at the beginning of what is asked, which count by themselves; kinds of pieces of what is
+asked: single ones, pairs, those of its beginning, and all once more where tools are offered or a tool has answered."""
+_PIECE, _SALTS = np.uint64(32_003), np.arange(KINDS + AROUND, dtype=np.uint64) << np.uint64(50)
 _MIX, _SHIFT = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(64 - 15)
-MOST_REMEMBERED = 1_024
-"""Requests whose readings are kept, by a hash of what they ask: an agent sends the same words with every step."""
+MOST_REMEMBERED, MOST_TOOLS = 1_024, 128
+"""Requests whose readings are kept, by a hash of what they ask: an agent sends the same words with every step; and
+lists of tools whose vectors are, 64 kB at most for each."""
 TIER_OUT, OUTPUT_OUT, NO_THINKING, TASK_OUT = 0, 1, 2, 5
 """Columns of what is regressed: tier, logarithm of visible tokens, three kinds of thinking, tasks."""
 OUTPUTS = TASK_OUT + len(TASKS)
@@ -78,9 +81,9 @@ _V = TypeVar("_V")
 class Remembered(OrderedDict[_K, _V]):
     """The latest of what was made, by a hash of what it was made of: no text."""
 
-    def keep(self, key: _K, value: _V) -> _V:
+    def keep(self, key: _K, value: _V, most: int | None = None) -> _V:
         self[key] = value
-        if len(self) > MOST_REMEMBERED:
+        if len(self) > (most or MOST_REMEMBERED):
             self.popitem(last=False)
         return value
 
@@ -92,24 +95,36 @@ class ReaderPart(NamedTuple):
     """Of the row in the numbers of a request."""
     row: Single
     buckets: NDArray[np.intp]
-    """[k]: of hashed pieces of words; of what is asked also of pairs of them, and of its beginning by themselves …"""
+    """[k]: of hashed pieces of words; of what is asked all of `KINDS` …"""
     shares: Single
     """[k]: … and what each counts for."""
 
 
 def sizes() -> list[int]:
     """Lengths of the rows: of what is asked, and of the texts of `AskFeatures.around`."""
-    return [DIMENSIONS + len(cues().names) + len(NUMBERS) + GROUPS, *[DIMENSIONS + len(cues().names) + 1] * AROUND]
+    return [DIMENSIONS + len(cues().names) + 1 + len(NUMBERS) + GROUPS, *[DIMENSIONS + len(cues().names) + 1] * AROUND]
 
 
 def of_ask(asks: AskFeatures, groups: NDArray[np.uint8]) -> ReaderPart:
     vector, pieces = embedding.load().embed(asks.ask)
     in_groups = np.bincount(groups.take(pieces), minlength=GROUPS)
-    row = np.concatenate((vector, cues().bits(asks.kinds), asks.numbers, in_groups), dtype=np.float32)
+    fits = float((_vectors_of(asks.tools) @ vector).max()) if asks.tools else 0.0
+    row = np.concatenate((vector, cues().bits(asks.kinds), (fits,), asks.numbers, in_groups), dtype=np.float32)
     counts = row[-GROUPS - len(COUNTS) :]
     np.log1p(counts, out=counts)
     keys = pieces.view(np.uint64)
-    return ReaderPart(0, row, *_hashed(0, keys, keys[:-1] * _PIECE + keys[1:], keys[:FIRST]))
+    of_tools = (keys[: len(keys) * bool(asks.tools)], keys[: len(keys) * bool(asks.around[RESULT])])
+    return ReaderPart(0, row, *_hashed(0, keys, keys[:-1] * _PIECE + keys[1:], keys[:FIRST], *of_tools))
+
+
+def _vectors_of(tools: tuple[str, ...]) -> Single:
+    """[n, DIMENSIONS], remembered: an agent offers the same tools with every step."""
+    key = hash(tools)
+    vectors = _tools.get(key)
+    if vectors is None:
+        embed = embedding.load().embed
+        vectors = _tools.keep(key, np.stack([embed(tool.replace("_", " "))[0] for tool in tools]), MOST_TOOLS)
+    return vectors
 
 
 def of_text_around(kind: int, text: str) -> ReaderPart:
@@ -118,7 +133,7 @@ def of_text_around(kind: int, text: str) -> ReaderPart:
     row = np.concatenate((vector, cues().bits(cues().of(text.lower())), (log(len(text)),)), dtype=np.float32)
     # Pieces of an application's instructions tell nothing of another's.
     keys = pieces.view(np.uint64)[: 0 if kind == SYSTEM else None]
-    return ReaderPart(sum(sizes()[: kind + 1]), row, *_hashed(3 + kind, keys))
+    return ReaderPart(sum(sizes()[: kind + 1]), row, *_hashed(KINDS + kind, keys))
 
 
 def _hashed(first: int, *kinds: NDArray[np.uint64]) -> tuple[NDArray[np.intp], Single]:
@@ -194,9 +209,8 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         system = around.pop(SYSTEM, None)
         return sum(around.values(), self.place(of_ask(asks, self.groups))), system
 
-    def reading(self, asks: AskFeatures, stated: Task | None, *, tools: bool = False) -> Reading:
-        """`stated`: the task that its caller says it is. `tools`: some are offered, which is half of what the task is
-        told by."""
+    def reading(self, asks: AskFeatures, stated: Task | None) -> Reading:
+        """`stated`: the task that its caller says it is."""
         tokens, strange = asks.tokens, asks.strange
         outputs, nearest = self.outputs(*self.places(asks))
         if strange:
@@ -219,8 +233,6 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         shares = _shares(values[TASK_OUT:], self.sharpness)
         if stated in TASKS:
             shares = [float(task is stated) for task in TASKS]
-        elif stated is None and tools:
-            shares = [share / 2 + 0.5 * (task is Task.TOOL_USE) for share, task in zip(shares, TASKS, strict=True)]
         return Reading(np.rint(np.array(traits + shares, np.float32) * np.float32(STEPS)) / np.float32(STEPS))
 
 
@@ -258,7 +270,7 @@ def widened(array: NDArray[np.generic]) -> Any:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-_readings, _places = Remembered[int, Reading](), Remembered[int, Single]()
+_readings, _places, _tools = Remembered[int, Reading](), Remembered[int, Single](), Remembered[int, Single]()
 load = cache(partial(read_arrays, FOLDER))
 """The reader that ships with lowpass. Raises `DataError`."""
 
@@ -275,9 +287,8 @@ def with_reading(known: Classification, request: Request) -> Classification:
     if request.endpoint is Endpoint.EMBEDDINGS:
         return structs.replace(known, task=Task.EMBEDDING, unfamiliarity=0.0)
     asks, stated = asked(request), request.limits.task
-    tools = Capability.TOOLS in request.needs
     key = hash((asks, stated))
-    reading = _readings.get(key) or _readings.keep(key, load().reading(asks, stated, tools=tools))
+    reading = _readings.get(key) or _readings.keep(key, load().reading(asks, stated))
     return structs.replace(
         known,
         task=stated or TASKS[int(reading.traits[SHARE:].argmax())],
@@ -297,8 +308,12 @@ def read_too(decision: Decision, request: Request) -> Decision:
     return structs.replace(decision, classification=with_reading(known, request)) if known.unread else decision
 
 
-def of_text(text: str, tools: int = 0) -> AskFeatures:
-    """A bare text, as a user's message, with so many tools offered."""
-    offered = (Passage(("tools", tools - 1), ""),) if tools else ()
-    passages = (Passage(("messages", 0, "content"), text, "user"), *offered)
+def of_text(text: str, functions: str = "") -> AskFeatures:
+    """A bare text, as a user's message. `functions`: the tools offered, in JSON; none where that can't be read."""
+    try:
+        offered = msgspec.json.decode(functions or "[]")
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        offered = []
+    tools = strings(offered if isinstance(offered, list) else [offered], ("tools",))
+    passages = (Passage(("messages", 0, "content"), text, "user"), *tools)
     return asked(Request(id="", endpoint=Endpoint.CHAT, model="", body={}, passages=passages, prompt_bytes=0))

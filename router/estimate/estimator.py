@@ -295,7 +295,7 @@ def _answers(
 
 def read(text: str, functions: str = "") -> Reading:
     """A prompt as the gateway reads it; `functions`: the tools offered, in JSON."""
-    return load().reading(of_text(text, functions.count('"parameters"')), None)
+    return load().reading(of_text(text, functions), None)
 
 
 def outcome(target: str, reading: Reading, score: float) -> Outcome:

@@ -16,7 +16,7 @@ from router.classify.difficulty import ARRAYS, FOLDER, MANIFEST, read, read_arra
 from router.errors import DataError
 from router.types.request import DIFFICULTY_SD, SHARE, Endpoint, Limits, Passage, Reading, Request
 from router.types.target import Task
-from tests.classify.looking import Read, conversation, reading_of, sent
+from tests.classify.looking import Read, conversation, reading_of, sent, user
 from tests.decide.values import request
 from tests.tables import data, each_row
 
@@ -38,6 +38,19 @@ def test_what_it_is_follows_from_the_text_unless_its_caller_says(task: Task, tex
     assert reading_of(text)[0].task == task
     stated, reading = reading_of(request(text=text, limits=Limits(task=Task.SUMMARY)))
     assert (stated.task, reading.share(Task.SUMMARY)) == (Task.SUMMARY, 1)
+
+
+OFFERED = data(__file__, "tools.yaml")
+
+
+@each_row("called, text, names", [(kind == "called", *row) for kind in ("called", "uncalled") for row in OFFERED[kind]])
+def test_a_request_is_a_call_where_a_tool_does_what_is_asked_and_not_where_tools_are_merely_offered(
+    called: bool, text: str, names: list[str]
+) -> None:
+    tools = [{"name": name, "description": OFFERED["tools"][name]} for name in names or OFFERED["tools"]]
+    functions = [{"type": "function", "function": tool} for tool in tools]
+    read_so = [reading_of(user(text, **fields))[0].task for fields in ({"tools": functions}, {"functions": tools})]
+    assert [task is Task.TOOL_USE for task in read_so] == [called] * 2
 
 
 @each_row("system, asks", map(dict.values, data(__file__, "systems.yaml")))

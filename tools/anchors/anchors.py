@@ -19,7 +19,6 @@ THINKING = ("none", "some", "much")
 CHARACTERS_PER_TOKEN = 4
 LONG_SYSTEM = 3_000
 """Tokens of a system prompt that is given by its domain."""
-TOOLS = ("search_flights", "get_weather", "run_sql", "read_file", "edit_file", "send_email", "web_search", "notify")
 
 
 class _Loader(yaml.CSafeLoader):
@@ -66,10 +65,11 @@ def load(split: str) -> list[Anchor]:
 def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Anchor]]:
     """Some of them, by their place, once more: what is asked stays as easy or as hard as it was. Those without a system
     prompt with instructions of an application before them and often with tools that they don't need; plain ones after
-    turns of another conversation; any with courtesies around them."""
+    turns of another conversation, or with tools that they don't need; any with courtesies around them."""
     pool, chance = _pool("train"), Random(0)
     copies = list[tuple[int, Anchor]]()
     turns = [messages[:2] for anchor in anchors if (messages := anchor.body["messages"])[1:] and _is_turn(messages)]
+    tools = [anchor.body["tools"] for anchor in anchors if "tools" in anchor.body]
     for at, anchor in enumerate(anchors):
         messages = anchor.body["messages"]
         if anchor.shape == "plain" and chance.random() < share:
@@ -78,6 +78,8 @@ def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Ancho
             before, behind = (chance.choice(pool["courtesies"][place]) for place in ("before", "behind"))
             asked = messages[-1] | {"content": f"{before}{messages[-1]['content']}{behind}"}
             copies.append((at, anchor._replace(body=anchor.body | {"messages": [*messages[:-1], asked]})))
+        if "tools" not in anchor.body and chance.random() < share:
+            copies.append((at, anchor._replace(body=anchor.body | {"tools": _several(tools, chance)})))
         if messages[0]["role"] == "system" or chance.random() >= share:
             continue
         texts, length = chance.sample(pool["around"], chance.choice((1, 1, 2, 4))), chance.choice((1, 2, 8, 60, 200))
@@ -86,9 +88,14 @@ def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Ancho
         text = _system(chance.choice(domains), pool, chance) if long else chance.choice(" \n").join(texts * length)
         body = anchor.body | {"messages": [{"role": "system", "content": text[: 4 * LONG_SYSTEM]}, *messages]}
         if "tools" not in body and chance.random() < 0.3:
-            body["tools"] = [_tool(name) for name in chance.sample(TOOLS, chance.randrange(1, 6))]
+            body["tools"] = _several(tools, chance)
         copies.append((at, anchor._replace(body=body)))
     return copies
+
+
+def _several(tools: Sequence[list[Any]], chance: Random) -> list[Any]:
+    """All that one, two or six of the requests offer."""
+    return [tool for offered in chance.sample(tools, chance.choice((1, 1, 2, 6))) for tool in offered]
 
 
 def _is_turn(messages: Sequence[Mapping[str, Any]]) -> bool:
@@ -131,7 +138,7 @@ def _body(row: Mapping[str, Any], pool: Mapping[str, Any], chance: Random) -> di
         messages.append({"role": "assistant", "content": None, "tool_calls": calls})
         messages.append({"role": "tool", "tool_call_id": "call_1", "content": str(result)})
     if names := [*row.get("tools", ()), *([called[0]] if called and called[0] not in row.get("tools", ()) else ())]:
-        body["tools"] = [_tool(name) for name in names]
+        body["tools"] = [_tool(name, pool) for name in names]
     if fields := row.get("schema"):
         properties = {str(field): {"type": "string"} for field in fields}
         schema = {"type": "object", "properties": properties, "required": list(properties)}
@@ -139,9 +146,9 @@ def _body(row: Mapping[str, Any], pool: Mapping[str, Any], chance: Random) -> di
     return body
 
 
-def _tool(name: str) -> dict[str, Any]:
+def _tool(name: str, pool: Mapping[str, Any]) -> dict[str, Any]:
     parameters = {"type": "object", "properties": {"query": {"type": "string"}, "limit": {"type": "integer"}}}
-    description = f"{name.replace('_', ' ').capitalize()}."
+    description = pool.get("tools", {}).get(name, f"{name.replace('_', ' ').capitalize()}.")
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 

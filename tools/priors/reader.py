@@ -177,9 +177,9 @@ def joined(*parts: Rows) -> Rows:
 def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
     """Arrays of a reader, without what `calibrate` adds."""
     kinds = len(cues().names)
-    blocks = (DIMENSIONS, kinds, len(NUMBERS), GROUPS, *(DIMENSIONS, kinds, 1) * AROUND)
+    blocks = (DIMENSIONS, kinds, 1 + len(NUMBERS), GROUPS, *(DIMENSIONS, kinds, 1) * AROUND)
     scale = 1 / np.sqrt(np.repeat(BLOCKS, blocks))
-    counts = DIMENSIONS + kinds + len(FLAGS) + np.arange(len(COUNTS))
+    counts = DIMENSIONS + kinds + 1 + len(FLAGS) + np.arange(len(COUNTS))
     scale[counts] /= USUAL_COUNTS
     weight = rows.weight / rows.weight.sum()
     centre = weight @ rows.numbers
@@ -190,7 +190,7 @@ def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
     projection = (scale[:, None] * axes) * width
     place = rows.numbers @ projection - centre @ projection
     chance = np.random.default_rng(SEED)
-    anchors = np.flatnonzero(rows.source >= 0)
+    anchors = np.flatnonzero((rows.source >= 0) & (rows.weight == 1))  # copies are near to them
     first = chance.choice(anchors, min(POINTS * 7 // 8, len(anchors)), replace=False)
     rest = np.flatnonzero(rows.source < 0)
     second = chance.choice(rest, min(POINTS - len(first), len(rest)), replace=False) if len(rest) else rest
