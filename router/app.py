@@ -233,10 +233,11 @@ class GatewayProcess:
         from router.report.budgets import budgets as pots
         from router.report.report import Report
 
-        ledger, budgets = self._ledger, admin.Admin(self._rules, self._budgets, self._declared)
+        ledger, store, declared = self._ledger, self._budgets, self._declared
+        counted, read = self._telemetry.feedback, self._recorder.read_waiting
 
         async def balances() -> Report:
-            return await pots(self._budgets, self._declared(), now_ms())
+            return await pots(store, declared(), now_ms())
 
         site = dashboard.Dashboard(
             ledger=ledger,
@@ -252,19 +253,18 @@ class GatewayProcess:
             self.keyring,
             public=[dashboard.routes(site)],
             calls=[
-                rest.models_routes(self._rules, self._started_s),
-                rest.decisions_routes(self._pipeline, ledger),
-                rest.feedback_routes(ledger, self._journal, self._telemetry.feedback, self._recorder.read_waiting),
-                budgets.routes(),
+                lambda router: rest.models_routes(router, self._rules, self._started_s),
+                lambda router: rest.decisions_routes(router, self._pipeline, ledger),
+                lambda router: rest.feedback_routes(router, ledger, self._journal, counted, read),
+                admin.Admin(self._rules, store, declared).routes,
             ],
             reports=[
-                rest.metrics_routes(self._crew.values, lambda: self._crew.engines, self._budgets, self._declared),
-                rest.reports_routes(ledger, balances, lambda: self._config().targets),
+                lambda router: rest.metrics_routes(
+                    router, self._crew.values, lambda: self._crew.engines, store, declared
+                ),
+                lambda router: rest.reports_routes(router, ledger, balances, lambda: self._config().targets),
             ],
-            admin=[
-                admin.KeyAdmin(self._rules, self._budgets, ledger, self._refresh).routes(),
-                budgets.limits(ledger, self._refresh),
-            ],
+            admin=[admin.KeyAdmin(self._rules, store, ledger, self._refresh).routes],
         )
 
     @property

@@ -113,7 +113,7 @@ def _limit(account: Account, amount: Decimal | None, tokens: int | None, most: D
     return nano
 
 
-# `/v1/keys`: an administrator's key makes, changes, rotates and revokes others.
+# `/v1/keys`, and limits of `/v1/budgets`: an administrator's key makes, changes, rotates and revokes others.
 
 LONGEST_GRACE_S = 30 * 86_400
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyAdmin:
-    """What an administrator does with keys; every change is a row of the audit."""
+    """What an administrator does with keys and limits; every change is a row of the audit."""
 
     def __init__(
         self,
@@ -151,15 +151,14 @@ class KeyAdmin:
         """`refresh` lets this process know of changes at once; others see them within a second."""
         self._rules, self._store, self._ledger, self._refresh = rules, store, ledger, refresh
 
-    def routes(self) -> APIRouter:
-        router = APIRouter()
+    def routes(self, router: APIRouter) -> None:
         router.add_api_route("/v1/keys", self.listed)
         router.add_api_route("/v1/keys", self.create, methods=["POST"])
         router.add_api_route("/v1/keys/{identifier}", self.one)
         router.add_api_route("/v1/keys/{identifier}", self.change, methods=["PATCH"])
         router.add_api_route("/v1/keys/{identifier}", self.revoke, methods=["DELETE"])
         router.add_api_route("/v1/keys/{identifier}/rotate", self.rotate, methods=["POST"])
-        return router
+        router.add_api_route("/v1/budgets/{identifier:path}", self.limit, methods=["PATCH"])
 
     async def listed(self) -> Response:
         every = await asyncio.to_thread(self._reading, keys.every)
@@ -221,12 +220,51 @@ class KeyAdmin:
         key = await self._write(lambda connection: keys.revoke(connection, identifier, actor))
         return answer({"id": key.id, "object": "api_key", "name": key.terms.name, "deleted": True})
 
+    async def limit(self, request: Request, identifier: str) -> Response:
+        wanted, actor = await body_of(request, LimitPatch), _actor(request)
+        pot = await self._limited(identifier)
+        size, unit = new_limit(pot, wanted), pot.account.unit
+        ends_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
+
+        def step(connection: Connection) -> None:
+            if pot.account.scope == "key" and pot.account.value:
+                keys.in_force(connection, pot.account.value)
+            set_limit(connection, identifier, size, ends_ms, actor, unit)
+
+        await self._write(step)
+        (standing,) = await measured(self._store, [await self._limited(identifier)])
+        return answer(budgets_as_json(standing))
+
+    async def _limited(self, identifier: str) -> BudgetAccount:
+        """What an administrator sets a limit of: all accounts of a budget, or one. Raises `ClientError`."""
+        now, (name, _, value) = now_ms(), identifier.partition("|")
+        budget = next((budget for budget in self._rules().accounts.budgets if budget.id == name), None)
+        if budget is not None and (budget.divided or not value):
+            return BudgetAccount(account=budget.pot(value, now) if value else budget.full(now), budget=budget)
+        if name == KeyLimit.model_fields["id"].default:
+            raise invalid("id", f"The limit of a key is changed by PATCH /v1/keys/{value}.")
+        if await self._store.child(identifier) is not None:
+            raise invalid("id", f"'{identifier}' was split off: its limit is what was split. Close it, and split anew.")
+        known = ", ".join(budget.id for budget in self._rules().accounts.budgets) or "none"
+        raise ClientError(404, "not_found", f"There is no budget '{identifier}'. Known: {known}.", param="id")
+
     def _reading(self, step: Callable[[Connection], T]) -> T:
         with self._ledger.reading() as connection:
             return step(connection)
 
     async def _write(self, step: Callable[[Connection], T]) -> T:
-        written = await _written(self._ledger, step)
+        """Raises a `ClientError` for what `step` does not find, and for what can't be."""
+
+        def write() -> T:
+            with self._ledger.writing() as connection:
+                return step(connection)
+
+        try:
+            written = await asyncio.to_thread(write)
+        except LookupError as error:
+            raise ClientError(404, "not_found", f"{error.args[0]}.", param="id") from None
+        except ValueError as error:
+            raise invalid(None, f"{error}.") from None
         await self._refresh()
         return written
 
@@ -256,21 +294,6 @@ def _actor(request: Request) -> str:
     return request.state.caller.name or "open gateway"
 
 
-async def _written(ledger: Ledger, step: Callable[[Connection], T]) -> T:
-    """Raises a `ClientError` for what `step` does not find, and for what can't be."""
-
-    def write() -> T:
-        with ledger.writing() as connection:
-            return step(connection)
-
-    try:
-        return await asyncio.to_thread(write)
-    except LookupError as error:
-        raise ClientError(404, "not_found", f"{error.args[0]}.", param="id") from None
-    except ValueError as error:
-        raise invalid(None, f"{error}.") from None
-
-
 # `/v1/budgets`: what is left in each pot that binds a key, and parts that it splits off for others to use.
 
 
@@ -288,49 +311,11 @@ class Admin:
         """`declared`: budgets of the policy and limits of keys. `clock` is Unix time in ms."""
         self._rules, self._store, self._declared, self._clock = rules, store, declared, clock
 
-    def routes(self) -> APIRouter:
-        router = APIRouter()
+    def routes(self, router: APIRouter) -> None:
         router.add_api_route("/v1/budgets", self.listed)
         router.add_api_route("/v1/budgets/{identifier:path}", self.one)
         router.add_api_route("/v1/budgets/{identifier:path}/split", self.split, methods=["POST"])
         router.add_api_route("/v1/budgets/{identifier:path}", self.close, methods=["DELETE"])
-        return router
-
-    def limits(self, ledger: Ledger, refresh: Callable[[], Awaitable[None]]) -> APIRouter:
-        """For administrators. `refresh` lets this process know of a new limit at once; others see it within a
-        second."""
-        router = APIRouter()
-
-        @router.patch("/v1/budgets/{identifier:path}")
-        async def limit(request: Request, identifier: str) -> Response:
-            wanted, actor = await body_of(request, LimitPatch), _actor(request)
-            pot = await self.limited(identifier)
-            size, unit = new_limit(pot, wanted), pot.account.unit
-            ends_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
-
-            def step(connection: Connection) -> None:
-                if pot.account.scope == "key" and pot.account.value:
-                    keys.in_force(connection, pot.account.value)
-                set_limit(connection, identifier, size, ends_ms, actor, unit)
-
-            await _written(ledger, step)
-            await refresh()
-            return await self.shown(await self.limited(identifier))
-
-        return router
-
-    async def limited(self, identifier: str) -> BudgetAccount:
-        """What an administrator sets a limit of: all accounts of a budget, or one. Raises `ClientError`."""
-        now, (name, _, value) = self._clock(), identifier.partition("|")
-        budget = next((budget for budget in self._rules().accounts.budgets if budget.id == name), None)
-        if budget is not None and (budget.divided or not value):
-            return BudgetAccount(account=budget.pot(value, now) if value else budget.full(now), budget=budget)
-        if name == KeyLimit.model_fields["id"].default:
-            raise invalid("id", f"The limit of a key is changed by PATCH /v1/keys/{value}.")
-        if await self._store.child(identifier) is not None:
-            raise invalid("id", f"'{identifier}' was split off: its limit is what was split. Close it, and split anew.")
-        known = ", ".join(budget.id for budget in self._rules().accounts.budgets) or "none"
-        raise ClientError(404, "not_found", f"There is no budget '{identifier}'. Known: {known}.", param="id")
 
     async def shown(self, pot: BudgetAccount) -> Response:
         (standing,) = await measured(self._store, [pot])
@@ -348,20 +333,13 @@ class Admin:
 
     async def one(self, request: Request, identifier: str) -> Response:
         caller, limits = request.state.caller, _limits(request)
-        pot = await self._own(identifier, caller, limits)
-        if pot is None and REPORTS in caller.scopes:
-            pot = await self._any(identifier)
-        if pot is None:
-            raise self._unknown(identifier, caller, limits)
-        return await self.shown(pot)
+        return await self.shown(await self._named(identifier, caller, limits, reads=REPORTS in caller.scopes))
 
     async def split(self, request: Request, identifier: str) -> Response:
         wanted = await body_of(request, SplitBody)
         caller, limits = request.state.caller, _limits(request)
         limits = structs.replace(limits, session=wanted.session) if wanted.session else limits
-        pot = await self._own(identifier, caller, limits)
-        if pot is None:
-            raise self._unknown(identifier, caller, limits)
+        pot = await self._named(identifier, caller, limits)
         child = child_of(pot, wanted, caller, self._clock())
         if child.limit > pot.account.limit:
             (balance,) = await self._store.balances([pot.account])
@@ -398,8 +376,9 @@ class Admin:
                         pots.setdefault(account.id, BudgetAccount(account=account, budget=budget))
         return pots
 
-    async def _own(self, identifier: str, caller: Caller, limits: Limits) -> BudgetAccount | None:
-        """By the id of the pot, or of its budget where that has one pot for this key."""
+    async def _named(self, identifier: str, caller: Caller, limits: Limits, *, reads: bool = False) -> BudgetAccount:
+        """By the id of the pot, or of its budget where that has one pot for this key; who `reads` reports sees any.
+        Raises a `ClientError`."""
         pots = self._binding(caller, limits)
         if identifier in pots:
             return pots[identifier]
@@ -409,7 +388,10 @@ class Admin:
         child = await self._store.child(identifier)
         if child is not None and child.usable_by(caller):
             return of_child(child)
-        return of_budget[0] if of_budget else None
+        pot = of_budget[0] if of_budget else await self._any(identifier) if reads else None
+        if pot is None:
+            raise self._unknown(identifier, caller, limits)
+        return pot
 
     async def _any(self, identifier: str) -> BudgetAccount | None:
         """For readers of reports: also the pot of a value that nothing was booked for yet."""

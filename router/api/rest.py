@@ -49,19 +49,21 @@ def rest(
     keyring: Keyring,
     *,
     public: Sequence[APIRouter],
-    calls: Sequence[APIRouter],
-    reports: Sequence[APIRouter],
-    admin: Sequence[APIRouter],
+    calls: Sequence[Callable[[APIRouter], None]],
+    reports: Sequence[Callable[[APIRouter], None]],
+    admin: Sequence[Callable[[APIRouter], None]],
 ) -> FastAPI:
-    """`public` routes need no key, `calls` any key, `reports` and `admin` one with that scope."""
+    """`public` routes need no key; those that `calls` add need any key, of `reports` and `admin` one with that scope."""
     app = FastAPI(title="lowpass", docs_url=None, redoc_url=None, openapi_url=None)
 
-    def guarded(routers: Sequence[APIRouter], scope: str = "") -> None:
+    def guarded(adding: Sequence[Callable[[APIRouter], None]], scope: str = "") -> None:
         async def guard(request: Request) -> None:
             request.state.caller = await keyring.caller(dict(request.scope["headers"]), scope)
 
-        for router in routers:
-            app.include_router(router, dependencies=[Depends(guard)])
+        router = APIRouter(dependencies=[Depends(guard)])
+        for add in adding:
+            add(router)
+        app.include_router(router)
 
     for router in public:
         app.include_router(router)
@@ -121,9 +123,8 @@ def _check_once(fields: list[tuple[str, object]]) -> None:
 # `GET /v1/models`: what a client may send as `model`: routes first, then targets.
 
 
-def models_routes(rules: Callable[[], CompiledPolicy], started: int) -> APIRouter:
+def models_routes(router: APIRouter, rules: Callable[[], CompiledPolicy], started: int) -> None:
     """`started` is the Unix time in s that every card shows as `created`."""
-    router = APIRouter()
 
     def cards(caller: Caller) -> dict[str, dict[str, Any]]:
         current = rules()
@@ -139,8 +140,6 @@ def models_routes(rules: Callable[[], CompiledPolicy], started: int) -> APIRoute
         if model not in known:
             raise unknown_model(model, known)
         return answer(known[model])
-
-    return router
 
 
 def _card(name: str, rules: CompiledPolicy, started: int) -> dict[str, Any]:
@@ -158,9 +157,7 @@ def _card(name: str, rules: CompiledPolicy, started: int) -> dict[str, Any]:
 # `/v1/route` decides without calling anyone, `/v1/decisions/{id}` explains.
 
 
-def decisions_routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
-    router = APIRouter()
-
+def decisions_routes(router: APIRouter, pipeline: Pipeline, ledger: Ledger) -> None:
     @router.post("/v1/route")
     async def route(request: Request) -> Response:
         headers = request.scope["headers"]
@@ -179,8 +176,6 @@ def decisions_routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
             raise ClientError(404, "not_found", message, param="id")
         return answer(Raw(with_reason(document)))
 
-    return router
-
 
 # `GET /metrics`.
 
@@ -189,13 +184,13 @@ ENDLESS = ("request", "session", "tag")
 
 
 def metrics_routes(
+    router: APIRouter,
     values: Callable[[], Awaitable[Values]],
     engines: Callable[[], Sequence[EngineState]],
     store: BudgetStore,
     declared: Callable[[], Sequence[Budget]],
-) -> APIRouter:
+) -> None:
     """`declared`: the budgets in force. Where their store does not answer, everything else is there."""
-    router = APIRouter()
 
     @router.get("/metrics")
     async def counted() -> Response:
@@ -204,8 +199,6 @@ def metrics_routes(
             bounded = [budget for budget in declared() if budget.scope not in ENDLESS]
             metrics |= as_metrics(await measured(store, await every(store, bounded, now_ms())))
         return Response(page(metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    return router
 
 
 # `/v1/reports/{name}`: every report, as JSON or CSV. The ledger is read in threads, off the event loop.
@@ -220,10 +213,12 @@ class ReportQuery(Parameters, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def reports_routes(
-    ledger: Ledger, budgets: Callable[[], Awaitable[Report]], targets: Callable[[], Mapping[str, Target]] = dict
-) -> APIRouter:
+    router: APIRouter,
+    ledger: Ledger,
+    budgets: Callable[[], Awaitable[Report]],
+    targets: Callable[[], Mapping[str, Target]] = dict,
+) -> None:
     """`budgets` makes the report of that name from the budgets' store; `targets` of the policy in force."""
-    router = APIRouter()
 
     @router.get("/v1/reports")
     def every() -> Response:
@@ -243,8 +238,6 @@ def reports_routes(
         # To be saved, not looked at.
         headers = {"content-disposition": f'attachment; filename="{name}.csv"', "x-content-type-options": "nosniff"}
         return Response(as_csv(result, query.table), 200, headers, "text/csv; charset=utf-8; header=present")
-
-    return router
 
 
 # `/v1/feedback`: clients say how good answers were. What they say is kept in the shared log; never a text.
@@ -273,11 +266,14 @@ class Feedback(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def feedback_routes(
-    ledger: Ledger, journal: Journal, count: Callable[[bool, int], object], read: Callable[[], Awaitable[None]]
-) -> APIRouter:
+    router: APIRouter,
+    ledger: Ledger,
+    journal: Journal,
+    count: Callable[[bool, int], object],
+    read: Callable[[], Awaitable[None]],
+) -> None:
     """`count` hears of each answer that was judged: whether it passed, and how many other sources say the contrary.
     `read` sees to it that the ledger knows what was asked: feedback may come before that was read."""
-    router = APIRouter()
 
     @router.post("/v1/feedback")
     async def feedback(request: Request) -> Response:
@@ -326,8 +322,6 @@ def feedback_routes(
         await journal.committed()
         named = {"ids": given.ids} if given.id is None else {"id": given.id}
         return answer({"object": "feedback", **named, "score": score, "source": sources[wanted[0]]})
-
-    return router
 
 
 def _own(caller: Caller, attempt: AnsweringAttempt) -> bool:

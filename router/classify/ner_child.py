@@ -173,27 +173,18 @@ def _whole(words: re2._Regexp, text: str, at: int, offset: int = 0) -> Iterator[
 
 _REACH = 40
 """Characters beside a name that tell."""
-_PLACE_BEFORE, _PLACE_AFTER = re2.compile(_PATTERNS["place_before"]), re2.compile(_PATTERNS["place_after"])
-_COMPANY = re2.compile(_PATTERNS["company"])
-_AT_COMPANY = re2.compile(r"(?:&|\b(?:University|Bank|Hotel|School|House) of)[ ]+$")
+PLACE = re2.compile(_PATTERNS["place_before"]), re2.compile(_PATTERNS["place_after"])
+"""A street or a town that is named after a person …"""
+COMPANY = re2.compile(r"(?:&|\b(?:University|Bank|Hotel|School|House) of)[ ]+$"), re2.compile(_PATTERNS["company"])
+"""… and a company or a house."""
 
 
-def is_place(text: str, start: int, end: int) -> bool:
-    """A street or a town that is named after a person."""
-    before, after = _around(text, start, end)
-    return _PLACE_BEFORE.search(before) is not None or _PLACE_AFTER.match(after) is not None
-
-
-def is_company(text: str, start: int, end: int) -> bool:
-    """A company or a house that is named after a person."""
-    before, after = _around(text, start, end)
-    return _AT_COMPANY.search(before) is not None or _COMPANY.match(after) is not None
-
-
-def _around(text: str, start: int, end: int) -> tuple[str, str]:
-    """What stands before it, and from the end of its first word on."""
+def named_after(kind: tuple[Any, Any], text: str, start: int, end: int) -> bool:
+    """It is `PLACE` or `COMPANY`, by what stands before it, or from the end of its first word on."""
+    before, after = kind
     first = text.find(" ", start, end)
-    return text[max(0, start - _REACH) : start], text[first if first > 0 else end : end + _REACH]
+    announced = before.search(text[max(0, start - _REACH) : start])
+    return (announced or after.match(text[first if first > 0 else end : end + _REACH])) is not None
 
 
 # Persons whom the model overlooks: by what announces a name, and by common first names and surnames.
@@ -212,7 +203,7 @@ def people(text: str) -> Iterator[Named]:
     # `Surname, First`.
     reversed_ = [match.span(1) for match in _REVERSED.finditer(text) if is_first(match.group(3))]
     for start, end in (*announced(text), *reversed_, *_people_listed(text)):
-        if not is_place(text, start, end) and not is_company(text, start, end):
+        if not named_after(PLACE, text, start, end) and not named_after(COMPANY, text, start, end):
             yield Named(Entity.PERSON, start, end)
 
 
@@ -222,9 +213,9 @@ def corrected(text: str, named: Named) -> Named | None:
     if entity is not Entity.PERSON:
         return named
     words = text[start:end]
-    if _DIGIT.search(words) or is_place(text, start, end):
+    if _DIGIT.search(words) or named_after(PLACE, text, start, end):
         return Named(Entity.LOCATION, start, end)
-    if is_company(text, start, end):
+    if named_after(COMPANY, text, start, end):
         return Named(Entity.ORGANISATION, start, end)
     if is_no_name(words) or is_order(text, start, end) or _CAPITAL.search(words) is None:
         return None

@@ -95,9 +95,6 @@ def _forms() -> tuple[StatementForm, ...]:
 
 def _billed(form: StatementForm, names: Sequence[str], lines: Sequence[str], first: int) -> list[StatementLine]:
     billed, mistakes = [], []
-    used = {name for row in (*form.needed, form.end, _CURRENCIES) for name in row}
-    if twice := [name for name in sorted(used) if names.count(name) > 1]:
-        raise StatementError(f"line {first - 1}: there are several columns '{twice[0]}': leave the one that counts")
     for number, cells in enumerate(csv.reader(lines), first):
         row = dict(zip(names, cells, strict=False))
         if any(cells[len(names) :]):

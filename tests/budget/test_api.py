@@ -82,7 +82,7 @@ class Served:
         ring = Keyring(SqliteLedger(journal.path), loopback=False)
         ring.callers = {digest(caller.name.encode()): caller for caller in callers}
         ring.open_to_all, ring.read = not callers, lambda: ({}, {})  # type: ignore[method-assign]
-        calls = [admin.Admin(lambda: rules, self.store, lambda: rules.accounts.budgets, lambda: self.now).routes()]
+        calls = [admin.Admin(lambda: rules, self.store, lambda: rules.accounts.budgets, lambda: self.now).routes]
         self.client = TestClient(rest(ring, public=[], calls=calls, reports=[], admin=[]), base_url="http://localhost")
         self.client.portal = portal
 

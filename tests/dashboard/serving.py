@@ -76,11 +76,11 @@ def _app(ledger: Ledger, store: SqliteBudgets, ring: Keyring, config: Config) ->
     async def pots() -> Report:
         return await budgets_report(store, CONFIG.budgets, NOW_MS)
 
-    limits = admin.Admin(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS).routes()
+    limits = admin.Admin(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS).routes
     kept: dict[str, Any] = {"ledger": ledger, "keyring": ring, "secret": SECRET, "policy": lambda: config}
     seen: dict[str, Any] = {"health": lambda: {"mini": "half-open"}, "engines": lambda: ENGINES, "in_flight": lambda: 3}
     site = dashboard.Dashboard(**kept, **seen, budgets=pots, clock=lambda: NOW_MS)
-    routes = [reports.reports_routes(ledger, pots), limits]
+    routes = [lambda router: reports.reports_routes(router, ledger, pots), limits]
     return rest(ring, public=[dashboard.routes(site)], calls=[], reports=routes, admin=[])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Struct, structs
 
+from router.budget.loops import Latest
 from router.budget.redis.connection import Argument
 from router.budget.redis.server import RECOVERED_MS, SETTLED_MS, RedisKeys, RedisServer, Reply, number, strings
 from router.types.account import (
@@ -227,7 +228,7 @@ class Settlements:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._climbing: set[asyncio.Task[None]] = set()
         self._number = 0
-        self._settled: dict[str, RequestEnd] = {}
+        self._settled = Latest[RequestEnd](REPEATED)
         """The last that Redis confirmed: should it lose them, the ledger may not have them yet, or no longer."""
         self._epoch = ""
         self._lost: list[RequestEnd] = []
@@ -255,7 +256,7 @@ class Settlements:
         """The server is there again."""
         if self._epoch != self._server.epoch:
             self._epoch, first = self._server.epoch, least_id(now_ms() - REPEATED_MS)
-            again = {name: ending for name, ending in self._settled.items() if name >= first}
+            again = {row.request_id: row for row in self._settled.values() if row.request_id >= first}
             self._open = again | self._open
         for ending in list(self._open.values()):
             self._send(ending)
@@ -301,9 +302,7 @@ class Settlements:
             self._rows.followed(moved)
         if not ending.drop:
             self.written.append(ending.request_id)
-            self._settled[ending.request_id] = ending
-            if len(self._settled) > REPEATED:
-                del self._settled[next(iter(self._settled))]
+            self._settled.put(ending.request_id, ending)
 
     def tell_lost(self) -> None:
         """The ledger that Redis was written anew from was older than Redis, say: an incident, with its size."""
