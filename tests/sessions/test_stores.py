@@ -49,7 +49,7 @@ async def opened(place: Place) -> AsyncIterator[SessionStore]:
 async def in_redis(url: Secret, ledger: Ledger, tag: str = "lowpass") -> AsyncIterator[RedisSessions]:
     """As a gateway has it."""
     journal = ledger.open_journal()
-    budgets = RedisBudgets(url, journal, lambda: LedgerTotals((), (), hashes(taints(ledger))), LEASE_MS, tag)
+    budgets = RedisBudgets(url, journal, lambda: LedgerTotals((), (), (), hashes(taints(ledger))), LEASE_MS, tag)
     store = RedisSessions(budgets.server, budgets.server.keys.sessions, journal)
     budgets.server.came.append(store.resume)
     await budgets.start()
