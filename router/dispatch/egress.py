@@ -72,10 +72,8 @@ class EgressFilter:
         guard, body = outbound.guard, outbound.request.body
         arguments, large = (body, outbound.classes, outbound.request.fields), len(body) >= LARGE
         unseen = await beside(len(body), guard.unseen, *arguments) if large else guard.unseen(*arguments)
+        reason = self._refusal(outbound, unseen)
         target, url = outbound.target, outbound.url or outbound.target.base_url
-        # `unseen` was found in the bytes themselves: whatever was replaced in them, that was not.
-        reason = guard.refusal(target, outbound.classes | unseen, now_ms(), redacted=outbound.redacted)
-        reason = reason or (narrowed(target, outbound.region) if outbound.region else "")
         if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):
             reason = "none of its replicas is at the address that was picked"
         if outbound.beside:
@@ -103,6 +101,12 @@ class EgressFilter:
         guard, now = self._guard, now_ms()
         classes = guard.unseen(text, _NOTHING, {})
         return frozenset(name for name in classes if guard.refusal(_HOOK, frozenset({name}), now, redacted=False))
+
+    def _refusal(self, outbound: OutboundRequest, unseen: frozenset[str]) -> str:
+        """`unseen` was found in the bytes themselves: whatever was replaced in them, that was not."""
+        target, classes = outbound.target, outbound.classes | unseen
+        refusal = outbound.guard.refusal(target, classes, now_ms(), redacted=outbound.redacted)
+        return refusal or (narrowed(target, outbound.region) if outbound.region else "")
 
 
 _HOOK = Target(

@@ -160,7 +160,7 @@ _LEAST_USD, _LEAST_THINKING = attrgetter("estimate.least.usd"), attrgetter("esti
 
 
 class BudgetHold:
-    """What one request may spend. Bound and opened before a byte leaves; `charges` says in the end who pays what."""
+    """What one request may spend. Bound and opened before a byte leaves; `charges` says in the end what each pays."""
 
     def __init__(
         self,
@@ -398,7 +398,8 @@ class BudgetHold:
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
         granted, room, caps = self.reservation.granted, self.reservation.room, self._bound.caps
-        if not caps and step.estimate.whole.beyond(left.plus(room)) == Amount():
+        whole = step.estimate.whole
+        if not caps and left.usd + room.usd >= whole.usd and left.thinking + room.thinking >= whole.thinking:
             return fitted
         # What might be had beyond what is held.
         more = granted.plus(room).within(caps).beyond(granted)

@@ -27,8 +27,7 @@ PRIOR_WEIGHT = 2
 FADES = 0.8
 """What a prior weighs after each observation of its own kind."""
 TAIL, TAIL_PRIOR, TAIL_WEIGHT = 0.2, 0.5, 4.0
-"""The share of largest values from which a tail's steepness is estimated (Hill's), what that leans on, and its weight.
-"""
+"""Share of largest values that tell how steep a tail is (Hill's estimator); what that leans on, and its weight."""
 BEYOND, RECENT = 1.5, 32
 """Times the largest value, at most, that a tail is thought to reach; of so many last values it covers the largest."""
 

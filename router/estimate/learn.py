@@ -140,13 +140,9 @@ class WorkStats:
         self._outputs = [output for output, _ in known if output.count]
         self._thoughts = [thinking for _, thinking in known if thinking.count]
 
-    def output(self, share: float, prior: int) -> int:
-        """Thinking included."""
-        return _leaning(self._outputs, lambda window: window.upper(share), prior)
-
-    def longest(self, share: float, prior: int) -> int:
-        """Likewise, where the share is higher than what so few answers show."""
-        return _leaning(self._outputs, lambda window: window.tail(share), prior)
+    def output(self, share: float, prior: int, *, tail: bool = False) -> int:
+        """Thinking included. `tail`: the share is higher than what so few answers show."""
+        return _leaning(self._outputs, lambda window: window.tail(share) if tail else window.upper(share), prior)
 
     def mean(self, prior: int) -> int:
         """Likewise, of all."""

@@ -277,8 +277,8 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     """`ahead`: see `TargetStats.ahead`."""
     thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
     long = kind.output(LONG, START_ANSWER + thought)
-    words, safe = kind.visible(), kind.longest(SAFE, SAFE_ANSWER + int(SAFE_THOUGHT * thought))
-    sure = max(kind.longest(SAFE, 0), LEAST_CAP + rung.p90)
+    words, prior = kind.visible(), SAFE_ANSWER + int(SAFE_THOUGHT * thought)
+    safe, sure = (kind.output(SAFE, tokens, tail=True) for tokens in (prior, 0))
     safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
     # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
     unasked = not rung.effort and target.model.thinking.unasked == "none"
@@ -288,7 +288,7 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     capped = max(safe, LEAST_CAP + rung.p90)
     # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
     if ahead is None or ahead >= capped or (rung.thinks and not target.model.thinking.streamed):
-        unsure = max(safe - sure, 0)
+        unsure = max(safe - max(sure, LEAST_CAP + rung.p90), 0)
         return UsualOutput(words, mean, most, capped, capped if rung.thinks else 0, True, usual_output, long, unsure)
     start = min(_start(kind.output, rung, thought) + ahead, safe)
     thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
