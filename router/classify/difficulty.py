@@ -4,14 +4,13 @@ Kernel regression on anchors (tools/anchors) and on public questions: the reques
 directions, and each output is a sum over inducing points that are near it there. Local, no network.
 """
 
-from collections import OrderedDict
 from functools import cache, partial
 from hashlib import sha256
 from io import BytesIO
 from math import exp, log
 from operator import mul
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import msgspec
@@ -34,6 +33,7 @@ from router.types.request import (
     UNFAMILIARITY,
     Classification,
     Endpoint,
+    Latest,
     Passage,
     Reading,
     Request,
@@ -69,20 +69,6 @@ NOTHING_READ = np.pad(np.array([[0.5, 3.0, 0.6], [2.0, 5.7, 0.0]], np.float32), 
 `SHORT` characters or more: the middle tier, ln 300 tokens, no word of thinking and tasks …"""
 SHORT, NOTHING_SD = 80, 2.0
 """… with such a standard deviation of the difficulty."""
-
-
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-
-
-class Remembered(OrderedDict[_K, _V]):
-    """The latest of what was made, by a hash of what it was made of: no text."""
-
-    def keep(self, key: _K, value: _V) -> _V:
-        self[key] = value
-        if len(self) > MOST_REMEMBERED:
-            self.popitem(last=False)
-        return value
 
 
 class ReaderPart(NamedTuple):
@@ -190,7 +176,7 @@ class DifficultyReader(Struct, frozen=True, eq=False):
             if text:
                 key = hash((self.version, kind, text))
                 place = _places.get(key)
-                around[kind] = _places.keep(key, self.place(of_text_around(kind, text))) if place is None else place
+                around[kind] = _places.put(key, self.place(of_text_around(kind, text))) if place is None else place
         system = around.pop(SYSTEM, None)
         return sum(around.values(), self.place(of_ask(asks, self.groups))), system
 
@@ -258,7 +244,7 @@ def widened(array: NDArray[np.generic]) -> Any:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-_readings, _places = Remembered[int, Reading](), Remembered[int, Single]()
+_readings, _places = Latest[int, Reading](MOST_REMEMBERED), Latest[int, Single](MOST_REMEMBERED)
 load = cache(partial(read_arrays, FOLDER))
 """The reader that ships with lowpass. Raises `DataError`."""
 
@@ -277,7 +263,7 @@ def with_reading(known: Classification, request: Request) -> Classification:
     asks, stated = asked(request), request.limits.task
     tools = Capability.TOOLS in request.needs
     key = hash((asks, stated))
-    reading = _readings.get(key) or _readings.keep(key, load().reading(asks, stated, tools=tools))
+    reading = _readings.get(key) or _readings.put(key, load().reading(asks, stated, tools=tools))
     return structs.replace(
         known,
         task=stated or TASKS[int(reading.traits[SHARE:].argmax())],
