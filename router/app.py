@@ -128,7 +128,7 @@ class Stores:
         from router.budget.redis.server import SETTLED_MS, LedgerTotals
 
         spent, held, ended = query.booked(self._ledger, now_ms() - SETTLED_MS)
-        return LedgerTotals(spent, held, ended, hashes(query.taints(self._ledger)))
+        return LedgerTotals(spent, held, hashes(query.taints(self._ledger)), ended)
 
     def _within(self, account: Account) -> int:
         """What this process may spend of an account while the store is gone."""

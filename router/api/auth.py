@@ -15,7 +15,7 @@ from router.ledger.ledger import Ledger, ledger_at
 from router.settings import Settings
 from router.types.account import LedgerUnavailable
 from router.types.clock import monotonic_s
-from router.types.request import Caller
+from router.types.request import Caller, Latest
 
 REPORTS = "reports"
 """Scope that opens reports, dashboard, budgets and metrics."""
@@ -43,7 +43,7 @@ class Keyring:
         self._looking, self._next_look_s = asyncio.Lock(), 0.0
         self._look: asyncio.Task[None] | None = None
         """One that has not begun."""
-        self._unknown: dict[bytes, float] = {}
+        self._unknown = Latest[bytes, float](MOST_UNKNOWN)
         """Digests that were not found, and until when they are not looked for again."""
 
     async def refresh(self) -> tuple[dict[str, int], dict[str, float]]:
@@ -96,9 +96,7 @@ class Keyring:
             raise ledger_down() from None
         caller = self.callers.get(hashed)
         if caller is None:
-            while len(self._unknown) >= MOST_UNKNOWN:
-                del self._unknown[next(iter(self._unknown))]
-            self._unknown[hashed] = monotonic_s() + UNKNOWN_S
+            self._unknown.put(hashed, monotonic_s() + UNKNOWN_S)
         return caller
 
     async def _look_again(self) -> None:

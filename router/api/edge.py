@@ -229,7 +229,10 @@ class ClientConnection(HttpToolsProtocol):
         self._segment = len(data)
         self._fed += self._segment
         try:
-            self._feed(data)
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as pause:
+                self._go_on(data[pause.args[0] :])
         except httptools.HttpParserError as error:
             reason = error.__context__
             self._refuse(reason if isinstance(reason, ClientError) else invalid(None, "This is not HTTP/1.1."))
@@ -237,16 +240,16 @@ class ClientConnection(HttpToolsProtocol):
         if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body or len(self.headers) > MOST_HEADERS:
             self._refuse(_too_large())
 
-    def _feed(self, data: bytes) -> None:
+    def _go_on(self, data: bytes) -> None:
         """A request that asks for another protocol is answered in HTTP/1.1 (RFC 9110 §7.8), but the parser ends it with
         its headers. So its body is read by a new parser, which is told how the body is framed."""
+        if framing := self._framing():
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as pause:
-            if framing := self._framing():
-                self.parser = httptools.HttpRequestParser(self)
-                self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing)
-            self._feed(data[pause.args[0] :])
+            self._go_on(data[pause.args[0] :])
 
     def _framing(self) -> bytes:
         lines = (b"%b: %b\r\n" % line for line in self.scope["headers"] if line[0] in _FRAMING)

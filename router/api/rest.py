@@ -53,7 +53,7 @@ def rest(
     reports: Sequence[Callable[[APIRouter], None]],
     admin: Sequence[Callable[[APIRouter], None]],
 ) -> FastAPI:
-    """`public` routes need no key; those that `calls` add need any key, of `reports` and `admin` one with that scope."""
+    """`public` routes need no key, those that `calls` add any key, of `reports` and `admin` one with that scope."""
     app = FastAPI(title="lowpass", docs_url=None, redoc_url=None, openapi_url=None)
 
     def guarded(adding: Sequence[Callable[[APIRouter], None]], scope: str = "") -> None:

@@ -11,7 +11,6 @@ from router.budget.loops import (
     AgentTurn,
     Chain,
     ChainRow,
-    Latest,
     LoopKind,
     LoopRequest,
     LoopRow,
@@ -29,7 +28,7 @@ from router.budget.loops import (
 from router.types.account import SESSION_TURNS, Account, BudgetBound, Journal, Refused, Unit
 from router.types.clock import new_id
 from router.types.price import usd_text
-from router.types.request import Caller, Request
+from router.types.request import Caller, Latest, Request
 from router.types.tables import table
 
 _log = logging.getLogger(__name__)
@@ -49,10 +48,10 @@ class Conversations:
     and a request that is sent again, however often, is not a further turn: depth counts, not width."""
 
     def __init__(self) -> None:
-        self.chains: Latest[Chain] = Latest(KEPT)
-        self._first: Latest[None] = Latest(KEPT_FIRST)
-        self._answers: Latest[int] = Latest(KEPT_FIRST)
-        self._strange: Latest[None] = Latest(64)
+        self.chains = Latest[int | str, Chain](KEPT)
+        self._first = Latest[int | str, None](KEPT_FIRST)
+        self._answers = Latest[int | str, int](KEPT_FIRST)
+        self._strange = Latest[int | str, None](64)
         """Turns of which no conversation was found: examples, before each row of a batch."""
 
     def follow(self, turn: AgentTurn, caller: str) -> tuple[Chain | None, bool]:
@@ -113,7 +112,7 @@ and to end."""
 
 class TurnPairs:
     def __init__(self) -> None:
-        self._suspects: Latest[Subject] = Latest(64)
+        self._suspects = Latest[int | str, Subject](64)
 
     def partner(self, key: str, subject: Subject, keys: Mapping[int | str, Subject], turns: int) -> Subject | None:
         """The key with which this one has taken `turns` turns, strictly by turns and in the same few words: both vary
@@ -194,9 +193,9 @@ class LoopBreaker:
         """How often it tripped since the start, by kind."""
         self._clock, self._journal = clock, journal
         self._talks, self._pairs = Conversations(), TurnPairs()
-        self._sessions: Latest[Subject] = Latest(BREAKER_KEPT)
-        self._keys: Latest[Subject] = Latest(BREAKER_KEPT)
-        self._ended: Latest[None] = Latest(BREAKER_KEPT)
+        self._sessions = Latest[int | str, Subject](BREAKER_KEPT)
+        self._keys = Latest[int | str, Subject](BREAKER_KEPT)
+        self._ended = Latest[int | str, None](BREAKER_KEPT)
         """Accounts of sessions that had all of their turns."""
         self._changed: dict[str, LoopRow] = {}
 

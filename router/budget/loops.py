@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import count
 from math import inf
 from operator import ne
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated
 from zlib import crc32
 
 import msgspec
@@ -18,7 +18,7 @@ from pydantic import Field
 
 from router.budget.budget import Length, PolicyPart, Usd
 from router.types.price import nano_from_usd
-from router.types.request import Caller, Endpoint, Request, seconds
+from router.types.request import Caller, Endpoint, Latest, Request, seconds
 from router.types.tables import table
 
 # What a request adds to its conversation, as numbers: nothing of its text is kept.
@@ -312,7 +312,6 @@ class Tripped(Struct, frozen=True):
 
 # What the breaker remembers of conversations, and of the sessions and keys that lead them: small, and bounded.
 
-Held = TypeVar("Held")
 GAIN = 3
 """A turn that brings something new outweighs so many that bring nothing."""
 COUNTERS = 25
@@ -336,20 +335,6 @@ SEASONED = 12
 """Windows with spending before a session's or key's usual spending counts as known."""
 LOOKED_AT = 16
 """The latest requests of a key among which several wordings are looked for."""
-
-
-class Latest(dict[int | str, Held], Generic[Held]):
-    """The `most` entries that were put last."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
-
-    def put(self, key: int | str, value: Held) -> None:
-        self.pop(key, None)
-        self[key] = value
-        if len(self) > self.most:
-            del self[next(iter(self))]
 
 
 class Memory:
@@ -390,7 +375,7 @@ class Repeat(Struct):
     """The same but for one number at most."""
 
 
-class Repeats(Latest[Repeat]):
+class Repeats(Latest[int, Repeat]):
     """The latest request of a conversation or a key; of a session several, by what they are without their numbers."""
 
     def __init__(self, kind: LoopKind) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from router.classify import difficulty
 from router.classify.detector import SURE, Detects, DoubtfulValue, Hit, Scanner
 from router.classify.views import TextView, body_views, may_go_on, strings, views
-from router.types.request import Cause, Classification, Endpoint, Finding, Request
+from router.types.request import Cause, Classification, Endpoint, Finding, Latest, Request
 from router.types.target import Task
 
 # Long bodies are scanned beside the event loop.
@@ -75,9 +75,9 @@ class Classifier:
     def __init__(self, detectors: Sequence[Detects], ranks: Mapping[str, int], *, doubts: bool = False) -> None:
         self._detectors, self._ranks, self._doubts = detectors, ranks, doubts
         self._scanner = Scanner(detectors)
-        self._cache = difficulty.Remembered[bytes, frozenset[str]]()
+        self._cache = Latest[bytes, frozenset[str]](difficulty.MOST_REMEMBERED)
         """Digests of fields that have just been scanned → classes of all findings in them, by a scan of the whole."""
-        self._known = difficulty.Remembered[tuple[Cause, ...], tuple[str, frozenset[str]]]()
+        self._known = Latest[tuple[Cause, ...], tuple[str, frozenset[str]]](difficulty.MOST_REMEMBERED)
         """The highest class, and all of them, by their causes."""
         difficulty.warm()
 
@@ -92,7 +92,7 @@ class Classifier:
         known = self._known.get(causes)
         if known is None:
             classes = frozenset({cause.data_class for cause in causes})
-            known = self._known.keep(causes, (max(classes, key=self._ranks.__getitem__), classes))
+            known = self._known.put(causes, (max(classes, key=self._ranks.__getitem__), classes))
         return Classification(
             data_class=known[0],
             classes=known[1],
@@ -132,7 +132,7 @@ class Classifier:
             return False
         harmless = harmless and not self._find(body_views(rest))[0]
         if harmless:
-            self._cache.keep(digest, frozenset())
+            self._cache.put(digest, frozenset())
         return harmless
 
     def _judge(
@@ -147,7 +147,7 @@ class Classifier:
             for fields in (request.body, request.chat) if request.raw else ():
                 digests = _digests(fields) if fields else None
                 if fields and digests is not None and (not sure or self._is_harmless(fields, digests[1])):
-                    self._cache.keep(digests[0], _classes(certain) if certain else frozenset())
+                    self._cache.put(digests[0], _classes(certain) if certain else frozenset())
             if not (sure or doubted or read):
                 return (), (), floor
             known = {cause.data_class for cause in floor}

@@ -4,14 +4,13 @@ Kernel regression on anchors (tools/anchors) and on public questions: the reques
 directions, and each output is a sum over inducing points that are near it there. Local, no network.
 """
 
-from collections import OrderedDict
 from functools import cache, partial
 from hashlib import sha256
 from io import BytesIO
 from math import exp, log
 from operator import mul
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import msgspec
@@ -35,6 +34,7 @@ from router.types.request import (
     UNFAMILIARITY,
     Classification,
     Endpoint,
+    Latest,
     Passage,
     Reading,
     Request,
@@ -74,20 +74,6 @@ SHORT, NOTHING_SD = 80, 2.0
 """… with such a standard deviation of the difficulty."""
 
 
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-
-
-class Remembered(OrderedDict[_K, _V]):
-    """The latest of what was made, by a hash of what it was made of: no text."""
-
-    def keep(self, key: _K, value: _V, most: int | None = None) -> _V:
-        self[key] = value
-        if len(self) > (most or MOST_REMEMBERED):
-            self.popitem(last=False)
-        return value
-
-
 class ReaderPart(NamedTuple):
     """Numbers of what is asked, or of a text that stands around it; a request's are those of all of its parts."""
 
@@ -123,7 +109,7 @@ def _vectors_of(tools: tuple[str, ...]) -> Single:
     vectors = _tools.get(key)
     if vectors is None:
         embed = embedding.load().embed
-        vectors = _tools.keep(key, np.stack([embed(tool.replace("_", " "))[0] for tool in tools]), MOST_TOOLS)
+        vectors = _tools.put(key, np.stack([embed(tool.replace("_", " "))[0] for tool in tools]))
     return vectors
 
 
@@ -205,7 +191,7 @@ class DifficultyReader(Struct, frozen=True, eq=False):
             if text:
                 key = hash((self.version, kind, text))
                 place = _places.get(key)
-                around[kind] = _places.keep(key, self.place(of_text_around(kind, text))) if place is None else place
+                around[kind] = _places.put(key, self.place(of_text_around(kind, text))) if place is None else place
         system = around.pop(SYSTEM, None)
         return sum(around.values(), self.place(of_ask(asks, self.groups))), system
 
@@ -270,7 +256,8 @@ def widened(array: NDArray[np.generic]) -> Any:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-_readings, _places, _tools = Remembered[int, Reading](), Remembered[int, Single](), Remembered[int, Single]()
+_readings, _places = Latest[int, Reading](MOST_REMEMBERED), Latest[int, Single](MOST_REMEMBERED)
+_tools = Latest[int, Single](MOST_TOOLS)
 load = cache(partial(read_arrays, FOLDER))
 """The reader that ships with lowpass. Raises `DataError`."""
 
@@ -288,7 +275,7 @@ def with_reading(known: Classification, request: Request) -> Classification:
         return structs.replace(known, task=Task.EMBEDDING, unfamiliarity=0.0)
     asks, stated = asked(request), request.limits.task
     key = hash((asks, stated))
-    reading = _readings.get(key) or _readings.keep(key, load().reading(asks, stated))
+    reading = _readings.get(key) or _readings.put(key, load().reading(asks, stated))
     return structs.replace(
         known,
         task=stated or TASKS[int(reading.traits[SHARE:].argmax())],

@@ -6,7 +6,7 @@ from operator import attrgetter
 from msgspec import Raw, Struct
 
 from router.types.decision import NO_STAKES, OTHER, USUAL, Before, Objective, RequestProfile
-from router.types.request import NO_LIMITS, UNKNOWN, Endpoint, Languages, Limits, Redacted, Request
+from router.types.request import NO_LIMITS, UNKNOWN, Endpoint, Languages, Latest, Limits, Redacted, Request
 from router.types.target import EFFORTS, Capability
 
 # What sessions have done so far, as far as the next decision asks: kept in this process, the oldest forgotten.
@@ -30,19 +30,16 @@ NEW = SessionState()
 
 class SessionStates:
     def __init__(self) -> None:
-        self._sessions: dict[str, SessionState] = {}
+        self._sessions = Latest[str, SessionState](MOST_SESSIONS)
 
     def of(self, session: str) -> SessionState:
         return self._sessions.get(session, NEW)
 
     def note(self, session: str, target: str, cost: int, began_ms: int) -> None:
         """A request of it has ended; `target` answered; empty: none did. `began_ms`: Unix."""
-        before = self._sessions.pop(session, None) or SessionState(at_ms=began_ms)
-        self._sessions[session] = SessionState(
-            target or before.target, before.spent + cost, before.calls + 1, before.at_ms
-        )
-        if len(self._sessions) > MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+        before = self._sessions.get(session) or SessionState(at_ms=began_ms)
+        after = SessionState(target or before.target, before.spent + cost, before.calls + 1, before.at_ms)
+        self._sessions.put(session, after)
 
 
 # Request → what is kept of it, and back: a request without its text that is decided as the whole one was.

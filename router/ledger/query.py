@@ -91,8 +91,6 @@ Spent = tuple[str, int, int]
 """Account, start of its window (Unix ms), what was charged there."""
 Held = tuple[str, str, int, int]
 """Request, account, start of its window, what is held and not charged yet."""
-Ended = tuple[str, str, int, int, str]
-"""Request, account, start of its window, its charge, `settled` or `recovered`."""
 
 LONGEST_WINDOW_MS = 400 * 86_400_000
 """A year and more; what counts for ever is booked at 0."""
@@ -134,9 +132,9 @@ def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
         return connection.execute(_SQL["loops"], (since_ms,)).fetchall()
 
 
-def booked(ledger: Ledger, ended_ms: int = EVER_MS) -> tuple[list[Spent], list[Held], list[Ended]]:
-    """What accounts were charged in windows that may still count, what they hold, and charges of requests that began
-    since `ended_ms`, as of one moment."""
+def booked(ledger: Ledger, ended_ms: int = EVER_MS) -> tuple[list[Spent], list[Held], list[tuple[Any, ...]]]:
+    """What accounts were charged in windows that may still count, what they hold, and what requests that began since
+    `ended_ms` were charged (`LedgerTotals.ended`), as of one moment."""
     with ledger.reading() as connection:
         spent = connection.execute(_SQL["spent"], (now_ms() - LONGEST_WINDOW_MS,)).fetchall()
         ended = connection.execute(_SQL["ended"], {"first": least_id(ended_ms)}).fetchall()

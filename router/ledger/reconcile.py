@@ -47,7 +47,6 @@ class StatementForm(Struct, frozen=True):
     model: tuple[str, ...] = ()
     item: tuple[str, ...] = ()
     end: tuple[str, ...] = ()
-    """Which a file may lack."""
     contains: bool = False
 
     @property

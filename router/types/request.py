@@ -432,6 +432,7 @@ class Reading(Struct, frozen=True, eq=False, dict=True):
 
 
 K = TypeVar("K")
+V = TypeVar("V")
 TENANT_DIGITS, APPLICATION_DIGITS, TEMPLATE_DIGITS = 8, 14, 24
 """Digits of a template, the first of which stand for its tenant (zeros where no keys are) and for its application."""
 
@@ -453,6 +454,21 @@ _NO_INSTRUCTIONS = blake2b(digest_size=(TEMPLATE_DIGITS - APPLICATION_DIGITS) //
 def instructed(template: str) -> str:
     """The template, unless its requests have neither instructions nor tools: those are as different as can be."""
     return "" if template.endswith(_NO_INSTRUCTIONS) else template
+
+
+class Latest(dict[K, V]):
+    """The `most` entries that were put last."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def put(self, key: K, value: V) -> V:
+        self.pop(key, None)
+        self[key] = value
+        if len(self) > self.most:
+            del self[next(iter(self))]
+        return value
 
 
 def oldest(known: Mapping[K, object], newest: K, template: Callable[[K], str] = str) -> K:

@@ -222,31 +222,27 @@ async def test_a_server_that_lost_its_data_gets_it_from_the_ledger_before_anythi
 
 
 @at_redis
-async def test_what_the_ledger_did_not_have_when_counters_are_emptied_is_charged_again_once(
-    gateways: Gateways, client: Any
-) -> None:
+async def test_what_the_ledger_lacked_when_redis_was_emptied_is_charged_once(gateways: Gateways, client: Any) -> None:
     """Rows of one were on their way, of another gone with a ledger that was put back; of a third the truth is late."""
     async with gateways.opened() as store, gateways.dying() as (dying, _):
         late, lost, crashed = await hold(store, 900), await hold(store, 800), await hold(dying, 700)
         for request, charge in ((late, 30), (lost, 200)):
             store.settle(request, [charge])
         await store.settled()
-        held = (crashed.request_id, 700)
         with closing(sqlite3.connect(gateways.ledger)) as ledger, ledger:
-            ledger.execute(
-                "UPDATE bookings SET charged = NULL, state = 'held' WHERE request_id = ?", (late.request_id,)
-            )
+            opened = "UPDATE bookings SET charged = NULL, state = 'held' WHERE request_id = ?"
+            ledger.execute(opened, (late.request_id,))
             ledger.execute("DELETE FROM bookings WHERE request_id = ?", (lost.request_id,))
-            ledger.execute("INSERT INTO bookings VALUES (?, 'pot', 0, ?, ?, 'recovered')", (*held, 700))
+            row = (crashed.request_id, POT.id, 0, 700, 700, "recovered")
+            ledger.execute("INSERT INTO bookings VALUES (?, ?, ?, ?, ?, ?)", row)
         client.flushall()
         with pytest.raises(StoreUnavailable):
             await reserve(store, 9_000)
         await back(store)
         await store.recover(NOW)
         assert await balance(store) == gateways.rows() == Balance(30 + 200 + 700, 0)
-        (incident,) = rows(gateways.ledger, "SELECT subject, reason FROM incidents")
-        reason = "Redis knew nothing of 1 requests that are charged 0.0000002 USD and 0 thinking tokens"
-        assert incident == {"subject": "redis", "reason": reason}
+        (incident,) = rows(gateways.ledger, "SELECT reason FROM incidents WHERE subject = 'redis'")
+        assert incident["reason"].endswith("of 1 requests that are charged 0.0000002 USD and 0 thinking tokens")
         await back(dying)
         dying.settle(crashed, [4])
         await dying.settled()

@@ -183,8 +183,7 @@ def test_no_request_breaks_it_and_its_traits_fit_into_signed_bytes(turns: list[t
 
 
 def test_what_is_remembered_of_requests_is_little_no_text_and_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(difficulty, "MOST_REMEMBERED", 3)
-    monkeypatch.setattr(difficulty, "_readings", type(difficulty._readings)())
+    monkeypatch.setattr(difficulty, "_readings", type(difficulty._readings)(3))
     first, *_ = [reading_of(f"private {number}")[1].packed() for number in range(9)]
     assert len(difficulty._readings) == 3
     assert "private" not in repr(difficulty._readings)

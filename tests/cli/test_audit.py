@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from router.testing.upstream import Upstream
-from tests.gateway.running import Gateway, explained, local, ordered, serving, target, until, user
+from tests.gateway.running import Gateway, explained, ordered, serving, target, until, user
+from tests.sessions.test_gateway import policy as three_places
 from tests.tables import each_row
 
 KEY = "AKIA" + "Z7Q2M4K9XPLTRWVN"
@@ -14,17 +15,12 @@ MAIL = "jane.roe@corp-mail.net"
 
 
 def policy(url: str, **pii: Any) -> dict[str, Any]:
-    targets = {
-        "broken": target(url, "error-500@broken", region="us"),
-        "chinese": target(url, "normal", flavour="deepseek", provider="deepseek", region="cn"),
-        "american": target(url, "normal", region="us"),
-        "home": local(url, "normal"),
-    }
-    routes = {"auto": ordered("chinese", "broken", "american", "home"), "far": ordered("chinese", "american")}
-    classes = {"internal": {}, "pii": {"jurisdictions_not": ["CN"], **pii}, "secret": {"local_only": True}}
-    detectors = [{"kind": "identifiers", "class": "pii"}, {"kind": "secrets", "class": "secret"}]
-    sensitivity = {"default": "internal", "classes": classes, "detectors": detectors}
-    return {"version": 1, "targets": targets, "routes": routes, "sensitivity": sensitivity}
+    known = three_places(url)
+    known["targets"]["broken"] = target(url, "error-500@broken", region="us")
+    known["routes"] = {"auto": ordered("chinese", "broken", "american", "home"), "far": ordered("chinese", "american")}
+    known["sensitivity"]["classes"]["pii"] |= pii
+    known["sensitivity"]["detectors"].append({"kind": "secrets", "class": "secret"})
+    return known
 
 
 def egress(gateway: Gateway) -> tuple[int, dict[str, Any]]:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from msgspec import Struct, structs
 
-from adapters.openai import OpenAICompatible
 from router.decide.health import AT_FIRST, Health, run_limit
 from router.decide.replicas import Replicas
 from router.dispatch.dispatch import DispatchJob
@@ -24,12 +23,13 @@ from router.dispatch.tactics import run_plan
 from router.errors import UpstreamFailure
 from router.testing import until
 from router.testing.upstream import Break
-from router.types.attempt import Call, UpstreamRequest, Verdict, VerifierRequest
+from router.types.attempt import Verdict, VerifierRequest
 from router.types.clock import clock_ms
 from router.types.decision import Cascade, Hedge, Tactic, Vote
 from router.types.request import Request
 from router.types.target import EngineState, Load, ServedEngine, Status, Target, Timeouts
 from tests.dispatch.scripted import Reply, Scripted, after, never
+from tests.dispatch.test_walk import Crashing
 from tests.dispatch.values import AsyncTest, Test, asking, at, dispatcher, job, on_loop, streamed, transport
 from tests.tables import each_row
 
@@ -289,10 +289,6 @@ async def test_however_requests_end_every_replica_is_left_once(here: Site, cours
 
 @on_site()
 async def test_a_crash_of_our_own_leaves_the_replica(here: Site) -> None:
-    class Crashing(OpenAICompatible):
-        def encode(self, call: Call) -> UpstreamRequest:
-            raise ZeroDivisionError
-
     with pytest.raises(ZeroDivisionError):
         await run_plan(dispatcher(here.transport, here.health, Crashing(), here.replicas), job(here.target))
     assert here.taken == {}

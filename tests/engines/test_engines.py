@@ -18,16 +18,10 @@ from router.decide.replicas import Fleet, Replicas, conversation
 from router.types.request import Endpoint, Limits, Passage, Request
 from router.types.target import EngineState, Load, Queue, ServedEngine, Status, Target
 from tests.decide.values import request, target
+from tests.dispatch.values import Clock
 from tests.tables import each_row
 
 SECRET = b"secret of a ledger"
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def urls(count: int) -> tuple[str, ...]:

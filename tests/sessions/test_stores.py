@@ -20,9 +20,10 @@ from router.types.account import LEASE_MS, StoreUnavailable
 from router.types.request import CLEAN, SessionClasses, SessionStore, session_key
 from router.types.target import Secret
 from tests.budget.conformance.stores import Place, empty
-from tests.budget.redis_gateways import at_own_redis, at_redis, eventually, pause
+from tests.budget.redis_gateways import at_own_redis, eventually, pause
 from tests.budget.redis_process import LONG_S, RedisProcess
 from tests.ledger.books import rows
+from tests.tables import each_row
 
 SPAWN = multiprocessing.get_context("spawn")
 CLASSES = st.frozensets(st.sampled_from(["pii", "phi", "secret", "1st", "0th", "a.b:c/d-e_f"]), max_size=4)
@@ -49,7 +50,7 @@ async def opened(place: Place) -> AsyncIterator[SessionStore]:
 async def in_redis(url: Secret, ledger: Ledger, tag: str = "lowpass") -> AsyncIterator[RedisSessions]:
     """As a gateway has it."""
     journal = ledger.open_journal()
-    budgets = RedisBudgets(url, journal, lambda: LedgerTotals((), (), (), hashes(taints(ledger))), LEASE_MS, tag)
+    budgets = RedisBudgets(url, journal, lambda: LedgerTotals((), (), hashes(taints(ledger))), LEASE_MS, tag)
     store = RedisSessions(budgets.server, budgets.server.keys.sessions, journal)
     budgets.server.came.append(store.resume)
     await budgets.start()
@@ -151,28 +152,23 @@ async def answers(store: SessionStore) -> bool:
     return True
 
 
+@each_row("running", [False, True])
 @at_own_redis()
-async def test_a_server_that_lost_its_data_is_told_by_the_ledger(server: RedisProcess, ledger: Ledger) -> None:
-    async with in_redis(server.url, ledger) as store:
-        await store.add("k/s", PII)
-        await store.add("k/t", PHI)
-        await asyncio.to_thread(server.forget)
-        await eventually(lambda: answers(store))
-        assert [await store.taint(f"k/{name}") for name in "stu"] == [PII, PHI, CLEAN]
-
-
-@at_redis
-async def test_a_server_that_is_emptied_while_it_runs_answers_only_when_it_was_told(
-    server: RedisProcess, ledger: Ledger
+async def test_a_server_that_lost_its_data_answers_only_when_the_ledger_has_told_it(
+    server: RedisProcess, ledger: Ledger, running: bool
 ) -> None:
     async with in_redis(server.url, ledger) as store:
         await store.add("k/s", PII)
-        with server.client() as client:
-            client.flushall()
-        with pytest.raises(StoreUnavailable):
-            await store.taint("k/s")
+        await store.add("k/t", PHI)
+        if running:
+            with server.client() as client:
+                client.flushall()
+            with pytest.raises(StoreUnavailable):
+                await store.taint("k/s")
+        else:
+            await asyncio.to_thread(server.forget)
         await eventually(lambda: answers(store))
-        assert await store.taint("k/s") == PII
+        assert [await store.taint(f"k/{name}") for name in "stu"] == [PII, PHI, CLEAN]
 
 
 @at_own_redis()

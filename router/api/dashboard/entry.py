@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import hmac
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,7 +16,7 @@ from router.errors import ClientError
 from router.ledger.keys import callers, note
 from router.ledger.ledger import Ledger
 from router.ledger.rows import transaction
-from router.types.request import Caller
+from router.types.request import Caller, Latest
 from router.types.target import Secret
 
 # Who may see the dashboard: whoever sends a key with the scope `reports`, or the cookie that it was traded for.
@@ -48,7 +47,7 @@ class SignIn:
         self, keyring: Keyring, secret: Secret, ledger: Ledger, clock: Callable[[], float] = time.time
     ) -> None:
         self._keyring, self._secret, self._ledger, self._clock = keyring, secret, ledger, clock
-        self._failures: OrderedDict[str, list[float]] = OrderedDict()
+        self._failures = Latest[str, list[float]](_MOST_ADDRESSES)
 
     async def caller(self, headers: Mapping[bytes, bytes], cookie: str | None) -> Caller:
         """Raises a 401 or 403 `ClientError`."""
@@ -63,10 +62,8 @@ class SignIn:
         except ClientError as refused:
             # A key that is right is let in whatever others sent from the same address.
             now = self._clock()
-            recent = [when for when in self._failures.pop(address, ()) if when > now - WINDOW_S]
-            self._failures[address] = recent if len(recent) >= MOST_FAILURES else [*recent, now]
-            while len(self._failures) > _MOST_ADDRESSES:
-                self._failures.popitem(last=False)
+            recent = [when for when in self._failures.get(address, ()) if when > now - WINDOW_S]
+            self._failures.put(address, recent if len(recent) >= MOST_FAILURES else [*recent, now])
             if len(recent) >= MOST_FAILURES:
                 wait_s = int(recent[0] + WINDOW_S - now) + 1
                 message = f"Too many wrong keys came from your address: wait {wait_s} s."

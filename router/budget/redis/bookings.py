@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Struct, structs
 
-from router.budget.loops import Latest
 from router.budget.redis.connection import Argument
 from router.budget.redis.server import RECOVERED_MS, SETTLED_MS, RedisKeys, RedisServer, Reply, number, strings
 from router.types.account import (
@@ -28,6 +27,7 @@ from router.types.account import (
 )
 from router.types.clock import least_id, now_ms
 from router.types.price import usd_text
+from router.types.request import Latest
 from router.types.tables import patterns
 
 # What the distributed store writes into the ledger: one row a request and account, so that the ledger is its audit.
@@ -73,9 +73,8 @@ class BookingRows:
 
     def lost(self, request_id: str, scope: str, subject: str, reason: str) -> None:
         """Redis knew nothing of a request that was held, of the last of several."""
-        at_ms = now_ms()
-        row = (f"lost_booking-{request_id}", at_ms, "lost_booking", scope, subject, reason, at_ms)
-        self._journal.add(_SQL["incident"], row)
+        now, kind = now_ms(), "lost_booking"
+        self._journal.add(_SQL["incident"], (f"{kind}-{request_id}", now, kind, scope, subject, reason, now))
 
     def followed(self, moved: Sequence[object]) -> None:
         """Bookings of children in their parents, as the scripts tell them: child, parent, window, held, spent, done."""
@@ -228,7 +227,7 @@ class Settlements:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._climbing: set[asyncio.Task[None]] = set()
         self._number = 0
-        self._settled = Latest[RequestEnd](REPEATED)
+        self._settled = Latest[str, RequestEnd](REPEATED)
         """The last that Redis confirmed: should it lose them, the ledger may not have them yet, or no longer."""
         self._epoch = ""
         self._lost: list[RequestEnd] = []

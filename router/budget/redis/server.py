@@ -62,10 +62,10 @@ class LedgerTotals(Struct, frozen=True):
     """Account, window start (Unix ms), sum of what was charged."""
     held: Iterable[tuple[str, str, int, int]]
     """Request, account, window start, amount: what is not charged yet."""
-    ended: Iterable[tuple[str, str, int, int, str]] = ()
-    """Of requests of the last `SETTLED_MS`: request, account, window start, charge, `settled` or `recovered`."""
     sessions: Mapping[str, Iterable[str]] = {}
     """The fields of each session's hash: what it has seen."""
+    ended: Iterable[tuple[str, str, int, int, str]] = ()
+    """Of requests of the last `SETTLED_MS`: request, account, window start, charge, `settled` or `recovered`."""
 
 
 class RedisServer:

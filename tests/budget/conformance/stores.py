@@ -130,7 +130,7 @@ def books(path: Path) -> LedgerTotals:
     query = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
     held = [tuple(row.values()) for row in rows(path, query)]
     query = "SELECT request_id, account, window_start_ms, charged, state FROM bookings WHERE charged NOT NULL"
-    return LedgerTotals(spent, held, [tuple(row.values()) for row in rows(path, query)])
+    return LedgerTotals(spent, held, ended=[tuple(row.values()) for row in rows(path, query)])
 
 
 @asynccontextmanager
