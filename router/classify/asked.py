@@ -41,8 +41,7 @@ class AskFeatures(NamedTuple):
     tokens: int
     """Visible ones of an answer that is as long as the request says; 0 where it does not say."""
     tools: tuple[str, ...]
-    """Of each tool that is offered, up to `figures.tools` of them, its name and the beginning of what it does. Empty
-    where a tool's result came last."""
+    """Of each that is offered its name and the beginning of what it does; none where a tool's result came last."""
     least: int
     """Visible ones of an answer that has all fields of its schema."""
     strange: float
@@ -69,7 +68,9 @@ def asked(request: Request) -> AskFeatures:
     instructing = instruction(message)
     ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
     lower, size, long, most = ask.lower(), width(instructing), width(message) + len(whole) - len(message), 0.0
-    if len(lower) == len(ask) and (limit := _limit(lower)) and len(limit[0].strip()) < len(ask):
+    limits = [pattern.search(lower) for pattern in _limited] if _has.limiting(lower) else []
+    limit = next(filter(None, limits), None) or ("?" in lower and _has.unexplained(lower))
+    if limit and len(lower) == len(ask) and len(limit[0].strip()) < len(ask):
         mark = "?" * ("?" in limit[0])
         ask = f"{ask[: limit.start()].rstrip()}{mark} {ask[limit.end() :].lstrip(' ,:;')}".replace(" ?", "?").strip()
         size, long, most = size - width(limit[0]), long - width(limit[0]), _most_tokens(limit)
@@ -154,8 +155,7 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[s
     """The user's messages, the assistant's, the system prompt's parts, names and values of the answer's schema, how
     many names, whose the last message is, the last result of a tool, and of each tool its name and what it does."""
     users, answers, system, fields = [list[str]() for _ in range(4)]
-    properties, last_role, result, at = 0, "", "", None
-    tools = defaultdict[int, str](str)
+    tools, properties, last_role, result, at = defaultdict[int, str](str), 0, "", "", None
     for passage in request.passages:
         path, text, role = passage.path, passage.text, passage.role
         place = path[1] if len(path) > 1 else 0
@@ -369,12 +369,6 @@ def _stated_amount(ask: str, *, writes: bool) -> int:
     if not most and (listed := _has.enumerate(ask)):
         most = min(_number(listed[1]) * _figures.per_item, _figures.most_stated)
     return int(most)
-
-
-def _limit(ask: str) -> re.Match[str] | None:
-    """Where it says how long an answer may be at most."""
-    limits = [pattern.search(ask) for pattern in _limited] if _has.limiting(ask) else []
-    return next(filter(None, limits), None) or ("?" in ask and _has.unexplained(ask)) or None
 
 
 def _most_tokens(limit: re.Match[str]) -> float:

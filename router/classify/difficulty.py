@@ -47,13 +47,11 @@ FORMAT = 9
 GROUPS = 256
 """Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
 BUCKETS, FIRST, KINDS = 1 << 15, 6, 5
-"""Of hashed pieces; pieces at the beginning of what is asked, which count by themselves; kinds of pieces of what is
-asked: single ones, pairs, those of its beginning, and all once more where tools are offered or a tool has answered."""
+"""Of hashed pieces; pieces at the beginning of what is asked; kinds of them in what is asked, as `of_ask` has them."""
 _PIECE, _SALTS = np.uint64(32_003), np.arange(KINDS + AROUND, dtype=np.uint64) << np.uint64(50)
 _MIX, _SHIFT = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(64 - 15)
 MOST_REMEMBERED, MOST_TOOLS = 1_024, 128
-"""Requests whose readings are kept, by a hash of what they ask: an agent sends the same words with every step; and
-lists of tools whose vectors are, 64 kB at most for each."""
+"""Requests, and lists of tools (64 kB at most), of which what was read is kept by a hash: an agent repeats itself."""
 TIER_OUT, OUTPUT_OUT, NO_THINKING, TASK_OUT = 0, 1, 2, 5
 """Columns of what is regressed: tier, logarithm of visible tokens, three kinds of thinking, tasks."""
 OUTPUTS = TASK_OUT + len(TASKS)
@@ -81,7 +79,7 @@ class ReaderPart(NamedTuple):
     """Of the row in the numbers of a request."""
     row: Single
     buckets: NDArray[np.intp]
-    """[k]: of hashed pieces of words; of what is asked all of `KINDS` …"""
+    """[k]: of hashed pieces; of what is asked also of pairs, its beginning, and once more with tools or a result …"""
     shares: Single
     """[k]: … and what each counts for."""
 
@@ -92,25 +90,20 @@ def sizes() -> list[int]:
 
 
 def of_ask(asks: AskFeatures, groups: NDArray[np.uint8]) -> ReaderPart:
-    vector, pieces = embedding.load().embed(asks.ask)
+    embed, tools, fits = embedding.load().embed, asks.tools, 0.0
+    vector, pieces = embed(asks.ask)
+    if tools:
+        key = hash(tools)
+        if (vectors := _tools.get(key)) is None:
+            vectors = _tools.put(key, np.stack([embed(tool.replace("_", " "))[0] for tool in tools]))
+        fits = float((vectors @ vector).max())
     in_groups = np.bincount(groups.take(pieces), minlength=GROUPS)
-    fits = float((_vectors_of(asks.tools) @ vector).max()) if asks.tools else 0.0
     row = np.concatenate((vector, cues().bits(asks.kinds), (fits,), asks.numbers, in_groups), dtype=np.float32)
     counts = row[-GROUPS - len(COUNTS) :]
     np.log1p(counts, out=counts)
     keys = pieces.view(np.uint64)
-    of_tools = (keys[: len(keys) * bool(asks.tools)], keys[: len(keys) * bool(asks.around[RESULT])])
+    of_tools = (keys[: len(keys) * bool(tools)], keys[: len(keys) * bool(asks.around[RESULT])])
     return ReaderPart(0, row, *_hashed(0, keys, keys[:-1] * _PIECE + keys[1:], keys[:FIRST], *of_tools))
-
-
-def _vectors_of(tools: tuple[str, ...]) -> Single:
-    """[n, DIMENSIONS], remembered: an agent offers the same tools with every step."""
-    key = hash(tools)
-    vectors = _tools.get(key)
-    if vectors is None:
-        embed = embedding.load().embed
-        vectors = _tools.put(key, np.stack([embed(tool.replace("_", " "))[0] for tool in tools]))
-    return vectors
 
 
 def of_text_around(kind: int, text: str) -> ReaderPart:

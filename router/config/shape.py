@@ -51,7 +51,8 @@ def read_policy(root: yaml.Node, source: YamlFile) -> Policy:
         for detail in details:
             _report(source, detail)
         parts = {_smallest(source, detail) for detail in details}
-        for part in sorted(parts, key=_in_order, reverse=True):  # what stands last in a list goes first
+        # What stands last in a list goes first.
+        for part in sorted(parts, key=lambda loc: [f"{at:>9}" for at in loc], reverse=True):
             source.drop(part)
 
 
@@ -66,10 +67,6 @@ def _smallest(source: YamlFile, detail: ErrorDetails) -> Loc:
         if trail[n - 1] in parent.get("properties", ()) and trail[n - 1] not in parent.get("required", ()):
             return trail[:n]
     return trail[:least]
-
-
-def _in_order(loc: Loc) -> tuple[tuple[bool, int, str], ...]:
-    return tuple((isinstance(part, int), part if isinstance(part, int) else 0, str(part)) for part in loc)
 
 
 def _report(source: YamlFile, detail: ErrorDetails) -> None:

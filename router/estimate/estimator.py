@@ -250,7 +250,7 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
     without_text = sum(not text.strip() for text in text_of.values())
     ignored = Counter(prompts_repeated=len(ids) - len(text_of), prompts_without_text=without_text)
     answers = _answers(_columns(rows, "rows"), text_of, ignored)
-    scored = {model for (_, model), values in answers.items() if values.scores}
+    scored = {model for (_, model), (scores, _) in answers.items() if scores}
     ignored["targets_without_scores"] = len({model for _, model in answers} - scored) if targets is None else 0
     names = tuple(sorted(scored) if targets is None else dict.fromkeys(targets))
     if missing := [name for name in names if name not in scored]:
@@ -262,11 +262,8 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
     return estimator
 
 
-class _Answers(NamedTuple):
-    """All that one model answered to one prompt: known scores, known costs."""
-
-    scores: list[float]
-    costs: list[float]
+_Answers = tuple[list[float], list[float]]
+"""All that one model answered to one prompt: known scores, known costs."""
 
 
 def _answers(
@@ -283,8 +280,7 @@ def _answers(
             continue
         ignored["rows_without_score"] += math.isnan(score)
         ignored["rows_averaged"] += (prompt, model) in answers
-        answer = answers.setdefault((prompt, model), _Answers([], []))
-        for values, value in ((answer.scores, score), (answer.costs, cost)):
+        for values, value in zip(answers.setdefault((prompt, model), ([], [])), (score, cost), strict=True):
             if not math.isnan(value):
                 values.append(value)
     return answers

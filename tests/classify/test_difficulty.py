@@ -33,24 +33,11 @@ def test_greetings_and_facts_are_easy_and_short_and_proofs_are_not(greeting: str
     assert (little < 0.02, some < 0.1, much > 0.7, proven.task) == (True, True, True, Task.MATHS)
 
 
-@each_row("task, text", data(__file__, "tasks.yaml"))
-def test_what_it_is_follows_from_the_text_unless_its_caller_says(task: Task, text: str) -> None:
-    assert reading_of(text)[0].task == task
+@each_row("task, text, tools", [(*row, [])[:3] for row in data(__file__, "tasks.yaml")])
+def test_what_it_is_follows_from_the_text_unless_its_caller_says(task: Task, text: str, tools: list[Any]) -> None:
+    assert reading_of(user(text, functions=tools) if tools else text)[0].task == task
     stated, reading = reading_of(request(text=text, limits=Limits(task=Task.SUMMARY)))
     assert (stated.task, reading.share(Task.SUMMARY)) == (Task.SUMMARY, 1)
-
-
-OFFERED = data(__file__, "tools.yaml")
-
-
-@each_row("called, text, names", [(kind == "called", *row) for kind in ("called", "uncalled") for row in OFFERED[kind]])
-def test_a_request_is_a_call_where_a_tool_does_what_is_asked_and_not_where_tools_are_merely_offered(
-    called: bool, text: str, names: list[str]
-) -> None:
-    tools = [{"name": name, "description": OFFERED["tools"][name]} for name in names or OFFERED["tools"]]
-    functions = [{"type": "function", "function": tool} for tool in tools]
-    read_so = [reading_of(user(text, **fields))[0].task for fields in ({"tools": functions}, {"functions": tools})]
-    assert [task is Task.TOOL_USE for task in read_so] == [called] * 2
 
 
 @each_row("system, asks", map(dict.values, data(__file__, "systems.yaml")))
