@@ -126,13 +126,12 @@ class Screen:
     ) -> Screened:
         """What is only possible counts, unless a second opinion denies it."""
         size, arguments = len(request.raw), (request, caller, before, read)
-        screened = await beside(size, self.alone, *arguments) if size >= LARGE else self.alone(*arguments)
+        screened: Screened = await beside(size, self.alone, *arguments) if size >= LARGE else self.alone(*arguments)
         if not screened.classification.possible or self._second is None:
             return screened
-        denied = await self._denied(request, screened.classification, sources.opinions)
-        if not denied:
-            return screened
-        return await beside(size, self.alone, *arguments, denied)
+        if denied := await self._denied(request, screened.classification, sources.opinions):
+            screened = await beside(size, self.alone, *arguments, denied)
+        return screened
 
     async def _denied(
         self, request: Request, seen: Classification, opinions: SecondOpinions | None

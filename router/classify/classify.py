@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -16,17 +16,14 @@ from router.classify.views import TextView, body_views, may_go_on, strings, view
 from router.types.request import Cause, Classification, Endpoint, Finding, Latest, Request
 from router.types.target import Task
 
-# Long bodies are scanned beside the event loop.
-
 LARGE = 4_096
-"""Bytes from which a body is: an ordinary kB takes half a ms, one made to be slow ten."""
+"""Bytes from which a body is scanned beside the event loop: an ordinary kB takes half a ms, one made to be slow ten."""
 _LONG = 65_536
 """Bytes from which bodies are scanned one after another: others do not wait for those that take seconds."""
 _threads, _long_threads = ThreadPoolExecutor(2, "scan"), ThreadPoolExecutor(1, "scan-long")
-_T = TypeVar("_T")
 
 
-def beside(size: int, scan: Callable[..., _T], *arguments: Any) -> "asyncio.Future[_T]":
+def beside(size: int, scan: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
     """What `scan` returns for a body of `size` bytes."""
     return asyncio.get_running_loop().run_in_executor(_long_threads if size >= _LONG else _threads, scan, *arguments)
 
