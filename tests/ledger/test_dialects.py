@@ -53,6 +53,7 @@ Column = tuple[str, bool, object, bool]
 LOCAL = {"journal", "migrate", "postgres", "postgres_connection", "sqlite"}
 """Modules and packages that speak to one database only."""
 PARTS = {"sums", "requests_where", "attempts_between", "newest", "offers_live", "offers_past", "say", "since", "add"}
+PARTS |= {"bookings", "booking", "unmoved"}
 """Of statements, and none themselves."""
 VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")
 
@@ -104,7 +105,7 @@ def statements() -> Iterator[tuple[str, str]]:
     for part in ("rows", "belonging", "outcomes", "budgets", "moved"):
         yield from ((f"{part} {rule.table}", rule.sql) for rule in rules(part))
     parts = [patterns("budget/data/redis.yaml"), *patterns("ledger/data/sql.yaml").values()]
-    for name, value in (item for part in parts for item in part.items() if item[0] not in ("bookings", *PARTS)):
+    for name, value in (item for part in parts for item in part.items() if item[0] not in PARTS):
         yield name, value.replace("({})", "(?)").replace("{}", "=")
     for package in (router.budget, router.ledger, router.report):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
