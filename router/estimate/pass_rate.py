@@ -324,7 +324,9 @@ class PassRateModel:
         slope = np.maximum(spread, LEAST_SLOPE)
         mean, own_sd, carried = self.posterior.about(phi)
         own = own_sd[at] * np.maximum(spread, LEAST_DOUBT)
-        return kept(prior + slope * mean[at]), np.hypot(own, CARRIED * slope * carried[at])
+        rate = kept(usual + slope * mean[at])
+        narrower = np.minimum(doubt(rate) / np.maximum(spread, LEAST_DOUBT), 1.0)
+        return kept(rate + (prior - usual) * narrower), np.hypot(own, CARRIED * slope * carried[at])
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""

@@ -10,7 +10,7 @@ from tests.tables import each_row
 
 SUMS = "Prove that {a} to the power of {b} leaves the remainder r modulo {c}, and find the least such r."
 CODE = "Write a lock-free queue f_{a} in C++ for {b} writers and {c} readers, with a proof of its memory order."
-NEW = [{"prompt": text.format(a=5, b=6, c=7)} for text in (CODE, SUMS)]
+NEW = [{"prompt": text.format(a=305, b=61, c=97)} for text in (CODE, SUMS)]
 SIZE = 960
 """Prompts."""
 Row = dict[str, Any]
