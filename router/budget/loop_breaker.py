@@ -25,7 +25,7 @@ from router.budget.loops import (
     read,
     words,
 )
-from router.types.account import SESSION_TURNS, Account, BudgetBound, Journal, Refused, Unit
+from router.types.account import INCIDENT, SESSION_TURNS, Account, BudgetBound, Journal, Refused, Unit
 from router.types.clock import new_id
 from router.types.price import usd_text
 from router.types.request import Caller, Latest, Request
@@ -450,4 +450,4 @@ class LoopBreaker:
         self.trips[tripped.kind] += 1
         _log.warning("loop breaker: %s: %s; that %s is refused", tripped.kind, tripped.reason, tripped.scope)
         row = (tripped.at_ms, tripped.kind, tripped.scope, tripped.subject, tripped.reason, tripped.until_ms)
-        self._journal.add(_SQL["incident"], (identifier, *row))
+        self._journal.add(INCIDENT, (identifier, *row))

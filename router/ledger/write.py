@@ -6,7 +6,7 @@ from functools import lru_cache
 import msgspec
 from msgspec import Struct, structs
 
-from router.types.account import LEASE_MS, Amount, Journal, Refused, Unit, Value
+from router.types.account import INCIDENT, LEASE_MS, Amount, Journal, Refused, Unit, Value
 from router.types.attempt import Attempt, Usage
 from router.types.clock import new_id
 from router.types.decision import Decision
@@ -253,7 +253,7 @@ OTHER_MODEL = "other_model"
 
 def drifted(journal: Journal, place: str, target: str, reason: str, now_ms: int) -> None:
     """`target` is not what it was; it is asked as before. `place`: the same for all gateways that found the same."""
-    journal.add(_SQL["incident"], (f"{DRIFT}-{target}-{place}", now_ms, DRIFT, "target", target, reason, now_ms))
+    journal.add(INCIDENT, (f"{DRIFT}-{target}-{place}", now_ms, DRIFT, "target", target, reason, now_ms))
 
 
 def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest_s: float) -> None:
@@ -267,7 +267,7 @@ def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest
         if attempt.region_verified and attempt.region != target.region:
             reason = f"asked for {target.region}, served in {attempt.region}"
             until_ms = now_ms + int(rest_s * 1000)
-            journal.add(_SQL["incident"], (new_id(), now_ms, REGION_MISMATCH, "target", target.id, reason, until_ms))
+            journal.add(INCIDENT, (new_id(), now_ms, REGION_MISMATCH, "target", target.id, reason, until_ms))
         if attempt.usage is not None and attempt.usage.violations:
             reasons[IMPOSSIBLE_USAGE] = attempt.usage.violations[0]
         model, served, version = target.model, attempt.model_served or "", attempt.cost.price_version
@@ -279,7 +279,7 @@ def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest
             reasons[OTHER_MODEL] = f"asked for {model.name}, served by {served} and charged at its price"
         for kind, reason in reasons.items():
             identifier = f"{kind}-{target.id}-{now_ms // 3_600_000}"  # once an hour
-            journal.add(_SQL["incident"], (identifier, now_ms, kind, "target", target.id, reason, now_ms))
+            journal.add(INCIDENT, (identifier, now_ms, kind, "target", target.id, reason, now_ms))
 
 
 def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:
@@ -294,10 +294,10 @@ def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:
     needed, left = (usd_text(n) if unit == "USD" else n for n in (refused.needed, refused.left))
     reason = f"{needed} {unit} needed, {left} {unit} left"
     identifier = f"{EXHAUSTED}-{account.id}-{window}"
-    journal.add(_SQL["incident"], (identifier, now_ms, EXHAUSTED, "budget", account.id, reason, ends))
+    journal.add(INCIDENT, (identifier, now_ms, EXHAUSTED, "budget", account.id, reason, ends))
 
 
 def lost_booking(journal: Journal, request_id: str, reason: str, now_ms: int) -> None:
     """The ledger and the store of the budgets had different ends of a request: one row, whoever finds it first."""
     identifier = f"lost_booking-{request_id}"
-    journal.add(_SQL["incident"], (identifier, now_ms, "lost_booking", "request", request_id, reason, now_ms))
+    journal.add(INCIDENT, (identifier, now_ms, "lost_booking", "request", request_id, reason, now_ms))

@@ -383,6 +383,8 @@ def unpaid(accounts: Sequence[Account], reservation: Reservation) -> frozenset[s
 T = TypeVar("T")
 Value = str | int | float | None
 Row = tuple[Value, ...]
+INCIDENT = """INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING"""
 
 
 class Journal(Protocol):

@@ -12,6 +12,7 @@ from router.budget.redis.connection import Argument
 from router.budget.redis.server import RECOVERED_MS, SETTLED_MS, RedisKeys, RedisServer, Reply, number, strings
 from router.types.account import (
     GRANTED,
+    INCIDENT,
     PARALLEL_ACCOUNTS,
     PASSING_ACCOUNTS,
     SPLIT,
@@ -74,7 +75,7 @@ class BookingRows:
     def lost(self, request_id: str, scope: str, subject: str, reason: str) -> None:
         """Redis knew nothing of a request that was held, of the last of several."""
         now, kind = now_ms(), "lost_booking"
-        self._journal.add(_SQL["incident"], (f"{kind}-{request_id}", now, kind, scope, subject, reason, now))
+        self._journal.add(INCIDENT, (f"{kind}-{request_id}", now, kind, scope, subject, reason, now))
 
     def followed(self, moved: Sequence[object]) -> None:
         """Bookings of children in their parents, as the scripts tell them: child, parent, window, held, spent, done."""
