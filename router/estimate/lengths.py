@@ -82,8 +82,8 @@ NO_THOUGHT = LengthLaw(-inf)
 
 
 def law_table(laws: Sequence[LengthLaw]) -> Vector:
-    """[9, T], or [1, T] where nothing was learned; see `Lengths.each`."""
-    table = np.array([(law.base, *law.of_target, *law.of_template) for law in laws]).T
+    """[9, T], or [1, T] where nothing was learned; see `Lengths.each`. The first row: tokens for each read."""
+    table = np.array([(exp(law.base), *law.of_target, *law.of_template) for law in laws]).T
     return table if table[1:].any() else table[:1]
 
 
@@ -140,16 +140,16 @@ class Lengths(NamedTuple):
     def each(self, table: Vector, read: float) -> Vector:
         """[T], as `tokens`, of the targets of a `law_table`."""
         whole = read + self.least
-        x, base = log(whole / self.usual), table[0]
+        x, times = log(whole / self.usual), table[0]
         if len(table) > 1:
             level, slope, low, high = table[1:].reshape(2, 4, -1).swapaxes(0, 1)
             near = np.minimum(np.maximum(x, low), high)
             there = level + slope * near
             much = np.abs(there).sum(axis=0) * STEEPEST_FADE
             width = np.maximum(np.array(self.far)[:, None] - much, much)
-            base = base + (there * np.exp(((x - near) / width) ** 2 / -2)).sum(axis=0)
+            times = times * np.exp((there * np.exp(((x - near) / width) ** 2 / -2)).sum(axis=0))
         least = max(read * self.least_share, self.fewest)
-        return np.asarray(np.maximum(whole * np.exp(base) - self.smallest, least))
+        return np.asarray(np.maximum(whole * times - self.smallest, least))
 
     def fitted(self, sums: Vector, prior: _Residual, *, of_template: bool = False) -> _Residual:
         """Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""

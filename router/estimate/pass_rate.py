@@ -225,6 +225,9 @@ class PassRateModel:
     by_template: Pooled
     _alike: Recent[str, dict[str, float]]
     """By template or task, and target: outcomes that were learned from."""
+    _logits: Vector
+    """[3, T, TRAITS]: by how much failing is likelier than passing, for each trait of a request that is easier than it
+    looks, as it looks, or harder."""
     _usual_now: Vector | None = None
     """`usual` of all targets; None: to be worked out from what was learned since."""
 
@@ -267,11 +270,19 @@ class PassRateModel:
         stated = [at for at, target in enumerate(targets) if target.pass_rate is not None]
         covariances[stated] = 0.0
         self._overall, variance = means @ _MEAN, covariances @ _MEAN @ _MEAN
-        self._flatter = 1 / np.sqrt(1 + np.pi / 8 * variance)
-        self._apart = means - self._overall[:, None]
+        apart = means - self._overall[:, None]
         for at in stated:
-            self._overall[at], self._apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
-        self._usual = (1 / (1 + np.exp((USUAL_DIFFICULTIES[:, None] - self._overall) * self._flatter))).mean(axis=0)
+            self._overall[at], apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
+        # The mean of a logistic over a normal ability is about one of a flatter slope.
+        flatter = 1 / np.sqrt(1 + np.pi / 8 * variance)
+        self._usual = (1 / (1 + np.exp((USUAL_DIFFICULTIES[:, None] - self._overall) * flatter))).mean(axis=0)
+        self._logits = np.zeros((len(NODES), len(targets), TRAITS))
+        self._logits[:, :, 0] = -self._overall
+        self._logits[:, :, _SHARES] = -apart
+        self._logits[:, :, DIFFICULTY] = SCALES[DIFFICULTY]
+        self._logits[:, :, DIFFICULTY_SD] = NODES[:, None] * SCALES[DIFFICULTY_SD]
+        self._logits *= flatter[:, None]
+        self._flatter = flatter
         # Weights are pass rates where half pass: a quarter of a logit each.
         own = np.tile(_OWN_VARIANCES, (len(targets), 1))
         own[:, 0] += variance / 16
@@ -294,14 +305,21 @@ class PassRateModel:
             known = self._better[at, effort] = float(tried - self._overall[at])
         return known
 
-    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
-        """Of the targets with these indexes [n], each by so many logits `better` [n] than by itself."""
-        known = float(self.posterior.count[at].sum()), self.alike(seen)
+    def logits(self, at: Index, better: Vector) -> Vector:
+        """[3 n, TRAITS]: as `_logits`, of the targets with these indexes [n], each by so many logits `better` [n]."""
+        logits = self._logits[:, at]
+        logits[:, :, 0] -= better * self._flatter[at]
+        return logits.reshape(-1, TRAITS)
+
+    def expect(self, seen: Classification, at: Index, logits: Vector | None = None) -> ExpectedRates:
+        """Of the targets with these indexes [n]; `logits`: of them, where some do better than by themselves."""
+        known = sum(self.posterior.count[at].tolist()), self.alike(seen)
         if seen.reading is None:
             p, sd = self.usual(at), np.full(len(at), 0.3)
             return ExpectedRates(p, sd, np.tile(p, (3, 1)), sd, *known)
         traits = seen.reading.traits.astype(np.float64)
-        nodes, own_sd = self._corrected(self._nodes(traits, at, better), traits[LEARNED], at)
+        prior = _rates(self.logits(at, np.zeros(len(at))) if logits is None else logits, traits)
+        nodes, own_sd = self._corrected(prior, traits[LEARNED], at)
         if seen.template in self.templates:
             nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
             nodes = kept(nodes)
@@ -309,22 +327,23 @@ class PassRateModel:
 
     def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
         """As `expect`, of many requests [n, TRAITS] at once, for all T targets: [n, T], [n, T], [n, 3, T], [n, T]."""
-        each = [self._corrected(self._nodes(row), row[LEARNED]) for row in traits]
+        logits = self._logits.reshape(-1, TRAITS)
+        each = [self._corrected(_rates(logits, row), row[LEARNED]) for row in traits]
         rows = [(*_moments(*row), *row) for row in each]
         p, sd, nodes, own_sd = zip(*rows, strict=True) if rows else ((), (), (), ())
         shape = len(traits), len(self._at)
         flat = [np.array(column).reshape(shape) for column in (p, sd, own_sd)]
         return flat[0], flat[1], np.array(nodes).reshape(shape[0], 3, shape[1]), flat[2]
 
-    def _corrected(self, prior: Vector, phi: Vector, at: Index | slice = slice(None)) -> tuple[Vector, Vector]:
+    def _corrected(self, prior: Vector, phi: Vector, at: Index | None = None) -> tuple[Vector, Vector]:
         """Pass rates [3, n] by what was learned of all requests, and the deviation [n] of each target's own part, and
         of how far what was learned of other targets carries over."""
         usual = NODE_WEIGHTS.dot(prior)
-        spread = 4 * usual * (1 - usual)
+        spread = 4.0 * (usual - usual * usual)
         slope = np.maximum(spread, LEAST_SLOPE)
-        mean, own_sd, carried = self.posterior.about(phi)
-        own = own_sd[at] * np.maximum(spread, LEAST_DOUBT)
-        return kept(prior + slope * mean[at]), np.hypot(own, CARRIED * slope * carried[at])
+        mean, own_sd, carried = self.posterior.about(phi, at)
+        own = own_sd * np.maximum(spread, LEAST_DOUBT)
+        return kept(prior + slope * mean), np.hypot(own, CARRIED * slope * carried)
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""
@@ -340,7 +359,7 @@ class PassRateModel:
         if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
             return False
         self._usual_now = None
-        expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
+        expected = float(NODE_WEIGHTS @ _rates(self._logits[:, at], traits)[:, 0])
         spread, residual = noise(expected), outcome.score - expected
         phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
         template, target, at_ms = outcome.template, outcome.target, outcome.given_ms
@@ -392,14 +411,11 @@ class PassRateModel:
             self.posterior.widen(at, WIDER)
             self.templates.widen(at, WIDER)
 
-    def _nodes(self, traits: Vector, at: Index | slice = slice(None), better: Vector | None = None) -> Vector:
-        """[3, n] before anything was observed, by traits alone, so that an outcome can be learned from later."""
-        hard = traits[DIFFICULTY] * SCALES[DIFFICULTY] + NODES * (traits[DIFFICULTY_SD] * SCALES[DIFFICULTY_SD])
-        able = (self._overall + self._apart.dot(traits[_SHARES]))[at]
-        if better is not None:
-            able += better
-        # The mean of a logistic over a normal ability is about one of a flatter slope.
-        return np.asarray(1 / (1 + np.exp((hard[:, None] - able) * self._flatter[at])))
+
+def _rates(logits: Vector, traits: Vector) -> Vector:
+    """[3, n] before anything was observed, by traits alone, so that an outcome can be learned from later."""
+    rates: Vector = np.reciprocal(np.exp(logits.dot(traits)) + 1.0).reshape(len(NODES), -1)
+    return rates
 
 
 def _ability_for(rate: float) -> float:

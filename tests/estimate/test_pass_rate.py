@@ -289,7 +289,7 @@ def test_more_thinking_passes_more_often_and_none_is_thought_where_it_has_to_be_
     assert shifts == sorted(shifts)
     assert (model.better(0, ""), unasked.better(0, "none")) == (0.0, 0.0)
     hard = structs.replace(SEEN, reading=reading(HARD))
-    rates = [float(model.expect(hard, model.all, np.array([shift])).p[0]) for shift in shifts]
+    rates = [float(model.expect(hard, model.all, model.logits(model.all, np.array([shift]))).p[0]) for shift in shifts]
     assert rates[0] + 0.03 < rates[1] < rates[2]
     assert float(unasked.expect(hard, unasked.all).p[0]) == pytest.approx(rates[0], abs=0.06)
 
