@@ -197,8 +197,7 @@ def instruction(message: str) -> str:
     message = _without_courtesies(message)
     beginning = message[: _figures.head]
     before, colon, _ = beginning.replace("：", ":").partition(":")
-    # No sentence ends before it.
-    upon = _upon(beginning.encode()) if colon and {"?", "\n", "。"}.isdisjoint(before) else None
+    upon = _upon(beginning.encode()) if colon and {"?", "\n", "。"}.isdisjoint(before) else None  # one sentence
     if upon and len(message) > len(words := upon[0].decode()) + _figures.beginning:
         return str(words)
     bare = "```".join(message.split("```")[::2])
@@ -320,9 +319,8 @@ _LENGTHS = patterns(
     number=f"(?:(?:{_NAMES})(?:[ -]?(?:(?:and|und|et|e|y) |und)?))+",
     kind="|".join(sorted(_KINDS, key=len, reverse=True)),
 )
-_has = SimpleNamespace(
-    **{name: re2.compile(_LENGTHS[name].encode()).search for name in _LENGTHS["searched"].split("|")}
-)
+_searched = _LENGTHS["searched"].split("|")
+_has = SimpleNamespace(**{name: re2.compile(_LENGTHS[name].encode()).search for name in _searched})
 _amounts = re2.compile(_LENGTHS["amount"].encode()).finditer
 _limited = [re2.compile(pattern.encode()).search for pattern in _LENGTHS["limited"].values()]
 _sentence = re.compile(r"[.:!?\n。：！？]").split

@@ -89,11 +89,9 @@ class _KnownWork(Struct, frozen=True, eq=False):
     nothing: Vector
     """Zeros."""
     usual: tuple[Vector, Vector]
-    """Output and thinking of a usual request, whatever its caps …"""
-    usual_out: Vector
-    """… and what its output costs without any."""
-    logits: Vector
-    """See `PassRateModel.logits`."""
+    """Output and thinking of a usual request, whatever its caps."""
+    failing: Vector
+    """See `PassRateModel.failing`."""
     sent: Vector
     """Input tokens for each of the rough count …"""
     sent_base: Vector
@@ -160,12 +158,13 @@ class Forecaster:
         read = USUAL_READ if seen.reading is None else seen.reading.tokens
         known = self._of(targets, request, seen, cap, at_ms, read.stated, fits)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
-        bound, usual_out = known.most, known.usual_out
+        bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
         output, thoughts = _tokens(known, read)
-        if cap_of_client is not None:
-            bound = np.minimum(bound, float(cap_of_client))
-            *_, usual_out = _within(known, *known.usual, bound)
-        each, thinking, out = _within(known, output, thoughts, bound)
+        each, usual = np.minimum(output, bound), np.minimum(known.usual[0], bound)
+        out, usual_out, thinking = each * known.rate_out, usual * known.rate_out, known.nothing
+        if known.thinks:
+            thinking, usual_thinking = np.minimum(thoughts, bound), np.minimum(known.usual[1], bound)
+            out, usual_out = out + thinking * known.rate_more, usual_out + usual_thinking * known.rate_more
         plain = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)
         whole_prompt = self._media_tokens(targets, request) if request.script.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
@@ -177,19 +176,12 @@ class Forecaster:
             # What is long enough to be kept, and is not in the cache yet, is written to it.
             written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
             fixed = read_tokens * known.rate_read + written_in + known.fee
-        written, room, spare = (
-            each * known.each_ms,
-            bound / np.maximum(each, _LEAST),
-            known.context - SAME * whole_prompt,
-        )
-        expected, usual_p = self._rates.expect(seen, known.at, known.logits), self._rates.usual(known.at)
-        spare -= CERTAIN * each
-        if room[room.argmin()] <= CERTAIN or spare[spare.argmin()] <= 0:
+        out, written, room = out * choices, each * known.each_ms, bound / np.maximum(each, _LEAST)
+        expected, usual_p = self._rates.expect(seen, known.at, known.failing), self._rates.usual(known.at)
+        if np.count_nonzero(CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)) < len(each):
             whole = self._whole(known, request, output, thoughts, whole_prompt)
             p, sd, nodes, own_sd, usual_p = map(whole.__mul__, (*expected[:4], usual_p))
             expected = expected._replace(p=p, sd=sd, nodes=nodes, own_sd=own_sd)
-        if choices > 1:
-            each, thinking, out, usual_out = (part * choices for part in (each, thinking, out, usual_out))
         forecast = Forecast(
             p=expected.p,
             p_sd=expected.sd,
@@ -200,14 +192,14 @@ class Forecaster:
             cost=fixed + out,
             cost_p10=fixed + out * known.low,
             cost_p90=fixed + out * np.minimum(known.high, room),
-            output=each,
-            thinking=thinking,
+            output=each * choices,
+            thinking=thinking * choices,
             first_ms=known.first_ms,
             total_ms=known.first_ms + written,
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
             cached=read_tokens,
             usual_p=usual_p,
-            usual_cost=fixed + usual_out,
+            usual_cost=fixed + usual_out * choices,
         )
         return delayed(forecast, targets, queues) if queues else forecast
 
@@ -257,7 +249,7 @@ class Forecaster:
             known = self._known[key] = self._look(targets, work, at_ms, levels)
         if fits:
             most = np.minimum(known.most, [made.max_output or np.inf if made else np.inf for made in fits])
-            known = structs.replace(known, most=most, usual_out=_within(known, *known.usual, most)[2])
+            known = structs.replace(known, most=most)
         return known
 
     def _look(self, targets: Sequence[Target], work: _WorkKey, at_ms: int, levels: _Levels) -> _KnownWork:
@@ -270,16 +262,14 @@ class Forecaster:
         columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
         nothing = np.zeros(len(at))
-        tokens = (self._rates.logits(at, better), sent, base + sent * own, law_table(visible), law_table(thought))
-        known = _KnownWork(at_ms, at, nothing, (nothing, nothing), nothing, *tokens, *columns)
-        known = structs.replace(
+        tokens = (self._rates.failing(at, better), sent, base + sent * own, law_table(visible), law_table(thought))
+        known = _KnownWork(at_ms, at, nothing, (nothing, nothing), *tokens, *columns)
+        return structs.replace(
             known,
+            usual=_tokens(known, USUAL_READ),
             thinks=bool(known.most_thought.any()),
             writes=bool((known.rate_write != known.rate_in).any()),
         )
-        output, thinking = _tokens(known, USUAL_READ)
-        *_, out = _within(known, output, thinking, known.most)
-        return structs.replace(known, usual=(output, thinking), usual_out=out)
 
     def _row(
         self, target: Target, level: tuple[str, int | None], work: _WorkKey, at_ms: int
@@ -337,15 +327,6 @@ def _tokens(known: _KnownWork, read: TokensRead) -> tuple[Vector, Vector]:
         return visible, known.nothing
     thinking = np.minimum(THINKING.each(known.thought, read.thinking), known.most_thought)
     return visible + thinking, thinking
-
-
-def _within(known: _KnownWork, output: Vector, thinking: Vector, bound: Vector) -> tuple[Vector, Vector, Vector]:
-    """Of one choice with at most so many tokens: its output, the thinking in it, and what it costs."""
-    output = np.minimum(output, bound)
-    if not known.thinks:
-        return output, thinking, output * known.rate_out
-    thinking = np.minimum(thinking, bound)
-    return output, thinking, output * known.rate_out + thinking * known.rate_more
 
 
 def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:

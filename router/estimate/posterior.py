@@ -141,21 +141,19 @@ class Posterior:
     @property
     def weights(self) -> Vector:
         """[T, K]: of each target's expected residuals."""
-        self._solve()
-        return np.asarray(self._weights)
+        if self._stale:
+            self._solve()
+        return self._weights
 
     def about(self, phi: Vector, at: NDArray[np.intp] | None = None) -> tuple[Vector, Vector, Vector]:
-        """Three times [n], of `phi` [K] at the targets `at` [n], else at all: expected residuals; sd of each target's
-        own part, in which there is nothing of what is unknown of all; and the part of the residuals that was learned of
-        other targets only."""
-        self._solve()
+        """Three times [n], of `phi` [K] at targets `at`, else at all: expected residuals; sd of each target's own part,
+        without what is unknown of all; and the part of the residuals that was learned of other targets only."""
+        if self._stale:
+            self._solve()
         features, key = len(phi), b"" if at is None else at.tobytes()
-        rows = self._rows.get(key)
-        if rows is None:
-            parts = self._weights, self._carried, self._variance
-            whole = [(part if at is None else part[at]).reshape(-1, features) for part in parts]
-            rows = self._rows.put(key, np.concatenate(whole))
-        # One product of a matrix is all that depends on the request, but for the square of its features.
+        if (rows := self._rows.get(key)) is None:
+            parts = [part[slice(None) if at is None else at] for part in (self._weights, self._carried, self._variance)]
+            rows = self._rows.put(key, np.concatenate([part.reshape(-1, features) for part in parts]))
         sums, count = rows.dot(phi), len(rows) // (features + 2)
         variance = sums[2 * count :].reshape(count, features).dot(phi)
         return sums[:count], np.sqrt(np.maximum(variance, 0.0)), sums[count : 2 * count]
@@ -163,8 +161,6 @@ class Posterior:
     def _solve(self) -> None:
         """With P a target's prior precision, A its evidence and M = (A + P)⁻¹: what it says of the common part has the
         precision P − P M P and the pull P M b; its weights given the common part are M (b + P common)."""
-        if not self._stale:
-            return
         stale = sorted(self._stale)
         own, precision = self._own[stale], self._precision[stale]
         precision[:, range(own.shape[1]), range(own.shape[1])] += own
