@@ -68,12 +68,14 @@ def asked(request: Request) -> AskFeatures:
     instructing = instruction(message)
     ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
     lower, size, long, most = ask.lower(), width(instructing), width(message) + len(whole) - len(message), 0.0
-    limits = [pattern.search(lower) for pattern in _limited] if _has.limiting(lower) else []
-    limit = next(filter(None, limits), None) or ("?" in lower and _has.unexplained(lower))
-    if limit and len(lower) == len(ask) and len(limit[0].strip()) < len(ask):
-        mark = "?" * ("?" in limit[0])
-        ask = f"{ask[: limit.start()].rstrip()}{mark} {ask[limit.end() :].lstrip(' ,:;')}".replace(" ?", "?").strip()
-        size, long, most = size - width(limit[0]), long - width(limit[0]), _most_tokens(limit)
+    raw = lower.encode()
+    limits = [search(raw) for search in _limited] if _has.limiting(raw) else []
+    limit = next(filter(None, limits), None) or ("?" in lower and _has.unexplained(raw))
+    words = limit[0].decode() if limit else ""
+    if limit and len(lower) == len(ask) and len(words.strip()) < len(ask):
+        mark, start = "?" * ("?" in words), len(raw[: limit.start()].decode())
+        ask = f"{ask[:start].rstrip()}{mark} {ask[start + len(words) :].lstrip(' ,:;')}".replace(" ?", "?").strip()
+        size, long, most = size - width(words), long - width(words), _most_tokens(limit)
         lower = ask.lower()
     kinds = cues().of(lower)
     if not kinds and not strange and unfamiliar(lower):
@@ -122,7 +124,7 @@ def _question(users: Sequence[str], answers: Sequence[str]) -> tuple[str, bool, 
         whole = whole.lower()
     replies = len(whole) <= _figures.reply and len(users) > 1 and bool(answers)
     reply = in_english(whole)[0].lower().encode(errors="replace").decode() if replies else ""
-    in_short = replies and _has.in_short(reply)
+    in_short = replies and _has.in_short(reply.encode())
     again, closes = _of_reply(reply, answers[-1]) if replies else (False, False)
     # A few words that neither close a conversation nor want the same in other words belong to what was asked before.
     terse = replies and not closes and reply.count(" ") < _figures.terse and not _stands_alone(reply)
@@ -134,20 +136,20 @@ def _question(users: Sequence[str], answers: Sequence[str]) -> tuple[str, bool, 
 
 def _stands_alone(reply: str) -> bool:
     """Whether it is understood without what was said before."""
-    kinds = cues().of(reply)
-    apart = kinds & cues().apart or _everyday(reply)
-    named = not kinds & cues().hard and _named(reply) and not _definite(reply)
-    return bool(apart or ((named or _whole(reply)) and not _refers(reply)))
+    kinds, raw = cues().of(reply), reply.encode()
+    apart = kinds & cues().apart or _everyday(raw)
+    named = not kinds & cues().hard and _named(raw) and not _definite(raw)
+    return bool(apart or ((named or _whole(raw)) and not _refers(raw)))
 
 
 def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
     """Whether it asks for what was asked before: yes to what the answer offers, that it was wrong, or that it shall go
     on; and whether it asks for nothing."""
-    end = answer[-_figures.short :].lower().encode(errors="replace").decode()
+    end, raw = answer[-_figures.short :].lower().encode(errors="replace"), reply.encode()
     asks_back, nothing_left = _has.asks_back(end), _has.nothing_left(end)
-    assents = asks_back and "?" not in reply and _has.assent(reply)
-    declines = _has.declined(reply) and not (asks_back and _has.clarifies(end))
-    again = _has.retry(reply) or _has.goes_on(reply) or (assents and not nothing_left)
+    assents = asks_back and "?" not in reply and _has.assent(raw)
+    declines = _has.declined(raw) and not (asks_back and _has.clarifies(end))
+    again = _has.retry(raw) or _has.goes_on(raw) or (assents and not nothing_left)
     return bool(again), bool(declines or (assents and nothing_left))
 
 
@@ -195,9 +197,9 @@ def instruction(message: str) -> str:
     message = _without_courtesies(message)
     beginning = message[: _figures.head]
     before, colon, _ = beginning.replace("：", ":").partition(":")
-    upon = _upon(beginning) if colon and {"?", "\n", "。"}.isdisjoint(before) else None  # no sentence ends before it
-    if upon and len(message) > upon.end() + _figures.beginning:
-        return str(upon[0])
+    upon = _upon(beginning.encode()) if colon and {"?", "\n", "。"}.isdisjoint(before) else None  # one sentence
+    if upon and len(message) > len(words := upon[0].decode()) + _figures.beginning:
+        return str(words)
     bare = "```".join(message.split("```")[::2])
     if len(bare) <= _figures.quoted * (_figures.head + _figures.tail):
         bare = _unquoted(bare)
@@ -206,11 +208,11 @@ def instruction(message: str) -> str:
         return bare
     head = _unquoted(bare[: _figures.quoted * _figures.head])
     tail = _unquoted(bare[-_figures.quoted * _figures.tail :])
-    question, last = _set_apart(bare), bare.rstrip().rpartition("\n\n")[2]
+    question, last = _set_apart(bare.encode()), bare.rstrip().rpartition("\n\n")[2]
     if question or len(last) < _figures.short:
         begins = cues().of(bare[: _figures.quoted * _figures.head].lower())
         if question and not begins & cues().hard:
-            return str(question[1] or question[2])
+            return str((question[1] or question[2]).decode())
         if len(last) < _figures.short and cues().of(last.lower()) & cues().working & ~begins:
             return last
     first, last = _prose(head, cut=-1)[: _figures.head], _prose(tail, cut=0)[-_figures.tail :]
@@ -226,15 +228,16 @@ def instruction(message: str) -> str:
 
 def _without_courtesies(message: str) -> str:
     """As it is, where hardly anything else is left."""
-    greeting = _greets(message[: _figures.head])
-    begins = greeting.end() if greeting else 0
+    greeting = _greets(message[: _figures.head].encode())
+    begins = len(greeting[0].decode()) if greeting else 0
     at = max(len(message) - _figures.tail, begins)
-    tail, ends = message[at:], len(message)
+    tail = message[at:].encode()
+    ends = len(tail)
     for closing in reversed([*_closes(tail)]):
-        rest, between = tail[closing.end() :], tail[closing.end() : ends - at]
-        if not (rest[:1].isascii() and rest[:1].isalpha()) and (_signed(rest) or _closes_on(between)):
-            ends = at + closing.start() + 1
-    bare = message[begins:ends].strip()
+        rest, between = tail[closing.end() :], tail[closing.end() : ends]
+        if not rest[:1].isalpha() and (_signed(rest) or _closes_on(between)):
+            ends = closing.start() + len(closing[0].decode()[0].encode())
+    bare = f"{message[begins:at]}{tail[:ends].decode()}".strip()
     return bare if len(bare) >= _figures.asks else message
 
 
@@ -262,18 +265,18 @@ _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quotations, _spoken = (re.compile(_PATTERNS[name]).sub for name in ("quotations", "spoken"))
 _upon, _set_apart, _speaks, _greets, _closes_on, _signed, _whole, _named, _everyday, _refers, _definite = (
-    re2.compile(_PATTERNS[name]).search
+    re2.compile(_PATTERNS[name].encode()).search  # in bytes: of a text RE2's wrapper counts the characters, too
     for name in (
         *("upon", "set_apart", "speaks", "greets", "closes_on", "signed"),
         *("whole", "named", "everyday", "refers", "definite"),
     )
 )
 
-_closes = re2.compile(_PATTERNS["closes"]).finditer
+_closes = re2.compile(_PATTERNS["closes"].encode()).finditer
 
 
 def _unquoted(text: str) -> str:
-    return _quotations('""', _spoken(r'\1\2""', text) if _speaks(text) else text)
+    return _quotations('""', _spoken(r'\1\2""', text) if _speaks(text.encode()) else text)
 
 
 def width(text: str) -> int:
@@ -316,64 +319,65 @@ _LENGTHS = patterns(
     number=f"(?:(?:{_NAMES})(?:[ -]?(?:(?:and|und|et|e|y) |und)?))+",
     kind="|".join(sorted(_KINDS, key=len, reverse=True)),
 )
-_has = SimpleNamespace(**{name: re2.compile(_LENGTHS[name]).search for name in _LENGTHS["searched"].split("|")})
-_amounts = re2.compile(_LENGTHS["amount"]).finditer
-_limited = [re2.compile(pattern) for pattern in _LENGTHS["limited"].values()]
+_searched = _LENGTHS["searched"].split("|")
+_has = SimpleNamespace(**{name: re2.compile(_LENGTHS[name].encode()).search for name in _searched})
+_amounts = re2.compile(_LENGTHS["amount"].encode()).finditer
+_limited = [re2.compile(pattern.encode()).search for pattern in _LENGTHS["limited"].values()]
 _sentence = re.compile(r"[.:!?\n。：！？]").split
 
 
 def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
     """`message`, `last_answer`: widths. 0: it is not said."""
+    raw, beginning = ask.encode(), ask[: _figures.short].encode()
     if last_answer and message < _figures.short:
-        if _has.goes_on(ask):
+        if _has.goes_on(raw):
             return int(last_answer // _figures.characters)
-        if _has.redone(ask) or _has.returned(ask) or _has.longer(ask):
-            return 0 if _has.shorter(ask) else int(last_answer * (2 if _has.longer(ask) else 1) // _figures.characters)
-    if _has.recased(ask):
+        if _has.redone(raw) or _has.returned(raw) or _has.longer(raw):
+            return 0 if _has.shorter(raw) else int(last_answer * (2 if _has.longer(raw) else 1) // _figures.characters)
+    if _has.recased(raw):
         return int(max((message - width(ask)) // _figures.characters, _figures.least_returned))
     if message >= _figures.least_material + _figures.instruction:
         # The instruction stands before the material or behind it, and is a sentence or a line.
         sentences = [sentence for sentence in _sentence(ask) if not sentence.isspace() and sentence]
         ends = {*sentences[:1], *sentences[-1:]}
-        if any(_has.returned(end[: _figures.begin]) and not _has.shorter(end) for end in ends):
+        if any([_has.returned(end[: _figures.begin].encode()) and not _has.shorter(end.encode()) for end in ends]):
             return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
-    beginning = ask[: _figures.short]
     if single := _has.in_one(beginning):
-        return int(_KINDS[max(filter(single[1].startswith, _KINDS), key=len)])
-    if not (_digits(beginning) or kinds & cues().counts):
+        return int(_KINDS[max(filter(single[1].decode().startswith, _KINDS), key=len)])
+    if not (kinds & cues().counts or _digits(ask[: _figures.short])):
         return 0
     counted = _has.range(beginning)
     repeated = counted or _has.times(beginning)
     if repeated and not _has.program(beginning) and (counted or not _has.never(beginning)):
-        numbers = [_number(number) for number in repeated.groups() if number]
+        numbers = [_number(number.decode()) for number in repeated.groups() if number]
         each = _figures.per_number if counted else _figures.per_word
         return int(min(abs(numbers[-1] - sum(numbers[-2:-1])) * each, _figures.most_stated))
     writes = bool(kinds & cues().writing or "?" not in ask) and not kinds & cues().working
     return _stated_amount(beginning, writes=writes)
 
 
-def _stated_amount(ask: str, *, writes: bool) -> int:
+def _stated_amount(ask: bytes, *, writes: bool) -> int:
     """Tokens of the things of which a request says how many it wants. `writes`: it asks for a text."""
     amounts, most = list(_amounts(ask)), 0.0
     made = _has.make(ask) if amounts else None
     for amount in amounts:
         limit, number, kind, each = amount.groups()
-        per, start = _KINDS[kind], amount.start()
+        per, start = _KINDS[kind.decode()], amount.start()
         each = each or _has.mentioned(ask[: amount.start(2)])
         wanted = made and start >= made.end() and not limit and not _has.elsewhere(ask[made.end() : start])
         words = per <= _figures.per_word  # of which all are to be written
         if not each and (wanted or (words and writes) or _has.within(ask[:start])):
-            tokens = _number(number) * per
+            tokens = _number(number.decode()) * per
             tokens = min(tokens, _figures.most_stated) if words else tokens
             most = tokens if most < tokens <= _figures.most_stated else most
     if not most and (listed := _has.enumerate(ask)):
-        most = min(_number(listed[1]) * _figures.per_item, _figures.most_stated)
+        most = min(_number(listed[1].decode()) * _figures.per_item, _figures.most_stated)
     return int(most)
 
 
-def _most_tokens(limit: re.Match[str]) -> float:
+def _most_tokens(limit: re.Match[bytes]) -> float:
     """Of an answer, by what limits it. `limit`: its groups are a number and what is counted, or none."""
-    number, measure = [group for group in limit.groups() if group] or ("", "")
+    number, measure = [group.decode() for group in limit.groups() if group] or ("", "")
     stem = max(filter(measure.startswith, _KINDS), key=len, default="sentence")
     return max(float(_figures.in_short), (_number(number) or 1) * _KINDS[stem] if number else 0)
 

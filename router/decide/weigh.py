@@ -202,7 +202,7 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
 def price(cost: Vector, p: Vector, stakes: Objective) -> Vector:
     """nano-USD: what an answer costs and what its being wrong does; without a price of that, what a right one costs."""
     if stakes.failure_nano is not None:
-        return cost + stakes.failure_nano * (1 - p)
+        return cost + float(stakes.failure_nano) * (1.0 - p)
     return cost / np.maximum(p, _LEAST_P)
 
 
@@ -325,7 +325,7 @@ def _finite(numbers: Vector) -> bool:
 
 def _below(z: Vector) -> Vector:
     """P(x < 0) of a normal x whose mean is z standard deviations: the logistic approximation."""
-    share: Vector = 1 / (1 + np.exp(1.702 * z))
+    share: Vector = 1.0 / (1.0 + np.exp(1.702 * z))
     return share
 
 

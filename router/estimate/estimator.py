@@ -100,7 +100,7 @@ class Estimator:
         ValueError, which names the column, for a table that can't be read.
         """
         traits = np.array([reading.traits for reading in self._read(prompts).values()]).reshape(-1, TRAITS)
-        p, p_sd, *_ = self.rates.expect_each(traits)
+        p, p_sd = self.rates.expect_each(traits)
         return Prediction(p, p_sd, *self._costs.expected(traits), traits[:, UNFAMILIARITY], self.targets, self._usual)
 
     def update(

@@ -90,12 +90,12 @@ class _KnownWork(Struct, frozen=True, eq=False):
     """Zeros."""
     usual: tuple[Vector, Vector]
     """Output and thinking of a usual request, whatever its caps."""
+    failing: Vector
+    """See `PassRateModel.failing`."""
     sent: Vector
     """Input tokens for each of the rough count …"""
     sent_base: Vector
-    """… and whatever that is …"""
-    template: Vector
-    """… to which its template adds so many."""
+    """… and whatever that is, those of its template among them."""
     visible: Vector
     """`law_table` of visible tokens, by those that were read …"""
     thought: Vector
@@ -116,8 +116,6 @@ class _KnownWork(Struct, frozen=True, eq=False):
     rate_out: Vector
     rate_more: Vector
     """By which thinking is dearer than other output."""
-    better: Vector | None
-    """Logits, by the effort that is asked for; None: all as by themselves."""
     first_ms: Vector
     each_ms: Vector
     low: Vector
@@ -167,7 +165,7 @@ class Forecaster:
         if known.thinks:
             thinking, usual_thinking = np.minimum(thoughts, bound), np.minimum(known.usual[1], bound)
             out, usual_out = out + thinking * known.rate_more, usual_out + usual_thinking * known.rate_more
-        plain = np.maximum(known.sent * (request.rough_tokens + known.template) + known.sent_base, 0.0)
+        plain = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)
         whole_prompt = self._media_tokens(targets, request) if request.script.endswith(MEDIA) else plain
         sent = np.minimum(whole_prompt, known.context)
         read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
@@ -179,7 +177,7 @@ class Forecaster:
             written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
             fixed = read_tokens * known.rate_read + written_in + known.fee
         out, written, room = out * choices, each * known.each_ms, bound / np.maximum(each, _LEAST)
-        expected, usual_p = self._rates.expect(seen, known.at, known.better), self._rates.usual(known.at)
+        expected, usual_p = self._rates.expect(seen, known.at, known.failing), self._rates.usual(known.at)
         if np.count_nonzero(CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)) < len(each):
             whole = self._whole(known, request, output, thoughts, whole_prompt)
             p, sd, nodes, own_sd, usual_p = map(whole.__mul__, (*expected[:4], usual_p))
@@ -257,19 +255,18 @@ class Forecaster:
     def _look(self, targets: Sequence[Target], work: _WorkKey, at_ms: int, levels: _Levels) -> _KnownWork:
         rows = [self._row(*row, work, at_ms) for row in zip(targets, levels or [_AS_ASKED] * len(targets), strict=True)]
         numbers, visible, thought = zip(*rows, strict=True)
-        sent, base, own, *columns, spread, each_sd = np.array(numbers, dtype=np.float64).T
+        better, sent, base, own, *columns, spread, each_sd = np.array(numbers, dtype=np.float64).T
         slow = np.minimum(np.hypot(spread, each_sd), Z90)
         # Quantiles of lognormals of mean 1.
         quantiles = ((spread, -Z90), (spread, Z90), (slow, Z90), (each_sd, Z90))
         columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
         nothing = np.zeros(len(at))
-        tokens = (sent, base, own, law_table(visible), law_table(thought))
+        tokens = (self._rates.failing(at, better), sent, base + sent * own, law_table(visible), law_table(thought))
         known = _KnownWork(at_ms, at, nothing, (nothing, nothing), *tokens, *columns)
         return structs.replace(
             known,
             usual=_tokens(known, USUAL_READ),
-            better=known.better if np.any(known.better) else None,
             thinks=bool(known.most_thought.any()),
             writes=bool((known.rate_write != known.rate_in).any()),
         )
@@ -288,7 +285,7 @@ class Forecaster:
         mean = VISIBLE.tokens(known.visible, USUAL_READ.visible) + min(thoughts, known.most_thought)
         spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
         better = self._rates.better(self._at[target.id], rung.effort)
-        numbers = (*tokens, *rates, better, pace.first_ms, pace.ms_per_token, spread, pace.sd)
+        numbers = (better, *tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
         return numbers, known.visible, known.thought
 
     def _rates_of(self, target: Target, work: _WorkKey, size: int, at_ms: int) -> tuple[float, ...]:

@@ -82,8 +82,8 @@ NO_THOUGHT = LengthLaw(-inf)
 
 
 def law_table(laws: Sequence[LengthLaw]) -> Vector:
-    """[9, T], or [1, T] where nothing was learned; see `Lengths.each`."""
-    table = np.array([(law.base, *law.of_target, *law.of_template) for law in laws]).T
+    """[9, T], or [1, T] where nothing was learned; see `Lengths.each`. The first row: tokens for each that was read."""
+    table = np.array([(exp(law.base), *law.of_target, *law.of_template) for law in laws]).T
     return table if table[1:].any() else table[:1]
 
 
@@ -108,13 +108,13 @@ class Lengths(NamedTuple):
     """… and of a template, from those."""
     steepest: float
     """The slope, at most."""
-    least_share: float
-    """Tokens for each that was read: less is expected of no answer …"""
-    fewest: float
-    """… nor less than this."""
     far: tuple[float, float]
     """By so much in x beyond all whose answers were seen, 60 % of what differed there is expected: of a target, which
     is wordy whatever it is asked; and of a template."""
+    least_share: float = 0.0
+    """Tokens for each that was read: less is expected of no answer …"""
+    fewest: float = 0.0
+    """… nor less than this."""
 
     def sums(self, read: float, tokens: float) -> Vector:
         """[7], of one answer."""
@@ -140,16 +140,16 @@ class Lengths(NamedTuple):
     def each(self, table: Vector, read: float) -> Vector:
         """[T], as `tokens`, of the targets of a `law_table`."""
         whole = read + self.least
-        x, base = log(whole / self.usual), table[0]
+        x, times = log(whole / self.usual), table[0]
         if len(table) > 1:
             level, slope, low, high = table[1:].reshape(2, 4, -1).swapaxes(0, 1)
             near = np.minimum(np.maximum(x, low), high)
             there = level + slope * near
             much = np.abs(there).sum(axis=0) * STEEPEST_FADE
             width = np.maximum(np.array(self.far)[:, None] - much, much)
-            base = base + (there * np.exp(((x - near) / width) ** 2 / -2)).sum(axis=0)
+            times = times * np.exp((there * np.exp(((x - near) / width) ** 2 / -2)).sum(axis=0))
         least = max(read * self.least_share, self.fewest)
-        return np.asarray(np.maximum(whole * np.exp(base) - self.smallest, least))
+        return np.asarray(np.maximum(whole * times - self.smallest, least))
 
     def fitted(self, sums: Vector, prior: _Residual, *, of_template: bool = False) -> _Residual:
         """Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
@@ -192,19 +192,10 @@ def _reach(mean: float, squares: float, cubes: float) -> tuple[float, float]:
 
 
 VISIBLE = Lengths(
-    slice(1, 8), SMALLEST, SMALLEST, USUAL_OUTPUT + SMALLEST, (0.6, 0.3), (0.6, 0.2), 1.0, 1 / 16, 1.0, (3.25, 1.5)
+    slice(1, 8), SMALLEST, SMALLEST, USUAL_OUTPUT + SMALLEST, (0.6, 0.3), (0.6, 0.2), 1.0, (3.25, 1.5), 1 / 16, 1.0
 )
 THINKING = Lengths(
-    slice(8, 15),
-    LEAST_NEED,
-    SMALLEST_THOUGHT,
-    USUAL_THINKING + LEAST_NEED,
-    (0.75, 0.3),
-    (0.75, 0.3),
-    0.0,
-    0.0,
-    0.0,
-    (8.0, 4.0),
+    slice(8, 15), LEAST_NEED, SMALLEST_THOUGHT, USUAL_THINKING + LEAST_NEED, (0.75, 0.3), (0.75, 0.3), 0.0, (8.0, 4.0)
 )
 """Against the need to think, a share of all of the usual thinking."""
 

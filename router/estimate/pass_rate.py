@@ -125,12 +125,9 @@ def thinking(target: Target, effort: str = "") -> int:
 def facts(card: Card) -> Vector:
     """[F], NaN where nothing is known."""
     row = [_logit(card.scores.get(name)) for name in BENCHMARKS]
-    row += [
-        _log(card.active_b or card.parameters_b),
-        _log(card.parameters_b),
-        _log(card.rate and card.rate / NANO_PER_USD),
-    ]
-    row += [_log(card.context), np.nan if card.thinking is None else log2(1 + card.thinking / 1_000)]
+    usd = card.rate and card.rate / NANO_PER_USD
+    row += map(_log, (card.active_b or card.parameters_b, card.parameters_b, usd, card.context))
+    row.append(np.nan if card.thinking is None else log2(1 + card.thinking / 1_000))
     return np.array(row, dtype=np.float64)
 
 
@@ -225,8 +222,6 @@ class PassRateModel:
     by_template: Pooled
     _alike: Recent[str, dict[str, float]]
     """By template or task, and target: outcomes that were learned from."""
-    _usual_now: Vector | None = None
-    """`usual` of all targets; None: to be worked out from what was learned since."""
 
     def __init__(self, targets: Sequence[Target] = ()) -> None:
         self._build(targets)
@@ -247,7 +242,6 @@ class PassRateModel:
             parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, bytes, dict[str, dict[str, float]]])
         except msgspec.DecodeError:
             return False
-        self._usual_now = None
         self._alike.update(parts[4])
         return (
             self.posterior.restore(parts[0])
@@ -267,11 +261,19 @@ class PassRateModel:
         stated = [at for at, target in enumerate(targets) if target.pass_rate is not None]
         covariances[stated] = 0.0
         self._overall, variance = means @ _MEAN, covariances @ _MEAN @ _MEAN
-        self._flatter = 1 / np.sqrt(1 + np.pi / 8 * variance)
-        self._apart = means - self._overall[:, None]
+        apart = means - self._overall[:, None]
         for at in stated:
-            self._overall[at], self._apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
-        self._usual = (1 / (1 + np.exp((USUAL_DIFFICULTIES[:, None] - self._overall) * self._flatter))).mean(axis=0)
+            self._overall[at], apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
+        # The mean of a logistic over a normal ability is about one of a flatter slope.
+        flatter = 1 / np.sqrt(1 + np.pi / 8 * variance)
+        self._usual = (1 / (1 + np.exp((USUAL_DIFFICULTIES[:, None] - self._overall) * flatter))).mean(axis=0)
+        # [3, T, TRAITS]: how much likelier failing is than passing, for each trait of a request that is easier than it
+        # looks, as it looks, or harder; in logits.
+        self._flatter, self._failing = flatter, np.zeros((len(NODES), len(targets), TRAITS))
+        self._failing[:, :, 0], self._failing[:, :, _SHARES] = -self._overall, -apart
+        self._failing[:, :, DIFFICULTY] = SCALES[DIFFICULTY]
+        self._failing[:, :, DIFFICULTY_SD] = NODES[:, None] * SCALES[DIFFICULTY_SD]
+        self._failing *= flatter[:, None]
         # Weights are pass rates where half pass: a quarter of a logit each.
         own = np.tile(_OWN_VARIANCES, (len(targets), 1))
         own[:, 0] += variance / 16
@@ -282,7 +284,7 @@ class PassRateModel:
         self.templates = Templates(tuple(self._at), len(LEARNED))
         self.by_tenant = Pooled(MOST_SAID, 4 + len(LEARNED))
         self.by_template = Pooled(MOST_OF_TEMPLATE, 3 + len(LEARNED))
-        self._usual_now = None
+        self._usual_now = np.zeros(0), np.zeros(0)
 
     def better(self, at: int, effort: str) -> float:
         """By how many logits a target does better at this effort than at its own."""
@@ -294,46 +296,51 @@ class PassRateModel:
             known = self._better[at, effort] = float(tried - self._overall[at])
         return known
 
-    def expect(self, seen: Classification, at: Index, better: Vector | None = None) -> ExpectedRates:
-        """Of the targets with these indexes [n], each by so many logits `better` [n] than by itself."""
-        known = float(self.posterior.count[at].sum()), self.alike(seen)
+    def failing(self, at: Index, better: Vector | float = 0.0) -> Vector:
+        """[3 n, TRAITS] of the targets with these indexes [n], each by so many logits `better` than by itself."""
+        failing = self._failing[:, at]
+        failing[:, :, 0] -= better * self._flatter[at]
+        return failing.reshape(-1, TRAITS)
+
+    def expect(self, seen: Classification, at: Index, failing: Vector | None = None) -> ExpectedRates:
+        """Of the targets with these indexes [n]; `failing`: of them, where it is known."""
+        known = sum(self.posterior.count[at].tolist()), self.alike(seen)
         if seen.reading is None:
             p, sd = self.usual(at), np.full(len(at), 0.3)
             return ExpectedRates(p, sd, np.tile(p, (3, 1)), sd, *known)
         traits = seen.reading.traits.astype(np.float64)
-        nodes, own_sd = self._corrected(self._nodes(traits, at, better), traits[LEARNED], at)
+        nodes, own_sd = self._corrected(self.failing(at) if failing is None else failing, traits, at)
         if seen.template in self.templates:
             nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
             nodes = kept(nodes)
         return ExpectedRates(*_moments(nodes, own_sd), nodes, own_sd, *known)
 
-    def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
-        """As `expect`, of many requests [n, TRAITS] at once, for all T targets: [n, T], [n, T], [n, 3, T], [n, T]."""
-        each = [self._corrected(self._nodes(row), row[LEARNED]) for row in traits]
-        rows = [(*_moments(*row), *row) for row in each]
-        p, sd, nodes, own_sd = zip(*rows, strict=True) if rows else ((), (), (), ())
-        shape = len(traits), len(self._at)
-        flat = [np.array(column).reshape(shape) for column in (p, sd, own_sd)]
-        return flat[0], flat[1], np.array(nodes).reshape(shape[0], 3, shape[1]), flat[2]
+    def expect_each(self, traits: Vector) -> Vector:
+        """[2, n, T]: means and standard deviations, as `expect`, of many requests [n, TRAITS] for all T targets."""
+        every = np.arange(len(self._at))
+        failing = self.failing(every)
+        rows = [_moments(*self._corrected(failing, row, every)) for row in traits]
+        return np.array(rows).reshape(-1, 2, len(every)).swapaxes(0, 1)
 
-    def _corrected(self, prior: Vector, phi: Vector, at: Index | slice = slice(None)) -> tuple[Vector, Vector]:
+    def _corrected(self, failing: Vector, traits: Vector, at: Index) -> tuple[Vector, Vector]:
         """Pass rates [3, n] by what was learned of all requests, and the deviation [n] of each target's own part, and
         of how far what was learned of other targets carries over."""
+        prior = _prior(failing, traits)
         usual = NODE_WEIGHTS.dot(prior)
-        spread = 4 * usual * (1 - usual)
+        spread = 4.0 * (usual - usual * usual)
         slope = np.maximum(spread, LEAST_SLOPE)
-        mean, own_sd, carried = self.posterior.about(phi)
-        own = own_sd[at] * np.maximum(spread, LEAST_DOUBT)
-        rate = kept(usual + slope * mean[at])
-        narrower = np.minimum(doubt(rate) / np.maximum(spread, LEAST_DOUBT), 1.0)
-        return kept(rate + (prior - usual) * narrower), np.hypot(own, CARRIED * slope * carried[at])
+        mean, own_sd, carried = self.posterior.about(traits[LEARNED], at)
+        floor = np.maximum(spread, LEAST_DOUBT)
+        rate = usual + slope * mean
+        narrower = np.minimum(np.maximum(4.0 * (rate - rate * rate) / floor, 0.0), 1.0)
+        return kept(rate + (prior - usual) * narrower), np.hypot(own_sd * floor, CARRIED * slope * carried)
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""
-        if self._usual_now is None:
-            learned = doubt(self._usual, LEAST_SLOPE) * self.posterior.weights[:, 0]
-            self._usual_now = kept(self._usual + learned)
-        return self._usual_now[at]
+        weights = self.posterior.weights
+        if weights is not self._usual_now[0]:
+            self._usual_now = weights, kept(self._usual + doubt(self._usual, LEAST_SLOPE) * weights[:, 0])
+        return self._usual_now[1][at]
 
     def observe(self, outcome: Outcome) -> bool:
         """Learn from one score. False: it is of no target here, of traits that are not ours, or counts for nothing."""
@@ -341,8 +348,7 @@ class PassRateModel:
         traits = np.frombuffer(outcome.traits, np.int8) / STEPS
         if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
             return False
-        self._usual_now = None
-        expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
+        expected = float(NODE_WEIGHTS.dot(_prior(self._failing[:, at], traits))[0])
         spread, residual = noise(expected), outcome.score - expected
         phi = traits[LEARNED] * max(4 * expected * (1 - expected), LEAST_SLOPE)
         template, target, at_ms = outcome.template, outcome.target, outcome.given_ms
@@ -357,9 +363,8 @@ class PassRateModel:
         count = outcome.weight
         for sign, sums in ((-1.0, turn.before), (1.0, turn.after)):
             if abs(sums[0]) >= LEAST_WEIGHT:
-                above, usual, *means, spread_of_all = (
-                    (credible(sums, SURPRISE) if of_one else sums)[1:] / sums[0]
-                ).tolist()
+                within = credible(sums, SURPRISE) if of_one else sums
+                above, usual, *means, spread_of_all = (within[1:] / sums[0]).tolist()
                 above = float(believed(above, abs(sums[0]), usual)) if said_by and not of_one else above
                 noise_of_all = sign * spread_of_all / sums[0]
                 self.posterior.update(at, np.array(means), above, noise_of_all, turn.at_ms, count)
@@ -388,20 +393,15 @@ class PassRateModel:
     def widen(self, target: str) -> None:
         """It is not what it was: what was observed of it counts less."""
         if (at := self._at.get(target)) is not None:
-            self._usual_now = None
             self.by_tenant.forget(target)
             self.by_template.forget(target)
             self.posterior.widen(at, WIDER)
             self.templates.widen(at, WIDER)
 
-    def _nodes(self, traits: Vector, at: Index | slice = slice(None), better: Vector | None = None) -> Vector:
-        """[3, n] before anything was observed, by traits alone, so that an outcome can be learned from later."""
-        hard = traits[DIFFICULTY] * SCALES[DIFFICULTY] + NODES * (traits[DIFFICULTY_SD] * SCALES[DIFFICULTY_SD])
-        able = (self._overall + self._apart.dot(traits[_SHARES]))[at]
-        if better is not None:
-            able += better
-        # The mean of a logistic over a normal ability is about one of a flatter slope.
-        return np.asarray(1 / (1 + np.exp((hard[:, None] - able) * self._flatter[at])))
+
+def _prior(failing: Vector, traits: Vector) -> Vector:
+    """[3, n] before anything was observed, by traits alone, so that an outcome can be learned from later."""
+    return np.asarray(1 / (np.exp(failing.dot(traits)) + 1.0)).reshape(len(NODES), -1)
 
 
 def _ability_for(rate: float) -> float:

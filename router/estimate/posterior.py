@@ -11,7 +11,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.types.decision import NODE_WEIGHTS, Vector
-from router.types.request import application_of, oldest
+from router.types.request import Latest, application_of, oldest
 
 # What was observed, as sums: evidence of several workers adds up, and fades as time passes.
 
@@ -48,6 +48,8 @@ LEAST_VARIANCE = 1e-8
 """In the place of a smaller variance of the prior, so that its precision stays finite."""
 MOST = 1e6
 """A feature, a residual, a variance of noise and one over it are at most so much: beyond it is a mistake."""
+MOST_LISTS = 32
+"""Lists of targets remembered with what is known of them, 40 kB each of 20 targets: those of a policy's routes."""
 NOISE_FLOOR = 0.03
 """Added to p(1 − p): so that one surprise can't overturn what is known of a target."""
 
@@ -80,7 +82,7 @@ class Posterior:
         """Sums over observations: their number; of phi phi' ÷ noise; of phi residual ÷ noise."""
         self._variance = np.zeros((targets, features, features))
         self._solution, self._shared = np.zeros((targets, features)), np.zeros((targets, features, features))
-        self._stale = np.ones(targets, dtype=bool)
+        self._stale = set(range(targets))
 
     def update(
         self,
@@ -108,7 +110,7 @@ class Posterior:
         self.count[target] += share * (math.copysign(1, noise) if count is None else count)
         self._precision[target] += np.outer(phi * (share / noise), phi)
         self._pull[target] += phi * (residual * share / noise)
-        self._stale[target] = True
+        self._stale.add(target)
 
     def _sound(self, at: Sequence[int], more: Vector) -> bool:
         """With `more` precision [len(at), K, K] nothing about these targets is known less than not at all."""
@@ -123,40 +125,43 @@ class Posterior:
         if self.at_ms and passed * STEPS < 1:
             return
         if self.at_ms:
-            self._scale(0.5**passed)
+            self._scale(0.5**passed, range(len(self.targets)))
         self.at_ms = at_ms
 
     def widen(self, target: int, factor: float) -> None:
         """`target` is not what it was: what was observed of it counts 1/`factor` (≥ 1) from now on."""
-        self._scale(1 / factor, target)
+        self._scale(1 / factor, [target])
 
-    def _scale(self, share: float, target: int | slice = slice(None)) -> None:
-        """Only `share` of what was observed counts from now on, of one target or of all."""
+    def _scale(self, share: float, targets: Sequence[int]) -> None:
+        """Only `share` of what was observed of them counts from now on."""
         for sums in (self.count, self._precision, self._pull):
-            sums[target] *= share
-        self._stale[target] = True
+            sums[targets] *= share
+        self._stale.update(targets)
 
     @property
     def weights(self) -> Vector:
         """[T, K]: of each target's expected residuals."""
-        self._solve()
-        return np.asarray(self._weights)
-
-    def about(self, phi: Vector) -> tuple[Vector, Vector, Vector]:
-        """Three times [T], of `phi` [K]: expected residuals; sd of each target's own part, in which there is nothing of
-        what is unknown of all; and the part of the residuals that was learned of other targets only."""
-        if np.count_nonzero(self._stale):
+        if self._stale:
             self._solve()
-        rows = self._variance.reshape(-1, len(phi)).dot(phi)  # in two dimensions BLAS does it
-        variance = rows.reshape(-1, len(phi)).dot(phi)
-        return self._weights.dot(phi), np.sqrt(np.maximum(variance, 0)), self._carried.dot(phi)
+        return self._weights
+
+    def about(self, phi: Vector, at: NDArray[np.intp] | None = None) -> tuple[Vector, Vector, Vector]:
+        """Three times [n], of `phi` [K] at targets `at`, else at all: expected residuals; sd of each target's own part,
+        without what is unknown of all; and the part of the residuals that was learned of other targets only."""
+        if self._stale:
+            self._solve()
+        features, key = len(phi), b"" if at is None else at.tobytes()
+        if (rows := self._rows.get(key)) is None:
+            parts = [part[slice(None) if at is None else at] for part in (self._weights, self._carried, self._variance)]
+            rows = self._rows.put(key, np.concatenate([part.reshape(-1, features) for part in parts]))
+        sums, count = rows.dot(phi), len(rows) // (features + 2)
+        variance = sums[2 * count :].reshape(count, features).dot(phi)
+        return sums[:count], np.sqrt(np.maximum(variance, 0.0)), sums[count : 2 * count]
 
     def _solve(self) -> None:
         """With P a target's prior precision, A its evidence and M = (A + P)⁻¹: what it says of the common part has the
         precision P − P M P and the pull P M b; its weights given the common part are M (b + P common)."""
-        if not np.count_nonzero(self._stale):
-            return
-        stale = np.flatnonzero(self._stale)
+        stale = sorted(self._stale)
         own, precision = self._own[stale], self._precision[stale]
         precision[:, range(own.shape[1]), range(own.shape[1])] += own
         variance = np.linalg.inv(precision)
@@ -165,7 +170,7 @@ class Posterior:
         shared[:, range(own.shape[1]), range(own.shape[1])] += own
         self._variance[stale], self._shared[stale] = variance, shared
         self._solution[stale] = (variance @ self._pull[stale][:, :, None])[:, :, 0]
-        self._stale[stale] = False
+        self._stale.clear()
         shared, pulls = self._shared, self._own * self._solution
         common, pull = np.diag(self._common) + shared.sum(axis=0), pulls.sum(axis=0)
         # Of all, and of all others but each.
@@ -174,7 +179,7 @@ class Posterior:
         by_all, self._carried = (
             (self._variance @ (self._own * mean)[:, :, None])[:, :, 0] for mean in (means[:1], means[1:])
         )
-        self._weights = self._solution + by_all
+        self._weights, self._rows = self._solution + by_all, Latest[bytes, Vector](MOST_LISTS)
 
     def state(self) -> bytes:
         """Everything observed, for `restore`: `8 (1 + K + K²)` bytes for each target that was seen, and its name."""

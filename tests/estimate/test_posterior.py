@@ -189,7 +189,7 @@ def test_a_million_contradictory_outcomes_end_in_a_number_that_one_surprise_does
     learner = posterior()
     for index in range(1_000):
         learner.update(0, PHI, 1.0 if index % 2 else -1.0, 0.03)
-    learner._scale(1_024)
+    learner._scale(1_024, range(len(learner.targets)))
     mean = np.array([learner.about(phi)[0] for phi in (PHI, 100 * PHI, np.zeros(K))])
     assert learner.count[0] > 1_000_000
     assert np.isfinite(mean).all()
