@@ -186,13 +186,13 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
     value, usual = price(cost, p, stakes), price(forecast.usual_cost, forecast.usual_p, stakes)
     among = _among(situation, out)
     baseline = int(np.where(among, usual, np.inf).argmin())
-    margin = value[baseline] - value
+    margin, best = value[baseline] - value, baseline
     # Where none seems better, none is: how wrong that may be is only asked of what a session would stay with.
-    if situation.last or np.count_nonzero(margin > 0):
+    if situation.last or np.count_nonzero(margin > 0.0):
         margin = margin - caution * _regret(forecast, stakes, baseline, late)
-    evident, best = among & (margin > 0), baseline
-    if np.count_nonzero(evident):
-        best = int(np.where(evident, value, np.inf).argmin())
+        evident = among & (margin > 0.0)
+        if np.count_nonzero(evident):
+            best = int(np.where(evident, value, np.inf).argmin())
     surely = among & (cost < cost[best]) & (p > p[best])
     if np.count_nonzero(surely):
         best = int(np.where(surely, value, np.inf).argmin())
