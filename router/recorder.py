@@ -20,12 +20,12 @@ from router.ledger import query
 from router.ledger.engines import prices
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import LearningFacts, load, newest, save, say, since
-from router.ledger.write import drifted, read
+from router.ledger.write import DRIFT, read
 from router.observe.metrics import Telemetry
 from router.outcomes.judge import Ask, Judging, Trust, case, overlap
 from router.outcomes.learning import Learning, OutcomeLog
 from router.outcomes.verify import score_rows
-from router.types.account import Journal, LedgerUnavailable
+from router.types.account import INCIDENT, Journal, LedgerUnavailable
 from router.types.attempt import (
     Alarm,
     Attempt,
@@ -276,8 +276,9 @@ class OutcomeRecorder:
         self._judging.consider(judge, priority, make)
 
     def _tell(self, alarm: Alarm, place: str) -> None:
-        was, now = (one if isinstance(one, str) else f"{one:.0%}" for one in (alarm.before, alarm.after))
-        reason = f"{alarm.kind} was {was}, is {now}"
-        _log.warning("%s is not what it was: %s", alarm.target, reason)
-        self._telemetry.count("drift_alarms", alarm.target)
-        drifted(self._journal, place, alarm.target, reason, now_ms())
+        """One row, whichever gateway finds it first. `place`: the same for all that found the same."""
+        was, is_now = (rate if isinstance(rate, str) else f"{rate:.0%}" for rate in (alarm.before, alarm.after))
+        target, reason, found_ms = alarm.target, f"{alarm.kind} was {was}, is {is_now}", now_ms()
+        _log.warning("%s is not what it was: %s", target, reason)
+        self._telemetry.count("drift_alarms", target)
+        self._journal.add(INCIDENT, (f"{DRIFT}-{target}-{place}", found_ms, DRIFT, "target", target, reason, found_ms))

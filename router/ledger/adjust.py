@@ -13,8 +13,8 @@ from router.ledger.keys import note
 from router.ledger.ledger import Ledger
 from router.ledger.past import CAME_BACK_MS, EXPIRED, hours, lock, progress, seal
 from router.ledger.rows import Connection, Line, RequestRecord, insert, transaction
-from router.ledger.write import BUCKETS, lost_booking
-from router.types.account import GRANTED, RATE_ACCOUNTS, Account, Hold, Journal, Unit
+from router.ledger.write import BUCKETS
+from router.types.account import GRANTED, INCIDENT, RATE_ACCOUNTS, Account, Hold, Journal, Unit
 from router.types.clock import least_id, new_id, now_ms
 from router.types.price import CostSource, usd_text
 from router.types.tables import patterns, table
@@ -278,7 +278,8 @@ def make_equal(journal: Journal, row: Unequal) -> None:
         columns, values = ", ".join(row.row), tuple(row.row.values())
         into = f"INSERT INTO live_requests ({columns}) VALUES ({rows.sql_placeholders(values)})"  # noqa: S608 - names of ours
         journal.add(f"{into} ON CONFLICT DO NOTHING", values)
-    lost_booking(journal, row.request_id, row.says, now_ms())
+    now, name, kind = now_ms(), row.request_id, "lost_booking"
+    journal.add(INCIDENT, (f"{kind}-{name}", now, kind, "request", name, row.says, now))
 
 
 def billing(connection: Connection) -> dict[str, float]:

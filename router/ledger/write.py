@@ -251,11 +251,6 @@ IMPOSSIBLE_USAGE = "impossible_usage"
 OTHER_MODEL = "other_model"
 
 
-def drifted(journal: Journal, place: str, target: str, reason: str, now_ms: int) -> None:
-    """`target` is not what it was; it is asked as before. `place`: the same for all gateways that found the same."""
-    journal.add(INCIDENT, (f"{DRIFT}-{target}-{place}", now_ms, DRIFT, "target", target, reason, now_ms))
-
-
 def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest_s: float) -> None:
     """One row for each answer from the wrong region; `rest_s`: how long its target is not asked from then on.
 
@@ -295,9 +290,3 @@ def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:
     reason = f"{needed} {unit} needed, {left} {unit} left"
     identifier = f"{EXHAUSTED}-{account.id}-{window}"
     journal.add(INCIDENT, (identifier, now_ms, EXHAUSTED, "budget", account.id, reason, ends))
-
-
-def lost_booking(journal: Journal, request_id: str, reason: str, now_ms: int) -> None:
-    """The ledger and the store of the budgets had different ends of a request: one row, whoever finds it first."""
-    identifier = f"lost_booking-{request_id}"
-    journal.add(INCIDENT, (identifier, now_ms, "lost_booking", "request", request_id, reason, now_ms))

@@ -11,12 +11,11 @@ import pytest
 from router.ledger import outcomes as log
 from router.ledger.ledger import Ledger
 from router.ledger.postgres import PostgresLedger
-from router.ledger.write import drifted
 from router.observe.metrics import Telemetry
 from router.outcomes import learning as module
 from router.outcomes.judge import Trust
 from router.outcomes.learning import PATIENCE_MS, Learning, LogTail, OutcomeLog
-from router.types.account import Journal
+from router.types.account import INCIDENT, Journal
 from router.types.attempt import Alarm, Outcome, SourceScore
 from router.types.target import Secret
 from tests.ledger.books import found, with_ledger
@@ -87,7 +86,8 @@ class Gateway:
 
     def _tell(self, alarm: Alarm, place: str) -> None:
         self.alarms.append((alarm.target, place))
-        drifted(self.journal, place, alarm.target, f"{alarm.kind} {alarm.before} -> {alarm.after}", 7)
+        reason = f"{alarm.kind} {alarm.before} -> {alarm.after}"
+        self.journal.add(INCIDENT, (f"drift-{alarm.target}-{place}", 7, "drift", "target", alarm.target, reason, 7))
 
 
 Say = Callable[[Journal], None]
