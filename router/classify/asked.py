@@ -212,7 +212,7 @@ def instruction(message: str) -> str:
     if question or len(last) < _figures.short:
         begins = cues().of(bare[: _figures.quoted * _figures.head].lower())
         if question and not begins & cues().hard:
-            return str((question[1] or question[2]).decode())
+            return str(next(filter(None, question.groups())).decode())
         if len(last) < _figures.short and cues().of(last.lower()) & cues().working & ~begins:
             return last
     first, last = _prose(head, cut=-1)[: _figures.head], _prose(tail, cut=0)[-_figures.tail :]

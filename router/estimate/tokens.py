@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from router.estimate.caches import MILLE
 from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work, WorkStats
-from router.estimate.lengths import NO_THOUGHT, THINKING, VISIBLE, LengthLaw
+from router.estimate.lengths import CREDIBLE, NO_THOUGHT, THINKING, VISIBLE, LengthLaw
 from router.types.decision import UNCOUNTED, Counts
 from router.types.price import CallScope, Writes
 from router.types.request import MEDIA, TYPICAL, USUAL_OUTPUT, USUAL_THINKING, Endpoint, Request, TokensRead
@@ -283,7 +283,9 @@ def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | No
     # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
     unasked = not rung.effort and target.model.thinking.unasked == "none"
     mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else NO_THOUGHT
-    most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
+    # What little was asked for says how much is thought there: of what needs more, no more than a few times the most.
+    most = max(thought, CREDIBLE * kind.thinking(LONG, 0)) if thought else inf
+    most = 0.0 if not rung.thinks else min(most, inf if rung.number is None else rung.number)
     usual_output = kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90)
     capped = max(safe, LEAST_CAP + rung.p90)
     # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
