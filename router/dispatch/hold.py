@@ -13,6 +13,7 @@ from router.decide.replicas import Replicas
 from router.errors import UpstreamFailure
 from router.estimate.estimate import fit, held_anew, within_reach
 from router.estimate.learn import TargetStats
+from router.estimate.tokens import OFF
 from router.types.account import (
     AMPLE,
     ANY_AMOUNT,
@@ -288,14 +289,21 @@ class BudgetHold:
             effort=known.effort or None,
             thinking_budget=known.thinking_budget,
             metered=not enough or (looked_at and short),
-            thinks=not enough and whole.thinking > 0,
+            thinks=whole.thinking > 0,
         )
-        if enough:
-            return fitted
         tight_fits = left.usd >= tight.usd and left.thinking >= tight.thinking
-        if cap is not None or not tight_fits or not known.metered or known.blind:
+        if not enough and (cap is not None or not tight_fits or not known.metered or known.blind):
             fitted = fit(step, self._request, left, self.learned, cap)
-        return self._within_reach(step, fitted, left) if fitted is not None and fitted.metered else fitted
+        if fitted is not None and fitted.metered and not enough:
+            fitted = self._within_reach(step, fitted, left)
+        if fitted is None or fitted.max_output is None or not (known.metered or fitted.effort == OFF.effort):
+            return fitted
+        # Where little is left beyond what is held, a stream costs no more, whether its target keeps this cap or not.
+        usd, thinking = self._usd * (AMPLE - 1), self._thinking * (AMPLE - 1)
+        ample = Amount(usd * self.reservation.granted.usd, thinking * self.reservation.granted.thinking)
+        if ample.beyond(self._more) == Amount() or step.target.id in self.learned.kept_caps:
+            return fitted
+        return structs.replace(fitted, metered=True, doubted=True)
 
     async def extended_fit(self, step: Candidate, fitted: FittedRequest | None) -> FittedRequest | None:
         """As `fit`, which gave `fitted`, after more was held for a step that needs it, such as a dearer fallback."""
@@ -397,16 +405,20 @@ class BudgetHold:
 
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
-        granted, room, caps = self.reservation.granted, self.reservation.room, self._bound.caps
-        whole = step.estimate.whole
-        if not caps and left.usd + room.usd >= whole.usd and left.thinking + room.thinking >= whole.thinking:
+        room, whole, more = self.reservation.room, step.estimate.whole, self._more
+        enough = left.usd + room.usd >= whole.usd and left.thinking + room.thinking >= whole.thinking
+        if enough and not self._bound.caps:
             return fitted
-        # What might be had beyond what is held.
-        more = granted.plus(room).within(caps).beyond(granted)
         reached = within_reach(step, self._request, fitted, left.plus(more))
         if reached.max_output == fitted.max_output:
             return reached
         return structs.replace(reached, metered=more != Amount())
+
+    @property
+    def _more(self) -> Amount:
+        """What might be had beyond what is held."""
+        granted = self.reservation.granted
+        return granted.plus(self.reservation.room).within(self._bound.caps).beyond(granted)
 
     def left(self, target: str) -> Amount:
         """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""

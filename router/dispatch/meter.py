@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from router.dispatch.hold import BudgetHold
+from router.estimate.caches import BOOKED, METERED
 from router.estimate.estimate import bill_of, worst_cost
 from router.estimate.learn import EXTEND, IN_FLIGHT_MS
 from router.types.account import ENDLESS, Amount
@@ -221,6 +222,7 @@ class Meter:
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._thinks = fit.thinks
+        self._doubted, self._cold = fit.doubted, BOOKED if fit.doubted else METERED
         self._served = step.target.model.name
         learned, target = budget.learned, step.target.id
         self._part = self._ahead = (learned.ahead(target) or 0.0) * request.n
@@ -256,7 +258,7 @@ class Meter:
         most = self._written + come - self._counted_size + max(self._part, self._pace * unseen_ms, self._largest)
         if uncounted and most < self._output:
             return False  # even if each byte since the last count is a token
-        written = self._budget.learned.most_tokens(self._candidate.target.id, decoder.text.sizes())
+        written = self._budget.learned.most_tokens(self._candidate.target.id, decoder.text.sizes(), self._cold)
         if size > self._counted_size:
             new = (written - self._written) / (size - self._counted_size)
             self._part = max(self._part, self._largest * new)
@@ -304,8 +306,9 @@ class Meter:
         tokens = bill_of(self._candidate, self._request).output(left.usd) // self._request.choices
         self.paid = tokens * n
         """Tokens, over all choices, that what is left pays for."""
-        covered = tokens >= self._cap and not self._budget.learned.worst(self._candidate.target.id)
+        worst = self._budget.learned.worst(self._candidate.target.id)
+        covered = tokens >= self._cap and not (worst or self._doubted)
         self._output = inf if covered else tokens * n
-        unmetered = not self._thinks or left.thinking >= self._thought_cap * n
+        unmetered = not self._thinks or (left.thinking >= self._thought_cap * n and not self._doubted)
         self.paid_thoughts = ENDLESS if unmetered else left.thinking
         self._covered = covered and unmetered

@@ -17,7 +17,7 @@ from router.testing.upstream import WORD, Answer, Ask, Behaviour, Break, Tokens,
 from router.testing.upstream.behaviours import Framing, built_in
 from tests.gateway.running import MESSAGES, Gateway, Process, Reply, local, serving, target, until
 from tests.money import books
-from tests.money.books import CAP, COST, IN, NANO, OUT, PRICE, account, budgets, row_of, rules, thoughts, within
+from tests.money.books import CAP, COST, IN, NANO, OUT, PRICE, account, budgets, pot, row_of, rules, thoughts, within
 from tests.money.crowd import Wish, crowd
 from tests.tables import each_row
 
@@ -38,6 +38,9 @@ THINKS = {"contract": "always_on", "levels": ["high"], "tokens": [400], "streame
 EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "minimum": 1, "streamed": True}
 TURNS = ("7", "\u4eca", "\U0001f680", "xq", "{[", WORD)
 """A token each of tables, Chinese, emoji, random letters and marks; or words that come when all are written."""
+ENDLESS = [(1, 1, 0, True), (1, 1, 0, False), (60, 1, 0, True), (1, 4, 0, True), (20, 4, 0, False), (1, 1, 280, True)]
+ENDLESS += [(20, 1, 280, False)]
+"""Streams of 300 tokens, caps ignored: words in a piece, choices, thoughts among them; whether they are asked for."""
 THOUGHTFUL = 20 * IN + 320 * OUT
 SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
 SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
@@ -48,6 +51,7 @@ def policy(url: str) -> dict[str, Any]:
     small, turns = (ROOM * COST + COST // 2) / NANO, [f"turns-{number}" for number in range(len(TURNS))]
     wide: dict[str, Any] = {"price": PRICE, "max_output": 5_000}
     spoken = {"chatty": "say-400-ms-2", "left": "say-400-ms-2@left", "known": "say-400-ms-2@known"}
+    spoken |= {"keeps": "say-400-ms-1@keeps"}
     longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-300-ms-1"}
     targets = {f"at-{name}": target(url, "say-40-ms-2", price=PRICE) for name in KINDS}
     targets |= {"paced": target(url, "say-40-ms-5", price=PRICE)}
@@ -63,15 +67,30 @@ def policy(url: str) -> dict[str, Any]:
     targets["calm-thinker"] = local(url, "say-1500-think-100-ms-1", thinking=THINKS, **wide)
     routes = {f"{kind}{name}": f"at-{name}" for kind in ("", "warm-up/") for name in KINDS}
     routes |= {f"mind/{name}": f"thinks-{name}" for name in THINKERS}
-    routes |= {"last": "thinks-hidden", "fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known"}
+    routes |= {
+        "last": "thinks-hidden",
+        "keeping": "keeps",
+        "warm-up/keeps": "keeps",
+        "fits": "paced",
+        "grows": "chatty",
+        "leavers": "left",
+        "late-leavers": "known",
+    }
     targets |= {f"at-{turn}": target(url, turn, **wide) for turn in turns}
+    limits = {"keeping": (2 * (20 * IN + 400 * OUT) + 120 * IN + 300 * OUT) / NANO}
     routes |= {f"{kind}{turn}": f"at-{turn}" for turn in turns for kind in ("", "warm-up/")}
-    limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
+    for number, (_, n, thinks, _) in enumerate(ENDLESS):
+        place, more = (local, {"thinking": THINKS}) if thinks else (target, {})
+        targets[f"at-ends-{number}"] = place(url, f"ends-{number}", **wide, **more)
+        routes |= {f"{kind}ends-{number}": f"at-ends-{number}" for kind in ("", "warm-up/", "mind/")}
+        limits[f"ends-{number}"] = (4 * (20 * IN + 300 * n * OUT) + 120 * IN + 290 * n * OUT) / NANO
+    limits |= dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
     limits |= dict.fromkeys(turns, 0.5)
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
     limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 20, "window": "day", "routes": ["rich", "short"]}
     minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS} | {"exactly": 1_500, "mind": 1_500, "calm": 1_200})
+    minds += thoughts({f"mind/ends-{number}": 1_400 for number, row in enumerate(ENDLESS) if row[2]})
     return rules(targets, {**routes, **SPOKEN, "kills": "paced"}, [*budgets(limits), rich, *minds])
 
 
@@ -175,8 +194,8 @@ def test_clients_that_leave_spend_no_more_than_is_there(gateway: Gateway) -> Non
 
 
 def test_a_client_that_leaves_late_is_charged_no_more_than_was_held(gateway: Gateway, upstream: Upstream) -> None:
-    """Its target is known to need five bytes for a token, so what was held paid for all that was seen."""
-    crowd(gateway, [Wish("known", {"stream": True})] * 30)
+    """Its target is known to keep caps, and to need five bytes for a token, so what was held paid for all that came."""
+    crowd(gateway, [Wish("known", {"stream": True})] * 30 + [Wish("known", CAP)])
     long = built_in(Ask(model="say-800"))
     assert long is not None
     # The stream waits in its middle, after some 400 tokens, until its client has left.
@@ -264,6 +283,10 @@ def streamed(gateway: Gateway, model: str, **fields: Any) -> list[Any]:
         return list(client.chat.completions.create(model=model, messages=MESSAGES, stream=True, **fields))
 
 
+def ended(chunks: list[Any]) -> str:
+    return str([chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1])
+
+
 def length(chunks: list[Any]) -> int:
     return sum(len(chunk.choices[0].delta.content or "") for chunk in chunks if chunk.choices)
 
@@ -279,7 +302,7 @@ def test_a_long_answer_has_more_held_for_it_while_it_comes(gateway: Gateway) -> 
 def test_a_stream_ends_where_its_budget_does(gateway: Gateway) -> None:
     """0.12 USD pay for 1,200 tokens: two answers of 600 don't fit, their prompts included."""
     first, second = streamed(gateway, "poor"), streamed(gateway, "poor")
-    assert [chunks[-1].choices[0].finish_reason for chunks in (first, second)] == ["stop", "length"]
+    assert [ended(chunks) for chunks in (first, second)] == ["stop", "length"]
     assert length(second) < 600 * len(WORD)
     within(gateway, "poor")
     rows = gateway.rows("SELECT status, overrun FROM requests WHERE route = 'poor'")
@@ -323,6 +346,32 @@ def test_a_stream_that_turns_into_another_is_stopped_in_time(gateway: Gateway, u
     within(gateway, f"turns-{number}")
 
 
+@each_row("number", range(len(ENDLESS)))
+def test_the_last_answer_of_a_budget_is_ended_though_its_cap_is_ignored(
+    gateway: Gateway, upstream: Upstream, number: int
+) -> None:
+    """Its target was never seen to keep a cap; four answers fit, and the most of another one."""
+    together, n, thinks, stream = ENDLESS[number]
+    text, thought = ((WORD * together,) * (tokens // together) for tokens in (300 - thinks, thinks))
+    answer, counted = Answer(text=text, reasoning=thought), Tokens(uncached=20, visible=300 - thinks, reasoning=thinks)
+    behaviour = Behaviour(answer=lambda *_: answer, tokens=counted, pause_s=0.002 * together)
+    upstream.behaviours[f"ends-{number}"] = behaviour
+    crowd(gateway, [Wish(f"warm-up/ends-{number}", {"stream": True, "n": n})] * 12)
+    for route in (f"ends-{number}", f"mind/ends-{number}")[: 2 if thinks else 1]:
+        replies = [gateway.chat(route, stream=stream, n=n) for _ in range(7)]
+        assert [reply.status for reply in replies[:4]] == [200] * 4
+        assert {row_of(gateway, reply)["overrun"] for reply in replies} == {0}
+        assert within(gateway, route) > 0.8 * pot(gateway, route)["limit"]
+
+
+def test_a_target_that_keeps_caps_is_let_write_up_to_them(gateway: Gateway) -> None:
+    """The last answer has all that is left, to the token."""
+    assert gateway.chat("warm-up/keeps", stream=True, max_completion_tokens=100).status == 200
+    replies = [gateway.chat("keeping", stream=True) for _ in range(3)]
+    assert [row_of(gateway, reply)["error"] for reply in replies] == [None] * 3
+    assert [row_of(gateway, reply)["output_tokens"] for reply in replies[:2]] == [400, 400]
+
+
 def test_an_answer_that_is_not_streamed_is_metered_all_the_same(gateway: Gateway) -> None:
     replies = [gateway.chat("whole") for _ in range(3)]
     assert [reply.status for reply in replies] == [200, 200, 402]
@@ -335,7 +384,7 @@ def test_an_answer_that_is_not_streamed_is_metered_all_the_same(gateway: Gateway
 def test_a_stream_ends_in_mid_thought(gateway: Gateway, route: str) -> None:
     """3,000 tokens of thought cost 0.30 USD; there is less, in money or in thinking tokens."""
     chunks = streamed(gateway, route)
-    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
+    assert ended(chunks) == "length"
     row = gateway.only(route)
     (attempt,) = row["attempts"]
     assert (row["status"], row["state"], attempt["answered"], attempt["finish_reason"]) == (200, "settled", 0, "length")
@@ -347,7 +396,7 @@ def test_a_long_answer_is_no_thought(gateway: Gateway) -> None:
     assert gateway.chat("calm-thinker", stream=True).status == 200, "it has shown that its tokens come piece by piece"
     for used in (100, 200):
         chunks = streamed(gateway, "calm")
-        assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+        assert ended(chunks) == "stop"
         assert within(gateway, "calm") == used
 
 
