@@ -441,8 +441,7 @@ class AttemptRecord:
             dense = ceil(counted * size / max(1, decoder.output_chars))
             late = max(in_flight, dense * self._largest / size, dense * IN_FLIGHT_MS / since_first_ms)
             most = max(dense + ceil(late), self._usual(since_first_ms, inf))
-        come = ceil(size / self._mean_bytes) if self.fit.doubted else self._tokens(size)
-        return max(come, min(self._paid, most))
+        return max(self._tokens(size), min(self._paid, most))
 
     @property
     def _mean_bytes(self) -> float:
@@ -477,9 +476,9 @@ class AttemptRecord:
         return ceil(took_ms / (pace.ms_per_token if pace.known else prior_ms)) * self.call.n
 
     def _tokens(self, size: int) -> int:
-        """Output tokens of so many bytes: at most the cap, unless they are too many for it."""
+        """Output tokens of so many bytes: at most the cap, unless they are too many for it, or it is doubted."""
         tokens = ceil(size / self._mean_bytes)
-        return tokens if tokens > DEAF * self._cap else min(tokens, self._cap)
+        return tokens if self.fit.doubted or tokens > DEAF * self._cap else min(tokens, self._cap)
 
     def _done(
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False

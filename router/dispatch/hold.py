@@ -256,7 +256,8 @@ class BudgetHold:
         a shorter answer, or one with less thought, does not need."""
 
         async def again() -> Reservation | Refused:
-            fresh = self.ask([self._anew(step) for step in steps], exactly=ask.shortest is not None)
+            known = [held_anew(step, self._request, self.learned, self._bound.thinking) for step in steps]
+            fresh = self.ask(known, exactly=ask.shortest is not None)
             outcome = await self._reserve(fresh, now_ms())
             return outcome if isinstance(outcome, Reservation) else _short(outcome, fresh)
 
@@ -281,14 +282,11 @@ class BudgetHold:
         known = step.estimate
         left, whole, tight = self.left(step.target.id), known.whole, known.tight
         enough = cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking
-        # Where budgets are short its first answers are looked at as streams: the next holds go by how they come.
-        looked_at = known.metered and known.blind and self._accounts != ()
-        short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
         fitted: FittedRequest | None = FittedRequest(
             max_output=known.cap,
             effort=known.effort or None,
             thinking_budget=known.thinking_budget,
-            metered=not enough or (looked_at and short),
+            metered=not enough,
             thinks=whole.thinking > 0,
         )
         tight_fits = left.usd >= tight.usd and left.thinking >= tight.thinking
@@ -296,14 +294,18 @@ class BudgetHold:
             fitted = fit(step, self._request, left, self.learned, cap)
         if fitted is not None and fitted.metered and not enough:
             fitted = self._within_reach(step, fitted, left)
-        if fitted is None or fitted.max_output is None or not (known.metered or fitted.effort == OFF.effort):
+        if fitted is None or not (known.metered or fitted.effort == OFF.effort):
             return fitted
-        # Where little is left beyond what is held, a stream costs no more, whether its target keeps this cap or not.
+        # Where budgets are short a stream costs no more than they have, whether its target keeps the cap that says so
+        # or not, and first answers are looked at as streams: the next holds go by how they come.
+        doubted = fitted.max_output is not None and step.target.id not in self.learned.kept_caps
+        looked_at = doubted or (enough and known.blind and self._accounts != ())
+        if not looked_at:
+            return fitted
         usd, thinking = self._usd * (AMPLE - 1), self._thinking * (AMPLE - 1)
         ample = Amount(usd * self.reservation.granted.usd, thinking * self.reservation.granted.thinking)
-        if ample.beyond(self._more) == Amount() or step.target.id in self.learned.kept_caps:
-            return fitted
-        return structs.replace(fitted, metered=True, doubted=True)
+        short = ample.beyond(self._more) != Amount()
+        return structs.replace(fitted, metered=True, doubted=doubted) if short else fitted
 
     async def extended_fit(self, step: Candidate, fitted: FittedRequest | None) -> FittedRequest | None:
         """As `fit`, which gave `fitted`, after more was held for a step that needs it, such as a dearer fallback."""
@@ -311,16 +313,13 @@ class BudgetHold:
             return fitted
         for _ in range(TRIES):
             # What others teach while the store is asked must not take the room away again.
-            tight = self._anew(step).estimate.tight
+            tight = held_anew(step, self._request, self.learned, self._bound.thinking).estimate.tight
             wanted = Amount(int(tight.usd * SLACK), int(tight.thinking * SLACK))
             grew = await self.extend(wanted.beyond(self.left(step.target.id)))
             fitted = self.fit(step)
             if not grew or (fitted is not None and not fitted.lowered):
                 break
         return fitted
-
-    def _anew(self, step: Candidate) -> Candidate:
-        return held_anew(step, self._request, self.learned, self._bound.thinking)
 
     async def covers(self, steps: Sequence[Candidate]) -> bool:
         """What is held pays for all of `steps` at once, at their worst; more is held for that where it can be.

@@ -5,7 +5,7 @@ from math import ceil, inf
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, structs
 
 from router.dispatch.hold import BudgetHold
 from router.estimate.caches import BOOKED, METERED
@@ -60,8 +60,7 @@ def _head(first: bytes, call: Call) -> dict[str, Any]:
         return {"model": call.model}
     event = msgspec.json.decode(first[start + 6 : first.index(b"\n\n", start)])
     if call.endpoint is Endpoint.RESPONSES:
-        found: dict[str, Any] = event.get("response", {})
-        return found
+        return dict(event.get("response", {}))
     return {name: event[name] for name in ("id", "object", "created", "model") if name in event}
 
 
@@ -97,7 +96,7 @@ class AnswerCollector:
             return self._response
         whole = "chat.completion" if self._endpoint is Endpoint.CHAT else "text_completion"
         choices = [_whole(self._choices[index]) for index in sorted(self._choices)]
-        return {**self._fields, "object": _raw(whole), "choices": _raw(choices)}
+        return {**self._fields, "object": Raw(msgspec.json.encode(whole)), "choices": Raw(msgspec.json.encode(choices))}
 
     def _take(self, event: dict[str, Raw]) -> None:
         if self._endpoint is Endpoint.RESPONSES:
@@ -111,25 +110,17 @@ class AnswerCollector:
         self._fields |= event
 
 
-class _MeteredMessage(Struct, frozen=True):
-    content: Any = None
-
-
-class _MeteredChoice(Struct, frozen=True):
-    message: _MeteredMessage | None = None
-
-
-_CHOICES = msgspec.json.Decoder(list[_MeteredChoice])
 _ANY_CHOICES = msgspec.json.Decoder(list[dict[str, Any]] | None)
 
 
 def answer_text(body: Mapping[str, Raw]) -> str | None:
     """The text of a whole chat answer; None where it has none."""
     try:
-        choices = _CHOICES.decode(body["choices"]) if "choices" in body else []
+        choices = _ANY_CHOICES.decode(body.get("choices", b"null"))
     except (msgspec.DecodeError, RecursionError):
         return None  # of another endpoint, which may have any member of that name; or nested without end
-    content = choices[0].message.content if choices and choices[0].message else None
+    message = choices[0].get("message") if choices else None
+    content = message.get("content") if isinstance(message, dict) else None
     return content if isinstance(content, str) else None
 
 
@@ -198,10 +189,6 @@ def _whole(choice: dict[str, Any]) -> dict[str, Any]:
     for call in message.get("tool_calls") or ():
         call.pop("index", None)
     return {**choice, "message": message, "finish_reason": choice.get("finish_reason")}
-
-
-def _raw(value: object) -> Raw:
-    return Raw(msgspec.json.encode(value))
 
 
 # A stream against what is held for it: the hold grows with the answer, and ends it where it can't.

@@ -17,7 +17,7 @@ from router.testing.upstream import WORD, Answer, Ask, Behaviour, Break, Tokens,
 from router.testing.upstream.behaviours import Framing, built_in
 from tests.gateway.running import MESSAGES, Gateway, Process, Reply, local, serving, target, until
 from tests.money import books
-from tests.money.books import CAP, COST, IN, NANO, OUT, PRICE, account, budgets, pot, row_of, rules, thoughts, within
+from tests.money.books import CAP, COST, IN, NANO, OUT, PRICE, account, budgets, row_of, rules, thoughts, within
 from tests.money.crowd import Wish, crowd
 from tests.tables import each_row
 
@@ -38,9 +38,8 @@ THINKS = {"contract": "always_on", "levels": ["high"], "tokens": [400], "streame
 EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "minimum": 1, "streamed": True}
 TURNS = ("7", "\u4eca", "\U0001f680", "xq", "{[", WORD)
 """A token each of tables, Chinese, emoji, random letters and marks; or words that come when all are written."""
-ENDLESS = [(1, 1, 0, True), (1, 1, 0, False), (60, 1, 0, True), (1, 4, 0, True), (20, 4, 0, False), (1, 1, 280, True)]
-ENDLESS += [(20, 1, 280, False)]
-"""Streams of 300 tokens, caps ignored: words in a piece, choices, thoughts among them; whether they are asked for."""
+ENDS = [(1, 1, True), (1, 1, False), (60, 1, True), (1, 4, True), (20, 4, False)]
+"""Of 300 tokens, caps ignored: words in a piece, choices, and whether a stream is asked for."""
 THOUGHTFUL = 20 * IN + 320 * OUT
 SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
 SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
@@ -49,9 +48,9 @@ SPOKEN |= {"past": "runs-past", "ran-past": "runs-past"}
 
 def policy(url: str) -> dict[str, Any]:
     small, turns = (ROOM * COST + COST // 2) / NANO, [f"turns-{number}" for number in range(len(TURNS))]
+    turns += (f"ends-{number}" for number in range(len(ENDS)))
     wide: dict[str, Any] = {"price": PRICE, "max_output": 5_000}
     spoken = {"chatty": "say-400-ms-2", "left": "say-400-ms-2@left", "known": "say-400-ms-2@known"}
-    spoken |= {"keeps": "say-400-ms-1@keeps"}
     longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-300-ms-1"}
     targets = {f"at-{name}": target(url, "say-40-ms-2", price=PRICE) for name in KINDS}
     targets |= {"paced": target(url, "say-40-ms-5", price=PRICE)}
@@ -67,30 +66,16 @@ def policy(url: str) -> dict[str, Any]:
     targets["calm-thinker"] = local(url, "say-1500-think-100-ms-1", thinking=THINKS, **wide)
     routes = {f"{kind}{name}": f"at-{name}" for kind in ("", "warm-up/") for name in KINDS}
     routes |= {f"mind/{name}": f"thinks-{name}" for name in THINKERS}
-    routes |= {
-        "last": "thinks-hidden",
-        "keeping": "keeps",
-        "warm-up/keeps": "keeps",
-        "fits": "paced",
-        "grows": "chatty",
-        "leavers": "left",
-        "late-leavers": "known",
-    }
+    routes |= {"last": "thinks-hidden", "fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known"}
     targets |= {f"at-{turn}": target(url, turn, **wide) for turn in turns}
-    limits = {"keeping": (2 * (20 * IN + 400 * OUT) + 120 * IN + 300 * OUT) / NANO}
     routes |= {f"{kind}{turn}": f"at-{turn}" for turn in turns for kind in ("", "warm-up/")}
-    for number, (_, n, thinks, _) in enumerate(ENDLESS):
-        place, more = (local, {"thinking": THINKS}) if thinks else (target, {})
-        targets[f"at-ends-{number}"] = place(url, f"ends-{number}", **wide, **more)
-        routes |= {f"{kind}ends-{number}": f"at-ends-{number}" for kind in ("", "warm-up/", "mind/")}
-        limits[f"ends-{number}"] = (4 * (20 * IN + 300 * n * OUT) + 120 * IN + 290 * n * OUT) / NANO
-    limits |= dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
+    limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
     limits |= dict.fromkeys(turns, 0.5)
+    limits |= {f"ends-{i}": (200 * IN + (4 * 300 + 290) * n * OUT) / NANO for i, (_, n, _) in enumerate(ENDS)}
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
     limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 20, "window": "day", "routes": ["rich", "short"]}
     minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS} | {"exactly": 1_500, "mind": 1_500, "calm": 1_200})
-    minds += thoughts({f"mind/ends-{number}": 1_400 for number, row in enumerate(ENDLESS) if row[2]})
     return rules(targets, {**routes, **SPOKEN, "kills": "paced"}, [*budgets(limits), rich, *minds])
 
 
@@ -283,10 +268,6 @@ def streamed(gateway: Gateway, model: str, **fields: Any) -> list[Any]:
         return list(client.chat.completions.create(model=model, messages=MESSAGES, stream=True, **fields))
 
 
-def ended(chunks: list[Any]) -> str:
-    return str([chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1])
-
-
 def length(chunks: list[Any]) -> int:
     return sum(len(chunk.choices[0].delta.content or "") for chunk in chunks if chunk.choices)
 
@@ -299,16 +280,31 @@ def test_a_long_answer_has_more_held_for_it_while_it_comes(gateway: Gateway) -> 
     assert row["cost"] <= row["held"] <= 3 * row["cost"], "two bytes a token are assumed at first, and it has five"
 
 
-def test_a_stream_ends_where_its_budget_does(gateway: Gateway) -> None:
-    """0.12 USD pay for 1,200 tokens: two answers of 600 don't fit, their prompts included."""
-    first, second = streamed(gateway, "poor"), streamed(gateway, "poor")
-    assert [ended(chunks) for chunks in (first, second)] == ["stop", "length"]
-    assert length(second) < 600 * len(WORD)
-    within(gateway, "poor")
-    rows = gateway.rows("SELECT status, overrun FROM requests WHERE route = 'poor'")
-    assert rows == [{"status": 200, "overrun": 0}] * 2
-    refused = gateway.chat("poor", stream=True)
-    assert (refused.status, refused.error["code"]) == (402, "budget_exceeded")
+@each_row("route, stream", [("poor", True), ("whole", False)])
+def test_an_answer_ends_where_its_budget_does(gateway: Gateway, route: str, stream: bool) -> None:
+    """0.12 USD pay for 1,200 tokens: two answers of 600 don't fit, their prompts included. One that is not streamed is
+    metered all the same."""
+    replies = [gateway.chat(route, stream=stream) for _ in range(3)]
+    assert [reply.status for reply in replies] == [200, 200, 402]
+    assert replies[2].error["code"] == "budget_exceeded"
+    rows = [row_of(gateway, reply) for reply in replies[:2]]
+    assert [(row["attempts"][0]["finish_reason"], row["overrun"]) for row in rows] == [("stop", 0), ("length", 0)]
+    assert replies[0].body.count(b"word") == 600 > replies[1].body.count(b"word")
+    within(gateway, route)
+
+
+@each_row("number", range(len(ENDS)))
+def test_the_last_answer_is_ended_though_it_ignores_its_cap(gateway: Gateway, upstream: Upstream, number: int) -> None:
+    """Four answers fit, and the most of another one. Its target has never been seen to keep a cap."""
+    together, n, stream = ENDS[number]
+    answer, counted = Answer(text=(WORD * together,) * (300 // together)), Tokens(uncached=20, visible=300)
+    behaviour = Behaviour(answer=lambda *_: answer, tokens=counted, pause_s=0.002 * together)
+    upstream.behaviours[f"ends-{number}"] = behaviour
+    crowd(gateway, [Wish(f"warm-up/ends-{number}", {"stream": True, "n": n})] * 12)
+    replies = [gateway.chat(f"ends-{number}", stream=stream, n=n) for _ in range(6)]
+    assert [reply.status for reply in replies[:4]] == [200] * 4
+    assert {row_of(gateway, reply)["overrun"] for reply in replies} == {0}
+    assert within(gateway, f"ends-{number}") > 0.12 * n
 
 
 def test_streams_that_share_a_budget_never_overspend_it(gateway: Gateway) -> None:
@@ -346,45 +342,11 @@ def test_a_stream_that_turns_into_another_is_stopped_in_time(gateway: Gateway, u
     within(gateway, f"turns-{number}")
 
 
-@each_row("number", range(len(ENDLESS)))
-def test_the_last_answer_of_a_budget_is_ended_though_its_cap_is_ignored(
-    gateway: Gateway, upstream: Upstream, number: int
-) -> None:
-    """Its target was never seen to keep a cap; four answers fit, and the most of another one."""
-    together, n, thinks, stream = ENDLESS[number]
-    text, thought = ((WORD * together,) * (tokens // together) for tokens in (300 - thinks, thinks))
-    answer, counted = Answer(text=text, reasoning=thought), Tokens(uncached=20, visible=300 - thinks, reasoning=thinks)
-    behaviour = Behaviour(answer=lambda *_: answer, tokens=counted, pause_s=0.002 * together)
-    upstream.behaviours[f"ends-{number}"] = behaviour
-    crowd(gateway, [Wish(f"warm-up/ends-{number}", {"stream": True, "n": n})] * 12)
-    for route in (f"ends-{number}", f"mind/ends-{number}")[: 2 if thinks else 1]:
-        replies = [gateway.chat(route, stream=stream, n=n) for _ in range(7)]
-        assert [reply.status for reply in replies[:4]] == [200] * 4
-        assert {row_of(gateway, reply)["overrun"] for reply in replies} == {0}
-        assert within(gateway, route) > 0.8 * pot(gateway, route)["limit"]
-
-
-def test_a_target_that_keeps_caps_is_let_write_up_to_them(gateway: Gateway) -> None:
-    """The last answer has all that is left, to the token."""
-    assert gateway.chat("warm-up/keeps", stream=True, max_completion_tokens=100).status == 200
-    replies = [gateway.chat("keeping", stream=True) for _ in range(3)]
-    assert [row_of(gateway, reply)["error"] for reply in replies] == [None] * 3
-    assert [row_of(gateway, reply)["output_tokens"] for reply in replies[:2]] == [400, 400]
-
-
-def test_an_answer_that_is_not_streamed_is_metered_all_the_same(gateway: Gateway) -> None:
-    replies = [gateway.chat("whole") for _ in range(3)]
-    assert [reply.status for reply in replies] == [200, 200, 402]
-    whole, cut = (reply.json["choices"][0] for reply in replies[:2])
-    assert (whole["message"]["content"], whole["finish_reason"], cut["finish_reason"]) == (WORD * 600, "stop", "length")
-    within(gateway, "whole")
-
-
 @each_row("route", ["thought", "mind"])
 def test_a_stream_ends_in_mid_thought(gateway: Gateway, route: str) -> None:
     """3,000 tokens of thought cost 0.30 USD; there is less, in money or in thinking tokens."""
     chunks = streamed(gateway, route)
-    assert ended(chunks) == "length"
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
     row = gateway.only(route)
     (attempt,) = row["attempts"]
     assert (row["status"], row["state"], attempt["answered"], attempt["finish_reason"]) == (200, "settled", 0, "length")
@@ -396,7 +358,7 @@ def test_a_long_answer_is_no_thought(gateway: Gateway) -> None:
     assert gateway.chat("calm-thinker", stream=True).status == 200, "it has shown that its tokens come piece by piece"
     for used in (100, 200):
         chunks = streamed(gateway, "calm")
-        assert ended(chunks) == "stop"
+        assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
         assert within(gateway, "calm") == used
 
 
