@@ -279,8 +279,7 @@ class BudgetHold:
         cap = self._bound.thinking
         if cap is not None and self.attempts:
             cap = max(0, cap - sum(map(thought, self.attempts)))
-        known = step.estimate
-        left, whole, tight = self.left(step.target.id), known.whole, known.tight
+        known, left, whole = step.estimate, self.left(step.target.id), step.estimate.whole
         enough = cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking
         fitted: FittedRequest | None = FittedRequest(
             max_output=known.cap,
@@ -289,8 +288,7 @@ class BudgetHold:
             metered=not enough,
             thinks=whole.thinking > 0,
         )
-        tight_fits = left.usd >= tight.usd and left.thinking >= tight.thinking
-        if not enough and (cap is not None or not tight_fits or not known.metered or known.blind):
+        if not enough and (cap is not None or known.tight.beyond(left) != Amount() or not known.metered or known.blind):
             fitted = fit(step, self._request, left, self.learned, cap)
         if fitted is not None and fitted.metered and not enough:
             fitted = self._within_reach(step, fitted, left)
@@ -299,8 +297,7 @@ class BudgetHold:
         # Where budgets are short a stream costs no more than they have, whether its target keeps the cap that says so
         # or not, and first answers are looked at as streams: the next holds go by how they come.
         doubted = fitted.max_output is not None and step.target.id not in self.learned.kept_caps
-        looked_at = doubted or (enough and known.blind and self._accounts != ())
-        if not looked_at:
+        if not (doubted or (enough and known.blind and self._accounts)):
             return fitted
         usd, thinking = self._usd * (AMPLE - 1), self._thinking * (AMPLE - 1)
         ample = Amount(usd * self.reservation.granted.usd, thinking * self.reservation.granted.thinking)
@@ -404,14 +401,12 @@ class BudgetHold:
 
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
-        room, whole, more = self.reservation.room, step.estimate.whole, self._more
-        enough = left.usd + room.usd >= whole.usd and left.thinking + room.thinking >= whole.thinking
-        if enough and not self._bound.caps:
+        if not self._bound.caps and step.estimate.whole.beyond(left.plus(self.reservation.room)) == Amount():
             return fitted
-        reached = within_reach(step, self._request, fitted, left.plus(more))
+        reached = within_reach(step, self._request, fitted, left.plus(self._more))
         if reached.max_output == fitted.max_output:
             return reached
-        return structs.replace(reached, metered=more != Amount())
+        return structs.replace(reached, metered=self._more != Amount())
 
     @property
     def _more(self) -> Amount:

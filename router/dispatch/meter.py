@@ -228,8 +228,11 @@ class Meter:
     def due(self, decoder: StreamDecoder, unread: float) -> bool:
         """What may be on its way might use up what is held, as far as can be seen. `unread`: bytes of output that have
         come and that are not decoded yet."""
-        if decoder.model_served not in ("", self._served):
-            self._name(decoder.model_served)
+        if (served := decoder.model_served) not in ("", self._served):
+            # The answer says which model writes it: a dearer one uses up what is held sooner.
+            self._served, target = served, self._candidate.target
+            self._candidate = structs.replace(self._candidate, target=target.at(target.price(served)))
+            self._measure()
         if self._covered:
             return False
         size, now, come = decoder.output_chars, clock_ms(), decoder.output_chars + unread
@@ -259,12 +262,6 @@ class Meter:
         more_thoughts = 0 if decoder.has_answer else self._ahead
         return output + self._ahead >= self._output or thoughts + more_thoughts > self.paid_thoughts
 
-    def _name(self, served: str) -> None:
-        """The answer says which model writes it: a dearer one uses up what is held sooner."""
-        self._served, target = served, self._candidate.target
-        self._candidate = structs.replace(self._candidate, target=target.at(target.price(served)))
-        self._measure()
-
     async def extend(self, decoder: StreamDecoder) -> bool:
         """Holds more; False: nothing is left, and the stream must end now."""
         thoughts, output = self._counted(decoder)
@@ -293,8 +290,8 @@ class Meter:
         tokens = bill_of(self._candidate, self._request).output(left.usd) // self._request.choices
         self.paid = tokens * n
         """Tokens, over all choices, that what is left pays for."""
-        worst = self._budget.learned.worst(self._candidate.target.id)
-        covered = tokens >= self._cap and not (worst or self._doubted)
+        trusted = not (self._doubted or self._budget.learned.worst(self._candidate.target.id))
+        covered = trusted and tokens >= self._cap
         self._output = inf if covered else tokens * n
         unmetered = not self._thinks or (left.thinking >= self._thought_cap * n and not self._doubted)
         self.paid_thoughts = ENDLESS if unmetered else left.thinking

@@ -339,8 +339,8 @@ def _uncut(
         return None
     covered = whole.beyond(granted) == Amount()
     if covered or not figures.blind:
-        thinks, number = rung.thinks, rung.number
-        return FittedRequest(effort=rung.effort or None, thinking_budget=number, thinks=thinks, metered=not covered)
+        asked = FittedRequest(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks)
+        return asked if covered else structs.replace(asked, metered=True)
     if limits.exact and rung.thinks:
         rung = structs.replace(rung, number=min(rung.number or figures.most, limits.thinking))
     return structs.replace(_fit(rung, figures, limits), lowered=())

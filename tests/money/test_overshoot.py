@@ -268,13 +268,9 @@ def streamed(gateway: Gateway, model: str, **fields: Any) -> list[Any]:
         return list(client.chat.completions.create(model=model, messages=MESSAGES, stream=True, **fields))
 
 
-def length(chunks: list[Any]) -> int:
-    return sum(len(chunk.choices[0].delta.content or "") for chunk in chunks if chunk.choices)
-
-
 def test_a_long_answer_has_more_held_for_it_while_it_comes(gateway: Gateway) -> None:
     chunks = streamed(gateway, "rich", stream_options={"include_usage": True})
-    assert length(chunks) == 3_000 * len(WORD)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == 3_000 * WORD
     row = gateway.only("rich")
     assert (row["cost"], row["overrun"], row["error"]) == (3_000 * OUT + 20 * IN, 0, None)
     assert row["cost"] <= row["held"] <= 3 * row["cost"], "two bytes a token are assumed at first, and it has five"
@@ -282,8 +278,7 @@ def test_a_long_answer_has_more_held_for_it_while_it_comes(gateway: Gateway) -> 
 
 @each_row("route, stream", [("poor", True), ("whole", False)])
 def test_an_answer_ends_where_its_budget_does(gateway: Gateway, route: str, stream: bool) -> None:
-    """0.12 USD pay for 1,200 tokens: two answers of 600 don't fit, their prompts included. One that is not streamed is
-    metered all the same."""
+    """0.12 USD pay for 1,200 tokens: two answers of 600 don't fit. One that is not streamed is metered all the same."""
     replies = [gateway.chat(route, stream=stream) for _ in range(3)]
     assert [reply.status for reply in replies] == [200, 200, 402]
     assert replies[2].error["code"] == "budget_exceeded"
@@ -298,8 +293,8 @@ def test_the_last_answer_is_ended_though_it_ignores_its_cap(gateway: Gateway, up
     """Four answers fit, and the most of another one. Its target has never been seen to keep a cap."""
     together, n, stream = ENDS[number]
     answer, counted = Answer(text=(WORD * together,) * (300 // together)), Tokens(uncached=20, visible=300)
-    behaviour = Behaviour(answer=lambda *_: answer, tokens=counted, pause_s=0.002 * together)
-    upstream.behaviours[f"ends-{number}"] = behaviour
+    slow = Behaviour(answer=lambda *_: answer, tokens=counted, pause_s=0.002 * together)
+    upstream.behaviours[f"ends-{number}"] = slow
     crowd(gateway, [Wish(f"warm-up/ends-{number}", {"stream": True, "n": n})] * 12)
     replies = [gateway.chat(f"ends-{number}", stream=stream, n=n) for _ in range(6)]
     assert [reply.status for reply in replies[:4]] == [200] * 4
