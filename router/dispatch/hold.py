@@ -288,7 +288,8 @@ class BudgetHold:
             metered=not enough,
             thinks=whole.thinking > 0,
         )
-        if not enough and (cap is not None or known.tight.beyond(left) != Amount() or not known.metered or known.blind):
+        fits = left.usd >= known.tight.usd and left.thinking >= known.tight.thinking
+        if not enough and (cap is not None or not fits or not known.metered or known.blind):
             fitted = fit(step, self._request, left, self.learned, cap)
         if fitted is not None and fitted.metered and not enough:
             fitted = self._within_reach(step, fitted, left)
@@ -299,9 +300,10 @@ class BudgetHold:
         doubted = fitted.max_output is not None and step.target.id not in self.learned.kept_caps
         if not (doubted or (enough and known.blind and self._accounts)):
             return fitted
-        usd, thinking = self._usd * (AMPLE - 1), self._thinking * (AMPLE - 1)
-        ample = Amount(usd * self.reservation.granted.usd, thinking * self.reservation.granted.thinking)
-        short = ample.beyond(self._more) != Amount()
+        held, room = self.reservation.granted, self.reservation.room
+        short = doubted and bool(self._bound.caps)
+        short = short or (self._usd and room.usd < (AMPLE - 1) * held.usd)
+        short = short or (self._thinking and room.thinking < (AMPLE - 1) * held.thinking)
         return structs.replace(fitted, metered=True, doubted=doubted) if short else fitted
 
     async def extended_fit(self, step: Candidate, fitted: FittedRequest | None) -> FittedRequest | None:
@@ -401,18 +403,16 @@ class BudgetHold:
 
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
-        if not self._bound.caps and step.estimate.whole.beyond(left.plus(self.reservation.room)) == Amount():
+        held, room, caps = self.reservation.granted, self.reservation.room, self._bound.caps
+        whole = step.estimate.whole
+        if not caps and left.usd + room.usd >= whole.usd and left.thinking + room.thinking >= whole.thinking:
             return fitted
-        reached = within_reach(step, self._request, fitted, left.plus(self._more))
+        # What might be had beyond what is held.
+        more = held.plus(room).within(caps).beyond(held)
+        reached = within_reach(step, self._request, fitted, left.plus(more))
         if reached.max_output == fitted.max_output:
             return reached
-        return structs.replace(reached, metered=self._more != Amount())
-
-    @property
-    def _more(self) -> Amount:
-        """What might be had beyond what is held."""
-        granted = self.reservation.granted
-        return granted.plus(self.reservation.room).within(self._bound.caps).beyond(granted)
+        return structs.replace(reached, metered=more != Amount())
 
     def left(self, target: str) -> Amount:
         """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""
