@@ -123,6 +123,7 @@ class AttemptRecord:
         self._wait: list[float] | None = None
         """Since when it is waited for, and until when."""
         self._cap = (call.max_output or step.estimate.max_output) * call.n
+        self._capped = call.max_output is not None or step.estimate.max_output < step.target.model.max_output
         # Some providers' caps do not count thoughts (DashScope's, xAI's).
         thinking = step.target.model.thinking
         thinks = thinking.contract is not Contract.NONE
@@ -402,8 +403,7 @@ class AttemptRecord:
     def _estimated(self, size: int, *, left: bool, finish: str = "", text: TextBytes = NO_TEXT) -> Usage:
         """`left`: the upstream may have written more than came; else one that says that the cap was reached did.
         `text`: what came, of which nothing was reported."""
-        capped = self.call.max_output is not None or self.step.estimate.max_output < self.step.target.model.max_output
-        reached = capped and finish == "length" and not left
+        reached = self._capped and finish == "length" and not left
         output = self._with_late(size) if left else self._tokens(size)
         if not left:
             most = ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED))
@@ -476,9 +476,9 @@ class AttemptRecord:
         return ceil(took_ms / (pace.ms_per_token if pace.known else prior_ms)) * self.call.n
 
     def _tokens(self, size: int) -> int:
-        """Output tokens of so many bytes: at most the cap, unless they are too many for it."""
+        """Output tokens of so many bytes: at most the cap, unless they are too many for it, or it is doubted."""
         tokens = ceil(size / self._mean_bytes)
-        return tokens if tokens > DEAF * self._cap else min(tokens, self._cap)
+        return tokens if self.fit.doubted or tokens > DEAF * self._cap else min(tokens, self._cap)
 
     def _done(
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
@@ -553,6 +553,7 @@ class AttemptRecord:
             text=text,
             # One that was ended there may have had as much again to say.
             past_cap=2 * output // n if self.stopped == PAST_CAP else output // n if told and output > self._cap else 0,
+            kept_cap=told and self._capped and output == self._cap and finish_reason == "length" and not self.stopped,
             largest=self._largest / n,
             first_ms=None if first is None else first - waited,
             total_ms=took - waited,

@@ -13,6 +13,7 @@ from router.decide.replicas import Replicas
 from router.errors import UpstreamFailure
 from router.estimate.estimate import fit, held_anew, within_reach
 from router.estimate.learn import TargetStats
+from router.estimate.tokens import OFF
 from router.types.account import (
     AMPLE,
     ANY_AMOUNT,
@@ -255,7 +256,8 @@ class BudgetHold:
         a shorter answer, or one with less thought, does not need."""
 
         async def again() -> Reservation | Refused:
-            fresh = self.ask([self._anew(step) for step in steps], exactly=ask.shortest is not None)
+            known = [held_anew(step, self._request, self.learned, self._bound.thinking) for step in steps]
+            fresh = self.ask(known, exactly=ask.shortest is not None)
             outcome = await self._reserve(fresh, now_ms())
             return outcome if isinstance(outcome, Reservation) else _short(outcome, fresh)
 
@@ -277,25 +279,32 @@ class BudgetHold:
         cap = self._bound.thinking
         if cap is not None and self.attempts:
             cap = max(0, cap - sum(map(thought, self.attempts)))
-        known = step.estimate
-        left, whole, tight = self.left(step.target.id), known.whole, known.tight
+        known, left, whole = step.estimate, self.left(step.target.id), step.estimate.whole
         enough = cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking
-        # Where budgets are short its first answers are looked at as streams: the next holds go by how they come.
-        looked_at = known.metered and known.blind and self._accounts != ()
-        short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
         fitted: FittedRequest | None = FittedRequest(
             max_output=known.cap,
             effort=known.effort or None,
             thinking_budget=known.thinking_budget,
-            metered=not enough or (looked_at and short),
-            thinks=not enough and whole.thinking > 0,
+            metered=not enough,
+            thinks=whole.thinking > 0,
         )
-        if enough:
-            return fitted
-        tight_fits = left.usd >= tight.usd and left.thinking >= tight.thinking
-        if cap is not None or not tight_fits or not known.metered or known.blind:
+        fits = left.usd >= known.tight.usd and left.thinking >= known.tight.thinking
+        if not enough and (cap is not None or not fits or not known.metered or known.blind):
             fitted = fit(step, self._request, left, self.learned, cap)
-        return self._within_reach(step, fitted, left) if fitted is not None and fitted.metered else fitted
+        if fitted is not None and fitted.metered and not enough:
+            fitted = self._within_reach(step, fitted, left)
+        if fitted is None or not (known.metered or fitted.effort == OFF.effort):
+            return fitted
+        # Where budgets are short a stream costs no more than they have, whether its target keeps the cap that says so
+        # or not, and first answers are looked at as streams: the next holds go by how they come.
+        doubted = fitted.max_output is not None and step.target.id not in self.learned.kept_caps
+        if not (doubted or (enough and known.blind and self._accounts)):
+            return fitted
+        held, room = self.reservation.granted, self.reservation.room
+        short = doubted and bool(self._bound.caps)
+        short = short or (self._usd and room.usd < (AMPLE - 1) * held.usd)
+        short = short or (self._thinking and room.thinking < (AMPLE - 1) * held.thinking)
+        return structs.replace(fitted, metered=True, doubted=doubted) if short else fitted
 
     async def extended_fit(self, step: Candidate, fitted: FittedRequest | None) -> FittedRequest | None:
         """As `fit`, which gave `fitted`, after more was held for a step that needs it, such as a dearer fallback."""
@@ -303,16 +312,13 @@ class BudgetHold:
             return fitted
         for _ in range(TRIES):
             # What others teach while the store is asked must not take the room away again.
-            tight = self._anew(step).estimate.tight
+            tight = held_anew(step, self._request, self.learned, self._bound.thinking).estimate.tight
             wanted = Amount(int(tight.usd * SLACK), int(tight.thinking * SLACK))
             grew = await self.extend(wanted.beyond(self.left(step.target.id)))
             fitted = self.fit(step)
             if not grew or (fitted is not None and not fitted.lowered):
                 break
         return fitted
-
-    def _anew(self, step: Candidate) -> Candidate:
-        return held_anew(step, self._request, self.learned, self._bound.thinking)
 
     async def covers(self, steps: Sequence[Candidate]) -> bool:
         """What is held pays for all of `steps` at once, at their worst; more is held for that where it can be.
@@ -397,12 +403,12 @@ class BudgetHold:
 
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
-        granted, room, caps = self.reservation.granted, self.reservation.room, self._bound.caps
+        held, room, caps = self.reservation.granted, self.reservation.room, self._bound.caps
         whole = step.estimate.whole
         if not caps and left.usd + room.usd >= whole.usd and left.thinking + room.thinking >= whole.thinking:
             return fitted
         # What might be had beyond what is held.
-        more = granted.plus(room).within(caps).beyond(granted)
+        more = held.plus(room).within(caps).beyond(held)
         reached = within_reach(step, self._request, fitted, left.plus(more))
         if reached.max_output == fitted.max_output:
             return reached

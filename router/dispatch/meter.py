@@ -5,9 +5,10 @@ from math import ceil, inf
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, structs
 
 from router.dispatch.hold import BudgetHold
+from router.estimate.caches import BOOKED, METERED
 from router.estimate.estimate import bill_of, worst_cost
 from router.estimate.learn import EXTEND, IN_FLIGHT_MS
 from router.types.account import ENDLESS, Amount
@@ -59,8 +60,7 @@ def _head(first: bytes, call: Call) -> dict[str, Any]:
         return {"model": call.model}
     event = msgspec.json.decode(first[start + 6 : first.index(b"\n\n", start)])
     if call.endpoint is Endpoint.RESPONSES:
-        found: dict[str, Any] = event.get("response", {})
-        return found
+        return dict(event.get("response", {}))
     return {name: event[name] for name in ("id", "object", "created", "model") if name in event}
 
 
@@ -96,7 +96,7 @@ class AnswerCollector:
             return self._response
         whole = "chat.completion" if self._endpoint is Endpoint.CHAT else "text_completion"
         choices = [_whole(self._choices[index]) for index in sorted(self._choices)]
-        return {**self._fields, "object": _raw(whole), "choices": _raw(choices)}
+        return {**self._fields, "object": Raw(msgspec.json.encode(whole)), "choices": Raw(msgspec.json.encode(choices))}
 
     def _take(self, event: dict[str, Raw]) -> None:
         if self._endpoint is Endpoint.RESPONSES:
@@ -110,25 +110,17 @@ class AnswerCollector:
         self._fields |= event
 
 
-class _MeteredMessage(Struct, frozen=True):
-    content: Any = None
-
-
-class _MeteredChoice(Struct, frozen=True):
-    message: _MeteredMessage | None = None
-
-
-_CHOICES = msgspec.json.Decoder(list[_MeteredChoice])
 _ANY_CHOICES = msgspec.json.Decoder(list[dict[str, Any]] | None)
 
 
 def answer_text(body: Mapping[str, Raw]) -> str | None:
     """The text of a whole chat answer; None where it has none."""
     try:
-        choices = _CHOICES.decode(body["choices"]) if "choices" in body else []
+        choices = _ANY_CHOICES.decode(body.get("choices", b"null"))
     except (msgspec.DecodeError, RecursionError):
         return None  # of another endpoint, which may have any member of that name; or nested without end
-    content = choices[0].message.content if choices and choices[0].message else None
+    message = choices[0].get("message") if choices else None
+    content = message.get("content") if isinstance(message, dict) else None
     return content if isinstance(content, str) else None
 
 
@@ -199,10 +191,6 @@ def _whole(choice: dict[str, Any]) -> dict[str, Any]:
     return {**choice, "message": message, "finish_reason": choice.get("finish_reason")}
 
 
-def _raw(value: object) -> Raw:
-    return Raw(msgspec.json.encode(value))
-
-
 # A stream against what is held for it: the hold grows with the answer, and ends it where it can't.
 
 STEP = 8
@@ -221,6 +209,7 @@ class Meter:
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._thinks = fit.thinks
+        self._doubted, self._cold = fit.doubted, BOOKED if fit.doubted else METERED
         self._served = step.target.model.name
         learned, target = budget.learned, step.target.id
         self._part = self._ahead = (learned.ahead(target) or 0.0) * request.n
@@ -239,8 +228,11 @@ class Meter:
     def due(self, decoder: StreamDecoder, unread: float) -> bool:
         """What may be on its way might use up what is held, as far as can be seen. `unread`: bytes of output that have
         come and that are not decoded yet."""
-        if decoder.model_served not in ("", self._served):
-            self._name(decoder.model_served)
+        if (served := decoder.model_served) not in ("", self._served):
+            # The answer says which model writes it: a dearer one uses up what is held sooner.
+            self._served, target = served, self._candidate.target
+            self._candidate = structs.replace(self._candidate, target=target.at(target.price(served)))
+            self._measure()
         if self._covered:
             return False
         size, now, come = decoder.output_chars, clock_ms(), decoder.output_chars + unread
@@ -256,7 +248,7 @@ class Meter:
         most = self._written + come - self._counted_size + max(self._part, self._pace * unseen_ms, self._largest)
         if uncounted and most < self._output:
             return False  # even if each byte since the last count is a token
-        written = self._budget.learned.most_tokens(self._candidate.target.id, decoder.text.sizes())
+        written = self._budget.learned.most_tokens(self._candidate.target.id, decoder.text.sizes(), self._cold)
         if size > self._counted_size:
             new = (written - self._written) / (size - self._counted_size)
             self._part = max(self._part, self._largest * new)
@@ -269,12 +261,6 @@ class Meter:
         thoughts, output = self._counted(decoder)
         more_thoughts = 0 if decoder.has_answer else self._ahead
         return output + self._ahead >= self._output or thoughts + more_thoughts > self.paid_thoughts
-
-    def _name(self, served: str) -> None:
-        """The answer says which model writes it: a dearer one uses up what is held sooner."""
-        self._served, target = served, self._candidate.target
-        self._candidate = structs.replace(self._candidate, target=target.at(target.price(served)))
-        self._measure()
 
     async def extend(self, decoder: StreamDecoder) -> bool:
         """Holds more; False: nothing is left, and the stream must end now."""
@@ -304,8 +290,9 @@ class Meter:
         tokens = bill_of(self._candidate, self._request).output(left.usd) // self._request.choices
         self.paid = tokens * n
         """Tokens, over all choices, that what is left pays for."""
-        covered = tokens >= self._cap and not self._budget.learned.worst(self._candidate.target.id)
+        trusted = not (self._doubted or self._budget.learned.worst(self._candidate.target.id))
+        covered = trusted and tokens >= self._cap
         self._output = inf if covered else tokens * n
-        unmetered = not self._thinks or left.thinking >= self._thought_cap * n
+        unmetered = not self._thinks or (left.thinking >= self._thought_cap * n and not self._doubted)
         self.paid_thoughts = ENDLESS if unmetered else left.thinking
         self._covered = covered and unmetered

@@ -343,8 +343,7 @@ def _uncut(
         return asked if covered else structs.replace(asked, metered=True)
     if limits.exact and rung.thinks:
         rung = structs.replace(rung, number=min(rung.number or figures.most, limits.thinking))
-    # A stream that may show its tokens is looked at even so: the next holds go by how they came.
-    return structs.replace(_fit(rung, figures, limits), lowered=(), metered=figures.metered)
+    return structs.replace(_fit(rung, figures, limits), lowered=())
 
 
 def _cut(step: Candidate, rung: ThinkingLevel, figures: Size, limits: _TokenLimits) -> FittedRequest | None:
@@ -367,12 +366,11 @@ def _cut(step: Candidate, rung: ThinkingLevel, figures: Size, limits: _TokenLimi
 
 def _fit(rung: ThinkingLevel, figures: Size, limits: _TokenLimits, lowered: tuple[str, ...] = ()) -> FittedRequest:
     cap = limits.output if limits.output < figures.most else None
-    bounded = not rung.thinks or (limits.exact and rung.number is not None and rung.number <= limits.thinking)
     return FittedRequest(
         max_output=cap,
         effort=rung.effort or None,
         thinking_budget=rung.number,
         lowered=lowered if cap is None else (*lowered, "output"),
         thinks=rung.thinks,
-        metered=figures.metered and (figures.blind or (not bounded and limits.output > limits.thinking)),
+        metered=figures.metered,
     )

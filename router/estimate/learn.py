@@ -185,6 +185,8 @@ class TargetStats:
         self.rates: dict[str, float] = {}
         """Tokens of a choice that a quick stream of a target has in a ms, once it has begun; as `ahead` knew them."""
         self._worst = Counter[str]()
+        self.kept_caps = set[str]()
+        """Targets of which an answer ended at its cap."""
         self._paces: dict[str, Pace] = {}
         self.margins: dict[str, float] = {}
         """By target that overran its hold: see `margin`."""
@@ -212,6 +214,8 @@ class TargetStats:
             self._recalled.clear()
             self.learn()
         self._worst[target] = max(self._worst[target], seen.past_cap)
+        if seen.kept_cap:
+            self.kept_caps.add(target)
 
     def reread(self, seen: AttemptSample) -> None:
         """What an attempt teaches that was observed unread, once its text is read: how its answer follows from that."""

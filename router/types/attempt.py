@@ -502,6 +502,8 @@ class AttemptSample(Struct, frozen=True, kw_only=True):
     """Bytes of the largest piece of the stream; per choice."""
     past_cap: int = 0
     """Tokens of an answer that ran on past the cap that was sent."""
+    kept_cap: bool = False
+    """It ended at the cap that was sent, for that."""
     first_ms: int | None = None
     """Of a stream."""
     total_ms: int = 0

@@ -194,7 +194,9 @@ class FittedRequest(Struct, frozen=True, kw_only=True):
     """What was changed to fit: "effort", "output"."""
     thinks: bool = False
     metered: bool = False
-    """What is sent may cost more than is granted: the stream must be metered against that and extended."""
+    """What is sent may cost more than is granted: the stream must be metered against that and extended …"""
+    doubted: bool = False
+    """… also below its cap: the target has not shown that it keeps caps."""
 
 
 AS_ASKED = FittedRequest()

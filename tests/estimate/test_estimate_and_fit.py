@@ -278,7 +278,7 @@ NUMBERED = FittedRequest(max_output=2_000, effort="high", thinking_budget=1_744,
         # The effort goes down before the answer is cut, and stays where only the answer has to be shorter.
         (LEVEL, 4_000, FittedRequest(max_output=4_000, effort="low", lowered=BOTH, thinks=True)),
         (LEVEL, 6_000, FittedRequest(max_output=6_000, effort="high", lowered=OUTPUT, thinks=True)),
-        (LEVEL, 900, FittedRequest(max_output=900, effort="none", lowered=BOTH)),
+        (LEVEL, 900, FittedRequest(max_output=900, effort="none", lowered=BOTH, metered=True)),
         (LEVEL, LEAST_ANSWER - 1, None),
         # A lower effort that fits is not cut as well.
         (SHOWN, 1_400, FittedRequest(effort="low", lowered=EFFORT, metered=True, thinks=True)),
@@ -289,8 +289,8 @@ NUMBERED = FittedRequest(max_output=2_000, effort="high", thinking_budget=1_744,
         # A number goes down; below the provider's least it turns thinking off.
         (thinks(Contract.EXACT), 2_000, NUMBERED),
         (thinks(Contract.TARGET, minimum=1_024), 1_200, FittedRequest(effort="none", lowered=EFFORT, metered=True)),
-        # A model that does not think is cut, or metered.
-        (Thinking(), 500, FittedRequest(max_output=500, lowered=OUTPUT)),
+        # A model that does not think is metered, and sent a cap if it has to be.
+        (Thinking(), 500, FittedRequest(max_output=500, lowered=OUTPUT, metered=True)),
         (Thinking(), 1_100, FittedRequest(metered=True)),
     ],
 )

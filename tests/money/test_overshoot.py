@@ -38,6 +38,8 @@ THINKS = {"contract": "always_on", "levels": ["high"], "tokens": [400], "streame
 EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "minimum": 1, "streamed": True}
 TURNS = ("7", "\u4eca", "\U0001f680", "xq", "{[", WORD)
 """A token each of tables, Chinese, emoji, random letters and marks; or words that come when all are written."""
+ENDS = [(1, 1, True), (1, 1, False), (60, 1, True), (1, 4, True), (20, 4, False)]
+"""Of 300 tokens, caps ignored: words in a piece, choices, and whether a stream is asked for."""
 THOUGHTFUL = 20 * IN + 320 * OUT
 SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
 SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
@@ -46,6 +48,7 @@ SPOKEN |= {"past": "runs-past", "ran-past": "runs-past"}
 
 def policy(url: str) -> dict[str, Any]:
     small, turns = (ROOM * COST + COST // 2) / NANO, [f"turns-{number}" for number in range(len(TURNS))]
+    turns += (f"ends-{number}" for number in range(len(ENDS)))
     wide: dict[str, Any] = {"price": PRICE, "max_output": 5_000}
     spoken = {"chatty": "say-400-ms-2", "left": "say-400-ms-2@left", "known": "say-400-ms-2@known"}
     longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-300-ms-1"}
@@ -68,6 +71,7 @@ def policy(url: str) -> dict[str, Any]:
     routes |= {f"{kind}{turn}": f"at-{turn}" for turn in turns for kind in ("", "warm-up/")}
     limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
     limits |= dict.fromkeys(turns, 0.5)
+    limits |= {f"ends-{i}": (200 * IN + (4 * 300 + 290) * n * OUT) / NANO for i, (_, n, _) in enumerate(ENDS)}
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
     limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 20, "window": "day", "routes": ["rich", "short"]}
@@ -175,8 +179,8 @@ def test_clients_that_leave_spend_no_more_than_is_there(gateway: Gateway) -> Non
 
 
 def test_a_client_that_leaves_late_is_charged_no_more_than_was_held(gateway: Gateway, upstream: Upstream) -> None:
-    """Its target is known to need five bytes for a token, so what was held paid for all that was seen."""
-    crowd(gateway, [Wish("known", {"stream": True})] * 30)
+    """Its target is known to keep caps, and to need five bytes for a token, so what was held paid for all that came."""
+    crowd(gateway, [Wish("known", {"stream": True})] * 30 + [Wish("known", CAP)])
     long = built_in(Ask(model="say-800"))
     assert long is not None
     # The stream waits in its middle, after some 400 tokens, until its client has left.
@@ -264,28 +268,38 @@ def streamed(gateway: Gateway, model: str, **fields: Any) -> list[Any]:
         return list(client.chat.completions.create(model=model, messages=MESSAGES, stream=True, **fields))
 
 
-def length(chunks: list[Any]) -> int:
-    return sum(len(chunk.choices[0].delta.content or "") for chunk in chunks if chunk.choices)
-
-
 def test_a_long_answer_has_more_held_for_it_while_it_comes(gateway: Gateway) -> None:
     chunks = streamed(gateway, "rich", stream_options={"include_usage": True})
-    assert length(chunks) == 3_000 * len(WORD)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == 3_000 * WORD
     row = gateway.only("rich")
     assert (row["cost"], row["overrun"], row["error"]) == (3_000 * OUT + 20 * IN, 0, None)
     assert row["cost"] <= row["held"] <= 3 * row["cost"], "two bytes a token are assumed at first, and it has five"
 
 
-def test_a_stream_ends_where_its_budget_does(gateway: Gateway) -> None:
-    """0.12 USD pay for 1,200 tokens: two answers of 600 don't fit, their prompts included."""
-    first, second = streamed(gateway, "poor"), streamed(gateway, "poor")
-    assert [chunks[-1].choices[0].finish_reason for chunks in (first, second)] == ["stop", "length"]
-    assert length(second) < 600 * len(WORD)
-    within(gateway, "poor")
-    rows = gateway.rows("SELECT status, overrun FROM requests WHERE route = 'poor'")
-    assert rows == [{"status": 200, "overrun": 0}] * 2
-    refused = gateway.chat("poor", stream=True)
-    assert (refused.status, refused.error["code"]) == (402, "budget_exceeded")
+@each_row("route, stream", [("poor", True), ("whole", False)])
+def test_an_answer_ends_where_its_budget_does(gateway: Gateway, route: str, stream: bool) -> None:
+    """0.12 USD pay for 1,200 tokens: two answers of 600 don't fit. One that is not streamed is metered all the same."""
+    replies = [gateway.chat(route, stream=stream) for _ in range(3)]
+    assert [reply.status for reply in replies] == [200, 200, 402]
+    assert replies[2].error["code"] == "budget_exceeded"
+    rows = [row_of(gateway, reply) for reply in replies[:2]]
+    assert [(row["attempts"][0]["finish_reason"], row["overrun"]) for row in rows] == [("stop", 0), ("length", 0)]
+    assert replies[0].body.count(b"word") == 600 > replies[1].body.count(b"word")
+    within(gateway, route)
+
+
+@each_row("number", range(len(ENDS)))
+def test_the_last_answer_is_ended_though_it_ignores_its_cap(gateway: Gateway, upstream: Upstream, number: int) -> None:
+    """Four answers fit, and the most of another one. Its target has never been seen to keep a cap."""
+    together, n, stream = ENDS[number]
+    answer, counted = Answer(text=(WORD * together,) * (300 // together)), Tokens(uncached=20, visible=300)
+    slow = Behaviour(answer=lambda *_: answer, tokens=counted, pause_s=0.002 * together)
+    upstream.behaviours[f"ends-{number}"] = slow
+    crowd(gateway, [Wish(f"warm-up/ends-{number}", {"stream": True, "n": n})] * 12)
+    replies = [gateway.chat(f"ends-{number}", stream=stream, n=n) for _ in range(6)]
+    assert [reply.status for reply in replies[:4]] == [200] * 4
+    assert {row_of(gateway, reply)["overrun"] for reply in replies} == {0}
+    assert within(gateway, f"ends-{number}") > 0.12 * n
 
 
 def test_streams_that_share_a_budget_never_overspend_it(gateway: Gateway) -> None:
@@ -321,14 +335,6 @@ def test_a_stream_that_turns_into_another_is_stopped_in_time(gateway: Gateway, u
     stopped = [row_of(gateway, reply) for reply in answers if b'"stopped":"budget_exceeded"' in reply.body]
     assert {(row["error"], row["overrun"]) for row in stopped} == {("budget_exceeded", 0)}
     within(gateway, f"turns-{number}")
-
-
-def test_an_answer_that_is_not_streamed_is_metered_all_the_same(gateway: Gateway) -> None:
-    replies = [gateway.chat("whole") for _ in range(3)]
-    assert [reply.status for reply in replies] == [200, 200, 402]
-    whole, cut = (reply.json["choices"][0] for reply in replies[:2])
-    assert (whole["message"]["content"], whole["finish_reason"], cut["finish_reason"]) == (WORD * 600, "stop", "length")
-    within(gateway, "whole")
 
 
 @each_row("route", ["thought", "mind"])

@@ -40,25 +40,17 @@ SAYS |= {name: name for name in ("found", "absurdly", "at-once", "unread")} | {"
 LONG_WORDS = [(WORD, 1), ("Wasserfallstufen ", 1), ("водопадная ", 1), ("водопадная ", 25)]
 KEPT = {f"kept-{number}": f"kept-{number}" for number in range(18)}
 LONG = [f"long-{number}" for number in range(len(LONG_WORDS))]
-SAYS |= KEPT | dict(zip(LONG, LONG, strict=True))
+SAYS |= KEPT | {name: name for name in (*LONG, *WRONG)}
 """Routes, each with a budget of its own name, and what their only target does."""
 RICH = ("negative", "silent", "endless", "found", "absurdly", *WRONG, *LONG, *[*KEPT][15:])
 
 
 def policy(url: str) -> dict[str, Any]:
-    names = (*SAYS, *WRONG)
-    targets = {
-        "always": target(url, "reasoning", thinking=ALWAYS),
-        **{f"at-{name}": target(url, behaviour, price=PRICE) for name, behaviour in SAYS.items()},
-        **{f"at-{name}": target(url, name, price=PRICE) for name in WRONG},
-    }
-    limits = budgets(
-        dict.fromkeys(names, 5)
-        | dict.fromkeys(KEPT, 0.5)
-        | {"no-cap": 0.1, "at-once": 0.05, "deaf": 0.05}
-        | dict.fromkeys(RICH, 1_000)
-    )
-    return rules(targets, {name: f"at-{name}" for name in names}, limits)
+    targets = {f"at-{name}": target(url, behaviour, price=PRICE) for name, behaviour in SAYS.items()}
+    targets |= {"always": target(url, "reasoning", thinking=ALWAYS)}
+    limits = dict.fromkeys(SAYS, 5.0) | dict.fromkeys(KEPT, 0.5) | dict.fromkeys(RICH, 1_000.0)
+    limits |= {"no-cap": 0.1, "at-once": 0.05, "deaf": 0.05}
+    return rules(targets, {name: f"at-{name}" for name in SAYS}, budgets(limits))
 
 
 @pytest.fixture(autouse=True, scope="module")
