@@ -296,15 +296,9 @@ def read(text: str, functions: str = "") -> Reading:
 
 def outcome(target: str, reading: Reading, score: float) -> Outcome:
     """The score of an answer, as feedback."""
+    task, traits = TASKS[int(reading.traits[SHARE:].argmax())], reading.packed()
     return Outcome(
-        request_id="",
-        target=target,
-        source="",
-        score=score,
-        task=TASKS[int(reading.traits[SHARE:].argmax())],
-        traits=reading.packed(),
-        expected=0.0,
-        given_ms=0,
+        request_id="", target=target, source="", score=score, task=task, traits=traits, expected=0.0, given_ms=0
     )
 
 

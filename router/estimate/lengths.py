@@ -195,7 +195,7 @@ VISIBLE = Lengths(
     slice(1, 8), SMALLEST, SMALLEST, USUAL_OUTPUT + SMALLEST, (0.6, 0.3), (0.6, 0.2), 1.0, (3.25, 1.5), 1 / 16, 1.0
 )
 THINKING = Lengths(
-    slice(8, 15), LEAST_NEED, SMALLEST_THOUGHT, USUAL_THINKING + LEAST_NEED, (0.75, 0.3), (0.75, 0.3), 0.0, (6.25, 3.0)
+    slice(8, 15), LEAST_NEED, SMALLEST_THOUGHT, USUAL_THINKING + LEAST_NEED, (0.75, 0.3), (0.75, 0.3), 0.0, (8.0, 4.0)
 )
 """Against the need to think, a share of all of the usual thinking."""
 
