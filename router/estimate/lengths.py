@@ -44,6 +44,8 @@ STEEPEST_FADE = 0.61
 """e^(−½): how steep a bell curve of a standard deviation of 1 gets."""
 SMALLEST, SMALLEST_THOUGHT, LEAST_NEED = 10.0, 1.0, 0.001
 """Tokens, and need to think, that count beside those that were read: "hi" and "hello there" differ by little."""
+LITTLE_NEED = 0.1
+"""Where so much thinking is needed, an answer says half: some think a little, or nothing, whatever is asked."""
 ROWS: Mapping[str, int] = {ALL: 0, STATED: 1, UNREAD: 2, **{task: at for at, task in enumerate(Task, 3)}}
 """Of sums of lengths: all that were read, those whose requests say how long they are to be, of which no other says
 anything, all that were not read, and those of each task. Answers in all rows; of their visible tokens, of their
@@ -154,7 +156,7 @@ class Lengths(NamedTuple):
     def fitted(self, sums: Vector, prior: _Residual, *, of_template: bool = False) -> _Residual:
         """Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
         count, of_x, squares, cubes, differs, both, ratios = sums.tolist()
-        if count < LEAST_COUNT:
+        if count < LEAST_COUNT or ratios <= 0:  # what is left of differences
             return prior
         law, sds = prior.law, self.template_sd if of_template else self.plain_sd
         prior_level = law.base + law.of_target.level + law.of_template.level
@@ -200,23 +202,23 @@ THINKING = Lengths(
 """Against the need to think, a share of all of the usual thinking."""
 
 
-def _credible(kind: Lengths, rows: Vector) -> Vector:
-    """[n, 7], of a target's sums in a template: those of a kind of tokens, without what a few answers are beyond belief
-    by."""
-    sums = rows[:, kind.columns].copy()
-    if kind is VISIBLE:
-        beyond = rows[:, _BEYOND]
-        odd = float(beyond[: ROWS[UNREAD] + 1, 0].sum())
-        sums[:, _BOUNDED] -= beyond[:, 1:] * (1 - min(max(odd - 1, 0.0) / (ODD - 1), 1.0))
-    return sums
-
-
 class _Template:
     """How long answers to the requests of a template are."""
 
     def __init__(self) -> None:
         self.sums = Recent[Asked, Fading](MOST_ASKED, _sums)
         self.at_ms = self.count = 0
+
+
+def _credible(kind: Lengths, known: _Template, asked: Asked) -> Vector:
+    """[n, 7], of a target's sums in a template: those of a kind of tokens, without what a few answers to the template,
+    of whichever target, are beyond belief by."""
+    rows = known.sums[asked].left(known.at_ms)
+    sums = rows[:, kind.columns].copy()
+    if kind is VISIBLE:
+        odd = sum(float(each.sums[: ROWS[UNREAD] + 1, _BEYOND.start].sum()) for each in known.sums.values())
+        sums[:, _BOUNDED] -= rows[:, _BEYOND][:, 1:] * (1 - min(max(odd - 1, 0.0) / (ODD - 1), 1.0))
+    return sums
 
 
 class LengthPool:
@@ -243,7 +245,7 @@ class LengthPool:
             sums[:, 0] += share  # the weight, for all rows alike, so that they go on to add up
             sums[of_visible, VISIBLE.columns] += share * lengths
             if thinking is not None:
-                sums[rows, THINKING.columns] += share * THINKING.sums(need, thinking)
+                sums[rows, THINKING.columns] += share * need / (need + LITTLE_NEED) * THINKING.sums(need, thinking)
             credible = min(max(visible, usual / CREDIBLE - CREDIBLE_LEAST), usual * CREDIBLE)
             if template and credible != visible:
                 beyond = lengths - VISIBLE.sums(read, credible)
@@ -270,23 +272,32 @@ class LengthPool:
         """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
         answers: else the one that was asked would alone seem dearer, or cheaper, by it. `prior`: tokens for each that
         is read."""
-        residual, known = self._plainly(kind, asked, row, prior), self.templates.get(template)
+        residual, known = self._plainly(kind, asked, row, prior, template), self.templates.get(template)
         beside = _Residual(excess=residual.excess)
-        for level in (self.templates.get(application_of(template)), known):
-            if level is not None:
-                beside = kind.fitted(self._beside(kind, level, row), beside, of_template=True)
+        for name in (application_of(template), template):
+            if name in self.templates:
+                beside = kind.fitted(self._beside(kind, name, row), beside, of_template=True)
         residual = _Residual(residual.law._replace(of_template=beside.law.of_template), beside.excess)
-        own = known.sums.get(asked) if known is not None else None
-        if own is not None:
+        if known is not None and asked in known.sums:
             at = row if row in _APART else ROWS[ALL]
-            residual = kind.fitted(_credible(kind, own.sums)[at], residual, of_template=True)
+            residual = kind.fitted(_credible(kind, known, asked)[at], residual, of_template=True)
         return residual.law
 
-    def _beside(self, kind: Lengths, known: _Template, row: int) -> Vector:
+    def _taught(self, template: str, asked: Asked) -> Vector | float:
+        """What a template's answers count for in what is known of a target on the whole: they are no news beside it."""
+        known = self.templates.get(template)
+        if known is None or asked not in known.sums:
+            return 0.0
+        sums = known.sums[asked].left(self._plain[asked].at_ms)
+        sums[:, VISIBLE.columns][:, _BOUNDED] -= sums[:, _BEYOND][:, 1:]
+        sums[:, _BEYOND] = 0
+        return sums * self._groups.share(tenant_of(template) or instructed(template), asked)
+
+    def _beside(self, kind: Lengths, template: str, row: int) -> Vector:
         """[7]: sums of a template's answers, against what was to be expected of their targets for as much."""
-        total = np.zeros(7)
-        for asked, sums in known.sums.items():
-            rows, unread = _credible(kind, sums.left(known.at_ms)), ROWS[UNREAD]
+        total, known = np.zeros(7), self.templates[template]
+        for asked in known.sums:
+            rows, unread = _credible(kind, known, asked), ROWS[UNREAD]
             # An answer counts once, in the row of its task.
             of_tasks = np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1
             for at in [row] if row in _APART else of_tasks.tolist():
@@ -295,18 +306,19 @@ class LengthPool:
                     whole = self._plain[asked].sums[: ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0)
                     prior = float(whole[-1] / whole[0]) if whole[0] else 1.0
                 count, of_x, squares, cubes, differs, both, ratios = rows[at].tolist()
-                base, (level, slope, *_), _ = self._plainly(kind, asked, at, prior).law
+                base, (level, slope, *_), _ = self._plainly(kind, asked, at, prior, template).law
                 level += base
                 up, slanted = differs - level * count - slope * of_x, both - level * of_x - slope * squares
                 if count:
                     total += (count, of_x, squares, cubes, up, slanted, ratios * exp(-level - slope * of_x / count))
         return total
 
-    def _plainly(self, kind: Lengths, asked: Asked, row: int, prior: float) -> _Residual:
-        """Whatever the template: answers of a task lean on those of all others."""
+    def _plainly(self, kind: Lengths, asked: Asked, row: int, prior: float, template: str) -> _Residual:
+        """By all answers but the template's: those of a task lean on those of all others."""
         residual, known = _Residual(LengthLaw(log(max(prior, LEAST_PRIOR)))), self._plain.get(asked)
         if known is not None:
-            own, of_all = known.sums[row, kind.columns], known.sums[ROWS[ALL], kind.columns]
+            others = known.sums - self._taught(template, asked)
+            own, of_all = others[row, kind.columns], others[ROWS[ALL], kind.columns]
             wider = of_all - own if row > ROWS[UNREAD] else of_all
             for sums in (wider, own) if row > ROWS[STATED] else (own,):
                 residual = kind.fitted(sums, residual)

@@ -102,14 +102,7 @@ def card(target: Target, effort: str = "") -> Card:
     """`effort`: in place of the target's own."""
     model, price = target.model, target.model.price
     rate = price.output if price is not None and price != WORST_CASE and not target.local else None
-    return Card(
-        scores=model.scores,
-        active_b=model.active_b,
-        parameters_b=model.parameters_b,
-        rate=rate,
-        context=model.context,
-        thinking=thinking(target, effort),
-    )
+    return Card(model.scores, model.active_b, model.parameters_b, rate, model.context, thinking(target, effort))
 
 
 def thinking(target: Target, effort: str = "") -> int:

@@ -312,6 +312,11 @@ class Pooled:
             known.sums[...] = 0.0
         return Turn(before * left, known.sums / (known.sums[..., :1] / most + 1), known.at_ms)
 
+    def share(self, group: str, key: Hashable) -> float:
+        """Of each outcome of a group about `key`, what counts."""
+        known = self._groups.get((group, key))
+        return float(not group) if known is None else 1.0 / float(known.sums[..., 0].max() / self._most + 1)
+
     def state(self) -> bytes:
         return msgspec.msgpack.encode([(*key, known.at_ms, known.sums.tolist()) for key, known in self._groups.items()])
 

@@ -155,13 +155,8 @@ def test_the_most_sensitive_class_is_told_with_all_that_object_alike_and_what_is
     assert sentence.endswith("trains on inputs, and classes phi and pii may not be trained on")
     sentence = guard.refusal(place(CHINESE, training=False, baa=True), every, 0, redacted=False)
     assert sentence == "its provider is under the law of CN, and class open may not go to CN"
-    demands: tuple[dict[str, Any], ...] = (
-        {},
-        {"local_only": True},
-        {"training": "never"},
-        {"retention_days_max": 9},
-        {"baa": True},
-    )
+    demands: list[dict[str, Any]] = [{}, {"local_only": True}, {"training": "never"}]
+    demands += ({"retention_days_max": 9}, {"baa": True})
     guards = [guarding(pii=Requirements.model_validate(required), open=Requirements()) for required in demands]
     assert [guard.private(frozenset({"pii", "open"})) for guard in guards] == [False, False, True, True, True]
 

@@ -88,22 +88,21 @@ def test_a_template_that_is_new_answers_as_long_as_its_application_does() -> Non
         for name in ("5" * 14 + "9" * 10, "5" * 13 + "6" + "9" * 10)
     ]
     assert tokens[0] > 1.5 * tokens[1]
+    alone, places = Pupil().see(*[600] * 49, read=46.0, template="7" * 24), (PLACE, structs.replace(PLACE, id="other"))
+    same = [estimate(each, request(), alone, Task.CHAT, reading(46), template="7" * 24) for each in places]
+    assert 500 < same[0].output_tokens == pytest.approx(same[1].output_tokens, rel=0.1)
 
 
 ANSWERS = st.lists(
     st.builds(
-        lambda target, task, name, read, output, thinking, at_ms: AttemptSample(
-            target=target,
-            task=task,
-            template=name,
-            read=TokensRead(read),
-            output=output,
-            thinking=thinking,
-            ended_ms=at_ms,
-        ),
-        *(st.sampled_from(("t", "other")), st.sampled_from((Task.CHAT, Task.CODE))),
-        *(st.sampled_from((PLAIN, "7" * 24, "8" * 24, "5" * 24)), st.floats(1, 3_000), st.integers(1, 5_000)),
-        *(st.none() | st.integers(0, 1_000), st.integers(10**12, 10**12 + 10**9)),
+        AttemptSample,
+        target=st.sampled_from(("t", "other")),
+        task=st.sampled_from((Task.CHAT, Task.CODE)),
+        template=st.sampled_from((PLAIN, "7" * 24, "8" * 24, "5" * 24)),
+        read=st.builds(TokensRead, st.floats(1, 3_000)),
+        output=st.integers(1, 5_000),
+        thinking=st.none() | st.integers(0, 1_000),
+        ended_ms=st.integers(10**12, 10**12 + 10**9),
     ),
     max_size=30,
 )
@@ -172,6 +171,8 @@ def test_of_a_wordy_target_more_is_expected_and_of_one_that_thinks_little_less_w
         assert usual.thinking_tokens == pytest.approx(2_500 * thinking, abs=2)
         assert least < found.output_tokens - found.thinking_tokens < most
         assert found.thinking_tokens == pytest.approx(500 * thinking, rel=0.2)
+    lively = Pupil().see(*[3_025] * 20, effort="high", thinking=3_000, read=20.0, need=0.016)
+    assert estimate(place, asked, lively, reading=reading(600, 1.2)).thinking_tokens < 3.1 * 3_000
 
 
 def test_short_answers_say_little_of_long_ones_whoever_asked_for_them() -> None:

@@ -40,8 +40,10 @@ class Echo(Upstream):
         answer, tokens = Answer(text=tuple(text), reasoning=tuple(f"Hm, {text}")), Tokens(uncached=20, visible=10)
         if model == "long":
             text *= REPEATS
-            count = min(len(text) // 3, ask.body.get("max_completion_tokens") or ask.body.get("max_tokens") or 10**6)
-            answer = Answer(text=tuple(text[start : start + 3] for start in range(0, count * 3, 3)))
+            most, body = len(text) // 3, ask.body
+            count = min(most, body.get("max_completion_tokens") or body.get("max_tokens") or most)
+            pieces = tuple(text[start : start + 3] for start in range(0, count * 3, 3))
+            answer = Answer(text=pieces, finish="length" if count < most else "stop")
             tokens = Tokens(uncached=20, visible=count)
         if model == "call":
             answer = Answer(calls=(ScriptedCall("c1", "send", json.dumps({"to": text}), 1),), finish="tool_calls")
@@ -139,6 +141,7 @@ def test_an_answer_that_breaks_off_in_the_middle_of_a_placeholder(client: openai
 @each_row("stream", [False, True])
 def test_answers_that_their_budget_cuts_off(client: openai.OpenAI, stream: bool) -> None:
     """Two share what does not pay for both: they are metered, folded, and closed by us, or else given a cap."""
+    chat(client, "long", max_completion_tokens=20)  # its target is seen to keep caps
     headers = {"x-lowpass-tags": "tiny", "x-lowpass-session": f"s-{stream}"}
 
     def ask(_: int) -> str:
