@@ -207,7 +207,7 @@ def _request(decision: Explanation) -> str:
     if not tokens:
         return f"{degree} {known.task}"
     unit = 10 ** max(0, len(str(tokens)) - 2)
-    return f"{degree} {known.task}, about {round(tokens / unit) * unit} tokens of output"
+    return f"{degree} {known.task}, about {(about := round(tokens / unit) * unit)} token{'s' * (about > 1)} of output"
 
 
 def _evidence(decision: Explanation) -> str:
