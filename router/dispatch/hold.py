@@ -403,8 +403,7 @@ class BudgetHold:
 
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
-        held, room, caps = self.reservation.granted, self.reservation.room, self._bound.caps
-        whole = step.estimate.whole
+        whole, caps, held, room = step.estimate.whole, self._bound.caps, self.reservation.granted, self.reservation.room
         if not caps and left.usd + room.usd >= whole.usd and left.thinking + room.thinking >= whole.thinking:
             return fitted
         # What might be had beyond what is held.

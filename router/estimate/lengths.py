@@ -211,8 +211,7 @@ class _Template:
 
 
 def _credible(kind: Lengths, known: _Template, asked: Asked) -> Vector:
-    """[n, 7], of a target's sums in a template: those of a kind of tokens, without what a few answers to the template,
-    of whichever target, are beyond belief by."""
+    """[n, 7], of a target in a template: without what a few answers there, of any target, are beyond belief by."""
     rows = known.sums[asked].left(known.at_ms)
     sums = rows[:, kind.columns].copy()
     if kind is VISIBLE:
@@ -228,10 +227,11 @@ class LengthPool:
     def __init__(self) -> None:
         pooled = partial(Pooled, MOST_TAUGHT, (len(ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
         self._plain, self._groups, self._applications = Recent[Asked, Fading](MOST_CELLS, _sums), pooled(), pooled()
-        self.templates = Recent[str, _Template](MOST_TEMPLATES, _Template, str)
+        self.templates, self._totals = Recent[str, _Template](MOST_TEMPLATES, _Template, str), dict[object, Vector]()
 
     def add(self, asked: Asked, template: str, answers: Sequence[AttemptSample]) -> None:
         """Of one target, effort and template, oldest first."""
+        self._totals.clear()
         at_ms = max(seen.ended_ms for seen in answers)
         sums = np.zeros((len(ROWS), _COLUMNS))
         for seen in answers:
@@ -270,13 +270,14 @@ class LengthPool:
 
     def law(self, kind: Lengths, asked: Asked, row: int, template: str, prior: float) -> LengthLaw:
         """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
-        answers: else the one that was asked would alone seem dearer, or cheaper, by it. `prior`: tokens for each that
-        is read."""
+        answers: else the one that was asked alone would seem dearer, or cheaper. `prior`: tokens for each read."""
         residual, known = self._plainly(kind, asked, row, prior, template), self.templates.get(template)
         beside = _Residual(excess=residual.excess)
         for name in (application_of(template), template):
             if name in self.templates:
-                beside = kind.fitted(self._beside(kind, name, row), beside, of_template=True)
+                key = kind.columns.start, name, row  # the same for all targets, until more answers come
+                total = self._totals[key] = self._totals[key] if key in self._totals else self._beside(kind, name, row)
+                beside = kind.fitted(total, beside, of_template=True)
         residual = _Residual(residual.law._replace(of_template=beside.law.of_template), beside.excess)
         if known is not None and asked in known.sums:
             at = row if row in _APART else ROWS[ALL]
